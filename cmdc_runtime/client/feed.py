@@ -1,0 +1,220 @@
+"""From what is published to what one stream gets: gaps are filled, and a slow consumer waited for.
+
+A feed puts into its inbox no more than the inbox may hold. What does not fit is dropped here and
+replayed when the consumer has made room, so a stream costs bounded memory and loses nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from cmdc_runtime.client.inbox import Filled
+from cmdc_runtime.client.limits import (
+    REPLAY_RETRY_S,
+    REPLAYS_PARALLEL_MAX,
+    SESSIONS_FOLLOWED_MAX,
+    STREAM_EVENTS_MAX,
+    STREAM_REFILL_EVENTS,
+)
+from cmdc_runtime.client.subscription import Batch, Range, Subscription
+from cmdc_runtime.errors import CmdcError, InvalidOptions, TransientError
+from cmdc_runtime.events import Envelope, Event, EventsLost, UnknownEvent
+from cmdc_runtime.ids import SessionId
+from cmdc_runtime.requests import Replay, Replayed, Request
+
+EventTypes = Iterable[type[Event] | str]
+
+
+class Link(Protocol):
+    """What a feed needs of a connection."""
+
+    async def ask(self, request: Request) -> Any:
+        """Return the daemon's answer (Any: what the request's ``answer`` says)."""
+
+    def spawn(self, work: Any) -> asyncio.Task[None]:
+        """Run a coroutine (Any: whatever a task takes)."""
+
+
+class Selection:
+    """Which events a stream shows; EventsLost always is."""
+
+    def __init__(self, types: EventTypes | None) -> None:
+        """Take event classes and names of kinds; None means all.
+
+        Raises:
+            InvalidOptions: something else was given.
+
+        """
+        self._kinds: frozenset[str] | None = None
+        self._shows_unknown = False
+        if types is None:
+            return
+        chosen = [types] if isinstance(types, str | type) else list(types)
+        wrong = [one for one in chosen if not isinstance(one, str) and not _is_event(one)]
+        if wrong:
+            raise InvalidOptions([f"types: not an event: {one!r}" for one in wrong])
+        self._shows_unknown = UnknownEvent in chosen
+        self._kinds = frozenset(
+            one if isinstance(one, str) else str(one.__struct_config__.tag) for one in chosen
+        )
+
+    def of(self, envelopes: list[Envelope]) -> list[Envelope]:
+        """Return those that are shown."""
+        if self._kinds is None:
+            return envelopes
+        return [envelope for envelope in envelopes if self._shows(envelope.event)]
+
+    def _shows(self, event: Event) -> bool:
+        if isinstance(event, UnknownEvent) and self._shows_unknown:
+            return True
+        return event.kind in (self._kinds or ()) or isinstance(event, EventsLost)
+
+
+class Feed:
+    """Fills one stream's inbox with the events of the sessions that it follows."""
+
+    def __init__(
+        self,
+        link: Link,
+        inbox: Filled[Envelope],
+        selection: Selection,
+        *,
+        follows_strangers: bool = False,
+    ) -> None:
+        """Follow nothing yet; ``follows_strangers``: also sessions that are heard of later."""
+        self.is_lagging = False
+        """Whether the consumer is to call ``refill`` when it has made room."""
+        self.on_finish: Callable[[Feed], None] = _nothing
+        """Called once when it is finished; set by whoever fills it."""
+        self._link = link
+        self._inbox = inbox
+        self._selection = selection
+        self._follows_strangers = follows_strangers
+        self._subscriptions: dict[SessionId, Subscription] = {}
+        self._behind: set[SessionId] = set()
+        self._replays: dict[SessionId, asyncio.Task[None]] = {}
+        self._end: CmdcError | None = None
+        self._is_finished = False
+
+    def follow(self, session_id: SessionId, cursor: int | None) -> None:
+        """Follow a session from behind ``cursor``; None means from what is heard first."""
+        if len(self._subscriptions) >= SESSIONS_FOLLOWED_MAX:
+            del self._subscriptions[next(iter(self._subscriptions))]
+        self._subscriptions[session_id] = Subscription(session_id, cursor)
+
+    def known(self, session_id: SessionId) -> int:
+        """Return the newest index that was heard of."""
+        subscription = self._subscriptions.get(session_id)
+        return subscription.known if subscription is not None else 0
+
+    def on_batch(self, session_id: SessionId, batch: Batch) -> None:
+        """Take events as they were published."""
+        subscription = self._found(session_id)
+        if subscription is not None:
+            self._put(subscription.live(batch, self._room(), _now_ms()))
+            self._advance(subscription)
+
+    def on_watermark(self, session_id: SessionId, last: int) -> None:
+        """Take note that events up to ``last`` exist."""
+        subscription = self._found(session_id)
+        if subscription is not None:
+            subscription.heard(last)
+            self._advance(subscription)
+
+    def on_end(self, session_id: SessionId, last: int, error: CmdcError) -> None:
+        """Finish with ``error`` once everything up to ``last`` is delivered."""
+        subscription = self._found(session_id)
+        if subscription is not None:
+            self._end = error
+            subscription.end_at(last)
+            self._advance(subscription)
+
+    def refill(self) -> None:
+        """Ask for what was dropped, now that there is room."""
+        self.is_lagging = False
+        for session_id in list(self._behind):
+            subscription = self._subscriptions.get(session_id)
+            if subscription is None:
+                self._behind.discard(session_id)
+            else:
+                self._advance(subscription)
+
+    def finish(self, error: CmdcError) -> None:
+        """Put nothing more into the inbox; only the first call counts."""
+        if self._is_finished:
+            return
+        self._is_finished = True
+        for task in self._replays.values():
+            task.cancel()
+        self._inbox.finish(error)
+        self.on_finish(self)
+
+    def _found(self, session_id: SessionId) -> Subscription | None:
+        if self._is_finished:
+            return None
+        if session_id not in self._subscriptions and self._follows_strangers:
+            self.follow(session_id, None)
+        return self._subscriptions.get(session_id)
+
+    def _room(self) -> int:
+        return STREAM_EVENTS_MAX - len(self._inbox)
+
+    def _put(self, envelopes: list[Envelope]) -> None:
+        shown = self._selection.of(envelopes)
+        if shown:
+            self._inbox.put(shown)
+
+    def _advance(self, subscription: Subscription) -> None:
+        """Ask for what is missing, if anything is and there is room for it."""
+        session_id = subscription.session_id
+        if self._is_finished or session_id in self._replays:
+            return
+        self._put(subscription.drain(self._room(), _now_ms()))
+        if subscription.cursor is None or subscription.cursor >= subscription.known:
+            self._behind.discard(session_id)
+            if subscription.is_finished and self._end is not None:
+                self.finish(self._end)
+            return
+        self._behind.add(session_id)
+        # The flag comes first: the consumer empties the inbox in its own thread meanwhile.
+        self.is_lagging = True
+        if len(self._inbox) > STREAM_REFILL_EVENTS or len(self._replays) >= REPLAYS_PARALLEL_MAX:
+            return
+        self.is_lagging = False
+        asked = subscription.missing(self._room())
+        if asked is not None:
+            self._replays[session_id] = self._link.spawn(self._replay(subscription, asked))
+
+    async def _replay(self, subscription: Subscription, asked: Range) -> None:
+        session_id = subscription.session_id
+        request = Replay(session_id=session_id, after=asked.after, through=asked.through)
+        try:
+            answer: Replayed = await self._link.ask(request)
+            self._put(subscription.replayed(asked, answer, self._room(), _now_ms()))
+        except TransientError:
+            await asyncio.sleep(REPLAY_RETRY_S)
+        except CmdcError as error:
+            self._give_up(session_id, error)
+        finally:
+            self._replays.pop(session_id, None)
+        self.refill()
+
+    def _give_up(self, session_id: SessionId, error: CmdcError) -> None:
+        if not self._follows_strangers:
+            self.finish(error)
+            return
+        self._behind.discard(session_id)
+        self._subscriptions.pop(session_id, None)
+
+
+def _is_event(candidate: object) -> bool:
+    return isinstance(candidate, type) and issubclass(candidate, Event) and candidate is not Event
+
+
+def _nothing(_feed: Feed) -> None:
+    """Do nothing."""
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,64 @@
+"""Every bound of the client: how long it waits, how often it asks, how much it keeps.
+
+Times are seconds. To change one, change it here: nothing else in the client holds a bare number.
+"""
+
+from typing import Final
+
+# --- requests -------------------------------------------------------------------------------
+COMMAND_TIMEOUT_S: Final = 30.0
+"""How long a call waits for its answer unless it is about a cycle or a start."""
+START_GRACE_S: Final = 120.0
+"""What a start gets on top of its own timeout: the nursery may still be warming up."""
+RESEND_S: Final = 2.0
+"""An open request is sent again this often, under its own id; the daemon takes it once."""
+TICK_S: Final = 0.02
+"""Open requests are looked through at most this often."""
+REQUESTS_OPEN_MAX: Final = 10_000
+CONNECT_TIMEOUT_S: Final = 10.0
+"""How long a daemon that holds its lock may take to answer for the first time."""
+FACTS_S: Final = 2.0
+"""How often a busy client asks whether it is still the same daemon that answers."""
+STATUS_ANSWER_S: Final = 10.0
+"""A session that gives no status for so long is called unresponsive."""
+LIST_ANSWER_S: Final = 2.0
+LIST_PARALLEL_MAX: Final = 64
+PROMPTS_REMEMBERED_MAX: Final = 10_000
+"""Of so many sessions the client knows its own latest prompt."""
+REPLY_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 5.0
+
+# --- event streams --------------------------------------------------------------------------
+STREAM_EVENTS_MAX: Final = 10_000
+"""Events one stream keeps for a consumer that lags; what comes on top is replayed later."""
+STREAM_REFILL_EVENTS: Final = STREAM_EVENTS_MAX // 2
+"""A stream that lags asks for more when this many events or fewer are left in it."""
+AHEAD_EVENTS_MAX: Final = 10_000
+"""Live events kept behind a gap until a replay has filled it."""
+WELCOME_S: Final = 5.0
+"""How long to wait for the word that a subscription has arrived."""
+WELCOME_ALL_S: Final = 1.0
+REPLAY_RETRY_S: Final = 1.0
+REPLAYS_PARALLEL_MAX: Final = 16
+SESSIONS_FOLLOWED_MAX: Final = 10_000
+"""Sessions whose place a stream of all sessions remembers."""
+
+# --- monitors -------------------------------------------------------------------------------
+DOWNS_QUEUED_MAX: Final = 1_000
+"""Notices one monitor keeps for a caller that does not fetch them; the oldest go first."""
+CALLBACKS_QUEUED_MAX: Final = 10_000
+DEMONITOR_WAIT_S: Final = 5.0
+"""How long ``demonitor`` waits for a callback of this monitor that is running."""
+
+# --- ends -----------------------------------------------------------------------------------
+READY_TIMEOUT_S: Final = 60.0
+"""How long an embedded daemon may take until its sockets are bound."""
+DAEMON_STOP_S: Final = 10.0
+"""How long an embedded daemon may take to end; SIGKILL follows."""
+DAEMON_KILL_S: Final = 5.0
+LOG_LINES_SHOWN: Final = 20
+LOG_BYTES_SHOWN: Final = 16 * 1024
+THREAD_START_S: Final = 10.0
+CLOSE_S: Final = DAEMON_STOP_S + DAEMON_KILL_S + 5.0
+"""How long ``Client.close`` may take in all."""
+CALLBACK_THREAD_STOP_S: Final = 2.0

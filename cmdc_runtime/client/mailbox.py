@@ -1,0 +1,83 @@
+"""The requests that wait for an answer: when to send them again, and when to give them up.
+
+Pure: the time is an argument, and what is due is returned, for the shell to do.
+"""
+
+import math
+from dataclasses import dataclass
+
+from cmdc_runtime.client.limits import REQUESTS_OPEN_MAX, RESEND_S
+from cmdc_runtime.errors import Overloaded
+from cmdc_runtime.ids import CommandId
+
+
+@dataclass(slots=True)
+class _Open:
+    frame: bytes
+    deadline_s: float
+    resend_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What there is to do now: frames to be sent again, and requests whose time is up."""
+
+    frames: tuple[bytes, ...]
+    expired: tuple[CommandId, ...]
+
+
+class Mailbox:
+    """Remembers each open request under its id."""
+
+    def __init__(
+        self, *, open_max: int = REQUESTS_OPEN_MAX, resend_every_s: float = RESEND_S
+    ) -> None:
+        """Start with no request."""
+        self._open_max = open_max
+        self._every_s = resend_every_s
+        self._open: dict[CommandId, _Open] = {}
+
+    def __len__(self) -> int:
+        """Return how many requests are open."""
+        return len(self._open)
+
+    def open(self, id_: CommandId, frame: bytes, now_s: float, timeout_s: float | None) -> float:
+        """Remember a request that is sent now and return when it is due; None: no deadline.
+
+        Raises:
+            Overloaded: too many requests are open.
+
+        """
+        if len(self._open) >= self._open_max:
+            raise Overloaded(
+                f"{self._open_max} requests of this client wait for an answer: "
+                "wait for some of them, or use a second client"
+            )
+        deadline_s = math.inf if timeout_s is None else now_s + timeout_s
+        one = self._open[id_] = _Open(frame, deadline_s, now_s + self._every_s)
+        return min(one.deadline_s, one.resend_s)
+
+    def close(self, id_: CommandId) -> None:
+        """Forget a request: it is answered, or its caller has given up."""
+        self._open.pop(id_, None)
+
+    def due(self, now_s: float) -> Due:
+        """Return what is due, and count the frames in it as sent again."""
+        expired = tuple(id_ for id_, one in self._open.items() if one.deadline_s <= now_s)
+        for id_ in expired:
+            del self._open[id_]
+        again = [one for one in self._open.values() if one.resend_s <= now_s]
+        return Due(frames=self._sent(again, now_s), expired=expired)
+
+    def all_frames(self, now_s: float) -> tuple[bytes, ...]:
+        """Return the frame of every open request, and count each as sent again."""
+        return self._sent(list(self._open.values()), now_s)
+
+    def next_s(self) -> float | None:
+        """Return when something is due next, or None."""
+        return min((min(one.deadline_s, one.resend_s) for one in self._open.values()), default=None)
+
+    def _sent(self, requests: list[_Open], now_s: float) -> tuple[bytes, ...]:
+        for one in requests:
+            one.resend_s = now_s + self._every_s
+        return tuple(one.frame for one in requests)

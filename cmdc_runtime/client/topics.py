@@ -1,0 +1,208 @@
+"""Which sessions this client hears: one subscription for all streams of a session.
+
+A topic is subscribed to when its first stream opens and given back when its last one closes. While
+it is open, a monitor of the client's own tells the end of the session to every stream of it.
+"""
+
+import asyncio
+from typing import Any, Final, Protocol
+
+from cmdc_runtime.client.feed import Feed
+from cmdc_runtime.client.limits import WELCOME_ALL_S, WELCOME_S
+from cmdc_runtime.client.monitors import Monitors
+from cmdc_runtime.client.subscription import Batch
+from cmdc_runtime.errors import CmdcError, InvalidSession, SessionNotAlive
+from cmdc_runtime.frames import Events, Published, Watermark, topic_of
+from cmdc_runtime.ids import SessionId, new_monitor_ref
+from cmdc_runtime.reasons import AnyReason, Down, Other
+from cmdc_runtime.requests import FindSession, ListSessions, Request, SessionInfo
+
+ALL_TOPICS: Final = b""
+_TOPIC_END: Final = b"\0"
+
+
+class Ear(Protocol):
+    """What the topics need of the sockets."""
+
+    def listen(self, topic: bytes) -> None:
+        """Subscribe."""
+
+    def ignore(self, topic: bytes) -> None:
+        """Take it back."""
+
+
+class Link(Protocol):
+    """What the topics need of a connection."""
+
+    monitors: Monitors
+
+    async def ask(self, request: Request) -> Any:
+        """Return the daemon's answer (Any: what the request's ``answer`` says)."""
+
+    def spawn(self, work: Any) -> Any:
+        """Run a coroutine (Any: whatever a task takes and is)."""
+
+
+class _Topic:
+    """One session that at least one stream follows."""
+
+    def __init__(self) -> None:
+        self.feeds: set[Feed] = set()
+        self.welcomed = asyncio.Event()
+
+
+class _Follower:
+    """One stream of one session, and the monitor that tells it of the session's end."""
+
+    def __init__(self, link: Link, session_id: SessionId, feed: Feed) -> None:
+        self.session_id = session_id
+        self.feed = feed
+        self.ref = new_monitor_ref()
+        self._link = link
+
+    def on_down(self, down: Down) -> None:
+        if not down.restarting:
+            self._link.spawn(self._finish(down.reason))
+
+    def on_end(self, error: CmdcError) -> None:
+        """Do nothing: whoever ends the monitors ends the streams as well."""
+
+    async def _finish(self, reason: AnyReason) -> None:
+        last = self.feed.known(self.session_id)
+        try:
+            found: SessionInfo = await self._link.ask(FindSession(session_id=self.session_id))
+        except InvalidSession:  # nobody remembers it: what was heard of is what there is
+            pass
+        except CmdcError as error:
+            self.feed.finish(error)
+            return
+        else:
+            last = max(last, found.last_index)
+        self.feed.on_end(self.session_id, last, SessionNotAlive(reason))
+
+
+class Topics:
+    """All that one connection hears of."""
+
+    def __init__(self, link: Link, ear: Ear) -> None:
+        """Start deaf."""
+        self._link = link
+        self._ear = ear
+        self._topics: dict[SessionId, _Topic] = {}
+        self._followers: dict[Feed, _Follower] = {}
+        self._all: set[Feed] = set()
+        self._all_welcomed = asyncio.Event()
+
+    def __len__(self) -> int:
+        """Return how many streams are filled."""
+        return len(self._followers) + len(self._all)
+
+    async def follow(self, session_id: SessionId, feed: Feed, since: int | None) -> None:
+        """Fill ``feed`` with the session's events after ``since``, or from now on.
+
+        Raises:
+            InvalidSession: it was never seen.
+            SessionNotAlive: it has ended, and its past was not asked for.
+
+        """
+        found: SessionInfo = await self._link.ask(FindSession(session_id=session_id))
+        reason = found.reason or Other(detail="its reason is not known")
+        if found.phase == "ended" and since is None:
+            raise SessionNotAlive(reason)
+        follower = self._followers[feed] = _Follower(self._link, session_id, feed)
+        feed.on_finish = self.leave
+        feed.follow(session_id, found.last_index if since is None else since)
+        if found.phase == "ended":
+            feed.on_end(session_id, found.last_index, SessionNotAlive(reason))
+            return
+        topic = self._topics.get(session_id) or self._open(session_id)
+        topic.feeds.add(feed)
+        try:
+            feed.on_watermark(session_id, found.last_index)
+            await self._link.monitors.add(session_id, follower, ref=follower.ref, persistent=True)
+            if not await _bounded(topic.welcomed, WELCOME_S):
+                found = await self._link.ask(FindSession(session_id=session_id))
+                feed.on_watermark(session_id, found.last_index)
+        except BaseException:
+            self.leave(feed)
+            raise
+
+    async def follow_all(self, feed: Feed) -> None:
+        """Fill ``feed`` with the events of all sessions from now on, new ones included."""
+        found: tuple[SessionInfo, ...] = await self._link.ask(ListSessions())
+        feed.on_finish = self.leave
+        for one in found:
+            feed.follow(one.session_id, one.last_index)
+        if not self._all:
+            self._all_welcomed.clear()
+            self._ear.listen(ALL_TOPICS)
+        self._all.add(feed)
+        try:
+            await _bounded(self._all_welcomed, WELCOME_ALL_S)
+        except BaseException:
+            self.leave(feed)
+            raise
+
+    def leave(self, feed: Feed) -> None:
+        """Fill ``feed`` no more."""
+        if feed in self._all:
+            self._all.discard(feed)
+            if not self._all:
+                self._ear.ignore(ALL_TOPICS)
+        follower = self._followers.pop(feed, None)
+        if follower is None:
+            return
+        self._link.monitors.drop(follower.ref)
+        topic = self._topics.get(follower.session_id)
+        if topic is not None and feed in topic.feeds:
+            topic.feeds.discard(feed)
+            if not topic.feeds:
+                del self._topics[follower.session_id]
+                self._ear.ignore(topic_of(follower.session_id))
+
+    def feeds_of(self, session_id: SessionId) -> list[Feed]:
+        """Return what is filled with this session's events alone."""
+        return [one.feed for one in self._followers.values() if one.session_id == session_id]
+
+    def take(self, topic: bytes, frame: Published, body: bytes) -> None:
+        """Hand on what was published under ``topic``."""
+        if topic == ALL_TOPICS:
+            self._all_welcomed.set()
+            return
+        name, end, _rest = topic.partition(_TOPIC_END)
+        if not end:
+            return
+        session_id = SessionId(name.decode(errors="replace"))
+        known = self._topics.get(session_id)
+        if known is not None:
+            known.welcomed.set()
+        feeds = [*known.feeds, *self._all] if known is not None else list(self._all)
+        if isinstance(frame, Events):
+            batch = Batch(frame.first, frame.count, body)
+            for feed in feeds:
+                feed.on_batch(session_id, batch)
+        elif isinstance(frame, Watermark):
+            for feed in feeds:
+                feed.on_watermark(session_id, frame.last)
+
+    def fail(self, error: CmdcError) -> None:
+        """End every stream."""
+        for topic in self._topics.values():
+            topic.welcomed.set()
+        self._all_welcomed.set()
+        for feed in [*self._followers, *self._all]:
+            feed.finish(error)
+
+    def _open(self, session_id: SessionId) -> _Topic:
+        topic = self._topics[session_id] = _Topic()
+        self._ear.listen(topic_of(session_id))
+        return topic
+
+
+async def _bounded(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

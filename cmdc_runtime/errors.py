@@ -1,0 +1,235 @@
+"""Every error the project raises on purpose.
+
+The tree answers one question, "what should the catcher do?"::
+
+    CmdcError                   never raised itself
+      UsageError                fix the call; retrying cannot help
+        InvalidOptions, InvalidSession, InvalidText, InvalidTool, SessionExists, AlreadyAttached,
+        ToolNotFound, ToolValidationFailed, ApprovalNotFound, AskNotFound, AccessDenied
+      TransientError            try again later
+        DaemonUnavailable, QueueFull, Overloaded, CommandTimeout, CollectTimeout
+      SessionError              what the session did or became
+        SessionNotAlive, StartFailed, AgentAborted, AgentFailed, SteeringRejected
+      ProtocolError             the peer or we broke the wire contract: report a bug
+
+To add an error, add one class with its own ``code``; attributes that must cross the wire are named
+in ``fields`` with their types, and the constructor takes exactly these by keyword.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from cmdc_runtime.reasons import AnyReason
+
+
+class CmdcError(Exception):
+    """Root of the tree; catch it to catch everything deliberate."""
+
+    code: ClassVar[str] = "internal"
+    fields: ClassVar[Mapping[str, Any]] = {}  # Any: types, as msgspec.convert takes them
+
+    def details(self) -> dict[str, object]:
+        """Return the attributes that cross the wire."""
+        return {name: getattr(self, name) for name in self.fields}
+
+
+class UsageError(CmdcError):
+    """The caller asked for something that can never work as asked."""
+
+    code = "usage"
+
+
+class InvalidOptions(UsageError):
+    """Options of ``create_agent`` or of the daemon are wrong; ``problems`` has one line for each."""
+
+    code = "invalid_options"
+    fields: ClassVar[Mapping[str, Any]] = {"problems": tuple[str, ...]}
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        """Keep every problem."""
+        self.problems = tuple(problems)
+        super().__init__("; ".join(self.problems))
+
+
+class InvalidSession(UsageError):
+    """Not a session, or an id that was never seen here."""
+
+    code = "invalid_session"
+
+
+class InvalidText(UsageError):
+    """The text of a prompt or of a steering is not a non-empty str."""
+
+    code = "invalid_text"
+
+
+class InvalidTool(UsageError):
+    """The object is not a tool, or its name, schema or code cannot be used."""
+
+    code = "invalid_tool"
+
+
+class SessionExists(UsageError):
+    """The session id is taken by a live session."""
+
+    code = "session_exists"
+
+
+class AlreadyAttached(UsageError):
+    """The session has a tool of this name."""
+
+    code = "already_attached"
+
+
+class ToolNotFound(UsageError):
+    """The session has no tool of this name."""
+
+    code = "tool_not_found"
+
+
+class ToolValidationFailed(UsageError):
+    """A batch of tool changes was refused as a whole; ``problems`` pairs names with reasons."""
+
+    code = "tool_validation_failed"
+    fields: ClassVar[Mapping[str, Any]] = {"problems": list[tuple[str, str]]}
+
+    def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
+        """Keep every problem."""
+        self.problems = list(problems)
+        super().__init__("; ".join(f"{name}: {reason}" for name, reason in self.problems))
+
+
+class ApprovalNotFound(UsageError):
+    """No approval of this id is pending."""
+
+    code = "approval_not_found"
+
+
+class AskNotFound(UsageError):
+    """No question of this reference is pending."""
+
+    code = "ask_not_found"
+
+
+class AccessDenied(UsageError):
+    """The daemon does not accept this from this peer."""
+
+    code = "access_denied"
+
+
+class TransientError(CmdcError):
+    """Trying the same thing later may work."""
+
+    code = "transient"
+
+
+class DaemonUnavailable(TransientError):
+    """No daemon answers at the address, or it is about to end."""
+
+    code = "daemon_unavailable"
+
+
+class QueueFull(TransientError):
+    """A bounded queue of the session is full; nothing was queued."""
+
+    code = "queue_full"
+
+
+class Overloaded(TransientError):
+    """A bound of the daemon is reached; nothing was started."""
+
+    code = "overloaded"
+
+
+class CommandTimeout(TransientError, TimeoutError):
+    """No answer in time; the command may still take effect, once."""
+
+    code = "command_timeout"
+
+
+class CollectTimeout(TransientError, TimeoutError):
+    """The cycle did not end in time; it goes on."""
+
+    code = "collect_timeout"
+
+
+class SessionError(CmdcError):
+    """What the session did or became."""
+
+    code = "session"
+
+
+class SessionNotAlive(SessionError):
+    """The session was there and ended; ``reason`` says why."""
+
+    code = "session_not_alive"
+    fields: ClassVar[Mapping[str, Any]] = {"reason": AnyReason}
+
+    def __init__(self, reason: AnyReason) -> None:
+        """Keep the reason."""
+        self.reason = reason
+        super().__init__(f"the session ended: {reason}")
+
+
+class StartFailed(SessionError):
+    """The session could not be started; ``reason`` says at which stage and why."""
+
+    code = "start_failed"
+    fields: ClassVar[Mapping[str, Any]] = {"reason": AnyReason}
+
+    def __init__(self, reason: AnyReason) -> None:
+        """Keep the reason."""
+        self.reason = reason
+        super().__init__(str(reason))
+
+
+class AgentAborted(SessionError):
+    """The cycle was aborted by a caller, a plugin or a limit; ``reason`` is theirs, or None."""
+
+    code = "agent_aborted"
+    fields: ClassVar[Mapping[str, Any]] = {"reason": str | None}
+
+    def __init__(self, reason: str | None) -> None:
+        """Keep the reason."""
+        self.reason = reason
+        super().__init__(f"the cycle was aborted: {reason or 'no reason given'}")
+
+
+class AgentFailed(SessionError):
+    """The provider or the kernel failed for good in this cycle; ``reason`` says how."""
+
+    code = "agent_failed"
+    fields: ClassVar[Mapping[str, Any]] = {"reason": str}
+
+    def __init__(self, reason: str) -> None:
+        """Keep the reason."""
+        self.reason = reason
+        super().__init__(f"the cycle failed: {reason}")
+
+
+class SteeringRejected(SessionError):
+    """A plugin refused the steering; ``reason`` is its word."""
+
+    code = "steering_rejected"
+    fields: ClassVar[Mapping[str, Any]] = {"reason": str}
+
+    def __init__(self, reason: str) -> None:
+        """Keep the reason."""
+        self.reason = reason
+        super().__init__(f"the steering was rejected: {reason}")
+
+
+class ProtocolError(CmdcError):
+    """A frame broke the wire contract."""
+
+    code = "protocol"
+
+
+def _tree(root: type[CmdcError]) -> list[type[CmdcError]]:
+    return [root, *(leaf for child in root.__subclasses__() for leaf in _tree(child))]
+
+
+ERRORS_BY_CODE: Final[Mapping[str, type[CmdcError]]] = {
+    error.code: error for error in _tree(CmdcError)
+}
+"""Wire code to class: a failure is re-raised in the client as the class it was in the worker."""

@@ -1,0 +1,251 @@
+"""Providers: what answers a model request with a stream of chunks, and how it may fail.
+
+A provider yields text, thinking and tool calls as they come, then one ``UsageChunk`` where the
+usage is known, then one ``FinishChunk``, which is always the last. Everything that goes wrong
+leaves ``stream`` as one ``ProviderError``; a stream that ends without a finish is an error too.
+
+To write a provider, put an object with ``stream`` behind a ``create()`` in a module of its own and
+let ``classify`` decide what kind of failure an exception is.
+"""
+
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from enum import StrEnum
+from typing import Final, Protocol, TypeAlias
+
+import msgspec
+
+from cmdc_runtime.ids import CallId
+from cmdc_runtime.messages import Message, TokenUsage
+
+
+class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model is told of one tool; ``parameters`` is a JSON Schema of type object."""
+
+    name: str
+    description: str
+    parameters: dict[str, object]
+
+
+class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One question to a model.
+
+    ``model`` is ``provider:model_id`` or ``provider/model_id``; an empty ``system`` is left out;
+    ``max_tokens`` bounds the reply, None leaves that to the provider.
+    """
+
+    model: str
+    messages: tuple[Message, ...]
+    system: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+    max_tokens: int | None = None
+    provider_opts: dict[str, object] = {}
+
+
+class TextChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of the reply."""
+
+    text: str
+
+
+class ThinkingChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of the model's reasoning, which is no part of the reply."""
+
+    text: str
+
+
+class ToolCallChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of one tool call; only the first piece of an ``index`` has the id and the name."""
+
+    index: int
+    call_id: CallId | None = None
+    name: str | None = None
+    arguments: str = ""
+
+
+class UsageChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """What the request has cost."""
+
+    usage: TokenUsage
+
+
+class FinishChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """The reply is whole; ``reason`` is OpenAI's word: ``stop``, ``tool_calls``, ``length``."""
+
+    reason: str
+
+
+Chunk: TypeAlias = TextChunk | ThinkingChunk | ToolCallChunk | UsageChunk | FinishChunk
+
+
+class FailureKind(StrEnum):
+    """What the kernel should do about a failed request."""
+
+    TRANSIENT = "transient"
+    """Try again after a delay."""
+    PERMANENT = "permanent"
+    """Give up: the same request fails again."""
+    OVERFLOW = "overflow"
+    """Make the conversation shorter, then ask once more."""
+    TIMEOUT = "timeout"
+    """Try again; when the retries end, the provider counts as unreachable."""
+
+
+class ProviderError(Exception):
+    """A request failed; ``reason`` is one readable line without any secret."""
+
+    def __init__(
+        self,
+        kind: FailureKind,
+        reason: str,
+        *,
+        status: int | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        """Keep what is known; ``retry_after_s`` is the provider's own wish."""
+        super().__init__(reason)
+        self.kind = kind
+        self.reason = reason
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
+class Provider(Protocol):
+    """What answers model requests; one object serves many requests, also at the same time."""
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
+        """Return the chunks of the reply as they come.
+
+        Runs in a task of the agent and must not block its loop. Closing the generator, or
+        cancelling the task that iterates, ends the request at the provider too. The caller closes
+        it (``contextlib.aclosing``) wherever it may stop before the end.
+
+        Raises:
+            ProviderError: for whatever goes wrong, before or between chunks.
+        """
+        ...
+
+
+_T, _P = FailureKind.TRANSIENT, FailureKind.PERMANENT
+_O, _TO = FailureKind.OVERFLOW, FailureKind.TIMEOUT
+# Names of the OpenAI family of exceptions, which most clients share, and of the standard library.
+# Left out are names that say less than the status does (BadRequestError, APIError, …).
+# fmt: off
+CLASS_KINDS: Final[Mapping[str, FailureKind]] = {
+    "ContextWindowExceededError":  _O,
+    "AuthenticationError":         _P,
+    "PermissionDeniedError":       _P,
+    "PaymentRequiredError":        _P,
+    "NotFoundError":               _P,
+    "UnsupportedParamsError":      _P,
+    "ContentPolicyViolationError": _P,
+    "RejectedRequestError":        _P,
+    "RateLimitError":              _T,
+    "Timeout":                     _TO,
+    "APITimeoutError":             _TO,
+    "TimeoutError":                _TO,
+    "TimeoutException":            _TO,
+}
+STATUS_KINDS: Final[Mapping[int, FailureKind]] = {
+    408: _TO,
+    409: _T,
+    413: _O,
+    425: _T,
+    429: _T,
+    504: _TO,
+}
+WEAK_CLASS_KINDS: Final[Mapping[str, FailureKind]] = {
+    "APIConnectionError":      _T,
+    "InternalServerError":     _T,
+    "ServiceUnavailableError": _T,
+    "BadGatewayError":         _T,
+    "ConnectionError":         _T,
+    "TransportError":          _T,
+}
+# fmt: on
+_STATUS_CLASS_KINDS: Final[Mapping[int, FailureKind]] = {4: _P, 5: _T}
+_UNCLEAR_STATUSES: Final = frozenset({None, 400, 413, 422})
+"""Statuses that a too long conversation shares with other mistakes: only the text can tell."""
+
+OVERFLOW_TEXTS: Final = (
+    "context_length_exceeded",
+    "maximum context length",
+    "max_tokens",
+    "max_prompt_tokens",
+    "too many tokens",
+    "prompt is too long",
+    "prompt_tokens_exceeded",
+    "request too large",
+    "context window",
+    "token limit",
+    "exceeds the limit",
+    "input too long",
+    "exceeds the model's maximum",
+    "reduce the length",
+    "maximum number of tokens",
+    "content_too_large",
+    "string_above_max_length",
+)
+PERMANENT_TEXTS: Final = ("unauthorized", "invalid_api_key", "authentication")
+TRANSIENT_TEXTS: Final = (
+    "overloaded",
+    "rate_limit",
+    "rate limit",
+    "too many requests",
+    "429",
+    "500",
+    "502",
+    "503",
+    "504",
+    "connection",
+    "econnreset",
+    "econnrefused",
+    "etimedout",
+    "fetch failed",
+    "socket hang up",
+    "request timeout",
+    "server_error",
+    "timeout",
+    "recv_timeout",
+    "connect_timeout",
+    "read_timeout",
+    "stream_timeout",
+    "closed",
+    "transport_error",
+)
+_TEXT_KINDS: Final = ((OVERFLOW_TEXTS, _O), (PERMANENT_TEXTS, _P), (TRANSIENT_TEXTS, _T))
+"""First match wins, so that what can't succeed is never retried."""
+
+
+def classify(status: int | None, class_names: Iterable[str], text: str) -> FailureKind:
+    """Say what kind of failure an exception is, by what is most telling about it.
+
+    ``class_names`` are those of the exception and its bases, most derived first. In order: a class
+    that is clear by itself, an overflow's text where the status is unclear, the status, a class
+    that only hints, the text. What nothing is known of is permanent: no retry is safe for it.
+    """
+    names = tuple(class_names)
+    lowered = text.lower()
+    clear = _first(CLASS_KINDS, names)
+    if clear is not None:
+        return clear
+    if status in _UNCLEAR_STATUSES and any(part in lowered for part in OVERFLOW_TEXTS):
+        return FailureKind.OVERFLOW
+    by_status = _by_status(status)
+    if by_status is not None:
+        return by_status
+    return _first(WEAK_CLASS_KINDS, names) or _by_text(lowered)
+
+
+def _first(table: Mapping[str, FailureKind], names: tuple[str, ...]) -> FailureKind | None:
+    return next((table[name] for name in names if name in table), None)
+
+
+def _by_status(status: int | None) -> FailureKind | None:
+    if status is None:
+        return None
+    return STATUS_KINDS.get(status) or _STATUS_CLASS_KINDS.get(status // 100)
+
+
+def _by_text(lowered: str) -> FailureKind:
+    matches = (kind for texts, kind in _TEXT_KINDS if any(part in lowered for part in texts))
+    return next(matches, FailureKind.PERMANENT)

@@ -1,0 +1,206 @@
+"""Parameters of a tool: from a function's signature to JSON Schema, and arguments against both.
+
+Schemas are JSON Schema draft 7, which every provider takes. What msgspec writes in a newer draft
+is put into the older words by ``_draft7``: to support one more keyword, add it there.
+"""
+
+import copy
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from cmdc_runtime.errors import InvalidTool
+from cmdc_runtime.extensions.context import Context
+
+Schema = dict[str, Any]  # Any: JSON
+Fields = tuple[tuple[str, Any, Any], ...]  # name, annotation, default; Any: whatever was written
+
+PROBLEMS_MAX: Final = 5
+"""So many problems of one call are told to the model; the first one usually explains the rest."""
+PROBLEM_CHARS_MAX: Final = 300
+
+_EMPTY: Final = inspect.Parameter.empty
+_NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_SECTION: Final = re.compile(r"(Args|Arguments|Parameters):\s*")
+_ARGUMENT: Final = re.compile(r"(\w+)\s*(?:\([^)]*\))?:\s*(.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a model may give to a function, and which parameters take the ``Context``."""
+
+    fields: Fields
+    context_names: tuple[str, ...]
+
+
+def signature_of(function: Callable[..., object]) -> Signature:
+    """Return the parameters of ``function``, those annotated ``Context`` apart.
+
+    Raises:
+        InvalidTool: an annotation means nothing here, or a parameter has no name to a caller.
+    """
+    hints = _hints(function)
+    fields: list[tuple[str, Any, Any]] = []
+    context_names: list[str] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind not in _NAMED:
+            raise InvalidTool(f"parameter {parameter}: a model gives arguments by name, one by one")
+        annotation = hints.get(name, Any)
+        if _is_context(annotation):
+            context_names.append(name)
+        else:
+            fields.append((name, annotation, parameter.default))
+    return Signature(tuple(fields), tuple(context_names))
+
+
+def arguments_struct(fields: Fields) -> type[msgspec.Struct]:
+    """Return the class that decodes and checks arguments; an unknown argument is an error.
+
+    Raises:
+        InvalidTool: msgspec knows no JSON for an annotation; the message names the parameter.
+    """
+    for name, annotation, default in fields:
+        try:
+            msgspec.json.schema_components([_struct([_field(name, annotation, default)])])
+        except TypeError as error:
+            reason = str(error).splitlines()[-1]
+            raise InvalidTool(f"parameter {name!r} has no JSON Schema: {reason}") from error
+    return _struct([_field(*field) for field in fields])
+
+
+def schema_of(struct: type[msgspec.Struct], described: Mapping[str, str]) -> Schema:
+    """Return the schema of ``struct``; ``described`` says what arguments mean, by name."""
+    [reference], components = msgspec.json.schema_components(
+        [struct], ref_template="#/definitions/{name}"
+    )
+    root = components.pop(reference["$ref"].rpartition("/")[2])
+    root.pop("title", None)
+    for name, schema in root["properties"].items():
+        if name in described and "description" not in schema:
+            root["properties"][name] = _with_description(schema, described[name])
+    if components:
+        root["definitions"] = components
+    converted: Schema = _draft7(root)
+    return converted
+
+
+def check_schema(schema: object) -> str | None:
+    """Say what is wrong with a schema written by hand, or None."""
+    import jsonschema  # noqa: PLC0415 - 100 ms, for hand-written schemas alone
+
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        return 'parameters must be a JSON Schema with "type": "object"'
+    try:
+        jsonschema.Draft7Validator.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        return f"parameters are no JSON Schema draft 7: {error.message} at {error.json_path}"
+    return None
+
+
+def problems_of(schema: Mapping[str, Any], arguments: object) -> list[str]:
+    """Return what a schema written by hand has against ``arguments``, each with its place."""
+    import jsonschema  # noqa: PLC0415 - 100 ms, for hand-written schemas alone
+    import referencing  # noqa: PLC0415 - comes with jsonschema
+    import referencing.exceptions  # noqa: PLC0415
+
+    # A registry of its own keeps the validator from fetching a "$ref" from the network.
+    validator = jsonschema.Draft7Validator(schema, registry=referencing.Registry())
+    try:
+        found = sorted(validator.iter_errors(arguments), key=lambda error: error.json_path)
+    except referencing.exceptions.Unresolvable as error:
+        return [f"the schema of this tool refers to {error.ref}, which is nowhere"]
+    lines = [f"{_clip(error.message)} - at `{error.json_path}`" for error in found[:PROBLEMS_MAX]]
+    if len(found) > PROBLEMS_MAX:
+        lines.append(f"and {len(found) - PROBLEMS_MAX} more")
+    return lines
+
+
+def read_docstring(text: str | None) -> tuple[str, dict[str, str]]:
+    """Return the first paragraph, and what an ``Args:`` section says about each argument."""
+    lines = inspect.cleandoc(text or "").splitlines()
+    paragraph = lines[: lines.index("")] if "" in lines else lines
+    return " ".join(line.strip() for line in paragraph), _described(lines)
+
+
+def _described(lines: list[str]) -> dict[str, str]:
+    start = next((at for at, line in enumerate(lines) if _SECTION.fullmatch(line)), len(lines))
+    described: dict[str, str] = {}
+    name = ""
+    margin: int | None = None
+    for line in lines[start + 1 :]:
+        indent = len(line) - len(line.lstrip())
+        if not line.strip() or not indent:
+            break
+        margin = indent if margin is None else margin
+        begun = _ARGUMENT.fullmatch(line.strip()) if indent == margin else None
+        if begun:
+            name, text = begun.groups()
+            described[name] = text
+        elif name:
+            described[name] = f"{described[name]} {line.strip()}".strip()
+    return described
+
+
+def _hints(function: Callable[..., object]) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, include_extras=True)
+    except (NameError, AttributeError, TypeError, SyntaxError) as error:
+        raise InvalidTool(
+            f"an annotation means nothing at run time: {error}; import the name outside of"
+            " `if TYPE_CHECKING`, at the top of the module"
+        ) from error
+
+
+def _is_context(annotation: object) -> bool:
+    if get_origin(annotation) is Annotated:
+        return _is_context(get_args(annotation)[0])
+    return annotation is Context or Context in get_args(annotation)
+
+
+def _struct(fields: list[tuple[str, Any] | tuple[str, Any, Any]]) -> type[msgspec.Struct]:
+    return msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
+
+
+def _field(
+    name: str, annotation: object, default: object
+) -> tuple[str, Any] | tuple[str, Any, Any]:
+    if default is _EMPTY:
+        return name, annotation
+    if _is_json(default) and not (default and isinstance(default, list | dict | set | bytearray)):
+        return name, annotation, default
+    # msgspec wants a factory for what could be changed; what is no JSON is not told to the model.
+    return name, annotation, msgspec.field(default_factory=lambda: copy.deepcopy(default))
+
+
+def _is_json(value: object) -> bool:
+    try:
+        msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return False
+    return True
+
+
+def _with_description(schema: Schema, text: str) -> Schema:
+    if "$ref" in schema:  # draft 7 ignores what stands beside it
+        return {"allOf": [schema], "description": text}
+    return {**schema, "description": text}
+
+
+def _draft7(schema: Any) -> Any:  # Any: JSON at any depth
+    if isinstance(schema, list):
+        return [_draft7(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    converted = {key: _draft7(value) for key, value in schema.items()}
+    if isinstance(converted.get("prefixItems"), list):
+        converted["additionalItems"] = converted.pop("items", True)
+        converted["items"] = converted.pop("prefixItems")
+    return converted
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= PROBLEM_CHARS_MAX else text[: PROBLEM_CHARS_MAX - 1] + "…"

@@ -1,0 +1,349 @@
+"""Tools: what a model can ask a session to do.
+
+``@tool`` makes one from a function, ``class X(Tool)`` is the full contract, and ``as_tool`` turns
+whatever an application gave into a checked ``Tool``. A tool answers with a str; it raises
+``ToolError`` for a failure that the model should read and may correct.
+
+To add a rule for all tools, add it to ``_problems``.
+"""
+
+import importlib
+import inspect
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from typing import (
+    Any,
+    Final,
+    Generic,
+    Literal,
+    ParamSpec,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    get_args,
+    overload,
+)
+
+import msgspec
+
+from cmdc_runtime.errors import InvalidTool
+from cmdc_runtime.extensions.context import Context, ToolContext
+from cmdc_runtime.extensions.provider import ToolSpec
+from cmdc_runtime.extensions.schema import (
+    Fields,
+    arguments_struct,
+    check_schema,
+    problems_of,
+    read_docstring,
+    schema_of,
+    signature_of,
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Isolation = Literal["thread", "task"]
+"""Where a call runs: a thread that is left alone at an abort, or a task that is cancelled."""
+Effects = Literal["read", "idempotent", "write"]
+"""Whether a call may run again after a crash that hid its outcome: "write" may not."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ANYWHERE: Final = ToolContext()
+
+
+def _isolation_of(function: object) -> Isolation:
+    return "task" if inspect.iscoroutinefunction(function) else "thread"
+
+
+class ToolError(Exception):
+    """An expected failure: its text is the result that the model reads, marked as an error."""
+
+
+class Tool(ABC):
+    """One thing that a model can ask for; subclass it where ``@tool`` is not enough.
+
+    A subclass sets ``name``, ``description`` and ``parameters`` and writes ``execute``. One
+    instance serves every call of a session, several at a time.
+    """
+
+    name: str = ""
+    """1 to 64 of ``A-Z a-z 0-9 _ -``, unique within a session."""
+    description: str = ""
+    parameters: dict[str, Any] = {"type": "object", "properties": {}}  # noqa: RUF012 - read only
+    isolation: Isolation = "thread"
+    """Follows ``execute`` unless set: "task" for ``async def``, "thread" otherwise."""
+    effects: Effects = "write"
+    timeout: float | None = None
+    """Seconds for one call; None means the session's ``tool_timeout``."""
+    max_retries: int | None = None
+    """After an unexpected exception; None means ``tool_max_retries``, or 0 for "write"."""
+
+    def __init_subclass__(cls, **arguments: Any) -> None:  # Any: whatever a base class takes
+        """Let ``isolation`` follow a new ``execute``."""
+        super().__init_subclass__(**arguments)
+        if "execute" in vars(cls) and "isolation" not in vars(cls):
+            cls.isolation = _isolation_of(vars(cls)["execute"])
+
+    @abstractmethod
+    def execute(self, args: dict[str, Any], context: Context) -> str | Awaitable[str]:
+        """Do it and return what the model reads; ``args`` are what ``check`` returned.
+
+        Raises:
+            ToolError: the failure is one that the model should hear of and may correct.
+        """
+
+    def describe(self, tool_context: ToolContext) -> str:  # noqa: ARG002 - for those who override
+        """Return what the model reads about the tool."""
+        return self.description or self.name
+
+    def meta(self, args: dict[str, Any]) -> str:  # noqa: ARG002 - for those who override
+        """Return a few words for people on what a call with ``args`` does."""
+        return self.name
+
+    def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments as ``execute`` takes them.
+
+        Raises:
+            ToolError: they do not fit; the text says what is wrong, and where.
+        """
+        problems = problems_of(self.parameters, arguments)
+        if problems:
+            raise _bad_arguments(self.name, "; ".join(problems))
+        return arguments
+
+    def spec(self, tool_context: ToolContext = _ANYWHERE) -> ToolSpec:
+        """Return what a provider is told."""
+        return ToolSpec(
+            name=self.name,
+            description=self.describe(tool_context),
+            parameters=self.parameters,
+        )
+
+
+class ToolOptions(TypedDict, total=False):
+    """What ``@tool`` takes; see the attributes of ``Tool``."""
+
+    name: str
+    description: str
+    isolation: Isolation
+    effects: Effects
+    timeout: float | None
+    max_retries: int | None
+    meta: Callable[[dict[str, Any]], str]
+
+
+class FunctionTool(Tool, Generic[P, R]):
+    """A function as a tool; calling it is calling the function."""
+
+    def __init__(self, function: Callable[P, R], options: ToolOptions) -> None:
+        """Read the signature and the docstring.
+
+        Raises:
+            InvalidTool: this function, or an option, cannot make a tool.
+        """
+        name = options.get("name", getattr(function, "__name__", repr(function)))
+        unknown = options.keys() - ToolOptions.__annotations__.keys()
+        if unknown:
+            raise InvalidTool(f"tool {name!r}: @tool takes no {', '.join(sorted(unknown))}")
+        if not inspect.isfunction(function):
+            raise InvalidTool(f"@tool takes a function, got {function!r}")
+        summary, self._described = read_docstring(function.__doc__)
+        self.name = name
+        self.description = options.get("description", summary)
+        self.isolation = options.get("isolation", _isolation_of(function))
+        self.effects = options.get("effects", "write")
+        self.timeout = options.get("timeout")
+        self.max_retries = options.get("max_retries")
+        self._meta = options.get("meta")
+        self._become(function)
+        try:
+            signature = signature_of(function)
+            self._fields: Fields = signature.fields
+            self._context_names = signature.context_names
+            self._prepare()
+        except InvalidTool as error:
+            raise InvalidTool(f"tool {name!r}: {error}") from error
+        _refuse(self)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function as it was written, unchecked."""
+        return self.__wrapped__(*args, **kwargs)
+
+    def execute(self, args: dict[str, Any], context: Context) -> str | Awaitable[str]:
+        """Call the function with checked arguments and, where it asks for it, the context."""
+        function: Callable[..., Any] = (
+            self.__wrapped__
+        )  # Any: the contract says str, the user may not
+        answer: str | Awaitable[str] = function(
+            **args, **dict.fromkeys(self._context_names, context)
+        )
+        return answer
+
+    def meta(self, args: dict[str, Any]) -> str:
+        """Return what the ``meta`` option says, or the name."""
+        return self._meta(args) if self._meta else self.name
+
+    def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments as the annotations say, defaults filled in."""
+        try:
+            decoded = msgspec.convert(arguments, self._struct)
+        except msgspec.ValidationError as error:
+            raise _bad_arguments(self.name, str(error)) from error
+        return {name: getattr(decoded, name) for name, _, _ in self._fields}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the struct, which is made again from the fields where this is loaded."""
+        return {name: value for name, value in vars(self).items() if name != "_struct"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Make the struct again."""
+        vars(self).update(state)
+        self._prepare()
+
+    def _become(self, function: Callable[P, R]) -> None:
+        # The names by which a function is found, so that an installed tool travels by name.
+        self.__wrapped__ = function
+        self.__name__ = function.__name__
+        self.__qualname__ = function.__qualname__
+        self.__module__ = function.__module__
+        self.__doc__ = function.__doc__
+
+    def _prepare(self) -> None:
+        self._struct = arguments_struct(self._fields)
+        self.parameters = schema_of(self._struct, self._described)
+
+
+@overload
+def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
+@overload
+def tool(
+    **options: Unpack[ToolOptions],
+) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+def tool(
+    function: Callable[P, R] | None = None, /, **options: Unpack[ToolOptions]
+) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
+    """Make a tool from a function: ``@tool``, or ``@tool(effects="read", timeout=10)``.
+
+    Parameters become a JSON Schema, ``Annotated[int, msgspec.Meta(ge=1)]`` with its bounds. The
+    docstring's first paragraph describes the tool and a Google-style ``Args:`` section its
+    arguments. A parameter annotated ``Context`` is filled in and hidden from the model.
+
+    Raises:
+        InvalidTool: this function, or an option, cannot make a tool.
+    """
+    if function is not None:
+        return FunctionTool(function, options)
+    return lambda decorated: FunctionTool(decorated, options)
+
+
+def as_tool(candidate: object) -> Tool:
+    """Return the tool that ``candidate`` is, has as a class, or names as ``"module:name"``.
+
+    Raises:
+        InvalidTool: it is none, or breaks the contract; the message says what to change.
+    """
+    if isinstance(candidate, Tool):
+        _refuse(candidate)
+        return candidate
+    if isinstance(candidate, type) and issubclass(candidate, Tool):
+        return as_tool(_instance(candidate))
+    if isinstance(candidate, str):
+        return as_tool(_named(candidate))
+    if inspect.isroutine(candidate):
+        name = getattr(candidate, "__qualname__", repr(candidate))
+        raise InvalidTool(f"function {name!r} is no tool: decorate it with @cmdc.tool")
+    raise InvalidTool(
+        f"{candidate!r} is no tool: give a function decorated with @cmdc.tool, a cmdc.Tool class"
+        ' or instance, or "module:name"'
+    )
+
+
+def resolve(reference: str) -> object:
+    """Return what ``module:qualname`` names, importing the module.
+
+    Raises:
+        ImportError: no such module, or it cannot be imported.
+        AttributeError: the module has no such name.
+    """
+    module, _, qualname = reference.partition(":")
+    found: object = importlib.import_module(module)
+    for name in qualname.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def _named(reference: str) -> object:
+    if not all(reference.partition(":")):
+        raise InvalidTool(f'{reference!r} is no tool: a tool by name is "module:name"')
+    try:
+        found = resolve(reference)
+    except (ImportError, AttributeError) as error:
+        raise InvalidTool(f"tool {reference!r}: {error}") from error
+    if isinstance(found, str):
+        raise InvalidTool(f"tool {reference!r} is a str, not a tool")
+    return found
+
+
+def _instance(tool_class: type[Tool]) -> Tool:
+    name = tool_class.__qualname__
+    try:
+        return tool_class()
+    except Exception as error:
+        raise InvalidTool(
+            f"class {name!r} cannot be made without arguments ({error}): give an instance"
+        ) from error
+
+
+def _refuse(candidate: Tool) -> None:
+    problems = _problems(candidate)
+    if problems:
+        name = candidate.name or type(candidate).__qualname__
+        raise InvalidTool(f"tool {name!r}: {'; '.join(problems)}")
+
+
+def _problems(candidate: Tool) -> list[str]:
+    """Return every way in which a tool breaks the contract."""
+    told: Any = candidate  # Any: its attributes are what a stranger wrote
+    problems = []
+    if not isinstance(told.name, str) or not _NAME.fullmatch(told.name):
+        problems.append(f"name must be 1 to 64 of A-Z a-z 0-9 _ -, got {told.name!r}")
+    if not isinstance(told.description, str):
+        problems.append(f"description must be a str, got {told.description!r}")
+    if told.effects not in get_args(Effects):
+        problems.append(f"effects must be one of {get_args(Effects)}, got {told.effects!r}")
+    if told.timeout is not None and not _is_above(told.timeout, 0, int | float):
+        problems.append(f"timeout must be seconds above 0 or None, got {told.timeout!r}")
+    if told.max_retries is not None and not _is_above(told.max_retries, -1, int):
+        problems.append(f"max_retries must be 0, 1, 2 … or None, got {told.max_retries!r}")
+    if getattr(told, "needs_approval", False):
+        problems.append("needs_approval comes with a later release, and would not be asked for now")
+    problems.extend(filter(None, [_isolation_problem(candidate), _schema_problem(candidate)]))
+    return problems
+
+
+def _isolation_problem(candidate: Tool) -> str | None:
+    isolation: object = candidate.isolation
+    if isolation == "process":
+        return (
+            'isolation "process" comes with a later release: use "thread" for a plain function'
+            ' or "task" for async def'
+        )
+    function = candidate.__wrapped__ if isinstance(candidate, FunctionTool) else candidate.execute
+    fitting = _isolation_of(function)
+    if isolation != fitting:
+        return f"isolation must be {fitting!r} for this function, got {isolation!r}"
+    return None
+
+
+def _schema_problem(candidate: Tool) -> str | None:
+    # A function's schema is msgspec's work, and right by construction.
+    return None if isinstance(candidate, FunctionTool) else check_schema(candidate.parameters)
+
+
+def _is_above(value: Any, bound: int, kind: Any) -> bool:  # Any: a value and a type of any kind
+    return isinstance(value, kind) and not isinstance(value, bool) and value > bound
+
+
+def _bad_arguments(name: str, what: str) -> ToolError:
+    return ToolError(f"Invalid arguments for {name}: {what}")

@@ -1,0 +1,226 @@
+"""Wire envelopes: who, which request, in what order. Bodies are opaque here (``msgspec.Raw``).
+
+A message is ``[HEADER, frame]``, on the workers' socket and on the event socket followed by one
+more part where the frame says so. There is one base class for each direction; the codec derives
+each closed union from its subclasses. A change of this file is a change of ``WIRE_VERSION`` and
+of docs/wire.md.
+"""
+
+from typing import Final
+
+import msgspec
+
+from cmdc_runtime.ids import CommandId, EventIndex, Incarnation, SessionId
+from cmdc_runtime.reasons import AnyReason, Down, PlainReason, snake
+
+WIRE_VERSION: Final = 1
+MAGIC: Final = b"cmdc"
+HEADER: Final = MAGIC + bytes([WIRE_VERSION])
+
+FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Largest part of a message that any socket takes."""
+
+
+class FromClient(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=snake):
+    """Client to daemon."""
+
+
+class Ask(FromClient, frozen=True, kw_only=True, array_like=True):
+    """A request to the daemon itself; ``body`` is one of ``requests``."""
+
+    id: CommandId
+    body: msgspec.Raw
+
+
+class Send(FromClient, frozen=True, kw_only=True, array_like=True):
+    """A command to one session; ``body`` is one of ``commands``, which the daemon never opens."""
+
+    id: CommandId
+    session_id: SessionId
+    durable: bool
+    body: msgspec.Raw
+
+
+class ToClient(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=snake):
+    """Daemon to client."""
+
+
+class Reply(ToClient, frozen=True, kw_only=True, array_like=True):
+    """The answer to one Ask or Send."""
+
+    id: CommandId
+    body: msgspec.Raw
+
+
+class Failed(ToClient, frozen=True, kw_only=True, array_like=True):
+    """The failure of one Ask or Send; the client raises the class of ``code``.
+
+    An empty ``id`` answers a frame that could not be read.
+    """
+
+    id: CommandId
+    code: str
+    message: str
+    details: msgspec.Raw
+
+
+class Notify(ToClient, frozen=True, kw_only=True, array_like=True):
+    """A monitored process ended."""
+
+    down: Down
+
+
+class ToWorker(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=snake):
+    """Daemon to worker."""
+
+
+class Assign(ToWorker, frozen=True, kw_only=True, array_like=True):
+    """Become the agent of a session; its ``History`` frames follow."""
+
+    session_id: SessionId
+    incarnation: Incarnation
+    restarts: int
+    next_index: EventIndex
+    agent: msgspec.Raw
+    parent_id: SessionId | None
+    group_id: str | None
+    last_reason: AnyReason | None
+
+
+class JournalRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """One durable record of a session."""
+
+    kind: str
+    body: bytes
+
+
+class JournalCommand(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """One accepted command that has no answer yet."""
+
+    id: CommandId
+    body: bytes
+
+
+class History(ToWorker, frozen=True, kw_only=True, array_like=True):
+    """A slice of the session's journal, oldest first; the unanswered commands come last."""
+
+    records: tuple[JournalRecord, ...]
+    commands: tuple[JournalCommand, ...]
+    complete: bool
+
+
+class Deliver(ToWorker, frozen=True, kw_only=True, array_like=True):
+    """A command; a durable one is in the journal already."""
+
+    id: CommandId
+    body: msgspec.Raw
+
+
+class Written(ToWorker, frozen=True, kw_only=True, array_like=True):
+    """Everything up to the Write with this ``barrier`` is in the journal."""
+
+    barrier: int
+
+
+class Terminate(ToWorker, frozen=True, kw_only=True, array_like=True):
+    """End politely; SIGTERM and SIGKILL follow."""
+
+    reason: str
+
+
+class FromWorker(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=snake):
+    """Worker to daemon; it speaks for the session that its connection was assigned to."""
+
+
+class Ready(FromWorker, frozen=True, kw_only=True, array_like=True):
+    """The process is up and waits for an Assign."""
+
+    pid: int
+
+
+class Started(FromWorker, frozen=True, kw_only=True, array_like=True):
+    """The agent is complete and takes commands."""
+
+
+class NotStarted(FromWorker, frozen=True, kw_only=True, array_like=True):
+    """The agent cannot be built; the process ends with EXIT_BAD_OPTIONS."""
+
+    stage: str
+    message: str
+
+
+class Answer(FromWorker, frozen=True, kw_only=True, array_like=True):
+    """The answer to a command that is not durable."""
+
+    id: CommandId
+    body: bytes
+
+
+class Refusal(FromWorker, frozen=True, kw_only=True, array_like=True):
+    """The failure of a command that is not durable."""
+
+    id: CommandId
+    code: str
+    message: str
+    details: bytes
+
+
+class Settled(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """The outcome of one durable command: a Reply or a Failed frame, encoded for the client."""
+
+    id: CommandId
+    frame: bytes
+
+
+class Write(FromWorker, frozen=True, kw_only=True, array_like=True):
+    """Records and outcomes for the journal, one transaction; answered by Written if ``barrier``."""
+
+    records: tuple[JournalRecord, ...]
+    settled: tuple[Settled, ...]
+    barrier: int = 0
+
+
+class Batch(FromWorker, frozen=True, kw_only=True, array_like=True):
+    """Events ``first`` to ``first + count - 1``; one more part holds them, encoded.
+
+    The same two parts, behind the topic, are what subscribers get.
+    """
+
+    first: EventIndex
+    count: int
+    durable: bool
+
+
+class LastWords(FromWorker, frozen=True, kw_only=True, array_like=True):
+    """Why the process is about to end, as it knows it."""
+
+    reason: PlainReason
+
+
+class Published(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=snake):
+    """Daemon to subscribers, behind the topic and the header."""
+
+
+class Events(Published, frozen=True, kw_only=True, array_like=True):
+    """Events ``first`` to ``first + count - 1``; one more part holds them, encoded."""
+
+    first: EventIndex
+    count: int
+
+
+class Watermark(Published, frozen=True, kw_only=True, array_like=True):
+    """The newest index of the topic's session: tells a welcome and a lost tail."""
+
+    last: EventIndex
+
+
+class EventEntry(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """One event inside a batch."""
+
+    at_ms: int
+    event: msgspec.Raw
+
+
+def topic_of(session_id: SessionId) -> bytes:
+    """Return the topic of one session; the NUL keeps ``s1`` from matching ``s10``."""
+    return session_id.encode() + b"\0"

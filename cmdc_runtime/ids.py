@@ -1,0 +1,55 @@
+"""Names for identifiers, so that the type checker can tell them apart, and the makers of new ones.
+
+Every random id of the project is made here; ``core`` folders take ids as arguments.
+"""
+
+import re
+import secrets
+from typing import Final, NewType
+
+SessionId = NewType("SessionId", str)
+CommandId = NewType("CommandId", str)
+CallId = NewType("CallId", str)
+MessageId = NewType("MessageId", str)
+MonitorRef = NewType("MonitorRef", str)
+WorkerId = NewType("WorkerId", str)
+EventIndex = NewType("EventIndex", int)
+"""Number of one event in its session: starts at 1, steps by 1, goes on across restarts."""
+Incarnation = NewType("Incarnation", int)
+"""How many processes the session has had, this one included: starts at 1."""
+
+_SESSION_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
+
+
+def _token() -> str:
+    return secrets.token_hex(8)
+
+
+def new_session_id() -> SessionId:
+    """Return a fresh session id."""
+    return SessionId(f"s-{_token()}")
+
+
+def new_command_id() -> CommandId:
+    """Return a fresh command id; the same id sent twice takes effect once."""
+    return CommandId(f"c-{_token()}")
+
+
+def new_message_id() -> MessageId:
+    """Return a fresh message id."""
+    return MessageId(f"m-{_token()}")
+
+
+def new_monitor_ref() -> MonitorRef:
+    """Return a fresh monitor reference."""
+    return MonitorRef(f"r-{_token()}")
+
+
+def new_worker_id(number: int) -> WorkerId:
+    """Return the identity of one worker process: never used twice, so no stale frame is taken."""
+    return WorkerId(f"w-{number}-{_token()}")
+
+
+def is_session_id(text: str) -> bool:
+    """Say whether ``text`` may name a session: 1 to 128 of ``A-Z a-z 0-9 . _ : @ -``."""
+    return _SESSION_ID.fullmatch(text) is not None

@@ -1,0 +1,46 @@
+"""``python -m cmdc_runtime.local_model``: serves the local model until its stdin ends.
+
+Prints one line, ``ready URL``, once it answers. Ends without a word when stdin is closed or the
+process ``--owner-pid`` is gone, so that a demo that was killed leaves nothing behind.
+"""
+
+import argparse
+import os
+import sys
+import threading
+from pathlib import Path
+
+from cmdc_runtime.local_model.engine import Engine, Unavailable, weights
+from cmdc_runtime.local_model.lifeline import wait_unneeded
+from cmdc_runtime.local_model.server import LocalServer
+from cmdc_runtime.process import EXIT_BAD_OPTIONS, EXIT_OK
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m cmdc_runtime.local_model", description=__doc__)
+    parser.add_argument("--port", type=int, default=0, help="0 (default): the system chooses")
+    parser.add_argument("--gguf", type=Path, help="weights other than those of `make setup-local`")
+    # More threads are faster on an idle machine and spin against each other on a busy one.
+    parser.add_argument("--threads", type=int, default=1, help="of the computation; default 1")
+    parser.add_argument("--owner-pid", type=int, help="end when this process is gone")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Serve; return an exit code only where serving could not begin."""
+    options = _options()
+    try:
+        server = LocalServer(Engine(weights(options.gguf), options.threads), options.port)
+    except (Unavailable, OSError) as error:
+        sys.stderr.write(f"cmdc_runtime.local_model: {error}\n")
+        return EXIT_BAD_OPTIONS
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    sys.stdout.write(f"ready {server.url}\n")
+    sys.stdout.flush()
+    wait_unneeded(sys.stdin.fileno(), options.owner_pid)
+    # Answers may be in the middle of native code, which a normal end would wait for.
+    os._exit(EXIT_OK)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""The conversation: what a model and a session say to each other, and what it costs."""
+
+from collections.abc import Mapping
+from typing import Final, Literal, TypeVar
+
+import msgspec
+
+from cmdc_runtime.ids import CallId, MessageId, new_message_id
+
+Role = Literal["system", "user", "assistant", "tool_result"]
+Number = TypeVar("Number", int, float)
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A model's request to run one tool."""
+
+    call_id: CallId
+    name: str
+    arguments: dict[str, object] = {}
+    malformed: str | None = None
+    """The arguments as the model wrote them, where they are no JSON object; else None."""
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One entry of a conversation."""
+
+    id: MessageId = msgspec.field(default_factory=new_message_id)
+    role: Role
+    content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    call_id: CallId | None = None
+    name: str | None = None
+    is_error: bool = False
+    thinking: str | None = None
+    parent_id: MessageId | None = None
+    metadata: dict[str, object] = {}
+
+    @classmethod
+    def system(cls, content: str) -> "Message":
+        """Return a system message."""
+        return cls(role="system", content=content)
+
+    @classmethod
+    def user(cls, content: str) -> "Message":
+        """Return a user message."""
+        return cls(role="user", content=content)
+
+    @classmethod
+    def assistant(
+        cls, content: str, tool_calls: tuple[ToolCall, ...] = (), *, thinking: str | None = None
+    ) -> "Message":
+        """Return an assistant message."""
+        return cls(role="assistant", content=content, tool_calls=tool_calls, thinking=thinking)
+
+    @classmethod
+    def tool_result(cls, call_id: str, output: str, *, is_error: bool = False) -> "Message":
+        """Return the result of one tool call."""
+        return cls(role="tool_result", content=output, call_id=CallId(call_id), is_error=is_error)
+
+
+_PROMPT_KEYS: Final = ("prompt_tokens", "input_tokens", "prompt_token_count")
+_COMPLETION_KEYS: Final = ("completion_tokens", "output_tokens", "candidates_token_count")
+_CACHED_KEYS: Final = ("cached_tokens", "cache_read_input_tokens", "cached_content_token_count")
+
+
+class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens of one or more requests; ``a + b`` adds them up.
+
+    ``cost_usd`` is None where the model has no known price, ``cached_tokens`` None where the
+    provider does not tell.
+    """
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+    cost_usd: float | None = None
+    cached_tokens: int | None = None
+
+    @classmethod
+    def from_raw(cls, raw: Mapping[str, object]) -> "TokenUsage":
+        """Return the usage in a provider's own words: OpenAI's, Anthropic's or Google's."""
+        prompt = _first_int(raw, _PROMPT_KEYS) or 0
+        completion = _first_int(raw, _COMPLETION_KEYS) or 0
+        details = raw.get("prompt_tokens_details")
+        nested = details if isinstance(details, Mapping) else {}
+        cached = _first_int(raw, _CACHED_KEYS)
+        return cls(
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+            total_tokens=_first_int(raw, ("total_tokens",)) or prompt + completion,
+            cached_tokens=cached if cached is not None else _first_int(nested, _CACHED_KEYS),
+        )
+
+    def __add__(self, other: "TokenUsage") -> "TokenUsage":
+        """Return the sum; what is unknown on both sides stays unknown."""
+        return TokenUsage(
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+            total_tokens=self.total_tokens + other.total_tokens,
+            cost_usd=_sum(self.cost_usd, other.cost_usd),
+            cached_tokens=_sum(self.cached_tokens, other.cached_tokens),
+        )
+
+    def __sub__(self, earlier: "TokenUsage") -> "TokenUsage":
+        """Return what came on top of ``earlier``."""
+        return TokenUsage(
+            prompt_tokens=self.prompt_tokens - earlier.prompt_tokens,
+            completion_tokens=self.completion_tokens - earlier.completion_tokens,
+            total_tokens=self.total_tokens - earlier.total_tokens,
+            cost_usd=None if self.cost_usd is None else self.cost_usd - (earlier.cost_usd or 0.0),
+            cached_tokens=None
+            if self.cached_tokens is None
+            else self.cached_tokens - (earlier.cached_tokens or 0),
+        )
+
+
+def _first_int(raw: Mapping[str, object], keys: tuple[str, ...]) -> int | None:
+    values = (raw.get(key) for key in keys)
+    return next((value for value in values if isinstance(value, int)), None)
+
+
+def _sum(one: Number | None, other: Number | None) -> Number | None:
+    if one is None:
+        return other
+    return one if other is None else one + other

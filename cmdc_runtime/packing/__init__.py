@@ -1,0 +1,9 @@
+"""How an application's code gets to its agent; re-exports without logic.
+
+``parcel`` decides, ``origin`` knows where code came from, and ``byvalue`` is the one module that
+loads cloudpickle. Opening a parcel is the workers' business: ``workers.loader``.
+"""
+
+from cmdc_runtime.packing.parcel import PACKED_BYTES_MAX, BuiltIn, Packed, pack
+
+__all__ = ["PACKED_BYTES_MAX", "BuiltIn", "Packed", "pack"]

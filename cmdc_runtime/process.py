@@ -1,0 +1,24 @@
+"""What a daemon and its workers agree on before the first frame: the entry point and exit codes.
+
+``run_module`` is the only function that the nursery's children are started with. The daemon names
+a worker module by a string and never imports it, and what crosses by pickle stays this small.
+"""
+
+import importlib
+from typing import Final
+
+EXIT_OK: Final = 0
+EXIT_CRASHED: Final = 70
+"""Python code raised; the last words hold the traceback (EX_SOFTWARE)."""
+EXIT_ORPHANED: Final = 75
+"""The daemon is gone (EX_TEMPFAIL)."""
+EXIT_BAD_OPTIONS: Final = 78
+"""The options can never work; restarting cannot help (EX_CONFIG)."""
+
+WORKER_MODULE: Final = "workers.bootstrap"
+PRELOAD_MODULE: Final = "workers.preload"
+
+
+def run_module(module: str, boot: dict[str, str | int | float]) -> None:
+    """Call ``main(boot)`` of the module named ``module``; it ends the process by itself."""
+    importlib.import_module(module).main(boot)

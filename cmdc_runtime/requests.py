@@ -1,0 +1,161 @@
+"""Everything a client may ask of the daemon itself, and what it answers.
+
+To add a request: its class here and its row in ``supervisor/handlers.py``.
+"""
+
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+from cmdc_runtime.ids import EventIndex, Incarnation, MonitorRef, SessionId
+from cmdc_runtime.reasons import AnyReason, snake
+
+RestartType = Literal["permanent", "transient", "temporary"]
+
+
+class Supervision(msgspec.Struct, frozen=True, kw_only=True):
+    """How the daemon keeps one session; the words are OTP's. Times are seconds."""
+
+    restart: RestartType = "transient"
+    max_restarts: int = 3
+    max_seconds: float = 5.0
+    restart_delay: tuple[float, float] = (0.1, 5.0)
+    shutdown: float | None = 5.0
+    start_timeout: float = 30.0
+    event_buffer_size: int = 1000
+
+
+class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What the daemon knows about a session without asking it."""
+
+    session_id: SessionId
+    phase: Literal["starting", "up", "restarting", "stopping", "ended"]
+    incarnation: Incarnation
+    restarts: int
+    pid: int | None
+    parent_id: SessionId | None
+    group_id: str | None
+    last_index: EventIndex
+    reason: AnyReason | None = None
+
+
+class TreeNode(msgspec.Struct, frozen=True, kw_only=True):
+    """One node of the supervision tree; ``strategy`` is empty for a worker."""
+
+    id: str
+    kind: Literal["supervisor", "worker"]
+    strategy: str = ""
+    restart: str = ""
+    pid: int | None = None
+    state: str = ""
+    restarts: int = 0
+    children: tuple["TreeNode", ...] = ()
+
+
+class DaemonFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Who answers: ``nursery`` is warming, ready or lost."""
+
+    pid: int
+    instance: str
+    version: str
+    nursery: str
+    sessions: int
+    spares: int
+    events_address: str
+    refused_frames: int
+
+
+class ReplayedBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """Events ``first`` to ``first + count - 1``, encoded."""
+
+    first: EventIndex
+    count: int
+    body: bytes
+
+
+class Replayed(msgspec.Struct, frozen=True, kw_only=True):
+    """What is left of the range asked for, in order; ``last`` is the session's newest index.
+
+    ``through`` says how far this answer reaches: ask again from there for more.
+    """
+
+    batches: tuple[ReplayedBatch, ...]
+    through: EventIndex
+    last: EventIndex
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=snake):
+    """Base of all requests."""
+
+    answer: ClassVar[Any] = None  # Any: a type, as msgspec takes it
+
+
+class StartSession(Request, frozen=True, kw_only=True):
+    """Start a session; answered when its agent is ready. ``agent`` is opaque to the daemon."""
+
+    answer: ClassVar[Any] = SessionInfo
+
+    session_id: SessionId
+    supervision: Supervision
+    agent: msgspec.Raw
+    carries_code: bool
+    parent_id: SessionId | None = None
+    group_id: str | None = None
+
+
+class StopSession(Request, frozen=True, kw_only=True):
+    """End a session; answered when its process is gone. SIGKILL follows after ``timeout`` s."""
+
+    session_id: SessionId
+    reason: str = "normal"
+    timeout: float = 5.0
+
+
+class FindSession(Request, frozen=True, kw_only=True):
+    """Answer what the daemon knows about one session."""
+
+    answer: ClassVar[Any] = SessionInfo
+
+    session_id: SessionId
+
+
+class ListSessions(Request, frozen=True, kw_only=True):
+    """Answer what the daemon knows about all live sessions."""
+
+    answer: ClassVar[Any] = tuple[SessionInfo, ...]
+
+
+class GetTree(Request, frozen=True, kw_only=True):
+    """Answer the supervision tree."""
+
+    answer: ClassVar[Any] = TreeNode
+
+
+class GetFacts(Request, frozen=True, kw_only=True):
+    """Answer who the daemon is and how it stands."""
+
+    answer: ClassVar[Any] = DaemonFacts
+
+
+class Monitor(Request, frozen=True, kw_only=True):
+    """Send a Down notice when the session's process ends; ``persistent`` means every process."""
+
+    session_id: SessionId
+    ref: MonitorRef
+    persistent: bool = False
+
+
+class Demonitor(Request, frozen=True, kw_only=True):
+    """Forget a monitor; after the answer no Down of it follows."""
+
+    ref: MonitorRef
+
+
+class Replay(Request, frozen=True, kw_only=True):
+    """Answer the events after ``after``, up to and including ``through``."""
+
+    answer: ClassVar[Any] = Replayed
+
+    session_id: SessionId
+    after: EventIndex
+    through: EventIndex

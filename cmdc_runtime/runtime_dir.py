@@ -1,0 +1,163 @@
+"""Where a daemon and its clients meet: names, default places, and whether somebody is home.
+
+A runtime directory belongs to one user, is closed to all others, and holds the sockets and the lock
+file of one daemon. The lock is a ``flock``, so the kernel gives it back however the holder dies:
+a directory full of sockets whose lock is free is what a dead daemon left behind.
+
+Nothing here creates or removes anything; that is the daemon's (``supervisor.adapters.endpoint``).
+Environment, user and home are arguments. To add a default place, add it to both functions below:
+the daemon's default must be one of those where a client looks.
+"""
+
+import fcntl
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+CONTROL_SOCKET: Final = "control.sock"
+EVENTS_SOCKET: Final = "events.sock"
+WORKERS_SOCKET: Final = "workers.sock"
+SOCKETS: Final = (CONTROL_SOCKET, EVENTS_SOCKET, WORKERS_SOCKET)
+LOCK_FILE: Final = "daemon.lock"
+SOCKET_PATH_BYTES_MAX: Final = 107
+"""``sun_path`` has 108 bytes on Linux, the last one for the final NUL (unix(7))."""
+LOCK_FILE_BYTES_MAX: Final = 4096
+
+SYSTEM_RUNTIME_DIR: Final = Path("/run/cmdc")
+PRIVATE_MODE: Final = 0o700
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
+    """What a daemon writes into its lock file about itself."""
+
+    pid: int
+    version: str
+    started_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunningDaemon:
+    """A daemon that holds the lock of ``directory``; ``holder`` is None while it is starting."""
+
+    directory: Path
+    holder: Holder | None
+
+
+def default_runtime_dir(environ: Mapping[str, str], *, uid: int, home: Path) -> Path:
+    """Return where a daemon of this user puts its sockets unless it is told otherwise."""
+    if chosen := environ.get("CMDC_RUNTIME_DIR"):
+        return Path(chosen)
+    if session := environ.get("XDG_RUNTIME_DIR"):
+        return Path(session, "cmdc")
+    return SYSTEM_RUNTIME_DIR if uid == 0 else _cache_dir(home)
+
+
+def candidate_runtime_dirs(environ: Mapping[str, str], *, home: Path) -> tuple[Path, ...]:
+    """Return where a client looks for a daemon, best first; a chosen directory is the only one."""
+    if chosen := environ.get("CMDC_RUNTIME_DIR"):
+        return (Path(chosen),)
+    session = environ.get("XDG_RUNTIME_DIR")
+    found = (Path(session, "cmdc"),) if session else ()
+    return (*found, SYSTEM_RUNTIME_DIR, _cache_dir(home))
+
+
+def default_state_dir(environ: Mapping[str, str], *, home: Path) -> Path:
+    """Return where a daemon of this user keeps its journal unless it is told otherwise.
+
+    ``STATE_DIRECTORY`` is systemd's, and may name several separated by colons (systemd.exec(5)).
+    """
+    if chosen := environ.get("CMDC_STATE_DIR"):
+        return Path(chosen)
+    if units := environ.get("STATE_DIRECTORY"):
+        return Path(units.partition(":")[0])
+    if user := environ.get("XDG_STATE_HOME"):
+        return Path(user, "cmdc")
+    return home / ".local/state/cmdc"
+
+
+def socket_address(directory: Path, name: str) -> str:
+    """Return the ZeroMQ address of one socket in the directory."""
+    return f"ipc://{directory / name}"
+
+
+def path_problem(directory: Path) -> str | None:
+    """Say why sockets cannot live in a directory of this name, or None."""
+    longest = max(len(os.fsencode(directory / name)) for name in SOCKETS)
+    if longest <= SOCKET_PATH_BYTES_MAX:
+        return None
+    return (
+        f"the runtime directory {directory} has too long a name: a socket in it would have a path "
+        f"of {longest} bytes, and the kernel takes {SOCKET_PATH_BYTES_MAX}; choose a shorter one"
+    )
+
+
+def privacy_problem(directory: Path, *, uid: int) -> str | None:
+    """Say why an existing directory cannot be trusted to be this user's alone, or None.
+
+    Raises:
+        FileNotFoundError: there is no such directory.
+
+    """
+    status = directory.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        return f"{directory} is a link; name the directory itself"
+    if not stat.S_ISDIR(status.st_mode):
+        return f"{directory} is not a directory"
+    if status.st_uid != uid:
+        return f"{directory} belongs to user {status.st_uid}, not to user {uid}"
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        mode = stat.S_IMODE(status.st_mode)
+        return f"{directory} is open to other users (mode {mode:04o}); run: chmod 700 {directory}"
+    return None
+
+
+def running_daemon(directory: Path) -> RunningDaemon | None:
+    """Return the daemon that holds this directory, or None when nobody does or may be asked.
+
+    The probe takes a shared lock for a moment, so a daemon that starts meanwhile tries again.
+    """
+    try:
+        lock_fd = os.open(directory / LOCK_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return RunningDaemon(directory, read_holder(lock_fd))
+    else:
+        return None
+    finally:
+        os.close(lock_fd)
+
+
+def find_daemon(environ: Mapping[str, str], *, uid: int, home: Path) -> RunningDaemon | None:
+    """Return the first running daemon where a client of this user looks, or None.
+
+    A directory that is not this user's alone is passed over: who could write there could pose as
+    the daemon.
+    """
+    for directory in candidate_runtime_dirs(environ, home=home):
+        try:
+            trusted = privacy_problem(directory, uid=uid) is None
+        except OSError:
+            continue
+        if trusted and (daemon := running_daemon(directory)):
+            return daemon
+    return None
+
+
+def read_holder(lock_fd: int) -> Holder | None:
+    """Return what the open lock file says of its holder, or None when it says nothing yet."""
+    try:
+        return msgspec.json.decode(os.pread(lock_fd, LOCK_FILE_BYTES_MAX, 0), type=Holder)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _cache_dir(home: Path) -> Path:
+    return home / ".cache/cmdc/run"

@@ -1,0 +1,205 @@
+"""The project's sockets: their options in one table, and the pump that reads and writes them.
+
+Nobody else creates a socket or sets an option. The reasons for the values: ZeroMQ drops silently
+at the high-water mark unless ROUTER_MANDATORY is set; a half-open connection costs a descriptor
+for 30 s unless HANDSHAKE_IVL is short; a header may claim any size unless MAXMSGSIZE bounds it;
+a context waits for ever at exit unless LINGER is 0.
+
+A receive is never awaited and so never cancelled: the pump drains the socket without blocking each
+time its descriptor wakes. The descriptor is edge-triggered, and a send may swallow the edge, so
+the pump looks again after every send.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum, auto
+from typing import Final
+
+import zmq
+
+from cmdc_runtime.frames import FRAME_BYTES_MAX
+
+Parts = Sequence[bytes]
+
+MESSAGES_PER_WAKE_MAX: Final = 256
+"""How many messages one wake-up takes before other tasks get their turn."""
+OUTBOX_MESSAGES_MAX: Final = 10_000
+"""How many messages wait for one peer that does not read."""
+RETRY_SEND_S: Final = 0.002
+"""How long to wait before a full pipe is tried again."""
+
+
+class Role(StrEnum):
+    """What a socket is for."""
+
+    CONTROL = auto()  # daemon: ROUTER to clients
+    WORKERS = auto()  # daemon: ROUTER to workers
+    EVENTS = auto()  # daemon: XPUB to subscribers
+    CLIENT = auto()  # client: DEALER to the daemon
+    SUBSCRIBER = auto()  # client: SUB to the daemon
+    WORKER = auto()  # worker: DEALER to the daemon
+
+
+TYPES: Final[Mapping[Role, int]] = {
+    Role.CONTROL: zmq.ROUTER,
+    Role.WORKERS: zmq.ROUTER,
+    Role.EVENTS: zmq.XPUB,
+    Role.CLIENT: zmq.DEALER,
+    Role.SUBSCRIBER: zmq.SUB,
+    Role.WORKER: zmq.DEALER,
+}
+
+_ALL: Final = {
+    zmq.LINGER: 0,
+    zmq.MAXMSGSIZE: FRAME_BYTES_MAX,
+    zmq.HANDSHAKE_IVL: 2_000,
+    zmq.RECONNECT_IVL: 20,
+    zmq.RECONNECT_IVL_MAX: 1_000,
+}
+_BEATING: Final = {zmq.HEARTBEAT_IVL: 10_000, zmq.HEARTBEAT_TIMEOUT: 30_000}
+# No heartbeat between daemon and workers: the pidfd tells a death, and a stopped process that is
+# continued later must find its connection as it left it.
+_LINK: Final = {zmq.SNDHWM: 10_000, zmq.RCVHWM: 10_000}
+OPTIONS: Final[Mapping[Role, Mapping[int, int]]] = {
+    Role.CONTROL: _ALL | _BEATING | {zmq.ROUTER_MANDATORY: 1, zmq.SNDHWM: 1_000, zmq.RCVHWM: 1_000},
+    Role.WORKERS: _ALL | _LINK | {zmq.ROUTER_MANDATORY: 1},
+    # A slow subscriber loses events here and gets them back by a replay; it never holds up others,
+    # so XPUB_NODROP stays off. Verbose: every subscription is seen, and welcomed.
+    Role.EVENTS: _ALL | _BEATING | {zmq.SNDHWM: 10_000, zmq.XPUB_VERBOSE: 1, zmq.XPUB_NODROP: 0},
+    Role.CLIENT: _ALL | _BEATING | {zmq.IMMEDIATE: 1, zmq.SNDHWM: 1_000, zmq.RCVHWM: 10_000},
+    # More than 1,000 subscriptions are lost without a word at the default SNDHWM of a SUB.
+    Role.SUBSCRIBER: _ALL | _BEATING | {zmq.SNDHWM: 0, zmq.RCVHWM: 50_000},
+    Role.WORKER: _ALL | _LINK | {zmq.IMMEDIATE: 1},
+}
+
+
+def open_socket(
+    context: "zmq.Context[zmq.Socket[bytes]]", role: Role, *, identity: bytes | None = None
+) -> "zmq.Socket[bytes]":
+    """Return a socket of ``role`` with all its options set, not yet bound or connected."""
+    socket = context.socket(TYPES[role])
+    for option, value in OPTIONS[role].items():
+        socket.setsockopt(option, value)
+    if identity is not None:
+        socket.setsockopt(zmq.ROUTING_ID, identity)
+    return socket
+
+
+class Pump:
+    """Hands every message of one socket to ``on_message`` and sends without ever blocking.
+
+    ``on_message`` runs in the loop, must not block and must not raise; what it raises ends up in
+    the loop's exception handler and the next message is taken.
+    """
+
+    def __init__(
+        self, socket: "zmq.Socket[bytes]", on_message: Callable[[list[bytes]], None]
+    ) -> None:
+        """Keep the socket; ``start`` begins to read."""
+        self._socket = socket
+        self._on_message = on_message
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._outboxes: dict[bytes, deque[Parts]] = {}
+        self._is_scheduled = False
+        self._fd = -1
+
+    def start(self) -> None:
+        """Begin to read, in the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._fd = self._socket.getsockopt(zmq.FD)
+        self._loop.add_reader(self._fd, self._wake)
+        self._schedule()
+
+    def stop(self) -> None:
+        """Stop reading and close the socket; what waits to be sent is dropped."""
+        if self._loop is not None:
+            self._loop.remove_reader(self._fd)
+            self._loop = None
+        self._outboxes.clear()
+        self._socket.close()
+
+    def send(self, parts: Parts, *, peer: bytes = b"") -> bool:
+        """Send ``parts``, or keep them until the pipe has room; False means that they are lost.
+
+        They are lost when the peer is unknown (a ROUTER's ``peer`` that is gone) or when its
+        outbox is full. ``peer`` is only needed on a ROUTER; messages to one peer keep their order.
+        """
+        if self._loop is None:
+            return False
+        waiting = self._outboxes.get(peer)
+        if waiting is None:
+            sent = self._try(parts, peer)
+            self._schedule()
+            if sent is not None:
+                return sent
+            waiting = self._outboxes[peer] = deque()
+            self._loop.call_later(RETRY_SEND_S, self._flush)
+        if len(waiting) >= OUTBOX_MESSAGES_MAX:
+            return False
+        waiting.append(parts)
+        return True
+
+    def waiting(self, peer: bytes = b"") -> int:
+        """Return how many messages wait for room in the pipe to ``peer``."""
+        return len(self._outboxes.get(peer, ()))
+
+    def knows(self, peer: bytes, probe: Parts) -> bool:
+        """Say whether a ROUTER still has the connection of ``peer``, by sending it ``probe``."""
+        return self._try(probe, peer) is not False
+
+    def drain(self) -> None:
+        """Take what is there now."""
+        for _ in range(MESSAGES_PER_WAKE_MAX):
+            if self._loop is None:
+                return
+            try:
+                message = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._deliver(message)
+        self._schedule()
+
+    def _deliver(self, message: list[bytes]) -> None:
+        try:
+            self._on_message(message)
+        except Exception as error:  # noqa: BLE001 - one message must not end the pump
+            assert self._loop is not None  # noqa: S101 - drain checks it
+            self._loop.call_exception_handler(
+                {"message": "a message could not be handled", "exception": error}
+            )
+
+    def _try(self, parts: Parts, peer: bytes) -> bool | None:
+        """Return True: sent, False: no such peer, None: no room now."""
+        try:
+            self._socket.send_multipart([peer, *parts] if peer else parts, zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+        except zmq.ZMQError as error:
+            if error.errno == zmq.EHOSTUNREACH:
+                return False
+            raise
+        return True
+
+    def _flush(self) -> None:
+        if self._loop is None:
+            return
+        for peer, waiting in list(self._outboxes.items()):
+            while waiting and (sent := self._try(waiting[0], peer)) is not None:
+                waiting.popleft()
+                if not sent:
+                    waiting.clear()
+            if not waiting:
+                del self._outboxes[peer]
+        if self._outboxes:
+            self._loop.call_later(RETRY_SEND_S, self._flush)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._loop is not None and not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._is_scheduled = False
+        self.drain()

@@ -1,0 +1,272 @@
+"""``ScriptedModel``: a model whose every answer a test has written down beforehand.
+
+It is a real OpenAI-compatible server on the loopback, so that the provider path that a session
+takes in production runs in the test too. Rules: the script is an exact FIFO, a step is taken at
+the moment its request has arrived, and everything that tests wait for has a bound. Methods block
+the calling thread; from a coroutine use ``asyncio.to_thread``.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+import structlog
+
+from cmdc_runtime.testing import wire
+from cmdc_runtime.testing.answer import Performance
+from cmdc_runtime.testing.server import HOST, HttpRequest, Reply, ServerThread, Torn
+from cmdc_runtime.testing.steps import Error, Request, Sequence, Step, sequence_of
+
+MODEL: Final = "scripted"
+REQUESTS_KEPT_MAX: Final = 10_000
+"""Older requests are forgotten, not refused: a model may serve a long benchmark."""
+PROBLEMS_KEPT_MAX: Final = 100
+HOLD_S_MAX: Final = 120.0
+"""A stream that nobody releases is torn after this time and counts as a problem."""
+WAIT_S: Final = 10.0
+QUOTE_CHARS_MAX: Final = 120
+_MODELS: Final = {
+    "object": "list",
+    "data": [{"id": MODEL, "object": "model", "created": 0, "owned_by": "cmdc_runtime"}],
+}
+
+log = structlog.get_logger(__name__)
+
+
+class ScriptedModel:
+    """Answers each request with the next step; usable as ``model=`` and as a context manager.
+
+    ``default`` answers once the steps are used up. Without it such a request gets an HTTP 500 that
+    names it, and ``assert_complete`` fails. The server starts when it is first needed. A step that
+    is a callable gets the decoded request, runs in the server's loop and must not block: what waits
+    is written as ``Hold`` or ``Delay``.
+    """
+
+    def __init__(self, steps: Iterable[Step], *, default: Step | None = None) -> None:
+        """Check the steps; start nothing yet.
+
+        Raises:
+            TypeError: a step is no step, or ``steps`` is a str, which would be read by letters.
+            ValueError: a piece follows one that ends its answer.
+        """
+        if isinstance(steps, str):
+            raise TypeError(f"steps is a list of answers, got the str {_quote(steps)}")
+        self._steps = deque(_checked(step) for step in steps)
+        self._steps_count = len(self._steps)
+        self._default = None if default is None else _checked(default)
+        self._changed = threading.Condition()
+        self._requests: deque[Request] = deque(maxlen=REQUESTS_KEPT_MAX)
+        self._requests_count = 0
+        self._abandoned_count = 0
+        self._problems: deque[str] = deque(maxlen=PROBLEMS_KEPT_MAX)
+        self._held: deque[asyncio.Event] = deque()
+        self._releases = 0
+        self._server = ServerThread(self._handle, self._note_abandoned)
+        self._port: int | None = None
+        self._is_closed = False
+
+    def __enter__(self) -> Self:
+        """Return the model."""
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """The base URL of the API, ``http://127.0.0.1:PORT/v1``; starts the server."""
+        with self._changed:
+            if self._is_closed:
+                raise RuntimeError("this ScriptedModel is closed")
+            if self._port is None:
+                self._port = self._server.start()
+            return f"http://{HOST}:{self._port}/v1"
+
+    def model_source(self) -> tuple[str, dict[str, str]]:
+        """Return the model's name and the provider options that lead to this server."""
+        return f"openai/{MODEL}", {"api_base": self.url, "api_key": MODEL}
+
+    @property
+    def requests(self) -> list[Request]:
+        """The decoded bodies of the newest ``REQUESTS_KEPT_MAX`` requests, oldest first."""
+        with self._changed:
+            return list(self._requests)
+
+    def wait_request(self, n: int = 1, timeout: float = WAIT_S) -> Request:
+        """Return the ``n``-th request (from 1) once it has arrived.
+
+        Raises:
+            TimeoutError: fewer than ``n`` requests arrived within ``timeout`` seconds.
+            LookupError: it is not among the newest ``REQUESTS_KEPT_MAX``.
+        """
+        self._wait(lambda: self._requests_count >= n, timeout, f"request {n}")
+        with self._changed:
+            oldest = self._requests_count - len(self._requests) + 1
+            if n < oldest:
+                raise LookupError(f"request {n} is forgotten, the oldest one kept is {oldest}")
+            return self._requests[n - oldest]
+
+    def wait_held(self, timeout: float = WAIT_S, count: int = 1) -> None:
+        """Return once ``count`` streams wait in a ``Hold``.
+
+        Raises:
+            TimeoutError: fewer streams reached one within ``timeout`` seconds.
+        """
+        self._wait(lambda: len(self._held) >= count, timeout, f"{count} held")
+
+    def wait_abandoned(self, n: int = 1, timeout: float = WAIT_S) -> None:
+        """Return once ``n`` clients have gone away before the end of their answer.
+
+        Raises:
+            TimeoutError: fewer did within ``timeout`` seconds.
+        """
+        self._wait(lambda: self._abandoned_count >= n, timeout, f"{n} abandoned")
+
+    def release(self, count: int = 1) -> None:
+        """Let ``count`` held streams go on, the longest held first.
+
+        What is released beyond the held ones is kept for streams that reach a ``Hold`` later; call
+        ``wait_held`` first where the order matters.
+        """
+        with self._changed:
+            ready = [self._held.popleft() for _ in range(min(count, len(self._held)))]
+            self._releases += count - len(ready)
+        for gate in ready:
+            self._server.call(gate.set)
+
+    def assert_complete(self) -> None:
+        """Check that every step was taken and every request found one.
+
+        Raises:
+            AssertionError: not so; says what is left and what went wrong.
+        """
+        with self._changed:
+            left = [_quote(repr(step)) for step in self._steps]
+            problems = list(self._problems)
+        lines = [f"{len(left)} of {self._steps_count} steps were not taken:", *left] if left else []
+        if lines or problems:
+            raise AssertionError("\n  ".join(["the script was not followed", *problems, *lines]))
+
+    def close(self) -> None:
+        """Free the port and end every stream and the thread; does nothing the second time.
+
+        Raises:
+            TimeoutError: the thread did not end in time.
+        """
+        with self._changed:
+            was_serving = self._port is not None and not self._is_closed
+            self._is_closed = True
+        if was_serving:
+            self._server.close()
+
+    def _wait(self, reached: Callable[[], bool], timeout_s: float, what: str) -> None:
+        with self._changed:
+            if not self._changed.wait_for(reached, timeout_s):
+                raise TimeoutError(
+                    f"waited {timeout_s} s for {what}: {self._requests_count} requests, "
+                    f"{len(self._held)} held, {self._abandoned_count} abandoned"
+                )
+
+    async def _handle(self, request: HttpRequest, reply: Reply) -> None:
+        match request.method, request.path:
+            case "POST", "/v1/chat/completions":
+                await self._complete(request.body, reply)
+            case "GET", "/v1/models":
+                await reply.whole(HTTPStatus.OK, wire.encode(_MODELS))
+            case "GET", "/health" | "/v1/health":
+                await reply.whole(HTTPStatus.OK, wire.encode({"status": "ok"}))
+            case _:
+                await _refuse(reply, HTTPStatus.NOT_FOUND, f"no such path: {request.path}")
+
+    async def _complete(self, body: bytes, reply: Reply) -> None:
+        try:
+            request = msgspec.json.decode(body, type=dict)
+        except msgspec.DecodeError as error:
+            await _refuse(reply, HTTPStatus.BAD_REQUEST, f"the body is no JSON object: {error}")
+            return
+        number, step = self._taken(request)
+        answer = self._answered(number, step, request)
+        heading = wire.Heading(number=number, model=str(request.get("model", MODEL)))
+        performance = Performance(heading, request, answer, hold=self._hold)
+        await performance.give(reply)
+
+    def _taken(self, request: Request) -> tuple[int, Step | None]:
+        with self._changed:
+            self._requests.append(request)
+            self._requests_count += 1
+            step = self._steps.popleft() if self._steps else self._default
+            self._changed.notify_all()
+            return self._requests_count, step
+
+    def _answered(self, number: int, step: Step | None, request: Request) -> Sequence:
+        asked = _quote(wire.last_user_text(request))
+        if step is None:
+            return self._problem(
+                f"request {number} found no step, the script has {self._steps_count}; "
+                f"its last user message: {asked}"
+            )
+        if not callable(step):
+            return sequence_of(step)
+        try:
+            return sequence_of(step(request))
+        except Exception as error:
+            log.exception("step.failed", request=number)
+            return self._problem(
+                f"the step of request {number} raised {type(error).__name__}: {error}; "
+                f"its last user message: {asked}"
+            )
+
+    def _problem(self, text: str) -> Sequence:
+        with self._changed:
+            self._problems.append(text)
+        message = f"ScriptedModel: {text}"
+        return Sequence(
+            Error(HTTPStatus.INTERNAL_SERVER_ERROR, message, code="script_not_followed")
+        )
+
+    def _note_abandoned(self) -> None:
+        with self._changed:
+            self._abandoned_count += 1
+            self._changed.notify_all()
+
+    async def _hold(self) -> None:
+        gate = asyncio.Event()
+        with self._changed:
+            if self._releases:
+                self._releases -= 1
+                return
+            self._held.append(gate)
+            self._changed.notify_all()
+        try:
+            async with asyncio.timeout(HOLD_S_MAX):
+                await gate.wait()
+        except TimeoutError as error:
+            self._problem(f"a held stream was not released within {HOLD_S_MAX} s")
+            raise Torn from error
+        finally:
+            with self._changed:
+                if gate in self._held:
+                    self._held.remove(gate)
+
+
+def _checked(step: Step) -> Step:
+    return step if callable(step) else sequence_of(step)
+
+
+def _quote(text: str) -> str:
+    return repr(text if len(text) <= QUOTE_CHARS_MAX else text[:QUOTE_CHARS_MAX] + "…")
+
+
+async def _refuse(reply: Reply, status: HTTPStatus, message: str) -> None:
+    await reply.whole(status, wire.encode(wire.error_body(Error(status, message))))

@@ -1,0 +1,203 @@
+"""The XPUB socket: checks that events are contiguous, keeps the rings, publishes.
+
+A batch passes as it came: opaque bytes between (session, first index, count), so the cost is per
+batch and not per event. A durable batch is in the journal before anybody sees it; what follows it
+waits, so the order of a session's events never changes.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+
+import structlog
+import zmq
+
+from cmdc_runtime.codec import encode
+from cmdc_runtime.frames import HEADER, Batch, Events, Watermark, topic_of
+from cmdc_runtime.ids import EventIndex, SessionId
+from cmdc_runtime.requests import Replayed, ReplayedBatch
+from cmdc_runtime.sockets import Pump, Role, open_socket
+from supervisor.adapters.endpoint import private_umask
+from supervisor.adapters.journal.base import Journal
+from supervisor.core.limits import (
+    CHANNELS_ENDED_MAX,
+    REPLAY_BATCHES_MAX,
+    REPLAY_BYTES_MAX,
+    RING_BYTES_MAX,
+    WATERMARK_S,
+    WATERMARKS_AFTER,
+)
+from supervisor.core.ring import KeptBatch, Ring
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Channel:
+    """One session's stream: its ring, what waits for the journal, and how it is watched."""
+
+    session_id: SessionId
+    ring: Ring
+    taken: EventIndex
+    """The newest index that came from the worker; the ring's is the newest that was published."""
+    waiting: deque[tuple[KeptBatch, bool]] = field(default_factory=deque)
+    is_writing: bool = False
+    idle: asyncio.Event = field(default_factory=asyncio.Event)
+    watermarks_left: int = 0
+
+
+class Hub:
+    """All channels of the daemon and the socket that they go out by."""
+
+    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", journal: Journal) -> None:
+        """Make the socket; ``bind`` opens it."""
+        self._socket = open_socket(context, Role.EVENTS)
+        self._pump = Pump(self._socket, self._on_subscription)
+        self._journal = journal
+        self._channels: dict[SessionId, Channel] = {}
+        self._ended: deque[SessionId] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_open = False
+
+    def bind(self, address: str) -> None:
+        """Listen at ``address``, in the running loop."""
+        with private_umask():
+            self._socket.bind(address)
+        self._pump.start()
+        self._is_open = True
+        self._beat()
+
+    def close(self) -> None:
+        """Stop and close."""
+        self._is_open = False
+        if self._timer is not None:
+            self._timer.cancel()
+        self._pump.stop()
+
+    def open_channel(self, session_id: SessionId, events_max: int, last: EventIndex) -> None:
+        """Begin a session's stream after index ``last``."""
+        ring = Ring(events_max, RING_BYTES_MAX, last=last)
+        if session_id in self._ended:  # the id starts anew
+            self._ended.remove(session_id)
+        channel = Channel(session_id, ring, taken=last)
+        channel.idle.set()
+        self._channels[session_id] = channel
+
+    def close_channel(self, session_id: SessionId) -> None:
+        """Let a session's ring go, after ``CHANNELS_ENDED_MAX`` others ended too.
+
+        Late readers still get its last events; later on the journal has the durable ones.
+        """
+        self._ended.append(session_id)
+        if len(self._ended) > CHANNELS_ENDED_MAX:
+            self._channels.pop(self._ended.popleft(), None)
+
+    def last_index(self, session_id: SessionId) -> EventIndex:
+        """Return the newest index that was published."""
+        channel = self._channels.get(session_id)
+        return EventIndex(0) if channel is None else channel.ring.last
+
+    def taken_index(self, session_id: SessionId) -> EventIndex:
+        """Return the newest index that came from the worker, published or about to be."""
+        channel = self._channels.get(session_id)
+        return EventIndex(0) if channel is None else channel.taken
+
+    def take(self, session_id: SessionId, batch: Batch, body: bytes) -> bool:
+        """Publish a batch; False means that it is not the next one, and it is refused."""
+        channel = self._channels.get(session_id)
+        if channel is None or batch.first != channel.taken + 1 or batch.count < 1:
+            return False
+        kept = KeptBatch(batch.first, batch.count, body)
+        channel.taken = kept.last
+        if batch.durable or channel.waiting:
+            channel.waiting.append((kept, batch.durable))
+            channel.idle.clear()
+            if batch.durable:
+                self._write(channel, kept)
+        else:
+            self._publish(channel, kept)
+        return True
+
+    async def flushed(self, session_id: SessionId) -> None:
+        """Return when everything that was taken is published."""
+        channel = self._channels.get(session_id)
+        if channel is not None:
+            await channel.idle.wait()
+
+    async def replay(
+        self, session_id: SessionId, after: EventIndex, through: EventIndex
+    ) -> Replayed:
+        """Return events after ``after`` up to ``through``: from the ring, else the journal."""
+        channel = self._channels.get(session_id)
+        kept = [] if channel is None else channel.ring.between(after, through)
+        edge = channel.ring.first if channel is not None else through + 1
+        if after + 1 < edge:
+            rows = await self._journal.replay(
+                session_id, after, EventIndex(min(through, edge - 1)), REPLAY_BATCHES_MAX
+            )
+            older = [KeptBatch(row.first, row.count, row.body) for row in rows]
+            if len(rows) == REPLAY_BATCHES_MAX:
+                kept = []  # the rest comes with the next answer
+                through = older[-1].last
+            kept = [*older, *(batch for batch in kept if not older or batch.first > older[-1].last)]
+        last = max(self.last_index(session_id), kept[-1].last if kept else 0)
+        return _replayed(kept, through, EventIndex(last))
+
+    def _write(self, channel: Channel, kept: KeptBatch) -> None:
+        written = self._journal.publish(channel.session_id, kept.first, kept.count, kept.body)
+        task = asyncio.ensure_future(written)
+        task.add_done_callback(lambda done: self._written(channel, kept, done))
+
+    def _written(self, channel: Channel, kept: KeptBatch, done: "asyncio.Future[None]") -> None:
+        if done.cancelled() or not self._is_open:
+            return
+        error = done.exception()
+        if error is not None:
+            # It is published all the same: a subscriber may know more than the journal, and the
+            # state of the session is in its records, not in its events.
+            log.error("event.not_journaled", session_id=channel.session_id, problem=str(error))
+        while channel.waiting:
+            batch, durable = channel.waiting[0]
+            if durable and batch.first > kept.first:
+                return
+            channel.waiting.popleft()
+            self._publish(channel, batch)
+        channel.idle.set()
+
+    def _publish(self, channel: Channel, kept: KeptBatch) -> None:
+        channel.ring.add(kept)
+        channel.watermarks_left = WATERMARKS_AFTER
+        frame = encode(Events(first=kept.first, count=kept.count))
+        self._pump.send((topic_of(channel.session_id), HEADER, frame, kept.body))
+
+    def _on_subscription(self, parts: list[bytes]) -> None:
+        """Welcome a new subscription: its client learns that it is live, and from which index."""
+        if parts and parts[0][:1] == b"\x01":
+            session_id = SessionId(parts[0][1:].rstrip(b"\0").decode(errors="replace"))
+            channel = self._channels.get(session_id)
+            if channel is not None:
+                self._mark(channel)
+
+    def _mark(self, channel: Channel) -> None:
+        frame = encode(Watermark(last=channel.ring.last))
+        self._pump.send((topic_of(channel.session_id), HEADER, frame))
+
+    def _beat(self) -> None:
+        """Publish the newest index of every session that had events lately."""
+        for channel in self._channels.values():
+            if channel.watermarks_left > 0:
+                channel.watermarks_left -= 1
+                self._mark(channel)
+        self._timer = asyncio.get_running_loop().call_later(WATERMARK_S, self._beat)
+
+
+def _replayed(kept: list[KeptBatch], through: EventIndex, last: EventIndex) -> Replayed:
+    batches: list[ReplayedBatch] = []
+    size = 0
+    for batch in kept:
+        size += len(batch.body)
+        if batches and size > REPLAY_BYTES_MAX:
+            through = EventIndex(batch.first - 1)
+            break
+        batches.append(ReplayedBatch(first=batch.first, count=batch.count, body=batch.body))
+    return Replayed(batches=tuple(batches), through=through, last=last)

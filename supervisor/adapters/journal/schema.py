@@ -1,0 +1,143 @@
+"""The tables of the SQLite journal and how an older file becomes a current one.
+
+``PRAGMA user_version`` counts the steps of ``MIGRATIONS`` that a file has behind it. A step that
+was released is never edited: to change a table, add a step at the end and an ADR.
+``application_id`` marks the file as ours, so that no other database is ever written to.
+
+The rows of a session hang on ``session_id`` alone, and bodies are opaque, so that snapshots,
+pruning and another database can be added without touching what is stored.
+"""
+
+import sqlite3
+import struct
+from pathlib import Path
+from typing import Final
+
+from supervisor.adapters.journal.base import JournalRefused
+
+APPLICATION_ID: Final = int.from_bytes(b"CMDC", "big")
+
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
+    (
+        """
+        CREATE TABLE sessions (
+            session_id  TEXT PRIMARY KEY NOT NULL,
+            created_ms  INTEGER NOT NULL,
+            spec        BLOB NOT NULL,
+            parent_id   TEXT,
+            group_id    TEXT,
+            incarnation INTEGER NOT NULL,
+            restarts    INTEGER NOT NULL,
+            ended_ms    INTEGER,
+            reason      BLOB
+        )
+        """,
+        # Few sessions of many are alive: the start of a daemon reads these only.
+        "CREATE INDEX sessions_alive ON sessions (created_ms) WHERE ended_ms IS NULL",
+        # No index on seq: a commit pays for every page it touches, and only a load sorts by it.
+        """
+        CREATE TABLE commands (
+            session_id TEXT NOT NULL,
+            command_id TEXT NOT NULL,
+            seq        INTEGER NOT NULL,
+            at_ms      INTEGER NOT NULL,
+            body       BLOB NOT NULL,
+            answer     BLOB,
+            PRIMARY KEY (session_id, command_id)
+        )
+        """,
+        """
+        CREATE TABLE records (
+            session_id  TEXT NOT NULL,
+            seq         INTEGER NOT NULL,
+            incarnation INTEGER NOT NULL,
+            kind        TEXT NOT NULL,
+            body        BLOB NOT NULL,
+            PRIMARY KEY (session_id, seq)
+        )
+        """,
+        """
+        CREATE TABLE events (
+            session_id TEXT NOT NULL,
+            first      INTEGER NOT NULL,
+            count      INTEGER NOT NULL,
+            body       BLOB NOT NULL,
+            PRIMARY KEY (session_id, first)
+        )
+        """,
+    ),
+)
+VERSION: Final = len(MIGRATIONS)
+
+# https://www.sqlite.org/fileformat.html: magic at 0, user_version at 60, application_id at 68.
+_MAGIC: Final = b"SQLite format 3\0"
+_HEADER: Final = struct.Struct(">16s44xI4xI")
+
+
+def check_file(path: Path) -> None:
+    """Check by its header alone, without opening it as a database, that the file may be migrated.
+
+    Raises:
+        JournalRefused: it is another kind of file, or a newer journal.
+
+    """
+    with path.open("rb") as file:
+        header = file.read(_HEADER.size)
+    if not header:
+        return
+    if len(header) < _HEADER.size or not header.startswith(_MAGIC):
+        raise _refused(path, "is not an SQLite database")
+    _, version, application_id = _HEADER.unpack(header)
+    _check(path, version, application_id)
+
+
+def migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Bring an open journal to ``VERSION``, all steps or none.
+
+    Raises:
+        JournalRefused: it holds somebody else's tables, or is a newer journal.
+
+    """
+    # Once more: what is in the write-ahead log is not in the header yet.
+    version = _number(connection, "PRAGMA user_version")
+    application_id = _number(connection, "PRAGMA application_id")
+    _check(path, version, application_id)
+    if application_id == 0 and _number(connection, "SELECT count(*) FROM sqlite_master"):
+        raise _refused(path, "belongs to another program")
+    if version == VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for step in MIGRATIONS[version:]:
+            for statement in step:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    # Into the header, so that an older program can see it without touching the file.
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _check(path: Path, version: int, application_id: int) -> None:
+    if application_id not in (0, APPLICATION_ID):
+        raise _refused(path, "belongs to another program")
+    if version > VERSION:
+        raise _refused(
+            path, f"has format {version}, and this program knows formats up to {VERSION}"
+        )
+
+
+def _number(connection: sqlite3.Connection, query: str) -> int:
+    row: tuple[int] = connection.execute(query).fetchone()
+    return row[0]
+
+
+def _refused(path: Path, why: str) -> JournalRefused:
+    return JournalRefused(
+        f"{path} {why}; it was left untouched: "
+        "start the newer program, or choose another state directory"
+    )

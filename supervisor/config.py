@@ -1,0 +1,179 @@
+"""What the daemon was told to be: flags over ``CMDC_*`` variables over a TOML file over defaults.
+
+A wrong value or a misspelt name is never ignored: all problems are found first and told together.
+Paths come out absolute. To add an option, add a field to ``DaemonConfig`` with its default and
+reason; flags, variables and file keys follow from the fields. What only the process that starts
+the daemon may set goes into ``_FLAGS_ONLY``.
+"""
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.runtime_dir import default_runtime_dir, default_state_dir
+
+CLIENT_VARIABLES: Final = frozenset({"CMDC_ADDRESS", "CMDC_MODEL"})
+"""Variables of applications and the command line: the daemon may see them and does not mind."""
+FILE_VARIABLE: Final = "CMDC_CONFIG"
+"""Names the TOML file, when no flag does."""
+CONFIG_FILE_BYTES_MAX: Final = 2**20
+
+_PREFIX: Final = "CMDC_"
+_FLAGS_ONLY: Final = frozenset({"embedded", "owner_pid", "ready_fd"})
+_LIKENESS_MIN: Final = 0.5
+"""Of a misspelt name to the one that is offered; below it the valid names are listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A value for a field, and where it comes from in the words of the person who wrote it."""
+
+    source: str
+    field: str
+    value: object
+    is_text: bool = True
+    """Text of a variable or a flag becomes a number; TOML has types of its own and keeps them."""
+
+
+class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a daemon can be told; immutable for its life."""
+
+    runtime_dir: Path
+    """Sockets and lock; see ``cmdc_runtime.runtime_dir`` for the default."""
+    state_dir: Path
+    """The journal; see ``cmdc_runtime.runtime_dir`` for the default."""
+    durability: Literal["process", "power"] = "process"
+    """What an acknowledged command outlives; ``power`` waits for the disk."""
+    spares: Annotated[int, Meta(ge=0, le=64)] = 2
+    """Idle workers forked ahead; 3 to 5 MB each, and create_agent does not wait for a fork."""
+    max_sessions: Annotated[int, Meta(ge=1, le=100_000)] = 4000
+    """Live sessions; one process each."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least severe line that is written."""
+    log_format: Literal["console", "json"] = "console"
+    """``console`` for people, ``json`` for machines: one object a line."""
+    allow_code_by_value: Literal["same-uid", "always", "never"] = "same-uid"
+    """Whose tools and plugins may come as code instead of by name."""
+    embedded: bool = False
+    """A private child of one application: its runtime directory goes with it."""
+    owner_pid: Annotated[int, Meta(ge=1)] | None = None
+    """Process with whose end the daemon ends."""
+    ready_fd: Annotated[int, Meta(ge=0)] | None = None
+    """Open pipe to which the daemon writes once when it takes calls."""
+
+
+def load_config(
+    flags: Mapping[str, object], environ: Mapping[str, str], *, uid: int, home: Path
+) -> DaemonConfig:
+    """Return the merged configuration.
+
+    ``flags`` has field names, and ``config`` for the TOML file; what is None was not given.
+
+    Raises:
+        InvalidOptions: with one line for every wrong value, unknown name and unreadable file.
+
+    """
+    problems: list[str] = []
+    given = {name: value for name, value in flags.items() if value is not None}
+    file = given.pop("config", None) or environ.get(FILE_VARIABLE) or None
+    defaults = {
+        "runtime_dir": default_runtime_dir(environ, uid=uid, home=home),
+        "state_dir": default_state_dir(environ, home=home),
+    }
+    # Least binding first: a later source overrides an earlier one.
+    found = [_Given("default", name, value) for name, value in defaults.items()]
+    if file is not None:
+        found += _from_file(Path(str(file)), problems)
+    found += _from_environment(environ, problems)
+    found += _from_flags(given, problems)
+    merged: dict[str, Any] = {}  # Any: converted to the type of the field that it is for
+    for item in found:
+        try:
+            merged[item.field] = _convert(item)
+        except msgspec.ValidationError as error:
+            problems.append(f"{item.source}: {_explain(item, error)}")
+    if problems:
+        raise InvalidOptions(problems)
+    return DaemonConfig(**merged)
+
+
+def _from_flags(given: Mapping[str, object], problems: list[str]) -> list[_Given]:
+    valid = {name: _flag(name) for name in _TYPES}
+    problems += _unknown((_flag(name) for name in given.keys() - _TYPES.keys()), valid.values())
+    return [_Given(valid[name], name, value) for name, value in given.items() if name in valid]
+
+
+def _from_environment(environ: Mapping[str, str], problems: list[str]) -> list[_Given]:
+    valid = {f"{_PREFIX}{name.upper()}": name for name in _TYPES if name not in _FLAGS_ONLY}
+    ours = {name: value for name, value in environ.items() if name.startswith(_PREFIX)}
+    others = ours.keys() - valid.keys() - CLIENT_VARIABLES - {FILE_VARIABLE}
+    problems += _unknown(others, (*valid, FILE_VARIABLE, *CLIENT_VARIABLES), _PREFIX)
+    # An empty variable is how a shell or a unit file says "not set".
+    chosen = {name: value for name, value in ours.items() if name in valid and value}
+    return [_Given(name, valid[name], value) for name, value in chosen.items()]
+
+
+def _from_file(path: Path, problems: list[str]) -> list[_Given]:
+    try:
+        with path.open("rb") as file:
+            text = file.read(CONFIG_FILE_BYTES_MAX).decode()
+        table = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        problems.append(f"config file {path}: {error}")
+        return []
+    valid = [name for name in _TYPES if name not in _FLAGS_ONLY]
+    problems += (f"{path}: {line}" for line in _unknown(table.keys() - set(valid), valid))
+    chosen = {name: value for name, value in table.items() if name in valid}
+    return [_Given(str(path), name, value, is_text=False) for name, value in chosen.items()]
+
+
+def _unknown(names: Iterable[str], valid: Iterable[str], prefix: str = "") -> Iterator[str]:
+    """Yield one line for each name that nobody knows, with the nearest one that is known."""
+    known = sorted(name.removeprefix(prefix) for name in valid)
+    for name in sorted(names):
+        near = _nearest(name.removeprefix(prefix), known)
+        listed = ", ".join(f"{prefix}{one}" for one in known)
+        offer = f"did you mean {prefix}{near}?" if near else f"there are {listed}"
+        yield f"{name} is unknown; {offer}"
+
+
+def _nearest(word: str, known: Iterable[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(word, list(known), 1, _LIKENESS_MIN)), None)
+
+
+def _convert(item: _Given) -> object:
+    strict = not (item.is_text and isinstance(item.value, str))
+    return msgspec.convert(item.value, _TYPES[item.field], strict=strict, dec_hook=_path)
+
+
+def _path(wanted: type, value: object) -> object:
+    """Turn text into an absolute path; msgspec asks for the types that it does not know."""
+    if wanted is not Path or not isinstance(value, str | Path) or not str(value):
+        raise ValueError(f"Expected a path, got {value!r}")
+    return Path(os.path.abspath(Path(value).expanduser()))  # noqa: PTH100 - resolves no link
+
+
+def _explain(item: _Given, error: msgspec.ValidationError) -> str:
+    wanted = _TYPES[item.field]
+    if get_origin(wanted) is not Literal:
+        return f"{item.field}: {error}, got {item.value!r}"
+    choices = get_args(wanted)
+    near = _nearest(str(item.value), choices)
+    offer = f"; did you mean {near}?" if near else ""
+    return f"{item.field} is one of {', '.join(choices)}, got {item.value!r}{offer}"
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+# Any: annotations, as msgspec.convert takes them.
+_TYPES: Final[Mapping[str, Any]] = get_type_hints(DaemonConfig, include_extras=True)

@@ -1,0 +1,68 @@
+"""A session's journal cut into frames of bounded size. Pure."""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from cmdc_runtime.frames import History, JournalCommand, JournalRecord
+from cmdc_runtime.ids import CommandId
+from supervisor.core.limits import HISTORY_BYTES_MAX, HISTORY_ITEMS_MAX
+
+
+class KeptRecord(Protocol):
+    """One record, as the journal gives it."""
+
+    @property
+    def kind(self) -> str:
+        """What it is."""
+
+    @property
+    def body(self) -> bytes:
+        """What it says."""
+
+
+class KeptCommand(Protocol):
+    """One unanswered command, as the journal gives it."""
+
+    @property
+    def command_id(self) -> CommandId:
+        """Which one."""
+
+    @property
+    def body(self) -> bytes:
+        """What it says."""
+
+
+class Kept(Protocol):
+    """What a session is rebuilt from."""
+
+    @property
+    def records(self) -> tuple[KeptRecord, ...]:
+        """Its records, oldest first."""
+
+    @property
+    def unanswered(self) -> tuple[KeptCommand, ...]:
+        """Its unanswered commands, oldest first."""
+
+
+def slices(kept: Kept | None) -> Iterator[History]:
+    """Yield the frames that carry ``kept``; the last one says so. None is an empty history."""
+    records: list[JournalRecord] = []
+    size = 0
+    for record in kept.records if kept is not None else ():
+        if records and _is_full(len(records), size + len(record.body)):
+            yield History(records=tuple(records), commands=(), complete=False)
+            records, size = [], 0
+        records.append(JournalRecord(kind=record.kind, body=record.body))
+        size += len(record.body)
+    commands: list[JournalCommand] = []
+    for command in kept.unanswered if kept is not None else ():
+        if commands and _is_full(len(commands), size + len(command.body)):
+            yield History(records=tuple(records), commands=tuple(commands), complete=False)
+            records, commands, size = [], [], 0
+        commands.append(JournalCommand(id=command.command_id, body=command.body))
+        size += len(command.body)
+    yield History(records=tuple(records), commands=tuple(commands), complete=True)
+
+
+def _is_full(items: int, size: int) -> bool:
+    return items >= HISTORY_ITEMS_MAX or size > HISTORY_BYTES_MAX

@@ -1,0 +1,91 @@
+"""From the command line to a running daemon, and what is said when it can't run.
+
+Exit status: 0 stopped as asked, 1 it failed, 2 wrong options, 3 another daemon is there.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Final, NoReturn
+
+import structlog
+
+import supervisor
+from cmdc_runtime.errors import CmdcError, InvalidOptions
+from supervisor.adapters.endpoint import DaemonRunning
+from supervisor.adapters.systemd import Notifier
+from supervisor.config import DaemonConfig, load_config
+from supervisor.daemon import Daemon
+from supervisor.logs import configure_logs
+
+log = structlog.get_logger()
+
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_RUNNING: Final = 3
+
+
+def main() -> None:
+    """Run a daemon as the arguments and the environment say."""
+    flags = _parse(sys.argv[1:])
+    try:
+        config = load_config(flags, os.environ, uid=os.getuid(), home=Path.home())
+    except InvalidOptions as error:
+        _fail(flags.get("ready_fd"), "; ".join(error.problems), EXIT_USAGE)
+    _check_platform(config)
+    configure_logs(config.log_level, config.log_format)
+    try:
+        with Notifier.from_environment(os.environ, pid=os.getpid()) as notifier:
+            asyncio.run(_run(config, notifier))
+    except DaemonRunning as error:
+        _fail(config.ready_fd, str(error), EXIT_RUNNING)
+    except (CmdcError, OSError) as error:
+        _fail(config.ready_fd, str(error), EXIT_FAILED)
+
+
+async def _run(config: DaemonConfig, notifier: Notifier) -> None:
+    await Daemon(config, notifier).run()
+
+
+def _parse(arguments: list[str]) -> dict[str, object]:
+    parser = argparse.ArgumentParser(prog="cmdc serve", description="Run the cmdc daemon.")
+    parser.add_argument("--runtime-dir", help="where the sockets are")
+    parser.add_argument("--state-dir", help="where the journal is")
+    parser.add_argument("--config", help="a TOML file with the same names")
+    parser.add_argument("--spares", help="idle workers forked ahead")
+    parser.add_argument("--max-sessions", help="live sessions at most")
+    parser.add_argument("--durability", help="process or power")
+    parser.add_argument("--allow-code-by-value", help="same-uid, always or never")
+    parser.add_argument("--log-level", help="debug, info, warning or error")
+    parser.add_argument("--log-format", help="console or json")
+    parser.add_argument("--embedded", action="store_true", default=None, help=argparse.SUPPRESS)
+    parser.add_argument("--owner-pid", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
+    return vars(parser.parse_args(arguments))
+
+
+def _check_platform(config: DaemonConfig) -> None:
+    """Say plainly what is missing, and whose package ``supervisor`` is where it is not ours."""
+    if not hasattr(os, "pidfd_open") or sys.platform != "linux":
+        _fail(config.ready_fd, "the daemon needs Linux 5.10 or newer (pidfd)", EXIT_FAILED)
+    ours = Path(__file__).resolve().parent
+    found = Path(supervisor.__file__ or "").resolve().parent
+    if found != ours:
+        problem = (
+            f"another package named supervisor is installed at {found}; give cmdc-runtime a "
+            "virtual environment of its own"
+        )
+        _fail(config.ready_fd, problem, EXIT_FAILED)
+
+
+def _fail(ready_fd: object, problem: str, status: int) -> NoReturn:
+    if isinstance(ready_fd, int):
+        # Once ready was told the pipe is closed: then the log has to do.
+        with contextlib.suppress(OSError), os.fdopen(ready_fd, "w", encoding="utf-8") as pipe:
+            pipe.write(json.dumps({"error": problem}) + "\n")
+    sys.stderr.write(f"cmdc serve: {problem}\n")
+    sys.exit(status)

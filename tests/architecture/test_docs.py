@@ -1,0 +1,62 @@
+"""What the documents and the lock file promise is there.
+
+Both rot without a sound: a link outlives its page, a new dependency never reaches the lock file.
+"""
+
+import re
+import tomllib
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[2]
+LINK = re.compile(r"\[[^\]]*\]\((?!https?://|mailto:|#)([^)#\s]+)")
+MAKE_CALL = re.compile(r"`make ([a-z-]+)|^ {4}make ([a-z-]+)", re.MULTILINE)
+MAKE_TARGET = re.compile(r"^([a-z-]+):", re.MULTILINE)
+LOCKED = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
+
+
+def pages():
+    """Return every page of prose with its text."""
+    paths = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")})
+    return [(path, path.read_text(encoding="utf-8")) for path in paths]
+
+
+def test_links_lead_somewhere():
+    """A relative link names a file of the project."""
+    found = [
+        f"{path.relative_to(ROOT)}: {target}"
+        for path, text in pages()
+        for target in LINK.findall(text)
+        if not (path.parent / target).exists()
+    ]
+
+    assert found == [], "\n".join(found)
+
+
+def test_make_targets_exist():
+    """What a page tells the reader to make is a target of the Makefile."""
+    targets = set(MAKE_TARGET.findall((ROOT / "Makefile").read_text(encoding="utf-8")))
+    found = [
+        f"{path.relative_to(ROOT)}: make {name}"
+        for path, text in pages()
+        for call in MAKE_CALL.findall(text)
+        if (name := "".join(call)) not in targets
+    ]
+
+    assert found == [], "\n".join(found)
+
+
+def test_lock_file_covers_the_core_dependencies():
+    """Each core dependency is locked at a version that ``pyproject.toml`` allows."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    locked = dict(LOCKED.findall((ROOT / "requirements.lock").read_text(encoding="utf-8")))
+    found = [
+        f"{need}: locked at {version}, so run make lock"
+        for need in map(Requirement, project["dependencies"])
+        if (version := locked.get(need.name.lower())) is None
+        or Version(version) not in need.specifier
+    ]
+
+    assert found == [], "\n".join(found)

@@ -1,0 +1,313 @@
+"""What a journal does when something goes wrong: full disk, full queue, kill, cancelled callers."""
+
+import asyncio
+import contextlib
+import resource
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from supervisor.adapters.journal import writer
+from supervisor.adapters.journal.base import (
+    Accepted,
+    JournalFailed,
+    JournalOverloaded,
+    SessionRow,
+    StaleIncarnation,
+)
+from supervisor.adapters.journal.sqlite import SqliteJournal
+from supervisor.adapters.journal.store import JOURNAL_FILE
+from supervisor.core.limits import JOURNAL_QUEUED_BYTES_MAX, JOURNAL_QUEUED_MAX
+
+ROW = SessionRow(session_id="s-1", created_ms=5, spec=b"spec", incarnation=1)
+PATIENCE_S = 30.0
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """Return where the journal goes."""
+    return tmp_path / "state"
+
+
+def run(scenario, directory, **options):
+    """Open a journal with one session, run the coroutine function with it, and close it."""
+
+    async def whole():
+        journal = SqliteJournal(directory, **options)
+        await journal.open()
+        try:
+            await journal.create(ROW)
+            return await scenario(journal)
+        finally:
+            await journal.close()
+
+    return asyncio.run(whole())
+
+
+@contextlib.contextmanager
+def busy_writer(journal):
+    """Keep the writer's thread busy, so that what is called meanwhile becomes one group."""
+    started, done = threading.Event(), threading.Event()
+    journal._writer.read(lambda: (started.set(), done.wait(PATIENCE_S)))
+    started.wait(PATIENCE_S)
+    try:
+        yield
+    finally:
+        done.set()
+
+
+async def statements(journal):
+    """Return the list to which the store's statements are added from now on."""
+    found = []
+    await journal._writer.read(lambda: journal._store._connection.set_trace_callback(found.append))
+    return found
+
+
+async def outcomes(*calls):
+    """Wait for all, and return results and errors."""
+    return await asyncio.gather(*calls, return_exceptions=True)
+
+
+def test_what_waits_shares_a_commit(directory):
+    """Many callers cost one transaction, however many they are."""
+
+    async def work(journal):
+        trace = await statements(journal)
+        with busy_writer(journal):
+            calls = [journal.accept("s-1", f"c-{number}", b"", 1) for number in range(50)]
+        await asyncio.gather(*calls)
+        return trace.count("COMMIT")
+
+    assert run(work, directory) == 1
+
+
+def test_a_refusal_spoils_nothing_else(directory):
+    """The others of the same group are stored, and a later one builds on the earlier ones."""
+
+    async def work(journal):
+        with busy_writer(journal):
+            calls = [
+                journal.accept("s-1", "c-1", b"", 1),
+                journal.append("s-1", 9, [("turn", b"stale")], [("c-1", b"stale")]),
+                journal.append("s-1", 1, [("turn", b"good")], []),
+            ]
+        found = await outcomes(*calls)
+        return found, await journal.load("s-1"), await journal.answer("s-1", "c-1")
+
+    (first, second, third), stored, answer = run(work, directory)
+
+    assert (first, type(second), third) == (Accepted(1), StaleIncarnation, None)
+    assert ([record.body for record in stored.records], answer) == ([b"good"], None)
+
+
+def test_what_cannot_be_stored_fails_alone(directory):
+    """A value that the database does not take leaves no half of its own write behind either."""
+
+    async def work(journal):
+        with busy_writer(journal):
+            calls = [
+                journal.accept("s-1", "c-1", b"", 1),
+                journal.append("s-1", 1, [("turn", b"half"), ("\ud800", b"")], []),
+                journal.accept("s-1", "c-2", b"", 2**70),
+                journal.accept("s-1", "c-3", b"", 1),
+            ]
+        return await outcomes(*calls), await journal.load("s-1")
+
+    (first, second, third, fourth), stored = run(work, directory)
+
+    assert (first, type(second), type(third)) == (Accepted(1), JournalFailed, JournalFailed)
+    assert (fourth, stored.records) == (Accepted(2), ())
+
+
+def test_a_cancelled_caller_changes_nothing(directory):
+    """The write is done, and the others of its group hear of theirs."""
+
+    async def work(journal):
+        with busy_writer(journal):
+            first = asyncio.ensure_future(journal.accept("s-1", "c-1", b"", 1))
+            second = journal.accept("s-1", "c-2", b"", 1)
+            first.cancel()
+        found = await second
+        return found, [row.command_id for row in (await journal.load("s-1")).unanswered]
+
+    assert run(work, directory) == (Accepted(2), ["c-1", "c-2"])
+
+
+@pytest.mark.slow
+def test_a_full_queue_refuses_at_once(directory):
+    """The call itself raises, nothing is queued, and there is room again later."""
+
+    async def work(journal):
+        with busy_writer(journal):
+            calls = [journal.last_index("s-1") for _ in range(JOURNAL_QUEUED_MAX - 1)]
+            with pytest.raises(JournalOverloaded):
+                journal.accept("s-1", "c-1", b"", 1)
+        await asyncio.gather(*calls)
+        return await journal.accept("s-1", "c-1", b"", 1)
+
+    assert run(work, directory) == Accepted(1)
+
+
+def test_a_queue_full_of_bytes_refuses_at_once(directory):
+    """Large bodies fill the queue before many small ones would."""
+
+    async def work(journal):
+        half = bytes(JOURNAL_QUEUED_BYTES_MAX // 2)
+        with busy_writer(journal):
+            calls = [journal.accept("s-1", f"c-{number}", half, 1) for number in range(2)]
+            with pytest.raises(JournalOverloaded):
+                journal.append("s-1", 1, [("turn", b"x")], [])
+        return await asyncio.gather(*calls)
+
+    assert run(work, directory) == [Accepted(1), Accepted(2)]
+
+
+@pytest.mark.fault
+def test_a_full_database_recovers(directory):
+    """Nothing of a failed group is acknowledged or kept, reads go on, and room is enough."""
+
+    async def pages(journal, limit):
+        query = f"PRAGMA max_page_count = {limit}"
+        await journal._writer.read(lambda: journal._store._db.execute(query).fetchone())
+
+    async def work(journal):
+        await journal.accept("s-1", "c-1", b"", 1)
+        await pages(journal, 1)
+        with busy_writer(journal):
+            calls = [
+                journal.accept("s-1", "c-2", b"", 1),
+                journal.accept("s-1", "c-3", bytes(100_000), 1),
+            ]
+        failed = await outcomes(*calls)
+        while_full = await journal.load("s-1")
+        await pages(journal, 1_000_000)
+        again = await journal.accept("s-1", "c-3", b"", 1)
+        return [str(error) for error in failed], while_full, again
+
+    failed, while_full, again = run(work, directory)
+
+    assert failed == ["the journal could not do it: database or disk is full"] * 2
+    assert [row.command_id for row in while_full.unanswered] == ["c-1"]
+    assert again == Accepted(2)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("durability", ["process", "power"])
+def test_a_failing_disk_recovers(directory, durability):
+    """A write that the kernel refuses is not acknowledged, and the next one after that is."""
+
+    async def work(journal):
+        await journal.accept("s-1", "c-1", b"", 1)
+        wal = directory / f"{JOURNAL_FILE}-wal"
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (wal.stat().st_size, before[1]))
+        try:
+            with pytest.raises(JournalFailed):
+                await journal.accept("s-1", "c-2", bytes(50_000), 1)
+            while_failing = await journal.load("s-1")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        again = await journal.append("s-1", 1, [("turn", b"a")], [("c-1", b"done")])
+        return while_failing, again
+
+    while_failing, again = run(work, directory, durability=durability)
+    found = asyncio.run(load(directory))
+
+    assert [row.command_id for row in while_failing.unanswered] == ["c-1"]
+    assert again is None
+    assert [(record.seq, record.body) for record in found.records] == [(2, b"a")]
+    assert found.unanswered == ()
+
+
+async def load(directory):
+    """Open the journal as the next daemon would, and return the session."""
+    journal = SqliteJournal(directory)
+    await journal.open()
+    stored = await journal.load("s-1")
+    await journal.close()
+    return stored
+
+
+DOOMED = """
+import asyncio, sys
+from pathlib import Path
+from supervisor.adapters.journal.base import SessionRow
+from supervisor.adapters.journal.sqlite import SqliteJournal
+
+async def accept(journal, caller):
+    for number in range(10**9):
+        await journal.accept("s-1", f"c-{caller}-{number}", bytes(300), number)
+        print(f"c-{caller}-{number}", flush=True)
+
+async def main():
+    journal = SqliteJournal(Path(sys.argv[1]))
+    await journal.open()
+    await journal.create(SessionRow(session_id="s-1", created_ms=1, spec=b""))
+    await asyncio.gather(*(accept(journal, caller) for caller in range(8)))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.fault
+@pytest.mark.slow
+@pytest.mark.process
+def test_what_was_acknowledged_outlives_a_kill(directory):
+    """After kill -9 in the middle of work every acknowledged command is there, once, in order."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", DOOMED, str(directory)], stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        acknowledged = [process.stdout.readline().strip() for _ in range(500)]
+        process.kill()
+        rest, _ = process.communicate(timeout=PATIENCE_S)
+    # The last line may have been cut off by the kill.
+    acknowledged += rest.split("\n")[:-1]
+    stored = asyncio.run(load(directory))
+    found = [row.command_id for row in stored.unanswered]
+
+    assert process.returncode == -signal.SIGKILL
+    assert set(acknowledged) <= set(found)
+    assert [row.seq for row in stored.unanswered] == list(range(1, len(found) + 1))
+
+
+def test_close_finishes_what_was_called(directory):
+    """Whoever called before the end gets an outcome, and whoever calls later is refused."""
+
+    async def work():
+        journal = SqliteJournal(directory)
+        await journal.open()
+        calls = [journal.create(ROW)]
+        calls += [journal.accept("s-1", f"c-{number}", b"", 1) for number in range(500)]
+        await journal.close()
+        with pytest.raises(JournalFailed):
+            journal.alive()
+        await journal.close()
+        return await asyncio.gather(*calls)
+
+    found = asyncio.run(work())
+
+    assert found[-1] == Accepted(500)
+    assert [thread.name for thread in threading.enumerate() if thread.name == "journal"] == []
+
+
+def test_close_does_not_wait_for_ever(directory, monkeypatch):
+    """A disk that hangs holds up neither the end of the daemon nor those who wait for it."""
+    monkeypatch.setattr(writer, "JOURNAL_CLOSE_S", 0.05)
+
+    async def work():
+        journal = SqliteJournal(directory)
+        await journal.open()
+        with busy_writer(journal):
+            call = journal.create(ROW)
+            await journal.close()
+            with pytest.raises(JournalFailed, match="closed before"):
+                await call
+        journal._writer._thread.join(PATIENCE_S)
+
+    asyncio.run(work())
+
+    assert [thread.name for thread in threading.enumerate() if thread.name == "journal"] == []

@@ -1,0 +1,349 @@
+"""The nursery against real forkservers: warm, fork, lose, close."""
+
+import asyncio
+import gc
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cmdc_runtime.errors import Overloaded
+from supervisor.adapters import nursery as module
+from supervisor.adapters.nursery import Nursery, NurseryFailed, NurseryLost, NurseryOptions
+
+pytestmark = pytest.mark.process
+
+HERE = Path(__file__).parent
+WAIT_S = 10.0
+GOOD_REPORT = (HERE / "light_preload.py").read_text()
+
+
+@pytest.fixture(autouse=True)
+def import_path(monkeypatch, tmp_path):
+    """Let nursery and children import this folder's modules and those that a test writes."""
+    monkeypatch.setenv("PYTHONPATH", f"{HERE}{os.pathsep}{tmp_path}")
+    monkeypatch.syspath_prepend(str(HERE))
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@asynccontextmanager
+async def light_nursery(on_lost=None, **options):
+    nursery = Nursery(
+        NurseryOptions(**{"preload": "light_preload", "needs": (), **options}), on_lost=on_lost
+    )
+    try:
+        yield nursery
+    finally:
+        await nursery.close()
+
+
+def fork(nursery, do, **boot):
+    return nursery.fork({"do": do, **boot}, module="nursery_children")
+
+
+def end(child):
+    child.send_signal(signal.SIGKILL)
+    assert has_ended(child.pidfd)
+    child.close()
+
+
+def has_ended(pidfd, wait_s=WAIT_S):
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(wait_s * 1e3))
+
+
+def until(is_true):
+    """Poll a condition of the operating system."""
+    deadline = time.monotonic() + WAIT_S
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)  # tidy: polls the operating system
+
+
+def open_fds():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def failure(tmp_path, preload, **options):
+    """Return how a nursery fails whose preload module has this text."""
+    (tmp_path / "odd_preload.py").write_text(preload)
+    async with light_nursery(preload="odd_preload", **options) as nursery:
+        with pytest.raises(NurseryFailed) as caught:
+            await nursery.warm()
+    return caught.value.stage, caught.value.message
+
+
+@pytest.mark.slow
+def test_the_real_nursery_forks_children_that_have_litellm_and_one_thread(tmp_path):
+    """Everything slow is done before the fork, and nothing unsafe to fork is left."""
+
+    async def scenario():
+        nursery = Nursery()
+        try:
+            report = await nursery.warm()
+            child = await fork(nursery, "tell", path=str(tmp_path / "facts"))
+            assert has_ended(child.pidfd)
+            child.close()
+            return report
+        finally:
+            await nursery.close()
+
+    report = asyncio.run(scenario())
+    facts = json.loads((tmp_path / "facts").read_text())
+
+    assert report.problems == ()
+    assert report.warm_ms > 0
+    assert set(report.versions) == {"litellm"}
+    assert facts["threads"] == 1
+    assert {"litellm", "workers.bootstrap", "zmq"} <= set(facts["modules"])
+
+
+def test_a_child_runs_the_named_module_below_the_nursery_and_without_the_main_module(tmp_path):
+    """The target is a name and a flat dict; the script that runs the daemon stays out of it."""
+
+    async def scenario():
+        async with light_nursery() as nursery:
+            child = await fork(nursery, "tell", path=str(tmp_path / "facts"), n=1, x=0.5)
+            assert has_ended(child.pidfd)
+            child.close()
+            return child.pid, nursery.pid
+
+    pid, nursery_pid = asyncio.run(scenario())
+    facts = json.loads((tmp_path / "facts").read_text())
+
+    assert (facts["pid"], facts["ppid"]) == (pid, nursery_pid)
+    assert (facts["boot"]["n"], facts["boot"]["x"]) == (1, 0.5)
+    assert facts["main"] is None
+    assert "pytest" not in facts["modules"]
+
+
+@pytest.mark.parametrize(
+    ("preload", "stage", "message"),
+    [
+        pytest.param("import no_such_part", "preload", "named 'no_such_part'", id="import"),
+        pytest.param("import os; os._exit(3)", "preload", "its stderr says why", id="exit"),
+        pytest.param(
+            GOOD_REPORT + "import threading, time\n"
+            "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
+            "preload",
+            "2 threads run",
+            id="thread",
+        ),
+        pytest.param(
+            GOOD_REPORT + "REPORT['origin'] = '/elsewhere/workers'",
+            "preload",
+            "/elsewhere/workers was imported",
+            id="another package",
+        ),
+    ],
+)
+def test_a_preload_that_cannot_serve_is_refused_with_the_reason(tmp_path, preload, stage, message):
+    """Multiprocess swallows import errors; the probe finds them and says what is wrong."""
+    found = asyncio.run(failure(tmp_path, preload))
+
+    assert found[0] == stage
+    assert message in found[1]
+
+
+def test_a_needed_module_that_is_missing_is_named_with_the_preloads_own_words(tmp_path):
+    """Without litellm the nursery is of no use, and the preload knows why it is not there."""
+    preload = GOOD_REPORT + "REPORT['problems'] = ['litellm: broken wheel']"
+    found = asyncio.run(failure(tmp_path, preload, needs=("no_such_module",)))
+
+    assert found == ("preload", "no_such_module not loaded: litellm: broken wheel")
+
+
+@pytest.mark.fault
+def test_a_preload_that_hangs_is_given_up_in_bounded_time(tmp_path):
+    """The bound ends the wait and the nursery."""
+    found = asyncio.run(failure(tmp_path, "import time; time.sleep(60)", warm_s_max=0.5))
+
+    assert found == ("preload", "not ready in 0.5 s")
+    assert psutil.Process().children() == []
+
+
+@pytest.mark.fault
+def test_children_survive_the_nursery_and_the_next_fork_warms_a_new_one():
+    """A lost nursery is told once, costs no child its life, and is replaced in the open."""
+
+    async def scenario():
+        lost = asyncio.Queue()
+        async with light_nursery(on_lost=lost.put_nowait) as nursery:
+            child = await fork(nursery, "stay")
+            first = await nursery.warm()
+            os.kill(nursery.pid, signal.SIGKILL)
+            loss = await asyncio.wait_for(lost.get(), WAIT_S)
+            assert not has_ended(child.pidfd, wait_s=0.0)
+            end(child)
+            end(await fork(nursery, "stay"))
+            return first, await nursery.warm(), str(loss), lost.empty()
+
+    first, second, loss, was_all = asyncio.run(scenario())
+
+    assert (first.generation, second.generation) == (1, 2)
+    assert (loss, was_all) == (f"the nursery (pid {first.pid}) ended with status -9", True)
+
+
+@pytest.mark.fault
+def test_a_fork_fails_clearly_when_the_nursery_dies_over_it():
+    """The caller whose fork was under way hears NurseryLost; the next one is served."""
+
+    async def scenario():
+        async with light_nursery() as nursery:
+            await nursery.warm()
+            os.kill(nursery.pid, signal.SIGSTOP)
+            waiting = asyncio.create_task(fork(nursery, "stay"))
+            await asyncio.sleep(0)  # let it reach the nursery's thread
+            os.kill(nursery.pid, signal.SIGKILL)
+            with pytest.raises(NurseryLost):
+                await waiting
+            end(await fork(nursery, "stay"))
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.fault
+def test_a_nursery_that_hangs_is_killed_and_replaced():
+    """No fork takes longer than its bound, whatever the nursery does."""
+
+    async def scenario():
+        async with light_nursery(fork_s_max=0.3) as nursery:
+            await nursery.warm()
+            os.kill(nursery.pid, signal.SIGSTOP)
+            with pytest.raises(NurseryLost, match="no fork within"):
+                await fork(nursery, "stay")
+            end(await fork(nursery, "stay"))
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.fault
+def test_a_cancelled_fork_leaves_no_process():
+    """A child whose caller went away is ended, not forgotten."""
+
+    async def scenario():
+        async with light_nursery() as nursery:
+            await nursery.warm()
+            os.kill(nursery.pid, signal.SIGSTOP)
+            waiting = asyncio.create_task(fork(nursery, "stay"))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            os.kill(nursery.pid, signal.SIGCONT)
+            end(await fork(nursery, "stay"))  # one at a time: the cancelled one was before it
+            until(lambda: psutil.Process(nursery.pid).children() == [])
+
+    asyncio.run(scenario())
+
+
+def test_the_queue_of_forks_is_bounded(monkeypatch):
+    """More forks than the bound are refused at once and start nothing."""
+    monkeypatch.setattr(module, "FORKS_QUEUED_MAX", 2)
+
+    async def scenario():
+        async with light_nursery() as nursery:
+            forks = [fork(nursery, "stay") for _ in range(3)]
+            children = await asyncio.gather(*forks, return_exceptions=True)
+            for child in children[:2]:
+                end(child)
+            return children[2]
+
+    assert isinstance(asyncio.run(scenario()), Overloaded)
+
+
+def test_close_leaves_no_process_thread_or_descriptor():
+    """Nursery and resource tracker end in bounded time, even if a child holds their pipes."""
+    gc.collect()  # what earlier tests left in cycles
+    before = open_fds()
+
+    async def scenario():
+        async with light_nursery(close_s_max=0.2) as nursery:
+            child = await fork(nursery, "stay")
+        end(child)
+        with pytest.raises(NurseryLost):
+            await nursery.warm()
+
+    asyncio.run(scenario())
+
+    assert psutil.Process().children() == []
+    assert [t.name for t in threading.enumerate() if t.name.startswith("nursery")] == []
+    assert open_fds() == before
+
+
+DAEMON = """
+import asyncio, sys
+import structlog
+sys.path.insert(0, sys.argv[1])
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+from supervisor.adapters.nursery import Nursery, NurseryOptions
+
+async def main():
+    nursery = Nursery(NurseryOptions(preload="light_preload", needs=()))
+    boot = {"do": "leave_and_stay", "path": sys.argv[2]}
+    child = await nursery.fork(boot, module="nursery_children")
+    print(nursery.pid, child.pid, *nursery.pids - {nursery.pid}, flush=True)
+    if sys.argv[3] == "stay":
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@contextmanager
+def running_daemon(folder, then):
+    """Run a process with a nursery and a child; yields it and pidfds of what is below it."""
+    left = folder / "left"
+    daemon = subprocess.Popen(
+        [sys.executable, "-c", DAEMON, str(HERE), str(left), then],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TMPDIR": str(folder)},  # a killed daemon leaves its socket there
+    )
+    pidfds = []
+    try:
+        pidfds += [os.pidfd_open(int(pid)) for pid in daemon.stdout.readline().split()]
+        until(left.exists)
+        yield daemon, pidfds
+    finally:
+        daemon.kill()
+        daemon.communicate()
+        for pidfd in pidfds:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            os.close(pidfd)
+
+
+@pytest.fixture
+def folder(tmp_path_factory):
+    """A short path: a socket's may have 107 characters."""
+    return tmp_path_factory.mktemp("d")
+
+
+@pytest.mark.fault
+def test_the_nursery_ends_at_once_with_a_killed_daemon(folder):
+    """A child that left the nursery does not keep it, or the resource tracker, alive."""
+    with running_daemon(folder, then="stay") as (daemon, (nursery, child, tracker)):
+        daemon.kill()
+        daemon.wait()
+
+        assert has_ended(nursery)
+        assert has_ended(tracker)
+        assert not has_ended(child, wait_s=0.0)
+
+
+def test_an_interpreter_that_exits_neither_joins_nor_ends_children(folder):
+    """Multiprocess would wait for them; who lives on is the daemon's decision."""
+    with running_daemon(folder, then="exit") as (daemon, (_, child, _)):
+        assert daemon.wait(WAIT_S) == 0
+        assert not has_ended(child, wait_s=0.0)

@@ -1,0 +1,184 @@
+"""The reaper against real children: every end is told once, with the truth about its status."""
+
+import asyncio
+import gc
+import os
+import signal
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from supervisor.adapters import reaper as module
+from supervisor.adapters.nursery import Nursery, NurseryOptions
+from supervisor.adapters.reaper import Reaper
+
+pytestmark = pytest.mark.process
+
+HERE = Path(__file__).parent
+WAIT_S = 10.0
+
+
+@pytest.fixture(autouse=True)
+def import_path(monkeypatch):
+    """Let nursery and children import this folder's modules."""
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.syspath_prepend(str(HERE))
+
+
+@asynccontextmanager
+async def nursery_and_reaper(on_lost=None):
+    options = NurseryOptions(preload="light_preload", needs=())
+    nursery, reaper = Nursery(options, on_lost=on_lost), Reaper()
+    try:
+        await nursery.warm()
+        yield nursery, reaper
+    finally:
+        reaper.close()
+        await nursery.close()
+
+
+def fork(nursery, do, **boot):
+    return nursery.fork({"do": do, **boot}, module="nursery_children")
+
+
+class Ends:
+    """What the reaper told, in order."""
+
+    def __init__(self):
+        self.told = asyncio.Queue()
+
+    def __call__(self, exited):
+        self.told.put_nowait(exited)
+
+    async def of(self, count):
+        """Wait for so many and see that there are no more."""
+        async with asyncio.timeout(WAIT_S):
+            told = [await self.told.get() for _ in range(count)]
+        assert self.told.empty()
+        return told
+
+
+def open_fds():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.parametrize("status", [0, 7, 78, 255])
+def test_an_exit_code_is_told_as_it_was(status):
+    """255 too, which multiprocess also makes up when the nursery is gone."""
+
+    async def scenario():
+        async with nursery_and_reaper() as (nursery, reaper):
+            ends = Ends()
+            child = await fork(nursery, "end", status=status)
+            reaper.watch(child, ends)
+            return child.pid, await ends.of(1)
+
+    pid, told = asyncio.run(scenario())
+
+    assert [(exited.pid, exited.status) for exited in told] == [(pid, status)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_a_signal_is_told_as_its_negative_number(number):
+    """The convention of subprocess."""
+
+    async def scenario():
+        async with nursery_and_reaper() as (nursery, reaper):
+            ends = Ends()
+            child = await fork(nursery, "stay")
+            reaper.watch(child, ends)
+            assert reaper.pids == {child.pid}
+            assert child.send_signal(number)
+            told = await ends.of(1)
+            return child, reaper.pids, told[0].status
+
+    child, pids, status = asyncio.run(scenario())
+
+    assert status == -number
+    assert pids == frozenset()
+    assert not child.send_signal(signal.SIGKILL)
+
+
+@pytest.mark.fault
+def test_a_lost_nursery_makes_nobody_look_dead_and_its_statuses_unknown():
+    """The sentinel of multiprocess says 255 for a living child; the pidfd does not lie."""
+
+    async def scenario():
+        lost = asyncio.Event()
+        async with nursery_and_reaper(on_lost=lambda _: lost.set()) as (nursery, reaper):
+            ends = Ends()
+            child = await fork(nursery, "stay")
+            reaper.watch(child, ends)
+            os.kill(nursery.pid, signal.SIGKILL)
+            await asyncio.wait_for(lost.wait(), WAIT_S)
+            assert ends.told.empty()
+            child.send_signal(signal.SIGKILL)
+            return [exited.status for exited in await ends.of(1)]
+
+    assert asyncio.run(scenario()) == [None]
+
+
+@pytest.mark.fault
+def test_a_status_that_nobody_tells_delays_the_end_by_a_bounded_time_only():
+    """A stopped nursery cannot wait for its child; the end is told all the same."""
+
+    async def scenario():
+        async with nursery_and_reaper() as (nursery, reaper):
+            ends = Ends()
+            child = await fork(nursery, "stay")
+            reaper.watch(child, ends)
+            os.kill(nursery.pid, signal.SIGSTOP)
+            child.send_signal(signal.SIGKILL)
+            told = await ends.of(1)
+            waited_s = asyncio.get_running_loop().time() - told[0].exited_at
+            os.kill(nursery.pid, signal.SIGCONT)
+            return told[0].status, waited_s
+
+    status, waited_s = asyncio.run(scenario())
+
+    assert status is None
+    assert waited_s >= module.STATUS_WAIT_S
+
+
+def test_close_leaves_the_processes_alone_and_tells_nothing():
+    """What lives on is for the next daemon to adopt."""
+
+    async def scenario():
+        async with nursery_and_reaper() as (nursery, reaper):
+            ends = Ends()
+            child = await fork(nursery, "stay")
+            reaper.watch(child, ends)
+            reaper.close()
+            process = psutil.Process(child.pid)
+            assert process.is_running()
+            process.kill()
+            process.wait(WAIT_S)
+            return ends.told.empty()
+
+    assert asyncio.run(scenario())
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+def test_two_hundred_forks_and_kills_leave_no_descriptor_and_no_process():
+    """Every child is told once, and nothing of it is left in the daemon or the nursery."""
+
+    async def scenario():
+        async with nursery_and_reaper() as (nursery, reaper):
+            gc.collect()  # what earlier tests left in cycles
+            before = open_fds()
+            ends, pids = Ends(), set()
+            for _ in range(200):
+                child = await fork(nursery, "stay")
+                reaper.watch(child, ends)
+                pids.add(child.pid)
+                child.send_signal(signal.SIGKILL)
+            told = await ends.of(200)
+            assert {exited.pid for exited in told} == pids
+            assert {exited.status for exited in told} == {-signal.SIGKILL}
+            assert open_fds() == before
+            assert psutil.Process(nursery.pid).children() == []
+
+    asyncio.run(scenario())

@@ -1,0 +1,150 @@
+"""A script, its neighbours and their neighbours reach a process that has none of them."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+RUN_TIMEOUT_S = 60.0
+
+OTHER = """
+    import beside  # the two import each other
+
+    def double(number):
+        return 2 * number
+
+    def through():
+        return beside.LIMIT
+"""
+BESIDE = """
+    from typing import Annotated
+    import msgspec
+    import other
+    from cmdc_runtime.extensions import Context, Tool, tool
+
+    LIMIT = 3
+
+    class Place(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+        "A place."
+        the_name: Annotated[str, msgspec.Meta(min_length=2)]
+        tags: list[str] = []
+
+        def twice(self):
+            return Place(the_name=self.the_name * 2, tags=self.tags)
+
+    @tool(effects="read")
+    def where(place: Place, limit: Annotated[int, msgspec.Meta(le=9)] = LIMIT) -> str:
+        "Say where."
+        return f"{place.twice().the_name} {other.double(limit)} {other.through()}"
+
+    class Counter(Tool):
+        name = "counter"
+
+        def __init__(self, start=7):
+            self.start = start
+
+        async def execute(self, args, context):
+            return f"{self.start} {context.session_id}"
+"""
+SCRIPT = """
+    import sys
+    import msgspec
+    from beside import Counter, where
+    from cmdc_runtime.extensions import Context, tool
+    from cmdc_runtime.packing import pack
+
+    def closed_over(suffix):
+        @tool
+        def closure(text: str, *, context: Context) -> str:
+            "Use a variable of the function around it."
+            return text + suffix
+        return closure
+
+    @tool
+    def count_down(number: int) -> str:
+        "Call itself."
+        return "." if number == 0 else count_down(number - 1) + "."
+
+    things = [where, Counter, closed_over("!"), count_down]
+    parcels = [pack(thing, f"tools[{at}]") for at, thing in enumerate(things)]
+    sys.stdout.buffer.write(msgspec.msgpack.encode(parcels))
+"""
+WORKER = """
+    import asyncio, inspect, sys
+    import msgspec
+    from cmdc_runtime.extensions import Context
+    from cmdc_runtime.packing import Packed
+    from workers.loader import load_tools
+
+    parcels = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=list[Packed])
+    context = Context(session_id="s-1", call_id="call_1")
+    calls = [{"place": {"theName": "ab"}}, {}, {"text": "hi"}, {"number": 2}]
+    for tool, arguments in zip(load_tools(parcels), calls, strict=True):
+        result = tool.execute(tool.check(arguments), context)
+        print(tool.name, asyncio.run(result) if inspect.isawaitable(result) else result)
+    print(sorted({"beside", "other"} & sys.modules.keys()))
+"""
+DILL = """
+    import sys
+    import dill
+    from beside import Counter
+    sys.stdout.buffer.write(dill.dumps(Counter(), byref=False, recurse=True))
+"""
+UNDILL = "import sys, dill; dill.loads(sys.stdin.buffer.read())"
+
+
+@pytest.fixture
+def script_folder(tmp_path):
+    """Return a folder with a script's two neighbours."""
+    for name, text in (("other", OTHER), ("beside", BESIDE)):
+        (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
+    return tmp_path
+
+
+def run_script(folder, text):
+    """Return what a script of the folder writes."""
+    script = folder / "script.py"
+    script.write_text(textwrap.dedent(text))
+    return subprocess.run(
+        [sys.executable, script], check=True, capture_output=True, timeout=RUN_TIMEOUT_S
+    ).stdout
+
+
+def run_elsewhere(text, given):
+    """Run code in a process that knows nothing of the folder."""
+    return subprocess.run(
+        [sys.executable, "-I", "-c", textwrap.dedent(text)],
+        check=False,
+        input=given,
+        capture_output=True,
+        cwd="/",
+        timeout=RUN_TIMEOUT_S,
+    )
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_code_beside_a_script_arrives(script_folder):
+    """Struct classes, closures, modules that import each other and recursion work over there."""
+    parcels = run_script(script_folder, SCRIPT)
+    worker = run_elsewhere(WORKER, parcels)
+
+    assert worker.stderr.decode() == ""
+    assert worker.stdout.decode().splitlines() == [
+        "where abab 6 3",
+        "counter 7 s-1",
+        "closure hi!",
+        "count_down ...",
+        "[]",
+    ]
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_dill_would_not_do(script_folder):
+    """The measurement behind docs/adr/0003: dill sends a neighbour's class by its name alone."""
+    data = run_script(script_folder, DILL)
+    worker = run_elsewhere(UNDILL, data)
+
+    assert b"No module named 'beside'" in worker.stderr

@@ -1,0 +1,322 @@
+"""The contract of tools: what ``@tool`` reads, what ``check`` accepts, what ``as_tool`` refuses."""
+
+import asyncio
+import pickle
+from typing import Annotated, Literal
+
+import jsonschema
+import msgspec
+import pytest
+
+from cmdc_runtime.errors import InvalidTool
+from cmdc_runtime.extensions import Context, Tool, ToolContext, ToolError, ToolSpec, as_tool, tool
+
+CALL = Context(session_id="s-1", call_id="call_1", working_dir="/tmp")
+
+
+class Point(msgspec.Struct, frozen=True):
+    """A place that a model can give."""
+
+    x: int
+    y: int = 0
+
+
+@tool(effects="read", timeout=10)
+def search(  # noqa: D417 - the context is not the model's
+    query: str,
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 10,
+    *,
+    context: Context,
+) -> str:
+    """Search the code base,
+    every file of it.
+
+    Slow on a large one.
+
+    Args:
+        query: What to look for,
+            as a plain text.
+        limit (int): How many lines.
+    """  # noqa: D205 - a summary of two lines is what is read here
+    return f"{query} {limit} {context.call_id}"
+
+
+@tool
+async def wait(seconds: float = 1.0) -> str:
+    """Wait."""
+    return f"waited {seconds}"
+
+
+@tool
+def plot(
+    where: Point,
+    pair: tuple[int, str] = (1, "a"),
+    tags: list[str] = ["new"],  # noqa: B006 - a model's default
+    kind: Literal["dot", "line"] = "dot",
+) -> str:
+    """Plot a point."""
+    return f"{where} {pair} {tags} {kind}"
+
+
+class Multiply(Tool):
+    """The full contract, with a schema written by hand."""
+
+    name = "multiply"
+    description = "Multiply two numbers."
+    parameters = {  # noqa: RUF012
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "integer", "maximum": 9}},
+        "required": ["a", "b"],
+    }
+
+    def execute(self, args, context):
+        """Multiply."""
+        return str(args["a"] * args["b"])
+
+
+class Later(Multiply):
+    """A subclass that answers later."""
+
+    async def execute(self, args, context):
+        """Multiply."""
+        return str(args["a"] * args["b"])
+
+
+def undecorated(query: str) -> str:
+    """Look like a tool."""
+    return query
+
+
+def made(**attributes):
+    """Return an instance of a tool class with some attributes of its own."""
+    return type("Odd", (Multiply,), attributes)()
+
+
+def test_schema_comes_from_the_signature_and_the_docstring():
+    """Types, bounds, defaults and the docstring's words reach the model; the context does not."""
+    assert search.spec() == ToolSpec(
+        name="search",
+        description="Search the code base, every file of it.",
+        parameters={
+            "type": "object",
+            "properties": {
+                "query": {
+                    "type": "string",
+                    "description": "What to look for, as a plain text.",
+                },
+                "limit": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": 100,
+                    "default": 10,
+                    "description": "How many lines.",
+                },
+            },
+            "required": ["query"],
+            "additionalProperties": False,
+        },
+    )
+
+
+@pytest.mark.parametrize("made_tool", [search, wait, plot], ids=lambda found: found.name)
+def test_schema_of_a_function_is_draft_7(made_tool):
+    """What msgspec says in a newer draft is said in the words of draft 7."""
+    jsonschema.Draft7Validator.check_schema(made_tool.parameters)
+
+    assert "prefixItems" not in str(made_tool.parameters)
+
+
+def test_tuple_is_told_item_by_item():
+    """Draft 7 lists the items of a tuple under ``items``."""
+    assert plot.parameters["properties"]["pair"]["items"] == [
+        {"type": "integer"},
+        {"type": "string"},
+    ]
+
+
+def test_decorated_function_is_still_a_function():
+    """A unit test calls the function as it was written, unchecked."""
+    assert search("needle", limit=0, context=CALL) == "needle 0 call_1"
+
+
+def test_checked_arguments_fit_the_function():
+    """Arguments arrive as annotated, with defaults filled in, and the context is injected."""
+    args = plot.check({"where": {"x": 3}})
+
+    assert args == {"where": Point(3), "pair": (1, "a"), "tags": ["new"], "kind": "dot"}
+    assert search.execute(search.check({"query": "needle"}), CALL) == "needle 10 call_1"
+
+
+def test_default_is_fresh_for_every_call():
+    """A tool that changes its default list changes it for this call alone."""
+    plot.check({"where": {"x": 3}})["tags"].append("dirt")
+
+    assert plot.check({"where": {"x": 3}})["tags"] == ["new"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({}, "Object missing required field `query`"),
+        ({"query": "x", "limit": "3"}, "Expected `int`, got `str` - at `$.limit`"),
+        ({"query": "x", "limit": 3.0}, "Expected `int`, got `float` - at `$.limit`"),
+        ({"query": "x", "limit": 101}, "Expected `int` <= 100 - at `$.limit`"),
+        ({"query": "x", "count": 1}, "Object contains unknown field `count`"),
+        ({"query": "x", "context": {}}, "Object contains unknown field `context`"),
+        ([], "Expected `object`, got `array`"),
+    ],
+)
+def test_bad_arguments_are_told_to_the_model(arguments, text):
+    """The model reads what is wrong and where; nothing is guessed or converted."""
+    with pytest.raises(ToolError) as caught:
+        search.check(arguments)
+
+    assert str(caught.value) == f"Invalid arguments for search: {text}"
+
+
+def test_handwritten_schema_is_checked_too():
+    """Every problem of a call is told at once, with its place."""
+    with pytest.raises(ToolError) as caught:
+        Multiply().check({"a": "x", "b": 10})
+
+    assert str(caught.value) == (
+        "Invalid arguments for multiply: 'x' is not of type 'integer' - at `$.a`;"
+        " 10 is greater than the maximum of 9 - at `$.b`"
+    )
+
+
+def test_problems_of_one_call_are_bounded():
+    """A call with many mistakes does not fill the conversation with them."""
+    properties = {f"a{number}": {"type": "integer"} for number in range(9)}
+    odd = made(parameters={"type": "object", "properties": properties})
+    with pytest.raises(ToolError) as caught:
+        odd.check(dict.fromkeys(properties, "x" * 1000))
+
+    assert len(str(caught.value)) < 2000
+    assert str(caught.value).endswith("and 4 more")
+
+
+def test_reference_out_of_a_schema_is_never_fetched():
+    """A schema that points to the network makes an error result, not a request."""
+    schema = {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/a.json"}}}
+    with pytest.raises(ToolError, match="refers to http://127"):
+        made(parameters=schema).check({"a": 1})
+
+
+def test_async_function_is_a_task():
+    """What is ``async def`` can be cancelled, and runs as a task."""
+    found = [search.isolation, wait.isolation, Multiply.isolation, Later.isolation]
+
+    assert found == ["thread", "task", "thread", "task"]
+    assert asyncio.run(wait.execute(wait.check({"seconds": 2}), CALL)) == "waited 2.0"
+
+
+def test_effects_are_write_unless_said():
+    """Only who says so may be run again after a crash."""
+    assert [search.effects, wait.effects, Multiply.effects] == ["read", "write", "write"]
+
+
+def test_meta_and_description_fall_back_to_the_name():
+    """A tool that says nothing about itself is known by its name."""
+    bare = made(name="bare", description="")
+
+    assert (bare.meta({}), bare.describe(ToolContext())) == ("bare", "bare")
+
+
+def test_idempotency_key_names_the_call():
+    """The same call has the same key in every incarnation."""
+    assert CALL.idempotency_key == "s-1:call_1"
+
+
+@pytest.mark.parametrize("candidate", [search, Multiply, Multiply(), "json:JSONDecoder"])
+def test_every_form_of_a_tool_is_taken(candidate, monkeypatch):
+    """A decorated function, a class, an instance and a name are all tools."""
+    monkeypatch.setattr("json.JSONDecoder", Multiply)
+
+    assert isinstance(as_tool(candidate), Tool)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "text"),
+    [
+        (undecorated, "function 'undecorated' is no tool: decorate it with @cmdc.tool"),
+        (3, "3 is no tool: give a function decorated"),
+        ("nowhere", "'nowhere' is no tool: a tool by name is"),
+        ("no_such_module:x", "tool 'no_such_module:x': No module named 'no_such_module'"),
+        ("json:nothing", "has no attribute 'nothing'"),
+        (Tool, "class 'Tool' cannot be made without arguments"),
+        (made(name=""), "tool 'Odd': name must be 1 to 64 of A-Z a-z 0-9 _ -, got ''"),
+        (made(name="a b"), "name must be 1 to 64"),
+        (made(effects="none"), "effects must be one of"),
+        (made(isolation="process"), 'isolation "process" comes with a later release'),
+        (made(isolation="task"), "isolation must be 'thread' for this function"),
+        (made(timeout=0), "timeout must be seconds above 0"),
+        (made(max_retries=True), "max_retries must be"),
+        (made(needs_approval=True), "needs_approval comes with a later release"),
+        (made(parameters={"type": "array"}), 'JSON Schema with "type": "object"'),
+        (made(parameters={"type": "object", "required": 3}), "no JSON Schema draft 7"),
+    ],
+)
+def test_what_is_no_tool_is_refused(candidate, text):
+    """The message names the object and what to change."""
+    with pytest.raises(InvalidTool) as caught:
+        as_tool(candidate)
+
+    assert text in str(caught.value)
+
+
+def test_class_that_fails_is_named():
+    """An error in the application's own constructor is its message, not a traceback."""
+
+    class Broken(Multiply):
+        """Needs what is not there."""
+
+        def __init__(self):
+            """Fail."""
+            raise RuntimeError("no key")
+
+    with pytest.raises(InvalidTool, match=r"Broken.*no key"):
+        as_tool(Broken)
+
+
+def test_parameters_that_no_model_can_give_are_refused():
+    """A function that cannot become a tool says so when it is decorated."""
+
+    def starred(*names: str) -> str:
+        """Take any number."""
+        return str(names)
+
+    def odd(thing: object) -> str:
+        """Take an object."""
+        return str(thing)
+
+    def unknown(thing: "Nothing") -> str:  # noqa: F821 - that is the point
+        """Take what is not there."""
+        return str(thing)
+
+    for function, text in (
+        (starred, "parameter \\*names"),
+        (odd, "parameter 'thing' has no JSON Schema"),
+        (unknown, "name 'Nothing' is not defined"),
+    ):
+        with pytest.raises(InvalidTool, match=text):
+            tool(function)
+
+
+def test_option_that_does_not_exist_is_refused():
+    """A typo in the decorator is an error, not a tool with the default."""
+    with pytest.raises(InvalidTool, match=r"takes no effect$"):
+        tool(effect="read")(undecorated)
+
+
+def test_only_functions_are_decorated():
+    """A class is a tool by deriving from ``Tool``."""
+    with pytest.raises(InvalidTool, match="takes a function"):
+        tool(Point)
+
+
+def test_loaded_tool_checks_as_before():
+    """A tool that went through pickle has the same schema and the same checks."""
+    again = pickle.loads(pickle.dumps(Multiply()))
+
+    assert again.spec() == Multiply().spec()

@@ -1,0 +1,154 @@
+"""Chunks add up to a reply."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cmdc_runtime.extensions.provider import (
+    FinishChunk,
+    TextChunk,
+    ThinkingChunk,
+    ToolCallChunk,
+    UsageChunk,
+)
+from cmdc_runtime.messages import TokenUsage, ToolCall
+from workers.core.assemble import Reply, assemble
+
+
+def call(index, arguments="", call_id=None, name=None):
+    return ToolCallChunk(index=index, call_id=call_id, name=name, arguments=arguments)
+
+
+def calls_of(*chunks):
+    return assemble(chunks, id_prefix="m").tool_calls
+
+
+def test_a_whole_reply_has_every_part():
+    """Text and thinking are joined apart; usage and finish are kept."""
+    usage = TokenUsage(prompt_tokens=3, completion_tokens=2, total_tokens=5)
+    chunks = [
+        ThinkingChunk(text="h"),
+        ThinkingChunk(text="m"),
+        TextChunk(text="Hel"),
+        TextChunk(text="lo"),
+        call(0, call_id="c1", name="read"),
+        call(0, '{"path":'),
+        call(0, ' "a"}'),
+        UsageChunk(usage=usage),
+        FinishChunk(reason="tool_calls"),
+    ]
+
+    assert assemble(chunks, id_prefix="m") == Reply(
+        text="Hello",
+        thinking="hm",
+        tool_calls=(ToolCall(call_id="c1", name="read", arguments={"path": "a"}),),
+        usage=usage,
+        finish_reason="tool_calls",
+    )
+
+
+def test_a_broken_off_reply_is_what_came():
+    """Nothing, or a part, is a reply without usage and finish."""
+    assert assemble([], id_prefix="m") == Reply("", None, (), None, None)
+    assert assemble([TextChunk(text="He")], id_prefix="m") == Reply("He", None, (), None, None)
+
+
+def test_interleaved_calls_are_told_apart():
+    """Fragments belong to the call of their index, in the order of the first pieces."""
+    calls = calls_of(
+        call(1, call_id="b", name="two"),
+        call(0, call_id="a", name="one"),
+        call(1, '{"n":'),
+        call(0, '{"n":1}'),
+        call(1, "2}"),
+    )
+
+    assert [(c.call_id, c.name, c.arguments) for c in calls] == [
+        ("b", "two", {"n": 2}),
+        ("a", "one", {"n": 1}),
+    ]
+
+
+def test_a_new_id_on_the_same_index_is_a_new_call():
+    """Servers that send every call with index 0 lose none."""
+    calls = calls_of(
+        call(0, "{}", call_id="a", name="one"),
+        call(0, '{"n":', call_id="b", name="two"),
+        call(0, "2}", call_id="b"),
+    )
+
+    assert [(c.call_id, c.name, c.arguments) for c in calls] == [
+        ("a", "one", {}),
+        ("b", "two", {"n": 2}),
+    ]
+
+
+def test_missing_and_repeated_ids_are_replaced():
+    """Every call has an id of its own, none that another call brought."""
+    calls = calls_of(
+        call(0, name="a"),
+        call(1, name="b", call_id="m-1"),
+        call(2, name="c", call_id="m-1"),
+        call(3, name="d", call_id=""),
+    )
+
+    assert [c.call_id for c in calls] == ["m-2", "m-1", "m-3", "m-4"]
+
+
+NO_OBJECTS = {
+    "cut": '{"a":',
+    "array": "[1]",
+    "null": "null",
+    "number": "3",
+    "more": '{"a":1} and so on',
+    "python": "{'a': 1}",
+    "surrogate": '{"a":"\ud800"}',
+    "deep": '{"a":' * 9999 + "1" + "}" * 9999,
+}
+
+
+@pytest.mark.parametrize("raw", NO_OBJECTS.values(), ids=NO_OBJECTS)
+def test_arguments_that_are_no_json_object_are_kept_as_written(raw):
+    """The raw text is what the tool runner shows to the model."""
+    (found,) = calls_of(call(0, raw, call_id="a", name="x"))
+
+    assert (found.arguments, found.malformed) == ({}, raw)
+
+
+@pytest.mark.parametrize("raw", ["", "  \n", "{}"])
+def test_no_arguments_are_an_empty_object(raw):
+    """Models leave out the arguments of tools that take none."""
+    (found,) = calls_of(call(0, raw, call_id="a", name="x"))
+
+    assert (found.arguments, found.malformed) == ({}, None)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.text("abc", min_size=1), json_values, max_size=3),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(1, 7),
+)
+def test_any_split_of_the_arguments_gives_them_back(all_arguments, size):
+    """However small the fragments and however mixed the calls, no argument is lost."""
+    texts = [json.dumps(arguments) for arguments in all_arguments]
+    heads = [call(n, call_id=f"c{n}", name=f"t{n}") for n in range(len(texts))]
+    pieces = [
+        (start, call(n, text[start : start + size]))
+        for n, text in enumerate(texts)
+        for start in range(0, len(text), size)
+    ]
+    mixed = [piece for _, piece in sorted(pieces, key=lambda pair: pair[0])]
+
+    assert [c.arguments for c in calls_of(*heads, *mixed)] == all_arguments

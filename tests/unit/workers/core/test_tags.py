@@ -1,0 +1,97 @@
+"""Tags are taken out of streamed text, whatever the cuts of the stream."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workers.core.tags import (
+    CONTENT_MAX_CHARS,
+    HELD_MAX_CHARS,
+    Found,
+    Tag,
+    TagState,
+    feed,
+    flush,
+)
+
+
+def parse(chunks):
+    """Feed every chunk, then flush; return the clean text, the tags and the most held back."""
+    state, clean, found, held_max = TagState(), "", (), 0
+    for chunk in chunks:
+        state, text, tags = feed(state, chunk)
+        clean, found = clean + text, found + tags
+        held_max = max(held_max, len(state.held))
+    state, text, tags = flush(state)
+
+    assert state == TagState()
+    return clean + text, found + tags, held_max
+
+
+def pieces_of(text, cuts):
+    places = [0, *sorted(cuts), len(text)]
+    return [text[start:end] for start, end in itertools.pairwise(places)]
+
+
+@pytest.mark.parametrize(
+    ("text", "clean", "found"),
+    [
+        ("plain", "plain", ()),
+        ("a<status>go</status>b", "ab", (Found(Tag.STATUS, "go"),)),
+        ("<title> T </title>x", "x", (Found(Tag.TITLE, "T"),)),
+        ("<title>" + "t" * 61 + "</title>", "", (Found(Tag.TITLE, "t" * 60),)),
+        ("<title>" + "t" * 59 + " t</title>", "", (Found(Tag.TITLE, "t" * 59),)),
+        ("<status></status>x", "x", ()),
+        ("1 < 2, <b>bold</b> <stat", "1 < 2, <b>bold</b> <stat", ()),
+        ("<status>never closed", "<status>never closed", ()),
+        ("</status>", "</status>", ()),
+        ("<Status>x</Status>", "<Status>x</Status>", ()),
+        ("<status>a<title>b</title>", "<status>a", (Found(Tag.TITLE, "b"),)),
+        ("<status>a\nb</status>", "", (Found(Tag.STATUS, "a\nb"),)),
+        ("<<status>x</status>", "<", (Found(Tag.STATUS, "x"),)),
+    ],
+)
+def test_closed_tags_are_reported_and_everything_else_is_text(text, clean, found):
+    """What is no whole tag reaches the reader unchanged."""
+    assert parse([text])[:2] == (clean, found)
+
+
+@pytest.mark.parametrize(("length", "is_tag"), [(CONTENT_MAX_CHARS, 1), (CONTENT_MAX_CHARS + 1, 0)])
+def test_a_tag_that_is_too_long_is_text(length, is_tag):
+    """Beyond ``CONTENT_MAX_CHARS`` nothing is held back for a closing tag."""
+    text = f"<status>{'s' * length}</status>"
+
+    assert parse([text])[:2] == (("", (Found(Tag.STATUS, "s" * length),)) if is_tag else (text, ()))
+
+
+def test_text_goes_on_at_once_after_a_tag():
+    """Only what may be a tag is held back; text before and after it is not."""
+    state, before, _ = feed(TagState(), "one <sta")
+    state, during, _ = feed(state, "tus>go</status")
+    state, after, found = feed(state, "> two")
+
+    assert (before, during, after) == ("one ", "", " two")
+    assert found == (Found(Tag.STATUS, "go"),)
+    assert state == TagState()
+
+
+TAG_PARTS = ("<status>", "</status>", "<title>", "</title>", "<sta", "tus>", "<", ">", "/")
+parts = st.sampled_from((*TAG_PARTS, "a", " ", "é\n", "x" * CONTENT_MAX_CHARS, "y" * 100))
+
+
+@given(st.lists(parts, max_size=14).map("".join), st.data())
+def test_the_cuts_of_a_stream_change_nothing(text, data):
+    """For any split of a text, the clean text and the tags are those of the whole."""
+    cuts = data.draw(st.lists(st.integers(0, len(text)), max_size=20))
+    clean, found, held_max = parse(pieces_of(text, cuts))
+
+    assert (clean, found) == parse([text])[:2]
+    assert held_max <= HELD_MAX_CHARS
+
+
+@given(st.lists(parts, max_size=10).map("".join))
+def test_letter_by_letter_is_the_same_too(text):
+    """The finest split there is gives the same result."""
+    assert parse(list(text))[:2] == parse([text])[:2]

@@ -1,0 +1,143 @@
+"""What was packed comes back as a checked tool, or as one clear error."""
+
+import ast
+import inspect
+import pickle
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cmdc_runtime import tools
+from cmdc_runtime.extensions import Context, Tool, tool
+from cmdc_runtime.packing import BuiltIn, Packed, pack
+from workers.loader import LoadError, load_tools
+
+ROOT = Path(__file__).parents[3]
+
+
+class Raiser:
+    """Runs a function while it is unpickled."""
+
+    def __init__(self, function, *args):
+        """Keep what to call."""
+        self.call = (function, args)
+
+    def __reduce__(self):
+        """Ask for the call."""
+        return self.call
+
+
+@tool
+def echo(text: str, *, context: Context) -> str:
+    """Echo."""
+    return f"{text} from {context.session_id}"
+
+
+def by_value(thing, **changes):
+    """Return a parcel with plain pickle inside."""
+    fields = {"kind": "value", "label": "odd", "data": pickle.dumps(thing)}
+    return Packed(**{**fields, **changes})
+
+
+def test_tool_comes_back_whole():
+    """A tool that travelled as code has its schema, checks and code."""
+    [loaded] = load_tools([pack(echo, "tools[0]")])
+    context = Context(session_id="s-1", call_id="call_1")
+
+    assert loaded is not echo
+    assert loaded.spec() == echo.spec()
+    assert loaded.execute(loaded.check({"text": "hi"}), context) == "hi from s-1"
+
+
+def test_short_names_are_modules_of_the_built_ins():
+    """The name of a file in the folder of built-in tools is a tool's name, in the given order."""
+    parcels = [pack(thing, "") for thing in (tools.Shell(timeout=20), tools.ReadFile, "list_dir")]
+    loaded = load_tools(parcels)
+
+    assert [one.name for one in loaded] == ["shell", "read_file", "list_dir"]
+    assert loaded[0].parameters["properties"]["timeout"]["maximum"] == 20
+
+
+def test_two_tools_of_one_name_are_refused():
+    """A model could not tell them apart."""
+    with pytest.raises(LoadError, match="another tool is named 'read_file' too"):
+        load_tools([pack(tools.ReadFile, ""), pack("read_file", "")])
+
+
+@pytest.mark.parametrize(
+    ("packed", "message"),
+    [
+        (
+            by_value(None, data=b"cno_such_module\nx\n."),
+            "No module named 'no_such_module'; install it where the daemon runs",
+        ),
+        (
+            Packed(kind="ref", label="odd", ref="no_such_module:x"),
+            "No module named 'no_such_module'; install it where the daemon runs",
+        ),
+        (
+            Packed(kind="ref", label="odd", ref="json:nothing"),
+            "module 'json' has no attribute 'nothing'; is another version installed where",
+        ),
+        (by_value(Raiser(sys.exit, 3)), "its code called sys.exit(3)"),
+        (by_value(Raiser(signal.default_int_handler, 2, None)), "KeyboardInterrupt: "),
+        (by_value(Raiser(int, "x")), "ValueError: invalid literal for int() with base 10: 'x'"),
+        (by_value(None, data=b"\x80"), "UnpicklingError: pickle data was truncated"),
+        (by_value(7), "InvalidTool: 7 is no tool"),
+        (
+            Packed(kind="ref", label="odd", ref="nothing"),
+            "LookupError: there is no built-in tool 'nothing', only list_dir, read_file, shell",
+        ),
+        (
+            Packed(kind="ref", label="odd", ref="shell", data=msgspec.msgpack.encode({"x": 1})),
+            "TypeError: create() got an unexpected keyword argument 'x'",
+        ),
+        (by_value(None, python=(3, 1)), "its code was packed by Python 3.1"),
+    ],
+    ids=[
+        "missing module", "missing reference", "missing name", "exit", "interrupt", "exception",
+        "torn", "no tool", "no built-in", "bad option", "other Python",
+    ],
+)  # fmt: skip
+def test_whatever_goes_wrong_is_one_error(packed, message):
+    """The error names the tool and what is missing, also when the code tries to end the process."""
+    with pytest.raises(LoadError) as caught:
+        load_tools([packed])
+
+    assert caught.value.label == "odd"
+    assert str(caught.value).startswith(f"tool 'odd' cannot be loaded: {message}")
+
+
+def references():
+    """Return every light reference that applications are given."""
+    return [thing for thing in vars(tools).values() if isinstance(thing, type)]
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [thing for thing in references() if issubclass(thing, BuiltIn) and thing is not BuiltIn],
+)
+def test_light_references_match_the_built_ins(reference):
+    """The fields of a reference are the arguments of ``create``, with the same defaults."""
+    module = __import__(f"workers.builtin.tools.{reference.short_name}", fromlist=["create"])
+    arguments = inspect.signature(module.create).parameters
+
+    assert list(arguments) == list(reference.__struct_fields__)
+    assert all((arguments[name].default or {}) == getattr(reference(), name) for name in arguments)
+    assert isinstance(module.create(), Tool)
+
+
+def test_only_the_loader_unpickles():
+    """No other file of the product opens a pickle."""
+    found = {
+        str(path.relative_to(ROOT))
+        for package in ("cmdc_runtime", "supervisor", "workers")
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and ast.unparse(node).endswith("pickle.loads")
+    }
+
+    assert found == {"workers/loader.py"}

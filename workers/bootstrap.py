@@ -1,0 +1,197 @@
+"""A worker process from fork to end: wait for an Assign, become that session's agent, say why it ends.
+
+The nursery calls ``main`` in a fresh child. The process ends by ``os._exit`` and never returns to
+the nursery's code. It ends by itself when the daemon is gone: the loop watches the daemon's pidfd,
+and a thread does the same for the case that the loop is stuck in somebody's code.
+"""
+
+import asyncio
+import faulthandler
+import os
+import select
+import signal
+import threading
+import traceback
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from cmdc_runtime import reasons
+from cmdc_runtime.codec import decode_as
+from cmdc_runtime.errors import ProtocolError
+from cmdc_runtime.frames import (
+    Assign,
+    Deliver,
+    History,
+    JournalCommand,
+    JournalRecord,
+    LastWords,
+    NotStarted,
+    Ready,
+    Started,
+    Terminate,
+    ToWorker,
+)
+from cmdc_runtime.process import EXIT_BAD_OPTIONS, EXIT_CRASHED, EXIT_OK, EXIT_ORPHANED
+from cmdc_runtime.reasons import PlainReason
+from cmdc_runtime.spec import AgentSpec
+from workers.agent import Agent
+from workers.build import BuildError, build_agent, first_memory
+from workers.core.rebuild import replay
+from workers.core.records import decode_record
+from workers.detach import leave_nursery
+from workers.link import Link
+
+log = structlog.get_logger()
+
+STOP_S: Final = 3.0
+"""How long the end of running work may take before the process ends all the same."""
+
+
+class Worker:
+    """One process: first a spare, then an agent."""
+
+    def __init__(self, boot: dict[str, Any]) -> None:  # Any: str, int or float, by the key
+        """Connect to the daemon named in ``boot``."""
+        self._link = Link(str(boot["address"]), str(boot["worker_id"]), self._on_frame)
+        self._assign: Assign | None = None
+        self._records: list[JournalRecord] = []
+        self._unanswered: list[JournalCommand] = []
+        self._agent: Agent | None = None
+        self._ended: asyncio.Future[tuple[int, PlainReason | None]] = (
+            asyncio.get_running_loop().create_future()
+        )
+
+    async def run(self) -> int:
+        """Work until the end; return the exit code."""
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._on_loop_error)
+        loop.add_signal_handler(signal.SIGTERM, self._terminate, "SIGTERM")
+        self._link.start()
+        self._link.send(Ready(pid=os.getpid()))
+        code, reason = await self._ended
+        if self._agent is not None:
+            try:
+                async with asyncio.timeout(STOP_S):
+                    await self._agent.stop()
+            except TimeoutError:
+                log.warning("work.abandoned", after_s=STOP_S)
+        if reason is not None:
+            self._link.send(LastWords(reason=reason))
+        self._link.close()
+        return code
+
+    def orphaned(self) -> None:
+        """The daemon is gone: end."""
+        self._end(EXIT_ORPHANED, None)
+
+    def _end(self, code: int, reason: PlainReason | None) -> None:
+        if not self._ended.done():
+            self._ended.set_result((code, reason))
+
+    def _on_frame(self, frame: ToWorker) -> None:
+        match frame:
+            case Assign():
+                self._assign = frame
+            case History():
+                self._take_history(frame)
+            case Deliver(id=command_id, body=body) if self._agent is not None:
+                self._agent.order(command_id, body)
+            case Terminate(reason=reason):
+                self._terminate(reason)
+            case _:
+                log.warning("frame.refused", frame=type(frame).__name__)
+
+    def _terminate(self, reason: str) -> None:
+        ended = reasons.Normal() if reason == "normal" else reasons.Shutdown(detail=reason)
+        self._end(EXIT_OK, ended)
+
+    def _take_history(self, frame: History) -> None:
+        self._records += frame.records
+        self._unanswered += frame.commands
+        if frame.complete:
+            self._become_agent()
+
+    def _become_agent(self) -> None:
+        assign = self._assign
+        assert assign is not None  # noqa: S101 - the daemon sends Assign first
+        stage = "load"
+        try:
+            spec: AgentSpec = decode_as(AgentSpec, assign.agent)
+            built = build_agent(assign, spec, self._link, on_crash=self._crash)
+            stage = "rebuild"
+            records = (decode_record(record.body) for record in self._records)
+            memory = replay(first_memory(spec, built.policy), records)
+            self._agent = agent = built.with_memory(memory)
+        except (BuildError, ProtocolError, msgspec.DecodeError) as error:
+            self._link.send(NotStarted(stage=stage, message=str(error)))
+            self._end(EXIT_BAD_OPTIONS, None)
+            return
+        _name_process(f"cmdc agent {assign.session_id}")
+        self._link.send(Started())
+        agent.begin(assign.last_reason, self._unanswered)
+        self._records, self._unanswered = [], []
+
+    def _crash(self, error: BaseException) -> None:
+        if self._agent is None and self._assign is not None:
+            log.error("agent.not_built", exc_info=error)
+        told = reasons.Exception(
+            type=type(error).__qualname__,
+            message=str(error),
+            traceback="".join(traceback.format_exception(error)),
+        )
+        self._end(EXIT_CRASHED, told)
+
+    def _on_loop_error(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        # Any: asyncio's own shape. What reaches this handler is a bug: let it crash, and say why.
+        error = context.get("exception")
+        self._crash(error if error is not None else RuntimeError(context.get("message", "")))
+
+
+def main(boot: dict[str, Any]) -> None:  # Any: str, int or float, by the key
+    """Be a worker; never returns."""
+    leave_nursery()
+    os.setsid()  # the tools' process groups stay in this POSIX session, so they can be found
+    faulthandler.enable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    daemon_fd = _open_daemon(int(boot["daemon_pid"]))
+    threading.Thread(target=_guard, args=(daemon_fd,), name="guard", daemon=True).start()
+    code = EXIT_CRASHED
+    try:
+        code = asyncio.run(_main(boot, daemon_fd))
+    except BaseException:  # noqa: BLE001 - the last line of defence; the exit code tells
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+async def _main(boot: dict[str, Any], daemon_fd: int) -> int:
+    worker = Worker(boot)
+    asyncio.get_running_loop().add_reader(daemon_fd, worker.orphaned)
+    return await worker.run()
+
+
+def _open_daemon(pid: int) -> int:
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        os._exit(EXIT_ORPHANED)
+
+
+def _guard(daemon_fd: int) -> None:
+    """End the process some time after the daemon's death, even if the loop is stuck."""
+    poller = select.poll()
+    poller.register(daemon_fd, select.POLLIN)
+    poller.poll()
+    ended = threading.Event()
+    ended.wait(STOP_S + 2.0)
+    os._exit(EXIT_ORPHANED)
+
+
+def _name_process(title: str) -> None:
+    try:
+        import setproctitle  # noqa: PLC0415 - an extra; without it the name stays as it is
+    except ImportError:
+        return
+    setproctitle.setproctitle(title)

@@ -1,0 +1,64 @@
+"""Whether a failed model request is asked again, and after how long.
+
+The kinds of failure and the tables that find them are the provider contract's
+(``cmdc_runtime.extensions.provider.classify``), since built-in providers stand on it too.
+The caller counts the attempts, draws the chance and waits.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cmdc_runtime.extensions.provider import FailureKind, ProviderError, classify
+
+_RETRYABLE: Final[Mapping[FailureKind, bool]] = {
+    FailureKind.TRANSIENT: True,
+    FailureKind.TIMEOUT: True,
+    FailureKind.PERMANENT: False,
+    FailureKind.OVERFLOW: False,  # the same request can't fit; a shorter one is not a retry
+}
+_DOUBLINGS_MAX: Final = 64
+"""Beyond this any delay is at its cap; a larger exponent would only overflow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait between attempts, in seconds.
+
+    ``jitter`` is the largest part of a delay that may be added to it, so that many sessions do not
+    come back at the same moment.
+    """
+
+    base_s: float = 2.0
+    cap_s: float = 60.0
+    jitter: float = 0.0
+
+
+def failure_kind(error: BaseException) -> FailureKind:
+    """Return the kind of any exception, also of one that a provider forgot to translate."""
+    if isinstance(error, ProviderError):
+        return error.kind
+    status = getattr(error, "status_code", None)
+    return classify(
+        status if isinstance(status, int) else None,
+        [cls.__name__ for cls in type(error).__mro__],
+        str(error),
+    )
+
+
+def should_retry(kind: FailureKind, attempt: int, max_retries: int) -> bool:
+    """Say whether retry number ``attempt`` (from 1) may be made after a failure of ``kind``."""
+    return _RETRYABLE[kind] and attempt <= max_retries
+
+
+def delay_s(
+    backoff: Backoff, attempt: int, retry_after_s: float | None = None, chance: float = 0.0
+) -> float:
+    """Return the seconds to wait before retry number ``attempt`` (from 1).
+
+    The delay doubles with each attempt up to the cap. A provider that says when to come back is
+    believed in place of that, up to the same cap. ``chance`` is from 0 to 1; it scales the jitter.
+    """
+    doubled = backoff.base_s * 2.0 ** min(attempt - 1, _DOUBLINGS_MAX)
+    wanted = doubled if retry_after_s is None else max(retry_after_s, 0.0)
+    return min(wanted, backoff.cap_s) * (1.0 + backoff.jitter * chance)

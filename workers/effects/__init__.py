@@ -1,0 +1,1 @@
+"""The agent's thin shell: carries out what the tables decide."""

@@ -1,0 +1,185 @@
+"""Carries out ``CallModel``: one request, its stream, its silence and its end.
+
+The provider is read in one task. A watchdog on the loop tells when nothing came for
+``stall_after_s``, and cancels the stream after ``stall_timeout_s``. What goes wrong comes back as
+one ``StreamFailed``; a cancelled request comes back as nothing.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+
+from cmdc_runtime.extensions.provider import (
+    Chunk,
+    FailureKind,
+    ModelRequest,
+    Provider,
+    ProviderError,
+    TextChunk,
+    ThinkingChunk,
+    ToolSpec,
+)
+from workers.core.assemble import assemble
+from workers.core.retry import failure_kind
+from workers.core.state import (
+    CallModel,
+    FirstChunk,
+    Result,
+    StreamEnded,
+    StreamFailed,
+    StreamSilent,
+    TextArrived,
+    ThoughtArrived,
+)
+
+log = structlog.get_logger()
+
+_CHANCES: Final = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class CallSettings:
+    """What every request of a session has in common; times are seconds."""
+
+    system_prompt: str
+    tools: tuple[ToolSpec, ...]
+    provider_opts: dict[str, Any]  # Any: litellm's own arguments
+    max_tokens: int | None
+    stall_after_s: float
+    stall_timeout_s: float
+
+
+class ModelCaller:
+    """Runs at most one request at a time and posts what becomes of it."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        settings: CallSettings,
+        post: Callable[[Result], None],
+        room: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Post results by ``post``; wait at ``room`` while observers can't keep up."""
+        self._provider = provider
+        self._settings = settings
+        self._post = post
+        self._room = room
+        self._task: asyncio.Task[None] | None = None
+
+    def call(self, call: CallModel) -> asyncio.Task[None]:
+        """Start the request; the one before, if any, is over."""
+        self._task = asyncio.create_task(self._run(call), name="model-call")
+        return self._task
+
+    def cancel(self) -> None:
+        """End the request; nothing more is posted of it that counts."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _run(self, call: CallModel) -> None:
+        watchdog = _Watchdog(self._settings, call.work, self._post)
+        try:
+            reply = await self._stream(call, watchdog)
+        except asyncio.CancelledError:
+            if not watchdog.has_fired:
+                raise
+            seconds = self._settings.stall_timeout_s
+            self._fail(call, ProviderError(FailureKind.TIMEOUT, f"silent for {seconds:g} s"))
+        except Exception as error:  # noqa: BLE001 - a provider's bug is this request's failure
+            self._fail(call, error)
+        else:
+            self._post(reply)
+        finally:
+            watchdog.stop()
+
+    async def _stream(self, call: CallModel, watchdog: "_Watchdog") -> StreamEnded:
+        chunks: list[Chunk] = []
+        async with contextlib.aclosing(self._provider.stream(self._request(call))) as stream:
+            async for chunk in stream:
+                watchdog.feed()
+                if not chunks:
+                    self._post(FirstChunk(call.work))
+                chunks.append(chunk)
+                if isinstance(chunk, TextChunk):
+                    self._post(TextArrived(call.work, chunk.text))
+                elif isinstance(chunk, ThinkingChunk):
+                    self._post(ThoughtArrived(call.work, chunk.text))
+                await self._room()
+        reply = assemble(chunks, id_prefix=f"call-{call.work}")
+        return StreamEnded(call.work, reply, _now_ms())
+
+    def _request(self, call: CallModel) -> ModelRequest:
+        return ModelRequest(
+            model=call.model,
+            system=self._settings.system_prompt,
+            messages=call.messages,
+            tools=self._settings.tools,
+            max_tokens=self._settings.max_tokens,
+            provider_opts=self._settings.provider_opts,
+        )
+
+    def _fail(self, call: CallModel, error: Exception) -> None:
+        known = isinstance(error, ProviderError)
+        if not known:
+            log.error("provider.crashed", exc_info=error)
+        failed = StreamFailed(
+            call.work,
+            failure_kind(error),
+            error.reason
+            if isinstance(error, ProviderError)
+            else f"{type(error).__name__}: {error}",
+            _now_ms(),
+            retry_after_s=error.retry_after_s if isinstance(error, ProviderError) else None,
+            chance=secrets.randbelow(_CHANCES) / _CHANCES,
+        )
+        self._post(failed)
+
+
+class _Watchdog:
+    """Tells of silence every ``stall_after_s``; cancels the task after ``stall_timeout_s``."""
+
+    def __init__(self, settings: CallSettings, work: int, post: Callable[[Result], None]) -> None:
+        self._settings = settings
+        self._work = work
+        self._post = post
+        self._task = asyncio.current_task()
+        self._loop = asyncio.get_running_loop()
+        self._fed_at = self._told_at = self._loop.time()
+        self._timer = self._loop.call_later(settings.stall_after_s, self._look)
+        self.has_fired = False
+
+    def feed(self) -> None:
+        """Note that a chunk came."""
+        self._fed_at = self._told_at = self._loop.time()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        silent_s = now - self._fed_at
+        if silent_s >= self._settings.stall_timeout_s:
+            self.has_fired = True
+            assert self._task is not None  # noqa: S101 - made inside a task
+            self._task.cancel()
+            return
+        if now - self._told_at >= self._settings.stall_after_s:
+            self._told_at = now
+            self._post(StreamSilent(self._work, round(silent_s, 3)))
+        due_s = min(
+            self._settings.stall_after_s - (now - self._told_at),
+            self._settings.stall_timeout_s - silent_s,
+        )
+        self._timer = self._loop.call_later(max(due_s, 0.001), self._look)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,73 @@
+"""Numbers the session's events and sends them in adaptive batches.
+
+A batch holds what one turn of the loop produced: a lone event leaves at once, a burst leaves
+together. Durable and ephemeral events never share a batch, so the journal keeps whole batches.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+from cmdc_runtime.codec import encode_events
+from cmdc_runtime.events import Event
+from cmdc_runtime.frames import Batch
+from cmdc_runtime.ids import EventIndex
+
+BATCH_EVENTS_MAX: Final = 512
+BACKLOG_MAX: Final = 256
+"""How many frames may wait for the daemon before the provider is no longer read."""
+BACKLOG_LOOK_S: Final = 0.005
+
+
+class Publisher:
+    """The only place that gives an event its index."""
+
+    def __init__(
+        self,
+        next_index: EventIndex,
+        send: Callable[[Batch, bytes], None],
+        backlog: Callable[[], int],
+    ) -> None:
+        """Number from ``next_index`` on."""
+        self._next = int(next_index)
+        self._send = send
+        self._backlog = backlog
+        self._gathered: list[tuple[int, Event]] = []
+        self._is_scheduled = False
+
+    @property
+    def last_index(self) -> EventIndex:
+        """The index of the newest event."""
+        return EventIndex(self._next + len(self._gathered) - 1)
+
+    def publish(self, event: Event) -> None:
+        """Number ``event``; it leaves when the loop gets its next turn."""
+        self._gathered.append((time.time_ns() // 1_000_000, event))
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Send what was gathered."""
+        self._is_scheduled = False
+        gathered, self._gathered = self._gathered, []
+        while gathered:
+            count = _run_length(gathered)
+            batch = Batch(first=EventIndex(self._next), count=count, durable=gathered[0][1].durable)
+            self._next += count
+            self._send(batch, encode_events(gathered[:count]))
+            del gathered[:count]
+
+    async def room(self) -> None:
+        """Return when the daemon keeps up: a producer of many events waits here."""
+        while self._backlog() > BACKLOG_MAX:
+            await asyncio.sleep(BACKLOG_LOOK_S)
+
+
+def _run_length(entries: list[tuple[int, Event]]) -> int:
+    durable = entries[0][1].durable
+    for count, (_, event) in enumerate(entries[:BATCH_EVENTS_MAX]):
+        if event.durable != durable:
+            return count
+    return min(len(entries), BATCH_EVENTS_MAX)

@@ -1,0 +1,107 @@
+"""One real streamed model call to a throwaway server, so that the first call of a child is cheap.
+
+litellm imports some 500 modules and builds its clients, TLS contexts and schemas at the first call.
+Paid for here, before the nursery freezes its memory, they are shared by every child. Rules: one
+thread, one event loop, and nothing of either is left when ``warm`` returns.
+"""
+
+import asyncio
+import importlib
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+CALL_WAIT_S: Final = 20.0
+"""Bound of the whole warm-up; it takes about half a second."""
+REQUEST_BYTES_MAX: Final = 1 << 20
+"""No request of the warm-up comes near it."""
+
+_TOOL: Final[dict[str, Any]] = {
+    "type": "function",
+    "function": {
+        "name": "echo",
+        "description": "Return the text.",
+        "parameters": {"type": "object", "properties": {"text": {"type": "string"}}},
+    },
+}
+
+
+def warm() -> None:
+    """Make one streamed call with a tool, and leave no thread, socket, client or loop behind.
+
+    Raises what litellm raises, and TimeoutError after ``CALL_WAIT_S``.
+    """
+    asyncio.run(_warm())
+
+
+async def _warm() -> None:
+    # Here, as the preload sets the environment first; Any, as litellm is typed in part only.
+    litellm: Any = importlib.import_module("litellm")
+    server = await asyncio.start_server(_answer, "127.0.0.1", 0, limit=REQUEST_BYTES_MAX)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        async with asyncio.timeout(CALL_WAIT_S):
+            await _call(litellm, f"http://127.0.0.1:{port}/v1")
+    finally:
+        server.close()
+        await server.wait_closed()
+        await litellm.close_litellm_async_clients()
+        # Clients are cached under the id of their loop; a child's new loop may get the same id.
+        litellm.in_memory_llm_clients_cache.flush_cache()
+
+
+async def _call(litellm: Any, base_url: str) -> None:  # Any: a module imported at run time
+    stream = await litellm.acompletion(
+        model="openai/warm-up",
+        api_base=base_url,
+        api_key="none",
+        messages=[{"role": "system", "content": "s"}, {"role": "user", "content": "u"}],
+        tools=[_TOOL],
+        stream=True,
+        stream_options={"include_usage": True},
+        num_retries=0,
+        max_retries=0,
+        _skip_mcp_handler=True,
+    )
+    chunks = [chunk async for chunk in stream]
+    if stream.received_finish_reason is None:
+        raise RuntimeError(f"the warm-up stream broke after {len(chunks)} chunks")
+
+
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer one request with a stream of every kind of delta."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    await reader.readexactly(_content_length(head))
+    writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
+    writer.writelines(b"data: " + event + b"\n\n" for event in _events())
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+
+
+def _content_length(head: bytes) -> int:
+    for line in head.lower().split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name == b"content-length":
+            return int(value)
+    return 0
+
+
+def _events() -> Iterator[bytes]:
+    call = {"index": 0, "id": "call_1", "type": "function"}
+    deltas: tuple[dict[str, Any], ...] = (
+        {"role": "assistant", "content": "a"},
+        {"content": "b"},
+        {"tool_calls": [call | {"function": {"name": "echo", "arguments": ""}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": '{"text": "a"}'}}]},
+    )
+    for delta in deltas:
+        yield _chunk([{"index": 0, "delta": delta, "finish_reason": None}])
+    yield _chunk([{"index": 0, "delta": {}, "finish_reason": "tool_calls"}])
+    yield _chunk([], usage={"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2})
+    yield b"[DONE]"
+
+
+def _chunk(choices: list[dict[str, Any]], **more: object) -> bytes:
+    chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "warm-up"}
+    return json.dumps(chunk | {"choices": choices} | more).encode()
