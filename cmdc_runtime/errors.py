@@ -40,7 +40,7 @@ class UsageError(CmdcError):
 
 
 class InvalidOptions(UsageError):
-    """Options of ``create_agent`` or of the daemon are wrong; ``problems`` has one line for each."""
+    """Options of ``create_agent`` or the daemon are wrong; ``problems`` has a line for each."""
 
     code = "invalid_options"
     fields: ClassVar[Mapping[str, Any]] = {"problems": tuple[str, ...]}

@@ -8,6 +8,7 @@ field at once; nothing is coerced, so ``"5"`` is not a number of turns.
 import difflib
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Final, Protocol, get_type_hints, runtime_checkable
 
 import msgspec
@@ -126,7 +127,7 @@ def _cross_checks(values: Mapping[str, Any], *, is_complete: bool) -> list[str]:
     if len(values.get("messages", ())) > HISTORY_MESSAGES_MAX:
         problems.append(f"messages: at most {HISTORY_MESSAGES_MAX}")
     directory = values.get("working_dir")
-    if directory is not None and not os.path.isdir(directory):
+    if directory is not None and not Path(directory).is_dir():
         problems.append(f"working_dir: no such directory: {directory!r}")
     if is_complete:
         problems += _orders(values)
@@ -146,7 +147,7 @@ def _orders(values: Mapping[str, Any]) -> list[str]:
 
 
 def _has_provider(model: str) -> bool:
-    provider, mark, name = model.partition(":" if ":" in model.split("/")[0] else "/")
+    provider, mark, name = model.replace(":", "/", 1).partition("/")
     return bool(provider and mark and name)
 
 

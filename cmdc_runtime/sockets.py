@@ -24,6 +24,8 @@ Parts = Sequence[bytes]
 
 MESSAGES_PER_WAKE_MAX: Final = 256
 """How many messages one wake-up takes before other tasks get their turn."""
+OUTBOX_CALM: Final = 256
+"""``Pump.room`` waits while more messages than this wait for a peer."""
 OUTBOX_MESSAGES_MAX: Final = 10_000
 """How many messages wait for one peer that does not read."""
 RETRY_SEND_S: Final = 0.002
@@ -50,7 +52,7 @@ TYPES: Final[Mapping[Role, int]] = {
     Role.WORKER: zmq.DEALER,
 }
 
-_ALL: Final = {
+_ALL: Final[dict[zmq.SocketOption, int]] = {
     zmq.LINGER: 0,
     zmq.MAXMSGSIZE: FRAME_BYTES_MAX,
     zmq.HANDSHAKE_IVL: 2_000,
@@ -61,7 +63,7 @@ _BEATING: Final = {zmq.HEARTBEAT_IVL: 10_000, zmq.HEARTBEAT_TIMEOUT: 30_000}
 # No heartbeat between daemon and workers: the pidfd tells a death, and a stopped process that is
 # continued later must find its connection as it left it.
 _LINK: Final = {zmq.SNDHWM: 10_000, zmq.RCVHWM: 10_000}
-OPTIONS: Final[Mapping[Role, Mapping[int, int]]] = {
+OPTIONS: Final[Mapping[Role, Mapping[zmq.SocketOption, int]]] = {
     Role.CONTROL: _ALL | _BEATING | {zmq.ROUTER_MANDATORY: 1, zmq.SNDHWM: 1_000, zmq.RCVHWM: 1_000},
     Role.WORKERS: _ALL | _LINK | {zmq.ROUTER_MANDATORY: 1},
     # A slow subscriber loses events here and gets them back by a replay; it never holds up others,
@@ -102,12 +104,14 @@ class Pump:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._outboxes: dict[bytes, deque[Parts]] = {}
         self._is_scheduled = False
+        self._is_calm = asyncio.Event()
+        self._is_calm.set()
         self._fd = -1
 
     def start(self) -> None:
         """Begin to read, in the running loop."""
         self._loop = asyncio.get_running_loop()
-        self._fd = self._socket.getsockopt(zmq.FD)
+        self._fd = int(self._socket.getsockopt(zmq.FD))
         self._loop.add_reader(self._fd, self._wake)
         self._schedule()
 
@@ -117,6 +121,7 @@ class Pump:
             self._loop.remove_reader(self._fd)
             self._loop = None
         self._outboxes.clear()
+        self._is_calm.set()
         self._socket.close()
 
     def send(self, parts: Parts, *, peer: bytes = b"") -> bool:
@@ -138,11 +143,17 @@ class Pump:
         if len(waiting) >= OUTBOX_MESSAGES_MAX:
             return False
         waiting.append(parts)
+        if len(waiting) > OUTBOX_CALM:
+            self._is_calm.clear()
         return True
 
     def waiting(self, peer: bytes = b"") -> int:
         """Return how many messages wait for room in the pipe to ``peer``."""
         return len(self._outboxes.get(peer, ()))
+
+    async def room(self) -> None:
+        """Return when no peer is far behind: a producer of many messages waits here."""
+        await self._is_calm.wait()
 
     def knows(self, peer: bytes, probe: Parts) -> bool:
         """Say whether a ROUTER still has the connection of ``peer``, by sending it ``probe``."""
@@ -191,6 +202,8 @@ class Pump:
                     waiting.clear()
             if not waiting:
                 del self._outboxes[peer]
+        if all(len(waiting) <= OUTBOX_CALM for waiting in self._outboxes.values()):
+            self._is_calm.set()
         if self._outboxes:
             self._loop.call_later(RETRY_SEND_S, self._flush)
         self._schedule()

@@ -157,7 +157,7 @@ def _convert(item: _Given) -> object:
 def _path(wanted: type, value: object) -> object:
     """Turn text into an absolute path; msgspec asks for the types that it does not know."""
     if wanted is not Path or not isinstance(value, str | Path) or not str(value):
-        raise ValueError(f"Expected a path, got {value!r}")
+        raise ValueError("Expected a path")
     return Path(os.path.abspath(Path(value).expanduser()))  # noqa: PTH100 - resolves no link
 
 

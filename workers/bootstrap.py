@@ -1,4 +1,4 @@
-"""A worker process from fork to end: wait for an Assign, become that session's agent, say why it ends.
+"""A worker process from fork to end: wait for an Assign, become an agent, say why it ends.
 
 The nursery calls ``main`` in a fresh child. The process ends by ``os._exit`` and never returns to
 the nursery's code. It ends by itself when the daemon is gone: the loop watches the daemon's pidfd,
@@ -83,7 +83,7 @@ class Worker:
         return code
 
     def orphaned(self) -> None:
-        """The daemon is gone: end."""
+        """End, because the daemon is gone."""
         self._end(EXIT_ORPHANED, None)
 
     def _end(self, code: int, reason: PlainReason | None) -> None:

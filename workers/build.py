@@ -1,4 +1,4 @@
-"""An agent from its definition: tools loaded, prompt assembled, parts wired. Constructs, no logic."""
+"""An agent from its definition: tools loaded, prompt assembled, parts wired. No logic."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,10 +42,10 @@ class Built:
         """Return the agent, wired and at rest."""
         link, publisher = (
             self.link,
-            Publisher(self.assign.next_index, self.link.publish, lambda: self.link.backlog),
+            Publisher(self.assign.next_index, self.link.publish),
         )
         agent = Agent(self.assign, memory, link, publisher)
-        model = ModelCaller(self.provider, self._call_settings(), agent.post, publisher.room)
+        model = ModelCaller(self.provider, self._call_settings(), agent.post, link.room)
         runner = ToolRunner(self.tools, self._tool_settings(), agent.post, link.synced)
         agent.equip(model, runner, self.on_crash)
         return agent

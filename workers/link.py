@@ -1,4 +1,4 @@
-"""A worker's one connection to its daemon: frames out, frames in, and the barrier of the journal."""
+"""A worker's one connection to its daemon: frames out, frames in, the journal's barrier."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -66,10 +66,9 @@ class Link:
         """Send a batch of events."""
         self.send(batch, body)
 
-    @property
-    def backlog(self) -> int:
-        """How many frames wait because the daemon does not read fast enough."""
-        return self._pump.waiting()
+    async def room(self) -> None:
+        """Return when the daemon keeps up: a producer of many events waits here."""
+        await self._pump.room()
 
     def close(self) -> None:
         """Let the last frames out, bounded by ``FLUSH_S``, and close."""

@@ -1,13 +1,13 @@
 """What third parties implement; re-exports without logic."""
 
 from cmdc_runtime.extensions.context import Context, ToolContext
+from cmdc_runtime.extensions.provider import ToolSpec
 from cmdc_runtime.extensions.tool import (
     Effects,
     FunctionTool,
     Isolation,
     Tool,
     ToolError,
-    ToolSpec,
     as_tool,
     tool,
 )

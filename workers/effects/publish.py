@@ -15,9 +15,6 @@ from cmdc_runtime.frames import Batch
 from cmdc_runtime.ids import EventIndex
 
 BATCH_EVENTS_MAX: Final = 512
-BACKLOG_MAX: Final = 256
-"""How many frames may wait for the daemon before the provider is no longer read."""
-BACKLOG_LOOK_S: Final = 0.005
 
 
 class Publisher:
@@ -27,12 +24,10 @@ class Publisher:
         self,
         next_index: EventIndex,
         send: Callable[[Batch, bytes], None],
-        backlog: Callable[[], int],
     ) -> None:
-        """Number from ``next_index`` on."""
+        """Begin with ``next_index``."""
         self._next = int(next_index)
         self._send = send
-        self._backlog = backlog
         self._gathered: list[tuple[int, Event]] = []
         self._is_scheduled = False
 
@@ -42,7 +37,7 @@ class Publisher:
         return EventIndex(self._next + len(self._gathered) - 1)
 
     def publish(self, event: Event) -> None:
-        """Number ``event``; it leaves when the loop gets its next turn."""
+        """Give ``event`` its number; it leaves when the loop gets its next turn."""
         self._gathered.append((time.time_ns() // 1_000_000, event))
         if not self._is_scheduled:
             self._is_scheduled = True
@@ -58,11 +53,6 @@ class Publisher:
             self._next += count
             self._send(batch, encode_events(gathered[:count]))
             del gathered[:count]
-
-    async def room(self) -> None:
-        """Return when the daemon keeps up: a producer of many events waits here."""
-        while self._backlog() > BACKLOG_MAX:
-            await asyncio.sleep(BACKLOG_LOOK_S)
 
 
 def _run_length(entries: list[tuple[int, Event]]) -> int:

@@ -121,8 +121,9 @@ class ToolRunner:
     ) -> str:
         bound_s = self._settings.timeout_s if tool.timeout is None else tool.timeout
         context = self._context(batch, call)
+        bound = asyncio.timeout(bound_s)
         try:
-            async with asyncio.timeout(bound_s) as bound:
+            async with bound:
                 value = await _run(tool, arguments, context)
         except TimeoutError as error:
             if not bound.expired():
@@ -158,10 +159,11 @@ class ToolRunner:
 
 
 async def _run(tool: Tool, arguments: dict[str, Any], context: Context) -> object:
-    if inspect.iscoroutinefunction(tool.execute) or tool.isolation == "task":
+    value: object
+    if tool.isolation == "task":
         value = tool.execute(arguments, context)
-        return await value if inspect.isawaitable(value) else value
-    value = await _in_thread(lambda: tool.execute(arguments, context))
+    else:
+        value = await _in_thread(lambda: tool.execute(arguments, context))
     return await value if inspect.isawaitable(value) else value
 
 

@@ -11,7 +11,7 @@ import sys
 
 os.environ |= {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MODE": "PRODUCTION"}
 
-import litellm  # noqa: E402 - after its settings
+import litellm
 
 OPTIONS = {"stream": True, "stream_options": {"include_usage": True}}
 ONCE = {"num_retries": 0, "max_retries": 0, "_skip_mcp_handler": True}
@@ -26,14 +26,14 @@ async def told(model, options):
         )
         chunks = [chunk async for chunk in stream]
     except litellm.RateLimitError as error:
-        return {"error": type(error).__name__, "headers": dict(error.response.headers)}
+        return {"error": type(error).__name__, "headers": dict(error.litellm_response_headers)}
     return litellm.stream_chunk_builder(chunks).model_dump()
 
 
 async def main(model, options, count):
     """Print as many answers as asked for, as one JSON list."""
     answers = [await told(model, json.loads(options)) for _ in range(int(count))]
-    print("\n" + json.dumps(answers, default=str))
+    sys.stdout.write("\n" + json.dumps(answers, default=str))
 
 
 asyncio.run(main(*sys.argv[1:]))

@@ -133,3 +133,8 @@ def test_an_unreadable_file_is_a_problem(config_file, text):
 def test_a_missing_file_is_a_problem(config_file):
     """A file that was named has to be there."""
     assert "No such file" in problems({"config": config_file})[0]
+
+
+def test_an_empty_path_is_a_problem():
+    """An empty name would be the directory in which the daemon happens to start."""
+    assert problems({"state_dir": ""}) == ("--state-dir: state_dir: Expected a path, got ''",)
