@@ -10,12 +10,12 @@ import signal
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import msgspec
 import structlog
 
-from cmdc_runtime.codec import encode, failed
+from cmdc_runtime.codec import failed
 from cmdc_runtime.errors import CmdcError, Overloaded, SessionNotAlive, StartFailed
 from cmdc_runtime.frames import (
     Answer,
@@ -387,16 +387,3 @@ class Session:
             # A bug of ours in one session: it must not take the others along, nor hide.
             log.error("session.failed", session_id=self.id, exc_info=error)
             self._signal(signal.SIGKILL)
-
-
-_KEPT: Final = msgspec.msgpack.Decoder(StartSession)
-
-
-def spec_bytes(spec: StartSession) -> bytes:
-    """Return a session's definition as the journal keeps it."""
-    return encode(spec)
-
-
-def spec_of(data: bytes) -> StartSession:
-    """Return the definition that ``spec_bytes`` made."""
-    return _KEPT.decode(data)

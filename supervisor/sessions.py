@@ -20,7 +20,8 @@ from supervisor.core import lifecycle
 from supervisor.core.lifecycle import Life
 from supervisor.core.limits import INDEX_JUMP, MONITORS_MAX, REASONS_KEPT_MAX
 from supervisor.core.monitors import Monitor, Monitors, down
-from supervisor.session import Session, spec_bytes, spec_of
+from supervisor.session import Session
+from supervisor.specs import spec_bytes, spec_of
 from supervisor.workforce import Workforce
 
 log = structlog.get_logger()

@@ -138,6 +138,12 @@ class Connection:
         self.monitors.fail(error)
         self._dealer.close()
 
+    async def close(self, error: CmdcError) -> None:
+        """Fail with ``error`` and wait until nothing runs any more."""
+        self.fail(error)
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     def abandon(self) -> None:
         """Give everything back after the loop was closed."""
         self._broken = DaemonUnavailable("the event loop of this client is closed")

@@ -1,0 +1,159 @@
+"""When a client connects, and when it lets go: at the first call, and with its event loop.
+
+A ``Link`` belongs to one loop of one process. ``LoopLinks`` has one for each loop that asks, for
+the coroutines of ``cmdc_runtime.aio``, which belong to no client object.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Callable
+from typing import Protocol
+
+from cmdc_runtime.client.address import Address, resolve
+from cmdc_runtime.client.connection import Connection
+from cmdc_runtime.client.embedded import Lease
+from cmdc_runtime.client.offload import offload
+from cmdc_runtime.errors import UsageError
+
+
+class Connector(Protocol):
+    """Where calls get their connection."""
+
+    async def connected(self) -> Connection:
+        """Return the connection, made at the first call."""
+
+    async def disconnect(self) -> Lease | None:
+        """Close the connection and return the lease that is to be released now."""
+
+
+class Link:
+    """At most one connection, in the loop of the first call."""
+
+    def __init__(
+        self, address: Address | None = None, *, keep: Callable[[Lease], None] | None = None
+    ) -> None:
+        """Connect later; at the loop's end ``keep`` gets the lease that is released otherwise."""
+        self.is_closed = False
+        self._address = address
+        self._keep = keep
+        self._lock = asyncio.Lock()
+        self._connection: Connection | None = None
+        self._guard: AsyncGenerator[None] | None = None
+
+    @property
+    def is_foreign(self) -> bool:
+        """Say whether it was made by the process that this one was forked from."""
+        return self._connection is not None and self._connection.pid != os.getpid()
+
+    async def connected(self) -> Connection:
+        """Return the connection, made at the first call.
+
+        Raises:
+            DaemonUnavailable: there is no daemon.
+            UsageError: the client is closed, or belongs to another loop or process.
+
+        """
+        connection = self._connection
+        if connection is None:
+            return await self._connect()
+        if connection.loop is not asyncio.get_running_loop():
+            raise UsageError("this client belongs to another event loop: make one in each")
+        if connection.pid != os.getpid():
+            raise UsageError("this client was made before the fork: make one in each process")
+        return connection
+
+    async def disconnect(self) -> Lease | None:
+        """Close the connection and return the lease that is to be released now."""
+        self.is_closed = True
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return None
+        guard, self._guard = self._guard, None
+        await connection.close(UsageError("the client is closed"))
+        if guard is not None:
+            await guard.aclose()
+        return connection.place.lease
+
+    def abandon(self) -> None:
+        """Give everything back after the loop was closed."""
+        self.is_closed = True
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.abandon()
+            if connection.place.lease is not None and self._keep is not None:
+                self._keep(connection.place.lease)
+
+    async def _connect(self) -> Connection:
+        async with self._lock:
+            if self.is_closed:
+                raise UsageError("the client is closed")
+            if self._connection is None:
+                self._connection = await _opened(self._address)
+                self._guard = self._close_with_loop()
+                await anext(self._guard)
+            return self._connection
+
+    async def _close_with_loop(self) -> AsyncGenerator[None]:
+        """Wait for the end: ``asyncio.run`` closes what generators are left, and so this client."""
+        try:
+            yield
+        finally:
+            self._guard = None
+            lease = await self.disconnect()
+            if lease is not None and self._keep is not None:
+                self._keep(lease)
+            elif lease is not None:
+                await offload(lease.release)
+
+
+class LoopLinks:
+    """One link for each event loop; their embedded daemon stays until ``disconnect``."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._links: dict[asyncio.AbstractEventLoop, Link] = {}
+        self._kept: list[Lease] = []
+
+    async def connected(self) -> Connection:
+        """Return the running loop's connection, made at its first call."""
+        loop = asyncio.get_running_loop()
+        link = self._links.get(loop)
+        if link is None or link.is_closed or link.is_foreign:
+            self.sweep()
+            link = self._links[loop] = Link(keep=self._kept.append)
+        return await link.connected()
+
+    async def disconnect(self) -> Lease | None:
+        """Close the running loop's connection; the daemon ends if no other loop has one."""
+        self.sweep()
+        link = self._links.pop(asyncio.get_running_loop(), None)
+        lease = await link.disconnect() if link is not None else None
+        if self._links:
+            if lease is not None:
+                self._kept.append(lease)
+            return None
+        kept, self._kept = self._kept, []
+        for one in kept:
+            await offload(one.release)
+        return lease
+
+    def sweep(self) -> None:
+        """Give back what belonged to loops that are closed."""
+        for loop, link in list(self._links.items()):
+            if loop.is_closed():
+                del self._links[loop]
+                if not link.is_foreign:
+                    link.abandon()
+
+
+async def _opened(address: Address | None) -> Connection:
+    place = await resolve(address, os.environ)
+    connection = Connection(place)
+    try:
+        await connection.open()
+    except BaseException:
+        await connection.close(UsageError("the client could not connect"))
+        if place.lease is not None:
+            await offload(place.lease.release)
+        raise
+    return connection
