@@ -8,9 +8,9 @@ and whose failure is an input of the table.
 import asyncio
 import signal
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import structlog
@@ -35,11 +35,9 @@ from cmdc_runtime.frames import (
     Written,
 )
 from cmdc_runtime.ids import CommandId, EventIndex, SessionId
-from cmdc_runtime.reasons import AnyReason, PlainReason
+from cmdc_runtime.reasons import AnyReason, Other, PlainReason
 from cmdc_runtime.reasons import StartFailed as StartFailedReason
 from cmdc_runtime.requests import SessionInfo, StartSession
-from supervisor.adapters.hub import Hub
-from supervisor.adapters.journal.base import Journal
 from supervisor.adapters.reaper import Exited
 from supervisor.core import lifecycle
 from supervisor.core.exits import Evidence, classify, ending_of
@@ -47,27 +45,10 @@ from supervisor.core.history import slices
 from supervisor.core.lifecycle import Effect, Input, Life, Phase
 from supervisor.core.limits import COMMANDS_PENDING_MAX
 from supervisor.core.restart import Ending
-from supervisor.workforce import SpawnErrors, Worker, Workforce
+from supervisor.desk import Desk
+from supervisor.workforce import SpawnErrors, Worker
 
 log = structlog.get_logger()
-
-
-class Desk(Protocol):
-    """What a session needs of the rest of the daemon."""
-
-    workforce: Workforce
-    hub: Hub
-    journal: Journal
-    is_leaving: bool
-
-    def answer(self, client: bytes, frame: ToClient | bytes) -> None:
-        """Send one frame to one client."""
-
-    def notify(self, session: "Session", effect: lifecycle.TellDown) -> None:
-        """Tell the monitors that a process ended."""
-
-    def forget(self, session: "Session", reason: AnyReason) -> None:
-        """Strike an ended session off the list."""
 
 
 @dataclass(slots=True)
@@ -308,7 +289,7 @@ class Session:
                 if not self.desk.hub.take(self.id, frame, more):
                     log.warning("event.refused", session_id=self.id, first=frame.first)
             case Write():
-                self._spawn(self._write(frame))
+                self._write(frame)
             case Answer(id=command_id, body=body):
                 self._reply(command_id, Reply(id=command_id, body=msgspec.Raw(body)))
             case Refusal(id=command_id, code=code, message=message, details=details):
@@ -330,25 +311,40 @@ class Session:
         if pending is not None:
             self.desk.answer(pending.client, frame)
 
-    async def _write(self, write: Write) -> None:
+    def _write(self, write: Write) -> None:
+        """Hand records and outcomes to the journal at once, ahead of the events behind them."""
         process = self._process
-        written = self.desk.journal.append(
-            self.id,
-            self.life.incarnation,
-            [(record.kind, record.body) for record in write.records],
-            [(settled.id, settled.frame) for settled in write.settled],
-        )
+        assert process is not None  # noqa: S101 - it has just spoken
+        records = [(record.kind, record.body) for record in write.records]
+        settled = [(one.id, one.frame) for one in write.settled]
+        try:
+            written = self.desk.journal.append(self.id, self.life.incarnation, records, settled)
+        except CmdcError as error:
+            self._lose_write(process, write, error)
+            return
+        self._spawn(self._settle(process, write, written))
+
+    async def _settle(self, process: _Process, write: Write, written: Awaitable[None]) -> None:
         try:
             await written
         except CmdcError as error:
-            log.error("record.not_journaled", session_id=self.id, problem=str(error))
-            for settled in write.settled:
-                self._reply(settled.id, failed(settled.id, error))
+            self._lose_write(process, write, error)
             return
-        for settled in write.settled:
-            self._reply(settled.id, settled.frame)
-        if write.barrier and process is not None:
+        for one in write.settled:
+            self._reply(one.id, one.frame)
+        if write.barrier:
             self.desk.workforce.send(process.worker, Written(barrier=write.barrier))
+
+    def _lose_write(self, process: _Process, write: Write, error: CmdcError) -> None:
+        """End a process whose records could not be stored: the next one begins where they end.
+
+        Going on would leave a hole in the history, and a later record would stand beside it.
+        """
+        log.error("record.not_journaled", session_id=self.id, problem=str(error))
+        for one in write.settled:
+            self._reply(one.id, failed(one.id, error))
+        if self._process is process:
+            self._kill(Other(detail=f"its records could not be journaled: {error}"))
 
     def _on_exit(self, exited: Exited) -> None:
         self._spawn(self._conclude(exited))

@@ -79,7 +79,7 @@ class CallbackThread:
         while (call := self._next()) is not None:
             try:
                 call.callback(call.down)
-            except Exception:
+            except Exception:  # noqa: BLE001 - it is the application's, and the log has it
                 _log.exception("callback.raised", extra={"ref": call.watch.ref})
             with self._changed:
                 self._running = None

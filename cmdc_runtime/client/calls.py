@@ -7,12 +7,14 @@ of session.
 import asyncio
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from cmdc_runtime import codec
+from cmdc_runtime.client.connection import Connection
 from cmdc_runtime.client.feed import Feed
 from cmdc_runtime.client.limits import (
     COMMAND_TIMEOUT_S,
@@ -80,6 +82,8 @@ class HasId(Protocol):
 
 
 SessionLike = str | HasId
+FeedMaker = Callable[[Connection], Feed]
+"""Makes the feed of one stream, once the connection is there."""
 
 
 def id_of(session: SessionLike) -> SessionId:
@@ -160,8 +164,7 @@ class Calls:
         self, session_id: SessionId, text: str, timeout_s: float = COMMAND_TIMEOUT_S
     ) -> PromptReceipt:
         """Send a prompt; see ``prompt``."""
-        if not isinstance(text, str) or not text.strip():
-            raise InvalidText(f"a prompt is a non-empty str, got {text!r:.40}")
+        _check_text(text)
         receipt: PromptReceipt = await self._send(session_id, Prompt(text=text), timeout_s)
         self._prompts[session_id] = receipt.command_id
         self._prompts.move_to_end(session_id)
@@ -238,14 +241,14 @@ class Calls:
             raise SessionNotAlive(found.reason or Other(detail="its reason is not known"))
         return found
 
-    async def follow(self, session_id: SessionId, feed_of: "FeedMaker", since: int | None) -> Feed:
+    async def follow(self, session_id: SessionId, feed_of: FeedMaker, since: int | None) -> Feed:
         """Fill a stream with one session's events; see ``subscribe``."""
         connection = await self._connector.connected()
         feed = feed_of(connection)
         await connection.topics.follow(session_id, feed, since)
         return feed
 
-    async def follow_all(self, feed_of: "FeedMaker") -> Feed:
+    async def follow_all(self, feed_of: FeedMaker) -> Feed:
         """Fill a stream with all sessions' events; see ``subscribe_all``."""
         connection = await self._connector.connected()
         feed = feed_of(connection)
@@ -297,11 +300,11 @@ class Calls:
         raise _ending(result)
 
 
-class FeedMaker(Protocol):
-    """Makes the feed of one stream, once the connection is there."""
-
-    def __call__(self, connection: Any) -> Feed:
-        """Return the feed (Any: the connection, which the feed sees as its ``Link``)."""
+def _check_text(text: object) -> None:
+    if not isinstance(text, str):
+        raise InvalidText(f"a prompt is a str, got {type(text).__name__}")
+    if not text.strip():
+        raise InvalidText("a prompt is more than blanks")
 
 
 def _ending(result: CycleResult) -> CmdcError:

@@ -197,7 +197,7 @@ class Connection:
         self, id_: CommandId, frame: bytes, answer: Any, timeout_s: float | None
     ) -> Any:
         if self._broken is not None:
-            raise self._broken
+            raise self._broken.with_traceback(None)  # each raise would lengthen it
         due_s = self._mailbox.open(id_, frame, self.loop.time(), timeout_s)
         future = self._waiting[id_] = self.loop.create_future()
         try:

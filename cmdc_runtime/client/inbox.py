@@ -72,7 +72,7 @@ class AsyncInbox(Generic[T]):
         if self._items:
             return self._items.popleft()
         assert self._error is not None  # noqa: S101 - the loop above ends for one of two reasons
-        raise self._error
+        raise self._error.with_traceback(None)  # each raise would lengthen it
 
 
 class ThreadInbox(Generic[T]):
@@ -121,4 +121,4 @@ class ThreadInbox(Generic[T]):
             if self._items:
                 return self._items.popleft()
         assert self._error is not None  # noqa: S101 - the loop above ends for one of two reasons
-        raise self._error
+        raise self._error.with_traceback(None)  # each raise would lengthen it

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from types import TracebackType
-from typing import Final
+from typing import Final, Self
 
 from cmdc_runtime.client.feed import Feed
 from cmdc_runtime.client.inbox import AsyncInbox, ThreadInbox
@@ -58,7 +58,7 @@ class AsyncEventStream:
         self._inbox.finish(error, drop=True)
         self._feed.finish(error)
 
-    async def __aenter__(self) -> "AsyncEventStream":
+    async def __aenter__(self) -> Self:
         """Return itself."""
         return self
 
@@ -114,7 +114,7 @@ class EventStream:
         self._inbox.finish(error, drop=True)
         self._in_loop(lambda: self._feed.finish(error))
 
-    def __enter__(self) -> "EventStream":
+    def __enter__(self) -> Self:
         """Return itself."""
         return self
 

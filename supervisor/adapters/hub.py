@@ -13,6 +13,7 @@ import structlog
 import zmq
 
 from cmdc_runtime.codec import encode
+from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.frames import HEADER, Batch, Events, Watermark, topic_of
 from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.requests import Replayed, ReplayedBatch
@@ -144,9 +145,14 @@ class Hub:
         return _replayed(kept, through, EventIndex(last))
 
     def _write(self, channel: Channel, kept: KeptBatch) -> None:
-        written = self._journal.publish(channel.session_id, kept.first, kept.count, kept.body)
-        task = asyncio.ensure_future(written)
-        task.add_done_callback(lambda done: self._written(channel, kept, done))
+        try:
+            written = asyncio.ensure_future(
+                self._journal.publish(channel.session_id, kept.first, kept.count, kept.body)
+            )
+        except CmdcError as error:  # the journal's queue is full
+            written = asyncio.get_running_loop().create_future()
+            written.set_exception(error)
+        written.add_done_callback(lambda done: self._written(channel, kept, done))
 
     def _written(self, channel: Channel, kept: KeptBatch, done: "asyncio.Future[None]") -> None:
         if done.cancelled() or not self._is_open:

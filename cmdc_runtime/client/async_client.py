@@ -1,0 +1,246 @@
+"""The client for coroutines: every call of the API, in the caller's event loop."""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from cmdc_runtime.client.address import Address
+from cmdc_runtime.client.calls import (
+    Calls,
+    Reply,
+    SessionLike,
+    checked_id,
+    id_of,
+    start_request,
+)
+from cmdc_runtime.client.feed import EventTypes, Feed, Selection
+from cmdc_runtime.client.inbox import AsyncInbox
+from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
+from cmdc_runtime.client.link import Connector, Link
+from cmdc_runtime.client.monitors import AsyncMonitor, Watch
+from cmdc_runtime.client.offload import offload
+from cmdc_runtime.client.session import AsyncSession
+from cmdc_runtime.client.stream import AsyncEventStream
+from cmdc_runtime.commands import Abort, KillTools, PromptReceipt, Status
+from cmdc_runtime.events import Envelope
+from cmdc_runtime.ids import EventIndex, MonitorRef, SessionId
+from cmdc_runtime.messages import Message
+from cmdc_runtime.options import Options
+from cmdc_runtime.reasons import Down
+from cmdc_runtime.requests import TreeNode
+
+_log = logging.getLogger(__name__)
+
+AsyncCallback = Callable[[Down], Awaitable[None] | None]
+
+
+class AsyncClient:
+    """Speaks with one daemon; use it in one event loop, and ``close`` it or use ``async with``.
+
+    A call takes a session object or a session id. Every call may raise DaemonUnavailable,
+    CommandTimeout, and InvalidSession or SessionNotAlive where it is about a session.
+    """
+
+    def __init__(
+        self, address: Address | None = None, *, connector: Connector | None = None
+    ) -> None:
+        """Connect at the first call, to the daemon at ``address``, a runtime directory.
+
+        Without one: ``CMDC_ADDRESS``, a running daemon in a default place, or a private one.
+        """
+        self._connector = connector or Link(address)
+        self._calls = Calls(self._connector)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        """Connect."""
+        await self._calls.connect()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection with its streams and monitors.
+
+        A private daemon ends with its last client; the sessions of another one go on.
+        """
+        lease = await self._connector.disconnect()
+        if lease is not None:
+            await offload(lease.release)
+
+    async def create_agent(self, options: Options | None = None, /, **given: Any) -> AsyncSession:
+        """Start an agent and return its session when it is ready (Any: see ``Options``).
+
+        Raises:
+            InvalidOptions: ``problems`` has one line for each wrong field.
+            InvalidTool: a tool cannot travel.
+            SessionExists: the session id is taken.
+            StartFailed: ``reason`` says at which stage and why.
+
+        """
+        return AsyncSession(await self._calls.start(start_request(options, given)), self)
+
+    async def prompt(self, session: SessionLike, text: str) -> PromptReceipt:
+        """Send a prompt and return when it is in the journal.
+
+        Raises:
+            InvalidText: ``text`` is not a non-empty str.
+            QueueFull: too many prompts wait.
+
+        """
+        return await self._calls.prompt(checked_id(session), text)
+
+    async def collect_reply(
+        self,
+        session: SessionLike,
+        *,
+        timeout: float | None = REPLY_TIMEOUT_S,  # noqa: ASYNC109 - the contract's name
+    ) -> str:
+        """Return the last answer of the cycle that serves this client's latest prompt.
+
+        Raises:
+            CollectTimeout: the cycle takes longer than ``timeout`` seconds; it goes on.
+            AgentAborted: it was aborted, or the prompt was dropped from the queue.
+            AgentFailed: the provider or the kernel failed for good.
+
+        """
+        return await self._calls.collect_reply(checked_id(session), timeout)
+
+    async def run(
+        self,
+        session: SessionLike,
+        text: str,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - the contract's name
+    ) -> Reply:
+        """Send a prompt and return what its own cycle led to; raises as both calls above."""
+        return await self._calls.run(checked_id(session), text, timeout)
+
+    async def abort(
+        self,
+        session: SessionLike,
+        *,
+        reason: str | None = None,
+        clear_queue: bool = True,
+        kill_tools: KillTools = "killable",
+    ) -> None:
+        """End the running cycle; the session stays. ``clear_queue`` drops the waiting prompts."""
+        command = Abort(reason=reason, clear_queue=clear_queue, kill_tools=kill_tools)
+        await self._calls.abort(checked_id(session), command)
+
+    async def stop(
+        self,
+        session: SessionLike,
+        *,
+        reason: str = "normal",
+        timeout: float = STOP_TIMEOUT_S,  # noqa: ASYNC109 - the contract's name
+    ) -> None:
+        """End the session and return when its process is gone; SIGKILL after ``timeout`` s."""
+        await self._calls.stop(checked_id(session), reason, timeout)
+
+    async def subscribe(
+        self,
+        session: SessionLike,
+        *,
+        since: int | None = None,
+        types: EventTypes | None = None,
+    ) -> AsyncEventStream:
+        """Return the session's events after index ``since``, or from now on.
+
+        ``types`` are event classes or names of kinds; others are not shown, EventsLost always is.
+        """
+        inbox: AsyncInbox[Envelope] = AsyncInbox()
+        maker = partial(Feed, inbox=inbox, selection=Selection(types))
+        return AsyncEventStream(await self._calls.follow(checked_id(session), maker, since), inbox)
+
+    async def subscribe_all(self, *, types: EventTypes | None = None) -> AsyncEventStream:
+        """Return the events of all sessions from now on, new sessions included."""
+        inbox: AsyncInbox[Envelope] = AsyncInbox()
+        maker = partial(Feed, inbox=inbox, selection=Selection(types), follows_strangers=True)
+        return AsyncEventStream(await self._calls.follow_all(maker), inbox)
+
+    async def unsubscribe(self, stream: AsyncEventStream | SessionLike) -> None:
+        """Close a stream, or all streams that this client has of a session."""
+        if isinstance(stream, AsyncEventStream):
+            await stream.close()
+        else:
+            await self._calls.unfollow(checked_id(stream))
+
+    async def last_index(self, session: SessionLike) -> EventIndex:
+        """Return the index of the session's newest event, for a later ``since``."""
+        return (await self._calls.find_live(checked_id(session))).last_index
+
+    async def session_id(self, session: SessionLike) -> SessionId:
+        """Return the session's id; a str comes back as it is."""
+        return id_of(session)
+
+    async def agent_pid(self, session: SessionLike) -> int | None:
+        """Return the process id of the agent, None between two incarnations."""
+        return (await self._calls.find_live(checked_id(session))).pid
+
+    async def status(self, session: SessionLike) -> Status:
+        """Return how the session stands, also while its process does not answer."""
+        return await self._calls.status(checked_id(session))
+
+    async def list_sessions(self) -> list[Status]:
+        """Return how all live sessions stand."""
+        return await self._calls.list_sessions()
+
+    async def tree(self) -> TreeNode:
+        """Return the supervision tree."""
+        return await self._calls.tree()
+
+    async def messages(self, session: SessionLike) -> list[Message]:
+        """Return the conversation, oldest first, system message and tool results included."""
+        return await self._calls.messages(checked_id(session))
+
+    async def monitor(
+        self,
+        session: SessionLike,
+        callback: AsyncCallback | None = None,
+        *,
+        persistent: bool = False,
+    ) -> AsyncMonitor:
+        """Ask to be told when the session's process ends; ``persistent``: each of its processes.
+
+        ``callback(down)``, plain or a coroutine function, runs as a task of this loop.
+        """
+        deliver = partial(self._call_back, callback) if callback is not None else None
+        watch = AsyncMonitor(checked_id(session), deliver, persistent=persistent)
+        await self._calls.watch(watch)
+        return watch
+
+    async def demonitor(self, session: SessionLike, ref: AsyncMonitor | str) -> None:
+        """Forget a monitor; after this returned no notice of it is delivered."""
+        checked_id(session)
+        if isinstance(ref, AsyncMonitor):
+            ref.mark_removed()
+            ref = ref.ref
+        await self._calls.unwatch(MonitorRef(ref))
+
+    def _call_back(self, callback: AsyncCallback, watch: Watch, down: Down) -> None:
+        task = asyncio.get_running_loop().create_task(_called_back(callback, watch, down))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _called_back(callback: AsyncCallback, watch: Watch, down: Down) -> None:
+    if watch.is_removed:
+        return
+    try:
+        returned = callback(down)
+        if inspect.isawaitable(returned):
+            await returned
+    except Exception:  # noqa: BLE001 - it is the application's, and the log has it
+        _log.exception("callback.raised", extra={"ref": watch.ref})

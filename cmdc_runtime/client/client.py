@@ -1,0 +1,281 @@
+"""The client for threads: every call of the API, from any thread, its work done in one of its own.
+
+The client's own thread runs an event loop and nothing of the application's; callbacks have a second
+thread, so that they may call the client.
+"""
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from functools import partial
+from types import TracebackType
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
+
+from cmdc_runtime.client.address import Address
+from cmdc_runtime.client.callbacks import Callback
+from cmdc_runtime.client.calls import (
+    Calls,
+    Reply,
+    SessionLike,
+    checked_id,
+    id_of,
+    start_request,
+)
+from cmdc_runtime.client.engine import Engine
+from cmdc_runtime.client.feed import EventTypes, Feed, Selection
+from cmdc_runtime.client.inbox import ThreadInbox
+from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
+from cmdc_runtime.client.monitors import Monitor, Watch
+from cmdc_runtime.client.session import Session
+from cmdc_runtime.client.stream import EventStream
+from cmdc_runtime.commands import Abort, KillTools, PromptReceipt, Status
+from cmdc_runtime.errors import UsageError
+from cmdc_runtime.events import Envelope
+from cmdc_runtime.ids import EventIndex, MonitorRef, SessionId
+from cmdc_runtime.messages import Message
+from cmdc_runtime.options import Options
+from cmdc_runtime.reasons import Down
+from cmdc_runtime.requests import TreeNode
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Client:
+    """Speaks with one daemon; ``close`` it or use ``with``. Any thread may use it.
+
+    A call takes a session object or a session id. Every call may raise DaemonUnavailable,
+    CommandTimeout, and InvalidSession or SessionNotAlive where it is about a session.
+    """
+
+    def __init__(self, address: Address | None = None) -> None:
+        """Connect at the first call, to the daemon at ``address``, a runtime directory.
+
+        Without one: ``CMDC_ADDRESS``, a running daemon in a default place, or a private one.
+        """
+        self._address = address
+        self._lock = threading.Lock()
+        self._engine: Engine | None = None
+        self._is_closed = False
+
+    def __enter__(self) -> Self:
+        """Connect."""
+        self._run(Calls.connect)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection with its streams and monitors.
+
+        A private daemon ends with its last client; the sessions of another one go on.
+        """
+        with self._lock:
+            self._is_closed = True
+            engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+
+    def create_agent(self, options: Options | None = None, /, **given: Any) -> Session:
+        """Start an agent and return its session when it is ready (Any: see ``Options``).
+
+        Raises:
+            InvalidOptions: ``problems`` has one line for each wrong field.
+            InvalidTool: a tool cannot travel.
+            SessionExists: the session id is taken.
+            StartFailed: ``reason`` says at which stage and why.
+
+        """
+        return Session(self._run(Calls.start, start_request(options, given)), self)
+
+    def prompt(self, session: SessionLike, text: str) -> PromptReceipt:
+        """Send a prompt and return when it is in the journal.
+
+        Raises:
+            InvalidText: ``text`` is not a non-empty str.
+            QueueFull: too many prompts wait.
+
+        """
+        return self._run(Calls.prompt, checked_id(session), text)
+
+    def collect_reply(
+        self, session: SessionLike, *, timeout: float | None = REPLY_TIMEOUT_S
+    ) -> str:
+        """Return the last answer of the cycle that serves this client's latest prompt.
+
+        Raises:
+            CollectTimeout: the cycle takes longer than ``timeout`` seconds; it goes on.
+            AgentAborted: it was aborted, or the prompt was dropped from the queue.
+            AgentFailed: the provider or the kernel failed for good.
+
+        """
+        return self._run(Calls.collect_reply, checked_id(session), timeout)
+
+    def run(self, session: SessionLike, text: str, *, timeout: float | None = None) -> Reply:
+        """Send a prompt and return what its own cycle led to; raises as both calls above."""
+        return self._run(Calls.run, checked_id(session), text, timeout)
+
+    def abort(
+        self,
+        session: SessionLike,
+        *,
+        reason: str | None = None,
+        clear_queue: bool = True,
+        kill_tools: KillTools = "killable",
+    ) -> None:
+        """End the running cycle; the session stays. ``clear_queue`` drops the waiting prompts."""
+        command = Abort(reason=reason, clear_queue=clear_queue, kill_tools=kill_tools)
+        self._run(Calls.abort, checked_id(session), command)
+
+    def stop(
+        self, session: SessionLike, *, reason: str = "normal", timeout: float = STOP_TIMEOUT_S
+    ) -> None:
+        """End the session and return when its process is gone; SIGKILL after ``timeout`` s."""
+        self._run(Calls.stop, checked_id(session), reason, timeout)
+
+    def subscribe(
+        self,
+        session: SessionLike,
+        *,
+        since: int | None = None,
+        types: EventTypes | None = None,
+    ) -> EventStream:
+        """Return the session's events after index ``since``, or from now on.
+
+        ``types`` are event classes or names of kinds; others are not shown, EventsLost always is.
+        """
+        inbox: ThreadInbox[Envelope] = ThreadInbox()
+        maker = partial(Feed, inbox=inbox, selection=Selection(types))
+        feed = self._run(Calls.follow, checked_id(session), maker, since)
+        return EventStream(feed, inbox, self._started().loop)
+
+    def subscribe_all(self, *, types: EventTypes | None = None) -> EventStream:
+        """Return the events of all sessions from now on, new sessions included."""
+        inbox: ThreadInbox[Envelope] = ThreadInbox()
+        maker = partial(Feed, inbox=inbox, selection=Selection(types), follows_strangers=True)
+        return EventStream(self._run(Calls.follow_all, maker), inbox, self._started().loop)
+
+    def unsubscribe(self, stream: EventStream | SessionLike) -> None:
+        """Close a stream, or all streams that this client has of a session."""
+        if isinstance(stream, EventStream):
+            stream.close()
+        else:
+            self._run(Calls.unfollow, checked_id(stream))
+
+    def last_index(self, session: SessionLike) -> EventIndex:
+        """Return the index of the session's newest event, for a later ``since``."""
+        return self._run(Calls.find_live, checked_id(session)).last_index
+
+    def session_id(self, session: SessionLike) -> SessionId:
+        """Return the session's id; a str comes back as it is."""
+        return id_of(session)
+
+    def agent_pid(self, session: SessionLike) -> int | None:
+        """Return the process id of the agent, None between two incarnations."""
+        return self._run(Calls.find_live, checked_id(session)).pid
+
+    def status(self, session: SessionLike) -> Status:
+        """Return how the session stands, also while its process does not answer."""
+        return self._run(Calls.status, checked_id(session))
+
+    def list_sessions(self) -> list[Status]:
+        """Return how all live sessions stand."""
+        return self._run(Calls.list_sessions)
+
+    def tree(self) -> TreeNode:
+        """Return the supervision tree."""
+        return self._run(Calls.tree)
+
+    def messages(self, session: SessionLike) -> list[Message]:
+        """Return the conversation, oldest first, system message and tool results included."""
+        return self._run(Calls.messages, checked_id(session))
+
+    def monitor(
+        self, session: SessionLike, callback: Callback | None = None, *, persistent: bool = False
+    ) -> Monitor:
+        """Ask to be told when the session's process ends; ``persistent``: each of its processes.
+
+        ``callback(down)`` runs in a thread that is for callbacks only, and may call this client.
+        """
+        callbacks = self._started().callbacks
+
+        def deliver(watch: Watch, down: Down) -> None:
+            if callback is not None:
+                callbacks.put(watch, callback, down)
+
+        watch = Monitor(checked_id(session), deliver, persistent=persistent)
+        self._run(Calls.watch, watch)
+        return watch
+
+    def demonitor(self, session: SessionLike, ref: Monitor | str) -> None:
+        """Forget a monitor; after this returned no notice of it is delivered.
+
+        It waits for a callback of this monitor that runs, unless it is called from that callback.
+        """
+        checked_id(session)
+        watch: Watch | None = None
+        if isinstance(ref, Monitor):
+            ref.mark_removed()
+            watch, ref = ref, ref.ref
+        watch = self._run(Calls.unwatch, MonitorRef(ref)) or watch
+        if watch is not None:
+            self._started().callbacks.settle(watch)
+
+    def _run(
+        self,
+        method: Callable[Concatenate[Calls, P], Coroutine[Any, Any, T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        engine = self._started()
+        return engine.call(method(engine.calls, *args, **kwargs))
+
+    def _started(self) -> Engine:
+        engine = self._engine
+        if engine is not None and engine.pid == os.getpid():
+            return engine
+        with self._lock:
+            if self._engine is not None and self._engine.pid != os.getpid():
+                self._on_fork(self._engine)
+            if self._is_closed:
+                raise UsageError("the client is closed")
+            if self._engine is None:
+                self._engine = Engine(self._address)
+                weakref.finalize(self, self._engine.close)
+            return self._engine
+
+    def _on_fork(self, _inherited: Engine) -> None:
+        raise UsageError("this client was made before the fork: make one in each process")
+
+
+_inherited: Final[list[Engine]] = []
+"""What forks left behind: kept, so that nothing of the parent's is touched by its destruction."""
+
+
+class DefaultClient(Client):
+    """The client of the module-level functions: always open, made anew in every fork."""
+
+    def __init__(self) -> None:
+        """Connect at the first call."""
+        super().__init__()
+        os.register_at_fork(after_in_child=self._renew_lock)
+
+    def close(self) -> None:
+        """Close as every client, and connect again when it is used again."""
+        super().close()
+        self._is_closed = False
+
+    def _on_fork(self, inherited: Engine) -> None:
+        _inherited.append(inherited)
+        self._engine = None
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()  # whoever held it is not in this process

@@ -1,0 +1,84 @@
+"""A thread with an event loop, where a synchronous client's work is done."""
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from cmdc_runtime.client.address import Address
+from cmdc_runtime.client.callbacks import CallbackThread
+from cmdc_runtime.client.calls import Calls
+from cmdc_runtime.client.limits import CLOSE_S, THREAD_START_S
+from cmdc_runtime.client.link import Link
+from cmdc_runtime.errors import UsageError
+
+T = TypeVar("T")
+
+
+class Engine:
+    """Runs coroutines for threads until ``close``; belongs to the process that made it."""
+
+    def __init__(self, address: Address | None) -> None:
+        """Start the thread; the connection is made at the first call."""
+        self.pid = os.getpid()
+        self.callbacks = CallbackThread()
+        self._link = Link(address)
+        self.calls = Calls(self._link)
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._has_started = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="cmdc-client", daemon=True)
+        self._thread.start()
+        if not self._has_started.wait(THREAD_START_S):
+            raise RuntimeError(f"the client's thread did not start within {THREAD_START_S:g} s")
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what ``work`` returns or raises; an interrupted caller gives it up.
+
+        Raises:
+            UsageError: the client is closed.
+
+        """
+        with self._lock:
+            if self._is_closed:
+                work.close()
+                raise UsageError("the client is closed")
+            future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Disconnect, end the threads, and release an embedded daemon; takes a bounded time."""
+        if os.getpid() != self.pid:
+            return
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        self.callbacks.close()
+        if threading.current_thread() is self._thread:  # the garbage collector's choice
+            self._stop()
+            return
+        future = asyncio.run_coroutine_threadsafe(self._link.disconnect(), self.loop)
+        lease = None
+        with contextlib.suppress(TimeoutError):
+            lease = future.result(CLOSE_S)
+        self.loop.call_soon_threadsafe(self._stop)
+        self._thread.join(CLOSE_S)
+        if lease is not None:
+            lease.release()
+
+    def _work(self) -> None:
+        asyncio.run(self._main())
+
+    async def _main(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        stopped = asyncio.Event()
+        self._stop = stopped.set
+        self._has_started.set()
+        await stopped.wait()

@@ -1,0 +1,29 @@
+"""What a session needs of the rest of the daemon."""
+
+from typing import Any, Protocol
+
+from cmdc_runtime.frames import ToClient
+from cmdc_runtime.reasons import AnyReason
+from supervisor.adapters.hub import Hub
+from supervisor.adapters.journal.base import Journal
+from supervisor.core import lifecycle
+from supervisor.workforce import Workforce
+
+
+class Desk(Protocol):
+    """What a session needs of the rest of the daemon."""
+
+    workforce: Workforce
+    hub: Hub
+    journal: Journal
+    is_leaving: bool
+
+    def answer(self, client: bytes, frame: ToClient | bytes) -> None:
+        """Send one frame to one client."""
+
+    # Any: the session itself, which stands above this file.
+    def notify(self, session: Any, effect: lifecycle.TellDown) -> None:
+        """Tell the monitors that a process ended."""
+
+    def forget(self, session: Any, reason: AnyReason) -> None:
+        """Strike an ended session off the list."""
