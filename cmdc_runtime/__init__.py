@@ -11,10 +11,13 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 import cmdc_runtime.messages as _messages
-from cmdc_runtime.version import VERSION as __version__
+from cmdc_runtime.version import VERSION as __version__  # noqa: N811 - Python's own name for it
 
 if TYPE_CHECKING:
     from cmdc_runtime import aio, events, reasons, tools
+    from cmdc_runtime.client.async_client import AsyncClient
+    from cmdc_runtime.client.calls import Reply
+    from cmdc_runtime.client.client import Client
     from cmdc_runtime.client.default import (
         abort,
         agent_pid,
@@ -34,15 +37,6 @@ if TYPE_CHECKING:
         subscribe_all,
         tree,
         unsubscribe,
-    )
-    from cmdc_runtime.client.async_client import (
-        AsyncClient,
-    )
-    from cmdc_runtime.client.calls import (
-        Reply,
-    )
-    from cmdc_runtime.client.client import (
-        Client,
     )
     from cmdc_runtime.client.monitors import (
         AsyncMonitor,
@@ -88,9 +82,7 @@ if TYPE_CHECKING:
         TransientError,
         UsageError,
     )
-    from cmdc_runtime.events import (
-        Envelope,
-    )
+    from cmdc_runtime.events import Envelope
     from cmdc_runtime.extensions import (
         Context,
         Tool,
@@ -102,16 +94,12 @@ if TYPE_CHECKING:
         TokenUsage,
         ToolCall,
     )
-    from cmdc_runtime.options import (
-        Options,
-    )
+    from cmdc_runtime.options import Options
     from cmdc_runtime.reasons import (
         Down,
         DownReason,
     )
-    from cmdc_runtime.requests import (
-        TreeNode,
-    )
+    from cmdc_runtime.requests import TreeNode
 
 _HOMES: Final = {
     "cmdc_runtime.client.default": (
@@ -204,7 +192,7 @@ _MODULES: Final = ("aio", "events", "reasons", "tools")
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
 
 # The import of a submodule binds its name here: the call ``messages`` comes first.
-del _messages, messages
+del _messages, globals()["messages"]
 
 
 def __getattr__(name: str) -> Any:  # Any: whatever the name stands for

@@ -43,6 +43,10 @@ _MODULES: Final = (
 )
 
 
+THREADS_WAIT_S: Final = 2.0
+"""How long threads of the warm-up may take to end; anyio's is told to and not joined."""
+
+
 class PreloadReport(msgspec.Struct, frozen=True, kw_only=True):
     """What came of the preload; the nursery's first child tells it to the daemon."""
 
@@ -107,7 +111,7 @@ def _open_fds() -> dict[str, str]:
 
 def _left_over(before_fds: dict[str, str]) -> list[str]:
     """Name what a fork would copy and must not: threads, sockets, pipes, event polls."""
-    threads = len(list(Path("/proc/self/task").iterdir()))
+    threads = _threads_after_wait()
     problems = [f"{threads} threads are running"] if threads != 1 else []
     new = _open_fds().items() - before_fds.items()
     problems += [
@@ -116,6 +120,16 @@ def _left_over(before_fds: dict[str, str]) -> list[str]:
         if target.startswith(("socket:", "pipe:", "anon_inode:"))
     ]
     return problems
+
+
+def _threads_after_wait() -> int:
+    """Count the threads; one that was told to end may need a moment to be gone."""
+    deadline = time.monotonic() + THREADS_WAIT_S
+    while (threads := len(list(Path("/proc/self/task").iterdir()))) > 1:
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(0.001)
+    return threads
 
 
 REPORT: Final = _preload()

@@ -146,7 +146,7 @@ class Hub:
 
     def _write(self, channel: Channel, kept: KeptBatch) -> None:
         try:
-            written = asyncio.ensure_future(
+            written: asyncio.Future[None] = asyncio.ensure_future(
                 self._journal.publish(channel.session_id, kept.first, kept.count, kept.body)
             )
         except CmdcError as error:  # the journal's queue is full

@@ -317,7 +317,8 @@ def running_daemon(folder, then):
         yield daemon, pidfds
     finally:
         daemon.kill()
-        daemon.communicate()
+        daemon.wait()
+        daemon.stdout.close()
         for pidfd in pidfds:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
@@ -326,7 +327,7 @@ def running_daemon(folder, then):
 
 @pytest.fixture
 def folder(tmp_path_factory):
-    """A short path: a socket's may have 107 characters."""
+    """Return a folder with a short path: that of a socket may have 107 characters."""
     return tmp_path_factory.mktemp("d")
 
 
