@@ -10,7 +10,9 @@ import json
 import os
 import secrets
 import signal
+import tempfile
 import time
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -20,7 +22,7 @@ from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.frames import FromClient, FromWorker, ToClient, ToWorker
 from cmdc_runtime.reasons import Other
 from cmdc_runtime.requests import DaemonFacts
-from cmdc_runtime.runtime_dir import Holder
+from cmdc_runtime.runtime_dir import SOCKET_PATH_BYTES_MAX, Holder
 from cmdc_runtime.sockets import Role
 from cmdc_runtime.version import VERSION
 from supervisor.adapters.endpoint import Endpoint
@@ -41,6 +43,7 @@ from supervisor.workforce import Workforce
 
 log = structlog.get_logger()
 
+_LISTENER_BYTES_MAX: Final = len("/pymp-12345678/listener-12345678")
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -54,6 +57,7 @@ class Daemon:
         self._instance = secrets.token_hex(8)
         holder = Holder(pid=os.getpid(), version=VERSION, started_at_ms=time.time_ns() // 1_000_000)
         self._endpoint = Endpoint.claim(config.runtime_dir, holder, embedded=config.embedded)
+        _keep_temporary_files_in(config.runtime_dir)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._journal = SqliteJournal(config.state_dir, durability=config.durability)
         self._nursery_state = "warming"
@@ -187,3 +191,12 @@ class Daemon:
             session.take(lifecycle.Stop("the daemon is stopping", bound_s))
         if live:
             await asyncio.wait([session.ended for session in live], timeout=STOP_ALL_S + 1.0)
+
+
+def _keep_temporary_files_in(directory: Path) -> None:
+    """Let multiprocess make its socket's folder in ``directory``, where it is found and removed.
+
+    Only the daemon's own files are meant: workers are other processes and keep their TMPDIR.
+    """
+    if len(os.fsencode(directory)) + _LISTENER_BYTES_MAX <= SOCKET_PATH_BYTES_MAX:
+        tempfile.tempdir = str(directory)

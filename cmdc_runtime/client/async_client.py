@@ -58,7 +58,11 @@ class AsyncClient:
 
     async def __aenter__(self) -> Self:
         """Connect."""
-        await self._calls.connect()
+        try:
+            await self._calls.connect()
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(

@@ -61,7 +61,11 @@ class Client:
 
     def __enter__(self) -> Self:
         """Connect."""
-        self._run(Calls.connect)
+        try:
+            self._run(Calls.connect)
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(

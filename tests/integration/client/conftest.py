@@ -184,7 +184,7 @@ class Peer:
 
     def _own_answer(self, identity, body):
         answers = {
-            GetFacts: lambda: self._facts(),
+            GetFacts: self._facts,
             FindSession: lambda: self.sessions.get(body.session_id) or InvalidSession("unknown"),
             ListSessions: lambda: tuple(self.sessions.values()),
             Monitor: lambda: self.monitors.update({body.ref: (identity, body)}) or True,

@@ -11,6 +11,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime import aio
+from cmdc_runtime.client import default
 from cmdc_runtime.client.limits import RESEND_S
 from cmdc_runtime.commands import AwaitCycle, CycleResult, GetMessages, GetStatus, Prompt
 from cmdc_runtime.frames import MAGIC
@@ -288,13 +289,7 @@ def test_module_functions_share_one_client(peer):
         assert cmdc.last_index("s1") == 0
         assert len(peer.of(GetFacts)) == 1
     finally:
-        close_default()
-
-
-def close_default():
-    from cmdc_runtime.client.default import client
-
-    client.close()
+        default.client.close()
 
 
 def test_fork_gets_a_default_client_of_its_own(peer):

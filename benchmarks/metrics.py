@@ -1,0 +1,106 @@
+"""What one benchmark found, in the shape that machines read, and how it is held against its bar.
+
+A metric is one number: the median of its samples, or another percentile where its name says so. A
+bar is a ratio to the baseline of the same run, or a limit of the value itself where nothing else
+could be measured beside it. To add a field, add it to ``Metric``: report and record derive from it.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import msgspec
+
+MEDIAN: Final = 50.0
+TAIL: Final = 99.0
+DIGITS: Final = 4
+"""Significant digits of a reported number; the noise is in the second."""
+
+
+class Metric(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the report; ``baseline`` and ``ratio`` are None where nothing was compared."""
+
+    metric: str
+    value: float
+    unit: str
+    baseline: float | None
+    ratio: float | None
+    bar: str | None
+    met: bool | None
+    n: int
+    p50: float
+    p99: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What a metric has to reach: ``of`` is the ratio to the baseline or the value itself."""
+
+    of: Literal["ratio", "value"]
+    relation: Literal["<=", ">="]
+    limit: float
+
+    def __str__(self) -> str:
+        """Return the bar as a person writes it."""
+        return f"{self.of} {self.relation} {self.limit:g}"
+
+    def is_met(self, value: float, ratio: float | None) -> bool | None:
+        """Say whether it is reached; None when there is no ratio to judge."""
+        found = ratio if self.of == "ratio" else value
+        if found is None:
+            return None
+        return found <= self.limit if self.relation == "<=" else found >= self.limit
+
+
+def at_most(limit: float) -> Bar:
+    """Return the bar of something that should be quick or small beside its baseline."""
+    return Bar("ratio", "<=", limit)
+
+
+def at_least(limit: float) -> Bar:
+    """Return the bar of something that should be large beside its baseline."""
+    return Bar("ratio", ">=", limit)
+
+
+def no_more_than(limit: float) -> Bar:
+    """Return a limit of the value itself."""
+    return Bar("value", "<=", limit)
+
+
+def percentile(samples: Sequence[float], rank: float) -> float:
+    """Return the smallest sample that ``rank`` percent of all do not exceed (nearest rank)."""
+    ordered = sorted(samples)
+    place = math.ceil(rank / 100.0 * len(ordered))
+    return ordered[max(place, 1) - 1]
+
+
+def measured(
+    name: str,
+    unit: str,
+    samples: Sequence[float],
+    *,
+    baseline: Sequence[float] = (),
+    bar: Bar | None = None,
+    rank: float = MEDIAN,
+) -> Metric:
+    """Return the metric of ``samples``, compared at percentile ``rank`` with ``baseline``."""
+    value = percentile(samples, rank)
+    beside = percentile(baseline, rank) if baseline else None
+    ratio = value / beside if beside else None
+    return Metric(
+        metric=name,
+        value=_rounded(value),
+        unit=unit,
+        baseline=None if beside is None else _rounded(beside),
+        ratio=None if ratio is None else _rounded(ratio),
+        bar=None if bar is None else str(bar),
+        met=None if bar is None else bar.is_met(value, ratio),
+        n=len(samples),
+        p50=_rounded(percentile(samples, MEDIAN)),
+        p99=_rounded(percentile(samples, TAIL)),
+    )
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")

@@ -1,0 +1,149 @@
+"""A client in its smallest form: one blocking DEALER that speaks the daemon's frames.
+
+It shows what the daemon costs without what the client library costs. Answers are matched by their
+id; Down notices that come in between are kept.
+"""
+
+import os
+import secrets
+import select
+from collections import deque
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import zmq
+
+from cmdc_runtime.codec import decode, decode_as, encode, raised, raw
+from cmdc_runtime.commands import Command, GetStatus
+from cmdc_runtime.frames import HEADER, Ask, Failed, Notify, Reply, Send, ToClient
+from cmdc_runtime.ids import CommandId, SessionId, new_command_id
+from cmdc_runtime.options import parse
+from cmdc_runtime.reasons import Down
+from cmdc_runtime.requests import Request, SessionInfo, StartSession
+from cmdc_runtime.runtime_dir import CONTROL_SOCKET, socket_address
+from cmdc_runtime.sockets import Role, open_socket
+from cmdc_runtime.spec import agent_spec, supervision
+
+MODEL: Final = "openai:none"
+"""An agent that is never prompted needs a name only."""
+ANSWER_MS: Final = 120_000
+OPEN_MAX: Final = 64
+"""Start requests that one client has under way when it makes a crowd."""
+
+
+def start_request(**given: object) -> StartSession:
+    """Return the request that ``create_agent(**given)`` makes, for an agent without tools."""
+    options = parse(None, {"model": MODEL, **given})
+    return StartSession(
+        session_id=SessionId(options.session_id or f"b-{secrets.token_hex(6)}"),
+        supervision=supervision(options),
+        agent=raw(agent_spec(options)),
+        carries_code=False,
+    )
+
+
+class Wire:
+    """One connection to one daemon."""
+
+    def __init__(self, directory: Path) -> None:
+        """Connect to the daemon of a runtime directory."""
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        identity = f"bench-{os.getpid()}-{secrets.token_hex(4)}".encode()
+        self._socket = open_socket(self._context, Role.CLIENT, identity=identity)
+        self._socket.connect(socket_address(directory, CONTROL_SOCKET))
+        self._downs: deque[Down] = deque()
+
+    def __enter__(self) -> Self:
+        """Return the connection."""
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close."""
+        self._context.destroy(linger=0)
+
+    def ask(self, request: Request) -> Any:  # Any: what the request answers
+        """Return the answer of the daemon."""
+        return self._answer(self.post(request), request.answer)
+
+    def send(self, session_id: SessionId, command: Command) -> Any:  # Any: the command's answer
+        """Return the answer of a session."""
+        id_ = new_command_id()
+        self._put(Send(id=id_, session_id=session_id, durable=command.durable, body=raw(command)))
+        return self._answer(id_, command.answer)
+
+    def status(self, session_id: SessionId) -> Any:  # Any: a Status
+        """Return how a session stands."""
+        return self.send(session_id, GetStatus())
+
+    def post(self, request: Request) -> CommandId:
+        """Send a request and do not wait."""
+        id_ = new_command_id()
+        self._put(Ask(id=id_, body=raw(request)))
+        return id_
+
+    def start(self, **given: object) -> SessionInfo:
+        """Start a session."""
+        found: SessionInfo = self.ask(start_request(**given))
+        return found
+
+    def crowd(self, count: int, **given: object) -> list[SessionId]:
+        """Start ``count`` sessions, ``OPEN_MAX`` of them at a time."""
+        ids: list[SessionId] = []
+        under_way = 0
+        for _ in range(count):
+            request = start_request(**given)
+            ids.append(request.session_id)
+            self.post(request)
+            under_way += 1
+            if under_way == OPEN_MAX:
+                self._next_reply()
+                under_way -= 1
+        for _ in range(under_way):
+            self._next_reply()
+        return ids
+
+    def wait_down(self) -> Down:
+        """Return the next Down notice."""
+        while not self._downs:
+            frame = self._take()
+            if not isinstance(frame, Notify):
+                raise TypeError(f"expected a Down, got {frame}")
+            self._downs.append(frame.down)
+        return self._downs.popleft()
+
+    def _put(self, frame: Ask | Send) -> None:
+        self._socket.send_multipart([HEADER, encode(frame)])
+
+    def _take(self) -> ToClient:
+        if not self._socket.poll(ANSWER_MS):
+            raise TimeoutError(f"the daemon gave no answer within {ANSWER_MS / 1000:g} s")
+        _header, data = self._socket.recv_multipart()
+        return decode(ToClient, data)
+
+    def _next_reply(self) -> Reply:
+        while isinstance(frame := self._take(), Notify):
+            self._downs.append(frame.down)
+        if isinstance(frame, Failed):
+            raise raised(frame)
+        assert isinstance(frame, Reply)
+        return frame
+
+    def _answer(self, id_: CommandId, kind: Any) -> Any:  # Any: as in decode_as
+        reply = self._next_reply()
+        if reply.id != id_:
+            raise RuntimeError(f"an answer to {reply.id} while {id_} was asked")
+        return None if kind is None else decode_as(kind, reply.body)
+
+
+def wait_ended(pidfd: int) -> None:
+    """Return when the process of a pidfd has ended."""
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    if not poller.poll(ANSWER_MS):
+        raise TimeoutError(f"a killed process lives after {ANSWER_MS / 1000:g} s")

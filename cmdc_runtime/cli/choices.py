@@ -1,0 +1,175 @@
+"""Options that several commands share, and what they mean.
+
+Who asks about sessions needs a daemon that runs; only who starts an agent may get one of its own.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+import msgspec
+
+from cmdc_runtime.errors import DaemonUnavailable
+from cmdc_runtime.runtime_dir import candidate_runtime_dirs, find_daemon
+
+if TYPE_CHECKING:
+    from cmdc_runtime.client.client import Client
+
+F = TypeVar("F", bound=Callable[..., Any])  # Any: a command's own parameters
+
+PROMPT_BYTES_MAX: Final = 1024 * 1024
+"""Of a prompt that is read from standard input."""
+
+address_option: Final = click.option(
+    "--address",
+    envvar="CMDC_ADDRESS",
+    metavar="DIR",
+    help="Runtime directory of the daemon.  [default: $CMDC_ADDRESS, else one that runs]",
+)
+json_option: Final = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON value per line, for programs."
+)
+
+_AGENT_OPTIONS: Final = (
+    click.option(
+        "--model",
+        envvar="CMDC_MODEL",
+        metavar="PROVIDER:MODEL",
+        help="For example openai:gpt-4o-mini.  [default: $CMDC_MODEL]",
+    ),
+    click.option(
+        "--tool",
+        "tools",
+        multiple=True,
+        metavar="NAME",
+        help="read_file, list_dir, shell or module:name; may be repeated.",
+    ),
+    click.option("--system", metavar="TEXT", help="System prompt."),
+    click.option(
+        "--working-dir",
+        type=click.Path(exists=True, file_okay=False),
+        default=".",
+        help="Where the tools work.  [default: here]",
+    ),
+    click.option("--session-id", metavar="ID", help="Name of the session.  [default: a new one]"),
+    click.option("--keep", is_flag=True, help="Leave the session running at the end."),
+    click.option("--api-base", metavar="URL", help="Short for --provider-opt api_base=URL."),
+    click.option(
+        "--provider-opt",
+        "provider_opts",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Passed to the provider; a value that is JSON but no text is taken as JSON.",
+    ),
+    address_option,
+)
+
+
+def agent_options(command: F) -> F:
+    """Give a command every option about the agent that it starts."""
+    for option in reversed(_AGENT_OPTIONS):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class AgentChoice:
+    """What the options say about an agent to start; ``address`` None is a daemon of one's own."""
+
+    address: str | None
+    keep: bool
+    session_id: str | None
+    options: Mapping[str, Any]  # Any: keyword arguments of create_agent
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> "AgentChoice":
+        """Return the choice that the values of ``agent_options`` make.
+
+        Raises:
+            click.UsageError: the model is missing, or an option cannot be read.
+            DaemonUnavailable: the session is to be kept, and no daemon would keep it.
+
+        """
+        if not given["model"]:
+            raise click.UsageError(
+                "no model: name one with --model, for example --model openai:gpt-4o-mini, or set "
+                "CMDC_MODEL; for a server of your own add --api-base URL"
+            )
+        provider_opts = dict(map(_provider_opt, given["provider_opts"]))
+        if given["api_base"]:
+            provider_opts["api_base"] = given["api_base"]
+        address = given["address"] or _running()
+        if given["keep"] and address is None:
+            raise DaemonUnavailable(f"--keep needs a daemon that goes on; {_none_runs()}")
+        return cls(
+            address=address,
+            keep=given["keep"],
+            session_id=given["session_id"],
+            options={
+                "model": given["model"],
+                "tools": list(given["tools"]),
+                "system_prompt": given["system"],
+                "working_dir": given["working_dir"],
+                "provider_opts": provider_opts,
+            },
+        )
+
+
+@contextlib.contextmanager
+def running_client(address: str | None) -> "Iterator[Client]":
+    """Lend a client of a daemon that runs.
+
+    Raises:
+        DaemonUnavailable: there is none; none is started.
+
+    """
+    from cmdc_runtime.client.client import Client  # noqa: PLC0415 - loads zmq
+
+    chosen = address or _running()
+    if chosen is None:
+        raise DaemonUnavailable(_none_runs())
+    with contextlib.closing(Client(chosen)) as client:
+        yield client
+
+
+def text_of(argument: str) -> str:
+    """Return a prompt as it was given, or what standard input holds if it is ``-``.
+
+    Raises:
+        click.UsageError: it is longer than a prompt may be.
+
+    """
+    if argument != "-":
+        return argument
+    text = sys.stdin.read(PROMPT_BYTES_MAX + 1)
+    if len(text) > PROMPT_BYTES_MAX:
+        raise click.UsageError(f"the prompt on standard input is over {PROMPT_BYTES_MAX} bytes")
+    return text
+
+
+def _running() -> str | None:
+    found = find_daemon(os.environ, uid=os.getuid(), home=Path.home())
+    return None if found is None else str(found.directory)
+
+
+def _none_runs() -> str:
+    places = candidate_runtime_dirs(os.environ, home=Path.home())
+    return (
+        f"no daemon runs in {' or '.join(map(str, places))}: start one with `cmdc serve`, or name "
+        "its runtime directory with --address"
+    )
+
+
+def _provider_opt(text: str) -> tuple[str, object]:
+    key, mark, value = text.partition("=")
+    if not (key and mark):
+        raise click.UsageError(f"--provider-opt takes KEY=VALUE, got {text!r}")
+    try:
+        return key, msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        return key, value

@@ -1,0 +1,116 @@
+"""``cmdc``: finds the command, runs it, and says in one line what went wrong.
+
+Exit status: 0 done, 1 the agent or the call failed, 2 wrong usage, 3 no daemon, 130 interrupted.
+Rules: a command's module is imported when it is used and loads what is slow (rich, the client)
+inside its function; a ``CmdcError`` never shows a traceback. To add a command: its function in one
+of the modules here, decorated with ``click.command``, and its row in ``COMMANDS``.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import click
+
+from cmdc_runtime.cli.text import neutral, typed
+from cmdc_runtime.errors import (
+    CmdcError,
+    DaemonUnavailable,
+    InvalidOptions,
+    InvalidText,
+    InvalidTool,
+)
+from cmdc_runtime.version import VERSION
+
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_NO_DAEMON: Final = 3
+EXIT_INTERRUPTED: Final = 130
+
+_STATUSES: Final[Mapping[type[CmdcError], int]] = {
+    DaemonUnavailable: EXIT_NO_DAEMON,
+    InvalidOptions: EXIT_USAGE,
+    InvalidText: EXIT_USAGE,
+    InvalidTool: EXIT_USAGE,
+}
+
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "serve": ("serve:serve", "Run the daemon in the foreground."),
+    "run": ("run:run", "Run one prompt with a new agent and print the answer."),
+    "chat": ("chat:chat", "Talk with a new agent, line by line."),
+    "ps": ("listing:ps", "List the live sessions."),
+    "tree": ("listing:tree", "Show the supervision tree."),
+    "tail": ("follow:tail", "Print a session's events as they happen."),
+    "monitor": ("follow:monitor", "Tell when a session's process ends, and why."),
+    "prompt": ("control:prompt", "Send a prompt to a session."),
+    "abort": ("control:abort", "End a session's running cycle; the session stays."),
+    "stop": ("control:stop", "End a session."),
+}
+"""Name to where it is below this package, and its line in the overview."""
+
+
+class _Commands(click.Group):
+    """The group of all commands, each imported when it is asked for."""
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        """Return the names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
+        """Return the command of this name."""
+        if name not in COMMANDS:
+            return None
+        module, _, function = COMMANDS[name][0].partition(":")
+        found = getattr(importlib.import_module(f"cmdc_runtime.cli.{module}"), function)
+        assert isinstance(found, click.Command)  # noqa: S101 - a row of our own table
+        return found
+
+    def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the overview from the table, so that it imports nothing."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, prog_name="cmdc", message="%(prog)s %(version)s")
+def cmdc() -> None:
+    """Supervised LLM agents: every session a process of its own, nothing acknowledged is lost.
+
+    Exit status: 0 done, 1 the agent failed, 2 wrong usage, 3 no daemon.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line, and return the exit status for the process."""
+    for stream in (sys.stdout, sys.stderr, sys.stdin):
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(errors="replace" if stream is sys.stdin else "backslashreplace")
+    given = sys.argv[1:] if arguments is None else arguments
+    return exit_status(lambda: cmdc.main([typed(one) for one in given], "cmdc", False))  # noqa: FBT003 - the command's result comes back
+
+
+def exit_status(work: Callable[[], object]) -> int:
+    """Return the exit status of a command, its error told on standard error."""
+    try:
+        status = work()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output has gone; what the interpreter still flushes goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except CmdcError as error:
+        click.echo(f"cmdc: {neutral(str(error)) or type(error).__name__}", err=True)
+        return status_of(error)
+    return status if isinstance(status, int) else 0
+
+
+def status_of(error: CmdcError) -> int:
+    """Return the exit status that tells of this error."""
+    found = (_STATUSES[kind] for kind in type(error).__mro__ if kind in _STATUSES)
+    return next(found, EXIT_FAILED)
