@@ -112,11 +112,11 @@ def raised(frame: Failed) -> CmdcError:
     kind = ERRORS_BY_CODE.get(frame.code, CmdcError)
     if not kind.fields:
         return kind(frame.message)
-    details = decode_as(dict[str, Any], frame.details)
     try:
+        details = decode_as(dict[str, Any], frame.details)
         values = {
             name: msgspec.convert(details.get(name), type_) for name, type_ in kind.fields.items()
         }
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, ProtocolError) as error:
         return ProtocolError(f"details of {frame.code}: {error}")
     return kind(**values)

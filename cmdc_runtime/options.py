@@ -7,7 +7,7 @@ field at once; nothing is coerced, so ``"5"`` is not a number of turns.
 
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Annotated, Any, Final, Protocol, get_type_hints, runtime_checkable
 
@@ -92,7 +92,8 @@ def parse(options: Options | None, given: Mapping[str, object]) -> Options:
             values[name] = _checked(name, merged[name])
         except (msgspec.ValidationError, TypeError) as error:
             problems.append(f"{name}: {error}, got {_short(merged[name])}")
-    problems += _cross_checks(values, is_complete=not problems)
+    problems += _cross_checks(values)
+    problems += _orders(values, wrong=merged.keys() - values.keys())
     if problems:
         raise InvalidOptions(sorted(problems))
     return Options(**values)
@@ -108,7 +109,7 @@ def _checked(name: str, value: object) -> object:
     return msgspec.convert(value, _TYPES[name])
 
 
-def _cross_checks(values: Mapping[str, Any], *, is_complete: bool) -> list[str]:
+def _cross_checks(values: Mapping[str, Any]) -> list[str]:
     problems: list[str] = []
     model = values.get("model")
     if model is None:
@@ -129,16 +130,16 @@ def _cross_checks(values: Mapping[str, Any], *, is_complete: bool) -> list[str]:
     directory = values.get("working_dir")
     if directory is not None and not Path(directory).is_dir():
         problems.append(f"working_dir: no such directory: {directory!r}")
-    if is_complete:
-        problems += _orders(values)
     return problems
 
 
-def _orders(values: Mapping[str, Any]) -> list[str]:
+def _orders(values: Mapping[str, Any], *, wrong: Set[str]) -> list[str]:
     pairs = (("retry_base_delay", "retry_max_delay"), ("stall_after", "stall_timeout"))
     default = Options()
     problems = []
     for low, high in pairs:
+        if low in wrong or high in wrong:
+            continue
         lower = values.get(low, getattr(default, low))
         upper = values.get(high, getattr(default, high))
         if lower > upper:

@@ -36,7 +36,7 @@ class Shutdown(DownReason, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """Return the reason as one line."""
-        return f"shutdown: {self.detail}" if self.detail else "shutdown"
+        return f"shutdown: {_one_line(self.detail)}" if self.detail else "shutdown"
 
 
 class Exception(DownReason, frozen=True, kw_only=True):  # noqa: A001 - the contract's name

@@ -104,6 +104,7 @@ class Pump:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._outboxes: dict[bytes, deque[Parts]] = {}
         self._is_scheduled = False
+        self._is_retrying = False
         self._is_calm = asyncio.Event()
         self._is_calm.set()
         self._fd = -1
@@ -139,7 +140,7 @@ class Pump:
             if sent is not None:
                 return sent
             waiting = self._outboxes[peer] = deque()
-            self._loop.call_later(RETRY_SEND_S, self._flush)
+            self._retry_later()
         if len(waiting) >= OUTBOX_MESSAGES_MAX:
             return False
         waiting.append(parts)
@@ -175,8 +176,7 @@ class Pump:
         try:
             self._on_message(message)
         except Exception as error:  # noqa: BLE001 - one message must not end the pump
-            assert self._loop is not None  # noqa: S101 - drain checks it
-            self._loop.call_exception_handler(
+            asyncio.get_running_loop().call_exception_handler(
                 {"message": "a message could not be handled", "exception": error}
             )
 
@@ -192,7 +192,14 @@ class Pump:
             raise
         return True
 
+    def _retry_later(self) -> None:
+        """One timer for all outboxes: one for each would outlive its own while another is full."""
+        if self._loop is not None and not self._is_retrying:
+            self._is_retrying = True
+            self._loop.call_later(RETRY_SEND_S, self._flush)
+
     def _flush(self) -> None:
+        self._is_retrying = False
         if self._loop is None:
             return
         for peer, waiting in list(self._outboxes.items()):
@@ -205,7 +212,7 @@ class Pump:
         if all(len(waiting) <= OUTBOX_CALM for waiting in self._outboxes.values()):
             self._is_calm.set()
         if self._outboxes:
-            self._loop.call_later(RETRY_SEND_S, self._flush)
+            self._retry_later()
         self._schedule()
 
     def _schedule(self) -> None:

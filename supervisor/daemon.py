@@ -60,8 +60,9 @@ class Daemon:
         _keep_temporary_files_in(config.runtime_dir)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._journal = SqliteJournal(config.state_dir, durability=config.durability)
-        self._nursery_state = "warming"
-        self._nursery = Nursery(on_lost=self._on_nursery_lost)
+        self._nursery_problem = ""
+        self._nursery_lost = asyncio.Event()
+        self._nursery = Nursery(on_lost=lambda _lost: self._nursery_lost.set())
         self._reaper = Reaper()
         self._hub = Hub(self._context, self._journal)
         self._workforce = Workforce(
@@ -87,7 +88,7 @@ class Daemon:
             pid=os.getpid(),
             instance=self._instance,
             version=VERSION,
-            nursery=self._nursery_state,
+            nursery=self._nursery_state(),
             sessions=len(self._sessions.live),
             spares=self._workforce.spares,
             events_address=self._endpoint.events,
@@ -116,6 +117,7 @@ class Daemon:
         self._say_ready()
         background = [
             asyncio.create_task(self._keep_warm(), name="nursery"),
+            asyncio.create_task(self._workforce.keep_spares(), name="spares"),
             asyncio.create_task(self._notifier.keep_alive(), name="watchdog"),
         ]
         resumed = await self._sessions.take_over(Other(detail="the daemon was restarted"))
@@ -130,22 +132,24 @@ class Daemon:
             await asyncio.gather(*background, return_exceptions=True)
 
     async def _keep_warm(self) -> None:
-        """Warm the nursery, and warm a new one whenever it is lost; then keep spares."""
+        """Warm the nursery, and a new one whenever it is lost; agents live on meanwhile."""
         while True:
+            self._nursery_lost.clear()
             try:
                 report = await self._nursery.warm()
             except (NurseryFailed, NurseryLost) as error:
-                self._nursery_state = "lost"
+                self._nursery_problem = str(error)
                 log.error("nursery.not_warmed", problem=str(error), retry_s=NURSERY_RETRY_S)
                 await asyncio.sleep(NURSERY_RETRY_S)
                 continue
-            self._nursery_state = "ready"
+            self._nursery_problem = ""
             self._notifier.ready(f"nursery warmed in {report.total_ms:.0f} ms")
-            await self._workforce.keep_spares()
+            await self._nursery_lost.wait()
 
-    def _on_nursery_lost(self, _lost: NurseryLost) -> None:
-        # Agents live on. The next fork, of a spare or of a restart, warms a new nursery.
-        self._nursery_state = "warming"
+    def _nursery_state(self) -> str:
+        if self._nursery.is_warm:
+            return "ready"
+        return f"lost: {self._nursery_problem}" if self._nursery_problem else "warming"
 
     def _say_ready(self) -> None:
         """Tell an owner that waits on a pipe that the sockets are bound."""

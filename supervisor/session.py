@@ -16,7 +16,13 @@ import msgspec
 import structlog
 
 from cmdc_runtime.codec import failed
-from cmdc_runtime.errors import CmdcError, Overloaded, SessionNotAlive, StartFailed
+from cmdc_runtime.errors import (
+    CmdcError,
+    DaemonUnavailable,
+    Overloaded,
+    SessionNotAlive,
+    StartFailed,
+)
 from cmdc_runtime.frames import (
     Answer,
     Assign,
@@ -272,6 +278,8 @@ class Session:
     def _end(self, reason: AnyReason, *, was_up: bool) -> None:
         self._cancel_timers()
         error: CmdcError = SessionNotAlive(reason) if was_up else StartFailed(reason)
+        if self.desk.is_leaving:
+            error = DaemonUnavailable("the daemon is stopping; the next one goes on with it")
         for command_id, pending in self.pending.items():
             self.desk.answer(pending.client, failed(command_id, error))
         self.pending.clear()

@@ -171,7 +171,9 @@ class Sessions:
             self.control.send(client, frame)
 
     def notify(self, session: Session, effect: lifecycle.TellDown) -> None:
-        """Tell the monitors that a process ended."""
+        """Tell the monitors that a process ended; not when it only ends with the daemon."""
+        if self.is_leaving:
+            return
         notices = self.monitors.fire(
             session.id, effect.reason, effect.incarnation, restarting=effect.restarting
         )

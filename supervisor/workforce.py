@@ -70,6 +70,8 @@ class Workforce:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _empty: asyncio.Event = field(default_factory=asyncio.Event)
+    _unswept: set[int] = field(default_factory=set)
+    _sweeping: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def spares(self) -> int:
@@ -205,9 +207,12 @@ class Workforce:
             self._empty.set()
         if worker.on_exit is not None:
             worker.on_exit(exited)
-        killed = await asyncio.to_thread(sweep, worker.pid)
+        self._unswept.add(worker.pid)
+        async with self._sweeping:  # those who die meanwhile are swept together
+            dead, self._unswept = self._unswept, set()
+            killed = await asyncio.to_thread(sweep, dead) if dead else 0
         if killed:
-            log.info("orphan.killed", worker_pid=worker.pid, killed=killed)
+            log.info("orphan.killed", killed=killed)
 
     def _lose_spare(self, spare: Worker) -> None:
         if spare in self._spares:

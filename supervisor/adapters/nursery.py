@@ -109,6 +109,11 @@ class Nursery:
         return self._server.pid if self._server else None
 
     @property
+    def is_warm(self) -> bool:
+        """Whether a fork would start at once."""
+        return self._warm is not None
+
+    @property
     def pids(self) -> frozenset[int]:
         """Children of the daemon that the nursery waits for itself; nobody else may reap them."""
         return frozenset(pid for pid in (self.pid, forkserver.tracker_pid()) if pid is not None)

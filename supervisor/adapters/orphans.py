@@ -63,19 +63,22 @@ def set_child_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
-def sweep(sid: int) -> int:
-    """Kill all that is left of a dead agent's session; returns how many were killed.
+def sweep(sids: Collection[int]) -> int:
+    """Kill all that is left of dead agents' sessions; returns how many were killed.
 
-    Blocks for up to ``SWEEP_WAIT_S``. Does nothing while a process of pid ``sid`` is alive: either
-    the agent did not die, or its pid was given to another process, whose session this is now.
+    Blocks for up to ``SWEEP_WAIT_S``. A session whose leader, the process of pid ``sid``, is alive
+    is left alone: either the agent did not die, or its pid was given to another process, whose
+    session this is now. Many sessions cost no more than one: the process table is read once.
     """
     deadline = time.monotonic() + SWEEP_WAIT_S
     killed: set[tuple[int, int]] = set()
     for _ in range(SWEEP_ROUNDS_MAX):
-        members = [line for line in _processes() if line.sid == sid and not line.has_ended]
-        if not members or any(line.pid == sid for line in members):
+        members = [line for line in _processes() if line.sid in sids and not line.has_ended]
+        led = {line.sid for line in members if line.pid == line.sid}
+        left = [line for line in members if line.sid not in led]
+        if not left:
             break
-        killed |= _kill_all(members, deadline)
+        killed |= _kill_all(left, deadline)
         if time.monotonic() >= deadline:
             break
     return len(killed)

@@ -56,7 +56,8 @@ def slices(kept: Kept | None) -> Iterator[History]:
         size += len(record.body)
     commands: list[JournalCommand] = []
     for command in kept.unanswered if kept is not None else ():
-        if commands and _is_full(len(commands), size + len(command.body)):
+        items = len(records) + len(commands)
+        if items and _is_full(items, size + len(command.body)):
             yield History(records=tuple(records), commands=tuple(commands), complete=False)
             records, commands, size = [], [], 0
         commands.append(JournalCommand(id=command.command_id, body=command.body))

@@ -32,7 +32,8 @@ class Monitors:
         return ref in self._by_ref
 
     def add(self, monitor: Monitor) -> None:
-        """Set a monitor; the same ref again only renews the client's connection."""
+        """Set a monitor; the same ref again takes the place of the one before."""
+        self.remove(monitor.ref)
         self._by_ref[monitor.ref] = monitor
         self._by_session.setdefault(monitor.session_id, {})[monitor.ref] = monitor
 

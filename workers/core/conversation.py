@@ -35,15 +35,16 @@ def enqueue(memory: Memory, prompt: QueuedPrompt) -> Memory:
 
 
 def open_cycle(memory: Memory, prompt: QueuedPrompt) -> Memory:
-    """Begin the cycle of ``prompt``; its message is said by its own record."""
+    """Begin the cycle of ``prompt`` with its message: no record can come between the two."""
     rest = tuple(queued for queued in memory.queue if queued.command_id != prompt.command_id)
     was_queued = len(rest) != len(memory.queue)
-    return replace(
+    opened = replace(
         memory,
         queue=rest,
         cycle=Cycle(prompt.command_id, first=len(memory.messages), usage_before=memory.usage),
         latest_prompt=memory.latest_prompt if was_queued else prompt.command_id,
     )
+    return say(opened, Message(id=next_id(memory), role="user", content=prompt.text))
 
 
 def say(memory: Memory, message: Message) -> Memory:

@@ -18,18 +18,16 @@ from cmdc_runtime.events import (
     RequestStart,
     ToolCalls,
 )
-from cmdc_runtime.messages import Message, ToolCall
+from cmdc_runtime.messages import ToolCall
 from workers.core.conversation import (
     close_cycle,
     count_turn,
     cycle_result,
     end_call,
-    next_id,
     open_cycle,
     result_of,
-    say,
 )
-from workers.core.records import CycleEnded, CycleStarted, OutcomeKind, Said, ToolEnded
+from workers.core.records import CycleEnded, CycleStarted, OutcomeKind, ToolEnded
 from workers.core.repair import repair
 from workers.core.state import (
     Answer,
@@ -55,15 +53,9 @@ def then(step: Step, effects: Iterable[Effect]) -> Step:
 
 def start(memory: Memory, prompt: QueuedPrompt, at_ms: int) -> Step:
     """Begin the cycle of ``prompt`` with its first request."""
-    message = Message(id=next_id(memory), role="user", content=prompt.text)
-    memory = say(open_cycle(memory, prompt), message)
     begun = CycleStarted(command_id=prompt.command_id, text=prompt.text, at_ms=at_ms)
-    effects: tuple[Effect, ...] = (
-        Keep(begun),
-        Keep(Said(message=message)),
-        Publish(AgentStart(command_id=prompt.command_id)),
-    )
-    return then(ask(memory, at_ms), effects)
+    effects = (Keep(begun), Publish(AgentStart(command_id=prompt.command_id)))
+    return then(ask(open_cycle(memory, prompt), at_ms), effects)
 
 
 def receive(prompt: QueuedPrompt, *, queued: bool) -> Publish:

@@ -27,7 +27,7 @@ class PromptQueued(Record, frozen=True, kw_only=True):
 
 
 class CycleStarted(Record, frozen=True, kw_only=True):
-    """A cycle began; the prompt leaves the queue if it was there."""
+    """A cycle began with ``text`` as the user's message; the prompt leaves the queue."""
 
     command_id: CommandId
     text: str
@@ -35,7 +35,7 @@ class CycleStarted(Record, frozen=True, kw_only=True):
 
 
 class Said(Record, frozen=True, kw_only=True):
-    """A message was added to the conversation."""
+    """An answer, or what there was of it, was added to the conversation."""
 
     message: Message
 

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -88,12 +88,12 @@ class ModelCaller:
         try:
             reply = await self._stream(call, watchdog)
         except asyncio.CancelledError:
-            if not watchdog.has_fired:
+            if not watchdog.has_fired and _is_ending():
                 raise
-            seconds = self._settings.stall_timeout_s
-            self._fail(call, ProviderError(FailureKind.TIMEOUT, f"silent for {seconds:g} s"))
+            own = ProviderError(FailureKind.TRANSIENT, "the provider cancelled its own request")
+            self._fail(call, watchdog.verdict() or own)
         except Exception as error:  # noqa: BLE001 - a provider's bug is this request's failure
-            self._fail(call, error)
+            self._fail(call, watchdog.verdict() or error)
         else:
             self._post(reply)
         finally:
@@ -111,8 +111,11 @@ class ModelCaller:
                     self._post(TextArrived(call.work, chunk.text))
                 elif isinstance(chunk, ThinkingChunk):
                     self._post(ThoughtArrived(call.work, chunk.text))
-                await self._room()
+                with watchdog.at_rest():
+                    await self._room()
         reply = assemble(chunks, id_prefix=f"call-{call.work}")
+        if reply.finish_reason is None:
+            raise ProviderError(FailureKind.TRANSIENT, "the stream ended before the reply did")
         return StreamEnded(call.work, reply, _now_ms())
 
     def _request(self, call: CallModel) -> ModelRequest:
@@ -153,7 +156,25 @@ class _Watchdog:
         self._loop = asyncio.get_running_loop()
         self._fed_at = self._told_at = self._loop.time()
         self._timer = self._loop.call_later(settings.stall_after_s, self._look)
+        self._is_at_rest = False
         self.has_fired = False
+
+    def verdict(self) -> ProviderError | None:
+        """Return the failure that the silence was, if it was one."""
+        if not self.has_fired:
+            return None
+        seconds = self._settings.stall_timeout_s
+        return ProviderError(FailureKind.TIMEOUT, f"silent for {seconds:g} s")
+
+    @contextlib.contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """Blame the provider for no silence of our own making."""
+        self._is_at_rest = True
+        try:
+            yield
+        finally:
+            self._is_at_rest = False
+            self.feed()
 
     def feed(self) -> None:
         """Note that a chunk came."""
@@ -164,6 +185,8 @@ class _Watchdog:
         self._timer.cancel()
 
     def _look(self) -> None:
+        if self._is_at_rest:
+            self.feed()
         now = self._loop.time()
         silent_s = now - self._fed_at
         if silent_s >= self._settings.stall_timeout_s:
@@ -179,6 +202,12 @@ class _Watchdog:
             self._settings.stall_timeout_s - silent_s,
         )
         self._timer = self._loop.call_later(max(due_s, 0.001), self._look)
+
+
+def _is_ending() -> bool:
+    """Say whether we cancelled this request: what a provider cancels itself is its failure."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _now_ms() -> int:

@@ -15,6 +15,8 @@ from cmdc_runtime.frames import Batch
 from cmdc_runtime.ids import EventIndex
 
 BATCH_EVENTS_MAX: Final = 512
+BATCH_BYTES_MAX: Final = 2**20
+"""Of one batch of several events: a frame that is too large would cost the connection."""
 
 
 class Publisher:
@@ -49,10 +51,18 @@ class Publisher:
         gathered, self._gathered = self._gathered, []
         while gathered:
             count = _run_length(gathered)
-            batch = Batch(first=EventIndex(self._next), count=count, durable=gathered[0][1].durable)
-            self._next += count
-            self._send(batch, encode_events(gathered[:count]))
+            self._send_run(gathered[:count])
             del gathered[:count]
+
+    def _send_run(self, run: list[tuple[int, Event]]) -> None:
+        body, count = encode_events(run), len(run)
+        if count > 1 and len(body) > BATCH_BYTES_MAX:
+            self._send_run(run[: count // 2])
+            self._send_run(run[count // 2 :])
+            return
+        batch = Batch(first=EventIndex(self._next), count=count, durable=run[0][1].durable)
+        self._next += count
+        self._send(batch, body)
 
 
 def _run_length(entries: list[tuple[int, Event]]) -> int:

@@ -101,7 +101,7 @@ class ToolRunner:
             raise ToolError(
                 f"the arguments are no JSON object: {call.malformed[:200]!r}. Send a JSON object."
             )
-        arguments = tool.check(call.arguments)
+        arguments = _checked(call, tool)
         if tool.effects not in REPEATABLE:
             await self._synced()
         attempt = 0
@@ -110,7 +110,9 @@ class ToolRunner:
                 return await self._once(batch, call, tool, arguments)
             except ToolError:
                 raise
-            except Exception as error:
+            except (Exception, asyncio.CancelledError, SystemExit) as error:
+                if _is_ending():
+                    raise asyncio.CancelledError from error
                 attempt += 1
                 if attempt > self._retries_max(tool):
                     log.exception("tool.crashed", tool=call.name, call_id=call.call_id)
@@ -158,6 +160,22 @@ class ToolRunner:
         )
 
 
+def _checked(call: ToolCall, tool: Tool) -> dict[str, Any]:  # Any: whatever the tool takes
+    try:
+        return tool.check(call.arguments)
+    except ToolError:
+        raise
+    except Exception as error:
+        log.exception("tool.crashed", tool=call.name, call_id=call.call_id)
+        raise ToolError(f"{type(error).__name__}: {error}") from error
+
+
+def _is_ending() -> bool:
+    """Say whether we cancelled this call: what a tool cancels itself is a failure of the tool."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 async def _run(tool: Tool, arguments: dict[str, Any], context: Context) -> object:
     value: object
     if tool.isolation == "task":
@@ -186,12 +204,12 @@ async def _in_thread(function: Callable[[], object]) -> object:
     def run() -> None:
         try:
             value = function()
-        except (StopIteration, SystemExit, KeyboardInterrupt) as error:
-            # None of them may travel in a future; a tool that "exits" ends its call only.
-            wrapped = ToolError(f"the tool ended its thread by {error!r}")
-            loop.call_soon_threadsafe(settle, None, wrapped)
         except BaseException as error:  # noqa: BLE001 - handed to the awaiting task
-            loop.call_soon_threadsafe(settle, None, error)
+            # Other than plain exceptions may not travel in a future, nor may StopIteration; a
+            # tool that "exits" ends its call only.
+            is_plain = isinstance(error, Exception) and not isinstance(error, StopIteration)
+            told = error if is_plain else ToolError(f"the tool ended its thread by {error!r}")
+            loop.call_soon_threadsafe(settle, None, told)
         else:
             loop.call_soon_threadsafe(settle, value, None)
 

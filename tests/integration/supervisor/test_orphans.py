@@ -65,19 +65,19 @@ def test_a_sweep_kills_the_session_of_a_dead_agent_and_nothing_else():
     with agent() as (leader, (same, group, escaped)):
         leader.kill()
         leader.wait()
-        killed = sweep(leader.pid)
+        killed = sweep({leader.pid})
 
         assert killed == 2
         assert has_ended(same, 0.0)
         assert has_ended(group, 0.0)
         assert not has_ended(escaped, 0.0)
-        assert sweep(leader.pid) == 0
+        assert sweep({leader.pid}) == 0
 
 
 def test_a_sweep_spares_the_session_of_a_living_leader():
     """Its number may have been given to a new agent since the old one died."""
     with agent() as (leader, (same, *_)):
-        assert sweep(leader.pid) == 0
+        assert sweep({leader.pid}) == 0
         assert not has_ended(same, 0.0)
 
 
