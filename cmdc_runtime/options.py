@@ -7,7 +7,7 @@ field at once; nothing is coerced, so ``"5"`` is not a number of turns.
 
 import difflib
 import os
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Protocol, get_type_hints, runtime_checkable
 
@@ -133,7 +133,7 @@ def _cross_checks(values: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-def _orders(values: Mapping[str, Any], *, wrong: Set[str]) -> list[str]:
+def _orders(values: Mapping[str, Any], *, wrong: Collection[str]) -> list[str]:
     pairs = (("retry_base_delay", "retry_max_delay"), ("stall_after", "stall_timeout"))
     default = Options()
     problems = []

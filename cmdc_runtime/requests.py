@@ -53,7 +53,7 @@ class TreeNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DaemonFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Who answers: ``nursery`` is warming, ready or lost."""
+    """Who answers; ``nursery`` is ready, warming, or lost and why."""
 
     pid: int
     instance: str

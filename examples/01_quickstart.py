@@ -1,6 +1,6 @@
 """Twenty lines: an agent with a tool of your own, its answer streamed as it comes.
 
-    CMDC_MODEL=openai:gpt-4o-mini python examples/01_quickstart.py
+CMDC_MODEL=openai:gpt-4o-mini python examples/01_quickstart.py
 """
 
 import os

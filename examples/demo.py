@@ -112,7 +112,7 @@ def _fields(event: cmdc.events.Event) -> str:
 def main() -> None:
     """Run the demo; exits with 1 if anything was lost."""
     with ExitStack() as stack:
-        with console.status("starting a model, a daemon and its nursery (litellm is imported once)"):
+        with console.status("starting a model, a daemon and its nursery"):
             started = time.monotonic()
             model = choose_model(stack)
             session = cmdc.create_agent(

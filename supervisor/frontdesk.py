@@ -1,6 +1,7 @@
 """What comes from clients: requests to the daemon, and commands that go on to a session.
 
-Every frame is worked on in a task of its own, so nothing waits for one session or one client.
+A frame that has to wait for something is worked on in a task of its own, so nothing else waits for
+one session or one client.
 A frame that a client sends again is taken once: while it is worked on the second one is dropped,
 and afterwards a request is answered from memory and a durable command from the journal.
 """
@@ -53,7 +54,17 @@ class FrontDesk:
                 return
             self._work(client, frame.id, self._ask(client, frame))
         elif isinstance(frame, Send):
-            self._work(client, frame.id, self._send(client, frame))
+            self._receive_command(client, frame)
+
+    def _receive_command(self, client: bytes, send: Send) -> None:
+        session = self._sessions.live.get(send.session_id)
+        if send.durable or session is None:
+            self._work(client, send.id, self._send(client, send))
+            return
+        try:  # a question to a live session waits for nothing here, so it needs no task
+            session.deliver(client, send.id, send.body, durable=False)
+        except CmdcError as error:
+            self.control.send(client, failed(send.id, error))
 
     async def close(self) -> None:
         """End the work under way."""

@@ -88,7 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="replace" if stream is sys.stdin else "backslashreplace")
     given = sys.argv[1:] if arguments is None else arguments
-    return exit_status(lambda: cmdc.main([typed(one) for one in given], "cmdc", False))  # noqa: FBT003 - the command's result comes back
+    args = [typed(one) for one in given]
+    return exit_status(lambda: cmdc.main(args, "cmdc", standalone_mode=False))
 
 
 def exit_status(work: Callable[[], object]) -> int:

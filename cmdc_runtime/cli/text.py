@@ -45,7 +45,7 @@ def one_line(text: str, chars_max: int = LINE_CHARS_MAX) -> str:
 
 def json_line(value: Any) -> str:  # Any: whatever msgspec encodes
     """Return ``value`` as one line of JSON that no terminal takes for commands."""
-    return msgspec.json.encode(value, enc_hook=repr).decode().translate(_JSON_ESCAPES)
+    return msgspec.json.encode(value).decode().translate(_JSON_ESCAPES)
 
 
 def typed(argument: str) -> str:

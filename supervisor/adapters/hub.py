@@ -8,6 +8,7 @@ waits, so the order of a session's events never changes.
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Final
 
 import structlog
 import zmq
@@ -31,6 +32,8 @@ from supervisor.core.limits import (
 from supervisor.core.ring import KeptBatch, Ring
 
 log = structlog.get_logger()
+
+_SUBSCRIBED: Final = b"\x01"
 
 
 @dataclass(slots=True)
@@ -177,12 +180,18 @@ class Hub:
         self._pump.send((topic_of(channel.session_id), HEADER, frame, kept.body))
 
     def _on_subscription(self, parts: list[bytes]) -> None:
-        """Welcome a new subscription: its client learns that it is live, and from which index."""
-        if parts and parts[0][:1] == b"\x01":
-            session_id = SessionId(parts[0][1:].rstrip(b"\0").decode(errors="replace"))
-            channel = self._channels.get(session_id)
-            if channel is not None:
-                self._mark(channel)
+        """Welcome a new subscription: its client learns that it is live, and from which index.
+
+        One to all topics is welcomed under the empty topic, which no session has.
+        """
+        kind, topic = parts[0][:1], parts[0][1:]
+        if kind != _SUBSCRIBED:
+            return
+        channel = self._channels.get(SessionId(topic.rstrip(b"\0").decode(errors="replace")))
+        if channel is not None:
+            self._mark(channel)
+        elif not topic:
+            self._pump.send((topic, HEADER, encode(Watermark(last=EventIndex(0)))))
 
     def _mark(self, channel: Channel) -> None:
         frame = encode(Watermark(last=channel.ring.last))

@@ -1,0 +1,65 @@
+"""Baseline of a round trip: two hops over ROUTER and DEALER, and nothing else.
+
+``python -m benchmarks.echo broker FRONT BACK`` passes frames between a client's ROUTER and a
+worker's, ``… worker BACK BYTES`` answers each with ``BYTES`` bytes. Blocking sockets, no event
+loop, no decoding; options as in the project, so that only the work in between differs.
+"""
+
+import sys
+import threading
+from typing import Final
+
+import zmq
+
+from benchmarks.proxy import end_with_stdin
+from cmdc_runtime.frames import HEADER
+from cmdc_runtime.sockets import Role, open_socket
+
+WORKER: Final = b"worker"
+
+
+def broker(front: str, back: str) -> None:
+    """Pass requests to the worker and answers to the client, for ever."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    clients = open_socket(context, Role.CONTROL)
+    workers = open_socket(context, Role.WORKERS)
+    clients.bind(front)
+    workers.bind(back)
+    poller = zmq.Poller()
+    poller.register(clients, zmq.POLLIN)
+    poller.register(workers, zmq.POLLIN)
+    while True:
+        for socket, _ in poller.poll():
+            if socket is clients:
+                peer, header, body = clients.recv_multipart()
+                workers.send_multipart([WORKER, header, peer, body])
+            else:
+                _, header, peer, body = workers.recv_multipart()
+                clients.send_multipart([peer, header, body])
+
+
+def worker(back: str, answer_bytes: int) -> None:
+    """Answer every request with as many bytes as a status has, for ever."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    socket = open_socket(context, Role.WORKER, identity=WORKER)
+    socket.connect(back)
+    # The broker cannot route to a worker that it has not heard of.
+    socket.send_multipart([HEADER, b"", b"ready"])
+    answer = b"." * answer_bytes
+    while True:
+        header, peer, _body = socket.recv_multipart()
+        socket.send_multipart([header, peer, answer])
+
+
+def main() -> None:
+    """Be what the arguments say, until stdin ends."""
+    role, first, second = sys.argv[1:4]
+    threading.Thread(target=end_with_stdin, daemon=True).start()
+    if role == "broker":
+        broker(first, second)
+    else:
+        worker(first, int(second))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""``cmdc prompt``, ``abort`` and ``stop``: one word to a session that runs."""
+
+import click
+
+from cmdc_runtime.cli.choices import address_option, json_option, running_client, text_of
+from cmdc_runtime.cli.terminal import Terminal
+from cmdc_runtime.cli.text import json_line
+
+STOP_TIMEOUT_S_MAX = 3600.0
+
+
+@click.command()
+@click.argument("session")
+@click.argument("text")
+@json_option
+@address_option
+def prompt(session: str, text: str, *, as_json: bool, address: str | None) -> None:
+    """Send TEXT to SESSION and return when it cannot be lost any more; ``-`` reads it from stdin.
+
+    `cmdc tail SESSION` shows what comes of it.
+    """
+    with running_client(address) as client:
+        receipt = client.prompt(session, text_of(text))
+    said = "queued behind the running cycle" if receipt.queued else "accepted"
+    Terminal().line(json_line(receipt) if as_json else said)
+
+
+@click.command()
+@click.argument("session")
+@click.option("--reason", help="What observers are told.")
+@json_option
+@address_option
+def abort(session: str, *, reason: str | None, as_json: bool, address: str | None) -> None:
+    """End the running cycle of SESSION and drop the prompts that wait; the session stays."""
+    with running_client(address) as client:
+        client.abort(session, reason=reason)
+    outcome = {"session_id": session, "aborted": True}
+    Terminal().line(json_line(outcome) if as_json else f"aborted {session}")
+
+
+@click.command()
+@click.argument("session")
+@click.option("--reason", default="normal", show_default=True, help="What monitors are told.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, STOP_TIMEOUT_S_MAX),
+    default=5.0,
+    show_default=True,
+    help="Seconds until it is killed.",
+)
+@json_option
+@address_option
+def stop(session: str, *, reason: str, timeout: float, as_json: bool, address: str | None) -> None:
+    """End SESSION and return when its process is gone."""
+    with running_client(address) as client:
+        client.stop(session, reason=reason, timeout=timeout)
+    outcome = {"session_id": session, "stopped": True}
+    Terminal().line(json_line(outcome) if as_json else f"stopped {session}")

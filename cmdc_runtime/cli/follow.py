@@ -1,0 +1,73 @@
+"""``cmdc tail`` and ``cmdc monitor``: what happens to one session, until it ends or Ctrl-C."""
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from cmdc_runtime.cli.choices import address_option, json_option, running_client
+from cmdc_runtime.cli.terminal import Terminal
+from cmdc_runtime.cli.text import json_line, one_line
+from cmdc_runtime.errors import InvalidSession, SessionNotAlive
+from cmdc_runtime.reasons import NoProcess, Normal, Shutdown
+
+if TYPE_CHECKING:
+    from cmdc_runtime.client.stream import EventStream
+
+_ORDERLY: Final = (Normal, Shutdown)
+
+
+@click.command()
+@click.argument("session")
+@click.option(
+    "--since",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Begin after event N, 0 for all that can be had.  [default: from now on]",
+)
+@json_option
+@address_option
+def tail(session: str, *, since: int | None, as_json: bool, address: str | None) -> None:
+    """Print the events of SESSION until it ends."""
+    terminal = Terminal()
+    with running_client(address) as client, client.subscribe(session, since=since) as stream:
+        try:
+            _print_events(stream, terminal, as_json=as_json)
+        except SessionNotAlive as ended:
+            terminal.note(one_line(str(ended)))
+
+
+def _print_events(stream: "EventStream", terminal: Terminal, *, as_json: bool) -> None:
+    from cmdc_runtime.cli.narration import told  # noqa: PLC0415 - with the client
+
+    while True:
+        envelope = stream.get()
+        if as_json:
+            terminal.line(json_line(envelope))
+            continue
+        clock = time.strftime("%H:%M:%S", time.localtime(envelope.at_ms / 1000))
+        kind = one_line(envelope.event.kind)
+        terminal.line(f"{envelope.index:>6} {clock} {kind:<22} {told(envelope.event)}".rstrip())
+
+
+@click.command()
+@click.argument("session")
+@json_option
+@address_option
+def monitor(session: str, *, as_json: bool, address: str | None) -> int:
+    """Print a line whenever a process of SESSION ends, until the session has ended.
+
+    Exit status: 0 if it ended as asked, 1 if it failed or there was none.
+    """
+    from cmdc_runtime.cli.narration import down_told  # noqa: PLC0415 - with the client
+
+    terminal = Terminal()
+    with running_client(address) as client:
+        watch = client.monitor(session, persistent=True)
+        while True:
+            down = watch.wait()
+            if isinstance(down.reason, NoProcess):
+                raise InvalidSession(f"session {session!r} was never seen here")
+            terminal.line(json_line(down) if as_json else down_told(down))
+            if not down.restarting:
+                return 0 if isinstance(down.reason, _ORDERLY) else 1

@@ -1,0 +1,105 @@
+"""One line for each kind of event, for people.
+
+``LOUD`` events are told while an answer is shown; the others only where somebody asks for all of
+them. To add an event: its row here; a test names the rows that are missing. What a model, a tool
+or a plugin wrote is quoted with ``one_line``.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from cmdc_runtime import events
+from cmdc_runtime.cli.text import duration, one_line
+from cmdc_runtime.events import Event
+from cmdc_runtime.reasons import Down
+
+Telling = Callable[[Any], str]  # Any: a telling takes the event of its own row
+
+TELLINGS: Final[Mapping[type[Event], Telling]] = {
+    events.PromptReceived: lambda e: (
+        f"{'queued' if e.queued else 'accepted'} prompt: {one_line(e.text)}"
+    ),
+    events.AgentStart: lambda e: f"cycle of {e.command_id} begins",
+    events.AgentEnd: lambda e: (
+        f"finished: {len(e.messages)} messages, {e.usage.total_tokens} tokens"
+    ),
+    events.AgentAbort: lambda e: f"aborted: {one_line(e.reason or 'no reason given')}",
+    events.AgentError: lambda e: (
+        f"failed: {one_line(e.reason)}" + (" (later may work)" if e.retryable else "")
+    ),
+    events.AgentRecovered: lambda e: (
+        f"process {e.incarnation} took over after {one_line(str(e.reason))}; "
+        f"goes on with: {e.resumed}"
+    ),
+    events.AgentResumed: lambda e: f"{e.trigger} {one_line(e.approval_id)}",
+    events.PromptDropped: lambda e: f"dropped prompt: {one_line(e.text)}",
+    events.RequestStart: lambda e: f"request to {one_line(e.model)} with {e.messages} messages",
+    events.MessageStart: lambda _: "",
+    events.MessageDelta: lambda e: one_line(e.delta),
+    events.ThinkingStart: lambda _: "",
+    events.ThinkingDelta: lambda e: one_line(e.delta),
+    events.ResponseComplete: lambda e: one_line(e.message.content),
+    events.StatusUpdate: lambda e: one_line(e.text),
+    events.TitleGenerated: lambda e: one_line(e.title),
+    events.StreamError: lambda e: f"the stream failed: {one_line(e.reason)}",
+    events.StreamStalled: lambda e: f"the provider is silent for {e.elapsed_s:g} s",
+    events.StreamReset: lambda _: "the answer begins anew",
+    events.Retry: lambda e: f"attempt {e.attempt} in {duration(e.delay_ms)}: {one_line(e.reason)}",
+    events.ContextOverflow: lambda e: f"the conversation is too long: {one_line(e.reason)}",
+    events.ModelSwitched: lambda e: f"from {one_line(e.from_)} to {one_line(e.to)}",
+    events.ToolCalls: lambda e: f"{e.count} calls",
+    events.ToolExecutionStart: lambda e: f"{one_line(e.name)}({_arguments(e.args)})",
+    events.ToolExecutionMetrics: lambda e: " ".join(
+        [one_line(e.name), *(f"{name}={value}" for name, value in e.meta.items())]
+    ),
+    events.ToolExecutionEnd: lambda e: (
+        f"{one_line(e.name)} {'done' if e.ok else 'failed'}: {one_line(e.text)}"
+    ),
+    events.ToolBlocked: lambda e: f"{one_line(e.name)} was refused: {one_line(e.reason)}",
+    events.ToolKilled: lambda e: f"{one_line(e.name)} was ended: {one_line(e.reason)}",
+    events.ToolCallUnknown: lambda e: f"there is no tool {one_line(e.name)}",
+    events.ToolAttached: lambda e: one_line(e.name),
+    events.ToolDetached: lambda e: one_line(e.name),
+    events.ToolsUpdated: lambda e: f"{len(e.attached)} tools attached, {len(e.detached)} detached",
+    events.LoopDetected: lambda e: f"{one_line(e.name)} repeats itself: {e.type}, {e.count} times",
+    events.TodoChange: lambda e: f"{len(e.todos)} todos",
+    events.EventsLost: lambda e: f"events {e.first} to {e.last} cannot be had any more",
+    events.UnknownEvent: lambda e: one_line(str(e.data)),
+}
+
+LOUD: Final = frozenset(
+    {
+        events.AgentRecovered,
+        events.StreamError,
+        events.StreamStalled,
+        events.StreamReset,
+        events.Retry,
+        events.ContextOverflow,
+        events.ModelSwitched,
+        events.StatusUpdate,
+        events.ToolBlocked,
+        events.ToolKilled,
+        events.ToolCallUnknown,
+        events.LoopDetected,
+        events.EventsLost,
+    }
+)
+
+
+def told(event: Event) -> str:
+    """Return what happened, on one line and without control characters."""
+    return TELLINGS[type(event)](event)
+
+
+def down_told(down: Down) -> str:
+    """Return a Down notice as one line."""
+    after = "another one follows" if down.restarting else "the session has ended"
+    return f"process {down.incarnation} of {down.session_id} is down: {_reason(down)}; {after}"
+
+
+def _reason(down: Down) -> str:
+    return one_line(str(down.reason))
+
+
+def _arguments(args: Mapping[str, object]) -> str:
+    return one_line(", ".join(f"{name}={value!r}" for name, value in args.items()))

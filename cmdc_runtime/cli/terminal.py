@@ -1,0 +1,94 @@
+"""Where the command line writes: answers to standard output, everything else to standard error.
+
+Text must be neutral before it comes here. Colour is for terminals and obeys ``NO_COLOR``; click
+takes it out of everything else. Two threads write, the command's and the one of Down notices.
+"""
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import click
+
+STYLES: Final[dict[str, dict[str, Any]]] = {  # Any: arguments of click.style
+    "plain": {},
+    "quiet": {"dim": True},
+    "good": {"fg": "green"},
+    "warning": {"fg": "yellow"},
+    "bad": {"fg": "red"},
+}
+PIPE_COLUMNS: Final = 10_000
+"""Width of a table that no terminal shows: nothing is cut or wrapped."""
+
+
+class Terminal:
+    """Writes pieces, lines and notes so that they do not run into each other."""
+
+    def __init__(self) -> None:
+        """Begin at the start of a line."""
+        self.is_live = sys.stdout.isatty()
+        self._lock = threading.RLock()
+        self._is_mid_line = False
+
+    def piece(self, text: str, style: str = "plain") -> None:
+        """Write a part of an answer, at once."""
+        with self._lock:
+            _write(text, style, is_note=False)
+            if text:
+                self._is_mid_line = not text.endswith("\n")
+
+    def line(self, text: str, style: str = "plain") -> None:
+        """Write a line to standard output."""
+        with self._lock:
+            self.end_line()
+            _write(f"{text}\n", style, is_note=False)
+
+    def note(self, text: str, style: str = "quiet") -> None:
+        """Write a line to standard error, about the answer and not of it."""
+        with self._lock:
+            self.end_line()
+            _write(f"{text}\n", style, is_note=True)
+
+    def end_line(self) -> None:
+        """Go to a new line, unless at the start of one."""
+        with self._lock:
+            if self._is_mid_line:
+                self.piece("\n")
+
+    @contextlib.contextmanager
+    def waiting(self, what: str) -> Iterator[Callable[[str], None]]:
+        """Turn a spinner meanwhile, where a person looks on; call the result to say what else."""
+        if not sys.stderr.isatty():
+            yield lambda _what: None
+            return
+        from rich.console import Console  # noqa: PLC0415 - slow, and not always needed
+
+        with Console(stderr=True, no_color=_is_colourless() or None).status(what) as status:
+            yield status.update
+
+
+def console() -> Any:  # Any: rich is loaded where it is used
+    """Return a rich console for tables on standard output."""
+    from rich.console import Console  # noqa: PLC0415 - slow, and not always needed
+
+    is_live = sys.stdout.isatty()
+    return Console(
+        force_terminal=is_live,
+        no_color=_is_colourless() or not is_live,
+        width=None if is_live else PIPE_COLUMNS,
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
+
+
+def _write(text: str, style: str, *, is_note: bool) -> None:
+    styled = click.style(text, **STYLES[style]) if STYLES[style] else text
+    click.echo(styled, nl=False, err=is_note, color=False if _is_colourless() else None)
+
+
+def _is_colourless() -> bool:
+    return bool(os.environ.get("NO_COLOR"))
