@@ -19,23 +19,25 @@ WORKER: Final = b"worker"
 
 
 def broker(front: str, back: str) -> None:
-    """Pass requests to the worker and answers to the client, for ever."""
+    """Pass the requests of one client to one worker and the answers back, for ever."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     clients = open_socket(context, Role.CONTROL)
     workers = open_socket(context, Role.WORKERS)
-    clients.bind(front)
     workers.bind(back)
+    workers.recv_multipart()  # a ROUTER cannot send to whom it has not heard of
+    clients.bind(front)
     poller = zmq.Poller()
     poller.register(clients, zmq.POLLIN)
     poller.register(workers, zmq.POLLIN)
+    client = b""
     while True:
         for socket, _ in poller.poll():
             if socket is clients:
-                peer, header, body = clients.recv_multipart()
-                workers.send_multipart([WORKER, header, peer, body])
+                client, *request = clients.recv_multipart()
+                workers.send_multipart([WORKER, *request])
             else:
-                _, header, peer, body = workers.recv_multipart()
-                clients.send_multipart([peer, header, body])
+                _, *answer = workers.recv_multipart()
+                clients.send_multipart([client, *answer])
 
 
 def worker(back: str, answer_bytes: int) -> None:
@@ -43,12 +45,11 @@ def worker(back: str, answer_bytes: int) -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     socket = open_socket(context, Role.WORKER, identity=WORKER)
     socket.connect(back)
-    # The broker cannot route to a worker that it has not heard of.
-    socket.send_multipart([HEADER, b"", b"ready"])
+    socket.send_multipart([HEADER, b"ready"])
     answer = b"." * answer_bytes
     while True:
-        header, peer, _body = socket.recv_multipart()
-        socket.send_multipart([header, peer, answer])
+        header, _request = socket.recv_multipart()
+        socket.send_multipart([header, answer])
 
 
 def main() -> None:

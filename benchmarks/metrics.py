@@ -40,6 +40,8 @@ class Bar:
     of: Literal["ratio", "value"]
     relation: Literal["<=", ">="]
     limit: float
+    rank: float = MEDIAN
+    """Which percentile is the metric's value."""
 
     def __str__(self) -> str:
         """Return the bar as a person writes it."""
@@ -53,9 +55,9 @@ class Bar:
         return found <= self.limit if self.relation == "<=" else found >= self.limit
 
 
-def at_most(limit: float) -> Bar:
+def at_most(limit: float, *, rank: float = MEDIAN) -> Bar:
     """Return the bar of something that should be quick or small beside its baseline."""
-    return Bar("ratio", "<=", limit)
+    return Bar("ratio", "<=", limit, rank)
 
 
 def at_least(limit: float) -> Bar:
@@ -82,9 +84,9 @@ def measured(
     *,
     baseline: Sequence[float] = (),
     bar: Bar | None = None,
-    rank: float = MEDIAN,
 ) -> Metric:
-    """Return the metric of ``samples``, compared at percentile ``rank`` with ``baseline``."""
+    """Return the metric of ``samples`` beside the same percentile of ``baseline``."""
+    rank = MEDIAN if bar is None else bar.rank
     value = percentile(samples, rank)
     beside = percentile(baseline, rank) if baseline else None
     ratio = value / beside if beside else None

@@ -8,9 +8,10 @@ import os
 import secrets
 import select
 from collections import deque
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import zmq
 
@@ -20,7 +21,7 @@ from cmdc_runtime.frames import HEADER, Ask, Failed, Notify, Reply, Send, ToClie
 from cmdc_runtime.ids import CommandId, SessionId, new_command_id
 from cmdc_runtime.options import parse
 from cmdc_runtime.reasons import Down
-from cmdc_runtime.requests import Request, SessionInfo, StartSession
+from cmdc_runtime.requests import Request, SessionInfo, StartSession, StopSession
 from cmdc_runtime.runtime_dir import CONTROL_SOCKET, socket_address
 from cmdc_runtime.sockets import Role, open_socket
 from cmdc_runtime.spec import agent_spec, supervision
@@ -29,7 +30,15 @@ MODEL: Final = "openai:none"
 """An agent that is never prompted needs a name only."""
 ANSWER_MS: Final = 120_000
 OPEN_MAX: Final = 64
-"""Start requests that one client has under way when it makes a crowd."""
+"""Requests that one client has under way when it makes a crowd."""
+
+T = TypeVar("T")
+
+
+def batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield the items in runs of ``size``, the last one shorter."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 def start_request(**given: object) -> StartSession:
@@ -73,9 +82,7 @@ class Wire:
 
     def send(self, session_id: SessionId, command: Command) -> Any:  # Any: the command's answer
         """Return the answer of a session."""
-        id_ = new_command_id()
-        self._put(Send(id=id_, session_id=session_id, durable=command.durable, body=raw(command)))
-        return self._answer(id_, command.answer)
+        return self._answer(self._post_command(session_id, command), command.answer)
 
     def status(self, session_id: SessionId) -> Any:  # Any: a Status
         """Return how a session stands."""
@@ -94,19 +101,21 @@ class Wire:
 
     def crowd(self, count: int, **given: object) -> list[SessionId]:
         """Start ``count`` sessions, ``OPEN_MAX`` of them at a time."""
-        ids: list[SessionId] = []
-        under_way = 0
-        for _ in range(count):
-            request = start_request(**given)
-            ids.append(request.session_id)
-            self.post(request)
-            under_way += 1
-            if under_way == OPEN_MAX:
+        requests = [start_request(**given) for _ in range(count)]
+        self._ask_all(requests)
+        return [request.session_id for request in requests]
+
+    def disband(self, session_ids: Sequence[SessionId]) -> None:
+        """Stop many sessions."""
+        self._ask_all([StopSession(session_id=session_id) for session_id in session_ids])
+
+    def send_all(self, session_ids: Sequence[SessionId], command: Command) -> None:
+        """Send one command to each of many sessions and wait for all answers."""
+        for ids in batched(session_ids, OPEN_MAX):
+            for session_id in ids:
+                self._post_command(session_id, command)
+            for _ in ids:
                 self._next_reply()
-                under_way -= 1
-        for _ in range(under_way):
-            self._next_reply()
-        return ids
 
     def wait_down(self) -> Down:
         """Return the next Down notice."""
@@ -116,6 +125,18 @@ class Wire:
                 raise TypeError(f"expected a Down, got {frame}")
             self._downs.append(frame.down)
         return self._downs.popleft()
+
+    def _ask_all(self, requests: Sequence[Request]) -> None:
+        for some in batched(requests, OPEN_MAX):
+            for request in some:
+                self.post(request)
+            for _ in some:
+                self._next_reply()
+
+    def _post_command(self, session_id: SessionId, command: Command) -> CommandId:
+        id_ = new_command_id()
+        self._put(Send(id=id_, session_id=session_id, durable=command.durable, body=raw(command)))
+        return id_
 
     def _put(self, frame: Ask | Send) -> None:
         self._socket.send_multipart([HEADER, encode(frame)])

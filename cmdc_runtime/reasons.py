@@ -36,7 +36,7 @@ class Shutdown(DownReason, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """Return the reason as one line."""
-        return f"shutdown: {_one_line(self.detail)}" if self.detail else "shutdown"
+        return _one_line(f"shutdown: {self.detail}") if self.detail else "shutdown"
 
 
 class Exception(DownReason, frozen=True, kw_only=True):  # noqa: A001 - the contract's name
@@ -48,7 +48,7 @@ class Exception(DownReason, frozen=True, kw_only=True):  # noqa: A001 - the cont
 
     def __str__(self) -> str:
         """Return the reason as one line."""
-        return f"exception: {self.type}: {_one_line(self.message)}"
+        return _one_line(f"exception: {self.type}: {self.message}")
 
 
 class Signal(DownReason, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ class Signal(DownReason, frozen=True, kw_only=True):
     def __str__(self) -> str:
         """Return the reason as one line."""
         core = ", core dumped" if self.core_dumped else ""
-        return f"killed by signal {self.number} ({self.name}{core})"
+        return _one_line(f"killed by signal {self.number} ({self.name}{core})")
 
 
 class OutOfMemory(DownReason, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ class StartFailed(DownReason, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """Return the reason as one line."""
-        return f"start failed at {self.stage}: {_one_line(self.message)}"
+        return _one_line(f"start failed at {self.stage}: {self.message}")
 
 
 class MaxTurnsExceeded(DownReason, frozen=True, kw_only=True):
@@ -124,7 +124,7 @@ class ProviderTimeout(DownReason, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """Return the reason as one line."""
-        return f"provider of {self.model} silent for {self.seconds:g} s"
+        return _one_line(f"provider of {self.model} silent for {self.seconds:g} s")
 
 
 class PluginAborted(DownReason, frozen=True, kw_only=True):
@@ -135,7 +135,7 @@ class PluginAborted(DownReason, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """Return the reason as one line."""
-        return f"plugin {self.plugin} aborted: {_one_line(self.why)}"
+        return _one_line(f"plugin {self.plugin} aborted: {self.why}")
 
 
 class NoProcess(DownReason, frozen=True, kw_only=True):

@@ -26,6 +26,7 @@ from supervisor.core.limits import (
     HANDSHAKE_S,
     LAST_FRAMES_LOOK_S,
     LAST_FRAMES_S,
+    SPARE_PAUSE_S,
     SPARE_RETRY_S,
 )
 
@@ -112,6 +113,8 @@ class Workforce:
                 continue
             self._wake.clear()
             await self._wake.wait()
+            # A fork costs a core some milliseconds, which the agent just hired needs now.
+            await asyncio.sleep(SPARE_PAUSE_S)
 
     def send(self, worker: Worker, frame: ToWorker) -> bool:
         """Send ``frame``; False means that the worker is gone."""

@@ -92,7 +92,7 @@ def build_agent(
     return Built(
         assign=assign,
         spec=spec,
-        policy=_policy(spec, tools),
+        policy=policy_of(spec, tools),
         tools=tools,
         provider=provider,
         link=link,
@@ -105,7 +105,8 @@ def first_memory(spec: AgentSpec, policy: Policy) -> Memory:
     return Memory(policy=policy, model=spec.model, messages=spec.messages)
 
 
-def _policy(spec: AgentSpec, tools: tuple[Tool, ...]) -> Policy:
+def policy_of(spec: AgentSpec, tools: tuple[Tool, ...]) -> Policy:
+    """Return what the tables need of the options."""
     where = ToolContext(working_dir=spec.working_dir)
     prompt = system_prompt(
         PromptMode(spec.prompt_mode), spec.system_prompt, [tool.spec(where) for tool in tools]

@@ -9,6 +9,7 @@ collector to touch. To preload one more module, add its name to ``_MODULES``.
 import gc
 import importlib
 import os
+import pkgutil
 import sys
 import time
 from collections.abc import Callable
@@ -41,7 +42,8 @@ _MODULES: Final = (
     "cmdc_runtime.process",
     "workers.bootstrap",
 )
-
+_FOLDERS: Final = ("workers.builtin.providers", "workers.builtin.tools")
+"""Packages of which every module is preloaded: a new built-in needs no line here."""
 
 THREADS_WAIT_S: Final = 2.0
 """How long threads of the warm-up may take to end; anyio's is told to and not joined."""
@@ -66,7 +68,9 @@ def _preload() -> PreloadReport:
     problems: list[str] = []
     before_fds = _open_fds()
     import_ms = sum(_timed(name, _import, name, problems) for name in _MODULES)
-    warm_ms = _timed("warm-up", _warm, "", problems) if "litellm" in sys.modules else 0.0
+    import_ms += sum(_timed(name, _import_all, name, problems) for name in _FOLDERS)
+    warm_ms = _timed("rehearsal", _rehearse, "", problems)
+    warm_ms += _timed("warm-up", _warm, "", problems) if "litellm" in sys.modules else 0.0
     problems += _left_over(before_fds)
     gc.collect()
     gc.freeze()
@@ -93,6 +97,17 @@ def _timed(what: str, do: Callable[[str], None], name: str, problems: list[str])
 
 def _import(name: str) -> None:
     importlib.import_module(name)
+
+
+def _import_all(package: str) -> None:
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        importlib.import_module(f"{package}.{module.name}")
+
+
+def _rehearse(_name: str) -> None:
+    from workers.rehearsal import rehearse  # noqa: PLC0415 - it imports all that an agent is
+
+    rehearse()
 
 
 def _warm(_name: str) -> None:

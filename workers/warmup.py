@@ -6,23 +6,26 @@ thread, one event loop, and nothing of either is left when ``warm`` returns.
 """
 
 import asyncio
+import contextlib
 import importlib
 import json
 from collections.abc import Iterator
 from typing import Any, Final
+
+from cmdc_runtime.extensions.provider import ModelRequest, ToolSpec
+from cmdc_runtime.messages import Message
+from workers.build import PROVIDER
+from workers.core.assemble import assemble
+from workers.loader import load_provider
 
 CALL_WAIT_S: Final = 20.0
 """Bound of the whole warm-up; it takes about half a second."""
 REQUEST_BYTES_MAX: Final = 1 << 20
 """No request of the warm-up comes near it."""
 
-_TOOL: Final[dict[str, Any]] = {
-    "type": "function",
-    "function": {
-        "name": "echo",
-        "description": "Return the text.",
-        "parameters": {"type": "object", "properties": {"text": {"type": "string"}}},
-    },
+_PARAMETERS: Final[dict[str, object]] = {
+    "type": "object",
+    "properties": {"text": {"type": "string"}},
 }
 
 
@@ -41,7 +44,7 @@ async def _warm() -> None:
     port = server.sockets[0].getsockname()[1]
     try:
         async with asyncio.timeout(CALL_WAIT_S):
-            await _call(litellm, f"http://127.0.0.1:{port}/v1")
+            await _call(f"http://127.0.0.1:{port}/v1")
     finally:
         server.close()
         await server.wait_closed()
@@ -50,22 +53,19 @@ async def _warm() -> None:
         litellm.in_memory_llm_clients_cache.flush_cache()
 
 
-async def _call(litellm: Any, base_url: str) -> None:  # Any: a module imported at run time
-    stream = await litellm.acompletion(
+async def _call(base_url: str) -> None:
+    """Ask as an agent does, through the provider that it uses."""
+    request = ModelRequest(
         model="openai/warm-up",
-        api_base=base_url,
-        api_key="none",
-        messages=[{"role": "system", "content": "s"}, {"role": "user", "content": "u"}],
-        tools=[_TOOL],
-        stream=True,
-        stream_options={"include_usage": True},
-        num_retries=0,
-        max_retries=0,
-        _skip_mcp_handler=True,
+        system="s",
+        messages=(Message.user("u"),),
+        tools=(ToolSpec(name="echo", description="Return the text.", parameters=_PARAMETERS),),
+        provider_opts={"api_base": base_url, "api_key": "none"},
     )
-    chunks = [chunk async for chunk in stream]
-    if stream.received_finish_reason is None:
-        raise RuntimeError(f"the warm-up stream broke after {len(chunks)} chunks")
+    async with contextlib.aclosing(load_provider(PROVIDER).stream(request)) as stream:
+        reply = assemble([chunk async for chunk in stream], id_prefix="warm-up")
+    if len(reply.tool_calls) != 1:
+        raise RuntimeError(f"the warm-up call came back without its tool call: {reply}")
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

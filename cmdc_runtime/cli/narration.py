@@ -67,23 +67,22 @@ TELLINGS: Final[Mapping[type[Event], Telling]] = {
     events.UnknownEvent: lambda e: one_line(str(e.data)),
 }
 
-LOUD: Final = frozenset(
-    {
-        events.AgentRecovered,
-        events.StreamError,
-        events.StreamStalled,
-        events.StreamReset,
-        events.Retry,
-        events.ContextOverflow,
-        events.ModelSwitched,
-        events.StatusUpdate,
-        events.ToolBlocked,
-        events.ToolKilled,
-        events.ToolCallUnknown,
-        events.LoopDetected,
-        events.EventsLost,
-    }
-)
+LOUD: Final[Mapping[type[Event], str]] = {
+    events.AgentRecovered: "good",
+    events.StreamError: "warning",
+    events.StreamStalled: "warning",
+    events.StreamReset: "warning",
+    events.Retry: "warning",
+    events.ContextOverflow: "bad",
+    events.ModelSwitched: "quiet",
+    events.StatusUpdate: "quiet",
+    events.ToolBlocked: "warning",
+    events.ToolKilled: "warning",
+    events.ToolCallUnknown: "warning",
+    events.LoopDetected: "warning",
+    events.EventsLost: "bad",
+}
+"""The style that each of them is told in."""
 
 
 def told(event: Event) -> str:

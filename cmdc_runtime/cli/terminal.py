@@ -36,7 +36,7 @@ class Terminal:
     def piece(self, text: str, style: str = "plain") -> None:
         """Write a part of an answer, at once."""
         with self._lock:
-            _write(text, style, is_note=False)
+            _write(text, style)
             if text:
                 self._is_mid_line = not text.endswith("\n")
 
@@ -44,13 +44,13 @@ class Terminal:
         """Write a line to standard output."""
         with self._lock:
             self.end_line()
-            _write(f"{text}\n", style, is_note=False)
+            _write(text, style, end="\n")
 
     def note(self, text: str, style: str = "quiet") -> None:
         """Write a line to standard error, about the answer and not of it."""
         with self._lock:
             self.end_line()
-            _write(f"{text}\n", style, is_note=True)
+            _write(text, style, end="\n", is_note=True)
 
     def end_line(self) -> None:
         """Go to a new line, unless at the start of one."""
@@ -85,9 +85,9 @@ def console() -> Any:  # Any: rich is loaded where it is used
     )
 
 
-def _write(text: str, style: str, *, is_note: bool) -> None:
-    styled = click.style(text, **STYLES[style]) if STYLES[style] else text
-    click.echo(styled, nl=False, err=is_note, color=False if _is_colourless() else None)
+def _write(text: str, style: str, *, end: str = "", is_note: bool = False) -> None:
+    styled = click.style(text, **STYLES[style]) if text and STYLES[style] else text
+    click.echo(styled + end, nl=False, err=is_note, color=False if _is_colourless() else None)
 
 
 def _is_colourless() -> bool:

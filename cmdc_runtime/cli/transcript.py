@@ -19,6 +19,10 @@ from cmdc_runtime.ids import CallId
 from cmdc_runtime.reasons import Down
 
 
+_NEW_ANSWERS: Final = (events.RequestStart, events.StreamReset, events.MessageStart)
+"""What was shown before one of these is no part of the answer that follows."""
+
+
 class View(Protocol):
     """Who is shown a cycle."""
 
@@ -47,10 +51,10 @@ class Transcript:
     def take(self, envelope: Envelope) -> None:
         """Show one event."""
         event = envelope.event
-        if isinstance(event, events.StreamReset):
+        if isinstance(event, _NEW_ANSWERS):
             self._shown = ""
-        if type(event) in LOUD:
-            self._terminal.note(told(event), "warning")
+        if style := LOUD.get(type(event)):
+            self._terminal.note(told(event), style)
         if special := _SPECIAL.get(type(event)):
             special(self, envelope.at_ms, event)
 

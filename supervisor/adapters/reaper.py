@@ -13,8 +13,11 @@ from typing import Final
 
 from supervisor.adapters.forkserver import Child, wait_status
 
-STATUS_WAIT_S: Final = 0.1
-"""The nursery needs about a millisecond; later than this nobody would want to wait."""
+STATUS_WAIT_S: Final = 2.0
+"""The nursery needs about a millisecond, but it tells nothing while it forks: as many children
+that die at once as must be replaced at once keep it busy for that long."""
+STATUS_WAIT_ALONE_S: Final = 0.1
+"""The same when the nursery is gone: the kernel gives us its children at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +82,15 @@ class Reaper:
         if self._watches[pidfd].child.status() is not None:
             self._report(pidfd)
             return
-        asyncio.get_running_loop().remove_reader(self._watches[pidfd].child.sentinel)
+        watch, loop = self._watches[pidfd], asyncio.get_running_loop()
+        loop.remove_reader(watch.child.sentinel)
         status = wait_status(pidfd)
         if status is not None:
             self._report(pidfd, status)
+            return
+        if watch.timer:
+            watch.timer.cancel()
+        watch.timer = loop.call_later(STATUS_WAIT_ALONE_S, self._report, pidfd)
 
     def _report(self, pidfd: int, status: int | None = None) -> None:
         watch = self._watches[pidfd]

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from cmdc_runtime.ids import Incarnation
 from cmdc_runtime.reasons import (
     AnyReason,
+    Normal,
     PlainReason,
     RestartIntensityExceeded,
     Shutdown,
@@ -226,7 +227,7 @@ def _stop(_phase: Phase, life: Life, stop: Stop) -> Step:
 
 def _stop_waiting(_phase: Phase, life: Life, stop: Stop) -> Step:
     """No process to end: the session just does not come back."""
-    return _over(life, Shutdown(detail=stop.reason))
+    return _over(life, Normal() if stop.reason == "normal" else Shutdown(detail=stop.reason))
 
 
 def _hasten(phase: Phase, life: Life, stop: Stop) -> Step:

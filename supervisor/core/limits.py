@@ -43,6 +43,8 @@ HISTORY_BYTES_MAX: Final = 2**20
 """Of one History frame; a longer history takes several."""
 HISTORY_ITEMS_MAX: Final = 5_000
 """Records and commands of one History frame."""
+SPARE_PAUSE_S: Final = 0.05
+"""Between a spare's leaving and the fork of the next one: the new agent starts undisturbed."""
 SPARE_RETRY_S: Final = 1.0
 """Before spares are forked again after a fork failed."""
 HANDSHAKE_S: Final = 10.0

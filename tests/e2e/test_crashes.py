@@ -223,19 +223,20 @@ def test_kill_when_idle_keeps_the_conversation(agent, scripted, poll):
     assert sent == ["1", "one", "2"]
 
 
-def test_prompt_sent_while_no_process_lives_is_answered(agent, scripted):
+def test_prompt_sent_while_no_process_lives_is_answered(agent, scripted, poll):
     """A prompt is accepted between two processes, too, and served by the next one."""
     model = scripted("one", "two")
     session = agent(model, restart_delay=(0.3, 0.3))
     session.run("1", timeout=TURN_S)
-    for _ in range(2):  # the second restart is the delayed one
-        pid = session.agent_pid()
-        os.kill(pid, signal.SIGKILL)
-        while session.agent_pid() == pid:
-            session.last_index()
-    reply = session.run("2", timeout=TURN_S)
+    kill(session)
+    assert poll(lambda: session.status().incarnation == 2)
+    kill(session)  # only the second restart is delayed
+    assert poll(lambda: session.agent_pid() is None)
+    receipt = session.prompt("2")
 
-    assert reply.text == "two"
+    assert not receipt.queued
+    assert session.collect_reply(timeout=TURN_S) == "two"
+    assert session.status().incarnation == 3
 
 
 def test_two_crashes_in_one_cycle_end_the_cycle_and_not_the_session(agent, scripted, cycle_of):
@@ -244,11 +245,10 @@ def test_two_crashes_in_one_cycle_end_the_cycle_and_not_the_session(agent, scrip
     session = agent(model)
     stream = session.subscribe()
     session.prompt("Poison.")
-    for _ in range(2):
+    for n in (1, 2):
         model.wait_held()
         kill(session)
-        model.wait_abandoned()
-        model.release(0)
+        model.wait_abandoned(n)
     found = cycle_of(stream)
 
     assert found[-1].event.reason == f"crashed({KILLED})"

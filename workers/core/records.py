@@ -99,6 +99,9 @@ def decode_record(body: bytes) -> Record:
     Raises:
         msgspec.DecodeError: it holds none.
     """
-    record = _decoder.decode(body)
+    try:
+        record = _decoder.decode(body)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(f"not a record: {error}") from error
     assert isinstance(record, Record)  # noqa: S101 - the decoder's union guarantees it
     return record

@@ -4,6 +4,7 @@ It is a thread with its own ROUTER and XPUB. What it knows is plain attributes; 
 a list. Tests change it between calls, through ``do`` where a socket is concerned.
 """
 
+import contextlib
 import fcntl
 import queue
 import threading
@@ -230,7 +231,8 @@ class Peer:
         self._events.send_multipart([topic, self.header, codec.encode(frame), *rest])
 
     def _answer(self, identity, frame):
-        self._control.send_multipart([identity, self.header, codec.encode(frame)])
+        with contextlib.suppress(zmq.ZMQError):  # the client is gone
+            self._control.send_multipart([identity, self.header, codec.encode(frame)])
 
     def _notify(self, identity, request, reason, incarnation, restarting):
         down = Down(

@@ -235,12 +235,14 @@ def test_coroutines_iterate(peer):
     peer.add("s1")
 
     async def main():
-        async with cmdc.AsyncClient(peer.directory) as client:
-            async with await client.subscribe("s1", since=0) as stream:
-                peer.publish("s1", "a")
-                peer.publish("s1", "b", is_lost=True)
-                end(peer, "s1")
-                return [shown(envelope) async for envelope in stream]
+        async with (
+            cmdc.AsyncClient(peer.directory) as client,
+            await client.subscribe("s1", since=0) as stream,
+        ):
+            peer.publish("s1", "a")
+            peer.publish("s1", "b", is_lost=True)
+            end(peer, "s1")
+            return [shown(envelope) async for envelope in stream]
 
     assert asyncio.run(main()) == [(1, "a"), (2, "b")]
 

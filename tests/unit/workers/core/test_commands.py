@@ -310,7 +310,7 @@ def test_questions_change_nothing(state):
     assert messages.effects[0].value[0] == Message(
         id=commands.SYSTEM_MESSAGE, role="system", content="be kind"
     )
-    assert {status[:2], messages[:2]} == {(before.state, before.memory)}
+    assert status[:2] == messages[:2] == (before.state, before.memory)
 
 
 def test_no_system_prompt_is_no_message():

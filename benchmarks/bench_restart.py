@@ -1,0 +1,154 @@
+"""How soon after kill -9 does a monitor know, and how soon does the restarted agent answer?
+
+Expected: the kernel needs about 7 ms to take a process of litellm's size down; a Down follows 1 or
+2 ms later. The restarted agent answers after 10 to 15 ms, a raw kill, wait, fork, ping takes 15.
+"""  # noqa: D400 - a question
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from benchmarks.daemon import Daemon
+from benchmarks.metrics import TAIL, Metric, at_most, measured
+from benchmarks.processes import Peer
+from benchmarks.settings import Settings
+from benchmarks.wire import Wire, wait_ended
+from cmdc_runtime.commands import AwaitCycle, Prompt, Status
+from cmdc_runtime.ids import SessionId, new_monitor_ref
+from cmdc_runtime.requests import Monitor
+from cmdc_runtime.testing import ScriptedModel, Text
+
+DOWN: Final = at_most(1.3)
+DOWN_P99: Final = at_most(1.3, rank=TAIL)
+ANSWERS: Final = at_most(1.0)
+CYCLES: Final = 20
+"""Of five durable events and as many records each: a history of 100."""
+RESTARTS_MAX: Final = 100_000
+RUN_S: Final = 3_600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One daemon, its client, and the raw forks."""
+
+    daemon: Daemon
+    wire: Wire
+    session_id: SessionId
+    raw: Peer
+    sized: Peer
+
+    def kill_raw(self) -> float:
+        """Time kill -9 of a raw fork as large as an agent to its pidfd, in ms."""
+        (pid,) = self.sized.ask("hold", count=1)
+        pidfd = os.pidfd_open(pid)
+        try:
+            start = time.perf_counter()
+            os.kill(pid, signal.SIGKILL)
+            wait_ended(pidfd)
+            took_ms = (time.perf_counter() - start) * 1e3
+        finally:
+            os.close(pidfd)
+            self.sized.ask("reap")
+        return took_ms
+
+    def kill_to_pidfd(self) -> float:
+        """Time kill -9 of an agent to its pidfd, in ms."""
+        pid = self._settled().pid
+        assert pid is not None
+        pidfd = os.pidfd_open(pid)
+        try:
+            start = time.perf_counter()
+            os.kill(pid, signal.SIGKILL)
+            wait_ended(pidfd)
+            return (time.perf_counter() - start) * 1e3
+        finally:
+            os.close(pidfd)
+            self.wire.wait_down()
+
+    def kill_to_down(self) -> float:
+        """Time kill -9 of an agent to the Down at its monitor, in ms."""
+        pid = self._settled().pid
+        assert pid is not None
+        start = time.perf_counter()
+        os.kill(pid, signal.SIGKILL)
+        self.wire.wait_down()
+        return (time.perf_counter() - start) * 1e3
+
+    def kill_to_answer(self) -> float:
+        """Time kill -9 of an agent to the first status of its successor, in ms."""
+        before = self._settled()
+        assert before.pid is not None
+        start = time.perf_counter()
+        os.kill(before.pid, signal.SIGKILL)
+        after: Status = self.wire.status(self.session_id)
+        took_ms = (time.perf_counter() - start) * 1e3
+        self.wire.wait_down()
+        if after.incarnation != before.incarnation + 1:
+            raise RuntimeError(f"incarnation {after.incarnation} after {before.incarnation}")
+        return took_ms
+
+    def _settled(self) -> Status:
+        """Return the status of an agent that is up beside all its spares."""
+        self.daemon.await_spares(self.wire)
+        status: Status = self.wire.status(self.session_id)
+        return status
+
+
+def run(settings: Settings) -> Iterator[Metric]:
+    """Yield every metric of the subject."""
+    with ExitStack() as stack:
+        raw = stack.enter_context(Peer("benchmarks.frozen", "litellm"))
+        sized = stack.enter_context(Peer("benchmarks.frozen", "workers.preload"))
+        model = stack.enter_context(ScriptedModel([], default=Text("An answer of some words.")))
+        daemon = stack.enter_context(Daemon())
+        daemon.await_warm()
+        wire = stack.enter_context(Wire(daemon.runtime_dir))
+        session_id = _with_history(wire, model)
+        place = Place(daemon, wire, session_id, raw, sized)
+        raw.ask("hold", count=1)
+        for warm in (place.kill_raw, place.kill_to_down, place.kill_to_answer):
+            warm()
+        yield from _measure(place, settings.repeats, "")
+        here = 1
+        for count in settings.crowds:
+            wire.crowd(count - here)
+            here = count
+            yield from _measure(place, settings.fewer, f"_beside_{count}")
+
+
+def _measure(place: Place, repeats: int, suffix: str) -> Iterator[Metric]:
+    ended: list[float] = []
+    own: list[float] = []
+    down: list[float] = []
+    restart: list[float] = []
+    answer: list[float] = []
+    for _ in range(repeats):
+        ended.append(place.kill_raw())
+        down.append(place.kill_to_down())
+        own.append(place.kill_to_pidfd())
+        restart.append(place.raw.ask("restart"))
+        answer.append(place.kill_to_answer())
+    name = f"restart.down{suffix}"
+    yield measured(name, "ms", down, baseline=ended, bar=DOWN)
+    yield measured(f"{name}_p99", "ms", down, baseline=ended, bar=DOWN_P99)
+    yield measured(f"restart.agent_pidfd{suffix}", "ms", own, baseline=ended)
+    yield measured(f"restart.answers{suffix}", "ms", answer, baseline=restart, bar=ANSWERS)
+
+
+def _with_history(wire: Wire, model: ScriptedModel) -> SessionId:
+    """Start a session that may die often, with a monitor and its history."""
+    session_id = wire.start(
+        model=model,
+        max_restarts=RESTARTS_MAX,
+        max_seconds=RUN_S,
+        restart_delay=(0.0, 0.0),
+    ).session_id
+    for _ in range(CYCLES):
+        receipt = wire.send(session_id, Prompt(text="say something"))
+        wire.send(session_id, AwaitCycle(prompt_id=receipt.command_id))
+    wire.ask(Monitor(session_id=session_id, ref=new_monitor_ref(), persistent=True))
+    return session_id

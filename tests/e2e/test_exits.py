@@ -1,0 +1,307 @@
+"""Why processes end, who is told, and what becomes of the session."""
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime.reasons import (
+    Exception as Raised,
+)
+from cmdc_runtime.reasons import (
+    ExitCode,
+    Normal,
+    NoProcess,
+    RestartIntensityExceeded,
+    Shutdown,
+    Signal,
+)
+from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
+
+TURN_S = 20.0
+KILLED = Signal(number=9, name="SIGKILL")
+MANY = 50
+
+
+@cmdc.tool(effects="write")
+def leave(code: int) -> str:
+    """End the process without a word."""
+    import os
+
+    os._exit(code)
+
+
+@cmdc.tool(effects="write")
+def segfault() -> str:
+    """Read what is at address 0."""
+    import ctypes
+
+    return str(ctypes.string_at(0))
+
+
+@cmdc.tool(effects="write")
+async def break_loop() -> str:
+    """Let the agent's own loop meet an error that nobody catches."""
+    import asyncio
+
+    def explode() -> None:
+        raise LookupError("nobody catches this")
+
+    asyncio.get_running_loop().call_soon(explode)
+    await asyncio.Event().wait()
+    return "never"
+
+
+@cmdc.tool(effects="write")
+async def quit_task() -> str:
+    """Ask the interpreter to end."""
+    raise SystemExit(5)
+
+
+@cmdc.tool(effects="write")
+def quit_thread() -> str:
+    """Ask the interpreter to end."""
+    raise SystemExit(5)
+
+
+@cmdc.tool(effects="write")
+def fail() -> str:
+    """Have a bug."""
+    raise KeyError("a bug")
+
+
+def kill(session):
+    os.kill(session.agent_pid(), signal.SIGKILL)
+
+
+def wait_for_incarnation(session, number, poll):
+    assert poll(lambda: (session.status().incarnation, session.status().state) == (number, "idle"))
+
+
+@pytest.mark.parametrize(
+    ("use", "reason"),
+    [
+        pytest.param(ToolUse("leave", {"code": 3}), ExitCode(code=3), id="exit-3"),
+        pytest.param(ToolUse("leave", {"code": 0}), ExitCode(code=0), id="exit-0"),
+        pytest.param(
+            ToolUse("segfault", {}), Signal(number=11, name="SIGSEGV"), id="segmentation-fault"
+        ),
+    ],
+)
+def test_end_of_a_process_has_its_reason(agent, scripted, use, reason):
+    """What the kernel says of an end is what a monitor and the recovery tell, and the session lives."""
+    model = scripted(ToolCalls(use), "back")
+    session = agent(model, tools=[leave, segfault])
+    monitor = session.monitor()
+    stream = session.subscribe(types=[cmdc.events.AgentRecovered])
+    session.prompt("Go.")
+    down = monitor.wait(TURN_S)
+
+    assert (down.reason, down.incarnation, down.restarting) == (reason, 1, True)
+    assert stream.get(TURN_S).event.reason == reason
+    assert session.collect_reply(timeout=TURN_S) == "back"
+
+
+def test_uncaught_exception_is_told_with_its_traceback(agent, scripted):
+    """Python's own last words cross the wire: type, message and where it was raised."""
+    model = scripted(ToolCalls(ToolUse("break_loop", {})), "back")
+    session = agent(model, tools=[break_loop])
+    monitor = session.monitor()
+    session.prompt("Go.")
+    reason = monitor.wait(TURN_S).reason
+
+    assert isinstance(reason, Raised)
+    assert (reason.type, reason.message) == ("LookupError", "nobody catches this")
+    assert "explode" in reason.traceback
+    assert session.collect_reply(timeout=TURN_S) == "back"
+
+
+@pytest.mark.parametrize("name", ["quit_task", "quit_thread", "fail"])
+def test_tool_that_raises_ends_its_call_and_nothing_else(agent, scripted, name):
+    """Whatever a tool raises, ``SystemExit`` included, is a result that the model reads."""
+    model = scripted(ToolCalls(ToolUse(name, {})), "I see.")
+    session = agent(model, tools=[quit_task, quit_thread, fail])
+    reply = session.run("Go.", timeout=TURN_S)
+
+    assert reply.text == "I see."
+    (result,) = [message for message in reply.messages if message.role == "tool_result"]
+    assert result.is_error
+    assert session.status().incarnation == 1
+
+
+def test_one_shot_monitor_hears_once_and_a_persistent_one_each_time(agent, scripted, poll):
+    """A monitor gets exactly one Down; a persistent one gets one for each incarnation."""
+    session = agent(scripted(default="fine"))
+    once, other = session.monitor(), session.monitor()
+    always = session.monitor(persistent=True)
+    for incarnation in (1, 2):
+        wait_for_incarnation(session, incarnation, poll)
+        kill(session)
+    wait_for_incarnation(session, 3, poll)
+    session.stop()
+    heard = [always.wait(TURN_S) for _ in range(3)]
+
+    assert [(down.reason, down.incarnation, down.restarting) for down in heard] == [
+        (KILLED, 1, True),
+        (KILLED, 2, True),
+        (Normal(), 3, False),
+    ]
+    for monitor in (once, other):
+        first = monitor.wait(TURN_S)
+        assert (first.ref, first.incarnation) == (monitor.ref, 1)
+        assert monitor.wait(0) == first  # there is no other one
+    assert always.wait(0) == heard[-1]
+
+
+def test_callback_runs_once_for_each_down(client, agent, scripted, poll):
+    """A callback gets each notice of its monitor once, and may use the client."""
+    session = agent(scripted(default="fine"))
+    heard = []
+    session.monitor(lambda down: heard.append((down.incarnation, client.session_id(session))))
+    kill(session)
+    wait_for_incarnation(session, 2, poll)
+    kill(session)
+    wait_for_incarnation(session, 3, poll)
+
+    assert poll(lambda: heard) == [(1, session.id)]
+
+
+def test_demonitored_session_is_not_heard_of(agent, scripted, poll, client):
+    """After ``demonitor`` no notice comes."""
+    session = agent(scripted(default="fine"))
+    heard = []
+    monitor = session.monitor(heard.append)
+    session.demonitor(monitor)
+    witness = session.monitor()
+    kill(session)
+    witness.wait(TURN_S)
+
+    assert heard == []
+    with pytest.raises(cmdc.UsageError):
+        monitor.wait(0)
+
+
+def test_monitor_of_no_session_is_answered_at_once(client):
+    """Who monitors what is not there is told so by a Down."""
+    down = client.monitor("never-seen").wait(TURN_S)
+
+    assert (down.reason, down.restarting) == (NoProcess(), False)
+
+
+def test_monitor_of_an_ended_session_tells_its_last_reason(client, agent, scripted):
+    """Who comes too late gets the reason all the same."""
+    session = agent(scripted(default="fine"))
+    session.stop(reason="maintenance")
+    down = client.monitor(session).wait(TURN_S)
+
+    assert (down.reason, down.restarting) == (Shutdown(detail="maintenance"), False)
+
+
+def test_restart_intensity_ends_the_session(agent, scripted):
+    """The kill that is one too many within the period ends the session, and every call says so."""
+    session = agent(scripted(default="fine"), restart_delay=(0.0, 0.0))
+    monitor = session.monitor(persistent=True)
+    stream = session.subscribe()
+    kill(session)
+    recovered = []
+    for _ in range(3):
+        recovered.append(stream.get(TURN_S).event.incarnation)
+        kill(session)
+    downs = [monitor.wait(TURN_S) for _ in range(4)]
+    spent = RestartIntensityExceeded(restarts=3, seconds=5.0, last=KILLED)
+
+    assert [down.restarting for down in downs] == [True, True, True, False]
+    assert downs[-1].reason == spent
+    for call in (session.status, session.messages, session.agent_pid, session.stop):
+        with pytest.raises(cmdc.SessionNotAlive) as caught:
+            call()
+        assert caught.value.reason == spent
+    with pytest.raises(cmdc.SessionNotAlive) as caught:
+        session.prompt("Anybody?")
+    assert caught.value.reason == spent
+    assert recovered == [2, 3, 4]
+    assert list(stream) == []
+
+
+def test_temporary_session_is_not_restarted(agent, scripted):
+    """``restart="temporary"`` means that the first end is the last."""
+    session = agent(scripted(default="fine"), restart="temporary")
+    monitor = session.monitor()
+    kill(session)
+    down = monitor.wait(TURN_S)
+
+    assert (down.reason, down.restarting) == (KILLED, False)
+    with pytest.raises(cmdc.SessionNotAlive):
+        session.status()
+
+
+def test_pending_call_is_told_that_the_session_ended(agent, scripted):
+    """A caller that waits for a reply learns why there will be none."""
+    model = scripted((Hold(), "never"))
+    session = agent(model, restart="temporary")
+    session.prompt("Go.")
+    model.wait_held()
+    with ThreadPoolExecutor(1) as pool:
+        reply = pool.submit(session.collect_reply)
+        assert session.status().state == "running"
+        kill(session)
+        error = reply.exception(TURN_S)
+
+    assert isinstance(error, cmdc.SessionNotAlive)
+    assert error.reason == KILLED
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"), [("normal", Normal()), ("enough", Shutdown(detail="enough"))]
+)
+def test_stop_is_no_crash(agent, scripted, asked, reason):
+    """``stop`` ends the session for good; its reason is the caller's."""
+    session = agent(scripted(default="fine"))
+    monitor = session.monitor()
+    session.stop(reason=asked)
+
+    assert (monitor.wait(TURN_S).reason, monitor.wait(0).restarting) == (reason, False)
+
+
+def test_stop_between_two_processes_has_the_callers_reason(agent, scripted, poll):
+    """A session that is just being restarted stops as any other: its reason is the caller's."""
+    session = agent(scripted(default="fine"), restart_delay=(30.0, 30.0))
+    kill(session)
+    wait_for_incarnation(session, 2, poll)
+    kill(session)
+    assert poll(lambda: session.agent_pid() is None)
+    monitor = session.monitor()
+    session.stop()
+
+    assert monitor.wait(TURN_S).reason == Normal()
+
+
+def test_stopped_process_is_unresponsive_and_can_be_stopped(agent, scripted):
+    """A process that hangs is told from a dead one, and ``stop`` ends it by force."""
+    session = agent(scripted(default="fine"))
+    monitor = session.monitor()
+    os.kill(session.agent_pid(), signal.SIGSTOP)
+    session.stop(timeout=0.4)
+
+    assert monitor.wait(TURN_S).reason == KILLED
+
+
+def test_fifty_sessions_survive_the_end_of_all_their_processes(agent, scripted):
+    """Fifty sessions answer, all of their processes are killed at once, and all answer again."""
+    model = scripted(default="fine")
+    with ThreadPoolExecutor(8) as pool:
+        sessions = list(pool.map(lambda _: agent(model), range(MANY)))
+        first = list(pool.map(lambda one: one.run("1", timeout=60.0).text, sessions))
+        monitors = [session.monitor() for session in sessions]
+        pids = [session.agent_pid() for session in sessions]
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        second = list(pool.map(lambda one: one.run("2", timeout=60.0).text, sessions))
+        after = [session.agent_pid() for session in sessions]
+        list(pool.map(lambda one: one.stop(), sessions))
+
+    assert (first, second) == (["fine"] * MANY, ["fine"] * MANY)
+    assert [monitor.wait(TURN_S).reason for monitor in monitors] == [KILLED] * MANY
+    assert len({*pids, *after}) == 2 * MANY

@@ -1,0 +1,250 @@
+"""Every way in which a provider fails, over real HTTP: what is retried, what is told, what is left."""
+
+import socket
+
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime.testing import (
+    Delay,
+    Disconnect,
+    Error,
+    Stall,
+    Text,
+    Thinking,
+    ToolCalls,
+    ToolUse,
+    Truncate,
+)
+
+TURN_S = 20.0
+QUICK = {"retry_base_delay": 0.01, "retry_max_delay": 0.05}
+ANSWER = "All is well again."
+OVERFLOW = "This model's maximum context length is 8192 tokens. Please reduce the length."
+
+
+def run_through(session, cycle_of):
+    """Send one prompt and return the events of its cycle."""
+    stream = session.subscribe()
+    session.prompt("Go.")
+    found = cycle_of(stream)
+    stream.close()
+    assert [envelope.index for envelope in found] == [*range(1, len(found) + 1)]
+    return [envelope.event for envelope in found]
+
+
+def kinds(events):
+    return [event.kind for event in events]
+
+
+def of(kind, events):
+    return [event for event in events if isinstance(event, kind)]
+
+
+def test_refused_key_fails_at_once(agent, scripted, cycle_of):
+    """A 401 is final: one request, one error that says so, and a session that is idle."""
+    model = scripted(Error(401, "Incorrect API key provided."), ANSWER)
+    session = agent(model, **QUICK)
+    events = run_through(session, cycle_of)
+
+    assert len(model.requests) == 1
+    assert kinds(events)[-2:] == ["stream_error", "agent_error"]
+    assert not events[-1].retryable
+    with pytest.raises(cmdc.AgentFailed, match="Incorrect API key"):
+        session.collect_reply()
+    assert session.status().state == "idle"
+    assert session.run("Again.", timeout=TURN_S).text == ANSWER
+
+
+def test_key_is_in_no_event(agent, scripted, cycle_of):
+    """What a provider quotes of a request may hold the key; nobody is shown it."""
+    model = scripted(Error(401, "Incorrect API key provided: scripted-secret-key."))
+    session = agent(model, provider_opts={"api_key": "scripted-secret-key"}, **QUICK)
+    events = run_through(session, cycle_of)
+
+    assert "api_key" not in "".join(str(event) for event in events)
+
+
+def test_rate_limit_waits_as_long_as_it_is_told(agent, scripted, cycle_of):
+    """``Retry-After`` is believed in place of our own delay."""
+    model = scripted(Error(429, "Slow down.", retry_after=0.2), ANSWER)
+    session = agent(model, retry_base_delay=0.01, retry_max_delay=5.0)
+    events = run_through(session, cycle_of)
+    (retry,) = of(cmdc.events.Retry, events)
+
+    assert (retry.attempt, retry.delay_ms) == (1, 200)
+    assert "stream_reset" not in kinds(events)  # nothing had been shown
+    assert session.collect_reply() == ANSWER
+
+
+def test_server_errors_are_retried_with_growing_delays(agent, scripted, cycle_of):
+    """Each attempt is told with its delay, which doubles up to its bound."""
+    model = scripted(Error(500, "one"), Error(503, "two"), Error(502, "three"), ANSWER)
+    session = agent(model, **QUICK)
+    events = run_through(session, cycle_of)
+    retries = of(cmdc.events.Retry, events)
+
+    assert [(retry.attempt, retry.delay_ms) for retry in retries] == [(1, 10), (2, 20), (3, 40)]
+    assert session.collect_reply() == ANSWER
+    model.assert_complete()
+
+
+def test_retries_end(agent, scripted, cycle_of):
+    """After the last attempt the failure is told as one that may pass."""
+    model = scripted(default=Error(500, "for ever"))
+    session = agent(model, max_retries=2, **QUICK)
+    events = run_through(session, cycle_of)
+
+    assert len(model.requests) == 3
+    assert (events[-1].kind, events[-1].retryable) == ("agent_error", True)
+    with pytest.raises(cmdc.AgentFailed, match="for ever"):
+        session.collect_reply()
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        pytest.param(Disconnect(after_chars=40), id="disconnected"),
+        pytest.param(Truncate(after_chars=40), id="truncated"),
+        pytest.param((Text("and so on, "), Error(500, "in mid-stream")), id="error-event"),
+    ],
+)
+def test_torn_stream_is_asked_for_again(agent, scripted, cycle_of, cut):
+    """What was shown of a torn answer is taken back, and the next one is whole."""
+    model = scripted(cut, ANSWER)
+    session = agent(model, **QUICK)
+    events = run_through(session, cycle_of)
+    told = kinds(events)
+
+    assert told.index("message_delta") < told.index("stream_error") < told.index("stream_reset")
+    assert told.index("stream_reset") < told.index("retry")
+    after = events[told.index("stream_reset") :]
+    assert "".join(event.delta for event in of(cmdc.events.MessageDelta, after)) == ANSWER
+    assert [message.content for message in session.messages()[1:]] == ["Go.", ANSWER]
+
+
+def test_torn_tool_call_is_not_run(agent, scripted, cycle_of):
+    """A call whose arguments did not come to their end is asked for again, not guessed at."""
+    ran = (ToolCalls(ToolUse("count", {"n": 1})), ANSWER)
+    torn = (ToolCalls(ToolUse("count", '{"n": 1'), finish="length"), Disconnect())
+
+    @cmdc.tool(effects="write")
+    def count(n: int) -> str:
+        """Count."""
+        return str(n + 1)
+
+    model = scripted(torn, *ran)
+    session = agent(model, tools=[count], **QUICK)
+    events = run_through(session, cycle_of)
+
+    assert [event.args for event in of(cmdc.events.ToolExecutionStart, events)] == [{"n": 1}]
+    assert session.collect_reply() == ANSWER
+
+
+@pytest.mark.parametrize(
+    ("use", "words"),
+    [
+        pytest.param(ToolUse("nothing", {}), "no tool named 'nothing'", id="unknown-tool"),
+        pytest.param(ToolUse("count", '{"n": '), "no JSON object", id="malformed"),
+        pytest.param(ToolUse("count", {"n": "one"}), "Invalid arguments", id="wrong-type"),
+    ],
+)
+def test_bad_call_is_a_result_that_the_model_reads(agent, scripted, cycle_of, use, words):
+    """A mistake of the model costs a turn and nothing else."""
+
+    @cmdc.tool(effects="write")
+    def count(n: int) -> str:
+        """Count."""
+        return str(n + 1)
+
+    model = scripted(ToolCalls(use), ANSWER)
+    session = agent(model, tools=[count], **QUICK)
+    events = run_through(session, cycle_of)
+    (ended,) = of(cmdc.events.ToolExecutionEnd, events)
+
+    assert not ended.ok
+    assert words in ended.text
+    assert session.collect_reply() == ANSWER
+
+
+def test_overflow_ends_the_cycle(agent, scripted, cycle_of):
+    """A conversation that does not fit is no failure of the provider and is not retried."""
+    model = scripted(Error(400, OVERFLOW, code="context_length_exceeded"), ANSWER)
+    session = agent(model, **QUICK)
+    events = run_through(session, cycle_of)
+
+    assert kinds(events)[-3:] == ["stream_error", "context_overflow", "agent_abort"]
+    with pytest.raises(cmdc.AgentAborted) as caught:
+        session.collect_reply()
+    assert caught.value.reason == "context_overflow"
+    assert session.run("Again.", timeout=TURN_S).text == ANSWER
+
+
+@pytest.mark.parametrize(
+    "silence",
+    [
+        pytest.param(Stall(), id="before-headers"),
+        pytest.param(Stall(after_chars=20), id="in-mid-stream"),
+    ],
+)
+def test_silence_is_told_and_ends(agent, scripted, cycle_of, silence):
+    """Silence is told after ``stall_after`` and is a failure after ``stall_timeout``."""
+    model = scripted(silence, silence, ANSWER)
+    session = agent(model, stall_after=0.1, stall_timeout=0.3, max_retries=1, **QUICK)
+    events = run_through(session, cycle_of)
+
+    assert kinds(events).count("stream_stalled") >= 2
+    assert kinds(events).count("retry") == 1
+    assert events[-1] == cmdc.events.AgentAbort(
+        reason="provider_timeout", command_id=events[0].command_id
+    )
+    with pytest.raises(cmdc.AgentAborted) as caught:
+        session.collect_reply()
+    assert caught.value.reason == "provider_timeout"
+    model.wait_abandoned(2)
+    assert session.run("Again.", timeout=TURN_S).text == ANSWER
+
+
+def test_slow_answer_is_no_silence(agent, scripted, cycle_of):
+    """As long as something comes, thinking included, nobody is cut off."""
+    slow = (Thinking("hm " * 8, chunk_chars=4, delay=0.06), Delay(0.1), ANSWER)
+    session = agent(scripted(slow), stall_after=0.3, stall_timeout=0.4, **QUICK)
+    events = run_through(session, cycle_of)
+
+    assert "stream_stalled" not in kinds(events)
+    assert events[-1].kind == "agent_end"
+
+
+def test_refused_connection_is_retried_and_told(agent, cycle_of):
+    """A provider that is not there at all is a failure that may pass."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        base = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+        session = agent(
+            "openai/scripted",
+            provider_opts={"api_base": base, "api_key": "none"},
+            max_retries=1,
+            **QUICK,
+        )
+        events = run_through(session, cycle_of)
+
+    assert kinds(events).count("retry") == 1
+    assert (events[-1].kind, events[-1].retryable) == ("agent_error", True)
+    with pytest.raises(cmdc.AgentFailed):
+        session.collect_reply()
+
+
+def test_turns_are_bounded(agent, scripted, cycle_of):
+    """A model that never stops asking for tools is ended by ``max_turns``."""
+
+    @cmdc.tool(effects="read")
+    def again() -> str:
+        """Ask again."""
+        return "again"
+
+    model = scripted(default=ToolCalls(ToolUse("again", {})))
+    session = agent(model, tools=[again], max_turns=3)
+    events = run_through(session, cycle_of)
+
+    assert len(model.requests) == 3
+    assert (events[-1].kind, events[-1].reason) == ("agent_abort", "max_turns_exceeded")

@@ -1,0 +1,207 @@
+"""What is refused: at once, by an error of its own class that names the thing and the way out."""
+
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime import reasons
+from cmdc_runtime.testing import Hold
+
+TURN_S = 20.0
+
+
+@cmdc.tool(effects="read")
+def fine(text: str) -> str:
+    """Say it again."""
+    return text
+
+
+class Absent(cmdc.Tool):
+    """What is packed here and opened nowhere: its code begins with a module that is not there."""
+
+    name = "absent"
+    description = "Needs a module that no worker has."
+
+    def __reduce__(self):
+        return (__import__, ("absent_module",))
+
+    def execute(self, args, context):
+        return "never"
+
+
+def test_unknown_session_is_told_by_every_call(client):
+    """An id that was never seen is a mistake of the caller, whatever is asked."""
+    for call in (client.status, client.messages, client.agent_pid, client.stop, client.subscribe):
+        with pytest.raises(cmdc.InvalidSession, match="no-such"):
+            call("no-such")
+    for call in (client.prompt, client.run):
+        with pytest.raises(cmdc.InvalidSession, match="no-such"):
+            call("no-such", "Hello?")
+    with pytest.raises(cmdc.InvalidSession):
+        client.collect_reply("no-such")
+    with pytest.raises(cmdc.InvalidSession):
+        client.abort("no-such")
+
+
+@pytest.mark.parametrize("session", [None, 7, "", "a b", "x" * 129, "über", "a/b", "a\0b"])
+def test_what_is_no_session_is_refused(client, session):
+    """Nothing but a session or an id of the right form is taken for one."""
+    with pytest.raises(cmdc.InvalidSession):
+        client.status(session)
+
+
+def test_all_wrong_options_are_told_at_once(client):
+    """One error has a line for each wrong field."""
+    with pytest.raises(cmdc.InvalidOptions) as caught:
+        client.create_agent(
+            model="no-provider",
+            max_turns="5",
+            tool_timeout=-1,
+            restart="sometimes",
+            working_dir="/no/such/place",
+            maxturns=3,
+            tools="fine",
+            session_id="a b",
+        )
+    fields = [problem.partition(":")[0] for problem in caught.value.problems]
+
+    assert fields == [
+        "max_turns",
+        "maxturns",
+        "model",
+        "restart",
+        "session_id",
+        "tool_timeout",
+        "tools",
+        "working_dir",
+    ]
+    assert client.list_sessions() == []
+
+
+def test_object_that_is_no_tool_is_refused(client, scripted):
+    """A plain function is told how it becomes a tool."""
+    with pytest.raises(cmdc.InvalidTool, match="decorate it with @cmdc.tool"):
+        client.create_agent(model=scripted(default="fine"), tools=[lambda: "x"])
+
+
+@pytest.mark.parametrize(
+    ("tool", "words"),
+    [
+        pytest.param("absent_module:tool", ("absent_module",), id="by-name"),
+        pytest.param("cmdc_runtime.tools:absent", ("cmdc_runtime.tools", "absent"), id="no-name"),
+    ],
+)
+def test_tool_by_name_that_is_not_there_fails_the_start(client, scripted, tool, words):
+    """The error of ``create_agent`` names the tool and the module that the worker lacks."""
+    with pytest.raises((cmdc.StartFailed, cmdc.InvalidTool)) as caught:
+        client.create_agent(model=scripted(default="fine"), tools=[tool])
+
+    assert all(word in str(caught.value) for word in words)
+    assert client.list_sessions() == []
+
+
+def test_code_that_cannot_be_opened_fails_the_start(client, scripted):
+    """What is packed here and cannot be opened there is told by tool, module and way out."""
+    with pytest.raises(cmdc.StartFailed) as caught:
+        client.create_agent(model=scripted(default="fine"), tools=[fine, Absent()])
+    reason = caught.value.reason
+
+    assert isinstance(reason, reasons.StartFailed)
+    assert reason.stage == "load"
+    assert all(word in reason.message for word in ("'absent'", "absent_module", "install it"))
+
+
+def test_failed_start_leaves_its_id_free(client, scripted, agent):
+    """A session that never was up is not in the way of the next one of its id."""
+    model = scripted(default="fine")
+    with pytest.raises(cmdc.StartFailed):
+        client.create_agent(model=model, session_id="again", tools=[Absent()])
+    with pytest.raises(cmdc.SessionNotAlive):
+        client.status("again")
+    session = agent(model, session_id="again")
+
+    assert session.run("Hello?", timeout=TURN_S).text == "fine"
+
+
+def test_two_tools_of_one_name_fail_the_start(client, scripted):
+    """Which of two tools of one name was meant cannot be told."""
+    with pytest.raises((cmdc.StartFailed, cmdc.InvalidTool), match="fine"):
+        client.create_agent(model=scripted(default="fine"), tools=[fine, fine])
+
+
+def test_live_session_id_is_taken(client, scripted, agent):
+    """A second session of the same id is refused, and the first one goes on."""
+    model = scripted(default="fine")
+    session = agent(model, session_id="twice")
+    with pytest.raises(cmdc.SessionExists, match="twice"):
+        client.create_agent(model=model, session_id="twice")
+
+    assert session.run("Hello?", timeout=TURN_S).text == "fine"
+
+
+def test_stopped_session_tells_its_reason_and_its_id_can_be_used_again(scripted, agent):
+    """Every call to an ended session says why it ended; the id may begin a new one, from 1."""
+    model = scripted(default="fine")
+    session = agent(model, session_id="once-more")
+    session.run("Hello?", timeout=TURN_S)
+    session.stop()
+    for call in (session.status, session.messages, session.collect_reply, session.abort):
+        with pytest.raises(cmdc.SessionNotAlive) as caught:
+            call()
+        assert caught.value.reason == reasons.Normal()
+    again = agent(model, session_id="once-more")
+
+    assert again.last_index() == 0
+    assert [message.role for message in again.messages()] == ["system"]
+
+
+@pytest.mark.parametrize("text", ["", "   \n\t", None, 5, b"bytes"])
+def test_prompt_without_text_is_refused(scripted, agent, text):
+    """A prompt is a str with something in it; nothing else reaches the conversation."""
+    session = agent(scripted(default="fine"))
+    with pytest.raises(cmdc.InvalidText):
+        session.prompt(text)
+
+    assert [message.role for message in session.messages()] == ["system"]
+
+
+def test_full_queue_refuses_and_keeps_what_it_has(scripted, agent):
+    """The prompt beyond the bound is refused; those within it are answered."""
+    model = scripted((Hold(), "one"), "two")
+    session = agent(model, max_queued_prompts=1)
+    session.prompt("1")
+    model.wait_held()
+    assert session.prompt("2").queued
+    with pytest.raises(cmdc.QueueFull):
+        session.prompt("3")
+    assert session.status().queued_prompts == 1
+    model.release()
+
+    assert session.collect_reply(timeout=TURN_S) == "two"
+    model.assert_complete()
+
+
+def test_reply_that_takes_too_long_is_told_and_goes_on(scripted, agent):
+    """``CollectTimeout`` ends the waiting and not the cycle."""
+    model = scripted((Hold(), "late"))
+    session = agent(model)
+    session.prompt("1")
+    with pytest.raises(cmdc.CollectTimeout):
+        session.collect_reply(timeout=0.1)
+    model.release()
+
+    assert session.collect_reply(timeout=TURN_S) == "late"
+
+
+def test_closed_client_says_so(daemon):
+    """A client that was closed is not connected again by accident."""
+    client = cmdc.Client(daemon.address)
+    client.close()
+
+    with pytest.raises(cmdc.UsageError, match="closed"):
+        client.list_sessions()
+
+
+def test_address_without_a_daemon_is_unavailable(tmp_path):
+    """Where nobody listens the error says so, and what to do."""
+    with pytest.raises(cmdc.DaemonUnavailable, match="cmdc serve"), cmdc.Client(tmp_path):
+        pass

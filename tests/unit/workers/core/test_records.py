@@ -1,0 +1,92 @@
+"""What is written down can be read back, by this version and by a later one."""
+
+import random
+
+import msgspec
+import pytest
+
+from cmdc_runtime.messages import Message, TokenUsage
+from workers.core import records
+from workers.core.records import (
+    RECORDS,
+    CycleEnded,
+    CycleStarted,
+    PromptDiscarded,
+    PromptQueued,
+    Record,
+    Resumed,
+    Said,
+    ToolEnded,
+    ToolStarted,
+    TurnSpent,
+    decode_record,
+)
+
+EXAMPLES = [
+    PromptQueued(command_id="p-1", text="hé\x00"),
+    CycleStarted(command_id="p-1", text="go", at_ms=1),
+    Said(message=Message.assistant("yes", thinking="hm")),
+    TurnSpent(usage=TokenUsage(prompt_tokens=1, cost_usd=0.5)),
+    ToolStarted(call_id="a", at_ms=2),
+    ToolEnded(message=Message.tool_result("a", "no", is_error=True)),
+    CycleEnded(command_id="p-1", outcome="failed", reason="why"),
+    PromptDiscarded(command_id="p-2"),
+    Resumed(incarnation=3),
+]
+
+
+def test_every_record_has_an_example():
+    """The examples below are all the records that there are."""
+    assert {type(example) for example in EXAMPLES} == set(RECORDS) == set(Record.__subclasses__())
+
+
+@pytest.mark.parametrize("record", EXAMPLES, ids=lambda record: type(record).__name__)
+def test_a_record_comes_back_as_itself(record):
+    """The decoder knows every class; what a later version adds to one is passed over."""
+    body = msgspec.msgpack.encode(record)
+    fields = msgspec.msgpack.decode(body)
+    later = msgspec.msgpack.encode({**fields, "added_later": 1})
+
+    assert decode_record(body) == decode_record(later) == record
+    assert fields["record"] == records.snake(type(record).__name__)
+
+
+def test_a_missing_reason_is_none():
+    """A field with a default may be absent: that is how records grow."""
+    body = msgspec.msgpack.encode({"record": "cycle_ended", "command_id": "p", "outcome": "failed"})
+
+    assert decode_record(body) == CycleEnded(command_id="p", outcome="failed")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xc1",
+        msgspec.msgpack.encode({"record": "of_the_future"}),
+        msgspec.msgpack.encode({"record": "resumed"}),
+        b"\x82\xa6record\xacprompt_queued\xa4text\xa2\xff\xff",
+        b"\x82\xa6record\xa4said\xa7message" + b"\x81\xa8metadata" + b"\x81\xa1x" * 100_000,
+    ],
+    ids=["empty", "no type", "unknown", "half", "no utf-8", "too deep"],
+)
+def test_what_is_no_record_is_told_so(body):
+    """Whatever is wrong with it, the error is one class."""
+    with pytest.raises(msgspec.DecodeError):
+        decode_record(body)
+
+
+def test_random_bytes_are_no_record():
+    """Torn and mixed up bodies of real records raise one class of error or are records."""
+    draw = random.Random(8)
+    bodies = [msgspec.msgpack.encode(example) for example in EXAMPLES]
+    refused = 0
+    for _ in range(5_000):
+        body = bytearray(draw.choice(bodies))
+        body[draw.randrange(len(body))] = draw.randrange(256)
+        try:
+            assert isinstance(decode_record(bytes(body[: draw.randrange(1, 200)])), Record)
+        except msgspec.DecodeError:
+            refused += 1
+
+    assert refused > 0

@@ -1,0 +1,141 @@
+"""A cycle played through without a socket, a model or a clock, before the nursery freezes.
+
+msgspec builds its decoders, and Python its caches, at the first use. Paid for here once, they are
+shared by every agent: without this each one spends milliseconds on it between Assign and Started.
+"""
+
+from typing import Final
+
+import msgspec
+
+from cmdc_runtime import codec
+from cmdc_runtime.commands import AwaitCycle, Command, GetMessages, Prompt, Status
+from cmdc_runtime.frames import (
+    Answer,
+    Assign,
+    Deliver,
+    History,
+    JournalRecord,
+    Ready,
+    Settled,
+    Started,
+    ToWorker,
+    Write,
+)
+from cmdc_runtime.ids import CallId, CommandId, EventIndex, Incarnation, SessionId
+from cmdc_runtime.messages import TokenUsage, ToolCall
+from cmdc_runtime.options import Options
+from cmdc_runtime.reasons import Signal
+from cmdc_runtime.spec import AgentSpec, agent_spec
+from cmdc_runtime.tools import ReadFile
+from workers.build import first_memory, policy_of
+from workers.core import commands, rebuild, results
+from workers.core.assemble import Reply
+from workers.core.records import decode_record
+from workers.core.state import (
+    FirstChunk,
+    Keep,
+    Memory,
+    Order,
+    Publish,
+    Result,
+    State,
+    Step,
+    StreamEnded,
+    TextArrived,
+    ToolBegun,
+    ToolReturned,
+)
+from workers.loader import load_tools
+
+_SESSION: Final = SessionId("rehearsal")
+_PROMPT: Final = CommandId("c-1")
+_CALL: Final = ToolCall(call_id=CallId("call-1"), name="read_file", arguments={"path": "x"})
+
+
+def rehearse() -> None:
+    """Build an agent's parts, play one cycle with a tool, and rebuild it from its records."""
+    spec = _spec()
+    policy = policy_of(spec, load_tools(list(spec.tools)))
+    step = Step(State.IDLE, first_memory(spec, policy))
+    records: list[bytes] = []
+    for given in _inputs():
+        state, memory, _ = step
+        if isinstance(given, Order):
+            step = commands.apply(state, memory, given)
+        else:
+            step = results.apply(state, memory, given)
+        records += _encode(step)
+    _resume(first_memory(spec, policy), records)
+    codec.encode(Answer(id=_PROMPT, body=codec.encode(_status())))
+
+
+def _spec() -> AgentSpec:
+    packed = codec.raw(agent_spec(Options(model="openai/rehearsal", tools=[ReadFile])))
+    assign = Assign(
+        session_id=_SESSION,
+        incarnation=Incarnation(1),
+        restarts=0,
+        next_index=EventIndex(1),
+        agent=packed,
+        parent_id=None,
+        group_id=None,
+        last_reason=Signal(number=9, name="SIGKILL"),
+    )
+    _through_the_wire(assign)
+    spec: AgentSpec = codec.decode_as(AgentSpec, packed)
+    return spec
+
+
+def _inputs() -> list[Order | Result]:
+    asks = Reply("", None, (_CALL,), TokenUsage(prompt_tokens=1), "tool_calls")
+    says = Reply("text", None, (), TokenUsage(prompt_tokens=1), "stop")
+    orders = (Prompt(text="u"), AwaitCycle(), GetMessages())
+    return [
+        *(Order(_PROMPT, _opened(command), 0) for command in orders),
+        FirstChunk(1),
+        StreamEnded(1, asks, 0),
+        ToolBegun(2, _CALL.call_id, 0),
+        ToolReturned(2, _CALL.call_id, ok=True, text="x", at_ms=0),
+        FirstChunk(3),
+        TextArrived(3, "text"),
+        StreamEnded(3, says, 0),
+    ]
+
+
+def _opened(command: Command) -> Command:
+    """Return a command as it comes out of its frame."""
+    frame = _through_the_wire(Deliver(id=_PROMPT, body=codec.raw(command)))
+    assert isinstance(frame, Deliver)  # noqa: S101 - it is what was sent
+    return codec.decode(Command, frame.body)
+
+
+def _through_the_wire(frame: ToWorker) -> ToWorker:
+    return codec.decode(ToWorker, codec.encode(frame))
+
+
+def _encode(step: Step) -> list[bytes]:
+    """Encode what the agent would send, and return the records."""
+    bodies = [codec.encode(kept.record) for kept in step.effects if isinstance(kept, Keep)]
+    events = [(0, said.event) for said in step.effects if isinstance(said, Publish)]
+    codec.encode_events(events)
+    kept = tuple(JournalRecord(kind="", body=body) for body in bodies)
+    codec.encode(Write(records=kept, settled=(Settled(id=_PROMPT, frame=b""),)))
+    return bodies
+
+
+def _resume(memory: Memory, records: list[bytes]) -> None:
+    frame = History(
+        records=tuple(JournalRecord(kind="", body=body) for body in records),
+        commands=(),
+        complete=True,
+    )
+    _through_the_wire(frame)
+    rebuilt = rebuild.replay(memory, map(decode_record, records))
+    rebuild.resume(rebuilt, Incarnation(2), Signal(number=9, name="SIGKILL"), 0)
+    for said in (Ready(pid=0), Started()):
+        msgspec.msgpack.encode(said)
+
+
+def _status() -> Status:
+    return Status(state="idle", session_id=_SESSION, incarnation=Incarnation(1))
