@@ -52,6 +52,7 @@ class Stage:
 
     session: cmdc.Session
     publisher: Peer
+    pacer: Peer
     hub_events: str
     proxy_events: str
 
@@ -69,8 +70,9 @@ class Stage:
         front, back = (f"ipc://{Path(folder, name)}" for name in ("front", "back"))
         stack.enter_context(Peer("benchmarks.proxy", "relay", front, back))
         publisher = stack.enter_context(Peer("benchmarks.proxy", "publish", front, TOPIC))
+        pacer = stack.enter_context(Peer("benchmarks.pacer"))
         events = socket_address(daemon.runtime_dir, EVENTS_SOCKET)
-        return cls(session, publisher, events, back)
+        return cls(session, publisher, pacer, events, back)
 
     def perform(self, call: str) -> None:
         """Let the agent carry out one tool call."""
@@ -144,13 +146,15 @@ def _latency(settings: Settings, stage: Stage) -> Iterator[Metric]:
         (hub,) = stage.subscribers(stack, "hub", 1)
         (proxy,) = stage.subscribers(stack, "proxy", 1)
         given = {"events": DRIP_EVENTS, "interval_us": INTERVAL_US}
-        call = " ".join(["drip", *(f"{name}={value}" for name, value in given.items())])
+        call = f"drip events={DRIP_EVENTS} port={stage.pacer.ask('port')}"
         for turn in range(settings.rounds + 1):
             proxy.post("latency", events=DRIP_EVENTS)
             stage.publisher.ask("drip", **given)
             theirs_now = proxy.answer()
             hub.post("latency", events=DRIP_EVENTS)
+            stage.pacer.post("pace", **given)
             stage.perform(call)
+            stage.pacer.answer()
             ours_now = hub.answer()
             if turn:
                 theirs += theirs_now

@@ -7,7 +7,7 @@ publisher's batches, the link, the daemon's router, the hub. What is left out is
 
 import asyncio
 import gc
-import threading
+import socket
 import time
 from typing import Final
 
@@ -17,21 +17,20 @@ from workers.effects.publish import BATCH_EVENTS_MAX, Publisher
 from workers.link import Link
 
 MARK: Final = "~flood~"
-"""Begins the text of every event that counts."""
-TEXT: Final = MARK + "0123456789abcdefghijk"[: 27 - len(MARK)]
-"""As long as a mark with a time stamp; a model's delta is shorter than a stamp, or about it."""
+"""Begins the text of every event that counts; a time stamp follows it."""
 TIMEOUT_S: Final = 120.0
 
 
 @cmdc.tool(effects="read", timeout=TIMEOUT_S)
 async def flood(events: int) -> str:
-    """Publish ``events`` deltas as fast as the daemon takes them."""
+    """Publish ``events`` deltas as fast as the daemon takes them; all tell when it began."""
     publisher, link = _publisher()
+    delta = stamped()
     left = events
     while left > 0:
         burst = min(left, BATCH_EVENTS_MAX)
         for _ in range(burst):
-            publisher.publish(MessageDelta(delta=TEXT))
+            publisher.publish(MessageDelta(delta=delta))
         left -= burst
         await asyncio.sleep(0)  # the batch leaves
         await link.room()
@@ -39,29 +38,35 @@ async def flood(events: int) -> str:
 
 
 @cmdc.tool(effects="read", timeout=TIMEOUT_S)
-async def drip(events: int, interval_us: int) -> str:
-    """Publish ``events`` deltas, one every ``interval_us``, each with its time in it."""
+async def drip(events: int, port: int) -> str:
+    """Publish one delta for each byte that comes from ``port``; each tells when it was made."""
     publisher, _link = _publisher()
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
+    left = events
 
     def publish() -> None:
-        publisher.publish(MessageDelta(delta=f"{MARK}{time.monotonic_ns():020d}"))
+        nonlocal left
+        count = len(connection.recv(events))
+        for _ in range(count):
+            publisher.publish(MessageDelta(delta=stamped()))
+        left -= count
+        if left <= 0 or not count:
+            done.set()
 
-    def pace() -> None:
-        due = time.monotonic()
-        for _ in range(events):
-            due += interval_us / 1e6
-            time.sleep(max(0.0, due - time.monotonic()))
-            loop.call_soon_threadsafe(publish)
-        loop.call_soon_threadsafe(done.set)
-
-    # A thread paces, because the loop's own timers are whole milliseconds.
-    thread = threading.Thread(target=pace, name="drip", daemon=True)
-    thread.start()
-    await done.wait()
-    thread.join()
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.settimeout(0)
+        loop.add_reader(connection.fileno(), publish)
+        try:
+            await done.wait()
+        finally:
+            loop.remove_reader(connection.fileno())
     return "done"
+
+
+def stamped() -> str:
+    """Return the text of an event that is published now, by the clock that processes share."""
+    return f"{MARK}{time.monotonic_ns():020d}"
 
 
 def _publisher() -> tuple[Publisher, Link]:

@@ -13,7 +13,8 @@ from typing import Final
 
 import zmq
 
-from benchmarks.flood import MARK, TEXT
+from benchmarks.flood import stamped
+from benchmarks.pacer import ticks
 from benchmarks.processes import serve
 from cmdc_runtime.codec import encode_events
 from cmdc_runtime.events import MessageDelta
@@ -41,28 +42,26 @@ class Publisher:
         return True
 
     def flood(self, events: int) -> bool:
-        """Send ``events`` frames as fast as they go."""
-        frame = self._topic + _entry(TEXT)
+        """Send ``events`` frames as fast as they go; all tell when it began."""
+        frame = self._topic + _entry()
         send = self._socket.send
         for _ in range(events):
             send(frame)
         return True
 
     def drip(self, events: int, interval_us: int) -> bool:
-        """Send one frame every ``interval_us``, each with its time in it."""
-        before, _, after = _entry(TEXT).partition(TEXT.encode())
-        before = self._topic + before + MARK.encode()
-        due = time.monotonic()
-        for _ in range(events):
-            due += interval_us / 1e6
-            time.sleep(max(0.0, due - time.monotonic()))
-            self._socket.send(before + b"%020d" % time.monotonic_ns() + after)
+        """Send one frame every ``interval_us``; each tells when it was made."""
+        sample = stamped()
+        before, _, after = _entry(sample).partition(sample.encode())
+        for _ in ticks(events, interval_us):
+            self._socket.send(self._topic + before + stamped().encode() + after)
         return True
 
 
-def _entry(text: str) -> bytes:
+def _entry(text: str = "") -> bytes:
     """Return one event as it stands in a batch."""
-    return encode_events([(time.time_ns() // 1_000_000, MessageDelta(delta=text))])[1:]
+    event = MessageDelta(delta=text or stamped())
+    return encode_events([(time.time_ns() // 1_000_000, event)])[1:]
 
 
 def relay(front: str, back: str) -> None:

@@ -49,7 +49,7 @@ def _cell(metric: Metric, name: str) -> str:
     value = getattr(metric, name)
     if value is None:
         return ""
-    return f"{value:g}" if isinstance(value, float) and value < 1e5 else f"{value}"  # noqa: PLR2004
+    return f"{value:.10g}" if isinstance(value, float) else f"{value}"
 
 
 def save(subject: str, settings: Settings, metrics: Sequence[Metric], load: float) -> Path:

@@ -117,7 +117,7 @@ class Session:
             pid=self.pid,
             parent_id=self.spec.parent_id,
             group_id=self.spec.group_id,
-            last_index=self.desk.hub.last_index(self.id),
+            last_index=self.desk.hub.taken_index(self.id),
             reason=self.life.last_reason,
         )
 

@@ -7,6 +7,7 @@ about itself and nobody else. Its exit is told by the pidfd; its last frames are
 import asyncio
 import contextlib
 import os
+import select
 import signal
 from collections import deque
 from collections.abc import Callable
@@ -91,7 +92,8 @@ class Workforce:
         while self._spares:
             worker = self._spares.popleft()
             self._wake.set()
-            if not worker.has_ended:
+            # Asked of the kernel, since the loop may not have heard of its end yet.
+            if not worker.has_ended and not _is_over(worker.pidfd):
                 return worker
         worker = await self._fork()
         self._wake.set()
@@ -221,3 +223,9 @@ class Workforce:
         if spare in self._spares:
             self._spares.remove(spare)
             self._wake.set()
+
+
+def _is_over(pidfd: int) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))

@@ -185,6 +185,8 @@ class Agent:
             self._tools.cancel()
 
     def _answer(self, effect: Answer) -> None:
+        # Who has an answer may ask for the events from then on: they must not be older than it.
+        self._publisher.flush()
         self._link.send(AnswerFrame(id=effect.id, body=encode(effect.value)))
 
     def _refuse(self, effect: Refuse) -> None:
@@ -196,6 +198,7 @@ class Agent:
         )
 
     def _tell_status(self, effect: TellStatus) -> None:
+        self._publisher.flush()
         self._link.send(AnswerFrame(id=effect.id, body=encode(self.status())))
 
     def status(self) -> Status:

@@ -119,6 +119,7 @@ class Worker:
         stage = "load"
         try:
             spec: AgentSpec = decode_as(AgentSpec, assign.agent)
+            _enter(spec.working_dir)
             built = build_agent(assign, spec, self._link, on_crash=self._crash)
             stage = "rebuild"
             records = (decode_record(record.body) for record in self._records)
@@ -187,6 +188,14 @@ def _guard(daemon_fd: int) -> None:
     ended = threading.Event()
     ended.wait(STOP_S + 2.0)
     os._exit(EXIT_ORPHANED)
+
+
+def _enter(directory: str) -> None:
+    """Make relative paths in tools start where the session works, as in the program they are of."""
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        raise BuildError(f"working_dir: {error}") from error
 
 
 def _name_process(title: str) -> None:

@@ -69,7 +69,6 @@ TELLINGS: Final[Mapping[type[Event], Telling]] = {
 
 LOUD: Final[Mapping[type[Event], str]] = {
     events.AgentRecovered: "good",
-    events.StreamError: "warning",
     events.StreamStalled: "warning",
     events.StreamReset: "warning",
     events.Retry: "warning",

@@ -18,7 +18,6 @@ from cmdc_runtime.events import Envelope
 from cmdc_runtime.ids import CallId
 from cmdc_runtime.reasons import Down
 
-
 _NEW_ANSWERS: Final = (events.RequestStart, events.StreamReset, events.MessageStart)
 """What was shown before one of these is no part of the answer that follows."""
 

@@ -159,13 +159,14 @@ class Client:
         inbox: ThreadInbox[Envelope] = ThreadInbox()
         maker = partial(Feed, inbox=inbox, selection=Selection(types))
         feed = self._run(Calls.follow, checked_id(session), maker, since)
-        return EventStream(feed, inbox, self._started().loop)
+        return EventStream(feed, inbox, self._started().loop, self)
 
     def subscribe_all(self, *, types: EventTypes | None = None) -> EventStream:
         """Return the events of all sessions from now on, new sessions included."""
         inbox: ThreadInbox[Envelope] = ThreadInbox()
         maker = partial(Feed, inbox=inbox, selection=Selection(types), follows_strangers=True)
-        return EventStream(self._run(Calls.follow_all, maker), inbox, self._started().loop)
+        feed = self._run(Calls.follow_all, maker)
+        return EventStream(feed, inbox, self._started().loop, self)
 
     def unsubscribe(self, stream: EventStream | SessionLike) -> None:
         """Close a stream, or all streams that this client has of a session."""
@@ -211,7 +212,7 @@ class Client:
         """
         callbacks = self._started().callbacks
 
-        def deliver(watch: Watch, down: Down) -> None:
+        def deliver(watch: Watch, down: Down, _keeps: object = self) -> None:
             if callback is not None:
                 callbacks.put(watch, callback, down)
 

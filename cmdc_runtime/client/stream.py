@@ -13,10 +13,11 @@ from typing import Final, Self
 from cmdc_runtime.client.feed import Feed
 from cmdc_runtime.client.inbox import AsyncInbox, ThreadInbox
 from cmdc_runtime.client.limits import STREAM_REFILL_EVENTS
-from cmdc_runtime.errors import SessionNotAlive, UsageError
+from cmdc_runtime.errors import CmdcError, SessionNotAlive, UsageError
 from cmdc_runtime.events import Envelope
 
-_ENDS: Final = (SessionNotAlive, UsageError)
+_ENDS: Final = frozenset({SessionNotAlive, UsageError})
+"""Exactly these: a subclass, such as InvalidSession, is a failure."""
 
 
 class AsyncEventStream:
@@ -35,8 +36,10 @@ class AsyncEventStream:
         """Return the next event."""
         try:
             return await self.get()
-        except _ENDS:
-            raise StopAsyncIteration from None
+        except CmdcError as error:
+            if type(error) in _ENDS:
+                raise StopAsyncIteration from None
+            raise
 
     async def get(self, timeout: float | None = None) -> Envelope:  # noqa: ASYNC109 - the contract's name
         """Return the next event.
@@ -76,9 +79,14 @@ class EventStream:
     """Events for threads: ``for envelope in stream``."""
 
     def __init__(
-        self, feed: Feed, inbox: ThreadInbox[Envelope], loop: asyncio.AbstractEventLoop
+        self,
+        feed: Feed,
+        inbox: ThreadInbox[Envelope],
+        loop: asyncio.AbstractEventLoop,
+        owner: object,
     ) -> None:
-        """Read what ``feed`` puts into ``inbox`` in ``loop``."""
+        """Read what ``feed`` puts into ``inbox`` in ``loop``; ``owner`` lives as long as this."""
+        self._owner = owner
         self._feed = feed
         self._inbox = inbox
         self._loop = loop
@@ -91,8 +99,10 @@ class EventStream:
         """Return the next event."""
         try:
             return self.get()
-        except _ENDS:
-            raise StopIteration from None
+        except CmdcError as error:
+            if type(error) in _ENDS:
+                raise StopIteration from None
+            raise
 
     def get(self, timeout: float | None = None) -> Envelope:
         """Return the next event.

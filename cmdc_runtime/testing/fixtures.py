@@ -116,7 +116,7 @@ class DaemonProcess:
         environment["CMDC_STATE_DIR"] = str(self.state_dir)
         environment["TMPDIR"] = str(self._tmp)
         with (self._base / "log").open("wb") as log:
-            return subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            return subprocess.Popen(
                 [sys.executable, "-P", "-m", "supervisor"],
                 env=environment,
                 stdin=subprocess.DEVNULL,

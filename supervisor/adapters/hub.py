@@ -144,8 +144,17 @@ class Hub:
                 kept = []  # the rest comes with the next answer
                 through = older[-1].last
             kept = [*older, *(batch for batch in kept if not older or batch.first > older[-1].last)]
+        if (kept[-1].last if kept else after) < through < edge - 1:
+            through = await self._end_of_hole(session_id, through, EventIndex(edge))
         last = max(self.last_index(session_id), kept[-1].last if kept else 0)
         return _replayed(kept, through, EventIndex(last))
+
+    async def _end_of_hole(
+        self, session_id: SessionId, inside: EventIndex, edge: EventIndex
+    ) -> EventIndex:
+        """Return the last index of a hole, so that all of a jump is told lost by one answer."""
+        rows = await self._journal.replay(session_id, inside, EventIndex(edge - 1), 1)
+        return EventIndex((rows[0].first if rows else edge) - 1)
 
     def _write(self, channel: Channel, kept: KeptBatch) -> None:
         try:

@@ -5,11 +5,6 @@ test file is done, no session and no process beyond the daemon's own may be left
 """
 
 import contextlib
-import json
-import os
-import signal
-import subprocess
-import sys
 import threading
 
 import psutil
@@ -17,13 +12,13 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.testing import ScriptedModel
+from cmdc_runtime.testing.fixtures import DaemonProcess
 
-READY_S = 60.0
-STOP_S = 20.0
 TURN_S = 20.0
 """For anything that a session does in a test, the machine being busy."""
 POLL_S = 0.02
-SPARES = 2
+OWN_PROCESSES = 4
+"""Of a daemon without sessions: the nursery, the resource tracker and two spares."""
 
 
 def poll(condition, timeout=TURN_S):
@@ -36,48 +31,9 @@ def poll(condition, timeout=TURN_S):
     return condition()
 
 
-class Daemon:
-    """A daemon in a process of its own."""
-
-    def __init__(self, directory):
-        self.address = directory / "r"
-        self.log_path = directory / "daemon.log"
-        command = [sys.executable, "-P", "-m", "supervisor", "--spares", str(SPARES)]
-        command += ["--runtime-dir", str(self.address), "--state-dir", str(directory / "state")]
-        ready, ready_child = os.pipe()
-        with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*command, "--ready-fd", str(ready_child)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=(ready_child,),
-                start_new_session=True,
-            )
-        os.close(ready_child)
-        with os.fdopen(ready) as pipe:
-            answer = json.loads(pipe.readline() or "{}")
-        assert answer.get("ready"), f"{answer} {self.log()}"
-        self.pid = self.process.pid
-
-    def log(self):
-        """Return what it wrote."""
-        return self.log_path.read_text()
-
-    def below(self):
-        """Return the living processes that it started, directly or not."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            return [one for one in psutil.Process(self.pid).children(True) if is_alive(one)]
-        return []
-
-    def close(self):
-        """End it and return whether everything that it started ended with it."""
-        below = self.below()
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        self.process.wait(STOP_S)
-        _, left = psutil.wait_procs(below, STOP_S)
-        return left
+def below(daemon):
+    """Return the living processes that the daemon started, directly or not."""
+    return [one for one in psutil.Process(daemon.pid).children(recursive=True) if is_alive(one)]
 
 
 def is_alive(process):
@@ -89,13 +45,11 @@ def is_alive(process):
 
 
 @pytest.fixture(scope="session")
-def daemon(tmp_path_factory):
+def daemon():
     """The daemon that all tests here share; none of them ends it."""
-    found = Daemon(tmp_path_factory.mktemp("d"))
+    found = DaemonProcess()
     yield found
-    assert found.process.poll() is None, found.log()
-    assert found.close() == []
-    assert [one.name for one in found.address.iterdir()] == []
+    found.close()
 
 
 @pytest.fixture(scope="session")
@@ -109,9 +63,8 @@ def client(daemon):
 def _nothing_is_left(daemon, client):
     """When a file is done, the daemon has its own processes again and no session."""
     yield
-    # The nursery, the resource tracker and the spares.
-    assert poll(lambda: len(daemon.below()) <= 2 + SPARES), daemon.below()
     assert client.list_sessions() == []
+    assert poll(lambda: len(below(daemon)) <= OWN_PROCESSES), below(daemon)
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import threading
+from pathlib import Path
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.reasons import Signal
@@ -48,9 +50,6 @@ def logged(path):
 @cmdc.tool(effects="read")
 def look(log: str, *, context: cmdc.Context) -> str:
     """Note the incarnation that looks; the first one then waits for its end."""
-    import threading
-    from pathlib import Path
-
     with Path(log).open("a") as file:
         file.write(f"{context.incarnation} ")
     if context.incarnation == 1:
@@ -61,9 +60,6 @@ def look(log: str, *, context: cmdc.Context) -> str:
 @cmdc.tool(effects="write")
 def change(log: str, *, context: cmdc.Context) -> str:
     """Note the incarnation that changes something; the first one then waits for its end."""
-    import threading
-    from pathlib import Path
-
     with Path(log).open("a") as file:
         file.write(f"{context.incarnation} ")
     if context.incarnation == 1:
@@ -161,8 +157,6 @@ def test_write_tool_that_has_ended_keeps_its_result(agent, scripted, cycle_of, t
     @cmdc.tool(effects="write")
     def note(log: str) -> str:
         """Note a call."""
-        from pathlib import Path
-
         with Path(log).open("a") as file:
             file.write("x ")
         return "noted"

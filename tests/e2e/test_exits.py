@@ -1,5 +1,7 @@
 """Why processes end, who is told, and what becomes of the session."""
 
+import asyncio
+import ctypes
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -12,8 +14,8 @@ from cmdc_runtime.reasons import (
 )
 from cmdc_runtime.reasons import (
     ExitCode,
-    Normal,
     NoProcess,
+    Normal,
     RestartIntensityExceeded,
     Shutdown,
     Signal,
@@ -28,23 +30,18 @@ MANY = 50
 @cmdc.tool(effects="write")
 def leave(code: int) -> str:
     """End the process without a word."""
-    import os
-
     os._exit(code)
 
 
 @cmdc.tool(effects="write")
 def segfault() -> str:
     """Read what is at address 0."""
-    import ctypes
-
     return str(ctypes.string_at(0))
 
 
 @cmdc.tool(effects="write")
 async def break_loop() -> str:
     """Let the agent's own loop meet an error that nobody catches."""
-    import asyncio
 
     def explode() -> None:
         raise LookupError("nobody catches this")
@@ -91,7 +88,7 @@ def wait_for_incarnation(session, number, poll):
     ],
 )
 def test_end_of_a_process_has_its_reason(agent, scripted, use, reason):
-    """What the kernel says of an end is what a monitor and the recovery tell, and the session lives."""
+    """What the kernel says of an end is what monitors hear, and the session lives on."""
     model = scripted(ToolCalls(use), "back")
     session = agent(model, tools=[leave, segfault])
     monitor = session.monitor()

@@ -79,7 +79,7 @@ def test_all_wrong_options_are_told_at_once(client):
 
 def test_object_that_is_no_tool_is_refused(client, scripted):
     """A plain function is told how it becomes a tool."""
-    with pytest.raises(cmdc.InvalidTool, match="decorate it with @cmdc.tool"):
+    with pytest.raises(cmdc.InvalidTool, match=r"decorate it with @cmdc\.tool"):
         client.create_agent(model=scripted(default="fine"), tools=[lambda: "x"])
 
 

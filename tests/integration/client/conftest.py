@@ -100,6 +100,10 @@ class Peer:
         """Publish one batch of deltas; ``is_lost``: on no wire, not ``is_kept``: in no replay."""
         self.do(lambda: self._publish(session_id, texts, is_lost, is_kept))
 
+    def publish_each(self, pairs):
+        """Publish one delta for each (session id, text)."""
+        self.do(lambda: [self._publish(one, (text,), False, True) for one, text in pairs])
+
     def watermark(self, session_id):
         """Publish the newest index."""
         last = self.sessions[session_id].last_index

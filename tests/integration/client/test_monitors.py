@@ -106,6 +106,7 @@ def test_nothing_comes_after_demonitor(peer, client):
         monitor.wait(0)
 
 
+@pytest.mark.slow
 def test_next_daemon_is_asked_again(peer, client):
     """A monitor survives the daemon: the next one gets it under the same reference."""
     peer.add("s1")

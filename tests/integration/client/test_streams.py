@@ -1,6 +1,7 @@
 """Event streams over a lossy wire: everything once, in order, and what is gone is told."""
 
 import asyncio
+import gc
 import threading
 
 import pytest
@@ -203,6 +204,7 @@ def test_all_sessions_are_heard(peer, client):
     assert found == {"new": (1, "a"), "old": (8, "b")}
 
 
+@pytest.mark.slow
 def test_daemon_restart_keeps_a_stream(peer, client):
     """After another daemon took over, the stream goes on where it was."""
     peer.add("s1")
@@ -247,6 +249,7 @@ def test_coroutines_iterate(peer):
     assert asyncio.run(main()) == [(1, "a"), (2, "b")]
 
 
+@pytest.mark.slow
 def test_thousands_of_subscriptions_arrive(peer):
     """No subscription is lost on its way, however many one client has (the default keeps 1,000)."""
     count = 1_200
@@ -256,8 +259,41 @@ def test_thousands_of_subscriptions_arrive(peer):
     async def main():
         async with cmdc.AsyncClient(peer.directory) as client:
             streams = [await client.subscribe(f"s{number}") for number in range(count)]
-            for number in range(count):
-                peer.publish(f"s{number}", str(number))
+            peer.publish_each((f"s{number}", str(number)) for number in range(count))
             return [shown(await stream.get(WAIT_S)) for stream in streams]
 
     assert asyncio.run(main()) == [(1, str(number)) for number in range(count)]
+
+
+@pytest.mark.slow
+def test_refused_replay_is_asked_for_again(peer, client):
+    """A daemon that is too busy for a replay is asked again a little later."""
+    peer.add("s1")
+    peer.publish("s1", "a")
+    peer.answers[Replay] = lambda request, _frame: (
+        cmdc.Overloaded("busy") if len(peer.of(Replay)) == 1 else peer._replayed(request)
+    )
+    stream = client.subscribe("s1", since=0)
+
+    assert take(stream, 1) == [(1, "a")]
+
+
+def test_failing_replay_is_raised(peer, client):
+    """A past that cannot be had any more does not look like an end."""
+    peer.add("s1")
+    peer.publish("s1", "a")
+    peer.answers[Replay] = cmdc.InvalidSession("pruned")
+    stream = client.subscribe("s1", since=0)
+
+    with pytest.raises(cmdc.InvalidSession, match="pruned"):
+        list(stream)
+
+
+def test_stream_keeps_its_client(peer):
+    """A stream works as long as somebody holds it, also when nobody holds the client."""
+    peer.add("s1")
+    stream = cmdc.Client(peer.directory).subscribe("s1")
+    gc.collect()
+    peer.publish("s1", "a")
+
+    assert take(stream, 1) == [(1, "a")]

@@ -128,11 +128,12 @@ def test_an_ending_is_told_recorded_and_remembered_once(outcome):
 
 @every_ending
 def test_the_next_prompt_follows_an_ending(outcome):
-    """It leaves the queue, and its cycle is recorded after the end of the one before."""
-    step = ENDINGS[outcome][0](enqueue(running(), TWO))
+    """The oldest leaves the queue; its cycle is recorded after the end of the one before."""
+    later = QueuedPrompt("p-3", "three")
+    step = ENDINGS[outcome][0](enqueue(enqueue(running(), TWO), later))
 
     assert [type(record) for record in records(step)] == [CycleEnded, CycleStarted]
-    assert (step.state, step.memory.queue) == (State.RUNNING, ())
+    assert (step.state, step.memory.queue) == (State.RUNNING, (later,))
     assert step.memory.cycle.command_id == "p-2"
 
 

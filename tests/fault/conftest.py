@@ -1,0 +1,146 @@
+"""Daemons that a test may kill, and the bounds within which everything of them must be gone."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime.testing import ScriptedModel
+
+GONE_S = 15.0
+"""For every process of a dead daemon: an agent stops its work first, then the guard ends it."""
+POLL_S = 0.02
+
+
+def poll_for(condition, timeout=GONE_S):
+    """Return the first true answer of ``condition``, asked again and again until the time is up."""
+    never = threading.Event()
+    for _ in range(round(timeout / POLL_S)):
+        if found := condition():
+            return found
+        never.wait(POLL_S)
+    return condition()
+
+
+def mentions(process, text):
+    """Say whether a living process has ``text`` in its command or its environment."""
+    try:
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        return any(text in word for word in [*process.cmdline(), *process.environ().values()])
+    except psutil.Error:
+        return False
+
+
+def processes_of(place):
+    """Return the living processes that name the place, which every one of a daemon there does."""
+    return [one for one in psutil.process_iter() if mentions(one, str(place))]
+
+
+class Cradle:
+    """One pair of directories, and the daemons that live there one after the other."""
+
+    def __init__(self):
+        self.place = Path(tempfile.mkdtemp(prefix="cmdc-fault-"))
+        self.address = self.place / "run"
+        self.log = self.place / "log"
+        self.process = None
+
+    def command(self, *flags):
+        return [sys.executable, "-P", "-m", "supervisor", *flags]
+
+    def environment(self):
+        """Name the directories by variables, by which every process of a daemon is found."""
+        kept = {name: text for name, text in os.environ.items() if not name.startswith("CMDC_")}
+        places = {"CMDC_RUNTIME_DIR": self.address, "CMDC_STATE_DIR": self.place / "state"}
+        return kept | {name: str(path) for name, path in places.items()}
+
+    def start(self):
+        """Start a daemon and return its pid when its sockets are bound."""
+        ready, ready_child = os.pipe()
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command("--ready-fd", str(ready_child)),
+                env=self.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(ready_child,),
+                start_new_session=True,
+            )
+        os.close(ready_child)
+        with os.fdopen(ready) as pipe:
+            answer = json.loads(pipe.readline() or "{}")
+        assert answer.get("ready"), f"{answer}\n{self.log.read_text()}"
+        return self.process.pid
+
+    def kill(self):
+        """End the daemon by SIGKILL."""
+        self.process.kill()
+        self.process.wait()
+
+    def client(self):
+        """Return a new client."""
+        return cmdc.Client(self.address)
+
+    def left(self):
+        """Return the processes that are there because of its daemons."""
+        return processes_of(self.place)
+
+    def close(self):
+        """End what runs, and remove the directories."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(GONE_S)
+        left = [] if poll_for(lambda: not self.left()) else self.left()
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        for path in sorted(self.place.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+        self.place.rmdir()
+        assert left == []
+
+
+@pytest.fixture
+def cradle():
+    """Directories for a daemon of the test's own."""
+    found = Cradle()
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def new_cradle():
+    """Directories for a daemon that the tests of one file share."""
+    found = Cradle()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def scripted():
+    """Make scripted models that are closed at the test's end."""
+    with contextlib.ExitStack() as stack:
+        yield lambda *steps, **more: stack.enter_context(ScriptedModel(steps, **more))
+
+
+@pytest.fixture(name="poll")
+def _poll():
+    """Wait for a condition of the operating system."""
+    return poll_for
+
+
+@pytest.fixture(name="processes_of")
+def _processes_of():
+    """List the living processes that name a place."""
+    return processes_of

@@ -1,0 +1,124 @@
+"""``kill -9`` of the daemon: nothing stays behind, and nothing that was accepted is lost."""
+
+import subprocess
+
+import psutil
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime.reasons import Normal, Other, Shutdown
+from cmdc_runtime.testing import Hold, Text, ToolCalls, ToolUse
+
+pytestmark = [pytest.mark.fault, pytest.mark.process]
+
+TURN_S = 30.0
+
+
+def test_all_of_a_killed_daemon_ends(cradle, scripted, poll, tmp_path):
+    """Nursery, tracker, spares, agents and their commands end by themselves."""
+    model = scripted(ToolCalls(ToolUse("shell", {"command": "sleep 300 & sleep 300"})), "never")
+    cradle.start()
+    with cradle.client() as client:
+        client.create_agent(model=model)
+        session = client.create_agent(model=model, tools=[cmdc.tools.Shell], working_dir=tmp_path)
+        session.prompt("Sleep.")
+        agent = psutil.Process(session.agent_pid())
+        assert poll(lambda: len(agent.children(recursive=True)) >= 2)
+        known = psutil.Process(cradle.process.pid).children(recursive=True)
+        cradle.kill()
+    gone, left = psutil.wait_procs(known, 15.0)
+
+    assert left == []
+    assert len(gone) >= 8
+    assert cradle.left() == []
+
+
+def test_new_daemon_goes_on_with_every_session(cradle, scripted):
+    """Prompts accepted before the kill are answered; indexes go on beyond what was published."""
+    model = scripted("one", (Text("half "), Hold(), "never"), "two", "three", "four")
+    cradle.start()
+    with cradle.client() as client:
+        busy = client.create_agent(model=model, session_id="busy")
+        busy.run("1", timeout=TURN_S)
+        idle = client.create_agent(model=scripted("fine"), session_id="idle")
+        over = client.create_agent(model=model, session_id="over")
+        over.stop(reason="enough")
+        before = busy.subscribe()
+        busy.prompt("2")
+        busy.prompt("3")
+        model.wait_held()
+        while before.get(TURN_S).event.kind != "message_delta":
+            pass
+        last = busy.last_index()
+        cradle.kill()
+    model.wait_abandoned()
+    cradle.start()
+    with cradle.client() as client:
+        assert client.collect_reply("busy", timeout=TURN_S) == "three"
+        said = [(one.role, one.content) for one in client.messages("busy")[1:]]
+        events = []
+        stream = client.subscribe("busy", since=last)
+        while not events or events[-1].index < client.last_index("busy"):
+            events.append(stream.get(TURN_S))
+        idle_status = client.status(idle)
+        fine = client.run(idle, "5", timeout=TURN_S).text
+        live = {status.session_id for status in client.list_sessions()}
+        with pytest.raises(cmdc.SessionNotAlive) as caught:
+            client.status("over")
+
+    assert [text for role, text in said if role == "user"] == ["1", "2", "3"]
+    assert [text for role, text in said if role == "assistant"] == ["one", "two", "three"]
+    lost, recovered, *rest = events
+    assert (lost.event.kind, lost.event.first) == ("events_lost", last + 1)
+    assert recovered.index == lost.event.last + 1
+    restarted = Other(detail="the daemon was restarted")
+    assert recovered.event == cmdc.events.AgentRecovered(
+        incarnation=2, reason=restarted, resumed="stream"
+    )
+    assert [one.index for one in rest] == [*range(recovered.index + 1, events[-1].index + 1)]
+    assert (idle_status.incarnation, idle_status.state) == (2, "idle")
+    assert fine == "fine"
+    assert live == {"busy", "idle"}
+    assert caught.value.reason == Shutdown(detail="enough")
+
+
+def test_client_goes_on_with_the_next_daemon(cradle, scripted):
+    """A client that is connected when the daemon dies uses the next one by itself."""
+    model = scripted((Hold(), "never"), "two", default="more")
+    cradle.start()
+    with cradle.client() as client:
+        session = client.create_agent(model=model)
+        stream = session.subscribe()
+        monitor = session.monitor()
+        session.prompt("1")
+        model.wait_held()
+        cradle.kill()
+        cradle.start()
+
+        assert session.collect_reply(timeout=TURN_S) == "two"
+        kinds = []
+        while not kinds or kinds[-1] != "agent_end":
+            kinds.append(stream.get(TURN_S).event.kind)
+        assert kinds.index("events_lost") < kinds.index("agent_recovered")
+        assert session.run("3", timeout=TURN_S).text == "more"
+        session.stop()
+        assert monitor.wait(TURN_S).reason == Normal()
+
+
+def test_second_daemon_is_refused(cradle):
+    """A runtime directory has one daemon: a second one says whose it is and ends."""
+    pid = cradle.start()
+    second = subprocess.run(
+        cradle.command(),
+        env=cradle.environment(),
+        capture_output=True,
+        text=True,
+        timeout=TURN_S,
+        check=False,
+    )
+
+    assert second.returncode == 3
+    assert str(pid) in second.stderr
+    assert str(cradle.address) in second.stderr
+    with cradle.client() as client:
+        assert client.list_sessions() == []

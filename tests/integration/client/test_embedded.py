@@ -1,0 +1,181 @@
+"""The private daemon's life, with a stand-in for the daemon that is a real process.
+
+The stand-in is a package of the daemon's name that comes first on PYTHONPATH: it takes the
+daemon's arguments and does what the test wrote into it.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime.client.embedded import Lease, lease
+
+READY = """
+import argparse, fcntl, json, os, signal, sys
+sys.path.insert(0, {tests!r})
+from conftest import Peer
+from pathlib import Path
+parser = argparse.ArgumentParser()
+parser.add_argument("--embedded", action="store_true")
+for name in ("--runtime-dir", "--state-dir"):
+    parser.add_argument(name, type=Path)
+for name in ("--owner-pid", "--ready-fd"):
+    parser.add_argument(name, type=int)
+given = parser.parse_args()
+assert given.owner_pid == os.getppid()
+peer = Peer(given.runtime_dir)
+peer.add("s1", last_index=3)
+signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGTERM}})
+ready = {{"ready": True, "pid": os.getpid(), "instance": "x"}}
+os.write(given.ready_fd, json.dumps(ready).encode() + b"\\n")
+print("the daemon is up", flush=True)
+signal.sigwait({{signal.SIGTERM}})
+peer.close()
+"""
+UNABLE = """
+import os, sys
+os.write(int(sys.argv[-1]), b'{"error": "no room on the device"}\\n')
+"""
+CRASHED = "raise OSError('everything is broken')"
+
+
+@pytest.fixture
+def stand_in(no_peer, tmp_path, monkeypatch):
+    """Return what puts a stand-in in place; temporary files go to a folder to look at."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def put(code):
+        package = tmp_path / "path" / "supervisor"
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        (package / "__main__.py").write_text(code.format(tests=str(Path(__file__).parent)))
+        monkeypatch.setenv("PYTHONPATH", str(package.parent))
+
+    return put
+
+
+def left(tmp_path):
+    """Return the runtime directories that are still there."""
+    return [path.name for path in tmp_path.iterdir() if path.name.startswith("cmdc-")]
+
+
+@pytest.mark.process
+def test_clients_share_a_daemon_that_ends_with_the_last(stand_in, tmp_path):
+    """The first client starts it, the last one ends it, and nothing of it is left."""
+    stand_in(READY)
+    with cmdc.Client() as first:
+        assert first.last_index("s1") == 3
+        with cmdc.Client() as second:
+            assert second.last_index("s1") == 3
+            assert len(left(tmp_path)) == 1
+        assert first.last_index("s1") == 3
+
+    assert left(tmp_path) == []
+
+
+@pytest.mark.process
+def test_dead_daemon_is_told_with_its_last_words(stand_in, tmp_path):
+    """When it dies, what waits and what comes later fails with the end of its log."""
+    stand_in(READY)
+    with cmdc.Client() as client:
+        stream = client.subscribe("s1")
+        held = lease()
+        assert isinstance(held, Lease)
+        held.release()
+        os.kill(held.daemon.pid, signal.SIGKILL)
+        with pytest.raises(cmdc.DaemonUnavailable, match=r"status -9(.|\n)*the daemon is up"):
+            list(stream)
+        with pytest.raises(cmdc.DaemonUnavailable, match="is gone"):
+            client.last_index("s1")
+
+    assert left(tmp_path) == []
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (UNABLE.replace("{", "{{").replace("}", "}}"), "no room on the device"),
+        (CRASHED, r"did not start, status 1(.|\n)*everything is broken"),
+    ],
+    ids=["says so", "crashes"],
+)
+def test_daemon_that_cannot_start_says_why(stand_in, tmp_path, code, words):
+    """What hinders it arrives at the first call, and nothing of it is left."""
+    stand_in(code)
+
+    with pytest.raises(cmdc.DaemonUnavailable, match=words), cmdc.Client():
+        pass
+    assert left(tmp_path) == []
+
+
+@pytest.mark.process
+def test_long_temporary_folder_is_avoided(stand_in, tmp_path, monkeypatch):
+    """Where the temporary folder's name is too long for a socket, a short one is taken."""
+    stand_in(READY)
+    deep = tmp_path / ("x" * 100)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    with cmdc.Client() as client:
+        assert client.last_index("s1") == 3
+
+    assert list(deep.iterdir()) == []
+
+
+@pytest.mark.process
+def test_program_that_closes_nothing_leaves_no_daemon(stand_in, tmp_path):
+    """The default clients' daemon ends with the program, and outlives each of its loops."""
+    stand_in(READY)
+    code = """
+import asyncio, cmdc_runtime as cmdc
+from cmdc_runtime.client.embedded import lease
+pids = set()
+for _ in range(2):
+    asyncio.run(cmdc.aio.last_index("s1"))
+    held = lease()
+    pids.add(held.daemon.pid)
+    held.release()
+print(cmdc.last_index("s1"), len(pids))
+"""
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+
+    assert (done.stdout.strip(), done.stderr) == ("3 1", "")
+    assert left(tmp_path) == []
+
+
+@pytest.mark.process
+def test_closing_the_coroutines_client_ends_its_daemon(stand_in, tmp_path):
+    """``aio.close`` does not wait for the program's end."""
+    stand_in(READY)
+    code = """
+import asyncio, os, cmdc_runtime as cmdc
+async def main():
+    await cmdc.aio.last_index("s1")
+    await cmdc.aio.close()
+    print([name for name in os.listdir(os.environ["TMPDIR"]) if name.startswith("cmdc-")])
+asyncio.run(cmdc.aio.last_index("s1"))
+asyncio.run(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")

@@ -1,0 +1,56 @@
+"""The requests that wait for an answer."""
+
+import pytest
+
+from cmdc_runtime.client.mailbox import Due, Mailbox
+from cmdc_runtime.errors import Overloaded
+
+NOTHING = Due(frames=(), expired=())
+
+
+def test_request_is_due_again_and_again():
+    """An open request is sent every so often, until it is closed."""
+    mailbox = Mailbox(resend_every_s=2.0)
+
+    assert mailbox.open("a", b"A", 0.0, None) == 2.0
+    assert mailbox.due(1.9) == NOTHING
+    assert mailbox.due(2.0) == Due(frames=(b"A",), expired=())
+    assert mailbox.due(3.9) == NOTHING
+    assert mailbox.next_s() == 4.0
+    mailbox.close("a")
+    assert (mailbox.due(9.0), mailbox.next_s(), len(mailbox)) == (NOTHING, None, 0)
+
+
+def test_expired_request_is_told_once():
+    """At its deadline a request is given up and not sent again."""
+    mailbox = Mailbox(resend_every_s=2.0)
+    mailbox.open("a", b"A", 0.0, 2.0)
+
+    assert mailbox.due(2.0) == Due(frames=(), expired=("a",))
+    assert mailbox.due(4.0) == NOTHING
+
+
+def test_short_deadline_is_due_first():
+    """A deadline before the next repetition is what a new request is due at."""
+    assert Mailbox(resend_every_s=2.0).open("a", b"A", 5.0, 0.5) == 5.5
+
+
+def test_all_frames_count_as_sent():
+    """What was sent to another daemon at once is not due a moment later."""
+    mailbox = Mailbox(resend_every_s=2.0)
+    mailbox.open("a", b"A", 0.0, None)
+
+    assert mailbox.all_frames(1.5) == (b"A",)
+    assert mailbox.due(2.0) == NOTHING
+
+
+def test_open_requests_are_bounded():
+    """A client that waits for too many answers is told, and room is made by closing."""
+    mailbox = Mailbox(open_max=1)
+    mailbox.open("a", b"A", 0.0, None)
+
+    with pytest.raises(Overloaded):
+        mailbox.open("b", b"B", 0.0, None)
+    mailbox.close("a")
+    mailbox.close("a")
+    assert mailbox.open("b", b"B", 0.0, 1.0) == 1.0

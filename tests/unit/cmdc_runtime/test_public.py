@@ -1,0 +1,72 @@
+"""The public names."""
+
+import ast
+import inspect
+from pathlib import Path
+
+import cmdc_runtime as cmdc
+from cmdc_runtime import aio
+from cmdc_runtime.client.async_client import AsyncClient
+from cmdc_runtime.client.client import Client
+from cmdc_runtime.client.session import AsyncSession, Session
+from cmdc_runtime.errors import ERRORS_BY_CODE
+
+NOT_OF_A_SESSION = {"close", "create_agent", "list_sessions", "subscribe_all", "tree"}
+NOT_A_FUNCTION = {"close"}
+
+
+def methods(kind):
+    """Return the names of a class's public methods."""
+    return {name for name, _ in inspect.getmembers(kind, callable) if not name.startswith("_")}
+
+
+def named_in_type_checking():
+    """Return what the module imports for type checkers."""
+    tree = ast.parse(Path(cmdc.__file__).read_text(encoding="utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    return {alias.name for node in block.body for alias in node.names}
+
+
+def test_every_name_is_there():
+    """What ``__all__`` names can be had, and type checkers see the same names."""
+    found = {name: getattr(cmdc, name) for name in cmdc.__all__}
+
+    assert None not in found.values()
+    assert set(dir(cmdc)) == set(cmdc.__all__)
+    assert named_in_type_checking() | {"__version__"} == set(cmdc.__all__)
+
+
+def test_every_error_is_public():
+    """Whatever can be raised can be caught by its name."""
+    missing = {error.__name__ for error in ERRORS_BY_CODE.values()} - set(cmdc.__all__)
+
+    assert missing == set()
+
+
+def test_call_named_like_a_module_is_the_call():
+    """``cmdc.messages`` is the call, although a module has this name."""
+    assert cmdc.messages.__name__ == "messages"
+    assert callable(cmdc.messages)
+
+
+def test_every_kind_of_client_has_every_call():
+    """Both clients, both modules and both sessions offer the same calls with the same arguments."""
+    calls = methods(Client)
+
+    assert methods(AsyncClient) == calls
+    assert calls - NOT_A_FUNCTION <= set(cmdc.__all__)
+    assert calls == set(aio.__all__)
+    assert methods(Session) == methods(AsyncSession) == calls - NOT_OF_A_SESSION
+    for name in calls:
+        assert parameters(Client, name) == parameters(AsyncClient, name)
+    for name in calls - NOT_OF_A_SESSION:
+        assert parameters(Session, name) == parameters(AsyncSession, name)
+        if name != "unsubscribe":
+            own = [one for one in parameters(Client, name) if one[0] != "session"]
+            assert parameters(Session, name) == own
+
+
+def parameters(kind, name):
+    """Return a method's arguments with their kinds and defaults."""
+    signature = inspect.signature(getattr(kind, name))
+    return [(one.name, one.kind, one.default) for one in signature.parameters.values()]
