@@ -26,4 +26,6 @@ with cmdc.create_agent(model=os.environ["CMDC_MODEL"], tools=[count_lines]) as s
                 print(delta, end="", flush=True)
             case cmdc.events.AgentEnd():
                 break
+            case _:
+                pass
     print(f"\n\nThe whole answer: {session.collect_reply()}")

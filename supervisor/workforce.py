@@ -95,7 +95,10 @@ class Workforce:
             # Asked of the kernel, since the loop may not have heard of its end yet.
             if not worker.has_ended and not _is_over(worker.pidfd):
                 return worker
-        worker = await self._fork()
+        try:
+            worker = await self._fork()
+        except NurseryLost:  # it died over this very fork: the next one comes from a new nursery
+            worker = await self._fork()
         self._wake.set()
         if worker.has_ended:
             raise Overloaded(f"worker {worker.pid} ended as soon as it was ready")

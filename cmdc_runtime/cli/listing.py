@@ -7,7 +7,7 @@ import click
 
 from cmdc_runtime.cli.choices import address_option, json_option, running_client
 from cmdc_runtime.cli.terminal import Terminal, console
-from cmdc_runtime.cli.text import duration, json_line, one_line
+from cmdc_runtime.cli.text import duration, json_line, neutral, one_line
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -84,4 +84,4 @@ def _label(node: "TreeNode") -> str:
         "" if node.pid is None else f"pid {node.pid}",
         f"{node.restarts} restarts" if node.restarts else "",
     )
-    return f"{one_line(node.id)}  {', '.join(fact for fact in facts if fact)}"
+    return f"{neutral(node.id)}  {', '.join(fact for fact in facts if fact)}"

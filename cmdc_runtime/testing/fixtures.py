@@ -27,7 +27,6 @@ from cmdc_runtime.client.session import Session
 from cmdc_runtime.errors import DaemonUnavailable, InvalidSession, SessionNotAlive
 from cmdc_runtime.requests import TreeNode
 from cmdc_runtime.testing.scripted import ScriptedModel
-from cmdc_runtime.testing.steps import Step
 
 READY_S_MAX: Final = 120.0
 """Until the sockets are bound and the nursery is warm; litellm's first import compiles it."""
@@ -170,7 +169,7 @@ class DaemonProcess:
 
     def _wait_gone(self, known: set[psutil.Process]) -> list[psutil.Process]:
         deadline_s = time.monotonic() + GONE_S_MAX
-        while left := [one for one in known | self._processes() if one.is_running()]:
+        while left := [one for one in known | self._processes() if _is_alive(one)]:
             if time.monotonic() > deadline_s:
                 break
             time.sleep(LOOK_AGAIN_S)
@@ -204,16 +203,12 @@ def cmdc_session(cmdc_daemon: DaemonProcess) -> Iterator[SessionMaker]:
 
         def start(model: Any, **options: Any) -> Session:  # Any: see Options
             if isinstance(model, list):
-                model = stack.enter_context(_scripted(model))
+                model = stack.enter_context(ScriptedModel(model))
             session = client.create_agent(model=model, **options)
             stack.callback(_stop, session)
             return session
 
         yield start
-
-
-def _scripted(steps: Iterable[Step]) -> ScriptedModel:
-    return ScriptedModel(steps)
 
 
 def _stop(session: Session) -> None:
@@ -230,6 +225,14 @@ def _posix_session(process: psutil.Process) -> int | None:
         return os.getsid(process.pid)
     except OSError:
         return None
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        # A zombie is what its new parent has not yet waited for.
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _described(process: psutil.Process) -> str:

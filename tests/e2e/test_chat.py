@@ -1,0 +1,152 @@
+"""``cmdc chat``: line by line from a pipe, and with Ctrl-C and Ctrl-D on a terminal."""
+
+import contextlib
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cmdc_runtime.testing import Error, Hold, ScriptedModel
+
+pytestmark = pytest.mark.process
+
+CMDC = Path(sys.executable).with_name("cmdc")
+RUN_S = 60.0
+"""For one command, the machine being busy."""
+ON_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Makes standard input the controlling terminal, so that its Ctrl-C is a signal."""
+
+
+def chat(model, daemon):
+    """Return the command and the environment of a chat with a scripted model."""
+    name, opts = model.model_source()
+    pairs = (f"{key}={value}" for key, value in opts.items())
+    options = ["--model", name, *(word for pair in pairs for word in ("--provider-opt", pair))]
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("CMDC_")}
+    return [CMDC, "chat", *options], ours | {"CMDC_ADDRESS": str(daemon.address), "TERM": "xterm"}
+
+
+def piped(model, daemon, stdin):
+    """Run a chat with a pipe to its end."""
+    command, environment = chat(model, daemon)
+    return subprocess.run(
+        command,
+        input=stdin,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=RUN_S,
+        check=False,
+    )
+
+
+def test_chat_answers_a_pipe_line_by_line(cmdc_daemon):
+    """Every line is a prompt of the same session, an empty one is none, and the end leaves."""
+    with ScriptedModel(["One.", "Two."]) as model:
+        done = piped(model, cmdc_daemon, "first\n\nsecond")
+        before = [one["role"] for one in model.wait_request(2)["messages"]]
+
+    assert (done.returncode, done.stdout) == (0, "One.\nTwo.\n"), done.stderr
+    assert before[-3:] == ["user", "assistant", "user"]
+
+
+def test_failed_line_does_not_end_the_chat(cmdc_daemon):
+    """A line without an answer is told and counts in the status; the next one is answered."""
+    with ScriptedModel([Error(400, "refused"), "Two."]) as model:
+        done = piped(model, cmdc_daemon, "first\nsecond\n")
+
+    assert (done.returncode, done.stdout, "refused" in done.stderr) == (1, "Two.\n", True)
+
+
+def test_interrupt_ends_the_answer_and_not_the_chat(cmdc_daemon):
+    """On a terminal text shows as it comes, Ctrl-C aborts the answer, Ctrl-D leaves."""
+    with (
+        ScriptedModel([("Well, ", Hold()), "At once."]) as model,
+        typing(model, cmdc_daemon) as terminal,
+    ):
+        terminal.expect("> ")
+        terminal.type("first\n")
+        model.wait_held(RUN_S)
+        terminal.expect("Well, ")
+        terminal.type("\x03")
+        terminal.expect("aborted: interrupted")
+        terminal.expect("> ")
+        terminal.type("second\n")
+        terminal.expect("At once.")
+        terminal.expect("> ")
+        terminal.type("\x04")
+
+        assert terminal.status() == 0
+
+
+class PseudoTerminal:
+    """A command on a terminal, and the person before it."""
+
+    def __init__(self, process, fd):
+        self._process = process
+        self._fd = fd
+        self._unread = ""
+
+    def type(self, text):
+        os.write(self._fd, text.encode())
+
+    def expect(self, text):
+        """Read until ``text`` is there; what came before it is read."""
+        deadline_s = time.monotonic() + RUN_S
+        while text not in self._unread:
+            if time.monotonic() > deadline_s or not self._read():
+                raise AssertionError(f"no {text!r} in {self._unread!r}")
+        self._unread = self._unread.partition(text)[2]
+
+    def status(self):
+        """Read to the end and return the exit status."""
+        deadline_s = time.monotonic() + RUN_S
+        while self._read() and time.monotonic() < deadline_s:
+            pass
+        return self._process.wait(RUN_S)
+
+    def close(self):
+        """End the command if it still runs."""
+        self._process.kill()
+        self._process.wait()
+        os.close(self._fd)
+
+    def _read(self):
+        if not select.select([self._fd], [], [], RUN_S)[0]:
+            return False
+        try:
+            piece = os.read(self._fd, 65536)
+        except OSError:  # the other end is closed
+            return False
+        self._unread += piece.decode(errors="replace")
+        return bool(piece)
+
+
+@contextlib.contextmanager
+def typing(model, daemon):
+    """Run a chat on a pseudo-terminal."""
+    command, environment = chat(model, daemon)
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", ON_TERMINAL, *command],
+        env=environment,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    terminal = PseudoTerminal(process, ours)
+    try:
+        yield terminal
+    finally:
+        terminal.close()

@@ -1,0 +1,62 @@
+"""The daemon of the pytest plugin: alone, watched, and gone with all that it had."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from cmdc_runtime.testing.fixtures import DaemonProcess
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+WAIT_S = 20.0
+
+
+@pytest.fixture(name="daemon")
+def _daemon(monkeypatch):
+    """A daemon of the test's own, started in an environment that would break it."""
+    monkeypatch.setenv("CMDC_SPARES", "many")
+    monkeypatch.setenv("CMDC_NO_SUCH_OPTION", "1")
+    return DaemonProcess()
+
+
+def test_what_is_left_is_told_and_ended(daemon):
+    """A process and a socket that outlive the daemon fail the run, and are cleared away."""
+    environment = {"CMDC_ADDRESS": str(daemon.address)}
+    sleeper = subprocess.Popen(
+        [sys.executable, "-c", "import sys; sys.stdin.read()"],
+        env=environment,
+        stdin=subprocess.PIPE,
+    )
+    with socket.socket(socket.AF_UNIX) as left, sleeper:
+        left.bind(str(daemon.address / "left.sock"))
+        with pytest.raises(pytest.fail.Exception) as caught:
+            daemon.close()
+        sleeper.wait(WAIT_S)
+
+    assert f"a process is left: pid {sleeper.pid}" in str(caught.value)
+    assert "a file is left: run/left.sock" in str(caught.value)
+    assert (sleeper.returncode, daemon.address.exists()) == (-signal.SIGKILL, False)
+
+
+@pytest.mark.fault
+def test_daemon_that_died_is_told(daemon):
+    """A daemon that a test took away fails the run, with its log."""
+    pidfd = os.pidfd_open(daemon.pid)
+    os.kill(daemon.pid, signal.SIGKILL)
+    os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT)
+    os.close(pidfd)
+
+    with pytest.raises(pytest.fail.Exception, match=r"ended before, with status -9(?s:.*)started"):
+        daemon.close()
+
+
+def test_importing_the_fakes_needs_no_pytest():
+    """Whoever scripts a model outside of a test needs no pytest for it."""
+    probe = "import cmdc_runtime.testing, sys; sys.exit('pytest' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", probe], timeout=WAIT_S, check=False)
+
+    assert done.returncode == 0

@@ -1,0 +1,67 @@
+"""Names, exit statuses and what is said when a command cannot do what it was asked."""
+
+import click
+import pytest
+
+from cmdc_runtime import errors
+from cmdc_runtime.cli.entry import COMMANDS, cmdc, exit_status, status_of
+from cmdc_runtime.reasons import Normal
+
+
+def raising(error):
+    def work():
+        raise error
+
+    return work
+
+
+def test_every_command_is_there():
+    """Each row of the table leads to a command of its name, with a text of its own."""
+    context = click.Context(cmdc)
+    found = {name: cmdc.get_command(context, name) for name in COMMANDS}
+
+    assert [name for name, command in found.items() if command.name != name] == []
+    assert [name for name, command in found.items() if not command.help] == []
+
+
+def test_unknown_command_is_none():
+    """A name that is not in the table is no command."""
+    assert cmdc.get_command(click.Context(cmdc), "no-such") is None
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (errors.DaemonUnavailable("none"), 3),
+        (errors.InvalidOptions(["model: required"]), 2),
+        (errors.InvalidText("empty"), 2),
+        (errors.InvalidTool("none"), 2),
+        (errors.InvalidSession("never seen"), 1),
+        (errors.SessionNotAlive(Normal()), 1),
+        (errors.AgentFailed("no credit"), 1),
+        (errors.CommandTimeout("late"), 1),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+def test_errors_have_a_status(error, status):
+    """The status says whose fault it is."""
+    assert status_of(error) == status
+
+
+def test_errors_are_told_without_a_traceback(capsys):
+    """A deliberate error is its text on standard error, and nothing that a terminal obeys."""
+    status = exit_status(raising(errors.AgentFailed("said \x1b[2J")))
+
+    assert status == 1
+    assert capsys.readouterr().err == "cmdc: the cycle failed: said \u241b[2J\n"
+
+
+def test_interrupted_command_has_a_status_of_its_own():
+    """Ctrl-C is neither success nor failure of the agent."""
+    assert exit_status(raising(KeyboardInterrupt())) == 130
+
+
+def test_bugs_are_not_hidden():
+    """What nobody raised on purpose keeps its traceback."""
+    with pytest.raises(ZeroDivisionError):
+        exit_status(raising(ZeroDivisionError()))
