@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cmdc_runtime.cli.choices import PROMPT_BYTES_MAX, AgentChoice, agent_options
+from cmdc_runtime.cli.choices import AgentChoice, agent_options, line_of_input
 from cmdc_runtime.cli.terminal import Terminal
 from cmdc_runtime.cli.text import neutral
 from cmdc_runtime.errors import AgentAborted, AgentFailed, QueueFull
@@ -55,7 +55,7 @@ def _is_answered(talk: "Conversation", line: str, terminal: Terminal) -> bool:
 
 
 def _piped_lines() -> Iterator[str]:
-    while line := sys.stdin.readline(PROMPT_BYTES_MAX):
+    while line := line_of_input():
         yield line.removesuffix("\n")
 
 
@@ -77,7 +77,7 @@ def _typed_line(terminal: Terminal) -> str:
     if terminal.is_live:
         return input(_MARK)
     click.echo(_MARK, nl=False, err=True)  # standard output is for the answers
-    line = sys.stdin.readline(PROMPT_BYTES_MAX)
+    line = line_of_input()
     if not line:
         raise EOFError
     return line.removesuffix("\n")

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])  # Any: a command's own parameters
 
-PROMPT_BYTES_MAX: Final = 1024 * 1024
-"""Of a prompt that is read from standard input."""
+PROMPT_CHARS_MAX: Final = 1024 * 1024
+"""Of a prompt that is read from standard input, and of a line of a chat."""
 
 address_option: Final = click.option(
     "--address",
@@ -146,9 +146,25 @@ def text_of(argument: str) -> str:
     """
     if argument != "-":
         return argument
-    text = sys.stdin.read(PROMPT_BYTES_MAX + 1)
-    if len(text) > PROMPT_BYTES_MAX:
-        raise click.UsageError(f"the prompt on standard input is over {PROMPT_BYTES_MAX} bytes")
+    return _bounded(sys.stdin.read(PROMPT_CHARS_MAX + 1))
+
+
+def line_of_input() -> str:
+    """Return the next line of standard input with its end, or nothing where there is none.
+
+    Raises:
+        click.UsageError: it is longer than a prompt may be.
+
+    """
+    return _bounded(sys.stdin.readline(PROMPT_CHARS_MAX + 1))
+
+
+def _bounded(text: str) -> str:
+    if len(text) > PROMPT_CHARS_MAX:
+        raise click.UsageError(
+            f"a prompt on standard input is over {PROMPT_CHARS_MAX} characters; put it into a file "
+            "and let the agent read that"
+        )
     return text
 
 

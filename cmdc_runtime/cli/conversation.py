@@ -64,12 +64,8 @@ class Conversation:
             SessionNotAlive: the session ended.
 
         """
-        try:
-            with _interruptible(self._abort):
-                reply = self._follow(self.session.prompt(text).command_id)
-        except CmdcError as error:
-            self._view.fail(error)
-            raise
+        with _interruptible(self._abort):
+            reply = self._follow(self.session.prompt(text).command_id)
         self._view.finish(reply)
         return reply
 
@@ -92,9 +88,13 @@ class Conversation:
 
 @contextlib.contextmanager
 def conversation(choice: AgentChoice, terminal: Terminal, view: View) -> Iterator[Conversation]:
-    """Start the agent that was chosen; stop it in the end, unless it is to be kept."""
+    """Start the agent that was chosen; stop it in the end, unless it is to be kept.
+
+    An error that ends it is shown to ``view`` and goes on.
+    """
     with (
         _ending_in_order(),
+        _failures_shown(view),
         contextlib.closing(Client(choice.address)) as client,
         contextlib.ExitStack() as stack,
     ):
@@ -107,6 +107,15 @@ def conversation(choice: AgentChoice, terminal: Terminal, view: View) -> Iterato
         yield Conversation(session, stream, view)
         if choice.keep:
             terminal.note(f"session {session.id} goes on; `cmdc stop {session.id}` ends it")
+
+
+@contextlib.contextmanager
+def _failures_shown(view: View) -> Iterator[None]:
+    try:
+        yield
+    except CmdcError as error:
+        view.fail(error)
+        raise
 
 
 def _started(client: Client, choice: AgentChoice, terminal: Terminal) -> Session:

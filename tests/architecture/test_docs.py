@@ -60,3 +60,21 @@ def test_lock_file_covers_the_core_dependencies():
     ]
 
     assert found == [], "\n".join(found)
+
+
+def test_the_readme_shows_the_quickstart():
+    """The script of the README is the example that the tests run."""
+    shown = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    example = (ROOT / "examples" / "01_quickstart.py").read_text()
+
+    assert shown is not None
+    assert example.endswith(shown.group(1))
+
+
+def test_the_version_is_told_once():
+    """The package's version is the project's."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    told = re.search(r'VERSION: Final = "(.+)"', (ROOT / "cmdc_runtime/version.py").read_text())
+
+    assert told is not None
+    assert told.group(1) == project["version"]

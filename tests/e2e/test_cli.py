@@ -119,6 +119,16 @@ def test_failed_run_is_told_in_one_line(cmdc_daemon):
     assert "\x1b" not in done.stderr
 
 
+def test_failed_run_has_json_too(cmdc_daemon):
+    """With ``--json`` the last line is the error, also when no agent could be started."""
+    with ScriptedModel([]) as model:
+        done = cmdc("run", "hi", "--json", *agent(model), "--tool", "no_such", daemon=cmdc_daemon)
+    (last,) = lines(done.stdout)
+
+    assert (done.returncode, last["error"]["code"]) == (1, "start_failed")
+    assert "no_such" in last["error"]["message"]
+
+
 def test_model_cannot_command_the_terminal(cmdc_daemon):
     """An escape sequence in an answer comes out as visible characters."""
     with ScriptedModel([f"before {ESCAPE}after"]) as model:

@@ -7,7 +7,7 @@ import click
 import pytest
 
 from cmdc_runtime.cli import choices
-from cmdc_runtime.cli.choices import AgentChoice, text_of
+from cmdc_runtime.cli.choices import AgentChoice, line_of_input, text_of
 
 GIVEN = {
     "model": "openai:m",
@@ -71,10 +71,11 @@ def test_prompt_is_the_argument():
     assert text_of("- and more") == "- and more"
 
 
-def test_prompt_on_standard_input_has_a_bound(monkeypatch):
-    """A prompt that no session could take is refused before it is sent."""
-    monkeypatch.setattr(choices, "PROMPT_BYTES_MAX", 3)
+@pytest.mark.parametrize("read", [lambda: text_of("-"), line_of_input], ids=["all", "line"])
+def test_prompt_on_standard_input_has_a_bound(read, monkeypatch):
+    """What is too long is refused as a whole, and never sent in parts."""
+    monkeypatch.setattr(choices, "PROMPT_CHARS_MAX", 3)
     monkeypatch.setattr(sys, "stdin", io.StringIO("four"))
 
-    with pytest.raises(click.UsageError, match="over 3 bytes"):
-        text_of("-")
+    with pytest.raises(click.UsageError, match="over 3 characters"):
+        read()

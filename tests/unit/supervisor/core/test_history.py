@@ -1,0 +1,101 @@
+"""A journal cut into frames that every socket takes."""
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cmdc_runtime.codec import encode
+from cmdc_runtime.frames import FRAME_BYTES_MAX, History, JournalCommand, JournalRecord
+from supervisor.core import history
+from supervisor.core.history import slices
+from supervisor.core.limits import HISTORY_BYTES_MAX, HISTORY_ITEMS_MAX
+
+
+@dataclass(frozen=True)
+class Record:
+    body: bytes
+    kind: str = "said"
+
+
+@dataclass(frozen=True)
+class Command:
+    command_id: str
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Kept:
+    records: tuple = ()
+    unanswered: tuple = ()
+
+
+def kept(record_sizes, command_sizes):
+    return Kept(
+        tuple(Record(bytes([at % 256]) * size) for at, size in enumerate(record_sizes)),
+        tuple(Command(f"c-{at}", b"x" * size) for at, size in enumerate(command_sizes)),
+    )
+
+
+def bodies(frame):
+    return [*frame.records, *frame.commands]
+
+
+def size_of(frame):
+    return sum(len(one.body) for one in bodies(frame))
+
+
+def test_no_journal_is_one_empty_frame():
+    """The worker learns that there is nothing to wait for."""
+    assert list(slices(None)) == [History(records=(), commands=(), complete=True)]
+    assert list(slices(Kept())) == list(slices(None))
+
+
+def test_a_short_history_is_one_frame():
+    """Records as they were, then the unanswered commands."""
+    (frame,) = slices(Kept((Record(b"r", "resumed"),), (Command("c-1", b"p"),)))
+
+    assert frame.records == (JournalRecord(kind="resumed", body=b"r"),)
+    assert frame.commands == (JournalCommand(id="c-1", body=b"p"),)
+    assert frame.complete
+
+
+short = st.lists(st.integers(0, 9), max_size=30)
+
+
+@given(short, short)
+def test_a_cut_history_is_whole_and_in_bounds(record_sizes, command_sizes):
+    """Nothing lost, nothing twice, in order; only a single large item exceeds the bound."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(history, "HISTORY_BYTES_MAX", 10)
+        patch.setattr(history, "HISTORY_ITEMS_MAX", 3)
+        given_ = kept(record_sizes, command_sizes)
+        frames = list(slices(given_))
+
+    assert [one.body for frame in frames for one in frame.records] == [
+        one.body for one in given_.records
+    ]
+    assert [one.id for frame in frames for one in frame.commands] == [
+        one.command_id for one in given_.unanswered
+    ]
+    assert [frame.complete for frame in frames] == [False] * (len(frames) - 1) + [True]
+    assert all(len(bodies(frame)) <= 3 for frame in frames)
+    assert all(size_of(frame) <= 10 or len(bodies(frame)) == 1 for frame in frames)
+    assert all(bodies(frame) for frame in frames[:-1])
+
+
+def test_the_bounds_are_reached():
+    """As many items as allowed share a frame; the next one starts another."""
+    frames = list(slices(kept([0] * (HISTORY_ITEMS_MAX + 1), [])))
+
+    assert [len(frame.records) for frame in frames] == [HISTORY_ITEMS_MAX, 1]
+
+
+def test_a_large_command_does_not_share_a_frame():
+    """Behind almost a frame full of records it would make one that no socket takes."""
+    almost = FRAME_BYTES_MAX - 1024
+    frames = list(slices(kept([HISTORY_BYTES_MAX], [almost])))
+
+    assert len(frames) == 2
+    assert all(len(encode(frame)) <= FRAME_BYTES_MAX for frame in frames)

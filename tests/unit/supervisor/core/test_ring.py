@@ -1,0 +1,67 @@
+"""The newest batches of a session's events."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.core.ring import KeptBatch, Ring
+
+sizes = st.tuples(st.integers(1, 5), st.integers(0, 30))
+
+
+def filled(events_max, bytes_max, shapes):
+    """Return a ring and every batch that was ever added to it."""
+    ring, batches = Ring(events_max, bytes_max), []
+    for count, size in shapes:
+        assert ring.follows(ring.last + 1)
+        batches.append(KeptBatch(first=ring.last + 1, count=count, body=b"x" * size))
+        ring.add(batches[-1])
+    return ring, batches
+
+
+@given(st.integers(1, 12), st.integers(1, 60), st.lists(sizes, min_size=1, max_size=20))
+def test_the_newest_batches_within_the_bounds_are_kept(events_max, bytes_max, shapes):
+    """As many as fit, counted from the newest; the newest always stays."""
+    ring, batches = filled(events_max, bytes_max, shapes)
+    kept = ring.between(0, ring.last)
+    right = batches[-1:]
+    for batch in reversed(batches[:-1]):
+        longer = [batch, *right]
+        events = sum(one.count for one in longer)
+        if events > events_max or sum(len(one.body) for one in longer) > bytes_max:
+            break
+        right = longer
+
+    assert kept == right
+    assert ring.first == kept[0].first
+    assert ring.last == sum(count for count, _ in shapes)
+
+
+@given(st.lists(sizes, min_size=1, max_size=12), st.integers(0, 70), st.integers(0, 70))
+def test_between_gives_every_batch_that_has_a_wanted_event(shapes, after, through):
+    """No wanted index is missing, and no batch without one is there."""
+    ring, batches = filled(1_000, 10_000, shapes)
+    wanted = set(range(after + 1, through + 1))
+    right = [one for one in batches if wanted & set(range(one.first, one.last + 1))]
+
+    assert ring.between(after, through) == right
+
+
+def test_a_ring_of_no_events_counts_on():
+    """The buffer is off, and the next index is still known."""
+    ring, _ = filled(0, 100, [(2, 5), (3, 5)])
+
+    assert ring.between(0, 99) == []
+    assert (ring.first, ring.last) == (6, 5)
+
+
+def test_an_empty_ring_begins_with_the_next_index():
+    """A session that begins after the loss of everything starts where it was told to."""
+    assert Ring(10, 100).first == 1
+    assert Ring(10, 100, last=41).first == 42
+
+
+def test_only_the_next_index_follows():
+    """A gap and a repeat are both seen."""
+    ring, _ = filled(10, 100, [(3, 1)])
+
+    assert [index for index in range(8) if ring.follows(index)] == [4]
