@@ -13,6 +13,7 @@ KILLED = Signal(number=9, name="SIGKILL")
 NOT_BUILT = StartFailed(stage="load", message="no such tool")
 SILENT = reasons.Unresponsive(silent_ms=30_000)
 LEFT = Shutdown(detail="bye")
+LOST = Other(detail="its exit status was lost with the nursery")
 
 # fmt: off
 CASES = {
@@ -36,7 +37,7 @@ CASES = {
     "we killed it":              (Evidence(-9, blamed=SILENT),                   SILENT),
     "we killed it as it left":   (Evidence(0, last_words=Normal(), blamed=SILENT), SILENT),
     "status lost, raised":       (Evidence(None, last_words=RAISED),             RAISED),
-    "status lost":               (Evidence(None), Other(detail="its exit status was lost with the nursery")),
+    "status lost":               (Evidence(None),                                LOST),
 }
 # fmt: on
 

@@ -41,7 +41,7 @@ def crashes(policy, times):
         history = decision.history
 
 
-@pytest.mark.parametrize(("restart", "ending"), product(get_args(RestartType), Ending))
+@pytest.mark.parametrize(("restart", "ending"), [*product(get_args(RestartType), Ending)])
 def test_the_restart_type_decides(restart, ending):
     """OTP's table; options that can never work are never tried again."""
     decision = decide(Supervision(restart=restart), ending, History(), 0.0)
