@@ -10,28 +10,29 @@ from typing import Final
 
 from cmdc_runtime.client.async_client import AsyncClient
 from cmdc_runtime.client.link import LoopLinks
+from cmdc_runtime.client.owner import of_owner
 
 _links: Final = LoopLinks()
 _client: Final = AsyncClient(connector=_links)
 
 create_agent = _client.create_agent
-prompt = _client.prompt
-collect_reply = _client.collect_reply
-run = _client.run
-abort = _client.abort
-stop = _client.stop
-subscribe = _client.subscribe
+prompt = of_owner(_client.prompt)
+collect_reply = of_owner(_client.collect_reply)
+run = of_owner(_client.run)
+abort = of_owner(_client.abort)
+stop = of_owner(_client.stop)
+subscribe = of_owner(_client.subscribe)
 subscribe_all = _client.subscribe_all
-unsubscribe = _client.unsubscribe
-last_index = _client.last_index
+unsubscribe = of_owner(_client.unsubscribe)
+last_index = of_owner(_client.last_index)
 session_id = _client.session_id
-agent_pid = _client.agent_pid
-status = _client.status
+agent_pid = of_owner(_client.agent_pid)
+status = of_owner(_client.status)
 list_sessions = _client.list_sessions
 tree = _client.tree
-messages = _client.messages
-monitor = _client.monitor
-demonitor = _client.demonitor
+messages = of_owner(_client.messages)
+monitor = of_owner(_client.monitor)
+demonitor = of_owner(_client.demonitor)
 close = _client.close
 
 atexit.register(_links.sweep)

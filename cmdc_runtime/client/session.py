@@ -29,7 +29,7 @@ class Session:
     def __init__(self, id_: SessionId, client: "Client") -> None:
         """Name a session; whether it exists shows at the first call."""
         self.id = id_
-        self._client = client
+        self.client = client
 
     def __repr__(self) -> str:
         """Return the session with its id."""
@@ -51,15 +51,15 @@ class Session:
 
     def prompt(self, text: str) -> PromptReceipt:
         """Send a prompt and return when it is in the journal."""
-        return self._client.prompt(self, text)
+        return self.client.prompt(self, text)
 
     def collect_reply(self, *, timeout: float | None = REPLY_TIMEOUT_S) -> str:
         """Return the last answer of the cycle that serves this client's latest prompt."""
-        return self._client.collect_reply(self, timeout=timeout)
+        return self.client.collect_reply(self, timeout=timeout)
 
     def run(self, text: str, *, timeout: float | None = None) -> Reply:
         """Send a prompt and return what its own cycle led to."""
-        return self._client.run(self, text, timeout=timeout)
+        return self.client.run(self, text, timeout=timeout)
 
     def abort(
         self,
@@ -69,49 +69,49 @@ class Session:
         kill_tools: KillTools = "killable",
     ) -> None:
         """End the running cycle; the session stays. ``clear_queue`` drops the waiting prompts."""
-        self._client.abort(self, reason=reason, clear_queue=clear_queue, kill_tools=kill_tools)
+        self.client.abort(self, reason=reason, clear_queue=clear_queue, kill_tools=kill_tools)
 
     def stop(self, *, reason: str = "normal", timeout: float = STOP_TIMEOUT_S) -> None:
         """End the session and return when its process is gone; SIGKILL after ``timeout`` s."""
-        self._client.stop(self, reason=reason, timeout=timeout)
+        self.client.stop(self, reason=reason, timeout=timeout)
 
     def subscribe(
         self, *, since: int | None = None, types: EventTypes | None = None
     ) -> EventStream:
         """Return the session's events after index ``since``, or from now on."""
-        return self._client.subscribe(self, since=since, types=types)
+        return self.client.subscribe(self, since=since, types=types)
 
     def unsubscribe(self) -> None:
         """Close all streams that this client has of the session."""
-        self._client.unsubscribe(self)
+        self.client.unsubscribe(self)
 
     def last_index(self) -> EventIndex:
         """Return the index of the session's newest event, for a later ``since``."""
-        return self._client.last_index(self)
+        return self.client.last_index(self)
 
     def session_id(self) -> SessionId:
         """Return the session's id."""
-        return self._client.session_id(self)
+        return self.client.session_id(self)
 
     def agent_pid(self) -> int | None:
         """Return the process id of the agent, None between two incarnations."""
-        return self._client.agent_pid(self)
+        return self.client.agent_pid(self)
 
     def status(self) -> Status:
         """Return how the session stands, also while its process does not answer."""
-        return self._client.status(self)
+        return self.client.status(self)
 
     def messages(self) -> list[Message]:
         """Return the conversation, oldest first, system message and tool results included."""
-        return self._client.messages(self)
+        return self.client.messages(self)
 
     def monitor(self, callback: "Callback | None" = None, *, persistent: bool = False) -> Monitor:
         """Ask to be told when the session's process ends; ``persistent``: each of its processes."""
-        return self._client.monitor(self, callback, persistent=persistent)
+        return self.client.monitor(self, callback, persistent=persistent)
 
     def demonitor(self, ref: Monitor | str) -> None:
         """Forget a monitor; after this returned no notice of it is delivered."""
-        self._client.demonitor(self, ref)
+        self.client.demonitor(self, ref)
 
 
 class AsyncSession:
@@ -123,7 +123,7 @@ class AsyncSession:
     def __init__(self, id_: SessionId, client: "AsyncClient") -> None:
         """Name a session; whether it exists shows at the first call."""
         self.id = id_
-        self._client = client
+        self.client = client
 
     def __repr__(self) -> str:
         """Return the session with its id."""
@@ -145,7 +145,7 @@ class AsyncSession:
 
     async def prompt(self, text: str) -> PromptReceipt:
         """Send a prompt and return when it is in the journal."""
-        return await self._client.prompt(self, text)
+        return await self.client.prompt(self, text)
 
     async def collect_reply(
         self,
@@ -153,7 +153,7 @@ class AsyncSession:
         timeout: float | None = REPLY_TIMEOUT_S,  # noqa: ASYNC109 - the contract's name
     ) -> str:
         """Return the last answer of the cycle that serves this client's latest prompt."""
-        return await self._client.collect_reply(self, timeout=timeout)
+        return await self.client.collect_reply(self, timeout=timeout)
 
     async def run(
         self,
@@ -162,7 +162,7 @@ class AsyncSession:
         timeout: float | None = None,  # noqa: ASYNC109 - the contract's name
     ) -> Reply:
         """Send a prompt and return what its own cycle led to."""
-        return await self._client.run(self, text, timeout=timeout)
+        return await self.client.run(self, text, timeout=timeout)
 
     async def abort(
         self,
@@ -172,9 +172,7 @@ class AsyncSession:
         kill_tools: KillTools = "killable",
     ) -> None:
         """End the running cycle; the session stays. ``clear_queue`` drops the waiting prompts."""
-        await self._client.abort(
-            self, reason=reason, clear_queue=clear_queue, kill_tools=kill_tools
-        )
+        await self.client.abort(self, reason=reason, clear_queue=clear_queue, kill_tools=kill_tools)
 
     async def stop(
         self,
@@ -183,44 +181,44 @@ class AsyncSession:
         timeout: float = STOP_TIMEOUT_S,  # noqa: ASYNC109 - the contract's name
     ) -> None:
         """End the session and return when its process is gone; SIGKILL after ``timeout`` s."""
-        await self._client.stop(self, reason=reason, timeout=timeout)
+        await self.client.stop(self, reason=reason, timeout=timeout)
 
     async def subscribe(
         self, *, since: int | None = None, types: EventTypes | None = None
     ) -> AsyncEventStream:
         """Return the session's events after index ``since``, or from now on."""
-        return await self._client.subscribe(self, since=since, types=types)
+        return await self.client.subscribe(self, since=since, types=types)
 
     async def unsubscribe(self) -> None:
         """Close all streams that this client has of the session."""
-        await self._client.unsubscribe(self)
+        await self.client.unsubscribe(self)
 
     async def last_index(self) -> EventIndex:
         """Return the index of the session's newest event, for a later ``since``."""
-        return await self._client.last_index(self)
+        return await self.client.last_index(self)
 
     async def session_id(self) -> SessionId:
         """Return the session's id."""
-        return await self._client.session_id(self)
+        return await self.client.session_id(self)
 
     async def agent_pid(self) -> int | None:
         """Return the process id of the agent, None between two incarnations."""
-        return await self._client.agent_pid(self)
+        return await self.client.agent_pid(self)
 
     async def status(self) -> Status:
         """Return how the session stands, also while its process does not answer."""
-        return await self._client.status(self)
+        return await self.client.status(self)
 
     async def messages(self) -> list[Message]:
         """Return the conversation, oldest first, system message and tool results included."""
-        return await self._client.messages(self)
+        return await self.client.messages(self)
 
     async def monitor(
         self, callback: "AsyncCallback | None" = None, *, persistent: bool = False
     ) -> AsyncMonitor:
         """Ask to be told when the session's process ends; ``persistent``: each of its processes."""
-        return await self._client.monitor(self, callback, persistent=persistent)
+        return await self.client.monitor(self, callback, persistent=persistent)
 
     async def demonitor(self, ref: AsyncMonitor | str) -> None:
         """Forget a monitor; after this returned no notice of it is delivered."""
-        await self._client.demonitor(self, ref)
+        await self.client.demonitor(self, ref)

@@ -214,7 +214,7 @@ def _ended(_phase: Phase, life: Life, ended: ProcessEnded) -> Step:
                 restarts=restarts, seconds=life.policy.max_seconds, last=ended.reason
             )
             return _over(life, spent)
-        case LeaveDown():
+        case LeaveDown():  # pragma: no branch - the last of the union
             return _over(life, ended.reason)
 
 

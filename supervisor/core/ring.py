@@ -53,7 +53,11 @@ class Ring:
 
     def between(self, after: EventIndex, through: EventIndex) -> list[KeptBatch]:
         """Return the kept batches with events after ``after``, up to ``through``."""
-        return [batch for batch in self._batches if batch.last > after and batch.first <= through]
+        return [
+            batch
+            for batch in self._batches
+            if max(batch.first, after + 1) <= min(batch.last, through)
+        ]
 
     @property
     def first(self) -> EventIndex:
