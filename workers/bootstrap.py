@@ -145,9 +145,13 @@ class Worker:
         self._end(EXIT_CRASHED, told)
 
     def _on_loop_error(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        # Any: asyncio's own shape. What reaches this handler is a bug: let it crash, and say why.
+        # Any: asyncio's own shape.
         error = context.get("exception")
-        self._crash(error if error is not None else RuntimeError(context.get("message", "")))
+        if error is None or "future" in context or "task" in context:
+            # Our tasks are all looked at: this is litter of a tool or a library.
+            log.error("task.abandoned", problem=str(context.get("message")), exc_info=error)
+            return
+        self._crash(error)  # a bug of ours in a callback: let it crash, and say why
 
 
 def main(boot: dict[str, Any]) -> None:  # Any: str, int or float, by the key

@@ -5,6 +5,8 @@ import signal
 import threading
 from pathlib import Path
 
+import pytest
+
 import cmdc_runtime as cmdc
 from cmdc_runtime.reasons import Signal
 from cmdc_runtime.testing import Hold, Text, ToolCalls, ToolUse
@@ -55,6 +57,14 @@ def look(log: str, *, context: cmdc.Context) -> str:
     if context.incarnation == 1:
         threading.Event().wait()
     return f"seen by {context.incarnation}"
+
+
+@cmdc.tool(effects="read")
+def glance(log: str) -> str:
+    """Note that somebody looks."""
+    with Path(log).open("a") as file:
+        file.write("x ")
+    return "seen"
 
 
 @cmdc.tool(effects="write")
@@ -231,6 +241,37 @@ def test_prompt_sent_while_no_process_lives_is_answered(agent, scripted, poll):
     assert not receipt.queued
     assert session.collect_reply(timeout=TURN_S) == "two"
     assert session.status().incarnation == 3
+
+
+@pytest.mark.parametrize("after", range(1, 15))
+def test_kill_after_any_event_of_a_cycle(agent, scripted, tmp_path, after):
+    """Wherever in a cycle the kill comes, the conversation is the same, and no index is missing."""
+    log = tmp_path / "log"
+
+    def say(request):
+        """Go by the conversation, since a kill may make a request come twice."""
+        is_told = request["messages"][-1]["role"] == "tool"
+        return ANSWER if is_told else ToolCalls(ToolUse("glance", {"log": str(log)}))
+
+    session = agent(scripted(default=say), tools=[glance])
+    stream = session.subscribe()
+    session.prompt("Look.")
+    while stream.get(TURN_S).index < after:
+        pass
+    kill(session)
+
+    assert session.collect_reply(timeout=TURN_S) == ANSWER
+    said = [(message.role, message.content) for message in session.messages()[1:]]
+    assert said == [
+        ("user", "Look."),
+        ("assistant", ""),
+        ("tool_result", "seen"),
+        ("assistant", ANSWER),
+    ]
+    assert set(logged(log)) == {"x"}
+    again = session.subscribe(since=0)
+    last = session.last_index()
+    assert [again.get(TURN_S).index for _ in range(last)] == [*range(1, last + 1)]
 
 
 def test_two_crashes_in_one_cycle_end_the_cycle_and_not_the_session(agent, scripted, cycle_of):

@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import gc
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -69,6 +70,41 @@ def fail() -> str:
     raise KeyError("a bug")
 
 
+@cmdc.tool(effects="write")
+async def leave_failing_task() -> str:
+    """Leave a task behind that fails when nobody looks."""
+
+    async def fail() -> None:
+        raise KeyError("a bug")
+
+    task = asyncio.create_task(fail())
+    await asyncio.wait([task])
+    del task
+    gc.collect()
+    return "left"
+
+
+@cmdc.tool(effects="write")
+async def leave_waiting_task() -> str:
+    """Leave a task behind that nobody will ever wake, nor hold."""
+
+    async def wait() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    task = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    del task
+    gc.collect()
+    return "left"
+
+
+@cmdc.tool(effects="write")
+async def complain() -> str:
+    """Do what libraries do about a client that was not closed."""
+    asyncio.get_running_loop().call_exception_handler({"message": "Unclosed client session"})
+    return "left"
+
+
 def kill(session):
     os.kill(session.agent_pid(), signal.SIGKILL)
 
@@ -125,6 +161,18 @@ def test_tool_that_raises_ends_its_call_and_nothing_else(agent, scripted, name):
     assert reply.text == "I see."
     (result,) = [message for message in reply.messages if message.role == "tool_result"]
     assert result.is_error
+    assert session.status().incarnation == 1
+
+
+@pytest.mark.parametrize("name", ["leave_failing_task", "leave_waiting_task", "complain"])
+def test_litter_of_a_tool_ends_nothing(agent, scripted, name):
+    """What a tool or a library leaves behind in the loop is logged, and the agent lives."""
+    model = scripted(ToolCalls(ToolUse(name, {})), "I see.")
+    session = agent(model, tools=[leave_failing_task, leave_waiting_task, complain])
+    reply = session.run("Go.", timeout=TURN_S)
+
+    (result,) = [message for message in reply.messages if message.role == "tool_result"]
+    assert (reply.text, result.content) == ("I see.", "left")
     assert session.status().incarnation == 1
 
 

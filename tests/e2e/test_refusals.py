@@ -1,5 +1,7 @@
 """What is refused: at once, by an error of its own class that names the thing and the way out."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 import cmdc_runtime as cmdc
@@ -136,6 +138,23 @@ def test_live_session_id_is_taken(client, scripted, agent):
         client.create_agent(model=model, session_id="twice")
 
     assert session.run("Hello?", timeout=TURN_S).text == "fine"
+
+
+def test_of_many_starts_of_one_id_one_succeeds(client, scripted, agent):
+    """Who comes second is refused, also while the first one is still starting."""
+    model = scripted(default="fine")
+
+    def start(_number):
+        try:
+            return agent(model, session_id="raced")
+        except cmdc.SessionExists as error:
+            return error
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(start, range(4)))
+
+    assert sum(isinstance(one, cmdc.Session) for one in found) == 1
+    assert client.run("raced", "Hello?", timeout=TURN_S).text == "fine"
 
 
 def test_stopped_session_tells_its_reason_and_its_id_can_be_used_again(scripted, agent):

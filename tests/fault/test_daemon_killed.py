@@ -82,8 +82,9 @@ def test_new_daemon_goes_on_with_every_session(cradle, scripted):
     assert caught.value.reason == Shutdown(detail="enough")
 
 
-def test_client_goes_on_with_the_next_daemon(cradle, scripted):
-    """A client that is connected when the daemon dies uses the next one by itself."""
+@pytest.mark.parametrize("end", ["kill", "terminate"])
+def test_client_goes_on_with_the_next_daemon(cradle, scripted, end):
+    """A client that is connected when the daemon ends, however, uses the next one by itself."""
     model = scripted((Hold(), "never"), "two", default="more")
     cradle.start()
     with cradle.client() as client:
@@ -92,7 +93,8 @@ def test_client_goes_on_with_the_next_daemon(cradle, scripted):
         monitor = session.monitor()
         session.prompt("1")
         model.wait_held()
-        cradle.kill()
+        getattr(cradle.process, end)()
+        cradle.process.wait(TURN_S)
         cradle.start()
 
         assert session.collect_reply(timeout=TURN_S) == "two"

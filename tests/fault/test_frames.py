@@ -115,6 +115,13 @@ def is_refused(parts, base):
     return False
 
 
+def drain(peer):
+    """Read away what has been answered."""
+    with contextlib.suppress(zmq.Again):
+        while peer.recv_multipart(zmq.NOBLOCK):
+            pass
+
+
 def flood(address, kind, messages):
     """Send messages from several sockets of one kind; a peer may cut us off and is met again."""
     context = zmq.Context()
@@ -126,9 +133,7 @@ def flood(address, kind, messages):
             peer.connect(address)
             for parts in messages[start : start + 1000]:
                 peer.send_multipart(parts)
-                with contextlib.suppress(zmq.Again):
-                    while peer.recv_multipart(zmq.NOBLOCK):
-                        pass
+                drain(peer)
             peer.close()
     finally:
         context.term()

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from cmdc_runtime.extensions.provider import (
@@ -23,6 +24,7 @@ from cmdc_runtime.extensions.provider import (
     ProviderError,
     TextChunk,
     ThinkingChunk,
+    ToolCallChunk,
     ToolSpec,
 )
 from workers.core.assemble import assemble
@@ -37,6 +39,7 @@ from workers.core.state import (
     TextArrived,
     ThoughtArrived,
 )
+from workers.effects.intake import fit
 
 log = structlog.get_logger()
 
@@ -102,8 +105,9 @@ class ModelCaller:
     async def _stream(self, call: CallModel, watchdog: "_Watchdog") -> StreamEnded:
         chunks: list[Chunk] = []
         async with contextlib.aclosing(self._provider.stream(self._request(call))) as stream:
-            async for chunk in stream:
+            async for given in stream:
                 watchdog.feed()
+                chunk = _fit(given)
                 if not chunks:
                     self._post(FirstChunk(call.work))
                 chunks.append(chunk)
@@ -135,14 +139,27 @@ class ModelCaller:
         failed = StreamFailed(
             call.work,
             failure_kind(error),
-            error.reason
-            if isinstance(error, ProviderError)
-            else f"{type(error).__name__}: {error}",
+            fit(
+                error.reason
+                if isinstance(error, ProviderError)
+                else f"{type(error).__name__}: {error}"
+            ),
             _now_ms(),
             retry_after_s=error.retry_after_s if isinstance(error, ProviderError) else None,
             chance=secrets.randbelow(_CHANCES) / _CHANCES,
         )
         self._post(failed)
+
+
+def _fit(chunk: Chunk) -> Chunk:
+    match chunk:
+        case TextChunk() | ThinkingChunk():
+            return msgspec.structs.replace(chunk, text=fit(chunk.text))
+        case ToolCallChunk():
+            name = None if chunk.name is None else fit(chunk.name)
+            return msgspec.structs.replace(chunk, name=name, arguments=fit(chunk.arguments))
+        case _:
+            return chunk
 
 
 class _Watchdog:

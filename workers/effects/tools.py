@@ -21,6 +21,7 @@ from cmdc_runtime.extensions.tool import Tool, ToolError
 from cmdc_runtime.ids import Incarnation, SessionId
 from cmdc_runtime.messages import ToolCall
 from workers.core.state import Result, RunTools, ToolBegun, ToolReturned
+from workers.effects.intake import fit
 
 log = structlog.get_logger()
 
@@ -155,6 +156,7 @@ class ToolRunner:
     ) -> None:
         if len(text) > RESULT_CHARS_MAX:
             text = f"{text[:RESULT_CHARS_MAX]}\n[cut: the result had {len(text)} characters]"
+        text = fit(text)
         self._post(
             ToolReturned(batch.work, call.call_id, ok, text, _now_ms(), is_unknown=is_unknown)
         )

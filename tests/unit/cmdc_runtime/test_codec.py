@@ -2,15 +2,16 @@
 
 import random
 import types
+from functools import cache
 from typing import Any, Literal, NewType, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from cmdc_runtime import codec
-from cmdc_runtime.commands import Command, CycleResult, Status
+from cmdc_runtime.commands import Command
 from cmdc_runtime.errors import (
     ERRORS_BY_CODE,
     AgentAborted,
@@ -34,7 +35,7 @@ BASES = (FromClient, ToClient, FromWorker, ToWorker, Published, Command, Request
 KINDS = {
     base: [kind for kind in base.__subclasses__() if kind is not UnknownEvent] for base in BASES
 }
-EXAMPLES_PER_KIND = 10
+few = settings(max_examples=20)  # each example is one of every kind
 every_base = pytest.mark.parametrize("base", BASES, ids=lambda base: base.__name__)
 
 integers = st.integers(-(2**63), 2**64 - 1)
@@ -60,32 +61,34 @@ SIMPLE = {
 
 def values(kind):
     """Return a strategy for values of a type as it stands in an annotation."""
-    if kind in SIMPLE:
-        return SIMPLE[kind]
-    if isinstance(kind, NewType):
-        return values(kind.__supertype__)
-    origin, args = get_origin(kind), get_args(kind)
-    if origin is Literal:
-        return st.sampled_from(args)
-    if origin in (Union, types.UnionType):
-        return st.one_of([values(arg) for arg in args])
-    if origin is tuple and args[-1:] != (...,):
-        return st.tuples(*[values(arg) for arg in args])
-    if origin in (tuple, list):
-        return st.lists(values(args[0]), max_size=3).map(origin)
-    if origin is dict:
-        return st.dictionaries(values(args[0]), values(args[1]), max_size=3)
-    return structs(kind)
+    args = get_args(kind)
+    match get_origin(kind) or kind:
+        case simple if simple in SIMPLE:
+            found = SIMPLE[simple]
+        case NewType(__supertype__=base):
+            found = values(base)
+        case origin if origin is Literal:
+            found = st.sampled_from(args)
+        case origin if origin in (Union, types.UnionType):
+            found = st.one_of([values(arg) for arg in args])
+        case origin if origin is tuple and args[-1] is not ...:
+            found = st.tuples(*[values(arg) for arg in args])
+        case origin if origin in (tuple, list):
+            found = st.lists(values(args[0]), max_size=3).map(origin)
+        case origin if origin is dict:
+            found = st.dictionaries(values(args[0]), values(args[1]), max_size=3)
+        case struct:
+            found = structs(struct)
+    return found
 
 
 def structs(kind):
     """Return a strategy for a struct with every field given."""
     if kind.__name__ == "TreeNode":  # holds itself
         return st.builds(kind, id=st.text(), kind=st.just("worker"))
-    fields = get_type_hints(kind)
-    return st.fixed_dictionaries({name: values(fields[name]) for name in kind.__struct_fields__}).map(
-        lambda given_: kind(**given_)
-    )
+    hints = get_type_hints(kind)
+    fields = {name: values(hints[name]) for name in kind.__struct_fields__}
+    return st.fixed_dictionaries(fields).map(lambda given_: kind(**given_))
 
 
 def of_base(base):
@@ -98,7 +101,8 @@ def test_every_direction_has_kinds(base):
     assert KINDS[base]
 
 
-@pytest.mark.parametrize("base", BASES, ids=lambda base: base.__name__)
+@every_base
+@few
 @given(data=st.data())
 def test_every_kind_comes_back_as_itself(base, data):
     """Each class of each direction, with all of its fields."""
@@ -110,6 +114,7 @@ def test_every_kind_comes_back_as_itself(base, data):
         assert back == value
 
 
+@few
 @given(data=st.data())
 def test_every_answer_comes_back_as_itself(data):
     """What a command or a request is answered with can be read as the type that it names."""
@@ -139,9 +144,125 @@ def test_random_bytes_are_refused(base):
     assert 5_000 < refused < 10_000
 
 
+@cache
 def example(kind):
-    """Return a struct of a kind, filled with plain values."""
-    hints = get_type_hints(kind)
-    return msgspec.structs.force_setattr and kind(
-        **{name: plainest(hints[name]) for name in kind.__struct_fields__}
-    )
+    """Return one struct of a kind, always the same."""
+    once = settings(derandomize=True, database=None, phases=[Phase.generate])
+    return find(structs(kind), lambda _: True, settings=once)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xc1",
+        b"\x91" * 100_000,
+        codec.encode({"type": "prompt", "text": 5}),
+        codec.encode({"type": "prompt"}),
+        codec.encode({"type": "of_the_future"}),
+        codec.encode({"text": "no type"}),
+        b"\x82\xa4type\xa6prompt\xa4text\xa2\xff\xff",
+        codec.encode({"type": "get_status"}) + b"\x00",
+    ],
+    ids=["empty", "no type", "deep", "wrong", "missing", "unknown", "untagged", "no utf-8", "more"],
+)
+def test_what_is_no_command_is_a_protocol_error(data):
+    """Strict: nothing is guessed, coerced or left over."""
+    with pytest.raises(ProtocolError, match="not a Command"):
+        codec.decode(Command, data)
+
+
+def test_a_plain_value_of_another_type_is_a_protocol_error():
+    """The bytes are right, and hold something else."""
+    for data in (b"\xa1x", b"", b"\xa1\xff"):
+        with pytest.raises(ProtocolError):
+            codec.decode_as(int, data)
+
+
+def test_a_raw_body_is_the_value_as_it_is():
+    """Put into a frame it is not wrapped again."""
+    assert codec.encode([codec.raw({"a": 1})]) == codec.encode([{"a": 1}])
+
+
+@given(st.lists(st.tuples(integers, of_base(Event)), max_size=5))
+def test_a_batch_comes_back_as_it_was(entries):
+    """Times and events, in order."""
+    assert codec.decode_events(codec.encode_events(entries)) == entries
+
+
+def test_an_event_of_a_newer_peer_is_kept_as_it_is():
+    """Its name and its payload, between events that are known; a changed known one too."""
+    newer = {"kind": "of_the_future", "depth": 3}
+    changed = {"kind": "message_delta", "delta": ["now", "a", "list"]}
+    batch = [(1, StreamReset()), (2, newer), (3, changed), (4, MessageDelta(delta="x"))]
+
+    assert codec.decode_events(codec.encode(batch)) == [
+        (1, StreamReset()),
+        (2, UnknownEvent(name="of_the_future", data={"depth": 3})),
+        (3, UnknownEvent(name="message_delta", data={"delta": ["now", "a", "list"]})),
+        (4, MessageDelta(delta="x")),
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"\x91\x92\x01\x05", codec.encode([(1, ["no", "map"])]), codec.encode([(1.5, {})])],
+    ids=["empty", "a number", "a list", "no time"],
+)
+def test_what_is_no_batch_is_a_protocol_error(body):
+    """An event is a map with a kind, whatever its version."""
+    with pytest.raises(ProtocolError):
+        codec.decode_events(body)
+
+
+def errors(kind):
+    """Return a strategy for errors of a class."""
+    if not kind.fields:
+        return st.text().map(kind)
+    fields = {name: values(type_) for name, type_ in kind.fields.items()}
+    return st.fixed_dictionaries(fields).map(lambda given_: kind(**given_))
+
+
+@pytest.mark.parametrize("code", ERRORS_BY_CODE)
+@few
+@given(data=st.data())
+def test_an_error_arrives_as_itself(code, data):
+    """Its class, its message and its attributes."""
+    error = data.draw(errors(ERRORS_BY_CODE[code]))
+    frame = codec.decode(ToClient, codec.encode(codec.failed("c-1", error)))
+    back = codec.raised(frame)
+
+    assert (frame.id, frame.code) == ("c-1", code)
+    assert type(back) is type(error)
+    assert (str(back), back.details()) == (str(error), error.details())
+
+
+def failure(code, details):
+    return Failed(id="c-1", code=code, message="so it is", details=msgspec.Raw(details))
+
+
+def test_an_error_of_a_newer_peer_is_still_ours():
+    """A code that is not known arrives as the root of the tree, with its message."""
+    error = codec.raised(failure("of_the_future", codec.encode({"x": 1})))
+
+    assert type(error) is CmdcError
+    assert str(error) == "so it is"
+
+
+@pytest.mark.parametrize(
+    "details", [b"\xc1", b"", b"\x05", codec.encode({}), codec.encode({"reason": 5})]
+)
+def test_broken_details_are_an_error_too(details):
+    """It is returned like any other, so that who waits for the answer gets it."""
+    error = codec.raised(failure("session_not_alive", details))
+
+    assert type(error) is ProtocolError
+
+
+def test_nested_reasons_cross_the_wire():
+    """The last reason inside of a spent budget is still a struct."""
+    spent = RestartIntensityExceeded(restarts=3, seconds=5.0, last=Signal(number=9, name="SIGKILL"))
+    error = codec.raised(codec.failed("c-1", SessionNotAlive(spent)))
+
+    assert error.reason == spent
+    assert codec.raised(codec.failed("c-1", AgentAborted(None))).reason is None
