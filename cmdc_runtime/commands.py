@@ -5,7 +5,7 @@ A ``durable`` command is in the journal before it reaches the agent and takes ef
 the others are questions. ``answer`` is the type of what comes back.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
@@ -14,6 +14,9 @@ from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.reasons import snake
 
 KillTools = Literal["all", "killable", "none"]
+
+PROMPT_CHARS_MAX: Final = 1_000_000
+"""Of one prompt; a larger text belongs into a file that a tool reads."""
 
 
 class PromptReceipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +27,10 @@ class PromptReceipt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CycleResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How one cycle ended; ``messages`` are those it added, ``text`` is the last answer's."""
+    """How one cycle ended; ``text`` is the last answer's, ``messages`` are those it added.
+
+    Of a very long cycle ``messages`` are the newest; ``GetMessages`` has all of them.
+    """
 
     outcome: Literal["finished", "aborted", "failed", "dropped"]
     text: str = ""

@@ -44,7 +44,10 @@ class AgentStart(Event, frozen=True, kw_only=True):
 
 
 class AgentEnd(Event, frozen=True, kw_only=True):
-    """The cycle is finished; ``messages`` are those it added, ``usage`` is what it used."""
+    """The cycle is finished; ``messages`` are those it added, ``usage`` is what it used.
+
+    Of a very long cycle ``messages`` are the newest; ``messages()`` returns all of them.
+    """
 
     messages: tuple[Message, ...]
     usage: TokenUsage

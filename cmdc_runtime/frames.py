@@ -1,9 +1,9 @@
 """Wire envelopes: who, which request, in what order. Bodies are opaque here (``msgspec.Raw``).
 
-A message is ``[HEADER, frame]``, on the workers' socket and on the event socket followed by one
-more part where the frame says so. There is one base class for each direction; the codec derives
-each closed union from its subclasses. A change of this file is a change of ``WIRE_VERSION`` and
-of docs/wire.md.
+A message is ``[HEADER, frame]``; a frame that says so is followed by one more part. A worker may
+put several frames into one message: they arrive together or not at all. There is one base class
+for each direction; the codec derives each closed union from its subclasses. A change of this file
+is a change of ``WIRE_VERSION`` and of docs/wire.md.
 """
 
 from typing import Final
@@ -114,6 +114,7 @@ class Deliver(ToWorker, frozen=True, kw_only=True, array_like=True):
 
     id: CommandId
     body: msgspec.Raw
+    durable: bool
 
 
 class Written(ToWorker, frozen=True, kw_only=True, array_like=True):

@@ -21,7 +21,8 @@ from cmdc_runtime.requests import RestartType
 
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
-Seconds = Annotated[float, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0, le=1_000_000)]
+Moment = Annotated[float, Meta(gt=0, le=1_000_000)]
 PromptMode = Annotated[str, Meta(pattern="^(full|task|minimal|none)$")]
 
 TOOLS_MAX: Final = 512
@@ -54,21 +55,21 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: Positive | None = None  # of one answer; None: the provider decides
     max_queued_prompts: Count = 100
     max_parallel_tools: Positive = 8
-    tool_timeout: Annotated[float, Meta(gt=0)] = 300.0
+    tool_timeout: Moment = 300.0
     tool_max_retries: Count = 2  # tools with effects "read" or "idempotent" only
     max_retries: Count = 3
     retry_base_delay: Seconds = 2.0
     retry_max_delay: Seconds = 60.0
     retry_jitter: Annotated[float, Meta(ge=0, le=1)] = 0.0  # share of the delay added at random
-    stall_after: Annotated[float, Meta(gt=0)] = 30.0
-    stall_timeout: Annotated[float, Meta(gt=0)] = 120.0
+    stall_after: Moment = 30.0
+    stall_timeout: Moment = 120.0
     # --- supervision ---
     restart: RestartType = "transient"
     max_restarts: Count = 3
-    max_seconds: Annotated[float, Meta(gt=0)] = 5.0
+    max_seconds: Moment = 5.0
     restart_delay: tuple[Seconds, Seconds] = (0.1, 5.0)
     shutdown: Seconds | None = 5.0
-    start_timeout: Annotated[float, Meta(gt=0)] = 30.0
+    start_timeout: Moment = 30.0
     max_cycle_crashes: Positive = 2
     event_buffer_size: Annotated[int, Meta(ge=0, le=1_000_000)] = 1000
 

@@ -151,7 +151,7 @@ class Session:
         if not durable:
             self.check_room(command_id)
         self.pending[command_id] = Pending(client, None if durable else body)
-        frame = Deliver(id=command_id, body=body)
+        frame = Deliver(id=command_id, body=body, durable=durable)
         if self.phase is Phase.UP and self._process is not None:
             self.desk.workforce.send(self._process.worker, frame)
         elif durable:
@@ -251,7 +251,7 @@ class Session:
         assert self._process is not None  # noqa: S101 - it has just said that it is up
         for command_id, pending in self.pending.items():
             if pending.body is not None:
-                frame = Deliver(id=command_id, body=pending.body)
+                frame = Deliver(id=command_id, body=pending.body, durable=False)
                 self.desk.workforce.send(self._process.worker, frame)
         backlog, self._backlog = self._backlog, []
         for frame in backlog:

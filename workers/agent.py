@@ -1,8 +1,9 @@
 """One session's agent: feeds commands and results to the tables and carries out their effects.
 
 Inputs are taken one at a time, in the loop's thread, and no effect blocks, so nothing can come
-between a decision and its effects. All records and outcomes of one step go to the journal as one
-transaction, ahead of the step's events: what a subscriber has seen, the journal knows.
+between a decision and its effects. The records, outcomes and events of one step leave as one
+message: the records are one transaction, ahead of the events, so what a subscriber has seen the
+journal knows; and what the journal knows subscribers are told, whenever the process dies.
 """
 
 import asyncio
@@ -12,11 +13,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from cmdc_runtime.codec import decode, encode, failed, raw
 from cmdc_runtime.commands import Command, PendingTool, Status
-from cmdc_runtime.errors import CmdcError, ProtocolError
+from cmdc_runtime.errors import CmdcError, ProtocolError, UsageError
 from cmdc_runtime.frames import (
     Answer as AnswerFrame,
 )
@@ -53,7 +55,7 @@ from workers.core.state import (
 from workers.effects.model import ModelCaller
 from workers.effects.publish import Publisher
 from workers.effects.tools import ToolRunner
-from workers.link import Link
+from workers.link import FrameTooLargeError, Link
 
 log = structlog.get_logger()
 
@@ -82,7 +84,6 @@ class Agent:
             Sleep:      self._sleep,
             RunTools:   self._run_tools,
             CancelWork: self._cancel_work,
-            Publish:    lambda effect: self._publisher.publish(effect.event),
             Answer:     self._answer,
             Refuse:     self._refuse,
             TellStatus: self._tell_status,
@@ -106,14 +107,15 @@ class Agent:
             incarnation = self._assign.incarnation
             self._take(rebuild.resume(self._memory, incarnation, reason, _now_ms()))
         for command in unanswered:
-            self.order(command.id, command.body)
+            self.order(command.id, command.body, durable=True)
 
-    def order(self, command_id: CommandId, body: bytes | Any) -> None:  # Any: a msgspec.Raw
-        """Take one command."""
+    def order(self, command_id: CommandId, body: bytes | msgspec.Raw, *, durable: bool) -> None:
+        """Take one command; ``durable``: the journal has it and waits for its outcome."""
         try:
             command = decode(Command, body)
         except ProtocolError as error:
-            self._refuse(Refuse(command_id, error))
+            refused: Effect = Settle(command_id, error) if durable else Refuse(command_id, error)
+            self._take(Step(self._state, self._memory, (refused,)))
             return
         if command.durable and self._has_taken(command_id):
             return
@@ -144,14 +146,14 @@ class Agent:
             for effect in step.effects
             if isinstance(effect, Settle)
         ]
+        for said in step.effects:
+            if isinstance(said, Publish):
+                self._publisher.publish(said.event)
         if records or settled:
-            self._link.write(records, settled)
+            self._link.write(records, settled, self._publisher.take())
         for effect in step.effects:
-            self._do(effect)
-
-    def _do(self, effect: Effect) -> None:
-        if not isinstance(effect, Keep | Settle):
-            self._perform[type(effect)](effect)
+            if not isinstance(effect, Keep | Settle | Publish):
+                self._perform[type(effect)](effect)
 
     def _has_taken(self, command_id: CommandId) -> bool:
         if command_id in self._taken_set:
@@ -187,7 +189,10 @@ class Agent:
     def _answer(self, effect: Answer) -> None:
         # Who has an answer may ask for the events from then on: they must not be older than it.
         self._publisher.flush()
-        self._link.send(AnswerFrame(id=effect.id, body=encode(effect.value)))
+        try:
+            self._link.send(AnswerFrame(id=effect.id, body=encode(effect.value)))
+        except FrameTooLargeError as error:
+            self._refuse(Refuse(effect.id, UsageError(f"the answer is too large: {error}")))
 
     def _refuse(self, effect: Refuse) -> None:
         error = effect.error

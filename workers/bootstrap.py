@@ -96,8 +96,8 @@ class Worker:
                 self._assign = frame
             case History():
                 self._take_history(frame)
-            case Deliver(id=command_id, body=body) if self._agent is not None:
-                self._agent.order(command_id, body)
+            case Deliver(id=command_id, body=body, durable=durable) if self._agent is not None:
+                self._agent.order(command_id, body, durable=durable)
             case Terminate(reason=reason):
                 self._terminate(reason)
             case _:

@@ -1,7 +1,7 @@
 """A worker's one connection to its daemon: frames out, frames in, the journal's barrier."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import structlog
@@ -10,6 +10,7 @@ import zmq
 from cmdc_runtime.codec import decode, encode
 from cmdc_runtime.errors import ProtocolError
 from cmdc_runtime.frames import (
+    FRAME_BYTES_MAX,
     HEADER,
     Batch,
     FromWorker,
@@ -25,6 +26,10 @@ log = structlog.get_logger()
 
 FLUSH_S: Final = 1.0
 """How long the last frames may take to leave the process at its end."""
+
+
+class FrameTooLargeError(Exception):
+    """A part of a message is larger than any socket takes."""
 
 
 class Link:
@@ -46,14 +51,27 @@ class Link:
         self._pump.start()
 
     def send(self, frame: FromWorker, *more: bytes) -> None:
-        """Send one frame, and the part that belongs to it."""
-        if not self._pump.send((HEADER, encode(frame), *more)):
-            # The daemon has not read for very long: what it misses can't be made up for later.
-            raise ConnectionError("the daemon does not take frames any more")
+        """Send one frame, and the part that belongs to it.
 
-    def write(self, records: Sequence[JournalRecord], settled: Sequence[Settled]) -> None:
-        """Give records and outcomes to the journal, as one transaction."""
-        self.send(Write(records=tuple(records), settled=tuple(settled)))
+        Raises:
+            FrameTooLargeError: it would be lost, so it was not sent.
+        """
+        self._send((HEADER, encode(frame), *more))
+
+    def write(
+        self,
+        records: Sequence[JournalRecord],
+        settled: Sequence[Settled],
+        batches: Iterable[tuple[Batch, bytes]],
+    ) -> None:
+        """Give records and outcomes to the journal, and with them the events that tell of them.
+
+        They are one message: the daemon has all of it or nothing, whenever the process dies.
+        """
+        parts = [HEADER, encode(Write(records=tuple(records), settled=tuple(settled)))]
+        for batch, body in batches:
+            parts += (encode(batch), body)
+        self._send(parts)
 
     async def synced(self) -> None:
         """Return when everything that was written so far is in the journal."""
@@ -61,6 +79,14 @@ class Link:
         done = self._barriers[self._barrier] = asyncio.get_running_loop().create_future()
         self.send(Write(records=(), settled=(), barrier=self._barrier))
         await done
+
+    def _send(self, parts: Sequence[bytes]) -> None:
+        size = max(map(len, parts))
+        if size > FRAME_BYTES_MAX:  # ZeroMQ would drop it, and the connection with it
+            raise FrameTooLargeError(f"a part of {size} bytes; at most {FRAME_BYTES_MAX} can go")
+        if not self._pump.send(parts):
+            # The daemon has not read for very long: what it misses can't be made up for later.
+            raise ConnectionError("the daemon does not take frames any more")
 
     def publish(self, batch: Batch, body: bytes) -> None:
         """Send a batch of events."""

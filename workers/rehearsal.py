@@ -105,7 +105,7 @@ def _inputs() -> list[Order | Result]:
 
 def _opened(command: Command) -> Command:
     """Return a command as it comes out of its frame."""
-    frame = _through_the_wire(Deliver(id=_PROMPT, body=codec.raw(command)))
+    frame = _through_the_wire(Deliver(id=_PROMPT, body=codec.raw(command), durable=command.durable))
     assert isinstance(frame, Deliver)  # noqa: S101 - it is what was sent
     return codec.decode(Command, frame.body)
 

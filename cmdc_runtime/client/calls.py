@@ -27,6 +27,7 @@ from cmdc_runtime.client.limits import (
 from cmdc_runtime.client.link import Connector
 from cmdc_runtime.client.monitors import Watch
 from cmdc_runtime.commands import (
+    PROMPT_CHARS_MAX,
     Abort,
     AwaitCycle,
     Command,
@@ -305,6 +306,11 @@ def _check_text(text: object) -> None:
         raise InvalidText(f"a prompt is a str, got {type(text).__name__}")
     if not text.strip():
         raise InvalidText("a prompt is more than blanks")
+    if len(text) > PROMPT_CHARS_MAX:
+        raise InvalidText(
+            f"a prompt has at most {PROMPT_CHARS_MAX} characters, got {len(text)}: put it into a "
+            "file and let a tool read it"
+        )
 
 
 def _ending(result: CycleResult) -> CmdcError:

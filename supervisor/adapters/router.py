@@ -16,6 +16,7 @@ from cmdc_runtime.frames import (
     HEADER,
     MAGIC,
     WIRE_VERSION,
+    Batch,
     FromClient,
     FromWorker,
     ToClient,
@@ -31,6 +32,8 @@ log = structlog.get_logger()
 FromPeer = TypeVar("FromPeer", FromClient, FromWorker)
 ToPeer = TypeVar("ToPeer", ToClient, ToWorker)
 
+PARTS_MAX: Final = 1_024
+"""Of one message; a step of an agent has a handful of frames."""
 _PROBE: Final = (HEADER, encode(Written(barrier=0)))
 """A frame that means nothing to a worker: whether it can be sent is the question."""
 
@@ -82,7 +85,7 @@ class Router(Generic[FromPeer, ToPeer]):
     def _receive(self, parts: list[bytes]) -> None:
         peer = parts[0]
         try:
-            frame, more = self._parse(parts[1:])
+            frames = self._parse(parts[1:])
         except ProtocolError as error:
             self.refused += 1
             log.warning(
@@ -92,15 +95,23 @@ class Router(Generic[FromPeer, ToPeer]):
                 refusal = encode(failed(CommandId(""), error))
                 self._pump.send((HEADER, refusal), peer=peer)
             return
-        self._on_frame(peer, frame, more)
+        for frame, more in frames:
+            self._on_frame(peer, frame, more)
 
-    def _parse(self, parts: list[bytes]) -> tuple[FromPeer, bytes]:
-        if not 2 <= len(parts) <= 3:  # noqa: PLR2004 - header, frame, and what may follow
+    def _parse(self, parts: list[bytes]) -> list[tuple[FromPeer, bytes]]:
+        """Return every frame with the part that belongs to it; one bad frame spoils the message."""
+        if not 2 <= len(parts) <= PARTS_MAX:  # noqa: PLR2004 - header and frame
             raise ProtocolError(f"expected a header and a frame, got {len(parts)} parts")
-        header, data, *more = parts
-        if header != HEADER:
-            raise ProtocolError(_header_problem(header))
-        return decode(self._base, data), more[0] if more else b""
+        if parts[0] != HEADER:
+            raise ProtocolError(_header_problem(parts[0]))
+        left = iter(parts[1:])
+        frames = []
+        for data in left:
+            frame = decode(self._base, data)
+            frames.append((frame, next(left, b"") if isinstance(frame, Batch) else b""))
+        if self._base is FromClient and len(frames) > 1:
+            raise ProtocolError(f"expected one frame, got {len(frames)}")
+        return frames
 
 
 def _header_problem(header: bytes) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cmdc_runtime.commands import (
+    PROMPT_CHARS_MAX,
     Abort,
     AwaitCycle,
     Command,
@@ -46,6 +47,7 @@ from workers.core.state import (
     Step,
     TellStatus,
 )
+from workers.core.tags import flush
 
 # Any: a handler takes the command of its own row, which only the table knows.
 Handler = Callable[[State, Memory, Order, Any], Step]
@@ -57,8 +59,8 @@ _LEFT: Final = "Error: the cycle was aborted; the call may still have run to its
 
 def start(_state: State, memory: Memory, order: Order, prompt: Prompt) -> Step:
     """Open a cycle."""
-    if not prompt.text.strip():
-        return _refuse_text(_state, memory, order)
+    if problem := _text_problem(prompt.text):
+        return Step(_state, memory, (Settle(order.id, InvalidText(problem)),))
     queued = QueuedPrompt(order.id, prompt.text)
     receipt = PromptReceipt(queued=False, command_id=order.id)
     begun = cycle.start(memory, queued, order.at_ms)
@@ -67,8 +69,8 @@ def start(_state: State, memory: Memory, order: Order, prompt: Prompt) -> Step:
 
 def queue(state: State, memory: Memory, order: Order, prompt: Prompt) -> Step:
     """Keep the prompt for the next cycle, if there is room."""
-    if not prompt.text.strip():
-        return _refuse_text(state, memory, order)
+    if problem := _text_problem(prompt.text):
+        return Step(state, memory, (Settle(order.id, InvalidText(problem)),))
     bound = memory.policy.max_queued_prompts
     if len(memory.queue) >= bound:
         full = QueueFull(f"{bound} prompts wait already; try again when a cycle has ended")
@@ -91,11 +93,12 @@ def note_abort(state: State, memory: Memory, order: Order, command: Abort) -> St
 def abort_request(_state: State, memory: Memory, order: Order, command: Abort) -> Step:
     """Tell observers, end the request, keep what was said so far and mark it."""
     effects: tuple[Effect, ...] = (CancelWork(command.kill_tools),)
-    if memory.answering.text:
+    _, held, _ = flush(memory.answering.tags)
+    if said := memory.answering.text + held:
         partial = Message(
             id=next_id(memory),
             role="assistant",
-            content=memory.answering.text,
+            content=said,
             metadata={"interrupted": True},
         )
         memory = say(memory, partial)
@@ -169,9 +172,12 @@ def _is_open(memory: Memory, prompt_id: str) -> bool:
     return running or any(queued.command_id == prompt_id for queued in memory.queue)
 
 
-def _refuse_text(state: State, memory: Memory, order: Order) -> Step:
-    error = InvalidText("a prompt needs text; got only white space")
-    return Step(state, memory, (Settle(order.id, error),))
+def _text_problem(text: str) -> str | None:
+    if not text.strip():
+        return "a prompt needs text; got only white space"
+    if len(text) > PROMPT_CHARS_MAX:
+        return f"a prompt has at most {PROMPT_CHARS_MAX} characters, got {len(text)}"
+    return None
 
 
 # fmt: off

@@ -5,6 +5,7 @@ reads them back from the journal, so the two cannot disagree.
 """
 
 from dataclasses import replace
+from typing import Final
 
 from cmdc_runtime.commands import CycleResult
 from cmdc_runtime.ids import CallId, CommandId, MessageId
@@ -12,16 +13,21 @@ from cmdc_runtime.messages import Message, TokenUsage
 from workers.core.records import OutcomeKind
 from workers.core.state import OUTCOMES_MAX, Cycle, Memory, OpenCall, Outcome, QueuedPrompt
 
+TOLD_CHARS_MAX: Final = 2_000_000
+"""Of a cycle's messages that its end tells: 8 MiB at the worst, half of what a frame may have."""
+
 
 def next_id(memory: Memory) -> MessageId:
     """Return the id of the message to be said next: its place in the conversation."""
     return MessageId(f"m-{len(memory.messages) + 1}")
 
 
-def result_of(call_id: CallId, text: str, *, is_error: bool) -> Message:
-    """Return the result message of one call."""
+def result_of(memory: Memory, call_id: CallId, text: str, *, is_error: bool) -> Message:
+    """Return the result message of one open call; its id is the place it will have."""
+    ids = [open_.call.call_id for open_ in memory.calls]
+    place = len(memory.messages) + 1 + (ids.index(call_id) if call_id in ids else 0)
     return Message(
-        id=MessageId(f"m-{call_id}"),
+        id=MessageId(f"m-{place}"),
         role="tool_result",
         content=text,
         call_id=call_id,
@@ -114,6 +120,21 @@ def discard(memory: Memory, command_id: CommandId) -> Memory:
     return replace(_remember(memory, dropped), queue=rest)
 
 
+def newest(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Return as many of ``messages`` as may travel in one frame, the newest ones."""
+    chars = 0
+    for place in range(len(messages) - 1, -1, -1):
+        chars += _chars(messages[place])
+        if chars > TOLD_CHARS_MAX and place + 1 < len(messages):
+            return messages[place + 1 :]
+    return messages
+
+
+def _chars(message: Message) -> int:
+    called = sum(len(str(call.arguments)) for call in message.tool_calls)
+    return len(message.content) + len(message.thinking or "") + called
+
+
 def find_outcome(memory: Memory, command_id: CommandId) -> Outcome | None:
     """Return how the cycle of this prompt ended, while it is remembered."""
     return next((seen for seen in memory.outcomes if seen.command_id == command_id), None)
@@ -127,7 +148,7 @@ def cycle_result(memory: Memory, ended: Outcome) -> CycleResult:
     return CycleResult(
         outcome=ended.outcome,
         text=last.content if last is not None else "",
-        messages=messages,
+        messages=newest(messages),
         usage=ended.usage,
         reason=ended.reason,
     )

@@ -24,6 +24,7 @@ from workers.core.conversation import (
     count_turn,
     cycle_result,
     end_call,
+    newest,
     open_cycle,
     result_of,
 )
@@ -91,7 +92,7 @@ def finish(memory: Memory, at_ms: int) -> Step:
     """End the cycle because the model is done."""
     assert memory.cycle is not None  # noqa: S101 - only a cycle ends
     ended = AgentEnd(
-        messages=memory.messages[memory.cycle.first :],
+        messages=newest(memory.messages[memory.cycle.first :]),
         usage=memory.usage - memory.cycle.usage_before,
         command_id=memory.cycle.command_id,
     )
@@ -117,7 +118,7 @@ def give_results(memory: Memory, text: str) -> tuple[Memory, tuple[Effect, ...]]
     effects: list[Effect] = []
     for open_ in tuple(memory.calls):
         if open_.result is None:
-            result = result_of(open_.call.call_id, text, is_error=True)
+            result = result_of(memory, open_.call.call_id, text, is_error=True)
             memory = end_call(memory, result)
             effects.append(Keep(ToolEnded(message=result)))
     return memory, tuple(effects)

@@ -103,7 +103,7 @@ def _resume_tools(memory: Memory, at_ms: int) -> Step:
     effects: list[Effect] = []
     for open_ in memory.calls:
         if _is_uncertain(memory, open_):
-            result = result_of(open_.call.call_id, _UNCERTAIN, is_error=True)
+            result = result_of(memory, open_.call.call_id, _UNCERTAIN, is_error=True)
             memory = end_call(memory, result)
             ended = ToolExecutionEnd(
                 name=open_.call.name, call_id=open_.call.call_id, ok=False, text=_UNCERTAIN

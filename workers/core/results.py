@@ -188,7 +188,7 @@ def collect(state: State, memory: Memory, returned: ToolReturned) -> Step:
     if open_ is None or open_.result is not None:
         return Step(state, memory)
     name, call_id = open_.call.name, returned.call_id
-    result = result_of(call_id, returned.text, is_error=not returned.ok)
+    result = result_of(memory, call_id, returned.text, is_error=not returned.ok)
     effects: list[Effect] = [Keep(ToolEnded(message=result))]
     if returned.is_unknown:
         effects.append(Publish(ToolCallUnknown(name=name, call_id=call_id)))

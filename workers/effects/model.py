@@ -43,6 +43,8 @@ from workers.effects.intake import fit
 
 log = structlog.get_logger()
 
+REPLY_CHARS_MAX: Final = 2_000_000
+"""Of one reply, thinking and arguments included: far beyond what a model is able to say."""
 _CHANCES: Final = 1 << 32
 
 
@@ -104,6 +106,7 @@ class ModelCaller:
 
     async def _stream(self, call: CallModel, watchdog: "_Watchdog") -> StreamEnded:
         chunks: list[Chunk] = []
+        chars = 0
         async with contextlib.aclosing(self._provider.stream(self._request(call))) as stream:
             async for given in stream:
                 watchdog.feed()
@@ -111,6 +114,10 @@ class ModelCaller:
                 if not chunks:
                     self._post(FirstChunk(call.work))
                 chunks.append(chunk)
+                chars += _chars(chunk)
+                if chars > REPLY_CHARS_MAX:
+                    endless = f"the reply is longer than {REPLY_CHARS_MAX} characters"
+                    raise ProviderError(FailureKind.PERMANENT, endless)
                 if isinstance(chunk, TextChunk):
                     self._post(TextArrived(call.work, chunk.text))
                 elif isinstance(chunk, ThinkingChunk):
@@ -149,6 +156,12 @@ class ModelCaller:
             chance=secrets.randbelow(_CHANCES) / _CHANCES,
         )
         self._post(failed)
+
+
+def _chars(chunk: Chunk) -> int:
+    if isinstance(chunk, TextChunk | ThinkingChunk):
+        return len(chunk.text)
+    return len(chunk.arguments) if isinstance(chunk, ToolCallChunk) else 0
 
 
 def _fit(chunk: Chunk) -> Chunk:

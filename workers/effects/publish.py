@@ -6,7 +6,7 @@ together. Durable and ephemeral events never share a batch, so the journal keeps
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from cmdc_runtime.codec import encode_events
@@ -48,21 +48,26 @@ class Publisher:
     def flush(self) -> None:
         """Send what was gathered."""
         self._is_scheduled = False
+        for batch, body in self.take():
+            self._send(batch, body)
+
+    def take(self) -> Iterator[tuple[Batch, bytes]]:
+        """Yield what was gathered, for the caller to send now; it counts as sent."""
         gathered, self._gathered = self._gathered, []
         while gathered:
             count = _run_length(gathered)
-            self._send_run(gathered[:count])
+            yield from self._batches(gathered[:count])
             del gathered[:count]
 
-    def _send_run(self, run: list[tuple[int, Event]]) -> None:
+    def _batches(self, run: list[tuple[int, Event]]) -> Iterator[tuple[Batch, bytes]]:
         body, count = encode_events(run), len(run)
         if count > 1 and len(body) > BATCH_BYTES_MAX:
-            self._send_run(run[: count // 2])
-            self._send_run(run[count // 2 :])
+            yield from self._batches(run[: count // 2])
+            yield from self._batches(run[count // 2 :])
             return
         batch = Batch(first=EventIndex(self._next), count=count, durable=run[0][1].durable)
         self._next += count
-        self._send(batch, body)
+        yield batch, body
 
 
 def _run_length(entries: list[tuple[int, Event]]) -> int:
