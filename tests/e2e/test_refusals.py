@@ -211,9 +211,9 @@ def test_reply_that_takes_too_long_is_told_and_goes_on(scripted, agent):
     assert session.collect_reply(timeout=TURN_S) == "late"
 
 
-def test_closed_client_says_so(daemon):
+def test_closed_client_says_so(cmdc_daemon):
     """A client that was closed is not connected again by accident."""
-    client = cmdc.Client(daemon.address)
+    client = cmdc.Client(cmdc_daemon.address)
     client.close()
 
     with pytest.raises(cmdc.UsageError, match="closed"):

@@ -37,10 +37,10 @@ def test_stream_begins_where_it_is_asked_to(agent, scripted, cycle_of):
     assert session.last_index() == everything[-1].index
 
 
-def test_two_clients_see_the_same(agent, scripted, cycle_of, daemon):
+def test_two_clients_see_the_same(agent, scripted, cycle_of, cmdc_daemon):
     """Subscribers of different clients get equal events in equal order."""
     session = agent(scripted(Text(WORDS, chunk_chars=8)))
-    with cmdc.Client(daemon.address) as other:
+    with cmdc.Client(cmdc_daemon.address) as other:
         streams = [session.subscribe(), session.subscribe(), other.subscribe(session.id)]
         session.prompt("Talk.")
         one, two, three = [seen(cycle_of(stream)) for stream in streams]

@@ -6,6 +6,7 @@ from itertools import product
 import pytest
 
 from cmdc_runtime.commands import (
+    PROMPT_CHARS_MAX,
     Abort,
     AwaitCycle,
     Command,
@@ -136,9 +137,11 @@ def test_a_full_queue_takes_no_prompt(state):
 
 
 @every_state
-@pytest.mark.parametrize("text", ["", " \n\t"], ids=["empty", "white"])
-def test_a_prompt_needs_text(state, text):
-    """White space is refused in every state, and nothing changes."""
+@pytest.mark.parametrize(
+    "text", ["", " \n\t", "x" * (PROMPT_CHARS_MAX + 1)], ids=["empty", "white", "long"]
+)
+def test_a_prompt_needs_text_of_a_bounded_size(state, text):
+    """White space and what is too long are refused in every state, and nothing changes."""
     before = at(state)
     step = give(before, Prompt(text=text))
 
@@ -184,6 +187,14 @@ def test_an_abort_keeps_what_was_said_so_far():
     assert (partial.role, partial.content) == ("assistant", "part")
     assert partial.metadata == {"interrupted": True}
     assert records(step)[0] == Said(message=partial)
+
+
+def test_an_abort_keeps_what_might_have_become_a_tag():
+    """Text that was held back for its end is part of what was said."""
+    step = report(at(State.STREAMING), TextArrived, " <stat")
+    aborted = give(step, Abort())
+
+    assert aborted.memory.messages[-1].content == "part <stat"
 
 
 def test_an_abort_of_a_silent_request_keeps_no_empty_answer():

@@ -4,6 +4,7 @@ import pytest
 
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
 from workers.core.conversation import (
+    TOLD_CHARS_MAX,
     begin_call,
     close_cycle,
     count_turn,
@@ -13,6 +14,7 @@ from workers.core.conversation import (
     enqueue,
     find_call,
     find_outcome,
+    newest,
     next_id,
     open_cycle,
     result_of,
@@ -64,25 +66,27 @@ def test_messages_are_numbered_by_their_place():
 def test_results_move_in_together(order):
     """None is in the conversation before the last one came; then they stand in call order."""
     before = asking("a", "b")
-    half = end_call(before, result_of(order[0], "x", is_error=False))
-    whole = end_call(half, result_of(order[1], "y", is_error=True))
+    half = end_call(before, result_of(before, order[0], "x", is_error=False))
+    whole = end_call(half, result_of(half, order[1], "y", is_error=True))
 
     assert half.messages == before.messages
     assert [said.call_id for said in whole.messages[-2:]] == ["a", "b"]
+    assert [said.id for said in whole.messages[-2:]] == ["m-3", "m-4"]
     assert whole.calls == ()
 
 
 def test_a_first_result_stays():
     """A second one of the same call changes nothing."""
-    once = end_call(asking("a", "b"), result_of("a", "first", is_error=False))
+    asked = asking("a", "b")
+    once = end_call(asked, result_of(asked, "a", "first", is_error=False))
 
-    assert end_call(once, result_of("a", "second", is_error=True)) == once
+    assert end_call(once, result_of(once, "a", "second", is_error=True)) == once
 
 
 def test_a_call_that_runs_again_has_a_new_start():
     """After a crash the time of the second attempt counts; a result keeps it."""
     memory = begin_call(begin_call(asking("a", "b"), "a", 5), "a", 9)
-    memory = end_call(memory, result_of("a", "fine", is_error=False))
+    memory = end_call(memory, result_of(memory, "a", "fine", is_error=False))
 
     assert find_call(memory, "a").started_at_ms == 9
     assert find_call(memory, "b").started_at_ms is None
@@ -139,3 +143,15 @@ def test_only_the_latest_outcomes_are_remembered():
     assert len(memory.outcomes) == OUTCOMES_MAX
     assert find_outcome(memory, "p-0") is None
     assert find_outcome(memory, f"p-{OUTCOMES_MAX}") is not None
+
+
+def test_the_end_of_a_cycle_tells_the_newest_messages():
+    """What is told at once has a bound; the last message is always there."""
+    small = Message(role="user", content="x")
+    large = Message(role="user", content="x" * TOLD_CHARS_MAX)
+
+    assert newest((small, small)) == (small, small)
+    assert newest((large, small)) == (small,)
+    assert newest((small, large)) == (large,)
+    assert newest((small, large, small)) == (small,)
+    assert newest(()) == ()

@@ -25,6 +25,7 @@ from workers.core.state import (
     TextArrived,
     ThoughtArrived,
 )
+from workers.effects import model
 from workers.effects.model import CallSettings, ModelCaller
 
 CALL = CallModel(work=7, model="m", messages=(Message.user("hi"),))
@@ -175,6 +176,16 @@ def test_a_stream_that_breaks_off_is_a_failure(run, script):
 
     assert isinstance(failed, StreamFailed)
     assert failed.kind is FailureKind.TRANSIENT
+
+
+def test_an_endless_reply_is_cut_off(run, monkeypatch):
+    """Text, thinking and arguments together have a bound; asking again would not help."""
+    monkeypatch.setattr(model, "REPLY_CHARS_MAX", 12)
+    call = ToolCallChunk(index=0, call_id="a", name="read", arguments="{}")
+    *_, failed = run(called(ThinkingChunk(text="hello"), TEXT, call, call, END))
+
+    assert failed.kind is FailureKind.PERMANENT
+    assert "12 characters" in failed.reason
 
 
 def test_a_request_that_its_provider_cancels_is_a_failure(run):

@@ -111,3 +111,20 @@ def test_a_flush_sends_what_is_there():
 
     assert asyncio.run(publish()) == 1
     assert [batch.first for batch, _, _ in sink.batches] == [1, 2]
+
+
+def test_what_is_taken_is_not_sent_again():
+    """Who takes what was gathered sends it; the numbers go on behind it."""
+    sink = Sink()
+
+    async def publish():
+        publisher = Publisher(1, sink.send)
+        publisher.publish(MessageDelta(delta="a"))
+        publisher.publish(StreamReset())
+        taken = [(batch.first, batch.durable) for batch, _ in publisher.take()]
+        publisher.publish(StreamReset())
+        await asyncio.sleep(0)
+        return taken
+
+    assert asyncio.run(publish()) == [(1, False), (2, True)]
+    assert [batch.first for batch, _, _ in sink.batches] == [3]
