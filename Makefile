@@ -43,7 +43,7 @@ $(VENV)/.setup-local: $(VENV)/.setup
 demo: setup $(if $(ANTHROPIC_API_KEY)$(OPENAI_API_KEY)$(CMDC_MODEL),,setup-local) ## Crash an agent and see it come back
 	@$(BIN)/python examples/demo.py
 
-test: setup check ## Set up, check, and run every test
+test: setup setup-local check ## Set up, check, and run every test, those with the local model too
 	@$(BIN)/pytest
 
 check: lint types imports ## Format, lint, types and import rules

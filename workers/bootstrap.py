@@ -10,6 +10,7 @@ import faulthandler
 import os
 import select
 import signal
+import sys
 import threading
 import traceback
 from typing import Any, Final
@@ -159,6 +160,7 @@ def main(boot: dict[str, Any]) -> None:  # Any: str, int or float, by the key
     leave_nursery()
     os.setsid()  # the tools' process groups stay in this POSIX session, so they can be found
     faulthandler.enable()
+    _configure_logs()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     daemon_fd = _open_daemon(int(boot["daemon_pid"]))
     threading.Thread(target=_guard, args=(daemon_fd,), name="guard", daemon=True).start()
@@ -169,6 +171,25 @@ def main(boot: dict[str, Any]) -> None:  # Any: str, int or float, by the key
         traceback.print_exc()
     finally:
         os._exit(code)
+
+
+def _configure_logs() -> None:
+    """Write to standard error, as the daemon does, and never what stood in a frame's variables.
+
+    structlog's own default shows them with every traceback: keys, prompts and tool arguments.
+    """
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.dev.ConsoleRenderer(
+                colors=False, exception_formatter=structlog.dev.plain_traceback
+            ),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger("info"),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
 
 
 async def _main(boot: dict[str, Any], daemon_fd: int) -> int:

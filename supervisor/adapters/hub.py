@@ -133,6 +133,8 @@ class Hub:
     ) -> Replayed:
         """Return events after ``after`` up to ``through``: from the ring, else the journal."""
         channel = self._channels.get(session_id)
+        if channel is not None and through > channel.ring.last:
+            await channel.idle.wait()  # what was taken is not lost, only on its way to the journal
         kept = [] if channel is None else channel.ring.between(after, through)
         edge = channel.ring.first if channel is not None else through + 1
         if after + 1 < edge:

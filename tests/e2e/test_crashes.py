@@ -270,8 +270,10 @@ def test_kill_after_any_event_of_a_cycle(agent, scripted, tmp_path, after):
     ]
     assert set(logged(log)) == {"x"}
     again = session.subscribe(since=0)
-    last = session.last_index()
-    assert [again.get(TURN_S).index for _ in range(last)] == [*range(1, last + 1)]
+    found = [again.get(TURN_S) for _ in range(session.last_index())]
+    assert [envelope.index for envelope in found] == [*range(1, len(found) + 1)]
+    for once in ("prompt_received", "agent_start", "agent_end"):
+        assert kinds(found).count(once) == 1
 
 
 def test_two_crashes_in_one_cycle_end_the_cycle_and_not_the_session(agent, scripted, cycle_of):

@@ -105,6 +105,13 @@ async def complain() -> str:
     return "left"
 
 
+@cmdc.tool(effects="write")
+def fail_with(key: str) -> str:
+    """Have a bug while holding a key."""
+    held = [key]
+    raise LookupError("there it is" if held else "")
+
+
 def kill(session):
     os.kill(session.agent_pid(), signal.SIGKILL)
 
@@ -174,6 +181,18 @@ def test_litter_of_a_tool_ends_nothing(agent, scripted, name):
     (result,) = [message for message in reply.messages if message.role == "tool_result"]
     assert (reply.text, result.content) == ("I see.", "left")
     assert session.status().incarnation == 1
+
+
+def test_log_shows_a_failure_and_no_secret_of_it(agent, scripted, cmdc_daemon):
+    """A traceback in the log has lines of code, but neither arguments nor variables."""
+    use = ToolUse("fail_with", {"key": "secret-argument"})
+    session = agent(scripted(ToolCalls(use), "I see."), tools=[fail_with])
+    session.run("My secret prompt.", timeout=TURN_S)
+    session.stop()
+    log = cmdc_daemon.log_text()
+
+    assert "LookupError: there it is" in log
+    assert [word for word in ("secret-argument", "secret prompt") if word in log] == []
 
 
 def test_one_shot_monitor_hears_once_and_a_persistent_one_each_time(agent, scripted, poll):

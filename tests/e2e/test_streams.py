@@ -7,7 +7,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime.client import feed
 from cmdc_runtime.client import stream as stream_module
-from cmdc_runtime.testing import Hold, Text
+from cmdc_runtime.testing import Hold, Text, ToolCalls, ToolUse
 
 TURN_S = 20.0
 WORDS = "word " * 1500
@@ -175,3 +175,25 @@ def test_held_answer_is_seen_as_it_comes(agent, scripted):
     assert session.status().state == "streaming"
     model.release()
     assert stream.get(TURN_S).event.delta == "whole"
+
+
+def test_cycle_larger_than_a_message_ends_all_the_same(agent, scripted, cycle_of):
+    """What does not fit into one message is left out and told; nothing is torn by it."""
+
+    @cmdc.tool(effects="read")
+    def fill(count: int) -> str:
+        """Return a long text."""
+        return "x" * count
+
+    uses = [ToolUse("fill", {"count": 400_000}) for _ in range(45)]
+    session = agent(scripted(ToolCalls(*uses), "done", "next"), tools=[fill])
+    stream = session.subscribe()
+    session.prompt("Go.")
+    found = cycle_of(stream)
+
+    assert [envelope.index for envelope in found] == [*range(1, len(found) + 1)]
+    assert found[-1].event.kind == "agent_end"
+    assert session.collect_reply(timeout=TURN_S) == "done"
+    with pytest.raises(cmdc.UsageError, match="too large"):
+        session.messages()
+    assert session.run("Again.", timeout=TURN_S).text == "next"

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.commands import AwaitCycle, CycleResult, GetMessages, GetStatus, Prompt
+from cmdc_runtime.commands import Abort, AwaitCycle, CycleResult, GetMessages, GetStatus, Prompt
 from cmdc_runtime.frames import MAGIC
 from cmdc_runtime.reasons import Normal, Signal
 from cmdc_runtime.requests import GetTree, StartSession, StopSession
@@ -218,6 +218,14 @@ def test_tcp_without_keys_is_refused():
 def test_too_large_a_request_is_refused(peer, client):
     """A message beyond the bound of the sockets is refused where it is made."""
     with pytest.raises(cmdc.UsageError, match="bytes"):
-        client.prompt("s1", "x" * 17_000_000)
+        client.abort("s1", reason="x" * 17_000_000)
+
+    assert peer.of(Abort) == []
+
+
+def test_too_long_a_prompt_is_refused(peer, client):
+    """A prompt has a bound of its own, and the error says what to do instead."""
+    with pytest.raises(cmdc.InvalidText, match="let a tool read it"):
+        client.prompt("s1", "x" * 1_000_001)
 
     assert peer.of(Prompt) == []
