@@ -78,3 +78,13 @@ def test_the_version_is_told_once():
 
     assert told is not None
     assert told.group(1) == project["version"]
+
+
+def test_the_invariants_name_tests_that_are_there():
+    """Every test that ARCHITECTURE.md relies on exists."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[^`]+)`", text)
+    missing = [name for name in named if not (ROOT / name).exists()]
+
+    assert named != []
+    assert missing == []
