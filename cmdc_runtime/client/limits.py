@@ -19,7 +19,7 @@ CONNECT_TIMEOUT_S: Final = 10.0
 """How long a daemon that holds its lock may take to answer for the first time."""
 FACTS_S: Final = 2.0
 """How often a busy client asks whether it is still the same daemon that answers."""
-STATUS_ANSWER_S: Final = 10.0
+STATUS_ANSWER_S: Final = 3.0
 """A session that gives no status for so long is called unresponsive."""
 LIST_ANSWER_S: Final = 2.0
 LIST_PARALLEL_MAX: Final = 64

@@ -46,7 +46,7 @@ class Channel:
     """The newest index that came from the worker; the ring's is the newest that was published."""
     waiting: deque[tuple[KeptBatch, bool]] = field(default_factory=deque)
     is_writing: bool = False
-    idle: asyncio.Event = field(default_factory=asyncio.Event)
+    waiters: list[tuple[EventIndex, asyncio.Future[None]]] = field(default_factory=list)
     watermarks_left: int = 0
 
 
@@ -84,7 +84,6 @@ class Hub:
         if session_id in self._ended:  # the id starts anew
             self._ended.remove(session_id)
         channel = Channel(session_id, ring, taken=last)
-        channel.idle.set()
         self._channels[session_id] = channel
 
     def close_channel(self, session_id: SessionId) -> None:
@@ -115,7 +114,6 @@ class Hub:
         channel.taken = kept.last
         if batch.durable or channel.waiting:
             channel.waiting.append((kept, batch.durable))
-            channel.idle.clear()
             if batch.durable:
                 self._write(channel, kept)
         else:
@@ -126,15 +124,15 @@ class Hub:
         """Return when everything that was taken is published."""
         channel = self._channels.get(session_id)
         if channel is not None:
-            await channel.idle.wait()
+            await self._published(channel, channel.taken)
 
     async def replay(
         self, session_id: SessionId, after: EventIndex, through: EventIndex
     ) -> Replayed:
         """Return events after ``after`` up to ``through``: from the ring, else the journal."""
         channel = self._channels.get(session_id)
-        if channel is not None and through > channel.ring.last:
-            await channel.idle.wait()  # what was taken is not lost, only on its way to the journal
+        if channel is not None:  # what was taken is not lost, only on its way to the journal
+            await self._published(channel, EventIndex(min(through, channel.taken)))
         kept = [] if channel is None else channel.ring.between(after, through)
         edge = channel.ring.first if channel is not None else through + 1
         if after + 1 < edge:
@@ -182,10 +180,23 @@ class Hub:
                 return
             channel.waiting.popleft()
             self._publish(channel, batch)
-        channel.idle.set()
+
+    @staticmethod
+    async def _published(channel: Channel, index: EventIndex) -> None:
+        """Return when the event of this index is published; one that was taken soon is."""
+        if channel.ring.last < index:
+            reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            channel.waiters.append((index, reached))
+            await reached
 
     def _publish(self, channel: Channel, kept: KeptBatch) -> None:
         channel.ring.add(kept)
+        if channel.waiters:
+            due = [reached for index, reached in channel.waiters if index <= kept.last]
+            channel.waiters = [one for one in channel.waiters if one[0] > kept.last]
+            for reached in due:
+                if not reached.done():
+                    reached.set_result(None)
         channel.watermarks_left = WATERMARKS_AFTER
         frame = encode(Events(first=kept.first, count=kept.count))
         self._pump.send((topic_of(channel.session_id), HEADER, frame, kept.body))

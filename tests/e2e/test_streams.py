@@ -197,3 +197,19 @@ def test_cycle_larger_than_a_message_ends_all_the_same(agent, scripted, cycle_of
     with pytest.raises(cmdc.UsageError, match="too large"):
         session.messages()
     assert session.run("Again.", timeout=TURN_S).text == "next"
+
+
+def test_events_are_there_as_soon_as_the_reply_is(agent, scripted):
+    """Who has a cycle's reply can have its events: none is called lost that is on its way."""
+    session = agent(scripted(default="fine"))
+    seen_last, found = 0, []
+    for _ in range(100):
+        session.run("1", timeout=TURN_S)
+        last = session.last_index()
+        with session.subscribe(since=seen_last) as stream:
+            while not found or found[-1].index < last:
+                found.append(stream.get(TURN_S))
+        seen_last = last
+
+    assert [envelope.index for envelope in found] == [*range(1, seen_last + 1)]
+    assert [one for one in found if one.event.kind == "events_lost"] == []
