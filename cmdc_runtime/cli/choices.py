@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 import msgspec
 
+from cmdc_runtime.commands import PROMPT_CHARS_MAX
 from cmdc_runtime.errors import DaemonUnavailable
 from cmdc_runtime.runtime_dir import candidate_runtime_dirs, find_daemon
 
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from cmdc_runtime.client.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])  # Any: a command's own parameters
-
-PROMPT_CHARS_MAX: Final = 1024 * 1024
-"""Of a prompt that is read from standard input, and of a line of a chat."""
 
 address_option: Final = click.option(
     "--address",
