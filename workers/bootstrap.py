@@ -68,7 +68,7 @@ class Worker:
         """Work until the end; return the exit code."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_loop_error)
-        loop.add_signal_handler(signal.SIGTERM, self._terminate, "SIGTERM")
+        loop.add_signal_handler(signal.SIGTERM, self._on_sigterm)
         self._link.start()
         self._link.send(Ready(pid=os.getpid()))
         code, reason = await self._ended
@@ -103,6 +103,14 @@ class Worker:
                 self._terminate(reason)
             case _:
                 log.warning("frame.refused", frame=type(frame).__name__)
+
+    def _on_sigterm(self) -> None:
+        """End as politely, but as what it is: nobody asked the daemon, so the session goes on.
+
+        The daemon's own request comes as a frame first; a signal to the whole process group, as a
+        service manager sends it, must not end sessions for good.
+        """
+        self._end(EXIT_CRASHED, reasons.Signal(number=signal.SIGTERM, name="SIGTERM"))
 
     def _terminate(self, reason: str) -> None:
         ended = reasons.Normal() if reason == "normal" else reasons.Shutdown(detail=reason)

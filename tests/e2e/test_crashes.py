@@ -16,8 +16,8 @@ ANSWER = "It has three lines, and every one of them is short."
 KILLED = Signal(number=9, name="SIGKILL")
 
 
-def kill(session):
-    os.kill(session.agent_pid(), signal.SIGKILL)
+def kill(session, number=signal.SIGKILL):
+    os.kill(session.agent_pid(), number)
 
 
 def kinds(envelopes):
@@ -187,14 +187,21 @@ def test_write_tool_that_has_ended_keeps_its_result(agent, scripted, cycle_of, t
     assert [envelope.index for envelope in found] == [*range(1, len(found) + 1)]
 
 
-def test_queued_prompts_outlive_a_kill(agent, scripted):
-    """Every prompt that was accepted is answered, in the order in which they came."""
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["kill", "terminate"])
+def test_queued_prompts_outlive_a_signal(agent, scripted, number):
+    """Every prompt that was accepted is answered, in the order in which they came.
+
+    A SIGTERM that the daemon did not send is no stop either: a service manager may send it to all.
+    """
     model = scripted((Hold(), "never"), "one", "two", "three")
     session = agent(model)
+    monitor = session.monitor()
     receipts = [session.prompt(text) for text in ("1", "2", "3")]
     model.wait_held()
-    kill(session)
+    kill(session, number)
+    down = monitor.wait(TURN_S)
 
+    assert (down.reason, down.restarting) == (Signal(number=number, name=number.name), True)
     assert [receipt.queued for receipt in receipts] == [False, True, True]
     assert session.collect_reply(timeout=TURN_S) == "three"
     said = [(message.role, message.content) for message in session.messages()[1:]]
