@@ -16,6 +16,7 @@ import zmq
 from benchmarks.flood import stamped
 from benchmarks.pacer import ticks
 from benchmarks.processes import serve
+from cmdc_runtime.clock import now_ms
 from cmdc_runtime.codec import encode_events
 from cmdc_runtime.events import MessageDelta
 
@@ -61,7 +62,7 @@ class Publisher:
 def _entry(text: str = "") -> bytes:
     """Return one event as it stands in a batch."""
     event = MessageDelta(delta=text or stamped())
-    return encode_events([(time.time_ns() // 1_000_000, event)])[1:]
+    return encode_events([(now_ms(), event)])[1:]
 
 
 def relay(front: str, back: str) -> None:

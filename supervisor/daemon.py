@@ -11,13 +11,13 @@ import os
 import secrets
 import signal
 import tempfile
-import time
 from pathlib import Path
 from typing import Final
 
 import structlog
 import zmq
 
+from cmdc_runtime.clock import now_ms
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.frames import FromClient, FromWorker, ToClient, ToWorker
 from cmdc_runtime.reasons import Other
@@ -55,7 +55,7 @@ class Daemon:
         self._config = config
         self._notifier = notifier
         self._instance = secrets.token_hex(8)
-        holder = Holder(pid=os.getpid(), version=VERSION, started_at_ms=time.time_ns() // 1_000_000)
+        holder = Holder(pid=os.getpid(), version=VERSION, started_at_ms=now_ms())
         self._endpoint = Endpoint.claim(config.runtime_dir, holder, embedded=config.embedded)
         _keep_temporary_files_in(config.runtime_dir)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

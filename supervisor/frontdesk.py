@@ -7,13 +7,13 @@ and afterwards a request is answered from memory and a durable command from the 
 """
 
 import asyncio
-import time
 from collections import OrderedDict
 from collections.abc import Coroutine
 from typing import Any, Final
 
 import structlog
 
+from cmdc_runtime.clock import now_ms
 from cmdc_runtime.codec import decode, encode, failed, raw
 from cmdc_runtime.errors import CmdcError, Overloaded, SessionNotAlive
 from cmdc_runtime.frames import Ask, FromClient, Reply, Send, ToClient
@@ -119,10 +119,10 @@ class FrontDesk:
             session.check_room(send.id)
         else:
             await self._sessions.look_up(send.session_id)  # raises for one never seen
-        now_ms = time.time_ns() // 1_000_000
+        at_ms = now_ms()
         try:
             accepted = await self._sessions.journal.accept(
-                send.session_id, send.id, bytes(send.body), now_ms
+                send.session_id, send.id, bytes(send.body), at_ms
             )
         except SessionEnded:
             info = await self._sessions.look_up(send.session_id)

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from cmdc_runtime.clock import now_ms
 from cmdc_runtime.codec import failed
 from cmdc_runtime.errors import (
     CmdcError,
@@ -163,7 +164,7 @@ class Session:
 
     async def _record_end(self, reason: bytes) -> None:
         try:
-            await self.desk.journal.ended(self.id, reason, time.time_ns() // 1_000_000)
+            await self.desk.journal.ended(self.id, reason, now_ms())
         except CmdcError as error:
             log.error("end.not_journaled", session_id=self.id, problem=str(error))
 

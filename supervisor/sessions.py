@@ -1,12 +1,12 @@
 """All sessions of the daemon, and what clients get of them: answers, Down notices, last reasons."""
 
 import contextlib
-import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
 import structlog
 
+from cmdc_runtime.clock import now_ms
 from cmdc_runtime.codec import decode_as, encode
 from cmdc_runtime.errors import InvalidSession, Overloaded, SessionExists, SessionNotAlive
 from cmdc_runtime.frames import FromClient, Notify, ToClient
@@ -54,12 +54,12 @@ class Sessions:
             raise SessionExists(f"session {spec.session_id!r} is alive; stop it or use another id")
         if len(self.live) >= self.sessions_max:
             raise Overloaded(f"max_sessions: {self.sessions_max} sessions are alive already")
-        now_ms = time.time_ns() // 1_000_000
-        session = Session(self, spec, Life(spec.supervision), now_ms)
+        at_ms = now_ms()
+        session = Session(self, spec, Life(spec.supervision), at_ms)
         self.live[spec.session_id] = session
         row = SessionRow(
             session_id=spec.session_id,
-            created_ms=now_ms,
+            created_ms=at_ms,
             spec=spec_bytes(spec),
             parent_id=spec.parent_id,
             group_id=spec.group_id,

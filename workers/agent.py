@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
+from cmdc_runtime.clock import now_ms
 from cmdc_runtime.codec import decode, encode, failed, raw
 from cmdc_runtime.commands import Command, PendingTool, Status
 from cmdc_runtime.errors import CmdcError, ProtocolError, UsageError
@@ -105,7 +106,7 @@ class Agent:
         """Go on where the process before this one ended, then take what it left unanswered."""
         if reason is not None:
             incarnation = self._assign.incarnation
-            self._take(rebuild.resume(self._memory, incarnation, reason, _now_ms()))
+            self._take(rebuild.resume(self._memory, incarnation, reason, now_ms()))
         for command in unanswered:
             self.order(command.id, command.body, durable=True)
 
@@ -119,7 +120,7 @@ class Agent:
             return
         if command.durable and self._has_taken(command_id):
             return
-        self._take(commands.apply(self._state, self._memory, Order(command_id, command, _now_ms())))
+        self._take(commands.apply(self._state, self._memory, Order(command_id, command, now_ms())))
 
     def post(self, result: Result) -> None:
         """Take one result of our own work."""
@@ -172,7 +173,7 @@ class Agent:
     def _sleep(self, effect: Sleep) -> None:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(
-            effect.delay_s, lambda: self.post(RetryDue(effect.work, _now_ms()))
+            effect.delay_s, lambda: self.post(RetryDue(effect.work, now_ms()))
         )
 
     def _run_tools(self, effect: RunTools) -> None:
@@ -222,7 +223,7 @@ class Agent:
             turns=memory.turns,
             cost_usd=memory.usage.cost_usd,
             uptime_ms=round((time.monotonic() - self._started_s) * 1000),
-            timestamp_ms=_now_ms(),
+            timestamp_ms=now_ms(),
             token_usage=memory.usage,
             total_tokens=memory.usage.total_tokens,
             model=memory.model,
@@ -248,7 +249,3 @@ def _outcome(effect: Settle) -> Reply | Any:  # Any: a Failed frame
     if isinstance(effect.outcome, CmdcError):
         return failed(effect.id, effect.outcome)
     return Reply(id=effect.id, body=raw(effect.outcome))
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -26,6 +26,7 @@ from cmdc_runtime.client.limits import (
 )
 from cmdc_runtime.client.link import Connector
 from cmdc_runtime.client.monitors import Watch
+from cmdc_runtime.clock import now_ms
 from cmdc_runtime.commands import (
     PROMPT_CHARS_MAX,
     Abort,
@@ -326,7 +327,7 @@ def _silent(found: SessionInfo) -> Status:
     return Status(
         state="unresponsive" if found.phase == "up" else found.phase,
         session_id=found.session_id,
-        timestamp_ms=time.time_ns() // 1_000_000,
+        timestamp_ms=now_ms(),
         incarnation=found.incarnation,
         restarts=found.restarts,
         pid=found.pid,

@@ -74,11 +74,6 @@ class Connection:
         self._instance = facts.instance
         self._beat = self.loop.call_later(FACTS_S, self._ask_facts)
 
-    @property
-    def is_broken(self) -> bool:
-        """Say whether it was closed or has lost its daemon for good."""
-        return self._broken is not None
-
     async def ask(self, request: Request, *, timeout_s: float | None = COMMAND_TIMEOUT_S) -> Any:
         """Return the daemon's answer to ``request``: what its ``answer`` says (Any).
 

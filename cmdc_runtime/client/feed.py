@@ -5,7 +5,6 @@ replayed when the consumer has made room, so a stream costs bounded memory and l
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
@@ -18,6 +17,7 @@ from cmdc_runtime.client.limits import (
     STREAM_REFILL_EVENTS,
 )
 from cmdc_runtime.client.subscription import Batch, Range, Subscription
+from cmdc_runtime.clock import now_ms
 from cmdc_runtime.errors import CmdcError, InvalidOptions, TransientError
 from cmdc_runtime.events import Envelope, Event, EventsLost, UnknownEvent
 from cmdc_runtime.ids import SessionId
@@ -112,7 +112,7 @@ class Feed:
         """Take events as they were published."""
         subscription = self._found(session_id)
         if subscription is not None:
-            self._put(subscription.live(batch, self._room(), _now_ms()))
+            self._put(subscription.live(batch, self._room(), now_ms()))
             self._advance(subscription)
 
     def on_watermark(self, session_id: SessionId, last: int) -> None:
@@ -170,7 +170,7 @@ class Feed:
         session_id = subscription.session_id
         if self._is_finished or session_id in self._replays:
             return
-        self._put(subscription.drain(self._room(), _now_ms()))
+        self._put(subscription.drain(self._room(), now_ms()))
         if subscription.cursor is None or subscription.cursor >= subscription.known:
             self._behind.discard(session_id)
             if subscription.is_finished and self._end is not None:
@@ -191,7 +191,7 @@ class Feed:
         request = Replay(session_id=session_id, after=asked.after, through=asked.through)
         try:
             answer: Replayed = await self._link.ask(request)
-            self._put(subscription.replayed(asked, answer, self._room(), _now_ms()))
+            self._put(subscription.replayed(asked, answer, self._room(), now_ms()))
         except TransientError:
             await asyncio.sleep(REPLAY_RETRY_S)
         except CmdcError as error:
@@ -214,7 +214,3 @@ def _is_event(candidate: object) -> bool:
 
 def _nothing(_feed: Feed) -> None:
     """Do nothing."""
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -8,7 +8,6 @@ one ``StreamFailed``; a cancelled request comes back as nothing.
 import asyncio
 import contextlib
 import secrets
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +15,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
+from cmdc_runtime.clock import now_ms
 from cmdc_runtime.extensions.provider import (
     Chunk,
     FailureKind,
@@ -127,7 +127,7 @@ class ModelCaller:
         reply = assemble(chunks, id_prefix=f"call-{call.work}")
         if reply.finish_reason is None:
             raise ProviderError(FailureKind.TRANSIENT, "the stream ended before the reply did")
-        return StreamEnded(call.work, reply, _now_ms())
+        return StreamEnded(call.work, reply, now_ms())
 
     def _request(self, call: CallModel) -> ModelRequest:
         return ModelRequest(
@@ -151,7 +151,7 @@ class ModelCaller:
                 if isinstance(error, ProviderError)
                 else f"{type(error).__name__}: {error}"
             ),
-            _now_ms(),
+            now_ms(),
             retry_after_s=error.retry_after_s if isinstance(error, ProviderError) else None,
             chance=secrets.randbelow(_CHANCES) / _CHANCES,
         )
@@ -238,7 +238,3 @@ def _is_ending() -> bool:
     """Say whether we cancelled this request: what a provider cancels itself is its failure."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -5,10 +5,10 @@ together. Durable and ephemeral events never share a batch, so the journal keeps
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from cmdc_runtime.clock import now_ms
 from cmdc_runtime.codec import encode_events
 from cmdc_runtime.events import Event
 from cmdc_runtime.frames import Batch
@@ -40,7 +40,7 @@ class Publisher:
 
     def publish(self, event: Event) -> None:
         """Give ``event`` its number; it leaves when the loop gets its next turn."""
-        self._gathered.append((time.time_ns() // 1_000_000, event))
+        self._gathered.append((now_ms(), event))
         if not self._is_scheduled:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self.flush)

@@ -9,13 +9,13 @@ thread cannot be ended, so what a cancelled one returns is discarded.
 import asyncio
 import inspect
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
 
+from cmdc_runtime.clock import now_ms
 from cmdc_runtime.extensions.context import Context
 from cmdc_runtime.extensions.tool import Tool, ToolError
 from cmdc_runtime.ids import Incarnation, SessionId
@@ -90,7 +90,7 @@ class ToolRunner:
                 text = f"Error: there is no tool named {call.name!r}. Tools: {known}."
                 self._return(batch, call, text, ok=False, is_unknown=True)
                 return
-            self._post(ToolBegun(batch.work, call.call_id, _now_ms()))
+            self._post(ToolBegun(batch.work, call.call_id, now_ms()))
             try:
                 text, ok = await self._execute(batch, call, tool), True
             except ToolError as error:
@@ -158,7 +158,7 @@ class ToolRunner:
             text = f"{text[:RESULT_CHARS_MAX]}\n[cut: the result had {len(text)} characters]"
         text = fit(text)
         self._post(
-            ToolReturned(batch.work, call.call_id, ok, text, _now_ms(), is_unknown=is_unknown)
+            ToolReturned(batch.work, call.call_id, ok, text, now_ms(), is_unknown=is_unknown)
         )
 
 
@@ -217,7 +217,3 @@ async def _in_thread(function: Callable[[], object]) -> object:
 
     threading.Thread(target=run, name="tool", daemon=True).start()
     return await future
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
