@@ -1,7 +1,7 @@
 """The daemon: the only place of this package that constructs, and the order of its life.
 
-Claim the directory, open the journal, bind the sockets, say READY, warm the nursery, go on with
-the sessions that an earlier daemon left, serve until a signal or the owner's end, and then stop
+Claim the directory, open the journal, bind the sockets, go on with the sessions that an earlier
+daemon left, say READY, warm the nursery, serve until a signal or the owner's end, and then stop
 every session, so that nothing that was started here outlives it.
 """
 
@@ -111,6 +111,9 @@ class Daemon:
         loop.add_signal_handler(signal.SIGCHLD, self._workforce.reap)
         self._workers.bind(self._endpoint.workers)
         self._hub.bind(self._endpoint.events)
+        # Before the first client is heard: one that waited for this daemon must not be told that
+        # its session is gone because it was not taken over yet.
+        resumed = await self._sessions.take_over(Other(detail="the daemon was restarted"))
         self._control.bind(self._endpoint.control)
         if self._config.owner_pid is not None:
             self._watch_owner(self._config.owner_pid)
@@ -120,7 +123,6 @@ class Daemon:
             asyncio.create_task(self._workforce.keep_spares(), name="spares"),
             asyncio.create_task(self._notifier.keep_alive(), name="watchdog"),
         ]
-        resumed = await self._sessions.take_over(Other(detail="the daemon was restarted"))
         log.info("daemon.started", directory=str(self._endpoint.directory), resumed=resumed)
         try:
             await self._stop.wait()
