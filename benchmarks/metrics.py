@@ -65,9 +65,9 @@ def at_least(limit: float) -> Bar:
     return Bar("ratio", ">=", limit)
 
 
-def no_more_than(limit: float) -> Bar:
+def no_more_than(limit: float, *, rank: float = MEDIAN) -> Bar:
     """Return a limit of the value itself."""
-    return Bar("value", "<=", limit)
+    return Bar("value", "<=", limit, rank)
 
 
 def percentile(samples: Sequence[float], rank: float) -> float:

@@ -78,11 +78,11 @@ class Wire:
 
     def ask(self, request: Request) -> Any:  # Any: what the request answers
         """Return the answer of the daemon."""
-        return self._answer(self.post(request), request.answer)
+        return self.answer(self.post(request), request.answer)
 
     def send(self, session_id: SessionId, command: Command) -> Any:  # Any: the command's answer
         """Return the answer of a session."""
-        return self._answer(self._post_command(session_id, command), command.answer)
+        return self.answer(self.post_command(session_id, command), command.answer)
 
     def status(self, session_id: SessionId) -> Any:  # Any: a Status
         """Return how a session stands."""
@@ -93,6 +93,19 @@ class Wire:
         id_ = new_command_id()
         self._put(Ask(id=id_, body=raw(request)))
         return id_
+
+    def post_command(self, session_id: SessionId, command: Command) -> CommandId:
+        """Send a session a command and do not wait."""
+        id_ = new_command_id()
+        self._put(Send(id=id_, session_id=session_id, durable=command.durable, body=raw(command)))
+        return id_
+
+    def answer(self, id_: CommandId, kind: Any = None) -> Any:  # Any: as in decode_as
+        """Return the answer to what was posted last, as a ``kind``."""
+        reply = self._next_reply()
+        if reply.id != id_:
+            raise RuntimeError(f"an answer to {reply.id} while {id_} was asked")
+        return None if kind is None else decode_as(kind, reply.body)
 
     def start(self, **given: object) -> SessionInfo:
         """Start a session."""
@@ -113,7 +126,7 @@ class Wire:
         """Send one command to each of many sessions and wait for all answers."""
         for ids in batched(session_ids, OPEN_MAX):
             for session_id in ids:
-                self._post_command(session_id, command)
+                self.post_command(session_id, command)
             for _ in ids:
                 self._next_reply()
 
@@ -133,11 +146,6 @@ class Wire:
             for _ in some:
                 self._next_reply()
 
-    def _post_command(self, session_id: SessionId, command: Command) -> CommandId:
-        id_ = new_command_id()
-        self._put(Send(id=id_, session_id=session_id, durable=command.durable, body=raw(command)))
-        return id_
-
     def _put(self, frame: Ask | Send) -> None:
         self._socket.send_multipart([HEADER, encode(frame)])
 
@@ -154,12 +162,6 @@ class Wire:
             raise raised(frame)
         assert isinstance(frame, Reply)
         return frame
-
-    def _answer(self, id_: CommandId, kind: Any) -> Any:  # Any: as in decode_as
-        reply = self._next_reply()
-        if reply.id != id_:
-            raise RuntimeError(f"an answer to {reply.id} while {id_} was asked")
-        return None if kind is None else decode_as(kind, reply.body)
 
 
 def wait_ended(pidfd: int) -> None:

@@ -2,41 +2,62 @@
 
 ``import cmdc_runtime as cmdc``. This is the whole public API; what is not named here is ours.
 
-A name is loaded when it is first used, so that the import stays quick: ``_HOMES`` says from where.
-To add a name: its import below, for type checkers, its place in ``_HOMES`` and in ``__all__``; a
-test compares the three.
+A name is loaded when it is first used, so that the import stays quick: ``homes`` says from where.
+To add a name: its import below, for type checkers, its place in ``HOMES`` there, and in the list
+of public names; a test compares the three.
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import cmdc_runtime.messages as _messages
+from cmdc_runtime.homes import HOME_OF, MODULES
 from cmdc_runtime.version import VERSION as __version__  # noqa: N811 - Python's own name for it
 
 if TYPE_CHECKING:
-    from cmdc_runtime import aio, events, reasons, tools
-    from cmdc_runtime.client.async_client import AsyncClient
-    from cmdc_runtime.client.calls import Reply
-    from cmdc_runtime.client.client import Client
+    from cmdc_runtime import aio, events, plugins, reasons, tools
+    from cmdc_runtime.blueprint import (
+        Blueprint,
+    )
+    from cmdc_runtime.client.async_client import (
+        AsyncClient,
+    )
+    from cmdc_runtime.client.calls import (
+        Reply,
+    )
+    from cmdc_runtime.client.client import (
+        Client,
+    )
     from cmdc_runtime.client.default import (
         abort,
         agent_pid,
+        approve,
+        attach_tool,
+        attach_tools,
         collect_reply,
         create_agent,
         demonitor,
+        detach_tool,
+        detach_tools,
         last_index,
         list_sessions,
         messages,
         monitor,
         prompt,
+        reject,
+        replace_tools,
         run,
         session_id,
         status,
+        steer,
         stop,
         subscribe,
         subscribe_all,
+        subscribe_group,
+        switch_model,
         tree,
         unsubscribe,
+        user_respond,
     )
     from cmdc_runtime.client.monitors import (
         AsyncMonitor,
@@ -53,6 +74,7 @@ if TYPE_CHECKING:
     from cmdc_runtime.commands import (
         PromptReceipt,
         Status,
+        ToolsDiff,
     )
     from cmdc_runtime.errors import (
         AccessDenied,
@@ -82,114 +104,69 @@ if TYPE_CHECKING:
         TransientError,
         UsageError,
     )
-    from cmdc_runtime.events import Envelope
+    from cmdc_runtime.events import (
+        Envelope,
+    )
     from cmdc_runtime.extensions import (
         Context,
         Tool,
         ToolError,
         tool,
     )
+    from cmdc_runtime.extensions.actions import (
+        Abort,
+        BlockTool,
+        Continue,
+        Emit,
+        Intervene,
+        ReplaceMessages,
+        ReplaceToolArgs,
+        ReplaceToolResult,
+        Skip,
+        SwitchModel,
+    )
+    from cmdc_runtime.extensions.hooks import (
+        AfterResponse,
+        AfterTool,
+        AfterToolBatch,
+        AfterTurn,
+        BeforeCompact,
+        BeforeFinish,
+        BeforePrompt,
+        BeforeRequest,
+        BeforeSteering,
+        BeforeTool,
+        OnToolError,
+        PluginContext,
+        SessionEnd,
+        SessionStart,
+    )
+    from cmdc_runtime.extensions.plugin import (
+        Plugin,
+        hook,
+    )
+    from cmdc_runtime.extensions.tool import (
+        Effect,
+    )
     from cmdc_runtime.messages import (
         Message,
         TokenUsage,
         ToolCall,
     )
-    from cmdc_runtime.options import Options
+    from cmdc_runtime.options import (
+        Options,
+    )
     from cmdc_runtime.reasons import (
         Down,
         DownReason,
     )
-    from cmdc_runtime.requests import TreeNode
+    from cmdc_runtime.requests import (
+        TreeNode,
+    )
+    from cmdc_runtime.subagent import (
+        SubAgent,
+    )
 
-_HOMES: Final = {
-    "cmdc_runtime.client.default": (
-        "abort",
-        "agent_pid",
-        "collect_reply",
-        "create_agent",
-        "demonitor",
-        "last_index",
-        "list_sessions",
-        "messages",
-        "monitor",
-        "prompt",
-        "run",
-        "session_id",
-        "status",
-        "stop",
-        "subscribe",
-        "subscribe_all",
-        "tree",
-        "unsubscribe",
-    ),
-    "cmdc_runtime.client.async_client": ("AsyncClient",),
-    "cmdc_runtime.client.calls": ("Reply",),
-    "cmdc_runtime.client.client": ("Client",),
-    "cmdc_runtime.client.monitors": (
-        "AsyncMonitor",
-        "Monitor",
-    ),
-    "cmdc_runtime.client.session": (
-        "AsyncSession",
-        "Session",
-    ),
-    "cmdc_runtime.client.stream": (
-        "AsyncEventStream",
-        "EventStream",
-    ),
-    "cmdc_runtime.commands": (
-        "PromptReceipt",
-        "Status",
-    ),
-    "cmdc_runtime.errors": (
-        "AccessDenied",
-        "AgentAborted",
-        "AgentFailed",
-        "AlreadyAttached",
-        "ApprovalNotFound",
-        "AskNotFound",
-        "CmdcError",
-        "CollectTimeout",
-        "CommandTimeout",
-        "DaemonUnavailable",
-        "InvalidOptions",
-        "InvalidSession",
-        "InvalidText",
-        "InvalidTool",
-        "Overloaded",
-        "ProtocolError",
-        "QueueFull",
-        "SessionError",
-        "SessionExists",
-        "SessionNotAlive",
-        "StartFailed",
-        "SteeringRejected",
-        "ToolNotFound",
-        "ToolValidationFailed",
-        "TransientError",
-        "UsageError",
-    ),
-    "cmdc_runtime.events": ("Envelope",),
-    "cmdc_runtime.extensions": (
-        "Context",
-        "Tool",
-        "ToolError",
-        "tool",
-    ),
-    "cmdc_runtime.messages": (
-        "Message",
-        "TokenUsage",
-        "ToolCall",
-    ),
-    "cmdc_runtime.options": ("Options",),
-    "cmdc_runtime.reasons": (
-        "Down",
-        "DownReason",
-    ),
-    "cmdc_runtime.requests": ("TreeNode",),
-}
-_MODULES: Final = ("aio", "events", "reasons", "tools")
-_HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
 
 # The import of a submodule binds its name here: the call ``messages`` comes first.
 del _messages, globals()["messages"]
@@ -197,11 +174,11 @@ del _messages, globals()["messages"]
 
 def __getattr__(name: str) -> Any:  # Any: whatever the name stands for
     """Load a public name."""
-    if name in _MODULES:
+    if name in MODULES:
         return importlib.import_module(f"{__name__}.{name}")
-    if name not in _HOME_OF:
+    if name not in HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_HOME_OF[name]), name)
+    value = globals()[name] = getattr(importlib.import_module(HOME_OF[name]), name)
     return value
 
 
@@ -211,7 +188,12 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Abort",
     "AccessDenied",
+    "AfterResponse",
+    "AfterTool",
+    "AfterToolBatch",
+    "AfterTurn",
     "AgentAborted",
     "AgentFailed",
     "AlreadyAttached",
@@ -221,41 +203,65 @@ __all__ = [
     "AsyncEventStream",
     "AsyncMonitor",
     "AsyncSession",
+    "BeforeCompact",
+    "BeforeFinish",
+    "BeforePrompt",
+    "BeforeRequest",
+    "BeforeSteering",
+    "BeforeTool",
+    "BlockTool",
+    "Blueprint",
     "Client",
     "CmdcError",
     "CollectTimeout",
     "CommandTimeout",
     "Context",
+    "Continue",
     "DaemonUnavailable",
     "Down",
     "DownReason",
+    "Effect",
+    "Emit",
     "Envelope",
     "EventStream",
+    "Intervene",
     "InvalidOptions",
     "InvalidSession",
     "InvalidText",
     "InvalidTool",
     "Message",
     "Monitor",
+    "OnToolError",
     "Options",
     "Overloaded",
+    "Plugin",
+    "PluginContext",
     "PromptReceipt",
     "ProtocolError",
     "QueueFull",
+    "ReplaceMessages",
+    "ReplaceToolArgs",
+    "ReplaceToolResult",
     "Reply",
     "Session",
+    "SessionEnd",
     "SessionError",
     "SessionExists",
     "SessionNotAlive",
+    "SessionStart",
+    "Skip",
     "StartFailed",
     "Status",
     "SteeringRejected",
+    "SubAgent",
+    "SwitchModel",
     "TokenUsage",
     "Tool",
     "ToolCall",
     "ToolError",
     "ToolNotFound",
     "ToolValidationFailed",
+    "ToolsDiff",
     "TransientError",
     "TreeNode",
     "UsageError",
@@ -263,24 +269,37 @@ __all__ = [
     "abort",
     "agent_pid",
     "aio",
+    "approve",
+    "attach_tool",
+    "attach_tools",
     "collect_reply",
     "create_agent",
     "demonitor",
+    "detach_tool",
+    "detach_tools",
     "events",
+    "hook",
     "last_index",
     "list_sessions",
     "messages",
     "monitor",
+    "plugins",
     "prompt",
     "reasons",
+    "reject",
+    "replace_tools",
     "run",
     "session_id",
     "status",
+    "steer",
     "stop",
     "subscribe",
     "subscribe_all",
+    "subscribe_group",
+    "switch_model",
     "tool",
     "tools",
     "tree",
     "unsubscribe",
+    "user_respond",
 ]

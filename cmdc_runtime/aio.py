@@ -19,9 +19,11 @@ create_agent = _client.create_agent
 prompt = of_owner(_client.prompt)
 collect_reply = of_owner(_client.collect_reply)
 run = of_owner(_client.run)
+steer = of_owner(_client.steer)
 abort = of_owner(_client.abort)
 stop = of_owner(_client.stop)
 subscribe = of_owner(_client.subscribe)
+subscribe_group = _client.subscribe_group
 subscribe_all = _client.subscribe_all
 unsubscribe = of_owner(_client.unsubscribe)
 last_index = of_owner(_client.last_index)
@@ -31,6 +33,15 @@ status = of_owner(_client.status)
 list_sessions = _client.list_sessions
 tree = _client.tree
 messages = of_owner(_client.messages)
+approve = of_owner(_client.approve)
+reject = of_owner(_client.reject)
+user_respond = of_owner(_client.user_respond)
+attach_tool = of_owner(_client.attach_tool)
+attach_tools = of_owner(_client.attach_tools)
+detach_tool = of_owner(_client.detach_tool)
+detach_tools = of_owner(_client.detach_tools)
+replace_tools = of_owner(_client.replace_tools)
+switch_model = of_owner(_client.switch_model)
 monitor = of_owner(_client.monitor)
 demonitor = of_owner(_client.demonitor)
 close = _client.close
@@ -40,21 +51,32 @@ atexit.register(_links.sweep)
 __all__ = [
     "abort",
     "agent_pid",
+    "approve",
+    "attach_tool",
+    "attach_tools",
     "close",
     "collect_reply",
     "create_agent",
     "demonitor",
+    "detach_tool",
+    "detach_tools",
     "last_index",
     "list_sessions",
     "messages",
     "monitor",
     "prompt",
+    "reject",
+    "replace_tools",
     "run",
     "session_id",
     "status",
+    "steer",
     "stop",
     "subscribe",
     "subscribe_all",
+    "subscribe_group",
+    "switch_model",
     "tree",
     "unsubscribe",
+    "user_respond",
 ]

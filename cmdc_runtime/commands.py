@@ -11,12 +11,22 @@ import msgspec
 
 from cmdc_runtime.ids import CallId, CommandId, EventIndex, Incarnation, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
+from cmdc_runtime.parcels import Packed
 from cmdc_runtime.reasons import snake
 
 KillTools = Literal["all", "killable", "none"]
+SteerScope = Literal["session", "tree"]
+ApprovalKind = Literal["approve_once", "approve_always"]
 
 PROMPT_CHARS_MAX: Final = 1_000_000
 """Of one prompt; a larger text belongs into a file that a tool reads."""
+
+IMMUNE_TOOLS: Final = ("write_file", "edit_file", "write_todos", "compact_conversation")
+"""Tools that an abort and a steering leave running: half of their work would be worse."""
+TOOLS_MAX: Final = 512
+"""Tools of one session."""
+PLUGINS_MAX: Final = 128
+"""Plugins of one session."""
 
 
 class PromptReceipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +34,16 @@ class PromptReceipt(msgspec.Struct, frozen=True, kw_only=True):
 
     queued: bool
     command_id: CommandId
+
+
+class SteerReceipt(msgspec.Struct, frozen=True, kw_only=True):
+    """The steering is in the journal; ``ref`` is what its events name.
+
+    ``opened`` means that the session was idle: it became a prompt, whose command id ``ref`` is.
+    """
+
+    ref: str
+    opened: bool
 
 
 class CycleResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +59,13 @@ class CycleResult(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
 
 
+class ToolsDiff(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``replace_tools`` changed, by name; tools that stayed are in neither."""
+
+    attached: tuple[str, ...]
+    detached: tuple[str, ...]
+
+
 class PendingTool(msgspec.Struct, frozen=True, kw_only=True):
     """A call that runs now."""
 
@@ -51,7 +78,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """How a session stands. Times that end in ``_ms`` are milliseconds.
 
     ``state`` is idle, running, streaming or executing_tools; while no process answers it is
-    starting, restarting, stopping or unresponsive, and the counters are 0.
+    starting, restarting, stopping, hibernated or unresponsive, and the counters are 0.
     """
 
     state: str
@@ -92,13 +119,102 @@ class Prompt(Command, frozen=True, kw_only=True):
 
 
 class Abort(Command, frozen=True, kw_only=True):
-    """End the running cycle; the session stays usable."""
+    """End the running cycle; the session stays usable.
+
+    ``children`` False lets the subagents that the cycle waits for run on to their own ends.
+    """
 
     durable: ClassVar[bool] = True
 
     reason: str | None = None
     clear_queue: bool = True
     kill_tools: KillTools = "killable"
+    children: bool = True
+
+
+class Steer(Command, frozen=True, kw_only=True):
+    """Add guidance to the running cycle; it is told to the model at the next gap.
+
+    Killable tools are ended at once; ``scope`` "tree" ends subagents too. To an idle session it is
+    a prompt.
+    """
+
+    durable: ClassVar[bool] = True
+    answer: ClassVar[Any] = SteerReceipt
+
+    text: str
+    scope: SteerScope = "session"
+
+
+class Approve(Command, frozen=True, kw_only=True):
+    """Allow a call that waits for approval: this one, or ("approve_always") all of its tool.
+
+    The answer is the id of the cycle that ``auto_resume`` opened, if it did.
+    """
+
+    durable: ClassVar[bool] = True
+    answer: ClassVar[Any] = CommandId | None
+
+    approval_id: str
+    auto_resume: bool = True
+    kind: ApprovalKind = "approve_once"
+
+
+class Reject(Command, frozen=True, kw_only=True):
+    """Refuse a call that waits for approval; answered as ``Approve`` is."""
+
+    durable: ClassVar[bool] = True
+    answer: ClassVar[Any] = CommandId | None
+
+    approval_id: str
+    auto_resume: bool = False
+
+
+class UserRespond(Command, frozen=True, kw_only=True):
+    """Answer a question that a tool asks the user."""
+
+    durable: ClassVar[bool] = True
+
+    ref: str
+    response: Any  # Any: whatever MessagePack takes
+
+
+class AttachTools(Command, frozen=True, kw_only=True):
+    """Add tools, all or none; ``single`` asks for the errors of one tool instead of a batch's."""
+
+    durable: ClassVar[bool] = True
+    answer: ClassVar[Any] = tuple[str, ...]
+
+    tools: tuple[Packed, ...]
+    single: bool = False
+
+
+class DetachTools(Command, frozen=True, kw_only=True):
+    """Remove tools, all or none; calls that run go on. ``single`` as for ``AttachTools``."""
+
+    durable: ClassVar[bool] = True
+    answer: ClassVar[Any] = tuple[str, ...]
+
+    names: tuple[str, ...]
+    single: bool = False
+
+
+class ReplaceTools(Command, frozen=True, kw_only=True):
+    """Make these the session's tools: what has a kept name stays as it is."""
+
+    durable: ClassVar[bool] = True
+    answer: ClassVar[Any] = ToolsDiff
+
+    tools: tuple[Packed, ...]
+
+
+class SwitchModel(Command, frozen=True, kw_only=True):
+    """Send the next request to ``model``; ``provider_opts`` None keeps those in force."""
+
+    durable: ClassVar[bool] = True
+
+    model: str
+    provider_opts: dict[str, Any] | None = None  # Any: litellm's own arguments
 
 
 class AwaitCycle(Command, frozen=True, kw_only=True):
@@ -119,3 +235,9 @@ class GetMessages(Command, frozen=True, kw_only=True):
     """Answer the conversation, oldest first, the system message included."""
 
     answer: ClassVar[Any] = tuple[Message, ...]
+
+
+def names_provider(model: str) -> bool:
+    """Say whether ``model`` is a ``provider:model_id`` or a ``provider/model_id``."""
+    provider, mark, name = model.replace(":", "/", 1).partition("/")
+    return bool(provider and mark and name)

@@ -17,6 +17,8 @@ WIRE_VERSION: Final = 1
 MAGIC: Final = b"cmdc"
 HEADER: Final = MAGIC + bytes([WIRE_VERSION])
 
+GROUP_TOPIC: Final = b"@"
+"""What the topic of a group begins with; no session id does."""
 FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
 """Largest part of a message that any socket takes."""
 
@@ -39,6 +41,7 @@ class Send(FromClient, frozen=True, kw_only=True, array_like=True):
     session_id: SessionId
     durable: bool
     body: msgspec.Raw
+    carries_code: bool = False
 
 
 class ToClient(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=snake):
@@ -123,6 +126,16 @@ class Written(ToWorker, frozen=True, kw_only=True, array_like=True):
     barrier: int
 
 
+class HostLost(ToWorker, frozen=True, kw_only=True, array_like=True):
+    """The tool host that was asked for at ``address`` can't be had or has ended.
+
+    ``message`` says why.
+    """
+
+    address: str
+    message: str
+
+
 class Terminate(ToWorker, frozen=True, kw_only=True, array_like=True):
     """End politely; SIGTERM and SIGKILL follow."""
 
@@ -192,6 +205,16 @@ class Batch(FromWorker, frozen=True, kw_only=True, array_like=True):
     durable: bool
 
 
+class HostWanted(FromWorker, frozen=True, kw_only=True, array_like=True):
+    """Start a tool host for this session; it connects to the Unix socket at ``address``."""
+
+    address: str
+
+
+class Doze(FromWorker, frozen=True, kw_only=True, array_like=True):
+    """The session has been idle for long: its process can be given up if nobody waits for it."""
+
+
 class LastWords(FromWorker, frozen=True, kw_only=True, array_like=True):
     """Why the process is about to end, as it knows it."""
 
@@ -215,6 +238,16 @@ class Watermark(Published, frozen=True, kw_only=True, array_like=True):
     last: EventIndex
 
 
+class Joined(Published, frozen=True, kw_only=True, array_like=True):
+    """A session of the topic's group is about to start; the numbers of a group step by 1.
+
+    Watermarks of the topic tell the newest number.
+    """
+
+    session_id: SessionId
+    number: int
+
+
 class EventEntry(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """One event inside a batch."""
 
@@ -225,3 +258,8 @@ class EventEntry(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 def topic_of(session_id: SessionId) -> bytes:
     """Return the topic of one session; the NUL keeps ``s1`` from matching ``s10``."""
     return session_id.encode() + b"\0"
+
+
+def group_topic_of(group_id: str) -> bytes:
+    """Return the topic of one group."""
+    return GROUP_TOPIC + group_id.encode() + b"\0"

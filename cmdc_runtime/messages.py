@@ -58,9 +58,25 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return cls(role="tool_result", content=output, call_id=CallId(call_id), is_error=is_error)
 
 
-_PROMPT_KEYS: Final = ("prompt_tokens", "input_tokens", "prompt_token_count")
-_COMPLETION_KEYS: Final = ("completion_tokens", "output_tokens", "candidates_token_count")
-_CACHED_KEYS: Final = ("cached_tokens", "cache_read_input_tokens", "cached_content_token_count")
+_PROMPT_KEYS: Final = ("prompt_tokens", "input_tokens", "prompt_token_count", "promptTokenCount")
+_COMPLETION_KEYS: Final = (
+    "completion_tokens",
+    "output_tokens",
+    "candidates_token_count",
+    "candidatesTokenCount",
+)
+_TOTAL_KEYS: Final = ("total_tokens", "total_token_count", "totalTokenCount")
+_CACHED_KEYS: Final = (
+    "cached_tokens",
+    "cache_read_input_tokens",
+    "cached_content_token_count",
+    "cachedContentTokenCount",
+)
+_DETAILS_KEYS: Final = ("prompt_tokens_details", "input_tokens_details")
+_ASIDE_KEYS: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
+"""Prompt tokens that Anthropic does not count among its ``input_tokens``."""
+_THOUGHT_KEYS: Final = ("thoughts_token_count", "thoughtsTokenCount")
+"""Completion tokens that Google does not count among its candidates' tokens."""
 
 
 class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,17 +94,26 @@ class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_raw(cls, raw: Mapping[str, object]) -> "TokenUsage":
-        """Return the usage in a provider's own words: OpenAI's, Anthropic's or Google's."""
+        """Return the usage in a provider's own words: OpenAI's, Anthropic's or Google's.
+
+        In every case ``prompt_tokens`` counts cached tokens too, and ``completion_tokens`` counts
+        thoughts. The price is left open.
+        """
         prompt = _first_int(raw, _PROMPT_KEYS) or 0
+        if "prompt_tokens" not in raw:
+            prompt += sum(_first_int(raw, (key,)) or 0 for key in _ASIDE_KEYS)
         completion = _first_int(raw, _COMPLETION_KEYS) or 0
-        details = raw.get("prompt_tokens_details")
-        nested = details if isinstance(details, Mapping) else {}
+        completion += _first_int(raw, _THOUGHT_KEYS) or 0
         cached = _first_int(raw, _CACHED_KEYS)
+        for key in _DETAILS_KEYS:
+            details = raw.get(key)
+            if cached is None and isinstance(details, Mapping):
+                cached = _first_int(details, _CACHED_KEYS)
         return cls(
             prompt_tokens=prompt,
             completion_tokens=completion,
-            total_tokens=_first_int(raw, ("total_tokens",)) or prompt + completion,
-            cached_tokens=cached if cached is not None else _first_int(nested, _CACHED_KEYS),
+            total_tokens=_first_int(raw, _TOTAL_KEYS) or prompt + completion,
+            cached_tokens=cached,
         )
 
     def __add__(self, other: "TokenUsage") -> "TokenUsage":

@@ -1,32 +1,62 @@
 """What ``create_agent`` takes: every option with its default, its unit and its bound.
 
 To add an option: one field of ``Options`` with its bound in the annotation, and its place in
-``AgentSpec`` (``spec.py``) or in ``Supervision`` (``requests.py``). ``parse`` names every wrong
-field at once; nothing is coerced, so ``"5"`` is not a number of turns.
+``AgentSpec`` (``spec.py``) or in ``Supervision`` (``requests.py``). What an annotation cannot say
+about a field is a row of ``_OWN_CHECKS``. ``parse`` names every wrong field at once; nothing
+is coerced, so ``"5"`` is not a number of turns.
+
+A blueprint's options lie below those that are given: keywords, then the ``Options`` struct, then
+the blueprint. A field of a struct that has its default counts as not given.
 """
 
-import difflib
-import os
-from collections.abc import Collection, Mapping
-from pathlib import Path
-from typing import Annotated, Any, Final, Protocol, get_type_hints, runtime_checkable
+import inspect
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    Protocol,
+    get_args,
+    get_origin,
+    get_type_hints,
+    runtime_checkable,
+)
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, field
 
+from cmdc_runtime.commands import IMMUNE_TOOLS, names_provider
 from cmdc_runtime.errors import InvalidOptions
-from cmdc_runtime.ids import is_session_id
 from cmdc_runtime.messages import Message
+from cmdc_runtime.option_checks import (
+    check_plugins,
+    check_response_format,
+    check_session_id,
+    check_subagents,
+    check_tools,
+    check_working_dir,
+    short,
+    unknown_name,
+)
 from cmdc_runtime.requests import RestartType
+from cmdc_runtime.subagent import SubAgent
 
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(ge=0, le=1_000_000)]
 Moment = Annotated[float, Meta(gt=0, le=1_000_000)]
-PromptMode = Annotated[str, Meta(pattern="^(full|task|minimal|none)$")]
+Cost = Annotated[float, Meta(gt=0, le=1_000_000_000)]
+Loops = Annotated[int, Meta(ge=2, le=10)]
+ExitCondition = Literal["max_turns_exceeded", "provider_timeout", "plugin_aborted"]
+PromptMode = Literal["full", "task", "minimal", "none"]
+ToolName = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
+ToolNames = Annotated[list[ToolName], Meta(max_length=512)]
 
-TOOLS_MAX: Final = 512
 HISTORY_MESSAGES_MAX: Final = 100_000
+BLUEPRINTS_MAX: Final = 8
+"""So many blueprints may stand on each other before they are taken for a circle."""
 
 
 @runtime_checkable
@@ -37,127 +67,285 @@ class ModelSource(Protocol):
         """Return the model's name and the provider options that reach it."""
 
 
+@runtime_checkable
+class OptionsSource(Protocol):
+    """An object usable as ``blueprint=``, such as a ``Blueprint``."""
+
+    def to_options(self) -> "Options":
+        """Return the options that it describes."""
+
+
+@runtime_checkable
+class Builder(Protocol):
+    """A class or an object usable as ``blueprint=``; a class is made without arguments.
+
+    Where ``build`` is a class method or a static one, nothing is made. ``name`` and ``purpose``,
+    if they are there and text, tell the model who it is.
+    """
+
+    def build(self, opts: dict[str, Any], /) -> "Options | OptionsSource":
+        """Return the options; ``opts`` has what was given beside the blueprint, unchecked.
+
+        It runs in the caller's thread, in each call of ``create_agent``. What it raises becomes
+        ``InvalidOptions``.
+        """
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Options of one agent. Times are seconds; costs are US dollars."""
 
     # --- agent ---
     model: Any = None  # "provider:model_id", "provider/model_id" or a ModelSource
-    session_id: str | None = None
-    system_prompt: str | None = None
+    session_id: str | None = None  # 1 to 128 of A-Z a-z 0-9 . _ : @ -; made up if None
+    system_prompt: str | None = None  # stands before what the runtime says itself
     tools: list[Any] = []  # tools, decorated functions, classes or "module:name"
-    working_dir: str = "."
+    plugins: list[Any] = []  # plugins, classes, (class, options) or "module:Class"
+    working_dir: str = "."  # where tools work; relative paths start there
     provider_opts: dict[str, Any] = {}  # passed to litellm: api_key, api_base, temperature …
-    prompt_mode: PromptMode = "full"
-    messages: list[Message] = []
-    user_data: dict[str, Any] = {}
-    group_id: str | None = None
+    prompt_mode: PromptMode = "full"  # how much the runtime adds to the system prompt
+    messages: Annotated[list[Message], Meta(max_length=HISTORY_MESSAGES_MAX)] = []  # history
+    blueprint: Any = None  # a Blueprint class or struct: what is given here outranks it
+    subagents: list[Any] = []  # SubAgent: what the task tool may start
+    response_format: Any = None  # a JSON Schema, or a msgspec or pydantic type
+    user_data: dict[str, Any] = {}  # the application's own, for tools, plugins and subagents
+    group_id: str | None = None  # sessions that are followed together; subagents inherit it
     max_turns: Positive = 100  # requests in one cycle
     max_tokens: Positive | None = None  # of one answer; None: the provider decides
-    max_queued_prompts: Count = 100
-    max_parallel_tools: Positive = 8
-    tool_timeout: Moment = 300.0
+    max_cost_usd: Cost | None = None  # of the session and its subagents, over its life
+    max_total_tokens: Positive | None = None  # the same, in tokens
+    max_queued_prompts: Count = 100  # that wait for the running cycle; QueueFull beyond
+    max_steering_queue: Count = 3  # that wait for the next gap; QueueFull beyond
+    interrupt_immune_tools: ToolNames = field(default_factory=lambda: [*IMMUNE_TOOLS])  # run on
+    max_parallel_tools: Positive = 8  # calls of one answer at a time
+    tool_timeout: Moment = 300.0  # of one call, unless its tool says otherwise
     tool_max_retries: Count = 2  # tools with effects "read" or "idempotent" only
-    max_retries: Count = 3
-    retry_base_delay: Seconds = 2.0
-    retry_max_delay: Seconds = 60.0
+    max_retries: Count = 3  # of one request to the model
+    retry_base_delay: Seconds = 2.0  # before the first retry; it doubles from there
+    retry_max_delay: Seconds = 60.0  # no retry waits longer
     retry_jitter: Annotated[float, Meta(ge=0, le=1)] = 0.0  # share of the delay added at random
-    stall_after: Moment = 30.0
-    stall_timeout: Moment = 120.0
+    stall_after: Moment = 30.0  # without a chunk: stream_stalled is told, and again
+    stall_timeout: Moment = 120.0  # without a chunk: the request is given up and retried
+    loop_threshold: Loops = 3  # equal calls in a row, or pairs: the model is told
+    loop_abort: Loops = 5  # the cycle is aborted
+    loop_exempt_tools: ToolNames = []  # that may be called over and over
+    exit_on: list[ExitCondition] = []  # what ends the process, and so the session, for good
+    max_children: Positive = 8  # subagents at a time
+    max_spawns: Positive = 64  # subagents over the session's life
+    max_depth: Annotated[int, Meta(ge=0, le=8)] = 1  # levels of subagents below this session
     # --- supervision ---
-    restart: RestartType = "transient"
-    max_restarts: Count = 3
-    max_seconds: Moment = 5.0
-    restart_delay: tuple[Seconds, Seconds] = (0.1, 5.0)
-    shutdown: Seconds | None = 5.0
-    start_timeout: Moment = 30.0
-    max_cycle_crashes: Positive = 2
-    event_buffer_size: Annotated[int, Meta(ge=0, le=1_000_000)] = 1000
+    restart: RestartType = "transient"  # transient: only after a crash
+    max_restarts: Count = 3  # within max_seconds; one more ends the session
+    max_seconds: Moment = 5.0  # the window of max_restarts
+    restart_delay: tuple[Seconds, Seconds] = (0.1, 5.0)  # first and longest
+    shutdown: Seconds | None = 5.0  # to end politely before SIGKILL; None: no limit
+    start_timeout: Moment = 30.0  # until the agent must be up
+    max_cycle_crashes: Positive = 2  # a cycle that kills its process so often is given up
+    hibernate_after: Moment | None = None  # idle seconds until the process is given up
+    event_buffer_size: Annotated[int, Meta(ge=0, le=1_000_000)] = 1000  # for replay; 0: none
 
 
 _TYPES: Final[Mapping[str, Any]] = get_type_hints(Options, include_extras=True)
 FIELDS: Final[tuple[str, ...]] = Options.__struct_fields__
+_DEFAULTS: Final = Options()
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def parse(options: Options | None, given: Mapping[str, object]) -> Options:
-    """Return ``options`` with ``given`` on top, checked.
+    """Return ``options`` with ``given`` on top and their blueprint below, checked.
+
+    ``response_format`` comes back as a JSON Schema, and ``blueprint`` as the one that says who the
+    agent is.
 
     Raises:
         InvalidOptions: ``problems`` has one line for each wrong field.
     """
-    base = {} if options is None else {name: getattr(options, name) for name in FIELDS}
-    merged = {**base, **given}
-    problems = [_unknown(name) for name in merged if name not in _TYPES]
+    merged: dict[str, Any] = {**({} if options is None else _said(options)), **given}
+    problems: list[str] = []
+    failure: Exception | None = None
+    try:
+        merged = _with_blueprints(merged)
+    except Exception as error:  # noqa: BLE001 - a blueprint is the application's code
+        failure = error
+        problems.append(f"blueprint: {short(merged['blueprint'])}: {_reason(error)}")
+    problems += [unknown_name(name, FIELDS) for name in merged if name not in _TYPES]
     values: dict[str, Any] = {}
     for name in merged.keys() & _TYPES.keys():
         try:
             values[name] = _checked(name, merged[name])
         except (msgspec.ValidationError, TypeError) as error:
-            problems.append(f"{name}: {error}, got {_short(merged[name])}")
-    problems += _cross_checks(values)
+            problems.append(_line(name, name, error, merged[name]))
+    if merged.get("model") is None and failure is None:
+        problems.append("model: required, for example model='openai:gpt-4o-mini'")
+    problems += _subagent_problems(values.get("subagents", []))
     problems += _orders(values, wrong=merged.keys() - values.keys())
     if problems:
-        raise InvalidOptions(sorted(problems))
+        raise InvalidOptions(sorted(problems)) from failure
     return Options(**values)
 
 
-def _checked(name: str, value: object) -> object:
-    if name in {"model", "tools"}:  # objects of the application: checked where they are packed
-        if name == "tools" and not isinstance(value, list | tuple):
-            raise TypeError("Expected a list of tools")
-        return list(value) if isinstance(value, list | tuple) else value
-    if name == "working_dir" and isinstance(value, os.PathLike):
-        return os.fspath(value)
-    return msgspec.convert(value, _TYPES[name])
+# --- blueprints ---------------------------------------------------------------------------------
 
 
-def _cross_checks(values: Mapping[str, Any]) -> list[str]:
-    problems: list[str] = []
-    model = values.get("model")
-    if model is None:
-        problems.append("model: required, for example model='openai:gpt-4o-mini'")
-    elif not isinstance(model, str | ModelSource):
-        problems.append(f"model: expected a str or a ModelSource, got {_short(model)}")
-    elif isinstance(model, str) and not _has_provider(model):
-        problems.append(f"model: expected 'provider:model_id', got {model!r}")
-    session_id = values.get("session_id")
-    if session_id is not None and not is_session_id(session_id):
-        problems.append(
-            f"session_id: expected 1 to 128 of A-Z a-z 0-9 . _ : @ -, got {_short(session_id)}"
+def _with_blueprints(given: dict[str, Any]) -> dict[str, Any]:
+    """Return what is given, and below it what its blueprint says, and that one's blueprint."""
+    merged, blueprint = given, given.get("blueprint")
+    if blueprint is None:
+        return given
+    identity: object = None
+    for _ in range(BLUEPRINTS_MAX):
+        opts = {name: value for name, value in merged.items() if name != "blueprint"}
+        built, source = _built(blueprint, opts)
+        merged = {**_said(built), **merged}
+        identity = next(filter(_is_somebody, (identity, blueprint, source)), None)
+        # What a source says about itself is complete; only another blueprint has more to say.
+        if any(built.blueprint is known for known in (None, blueprint, source)):
+            return {**merged, "blueprint": identity}
+        blueprint = built.blueprint
+    raise TypeError(f"more than {BLUEPRINTS_MAX} blueprints stand on each other")
+
+
+def _built(blueprint: object, opts: dict[str, Any]) -> tuple[Options, object]:
+    """Return what a blueprint says, and the object that said it in the end."""
+    source = blueprint
+    if isinstance(source, type):
+        build = inspect.getattr_static(source, "build", None)
+        source = source if isinstance(build, classmethod | staticmethod) else source()
+    if isinstance(source, Builder):
+        source = source.build(opts)
+    built = source.to_options() if isinstance(source, OptionsSource) else source
+    if not isinstance(built, Options):
+        raise TypeError(
+            "expected a cmdc.Blueprint, or a class with build(opts) that returns one or"
+            f" cmdc.Options, got {short(built)}"
         )
-    if len(values.get("tools", ())) > TOOLS_MAX:
-        problems.append(f"tools: at most {TOOLS_MAX}, got {len(values['tools'])}")
-    if len(values.get("messages", ())) > HISTORY_MESSAGES_MAX:
-        problems.append(f"messages: at most {HISTORY_MESSAGES_MAX}")
-    directory = values.get("working_dir")
-    if directory is not None and not Path(directory).is_dir():
-        problems.append(f"working_dir: no such directory: {directory!r}")
+    return built, source
+
+
+def _is_somebody(blueprint: object) -> bool:
+    told = (getattr(blueprint, name, None) for name in ("name", "purpose"))
+    return any(isinstance(text, str) and text.strip() for text in told)
+
+
+def _said(options: Options) -> dict[str, Any]:
+    fields = {name: (getattr(options, name), getattr(_DEFAULTS, name)) for name in FIELDS}
+    return {
+        name: value
+        for name, (value, default) in fields.items()
+        if type(value) is not type(default) or value != default
+    }
+
+
+# --- checks of one field ------------------------------------------------------------------------
+
+
+def _checked(name: str, value: object) -> object:
+    check = _OWN_CHECKS.get(name)
+    return msgspec.convert(value, _TYPES[name]) if check is None else check(value)
+
+
+def _blueprint(value: object) -> object:
+    return value  # what it builds is checked
+
+
+def _model(value: object) -> object:
+    if value is not None and not isinstance(value, str | ModelSource):
+        raise TypeError("expected a str or a ModelSource")
+    if isinstance(value, str) and not names_provider(value):
+        raise TypeError("expected 'provider:model_id'")
+    return value
+
+
+_OWN_CHECKS: Final[Mapping[str, Callable[[object], object]]] = {
+    "blueprint": _blueprint,
+    "model": _model,
+    "plugins": check_plugins,
+    "response_format": check_response_format,
+    "session_id": check_session_id,
+    "subagents": check_subagents,
+    "tools": check_tools,
+    "working_dir": check_working_dir,
+}
+
+
+# --- checks across fields -----------------------------------------------------------------------
+
+
+def _subagent_problems(subagents: Iterable[SubAgent]) -> list[str]:
+    problems: list[str] = []
+    places: dict[str, int] = {}
+    for at, subagent in enumerate(subagents):
+        label = f"subagents[{at}]"
+        problems += _problems_of(subagent, label)
+        first = places.setdefault(str(subagent.name), at)
+        if first != at:
+            problems.append(f"{label}.name: {subagent.name!r} is taken by subagents[{first}]")
     return problems
 
 
+def _problems_of(subagent: SubAgent, label: str) -> list[str]:
+    problems = []
+    name: object = subagent.name
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        problems.append(f"{label}.name: expected 1 to 64 of A-Z a-z 0-9 _ -, got {short(name)}")
+    text: object = subagent.description
+    if not isinstance(text, str) or not text.strip():
+        problems.append(f"{label}.description: expected what it is good for, got {short(text)}")
+    for shared in set(SubAgent.__struct_fields__) & _TYPES.keys():
+        value = getattr(subagent, shared)
+        if value is not None:  # None is the parent's
+            problems += _problem_of(shared, value, f"{label}.{shared}")
+    return problems
+
+
+def _problem_of(shared: str, value: object, label: str) -> list[str]:
+    try:
+        _checked(shared, value)
+    except (msgspec.ValidationError, TypeError) as error:
+        return [_line(label, shared, error, value)]
+    reason = _travel_problem(value)  # the value stays untold: it may hold a key
+    return [f"{label}: cannot travel to the agent: {reason}"] if reason else []
+
+
+def _travel_problem(value: object) -> str:
+    if isinstance(value, dict):
+        try:
+            msgspec.msgpack.encode(value)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            return str(error)
+    return ""
+
+
 def _orders(values: Mapping[str, Any], *, wrong: Collection[str]) -> list[str]:
-    pairs = (("retry_base_delay", "retry_max_delay"), ("stall_after", "stall_timeout"))
-    default = Options()
+    pairs = (
+        ("retry_base_delay", "retry_max_delay"),
+        ("stall_after", "stall_timeout"),
+        ("loop_threshold", "loop_abort"),
+    )
     problems = []
     for low, high in pairs:
         if low in wrong or high in wrong:
             continue
-        lower = values.get(low, getattr(default, low))
-        upper = values.get(high, getattr(default, high))
+        lower = values.get(low, getattr(_DEFAULTS, low))
+        upper = values.get(high, getattr(_DEFAULTS, high))
         if lower > upper:
             problems.append(f"{low}: {lower:g} is more than {high} {upper:g}")
     return problems
 
 
-def _has_provider(model: str) -> bool:
-    provider, mark, name = model.replace(":", "/", 1).partition("/")
-    return bool(provider and mark and name)
+# --- words --------------------------------------------------------------------------------------
 
 
-def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name, FIELDS, n=1)
-    return f"{name}: no such option" + (f"; did you mean {near[0]}?" if near else "")
+def _line(label: str, name: str, error: Exception, value: object) -> str:
+    words = _choices(_TYPES[name])
+    choices = f", expected of {', '.join(words)}" if words else ""
+    return f"{label}: {error}{choices}, got {short(value)}"
 
 
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."  # noqa: PLR2004 - fits one line
+def _choices(kind: Any) -> tuple[str, ...]:  # Any: an annotation
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    return next(filter(None, map(_choices, get_args(kind))), ())
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, InvalidOptions) else f"{type(error).__name__}: {error}"

@@ -15,7 +15,11 @@ EXIT_ORPHANED: Final = 75
 EXIT_BAD_OPTIONS: Final = 78
 """The options can never work; restarting cannot help (EX_CONFIG)."""
 
+HIBERNATE: Final = "hibernate"
+"""The reason of a Terminate that the session survives."""
+
 WORKER_MODULE: Final = "workers.bootstrap"
+HOST_MODULE: Final = "workers.toolhost.start"
 PRELOAD_MODULE: Final = "workers.preload"
 
 

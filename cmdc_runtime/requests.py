@@ -11,6 +11,7 @@ from cmdc_runtime.ids import EventIndex, Incarnation, MonitorRef, SessionId
 from cmdc_runtime.reasons import AnyReason, snake
 
 RestartType = Literal["permanent", "transient", "temporary"]
+SessionPhase = Literal["starting", "up", "restarting", "hibernated", "stopping", "ended"]
 
 
 class Supervision(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +30,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the daemon knows about a session without asking it."""
 
     session_id: SessionId
-    phase: Literal["starting", "up", "restarting", "stopping", "ended"]
+    phase: SessionPhase
     incarnation: Incarnation
     restarts: int
     pid: int | None
@@ -91,7 +92,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=s
 
 
 class StartSession(Request, frozen=True, kw_only=True):
-    """Start a session; answered when its agent is ready. ``agent`` is opaque to the daemon."""
+    """Start a session; answered when its agent is ready. ``agent`` is opaque to the daemon.
+
+    A session with a parent ends with the parent's process; ``parent_incarnation`` names the one
+    that asks, so that what a dead process had still asked for is not started.
+    """
 
     answer: ClassVar[Any] = SessionInfo
 
@@ -100,11 +105,15 @@ class StartSession(Request, frozen=True, kw_only=True):
     agent: msgspec.Raw
     carries_code: bool
     parent_id: SessionId | None = None
+    parent_incarnation: Incarnation | None = None
     group_id: str | None = None
 
 
 class StopSession(Request, frozen=True, kw_only=True):
-    """End a session; answered when its process is gone. SIGKILL follows after ``timeout`` s."""
+    """End a session and its children; answered when no process of theirs is left.
+
+    SIGKILL follows after ``timeout`` seconds.
+    """
 
     session_id: SessionId
     reason: str = "normal"
@@ -120,9 +129,11 @@ class FindSession(Request, frozen=True, kw_only=True):
 
 
 class ListSessions(Request, frozen=True, kw_only=True):
-    """Answer what the daemon knows about all live sessions."""
+    """Answer what the daemon knows about all live sessions, or about those of one group."""
 
     answer: ClassVar[Any] = tuple[SessionInfo, ...]
+
+    group_id: str | None = None
 
 
 class GetTree(Request, frozen=True, kw_only=True):

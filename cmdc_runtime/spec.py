@@ -1,33 +1,51 @@
-"""An agent's definition as it travels and is journaled: ``AgentSpec``, made from ``Options``.
+"""An agent's definition as it travels and is journaled: ``AgentSpec``.
 
-The daemon never opens it. A restarted agent is built from the same bytes, code included.
+It is made from ``Options``, or for a subagent from its parent's. The daemon never opens it. A
+restarted agent is built from the same bytes, code included. To add an option, add it to
+``AgentSpec``: ``agent_spec`` takes it over from ``Options``, and a subagent has
+its parent's unless ``child_request`` says otherwise.
 """
 
 import os
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
 
 import msgspec
 
+from cmdc_runtime import codec
+from cmdc_runtime.answer_schema import answer_schema
+from cmdc_runtime.blueprint import identity_of
+from cmdc_runtime.ids import SessionId
 from cmdc_runtime.messages import Message
 from cmdc_runtime.options import ModelSource, Options
-from cmdc_runtime.packing import Packed, pack
-from cmdc_runtime.requests import Supervision
+from cmdc_runtime.packing import Packed, pack, pack_plugin
+from cmdc_runtime.requests import StartSession, Supervision
+from cmdc_runtime.subagent import GENERAL_PURPOSE, TASK_TOOL, SubAgent, SubagentSpec
 
 
 class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an agent is built from; the fields are those of ``Options``."""
+    """What an agent is built from; fields with the names of ``Options`` mean the same."""
 
     model: str
     system_prompt: str | None
+    identity: str  # who the agent is, as its blueprint says; empty without one
     tools: tuple[Packed, ...]
+    plugins: tuple[Packed, ...]
+    subagents: tuple[SubagentSpec, ...]  # what it may start; empty where it may start none
     working_dir: str
     provider_opts: dict[str, Any]  # Any: litellm's own arguments
     prompt_mode: str
     messages: tuple[Message, ...]
+    response_format: dict[str, Any] | None  # Any: a JSON Schema
     user_data: dict[str, Any]  # Any: the application's own
     max_turns: int
     max_tokens: int | None
+    max_cost_usd: float | None
+    max_total_tokens: int | None
     max_queued_prompts: int
+    max_steering_queue: int
+    interrupt_immune_tools: tuple[str, ...]
     max_parallel_tools: int
     tool_timeout: float
     tool_max_retries: int
@@ -37,31 +55,65 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     retry_jitter: float
     stall_after: float
     stall_timeout: float
+    loop_threshold: int
+    loop_abort: int
+    loop_exempt_tools: tuple[str, ...]
+    exit_on: tuple[str, ...]
+    max_children: int
+    max_spawns: int
+    max_depth: int  # levels below the topmost session
+    depth: int  # levels above this one
     max_cycle_crashes: int
+    hibernate_after: float | None
+    supervision: Supervision  # what subagents are kept by
 
 
-_CONVERTED = frozenset({"model", "tools", "working_dir", "provider_opts", "messages"})
+_NAMES: Final = ("interrupt_immune_tools", "loop_exempt_tools", "exit_on")
+_MADE: Final = frozenset(
+    {
+        *_NAMES,
+        *(
+            "model",
+            "identity",
+            "tools",
+            "plugins",
+            "subagents",
+            "working_dir",
+            "provider_opts",
+            "messages",
+        ),
+        *("response_format", "depth", "supervision"),
+    }
+)
 
 
 def agent_spec(options: Options) -> AgentSpec:
     """Return the definition that ``options`` describe, with its tools packed.
 
+    Where subagents are given, the task tool comes along; with ``max_depth`` 0 it is left out.
+
     Raises:
         InvalidTool: a tool cannot travel; the message names it.
     """
-    model, provider_opts = _model(options)
-    copied = {
-        name: getattr(options, name)
-        for name in AgentSpec.__struct_fields__
-        if name not in _CONVERTED
-    }
+    model, provider_opts = _model(options.model, options.provider_opts)
+    tools = _packed(options.tools, "tools")
+    if options.subagents and not any(tool.label == TASK_TOOL for tool in tools):
+        tools = (*tools, Packed(kind="ref", label=TASK_TOOL, ref=TASK_TOOL))
+    may_delegate = options.max_depth > 0
+    response_format = options.response_format
     return AgentSpec(
         model=model,
-        tools=tuple(pack(tool, label=f"tools[{at}]") for at, tool in enumerate(options.tools)),
+        identity=identity_of(options.blueprint),
+        tools=tools if may_delegate else _without_task(tools),
+        plugins=_packed_plugins(options.plugins, "plugins"),
+        subagents=_subagents(options.subagents) if may_delegate else (),
         working_dir=os.path.abspath(options.working_dir),  # noqa: PTH100 - no link is resolved
         provider_opts=provider_opts,
         messages=tuple(options.messages),
-        **copied,
+        response_format=None if response_format is None else answer_schema(response_format),
+        depth=0,
+        supervision=supervision(options),
+        **_copied(options),
     )
 
 
@@ -70,8 +122,146 @@ def supervision(options: Options) -> Supervision:
     return Supervision(**{name: getattr(options, name) for name in Supervision.__struct_fields__})
 
 
-def _model(options: Options) -> tuple[str, dict[str, Any]]:
-    if isinstance(options.model, ModelSource):
-        name, opts = options.model.model_source()
-        return name, {**opts, **options.provider_opts}
-    return str(options.model), dict(options.provider_opts)
+def carries_code(spec: AgentSpec) -> bool:
+    """Say whether a tool or plugin of the agent, or of a subagent of its, travels as code."""
+    parcels = [*spec.tools, *spec.plugins]
+    for one in spec.subagents:
+        parcels += [*(one.tools or ()), *(one.plugins or ())]
+    return any(parcel.kind == "value" for parcel in parcels)
+
+
+# --- subagents ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parent:
+    """A session that starts a subagent; model, tools and group are those that it has now."""
+
+    session_id: SessionId
+    spec: AgentSpec
+    model: str
+    provider_opts: dict[str, Any]  # Any: litellm's own arguments
+    tools: tuple[Packed, ...]
+    group_id: str | None
+
+
+def child_request(
+    parent: Parent,
+    child_id: SessionId,
+    subagent: SubagentSpec,
+    *,
+    max_total_tokens: int | None = None,
+    max_cost_usd: float | None = None,
+) -> StartSession:
+    """Return the request that starts a subagent: what it says, and else what its parent has.
+
+    The conversation, the response format, the budgets and what may end the parent's process are
+    not inherited. A subagent is never restarted, since its parent waits for it, or hibernated.
+    """
+    spec = _child_spec(parent, subagent)
+    limited = msgspec.structs.replace(
+        spec, max_total_tokens=max_total_tokens, max_cost_usd=max_cost_usd
+    )
+    group_id = parent.group_id if subagent.group_id is None else subagent.group_id
+    return StartSession(
+        session_id=child_id,
+        supervision=limited.supervision,
+        agent=codec.raw(limited),
+        carries_code=carries_code(limited),
+        parent_id=parent.session_id,
+        group_id=group_id,
+    )
+
+
+def _child_spec(parent: Parent, subagent: SubagentSpec) -> AgentSpec:
+    spec = parent.spec
+    tools = parent.tools if subagent.tools is None else subagent.tools
+    may_delegate = spec.depth + 1 < spec.max_depth
+    own_prompt = subagent.system_prompt is not None
+    return msgspec.structs.replace(
+        spec,
+        model=subagent.model or parent.model,
+        provider_opts=_child_opts(parent, subagent),
+        system_prompt=subagent.system_prompt if own_prompt else spec.system_prompt,
+        identity="" if own_prompt else spec.identity,
+        tools=tools if may_delegate else _without_task(tools),
+        plugins=spec.plugins if subagent.plugins is None else subagent.plugins,
+        subagents=spec.subagents if may_delegate else (),
+        user_data=spec.user_data if subagent.user_data is None else subagent.user_data,
+        prompt_mode=subagent.prompt_mode or spec.prompt_mode,
+        max_turns=subagent.max_turns or spec.max_turns,
+        messages=(),
+        response_format=None,
+        exit_on=(),
+        depth=spec.depth + 1,
+        hibernate_after=None,
+        supervision=msgspec.structs.replace(spec.supervision, restart="temporary"),
+    )
+
+
+def _child_opts(parent: Parent, subagent: SubagentSpec) -> dict[str, Any]:
+    if subagent.provider_opts is not None:
+        return subagent.provider_opts
+    model = subagent.model or parent.model
+    # One provider's key must not be sent to another.
+    return parent.provider_opts if _provider(model) == _provider(parent.model) else {}
+
+
+def _provider(model: str) -> str:
+    return model.replace(":", "/", 1).partition("/")[0]
+
+
+# --- parts --------------------------------------------------------------------------------------
+
+
+def _copied(options: Options) -> dict[str, Any]:  # Any: values of options
+    names = {name: tuple(sorted(set(getattr(options, name)))) for name in _NAMES}
+    rest = (name for name in AgentSpec.__struct_fields__ if name not in _MADE)
+    return {**names, **{name: getattr(options, name) for name in rest}}
+
+
+def _subagents(given: Iterable[SubAgent]) -> tuple[SubagentSpec, ...]:
+    packed = [_subagent(one, f"subagents[{at}]") for at, one in enumerate(given)]
+    if all(one.name != GENERAL_PURPOSE.name for one in packed):
+        packed.append(GENERAL_PURPOSE)
+    return tuple(packed)
+
+
+def _subagent(given: SubAgent, label: str) -> SubagentSpec:
+    model, provider_opts = given.model, given.provider_opts
+    if isinstance(model, ModelSource):
+        model, provider_opts = _model(model, provider_opts or {})
+    return SubagentSpec(
+        name=given.name,
+        description=given.description,
+        system_prompt=given.system_prompt,
+        model=model,
+        provider_opts=provider_opts,
+        tools=None if given.tools is None else _packed(given.tools, f"{label}.tools"),
+        plugins=None
+        if given.plugins is None
+        else _packed_plugins(given.plugins, f"{label}.plugins"),
+        user_data=given.user_data,
+        prompt_mode=given.prompt_mode,
+        group_id=given.group_id,
+        max_turns=given.max_turns,
+    )
+
+
+def _packed(tools: Iterable[object], label: str) -> tuple[Packed, ...]:
+    return tuple(pack(tool, label=f"{label}[{at}]") for at, tool in enumerate(tools))
+
+
+def _packed_plugins(plugins: Iterable[object], label: str) -> tuple[Packed, ...]:
+    return tuple(pack_plugin(one, label=f"{label}[{at}]") for at, one in enumerate(plugins))
+
+
+def _without_task(tools: Iterable[Packed]) -> tuple[Packed, ...]:
+    return tuple(tool for tool in tools if tool.ref != TASK_TOOL)
+
+
+def _model(model: object, provider_opts: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    if isinstance(model, ModelSource):
+        name, opts = model.model_source()
+        return name, {**opts, **provider_opts}
+    return str(model), dict(provider_opts)

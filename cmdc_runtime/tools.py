@@ -12,6 +12,10 @@ from cmdc_runtime.packing import BuiltIn
 
 SHELL_TIMEOUT_S: Final = 120.0
 SHELL_TIMEOUT_S_MAX: Final = 3600.0
+TASK_TIMEOUT_S: Final = 120.0
+TASK_TIMEOUT_S_MAX: Final = 86_400.0
+ASK_USER_TIMEOUT_S: Final = 300.0
+ASK_USER_TIMEOUT_S_MAX: Final = 7 * 86_400.0
 
 
 class ReadFile(BuiltIn, frozen=True, kw_only=True):
@@ -26,6 +30,30 @@ class ListDir(BuiltIn, frozen=True, kw_only=True):
     short_name: ClassVar[str] = "list_dir"
 
 
+class WriteFile(BuiltIn, frozen=True, kw_only=True):
+    """Writes a text file as a whole, in one piece, with the folders it needs."""
+
+    short_name: ClassVar[str] = "write_file"
+
+
+class EditFile(BuiltIn, frozen=True, kw_only=True):
+    """Replaces a passage that occurs exactly once in a text file."""
+
+    short_name: ClassVar[str] = "edit_file"
+
+
+class Grep(BuiltIn, frozen=True, kw_only=True):
+    """Searches text files for a regular expression."""
+
+    short_name: ClassVar[str] = "grep"
+
+
+class Glob(BuiltIn, frozen=True, kw_only=True):
+    """Finds files by a pattern of their path."""
+
+    short_name: ClassVar[str] = "glob"
+
+
 class Shell(BuiltIn, frozen=True, kw_only=True):
     """Runs shell commands in the session's working folder.
 
@@ -38,4 +66,50 @@ class Shell(BuiltIn, frozen=True, kw_only=True):
     env: dict[str, str] = field(default_factory=dict)
 
 
-__all__ = ["SHELL_TIMEOUT_S", "SHELL_TIMEOUT_S_MAX", "ListDir", "ReadFile", "Shell"]
+class Task(BuiltIn, frozen=True, kw_only=True):
+    """Lets a subagent do a task; its last answer comes back."""
+
+    short_name: ClassVar[str] = "task"
+    timeout: Annotated[float, Meta(gt=0, le=TASK_TIMEOUT_S_MAX)] = TASK_TIMEOUT_S
+    """Seconds after which the subagent is ended."""
+
+
+class WriteTodos(BuiltIn, frozen=True, kw_only=True):
+    """Keeps the model's list of what it has to do; subscribers see each change of it."""
+
+    short_name: ClassVar[str] = "write_todos"
+
+
+class AskUser(BuiltIn, frozen=True, kw_only=True):
+    """Asks the user a question and waits for the answer."""
+
+    short_name: ClassVar[str] = "ask_user"
+    timeout: Annotated[float, Meta(gt=0, le=ASK_USER_TIMEOUT_S_MAX)] = ASK_USER_TIMEOUT_S
+    """Seconds after which the model goes on without an answer."""
+
+
+class CompactConversation(BuiltIn, frozen=True, kw_only=True):
+    """Lets the model have its own conversation compacted."""
+
+    short_name: ClassVar[str] = "compact_conversation"
+
+
+__all__ = [
+    "ASK_USER_TIMEOUT_S",
+    "ASK_USER_TIMEOUT_S_MAX",
+    "SHELL_TIMEOUT_S",
+    "SHELL_TIMEOUT_S_MAX",
+    "TASK_TIMEOUT_S",
+    "TASK_TIMEOUT_S_MAX",
+    "AskUser",
+    "CompactConversation",
+    "EditFile",
+    "Glob",
+    "Grep",
+    "ListDir",
+    "ReadFile",
+    "Shell",
+    "Task",
+    "WriteFile",
+    "WriteTodos",
+]

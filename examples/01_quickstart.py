@@ -24,7 +24,7 @@ with cmdc.create_agent(model=os.environ["CMDC_MODEL"], tools=[count_lines]) as s
                 print(f"[{text}]")
             case cmdc.events.MessageDelta(delta=delta):
                 print(delta, end="", flush=True)
-            case cmdc.events.AgentEnd():
+            case cmdc.events.AgentEnd() | cmdc.events.AgentError():
                 break
             case _:
                 pass

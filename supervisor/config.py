@@ -20,8 +20,10 @@ from msgspec import Meta
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.runtime_dir import default_runtime_dir, default_state_dir
 
-CLIENT_VARIABLES: Final = frozenset({"CMDC_ADDRESS", "CMDC_MODEL"})
-"""Variables of applications and the command line: the daemon may see them and does not mind."""
+CLIENT_VARIABLES: Final = frozenset(
+    {"CMDC_ADDRESS", "CMDC_MODEL", "CMDC_SESSION_ID", "CMDC_CALL_ID", "CMDC_INCARNATION"}
+)
+"""Variables of applications, the command line and tool calls: the daemon does not mind them."""
 FILE_VARIABLE: Final = "CMDC_CONFIG"
 """Names the TOML file, when no flag does."""
 CONFIG_FILE_BYTES_MAX: Final = 2**20

@@ -21,7 +21,7 @@ from cmdc_runtime.ids import CommandId
 from cmdc_runtime.requests import Request
 from supervisor.adapters.journal.base import Duplicate, SessionEnded
 from supervisor.adapters.router import Router
-from supervisor.handlers import HANDLERS, House
+from supervisor.handlers import HANDLERS, House, check_code
 from supervisor.sessions import Sessions
 
 log = structlog.get_logger()
@@ -57,6 +57,11 @@ class FrontDesk:
             self._receive_command(client, frame)
 
     def _receive_command(self, client: bytes, send: Send) -> None:
+        try:
+            check_code(self._house, carries_code=send.carries_code)
+        except CmdcError as error:
+            self.control.send(client, failed(send.id, error))
+            return
         session = self._sessions.live.get(send.session_id)
         if send.durable or session is None:
             self._work(client, send.id, self._send(client, send))
@@ -116,7 +121,7 @@ class FrontDesk:
     async def _send_durable(self, client: bytes, send: Send) -> None:
         session = self._sessions.live.get(send.session_id)
         if session is not None:
-            session.check_room(send.id)
+            session.waiting.check_room(send.id)
         else:
             await self._sessions.look_up(send.session_id)  # raises for one never seen
         at_ms = now_ms()

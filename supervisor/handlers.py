@@ -27,21 +27,30 @@ class House:
     facts: Callable[[], DaemonFacts]
 
 
-async def start_session(
-    house: House, _client: bytes, request: requests.StartSession
-) -> SessionInfo:
-    """Start a session and answer when its agent is up."""
-    if request.carries_code and not house.accepts_code:
+def check_code(house: House, *, carries_code: bool) -> None:
+    """Refuse code by value where the daemon takes none.
+
+    Raises:
+        AccessDenied: it does not.
+    """
+    if carries_code and not house.accepts_code:
         raise AccessDenied(
             "this daemon takes no code by value (allow_code_by_value); install the tools where it "
             "runs and name them as 'module:name'"
         )
+
+
+async def start_session(
+    house: House, _client: bytes, request: requests.StartSession
+) -> SessionInfo:
+    """Start a session and answer when its agent is up."""
+    check_code(house, carries_code=request.carries_code)
     session = await house.sessions.start(request)
     return session.info()
 
 
 async def stop_session(house: House, _client: bytes, request: requests.StopSession) -> None:
-    """End a session and answer when its process is gone."""
+    """End a session and its children, and answer when their processes are gone."""
     if not 0 <= request.timeout <= STOP_TIMEOUT_S_MAX:
         raise UsageError(f"timeout: expected 0 to {STOP_TIMEOUT_S_MAX:g} s, got {request.timeout}")
     await house.sessions.stop(request.session_id, request.reason, request.timeout)
@@ -53,10 +62,15 @@ async def find_session(house: House, _client: bytes, request: requests.FindSessi
 
 
 async def list_sessions(
-    house: House, _client: bytes, _request: requests.ListSessions
+    house: House, _client: bytes, request: requests.ListSessions
 ) -> tuple[SessionInfo, ...]:
-    """Answer all live sessions."""
-    return tuple(session.info() for session in house.sessions.live.values())
+    """Answer all live sessions, or those of one group."""
+    infos = (session.info() for session in house.sessions.live.values())
+    return tuple(
+        info
+        for info in infos
+        if info.phase != "ended" and request.group_id in {None, info.group_id}
+    )
 
 
 async def get_tree(house: House, _client: bytes, _request: requests.GetTree) -> TreeNode:

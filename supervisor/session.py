@@ -1,16 +1,15 @@
-"""One session as the daemon keeps it: does what ``core/lifecycle.py`` decides.
+"""One session as the daemon keeps it: does what ``core/transitions.py`` decides.
 
-It holds the session's worker, the commands that wait for an answer, and the callers that wait for
-its start or its end. Everything runs in the loop; the awaits are in tasks that this file starts
-and whose failure is an input of the table.
+It holds the session's worker, its children, and the callers that wait for its start or its end.
+Everything runs in the loop; the awaits are in tasks that this file starts and whose failure is an
+input of the table.
 """
 
 import asyncio
 import signal
 import time
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 import structlog
@@ -20,15 +19,15 @@ from cmdc_runtime.codec import failed
 from cmdc_runtime.errors import (
     CmdcError,
     DaemonUnavailable,
-    Overloaded,
     SessionNotAlive,
     StartFailed,
+    TransientError,
 )
 from cmdc_runtime.frames import (
     Answer,
-    Assign,
     Batch,
     Deliver,
+    Doze,
     Failed,
     FromWorker,
     LastWords,
@@ -41,29 +40,24 @@ from cmdc_runtime.frames import (
     Write,
     Written,
 )
-from cmdc_runtime.ids import CommandId, EventIndex, SessionId
-from cmdc_runtime.reasons import AnyReason, Other, PlainReason
+from cmdc_runtime.ids import CommandId, Incarnation, SessionId
+from cmdc_runtime.reasons import AnyReason, Other, PlainReason, Shutdown
 from cmdc_runtime.reasons import StartFailed as StartFailedReason
 from cmdc_runtime.requests import SessionInfo, StartSession
 from supervisor.adapters.reaper import Exited
+from supervisor.briefing import briefing
+from supervisor.chores import Chores
 from supervisor.core import lifecycle
 from supervisor.core.exits import Evidence, classify, ending_of
-from supervisor.core.history import slices
 from supervisor.core.lifecycle import Effect, Input, Life, Phase
-from supervisor.core.limits import COMMANDS_PENDING_MAX
+from supervisor.core.limits import STOP_ALL_S
 from supervisor.core.restart import Ending
+from supervisor.core.transitions import advance
 from supervisor.desk import Desk
+from supervisor.waiting import Waiting
 from supervisor.workforce import SpawnErrors, Worker
 
 log = structlog.get_logger()
-
-
-@dataclass(slots=True)
-class Pending:
-    """A command without an answer; ``body`` is kept where a new process must be asked again."""
-
-    client: bytes
-    body: msgspec.Raw | None
 
 
 @dataclass(slots=True)
@@ -85,18 +79,19 @@ class Session:
     life: Life
     created_ms: int
     phase: Phase = Phase.STARTING
-    pending: dict[CommandId, Pending] = field(default_factory=dict)
+    children: "set[Session]" = field(default_factory=set)
+    waiting: Waiting = field(init=False)
     ended: asyncio.Future[AnyReason] = field(init=False)
     started: asyncio.Future[None] = field(init=False)
-    _backlog: list[Deliver] = field(default_factory=list)
     _process: _Process | None = None
-    _timers: list[asyncio.TimerHandle] = field(default_factory=list)
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _chores: Chores = field(init=False)
 
     def __post_init__(self) -> None:
         """Make what callers wait for."""
         loop = asyncio.get_running_loop()
         self.ended, self.started = loop.create_future(), loop.create_future()
+        self.waiting = Waiting(self.id)
+        self._chores = Chores(self.id, on_bug=lambda: self._signal(signal.SIGKILL))
 
     @property
     def id(self) -> SessionId:
@@ -112,7 +107,7 @@ class Session:
         """Return what is known without asking the agent."""
         return SessionInfo(
             session_id=self.id,
-            phase=self.phase.value,
+            phase=lifecycle.SHOWN[self.phase],
             incarnation=self.life.incarnation,
             restarts=self.life.restarts,
             pid=self.pid,
@@ -124,18 +119,25 @@ class Session:
 
     def take(self, given: Input) -> None:
         """Feed one input to the table and do what it says."""
-        self.phase, self.life, effects = lifecycle.advance(self.phase, self.life, given)
+        self.phase, self.life, effects = advance(self.phase, self.life, given)
         for effect in effects:
             self._perform(effect)
 
-    def check_room(self, command_id: CommandId) -> None:
-        """Refuse a new command while too many wait; to be asked before one is journaled.
+    def check_child(self, parent_incarnation: Incarnation | None) -> None:
+        """Refuse a child that could outlive the process that it is started for.
 
         Raises:
-            Overloaded: too many commands wait for this session.
+            SessionNotAlive: the session ends.
+            TransientError: it has no process now, or not the one that asks.
         """
-        if command_id not in self.pending and len(self.pending) >= COMMANDS_PENDING_MAX:
-            raise Overloaded(f"{COMMANDS_PENDING_MAX} commands wait for session {self.id}")
+        if self.phase in {Phase.STOPPING, Phase.ENDING}:
+            raise SessionNotAlive(self.life.last_reason or Shutdown(detail="it is being stopped"))
+        asks = parent_incarnation or self.life.incarnation
+        if self.phase not in lifecycle.HAVING_CHILDREN or asks != self.life.incarnation:
+            raise TransientError(
+                f"parent_id: session {self.id} is {lifecycle.SHOWN[self.phase]} as incarnation "
+                f"{self.life.incarnation}; start the child from there when it is up"
+            )
 
     def deliver(
         self, client: bytes, command_id: CommandId, body: msgspec.Raw, *, durable: bool
@@ -145,22 +147,21 @@ class Session:
         Raises:
             Overloaded: too many commands wait for this session.
         """
-        known = self.pending.get(command_id)
-        if known is not None:  # the client asks again: only where to send the answer may be new
-            known.client = client
-            return
+        if self.waiting.renew(client, command_id):
+            return  # the client asks again: only where to send the answer may be new
         if not durable:
-            self.check_room(command_id)
-        self.pending[command_id] = Pending(client, None if durable else body)
-        frame = Deliver(id=command_id, body=body, durable=durable)
-        if self.phase is Phase.UP and self._process is not None:
-            self.desk.workforce.send(self._process.worker, frame)
-        elif durable:
-            self._backlog.append(frame)
+            self.waiting.check_room(command_id)
+        command = Deliver(id=command_id, body=body, durable=durable)
+        process = self._process if self.phase is Phase.UP else None
+        self.waiting.add(client, command, is_sent=process is not None)
+        if process is not None:
+            self.desk.workforce.send(process.worker, command)
+        else:
+            self.take(lifecycle.Wanted())
 
     def record_end(self, reason: bytes) -> None:
         """Write the session's end down, in the background."""
-        self._spawn(self._record_end(reason))
+        self._chores.spawn(self._record_end(reason))
 
     async def _record_end(self, reason: bytes) -> None:
         try:
@@ -170,14 +171,18 @@ class Session:
 
     # --- effects --------------------------------------------------------------------------------
 
-    def _perform(self, effect: Effect) -> None:
+    def _perform(self, effect: Effect) -> None:  # noqa: C901 - one case for each effect
         match effect:
             case lifecycle.StartProcess(timeout_s=timeout_s):
-                self._spawn(self._start_process(timeout_s))
+                self._chores.spawn(self._start_process(timeout_s))
             case lifecycle.TellUp():
                 self._tell_up()
+            case lifecycle.EndChildren(grace_s=grace_s):
+                self._end_children(grace_s)
+            case lifecycle.AwaitChildren():
+                self._await_children()
             case lifecycle.WaitDelay(delay_s=delay_s):
-                self._later(delay_s, lifecycle.DelayOver())
+                self._chores.later(delay_s, lambda: self.take(lifecycle.DelayOver()))
             case lifecycle.AskToEnd(reason=reason, term_s=term_s, kill_s=kill_s):
                 self._ask_to_end(reason, term_s, kill_s)
             case lifecycle.Terminate():
@@ -185,14 +190,7 @@ class Session:
             case lifecycle.Kill(blamed=blamed):
                 self._kill(blamed)
             case lifecycle.TellDown():
-                log.info(
-                    "process.ended",
-                    session_id=self.id,
-                    reason=str(effect.reason),
-                    incarnation=effect.incarnation,
-                    restarting=effect.restarting,
-                )
-                self.desk.notify(self, effect)
+                self._tell_down(effect)
             case lifecycle.TellEnded(reason=reason, was_up=was_up):
                 self._end(reason, was_up=was_up)
 
@@ -202,7 +200,8 @@ class Session:
             worker = await self.desk.workforce.hire()
             worker.on_frame, worker.on_exit = self._on_frame, self._on_exit
             process = self._process = _Process(worker)
-            await self._assign(worker)
+            for frame in await briefing(self.desk, self.spec, self.life):
+                self.desk.workforce.send(worker, frame)
         except SpawnErrors as error:
             log.warning("process.not_started", session_id=self.id, problem=str(error))
             stage = "spawn" if process is None else "rebuild"
@@ -217,30 +216,10 @@ class Session:
         if self.phase is Phase.STOPPING:
             self._signal(signal.SIGKILL)
         elif self.phase is Phase.STARTING:
-            self._later(timeout_s, lifecycle.StartOverdue())
-
-    async def _assign(self, worker: Worker) -> None:
-        journal, incarnation = self.desk.journal, self.life.incarnation
-        if incarnation > 1:
-            await journal.began(self.id, incarnation, self.life.restarts)
-            stored = await journal.load(self.id)
-        else:
-            stored = None
-        assign = Assign(
-            session_id=self.id,
-            incarnation=incarnation,
-            restarts=self.life.restarts,
-            next_index=EventIndex(self.desk.hub.taken_index(self.id) + 1),
-            agent=self.spec.agent,
-            parent_id=self.spec.parent_id,
-            group_id=self.spec.group_id,
-            last_reason=self.life.last_reason,
-        )
-        for frame in (assign, *slices(stored)):
-            self.desk.workforce.send(worker, frame)
+            self._chores.later(timeout_s, lambda: self.take(lifecycle.StartOverdue()))
 
     def _tell_up(self) -> None:
-        self._cancel_timers()
+        self._chores.cancel_timers()
         if not self.started.done():
             self.started.set_result(None)
         log.info(
@@ -250,22 +229,45 @@ class Session:
             incarnation=self.life.incarnation,
         )
         assert self._process is not None  # noqa: S101 - it has just said that it is up
-        for command_id, pending in self.pending.items():
-            if pending.body is not None:
-                frame = Deliver(id=command_id, body=pending.body, durable=False)
-                self.desk.workforce.send(self._process.worker, frame)
-        backlog, self._backlog = self._backlog, []
-        for frame in backlog:
-            self.desk.workforce.send(self._process.worker, frame)
+        for command in self.waiting.owed():
+            self.desk.workforce.send(self._process.worker, command)
+
+    def _tell_down(self, down: lifecycle.TellDown) -> None:
+        log.info(
+            "process.ended",
+            session_id=self.id,
+            reason=str(down.reason),
+            incarnation=down.incarnation,
+            restarting=down.restarting,
+        )
+        self.desk.notify(self, down)
+
+    def _end_children(self, grace_s: float | None) -> None:
+        for child in list(self.children):
+            own_s = child.spec.supervision.shutdown
+            bounds_s = (STOP_ALL_S if own_s is None else own_s, STOP_ALL_S, grace_s)
+            least_s = min(bound_s for bound_s in bounds_s if bound_s is not None)
+            child.take(lifecycle.Stop(lifecycle.PARENT_ENDED, least_s))
+
+    def _await_children(self) -> None:
+        if self.children:
+            self._chores.spawn(self._outlive_children())
+        else:
+            self.take(lifecycle.ChildrenGone())
+
+    async def _outlive_children(self) -> None:
+        while self.children:
+            await asyncio.wait([child.ended for child in self.children])
+        self.take(lifecycle.ChildrenGone())
 
     def _ask_to_end(self, reason: str, term_s: float | None, kill_s: float | None) -> None:
-        self._cancel_timers()
+        self._chores.cancel_timers()
         if self._process is not None:
             self.desk.workforce.send(self._process.worker, Terminate(reason=reason))
         if term_s is not None:
-            self._later(term_s, lifecycle.TermDue())
+            self._chores.later(term_s, lambda: self.take(lifecycle.TermDue()))
         if kill_s is not None:
-            self._later(kill_s, lifecycle.KillDue())
+            self._chores.later(kill_s, lambda: self.take(lifecycle.KillDue()))
 
     def _kill(self, blamed: PlainReason | None) -> None:
         if self._process is not None:
@@ -277,13 +279,12 @@ class Session:
             self.desk.workforce.signal(self._process.worker, number)
 
     def _end(self, reason: AnyReason, *, was_up: bool) -> None:
-        self._cancel_timers()
+        self._chores.cancel_timers()
         error: CmdcError = SessionNotAlive(reason) if was_up else StartFailed(reason)
         if self.desk.is_leaving:
             error = DaemonUnavailable("the daemon is stopping; the next one goes on with it")
-        for command_id, pending in self.pending.items():
-            self.desk.answer(pending.client, failed(command_id, error))
-        self.pending.clear()
+        for command_id, client in self.waiting.drain():
+            self.desk.answer(client, failed(command_id, error))
         if not self.started.done():
             self.started.set_exception(error)
             self.started.exception()  # nobody may be waiting
@@ -308,6 +309,8 @@ class Session:
                 self._reply(command_id, refused)
             case Started():
                 self.take(lifecycle.AgentUp())
+            case Doze():
+                self.take(lifecycle.Doze(len(self.waiting), len(self.children)))
             case NotStarted(stage=stage, message=message) if self._process is not None:
                 self._process.not_started = StartFailedReason(stage=stage, message=message)
             case LastWords(reason=reason) if self._process is not None:
@@ -316,9 +319,9 @@ class Session:
                 log.warning("frame.refused", session_id=self.id, frame=type(frame).__name__)
 
     def _reply(self, command_id: CommandId, frame: ToClient | bytes) -> None:
-        pending = self.pending.pop(command_id, None)
-        if pending is not None:
-            self.desk.answer(pending.client, frame)
+        client = self.waiting.answered(command_id)
+        if client is not None:
+            self.desk.answer(client, frame)
 
     def _write(self, write: Write) -> None:
         """Hand records and outcomes to the journal at once, ahead of the events behind them."""
@@ -331,7 +334,7 @@ class Session:
         except CmdcError as error:
             self._lose_write(process, write, error)
             return
-        self._spawn(self._settle(process, write, written))
+        self._chores.spawn(self._settle(process, write, written))
 
     async def _settle(self, process: _Process, write: Write, written: Awaitable[None]) -> None:
         try:
@@ -356,11 +359,11 @@ class Session:
             self._kill(Other(detail=f"its records could not be journaled: {error}"))
 
     def _on_exit(self, exited: Exited) -> None:
-        self._spawn(self._conclude(exited))
+        self._chores.spawn(self._conclude(exited))
 
     async def _conclude(self, exited: Exited) -> None:
         process, self._process = self._process, None
-        self._cancel_timers()
+        self._chores.cancel_timers()
         assert process is not None  # noqa: S101 - it is the one that ended
         # A Down is told after every event that the process published.
         await self.desk.hub.flushed(self.id)
@@ -368,27 +371,6 @@ class Session:
             Evidence(exited.status, process.last_words, process.not_started, process.blamed)
         )
         ending = ending_of(reason, exited.status)
+        if self.phase is Phase.DOZING:
+            log.info("agent.hibernated", session_id=self.id, reason=str(reason))
         self.take(lifecycle.ProcessEnded(reason, ending, time.monotonic()))
-
-    # --- timers and tasks -----------------------------------------------------------------------
-
-    def _later(self, delay_s: float, given: Input) -> None:
-        loop = asyncio.get_running_loop()
-        self._timers.append(loop.call_later(delay_s, self.take, given))
-
-    def _cancel_timers(self) -> None:
-        for timer in self._timers:
-            timer.cancel()
-        self._timers.clear()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:  # Any: asyncio's own shape
-        task = asyncio.create_task(work, name=f"session-{self.id}")
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            # A bug of ours in one session: it must not take the others along, nor hide.
-            log.error("session.failed", session_id=self.id, exc_info=error)
-            self._signal(signal.SIGKILL)

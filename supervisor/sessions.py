@@ -1,4 +1,8 @@
-"""All sessions of the daemon, and what clients get of them: answers, Down notices, last reasons."""
+"""All sessions of the daemon, and what clients get of them: answers, Down notices, last reasons.
+
+A session with a parent belongs to one process of it: it is started only for a live one, and ends
+with it. So none of them is taken over from an earlier daemon, whose processes are all gone.
+"""
 
 import contextlib
 from collections import OrderedDict
@@ -11,13 +15,13 @@ from cmdc_runtime.codec import decode_as, encode
 from cmdc_runtime.errors import InvalidSession, Overloaded, SessionExists, SessionNotAlive
 from cmdc_runtime.frames import FromClient, Notify, ToClient
 from cmdc_runtime.ids import EventIndex, Incarnation, MonitorRef, SessionId
-from cmdc_runtime.reasons import AnyReason, NoProcess
+from cmdc_runtime.reasons import AnyReason, NoProcess, Shutdown
 from cmdc_runtime.requests import SessionInfo, StartSession
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import Journal, SessionRow
 from supervisor.adapters.router import Router
 from supervisor.core import lifecycle
-from supervisor.core.lifecycle import Life
+from supervisor.core.lifecycle import Life, Phase
 from supervisor.core.limits import INDEX_JUMP, MONITORS_MAX, REASONS_KEPT_MAX
 from supervisor.core.monitors import Monitor, Monitors, down
 from supervisor.session import Session
@@ -47,9 +51,14 @@ class Sessions:
 
         Raises:
             SessionExists: the id is taken by a live session.
+            InvalidSession: there never was such a parent.
+            SessionNotAlive: the parent ended.
             StartFailed: the agent can't be built, or its process died while it was.
             Overloaded: there are too many sessions.
         """
+        parent = await self.find(spec.parent_id) if spec.parent_id is not None else None
+        if parent is not None:
+            parent.check_child(spec.parent_incarnation)
         if spec.session_id in self.live:
             raise SessionExists(f"session {spec.session_id!r} is alive; stop it or use another id")
         if len(self.live) >= self.sessions_max:
@@ -57,6 +66,8 @@ class Sessions:
         at_ms = now_ms()
         session = Session(self, spec, Life(spec.supervision), at_ms)
         self.live[spec.session_id] = session
+        if parent is not None:  # known to it before anything is waited for: it may end meanwhile
+            parent.children.add(session)
         row = SessionRow(
             session_id=spec.session_id,
             created_ms=at_ms,
@@ -68,11 +79,14 @@ class Sessions:
         try:
             await self.journal.create(row)
         except BaseException:
-            del self.live[spec.session_id]
+            self._strike(session)
+            session.ended.set_result(NoProcess())
             raise
         self._ended.pop(spec.session_id, None)
         events_max = spec.supervision.event_buffer_size
         self.hub.open_channel(spec.session_id, events_max, EventIndex(0))
+        if spec.group_id is not None:
+            self.hub.announce(spec.group_id, spec.session_id)
         session.take(lifecycle.Begin())
         await session.started
         return session
@@ -80,6 +94,10 @@ class Sessions:
     async def take_over(self, reason: AnyReason) -> int:
         """Go on with the sessions that an earlier daemon left; return how many there are."""
         rows = await self.journal.alive()
+        orphaned = encode(Shutdown(detail=lifecycle.PARENT_ENDED))
+        for child in [row for row in rows if row.parent_id is not None]:
+            await self.journal.ended(child.session_id, orphaned, now_ms())
+        rows = [row for row in rows if row.parent_id is None]
         for row in rows:
             spec = spec_of(row.spec)
             life = Life(
@@ -98,7 +116,7 @@ class Sessions:
         return len(rows)
 
     async def stop(self, session_id: SessionId, reason: str, grace_s: float | None) -> None:
-        """End a session and return when its process is gone."""
+        """End a session and return when no process of it and its children is left."""
         session = await self.find(session_id)
         session.take(lifecycle.Stop(reason, grace_s))
         await session.ended
@@ -146,7 +164,8 @@ class Sessions:
         """Set a monitor; a session that is not there any more answers it at once."""
         if monitor.ref not in self.monitors and len(self.monitors) >= MONITORS_MAX:
             raise Overloaded(f"{MONITORS_MAX} monitors are set already")
-        if monitor.session_id in self.live:
+        session = self.live.get(monitor.session_id)
+        if session is not None and session.phase is not Phase.ENDING:  # its end is told already
             self.monitors.add(monitor)
             return
         reason: AnyReason = NoProcess()
@@ -182,10 +201,16 @@ class Sessions:
 
     def forget(self, session: Session, reason: AnyReason) -> None:
         """Strike an ended session off the list, and write its end down."""
-        self.live.pop(session.id, None)
+        self._strike(session)
         self._ended[session.id] = session.info()
         if len(self._ended) > REASONS_KEPT_MAX:
             self._ended.popitem(last=False)
         self.hub.close_channel(session.id)
         if not self.is_leaving:
             session.record_end(encode(reason))
+
+    def _strike(self, session: Session) -> None:
+        self.live.pop(session.id, None)
+        parent = self.live.get(session.spec.parent_id) if session.spec.parent_id else None
+        if parent is not None:
+            parent.children.discard(session)

@@ -2,6 +2,9 @@
 
 A worker is known by the identity of its connection, which the daemon chose, so what it says is
 about itself and nobody else. Its exit is told by the pidfd; its last frames are read first.
+
+A tool host is a second kind of child: it belongs to one worker and speaks to it alone. A worker is
+buried, and so replaced, only when its host and all that ran in it are gone.
 """
 
 import asyncio
@@ -10,21 +13,26 @@ import os
 import select
 import signal
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import structlog
 
 from cmdc_runtime.errors import CmdcError, Overloaded
-from cmdc_runtime.frames import FromWorker, Ready, ToWorker
+from cmdc_runtime.frames import FromWorker, HostLost, HostWanted, Ready, ToWorker
 from cmdc_runtime.ids import WorkerId, new_worker_id
+from cmdc_runtime.process import HOST_MODULE
+from supervisor.adapters.forkserver import Boot, Child
 from supervisor.adapters.nursery import Nursery, NurseryFailed, NurseryLost
 from supervisor.adapters.orphans import reap_adopted, sweep
 from supervisor.adapters.reaper import Exited, Reaper
 from supervisor.adapters.router import Router
+from supervisor.core.exits import Evidence, classify
 from supervisor.core.limits import (
     HANDSHAKE_S,
+    HOST_END_S,
     LAST_FRAMES_LOOK_S,
     LAST_FRAMES_S,
     SPARE_PAUSE_S,
@@ -38,6 +46,15 @@ SpawnErrors: Final = (NurseryFailed, NurseryLost, CmdcError, OSError, TimeoutErr
 
 
 @dataclass(slots=True, eq=False)
+class ToolHost:
+    """The tool host of a worker; ``gone`` is set when nothing of it runs any more."""
+
+    address: str
+    child: Child
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(slots=True, eq=False)
 class Worker:
     """One process; its owner sets the callbacks when it takes the worker over."""
 
@@ -48,6 +65,8 @@ class Worker:
     has_ended: bool = False
     on_frame: Callable[[FromWorker, bytes], None] | None = None
     on_exit: Callable[[Exited], None] | None = None
+    hosts: set[ToolHost] = field(default_factory=set)
+    is_hiring: bool = False
 
     @property
     def peer(self) -> bytes:
@@ -142,6 +161,8 @@ class Workforce:
         elif isinstance(frame, Ready):
             if not worker.ready.done():
                 worker.ready.set_result(None)
+        elif isinstance(frame, HostWanted):
+            self._start_host(worker, frame.address)
         elif worker.on_frame is not None:
             worker.on_frame(frame, more)
 
@@ -160,12 +181,79 @@ class Workforce:
         """Reap what was left to the daemon by a process that died before its children."""
         reap_adopted(self.nursery.pids | self.reaper.pids)
 
-    async def _fork(self) -> Worker:
+    def _start_host(self, worker: Worker, address: str) -> None:
+        """Give a worker a tool host that connects to ``address``, in place of any that it has.
+
+        That happens in the background; where it can't be, and when the host ends, the worker is
+        told ``HostLost``.
+        """
+        if worker.has_ended:
+            return
+        folder = Path(self.address.removeprefix("ipc://")).parent
+        if worker.is_hiring or Path(address).parent != folder:
+            problem = "another is being started" if worker.is_hiring else f"it is not in {folder}"
+            self.send(worker, HostLost(address=address, message=problem))
+            return
+        worker.is_hiring = True
+        self._spawn(self._hire_host(worker, address), f"host-{worker.id}")
+
+    async def _hire_host(self, worker: Worker, address: str) -> None:
+        for old in worker.hosts:
+            old.child.send_signal(signal.SIGKILL)
+        try:
+            host = ToolHost(address, await self._fork_host(address))
+        except SpawnErrors as error:
+            message = f"it could not be started: {error}"
+            self.send(worker, HostLost(address=address, message=message))
+            return
+        finally:
+            worker.is_hiring = False
+        worker.hosts.add(host)
+        self.reaper.watch(
+            host.child,
+            lambda exited: self._spawn(self._bury_host(worker, host, exited), f"bury-{address}"),
+        )
+        log.debug("host.forked", pid=host.child.pid, worker_pid=worker.pid)
+        if worker.has_ended:
+            host.child.send_signal(signal.SIGKILL)
+
+    async def _fork_host(self, address: str) -> Child:
+        self._check_open()
+        boot: Boot = {"address": address, "daemon_pid": os.getpid()}
+        try:
+            return await self.nursery.fork(boot, module=HOST_MODULE)
+        except NurseryLost:  # as in ``hire``
+            return await self.nursery.fork(boot, module=HOST_MODULE)
+
+    async def _bury_host(self, worker: Worker, host: ToolHost, exited: Exited) -> None:
+        # Its calls die with it; what they have started is still there.
+        await asyncio.to_thread(sweep, {exited.pid})
+        await asyncio.to_thread(Path(host.address).unlink, missing_ok=True)
+        worker.hosts.discard(host)
+        host.gone.set()
+        message = str(classify(Evidence(exited.status)))
+        self.send(worker, HostLost(address=host.address, message=message))
+
+    async def _end_hosts(self, worker: Worker) -> None:
+        """Return when nothing runs any more in the tool hosts of a dead worker."""
+        gone = [asyncio.ensure_future(host.gone.wait()) for host in worker.hosts]
+        for host in worker.hosts:
+            host.child.send_signal(signal.SIGKILL)
+        if gone:
+            _, late = await asyncio.wait(gone, timeout=HOST_END_S)
+            for waiter in late:
+                waiter.cancel()
+                log.error("host.not_ended", worker_pid=worker.pid, after_s=HOST_END_S)
+
+    def _check_open(self) -> None:
         if self._is_closing:
             raise Overloaded("the daemon is about to end")
+
+    async def _fork(self) -> Worker:
+        self._check_open()
         self._number += 1
         worker_id = new_worker_id(self._number)
-        boot: dict[str, str | int | float] = {
+        boot: Boot = {
             "address": self.address,
             "worker_id": worker_id,
             "daemon_pid": os.getpid(),
@@ -199,9 +287,7 @@ class Workforce:
                 Overloaded(f"worker {worker.pid} ended before it was ready ({exited.status})")
             )
             worker.ready.exception()  # whoever forked it may be gone
-        task = asyncio.create_task(self._bury(worker, exited), name=f"bury-{worker.id}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._spawn(self._bury(worker, exited), f"bury-{worker.id}")
 
     async def _bury(self, worker: Worker, exited: Exited) -> None:
         loop = asyncio.get_running_loop()
@@ -210,6 +296,7 @@ class Workforce:
         while self.router.is_connected(worker.peer) and loop.time() < deadline:
             await asyncio.sleep(LAST_FRAMES_LOOK_S)
             self.router.drain()
+        await self._end_hosts(worker)
         self._workers.pop(worker.peer, None)
         if self._is_closing and not self._workers:
             self._empty.set()
@@ -221,6 +308,11 @@ class Workforce:
             killed = await asyncio.to_thread(sweep, dead) if dead else 0
         if killed:
             log.info("orphan.killed", killed=killed)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:  # Any: asyncio's own
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _lose_spare(self, spare: Worker) -> None:
         if spare in self._spares:

@@ -1,13 +1,68 @@
-"""How property tests run: at random where a person looks for bugs, the same way always in CI.
+"""How property tests run, and what tells whether a run has all of the end-to-end tests.
 
-A run on the build machine must fail for a change and never for a draw; branch coverage of a
-random run varies too. No deadline: a machine that is busy is not a bug.
+Property tests run at random where a person looks for bugs, the same way always in CI: a run on the
+build machine must fail for a change and never for a draw; branch coverage of a random run varies
+too. No deadline: a machine that is busy is not a bug.
+
+A test that judges the run as a whole asks for ``whole_run``. It comes last, whatever its file is
+called, and is skipped where end-to-end tests were left out or a test has failed. ``heard`` is what
+such a test judges: ``tests/e2e/conftest.py`` fills it.
 """
 
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", derandomize=True, database=None, deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+END_TO_END = Path(__file__).parent / "e2e"
+_HEARD = pytest.StashKey()
+_DESELECTED = pytest.StashKey()
+
+
+def pytest_configure(config):
+    """Begin with nothing heard and nothing left out."""
+    config.stash[_HEARD] = {}
+    config.stash[_DESELECTED] = []
+
+
+def pytest_deselected(items):
+    """Note what ``-k``, ``-m`` and the like leave out."""
+    for item in items:
+        item.config.stash[_DESELECTED].append(item)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Put the tests that judge the run behind all others."""
+    items.sort(key=lambda item: "whole_run" in getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture(scope="session")
+def heard(pytestconfig):
+    """The classes of the events that were published in this run, for each session."""
+    return pytestconfig.stash[_HEARD]
+
+
+@pytest.fixture
+def whole_run(request):
+    """Skip the test unless every end-to-end test was run before it, and none has failed."""
+    reason = _missing(request.config, request.session)
+    if reason is not None:
+        pytest.skip(f"this judges a run of all end-to-end tests, but {reason}")
+
+
+def _missing(config, session):
+    files = {path.name for path in END_TO_END.glob("test_*.py")}
+    files -= {item.path.name for item in session.items if item.path.parent == END_TO_END}
+    if files:
+        return f"{min(files)} was not run"
+    if any(item.path.parent == END_TO_END for item in config.stash[_DESELECTED]):
+        return "some were deselected"
+    if any("::" in argument for argument in config.args):
+        return "single tests were chosen"
+    return "a test has failed" if session.testsfailed else None

@@ -11,6 +11,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -20,52 +21,61 @@ from cmdc_runtime.clock import now_ms
 from cmdc_runtime.codec import decode, encode, failed, raw
 from cmdc_runtime.commands import Command, PendingTool, Status
 from cmdc_runtime.errors import CmdcError, ProtocolError, UsageError
+from cmdc_runtime.events import AgentHibernated, AgentWoken
+from cmdc_runtime.extensions.hooks import PluginContext, SessionEnd, SessionStart, kind_of
 from cmdc_runtime.frames import (
     Answer as AnswerFrame,
 )
 from cmdc_runtime.frames import (
     Assign,
+    HostLost,
     JournalCommand,
     JournalRecord,
     Refusal,
     Reply,
     Settled,
 )
-from cmdc_runtime.ids import CommandId
-from cmdc_runtime.reasons import AnyReason
+from cmdc_runtime.ids import CommandId, MessageId
+from cmdc_runtime.messages import Message
+from cmdc_runtime.reasons import AnyReason, PlainReason
+from cmdc_runtime.spec import AgentSpec
 from workers.core import commands, rebuild, results
-from workers.core.state import (
+from workers.core.effects import (
     Answer,
-    CallModel,
-    CancelWork,
     Effect,
+    ExitProcess,
     Keep,
-    Memory,
-    Order,
     Publish,
     Refuse,
-    Result,
-    RetryDue,
-    RunTools,
     Settle,
-    Sleep,
-    State,
     Step,
+    TellMessages,
     TellStatus,
 )
-from workers.effects.model import ModelCaller
+from workers.core.inputs import Order, Result
+from workers.core.state import Memory, State
+from workers.effects.hands import Hands
 from workers.effects.publish import Publisher
-from workers.effects.tools import ToolRunner
+from workers.effects.rest import Rest
 from workers.link import FrameTooLargeError, Link
 
 log = structlog.get_logger()
 
+SYSTEM_MESSAGE: Final = MessageId("m-0")
 ORDERS_REMEMBERED: Final = 10_000
 """How many durable commands are remembered so that one that comes twice is taken once."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How an agent ends: by a bug in one of its tasks, or because the options say so."""
+
+    on_crash: Callable[[BaseException], None]
+    on_exit: Callable[[PlainReason], None]
+
+
 class Agent:
-    """The machine of one session with its hands: model, tools, journal and events."""
+    """The machine of one session with its hands, its journal and its events."""
 
     def __init__(self, assign: Assign, memory: Memory, link: Link, publisher: Publisher) -> None:
         """Keep the parts; ``equip`` gives the rest, ``begin`` starts."""
@@ -77,38 +87,67 @@ class Agent:
         self._started_s = time.monotonic()
         self._taken: deque[CommandId] = deque(maxlen=ORDERS_REMEMBERED)
         self._taken_set: set[CommandId] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._on_crash: Callable[[BaseException], None] = lambda _error: None
         # fmt: off
         self._perform: Final[Mapping[type, Callable[[Any], None]]] = {  # Any: the effect of the row
-            CallModel:  self._call_model,
-            Sleep:      self._sleep,
-            RunTools:   self._run_tools,
-            CancelWork: self._cancel_work,
-            Answer:     self._answer,
-            Refuse:     self._refuse,
-            TellStatus: self._tell_status,
+            Answer:       self._answer,
+            Refuse:       self._refuse,
+            TellStatus:   self._tell_status,
+            TellMessages: self._tell_messages,
+            ExitProcess:  self._exit,
         }
         # fmt: on
 
-    def equip(
-        self,
-        model: ModelCaller,
-        tools: ToolRunner,
-        on_crash: Callable[[BaseException], None],
-    ) -> None:
-        """Give the agent its hands; a bug in a task of theirs ends the process by ``on_crash``."""
-        self._model = model
-        self._tools = tools
-        self._on_crash = on_crash
+    def equip(self, hands: Hands, rest: Rest, ways: Ways, facts: AgentSpec) -> None:
+        """Give the agent its hands, what lets it sleep, its ways to end, and its definition."""
+        self._hands, self._rest, self._ways, self._facts = hands, rest, ways, facts
+
+    @property
+    def greets(self) -> bool:
+        """Whether a plugin wants to hear that the process is ready."""
+        return kind_of(SessionStart) in self._memory.policy.hooks
+
+    async def greet(self) -> str | None:
+        """Tell plugins that the process is ready; return why one of them wants no session."""
+        verdict = await self._hands.tell_plugins(SessionStart())
+        abort = verdict.abort
+        return None if abort is None else f"plugin {abort.plugin}: {abort.reason}"
+
+    async def farewell(self) -> None:
+        """Tell plugins that the session ends."""
+        await self._hands.tell_plugins(SessionEnd())
+
+    def plugin_context(self) -> PluginContext:
+        """Return what plugins see of the session now."""
+        memory, assign = self._memory, self._assign
+        said = (message for message in reversed(memory.messages) if message.role == "assistant")
+        last = next(said, None)
+        return PluginContext(
+            session_id=assign.session_id,
+            model=memory.model,
+            turn=memory.turns,
+            total_tokens=memory.usage.total_tokens,
+            cost_usd=memory.usage.cost_usd,
+            user_data=self._facts.user_data,
+            group_id=assign.group_id,
+            working_dir=self._facts.working_dir,
+            todos=memory.todos,
+            tools=tuple(tool.name for tool in memory.tools),
+            prompt_mode=self._facts.prompt_mode,
+            last_assistant_reply=None if last is None else last.content,
+            incarnation=assign.incarnation,
+        )
 
     def begin(self, reason: AnyReason | None, unanswered: Iterable[JournalCommand]) -> None:
         """Go on where the process before this one ended, then take what it left unanswered."""
+        incarnation = self._assign.incarnation
         if reason is not None:
-            incarnation = self._assign.incarnation
             self._take(rebuild.resume(self._memory, incarnation, reason, now_ms()))
+        elif incarnation > 1:
+            woken = Publish(AgentWoken(incarnation=incarnation))
+            self._take(Step(self._state, self._memory, (woken,)))
         for command in unanswered:
             self.order(command.id, command.body, durable=True)
+        self._look_at_rest()
 
     def order(self, command_id: CommandId, body: bytes | msgspec.Raw, *, durable: bool) -> None:
         """Take one command; ``durable``: the journal has it and waits for its outcome."""
@@ -126,14 +165,17 @@ class Agent:
         """Take one result of our own work."""
         self._take(results.apply(self._state, self._memory, result))
 
-    async def stop(self) -> None:
+    def host_lost(self, frame: HostLost) -> None:
+        """Take the daemon's word that a tool host can't be had, or has ended."""
+        self._hands.host_lost(frame)
+
+    async def stop(self, *, hibernates: bool = False) -> None:
         """End what is under way, processes of tools included; nothing is recorded."""
-        self._model.cancel()
-        self._tools.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._rest.stop()
+        if hibernates:
+            self._publisher.publish(AgentHibernated())
         self._publisher.flush()
-        await self._tools.settle()
+        await self._hands.stop()
 
     def _take(self, step: Step) -> None:
         self._state, self._memory = step.state, step.memory
@@ -153,8 +195,17 @@ class Agent:
         if records or settled:
             self._link.write(records, settled, self._publisher.take())
         for effect in step.effects:
-            if not isinstance(effect, Keep | Settle | Publish):
+            if self._hands.can(effect):
+                self._hands.perform(effect, step.memory)
+            elif not isinstance(effect, Keep | Settle | Publish):
                 self._perform[type(effect)](effect)
+        self._look_at_rest()
+
+    def _look_at_rest(self) -> None:
+        """Let the session sleep when nothing runs in it and nobody waits for it."""
+        memory = self._memory
+        is_idle = self._state is State.IDLE and not memory.waiters and not memory.children
+        self._rest.look(is_idle=is_idle)
 
     def _has_taken(self, command_id: CommandId) -> bool:
         if command_id in self._taken_set:
@@ -166,26 +217,6 @@ class Agent:
         return False
 
     # --- effects --------------------------------------------------------------------------------
-
-    def _call_model(self, effect: CallModel) -> None:
-        self._watch(self._model.call(effect))
-
-    def _sleep(self, effect: Sleep) -> None:
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(
-            effect.delay_s, lambda: self.post(RetryDue(effect.work, now_ms()))
-        )
-
-    def _run_tools(self, effect: RunTools) -> None:
-        for task in self._tools.run(effect):
-            self._watch(task)
-
-    def _cancel_work(self, effect: CancelWork) -> None:
-        self._model.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
-        if effect.kill != "none":
-            self._tools.cancel()
 
     def _answer(self, effect: Answer) -> None:
         # Who has an answer may ask for the events from then on: they must not be older than it.
@@ -206,6 +237,14 @@ class Agent:
     def _tell_status(self, effect: TellStatus) -> None:
         self._publisher.flush()
         self._link.send(AnswerFrame(id=effect.id, body=encode(self.status())))
+
+    def _tell_messages(self, effect: TellMessages) -> None:
+        system = self._hands.system_prompt()
+        said = (Message(id=SYSTEM_MESSAGE, role="system", content=system),) if system else ()
+        self._answer(Answer(effect.id, (*said, *self._memory.messages)))
+
+    def _exit(self, effect: ExitProcess) -> None:
+        self._ways.on_exit(effect.reason)
 
     def status(self) -> Status:
         """Return how the session stands."""
@@ -228,6 +267,8 @@ class Agent:
             total_tokens=memory.usage.total_tokens,
             model=memory.model,
             queued_prompts=len(memory.queue),
+            queued_steering=len(memory.steering),
+            pending_approvals=tuple(one.id for one in memory.approvals),
             pending_tools=tuple(running),
             incarnation=assign.incarnation,
             restarts=assign.restarts,
@@ -237,12 +278,13 @@ class Agent:
             last_index=self._publisher.last_index,
         )
 
-    def _watch(self, task: asyncio.Task[None]) -> None:
+    def watch(self, task: asyncio.Task[None]) -> None:
+        """Look after a task of the hands: a bug in it ends the process."""
         task.add_done_callback(self._look_at)
 
     def _look_at(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._on_crash(error)
+            self._ways.on_crash(error)
 
 
 def _outcome(effect: Settle) -> Reply | Any:  # Any: a Failed frame

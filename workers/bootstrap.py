@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import traceback
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -25,6 +26,7 @@ from cmdc_runtime.frames import (
     Assign,
     Deliver,
     History,
+    HostLost,
     JournalCommand,
     JournalRecord,
     LastWords,
@@ -34,12 +36,17 @@ from cmdc_runtime.frames import (
     Terminate,
     ToWorker,
 )
-from cmdc_runtime.process import EXIT_BAD_OPTIONS, EXIT_CRASHED, EXIT_OK, EXIT_ORPHANED
+from cmdc_runtime.process import (
+    EXIT_BAD_OPTIONS,
+    EXIT_CRASHED,
+    EXIT_OK,
+    EXIT_ORPHANED,
+    HIBERNATE,
+)
 from cmdc_runtime.reasons import PlainReason
 from cmdc_runtime.spec import AgentSpec
 from workers.agent import Agent
-from workers.build import BuildError, build_agent, first_memory
-from workers.core.rebuild import replay
+from workers.build import BuildError, Surroundings, build_agent
 from workers.core.records import decode_record
 from workers.detach import leave_nursery
 from workers.link import Link
@@ -55,11 +62,14 @@ class Worker:
 
     def __init__(self, boot: dict[str, Any]) -> None:  # Any: str, int or float, by the key
         """Connect to the daemon named in ``boot``."""
-        self._link = Link(str(boot["address"]), str(boot["worker_id"]), self._on_frame)
+        address = str(boot["address"])
+        self._link = Link(address, str(boot["worker_id"]), self._on_frame)
+        self._runtime_dir = Path(address.removeprefix("ipc://")).parent
         self._assign: Assign | None = None
         self._records: list[JournalRecord] = []
         self._unanswered: list[JournalCommand] = []
         self._agent: Agent | None = None
+        self._is_asked = self._hibernates = False
         self._ended: asyncio.Future[tuple[int, PlainReason | None]] = (
             asyncio.get_running_loop().create_future()
         )
@@ -75,7 +85,9 @@ class Worker:
         if self._agent is not None:
             try:
                 async with asyncio.timeout(STOP_S):
-                    await self._agent.stop()
+                    if self._is_asked and not self._hibernates:
+                        await self._agent.farewell()
+                    await self._agent.stop(hibernates=self._hibernates)
             except TimeoutError:
                 log.warning("work.abandoned", after_s=STOP_S)
         if reason is not None:
@@ -99,6 +111,8 @@ class Worker:
                 self._take_history(frame)
             case Deliver(id=command_id, body=body, durable=durable) if self._agent is not None:
                 self._agent.order(command_id, body, durable=durable)
+            case HostLost() if self._agent is not None:
+                self._agent.host_lost(frame)
             case Terminate(reason=reason):
                 self._terminate(reason)
             case _:
@@ -113,6 +127,7 @@ class Worker:
         self._end(EXIT_CRASHED, reasons.Signal(number=signal.SIGTERM, name="SIGTERM"))
 
     def _terminate(self, reason: str) -> None:
+        self._is_asked, self._hibernates = True, reason == HIBERNATE
         ended = reasons.Normal() if reason == "normal" else reasons.Shutdown(detail=reason)
         self._end(EXIT_OK, ended)
 
@@ -129,19 +144,42 @@ class Worker:
         try:
             spec: AgentSpec = decode_as(AgentSpec, assign.agent)
             _enter(spec.working_dir)
-            built = build_agent(assign, spec, self._link, on_crash=self._crash)
             stage = "rebuild"
-            records = (decode_record(record.body) for record in self._records)
-            memory = replay(first_memory(spec, built.policy), records)
-            self._agent = agent = built.with_memory(memory)
+            records = [decode_record(record.body) for record in self._records]
+            stage = "load"
+            around = Surroundings(self._link, self._runtime_dir, self._crash, self._exit)
+            agent = build_agent(assign, spec, records, around)
         except (BuildError, ProtocolError, msgspec.DecodeError) as error:
-            self._link.send(NotStarted(stage=stage, message=str(error)))
-            self._end(EXIT_BAD_OPTIONS, None)
+            self._give_up(stage, str(error))
             return
         _name_process(f"cmdc agent {assign.session_id}")
+        if agent.greets:
+            greeting = asyncio.get_running_loop().create_task(self._greet(agent), name="greeting")
+            agent.watch(greeting)
+        else:
+            self._present(agent)
+
+    async def _greet(self, agent: Agent) -> None:
+        """Have plugins hear of the start first: one of them may not want it."""
+        problem = await agent.greet()
+        if problem is None:
+            self._present(agent)
+        else:
+            self._give_up("plugin", problem)
+
+    def _present(self, agent: Agent) -> None:
+        assert self._assign is not None  # noqa: S101 - the agent is made of it
+        self._agent = agent
         self._link.send(Started())
-        agent.begin(assign.last_reason, self._unanswered)
+        agent.begin(self._assign.last_reason, self._unanswered)
         self._records, self._unanswered = [], []
+
+    def _give_up(self, stage: str, message: str) -> None:
+        self._link.send(NotStarted(stage=stage, message=message))
+        self._end(EXIT_BAD_OPTIONS, None)
+
+    def _exit(self, reason: PlainReason) -> None:
+        self._end(EXIT_OK, reason)
 
     def _crash(self, error: BaseException) -> None:
         if self._agent is None and self._assign is not None:

@@ -1,23 +1,34 @@
-"""An agent from its definition: tools loaded, prompt assembled, parts wired. No logic."""
+"""An agent from its definition: tools loaded, memory rebuilt, parts wired. No logic."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from cmdc_runtime.errors import InvalidTool
-from cmdc_runtime.extensions.context import ToolContext
-from cmdc_runtime.extensions.provider import Provider
-from cmdc_runtime.extensions.tool import Tool
-from cmdc_runtime.frames import Assign
+from cmdc_runtime.extensions.plugin import Plugin, hooks_of
+from cmdc_runtime.extensions.provider import Provider, context_window_of, price_usd_of
+from cmdc_runtime.frames import Assign, Doze
+from cmdc_runtime.parcels import Packed
+from cmdc_runtime.reasons import PlainReason
 from cmdc_runtime.spec import AgentSpec
-from workers.agent import Agent
+from workers.agent import Agent, Ways
+from workers.core.budget import Budget
+from workers.core.rebuild import replay
+from workers.core.records import Record
 from workers.core.retry import Backoff
 from workers.core.state import Memory, Policy
-from workers.core.system_prompt import PromptMode, system_prompt
+from workers.effects.hands import Hands, Tools
 from workers.effects.model import CallSettings, ModelCaller
 from workers.effects.publish import Publisher
-from workers.effects.tools import REPEATABLE, ToolRunner, ToolSettings
+from workers.effects.requests import Requests, bare_system
+from workers.effects.rest import Rest
+from workers.effects.subagents import Subagents
+from workers.effects.summary import Summarizer
+from workers.effects.tools import LoadedTool, ToolRunner, ToolSettings
 from workers.link import Link
 from workers.loader import LoadError, load_provider, load_tools
+from workers.pipeline import Pipeline
+from workers.plugin_loader import load_plugins
 
 PROVIDER = "litellm"
 
@@ -27,96 +38,170 @@ class BuildError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
-    """What an agent needs besides its memory."""
+class Surroundings:
+    """What an agent is built into: its connection, its daemon's folder, its ways to end."""
 
-    assign: Assign
-    spec: AgentSpec
-    policy: Policy
-    tools: tuple[Tool, ...]
-    provider: Provider
     link: Link
+    runtime_dir: Path
     on_crash: Callable[[BaseException], None]
+    on_exit: Callable[[PlainReason], None]
 
-    def with_memory(self, memory: Memory) -> Agent:
-        """Return the agent, wired and at rest."""
-        link, publisher = (
-            self.link,
-            Publisher(self.assign.next_index, self.link.publish),
-        )
-        agent = Agent(self.assign, memory, link, publisher)
-        model = ModelCaller(self.provider, self._call_settings(), agent.post, link.room)
-        runner = ToolRunner(self.tools, self._tool_settings(), agent.post, link.synced)
-        agent.equip(model, runner, self.on_crash)
-        return agent
 
-    def _call_settings(self) -> CallSettings:
-        spec = self.spec
-        where = ToolContext(working_dir=spec.working_dir)
-        return CallSettings(
-            system_prompt=self.policy.system_prompt,
-            tools=tuple(tool.spec(where) for tool in self.tools),
-            provider_opts=spec.provider_opts,
-            max_tokens=spec.max_tokens,
-            stall_after_s=spec.stall_after,
-            stall_timeout_s=spec.stall_timeout,
-        )
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What was loaded for one agent."""
 
-    def _tool_settings(self) -> ToolSettings:
-        spec, assign = self.spec, self.assign
-        return ToolSettings(
-            session_id=assign.session_id,
-            incarnation=assign.incarnation,
-            group_id=assign.group_id,
-            working_dir=spec.working_dir,
-            user_data=spec.user_data,
-            parallel_max=spec.max_parallel_tools,
-            timeout_s=spec.tool_timeout,
-            retries_max=spec.tool_max_retries,
-        )
+    provider: Provider
+    tools: tuple[LoadedTool, ...]
+    plugins: tuple[Plugin, ...]
+    around: Surroundings
 
 
 def build_agent(
-    assign: Assign, spec: AgentSpec, link: Link, *, on_crash: Callable[[BaseException], None]
-) -> Built:
-    """Load what ``spec`` names.
+    assign: Assign, spec: AgentSpec, records: Sequence[Record], around: Surroundings
+) -> Agent:
+    """Return the agent that ``spec`` and ``records`` make, at rest.
 
     Raises:
         BuildError: a tool can't be loaded; the message names it.
     """
     try:
-        tools = load_tools(list(spec.tools))
         provider = load_provider(PROVIDER)
+        own = open_parcels(spec.tools)
+        plugins = load_plugins(spec.plugins)
+        memory = replay(first_memory(assign, spec, (provider, plugins), own), records)
+        tools = _tools_of(memory, own)
     except (LoadError, InvalidTool) as error:
         raise BuildError(str(error)) from error
-    return Built(
-        assign=assign,
-        spec=spec,
-        policy=policy_of(spec, tools),
-        tools=tools,
-        provider=provider,
-        link=link,
-        on_crash=on_crash,
-    )
+    return _wire(assign, spec, memory, Parts(provider, tools, plugins, around))
 
 
-def first_memory(spec: AgentSpec, policy: Policy) -> Memory:
+def open_parcels(parcels: Sequence[Packed]) -> tuple[LoadedTool, ...]:
+    """Return the tools of ``parcels``, each with its own.
+
+    Raises:
+        LoadError: one can't be opened.
+    """
+    tools = load_tools(parcels)
+    return tuple(LoadedTool(*pair) for pair in zip(tools, parcels, strict=True))
+
+
+def first_memory(
+    assign: Assign,
+    spec: AgentSpec,
+    extensions: tuple[Provider, Sequence[Plugin]],
+    tools: Sequence[LoadedTool],
+) -> Memory:
     """Return the memory that the session was created with."""
-    return Memory(policy=policy, model=spec.model, messages=spec.messages)
-
-
-def policy_of(spec: AgentSpec, tools: tuple[Tool, ...]) -> Policy:
-    """Return what the tables need of the options."""
-    where = ToolContext(working_dir=spec.working_dir)
-    prompt = system_prompt(
-        PromptMode(spec.prompt_mode), spec.system_prompt, [tool.spec(where) for tool in tools]
+    provider, plugins = extensions
+    heard = frozenset[str]().union(*map(hooks_of, plugins))
+    return Memory(
+        policy=replace(policy_of(assign, spec, provider), hooks=heard),
+        model=spec.model,
+        provider_opts=spec.provider_opts,
+        tools=tuple(one.facts() for one in tools),
+        messages=spec.messages,
     )
+
+
+def policy_of(assign: Assign, spec: AgentSpec, provider: Provider) -> Policy:
+    """Return what the tables need of the options."""
     return Policy(
+        session_id=assign.session_id,
         max_turns=spec.max_turns,
         max_queued_prompts=spec.max_queued_prompts,
+        max_steering_queue=spec.max_steering_queue,
         max_retries=spec.max_retries,
         max_cycle_crashes=spec.max_cycle_crashes,
-        backoff=Backoff(spec.retry_base_delay, spec.retry_max_delay, spec.retry_jitter),
-        system_prompt=prompt,
-        repeatable=frozenset(tool.name for tool in tools if tool.effects in REPEATABLE),
+        max_tokens=spec.max_tokens,
+        system_chars=len(bare_system(spec)),
+        backoff=_backoff(spec),
+        stall_timeout_s=spec.stall_timeout,
+        immune=frozenset(spec.interrupt_immune_tools),
+        loop_threshold=spec.loop_threshold,
+        loop_abort=spec.loop_abort,
+        loop_exempt=frozenset(spec.loop_exempt_tools),
+        budget=Budget(spec.max_total_tokens, spec.max_cost_usd),
+        exit_on=frozenset(spec.exit_on),
+        response_format=spec.response_format,
+        max_children=spec.max_children,
+        max_spawns=spec.max_spawns,
+        subagents=frozenset(one.name for one in spec.subagents),
+        window_of=lambda model: context_window_of(provider, model),
+        price_of=lambda model, prompt, completion: price_usd_of(
+            provider, model, prompt, completion
+        ),
+    )
+
+
+def _wire(
+    assign: Assign,
+    spec: AgentSpec,
+    memory: Memory,
+    parts: Parts,
+) -> Agent:
+    provider, around = parts.provider, parts.around
+    link = around.link
+    agent = Agent(assign, memory, link, Publisher(assign.next_index, link.publish))
+    pipeline = Pipeline(parts.plugins, agent.plugin_context)
+    pipeline.restore(dict(memory.plugin_states))
+    runner = ToolRunner(
+        parts.tools, _tool_settings(assign, spec, around), agent.post, link, pipeline
+    )
+    settings = CallSettings(spec.stall_after, spec.stall_timeout)
+    summarizer = Summarizer(
+        provider,
+        agent.post,
+        session_id=assign.session_id,
+        working_dir=spec.working_dir,
+        retries=(spec.max_retries, _backoff(spec), spec.stall_timeout),
+    )
+    kit = Tools(
+        spec=spec,
+        session_id=assign.session_id,
+        incarnation=assign.incarnation,
+        group_id=assign.group_id,
+        requests=Requests(spec, runner),
+        model=ModelCaller(provider, settings, agent.post, link.room),
+        summarizer=summarizer,
+        runner=runner,
+        subagents=Subagents(str(around.runtime_dir), agent.post),
+        plugins=pipeline,
+    )
+    hands = Hands(kit, agent.post, agent.watch)
+    agent.equip(
+        hands,
+        Rest(spec.hibernate_after, lambda: hands.are_idle, lambda: link.send(Doze())),
+        Ways(around.on_crash, around.on_exit),
+        spec,
+    )
+    return agent
+
+
+def _tools_of(memory: Memory, own: Sequence[LoadedTool]) -> tuple[LoadedTool, ...]:
+    """Return the tools of the memory: those of the definition, and what was attached since."""
+    known = {(one.tool.name, one.packed): one for one in own}
+    found = []
+    for facts in memory.tools:
+        assert facts.packed is not None  # noqa: S101 - only tests make tools without
+        kept = known.get((facts.name, facts.packed))
+        found.append(kept or open_parcels([facts.packed])[0])
+    return tuple(found)
+
+
+def _backoff(spec: AgentSpec) -> Backoff:
+    return Backoff(spec.retry_base_delay, spec.retry_max_delay, spec.retry_jitter)
+
+
+def _tool_settings(assign: Assign, spec: AgentSpec, around: Surroundings) -> ToolSettings:
+    return ToolSettings(
+        session_id=assign.session_id,
+        incarnation=assign.incarnation,
+        group_id=assign.group_id,
+        working_dir=spec.working_dir,
+        user_data=spec.user_data,
+        parallel_max=spec.max_parallel_tools,
+        timeout_s=spec.tool_timeout,
+        retries_max=spec.tool_max_retries,
+        runtime_dir=around.runtime_dir,
     )

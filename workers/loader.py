@@ -1,35 +1,57 @@
-"""Turns what travelled back into tools: the one place that unpickles.
+"""Turns what travelled back into tools and plugins: the one place that unpickles.
 
 ``read_file`` means ``create`` in ``workers.builtin.tools.read_file``; ``module:name`` is what it
-says. There is no list of built-ins to keep: a new module in that folder is a new name.
+says. There is no list of built-ins to keep: a new module in that folder is a new name. Plugins come
+in the same way, by ``workers.plugin_loader``.
 """
 
 import pickle
 import pkgutil
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from cmdc_runtime.extensions.provider import Provider
 from cmdc_runtime.extensions.tool import Tool, as_tool, resolve
-from cmdc_runtime.packing import Packed
+from cmdc_runtime.parcels import Packed
 from workers.builtin import providers as built_in_providers
 from workers.builtin import tools as built_in_tools
 
-BUILT_IN: Final = built_in_tools.__name__
 PROVIDERS: Final = built_in_providers.__name__
 
 
-class LoadError(Exception):
-    """A tool cannot be made here; the message names it, the module and what is missing."""
+class _Named(Protocol):
+    """A tool or a plugin."""
 
-    def __init__(self, label: str, message: str) -> None:
+    name: str
+
+
+_Loaded = TypeVar("_Loaded", bound=_Named)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of extension: what it is called, and where the built-in ones are."""
+
+    noun: str
+    built_in: ModuleType
+
+
+TOOLS: Final = Kind("tool", built_in_tools)
+
+
+class LoadError(Exception):
+    """An extension cannot be made here; the message names it, the module and what is missing."""
+
+    def __init__(self, label: str, message: str, noun: str = TOOLS.noun) -> None:
         """Keep both parts; together they are the message."""
         self.label = label
         self.message = message
-        super().__init__(f"tool {label!r} cannot be loaded: {message}")
+        super().__init__(f"{noun} {label!r} cannot be loaded: {message}")
 
 
 def load_tools(parcels: Sequence[Packed]) -> tuple[Tool, ...]:
@@ -38,13 +60,25 @@ def load_tools(parcels: Sequence[Packed]) -> tuple[Tool, ...]:
     Raises:
         LoadError: one cannot be loaded, is no tool, or has the name of an earlier one.
     """
-    tools: dict[str, Tool] = {}
+    return load_all(parcels, TOOLS, as_tool)
+
+
+def load_all(
+    parcels: Sequence[Packed], kind: Kind, admit: Callable[[object], _Loaded]
+) -> tuple[_Loaded, ...]:
+    """Return what was packed in its order, each as ``admit`` returns it.
+
+    Raises:
+        LoadError: one cannot be loaded, is not admitted, or has the name of an earlier one.
+    """
+    loaded: dict[str, _Loaded] = {}
     for packed in parcels:
-        tool = _load_tool(packed)
-        if tool.name in tools:
-            raise LoadError(packed.label, f"another tool is named {tool.name!r} too")
-        tools[tool.name] = tool
-    return tuple(tools.values())
+        one = _load(packed, kind, admit)
+        if one.name in loaded:
+            problem = f"another {kind.noun} is named {one.name!r} too"
+            raise LoadError(packed.label, problem, kind.noun)
+        loaded[one.name] = one
+    return tuple(loaded.values())
 
 
 def load_provider(name: str) -> Provider:
@@ -56,62 +90,50 @@ def load_provider(name: str) -> Provider:
     try:
         created: Provider = resolve(f"{PROVIDERS}.{name}:create")()  # type: ignore[operator]
     except (ImportError, AttributeError) as error:
-        raise LoadError(name, _explain(error)) from error
+        raise LoadError(name, _explain(error), "provider") from error
     return created
 
 
-def unpack(packed: Packed) -> object:
-    """Return what was packed.
-
-    Raises:
-        LoadError: for whatever the code raised, ``SystemExit`` included.
-    """
-    _check_python(packed)
+def _load(packed: Packed, kind: Kind, admit: Callable[[object], _Loaded]) -> _Loaded:
+    _check_python(packed, kind)
     try:
-        if packed.kind == "value":
-            return pickle.loads(packed.data or b"")  # noqa: S301 - the code the user asked us to run
-        return _referred(packed)
+        return admit(_unpack(packed, kind))
     except BaseException as error:  # foreign code runs here, and may even call sys.exit()
-        raise LoadError(packed.label, _explain(error)) from error
+        raise LoadError(packed.label, _explain(error), kind.noun) from error
 
 
-def _load_tool(packed: Packed) -> Tool:
-    thing = unpack(packed)
-    try:
-        return as_tool(thing)
-    except BaseException as error:  # a tool's class is foreign code too
-        raise LoadError(packed.label, _explain(error)) from error
-
-
-def _referred(packed: Packed) -> object:
+def _unpack(packed: Packed, kind: Kind) -> object:
+    if packed.kind == "value":
+        return pickle.loads(packed.data or b"")  # noqa: S301 - the code the user asked us to run
     reference = packed.ref or ""
-    if ":" in reference:
-        return resolve(reference)
-    if reference not in _built_in_names():
-        names = ", ".join(sorted(_built_in_names()))
-        raise LookupError(f"there is no built-in tool {reference!r}, only {names}")
-    create: Callable[..., object] = _factory(reference)
     options: dict[str, Any] = msgspec.msgpack.decode(packed.data) if packed.data else {}
-    return create(**options)
+    if ":" in reference:
+        found = resolve(reference)
+        return (found, options) if options else found
+    names = _built_in_names(kind)
+    if reference not in names:
+        known = ", ".join(sorted(names))
+        raise LookupError(f"there is no built-in {kind.noun} {reference!r}, only {known}")
+    # Any: create() of a built-in, with arguments of its own.
+    create: Any = resolve(f"{kind.built_in.__name__}.{reference}:create")
+    created: object = create(**options)
+    return created
 
 
-def _factory(name: str) -> Any:  # Any: create() of a built-in, with arguments of its own
-    return resolve(f"{BUILT_IN}.{name}:create")
-
-
-def _built_in_names() -> set[str]:
-    found = pkgutil.iter_modules(built_in_tools.__path__)
+def _built_in_names(kind: Kind) -> set[str]:
+    found = pkgutil.iter_modules(kind.built_in.__path__)
     return {module.name for module in found if not module.name.startswith("_")}
 
 
-def _check_python(packed: Packed) -> None:
+def _check_python(packed: Packed, kind: Kind) -> None:
     here = sys.version_info[:2]
     if packed.python is not None and packed.python != here:
         raise LoadError(
             packed.label,
             f"its code was packed by Python {packed.python[0]}.{packed.python[1]}, and agents run"
-            f" {here[0]}.{here[1]}: use the daemon's version, or install the tool as a package"
-            ' there and give "module:name"',
+            f" {here[0]}.{here[1]}: use the daemon's version, or install the {kind.noun} as a"
+            ' package there and give "module:name"',
+            kind.noun,
         )
 
 

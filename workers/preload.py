@@ -41,6 +41,7 @@ _MODULES: Final = (
     "litellm.litellm_core_utils.streaming_chunk_builder_utils",
     "cmdc_runtime.process",
     "workers.bootstrap",
+    "workers.toolhost.start",
 )
 _FOLDERS: Final = ("workers.builtin.providers", "workers.builtin.tools")
 """Packages of which every module is preloaded: a new built-in needs no line here."""

@@ -28,25 +28,22 @@ from cmdc_runtime.options import Options
 from cmdc_runtime.reasons import Signal
 from cmdc_runtime.spec import AgentSpec, agent_spec
 from cmdc_runtime.tools import ReadFile
-from workers.build import first_memory, policy_of
+from workers.build import PROVIDER, first_memory, open_parcels
 from workers.core import commands, rebuild, results
 from workers.core.assemble import Reply
-from workers.core.records import decode_record
-from workers.core.state import (
+from workers.core.effects import Keep, Publish, Step
+from workers.core.inputs import (
     FirstChunk,
-    Keep,
-    Memory,
     Order,
-    Publish,
     Result,
-    State,
-    Step,
     StreamEnded,
     TextArrived,
     ToolBegun,
     ToolReturned,
 )
-from workers.loader import load_tools
+from workers.core.records import decode_record
+from workers.core.state import Memory, State
+from workers.loader import load_provider
 
 _SESSION: Final = SessionId("rehearsal")
 _PROMPT: Final = CommandId("c-1")
@@ -55,9 +52,10 @@ _CALL: Final = ToolCall(call_id=CallId("call-1"), name="read_file", arguments={"
 
 def rehearse() -> None:
     """Build an agent's parts, play one cycle with a tool, and rebuild it from its records."""
-    spec = _spec()
-    policy = policy_of(spec, load_tools(list(spec.tools)))
-    step = Step(State.IDLE, first_memory(spec, policy))
+    assign = _assign()
+    spec: AgentSpec = codec.decode_as(AgentSpec, assign.agent)
+    first = first_memory(assign, spec, (load_provider(PROVIDER), ()), open_parcels(spec.tools))
+    step = Step(State.IDLE, first)
     records: list[bytes] = []
     for given in _inputs():
         state, memory, _ = step
@@ -66,11 +64,11 @@ def rehearse() -> None:
         else:
             step = results.apply(state, memory, given)
         records += _encode(step)
-    _resume(first_memory(spec, policy), records)
+    _resume(first, records)
     codec.encode(Answer(id=_PROMPT, body=codec.encode(_status())))
 
 
-def _spec() -> AgentSpec:
+def _assign() -> Assign:
     packed = codec.raw(agent_spec(Options(model="openai/rehearsal", tools=[ReadFile])))
     assign = Assign(
         session_id=_SESSION,
@@ -83,8 +81,7 @@ def _spec() -> AgentSpec:
         last_reason=Signal(number=9, name="SIGKILL"),
     )
     _through_the_wire(assign)
-    spec: AgentSpec = codec.decode_as(AgentSpec, packed)
-    return spec
+    return assign
 
 
 def _inputs() -> list[Order | Result]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cmdc_runtime.cli.choices import AgentChoice, agent_options, line_of_input
+from cmdc_runtime.cli.person import typed_line
 from cmdc_runtime.cli.terminal import Terminal
 from cmdc_runtime.cli.text import neutral
 from cmdc_runtime.errors import AgentAborted, AgentFailed, QueueFull
@@ -25,7 +26,8 @@ _GOES_ON: Final = (AgentAborted, AgentFailed, QueueFull)
 def chat(**given: Any) -> int:  # Any: see AgentChoice.of
     """Talk with a new agent: every line of standard input is a prompt.
 
-    Ctrl-C aborts the answer that is being made, Ctrl-D leaves. From a pipe the answers alone go to
+    Ctrl-C aborts the answer that is being made, Ctrl-D leaves. When the agent asks, or wants a call
+    approved, you are asked. From a pipe the answers alone go to
     standard output, and the exit status is 1 if there was none for some line.
     """
     choice = AgentChoice.of(given)
@@ -35,7 +37,8 @@ def chat(**given: Any) -> int:  # Any: see AgentChoice.of
 
     terminal = Terminal()
     is_person = sys.stdin.isatty()
-    with conversation(choice, terminal, Transcript(terminal)) as talk:
+    view = Transcript(terminal)
+    with conversation(choice, terminal, view, is_attended=is_person) as talk:
         if is_person:
             terminal.note(f"session {talk.session.id}. {_GREETING}")
         failures = 0
@@ -65,19 +68,9 @@ def _typed_lines(terminal: Terminal) -> Iterator[str]:
         import readline  # noqa: F401, PLC0415 - gives input() its line editing
     while True:
         try:
-            yield _typed_line(terminal)
+            yield typed_line(terminal, _MARK)
         except EOFError:
             terminal.note("")
             return
         except KeyboardInterrupt:
             terminal.note(f"\n{_GREETING}")
-
-
-def _typed_line(terminal: Terminal) -> str:
-    if terminal.is_live:
-        return input(_MARK)
-    click.echo(_MARK, nl=False, err=True)  # standard output is for the answers
-    line = line_of_input()
-    if not line:
-        raise EOFError
-    return line.removesuffix("\n")

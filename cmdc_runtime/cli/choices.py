@@ -6,7 +6,7 @@ Who asks about sessions needs a daemon that runs; only who starts an agent may g
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -33,6 +33,14 @@ json_option: Final = click.option(
     "--json", "as_json", is_flag=True, help="One JSON value per line, for programs."
 )
 
+provider_opt_option: Final = click.option(
+    "--provider-opt",
+    "provider_opts",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Passed to the provider; a value that is JSON but no text is taken as JSON.",
+)
+
 _AGENT_OPTIONS: Final = (
     click.option(
         "--model",
@@ -57,13 +65,7 @@ _AGENT_OPTIONS: Final = (
     click.option("--session-id", metavar="ID", help="Name of the session.  [default: a new one]"),
     click.option("--keep", is_flag=True, help="Leave the session running at the end."),
     click.option("--api-base", metavar="URL", help="Short for --provider-opt api_base=URL."),
-    click.option(
-        "--provider-opt",
-        "provider_opts",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="Passed to the provider; a value that is JSON but no text is taken as JSON.",
-    ),
+    provider_opt_option,
     address_option,
 )
 
@@ -98,7 +100,7 @@ class AgentChoice:
                 "no model: name one with --model, for example --model openai:gpt-4o-mini, or set "
                 "CMDC_MODEL; for a server of your own add --api-base URL"
             )
-        provider_opts = dict(map(_provider_opt, given["provider_opts"]))
+        provider_opts = provider_opts_of(given["provider_opts"])
         if given["api_base"]:
             provider_opts["api_base"] = given["api_base"]
         address = given["address"] or _running()
@@ -133,6 +135,16 @@ def running_client(address: str | None) -> "Iterator[Client]":
         raise DaemonUnavailable(_none_runs())
     with contextlib.closing(Client(chosen)) as client:
         yield client
+
+
+def provider_opts_of(given: Iterable[str]) -> dict[str, object]:
+    """Return what ``provider_opt_option`` was given.
+
+    Raises:
+        click.UsageError: one is no KEY=VALUE.
+
+    """
+    return dict(map(_provider_opt, given))
 
 
 def text_of(argument: str) -> str:

@@ -1,8 +1,15 @@
-"""``cmdc prompt``, ``abort`` and ``stop``: one word to a session that runs."""
+"""``cmdc prompt``, ``steer``, ``abort``, ``stop``, ``model``: one word to a session that runs."""
 
 import click
 
-from cmdc_runtime.cli.choices import address_option, json_option, running_client, text_of
+from cmdc_runtime.cli.choices import (
+    address_option,
+    json_option,
+    provider_opt_option,
+    provider_opts_of,
+    running_client,
+    text_of,
+)
 from cmdc_runtime.cli.terminal import Terminal
 from cmdc_runtime.cli.text import json_line
 
@@ -23,6 +30,22 @@ def prompt(session: str, text: str, *, as_json: bool, address: str | None) -> No
         receipt = client.prompt(session, text_of(text))
     said = "queued behind the running cycle" if receipt.queued else "accepted"
     Terminal().line(json_line(receipt) if as_json else said)
+
+
+@click.command()
+@click.argument("session")
+@click.argument("text")
+@json_option
+@address_option
+def steer(session: str, text: str, *, as_json: bool, address: str | None) -> None:
+    """Guide the running cycle of SESSION with TEXT; ``-`` reads it from stdin.
+
+    The model is told as soon as the calls that can be ended are; to an idle session it is a prompt.
+    """
+    with running_client(address) as client:
+        ref = client.steer(session, text_of(text))
+    outcome = {"session_id": session, "ref": ref}
+    Terminal().line(json_line(outcome) if as_json else f"accepted as {ref}")
 
 
 @click.command()
@@ -56,3 +79,28 @@ def stop(session: str, *, reason: str, timeout: float, as_json: bool, address: s
         client.stop(session, reason=reason, timeout=timeout)
     outcome = {"session_id": session, "stopped": True}
     Terminal().line(json_line(outcome) if as_json else f"stopped {session}")
+
+
+@click.command()
+@click.argument("session")
+@click.argument("model", metavar="PROVIDER:MODEL")
+@provider_opt_option
+@json_option
+@address_option
+def model(
+    session: str,
+    model: str,
+    *,
+    provider_opts: tuple[str, ...],
+    as_json: bool,
+    address: str | None,
+) -> None:
+    """Send the next request of SESSION to another model.
+
+    Without --provider-opt the options in force stay; with it they are replaced as a whole.
+    """
+    opts = provider_opts_of(provider_opts) or None
+    with running_client(address) as client:
+        client.switch_model(session, model, provider_opts=opts)
+    outcome = {"session_id": session, "model": model}
+    Terminal().line(json_line(outcome) if as_json else f"{session} uses {model} from now on")

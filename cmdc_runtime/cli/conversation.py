@@ -9,9 +9,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 from cmdc_runtime.cli.choices import AgentChoice
+from cmdc_runtime.cli.person import Asked, Bystander, Decision, Person
 from cmdc_runtime.cli.terminal import Terminal
 from cmdc_runtime.cli.transcript import View
 from cmdc_runtime.client.calls import Reply
@@ -22,6 +23,8 @@ from cmdc_runtime.commands import KillTools
 from cmdc_runtime.errors import (
     AgentAborted,
     AgentFailed,
+    ApprovalNotFound,
+    AskNotFound,
     CmdcError,
     InvalidSession,
     SessionNotAlive,
@@ -30,13 +33,23 @@ from cmdc_runtime.events import (
     AgentAbort,
     AgentEnd,
     AgentError,
+    AgentResumed,
+    AgentStart,
+    ApprovalRequired,
+    AskUser,
+    Envelope,
     Event,
     EventsLost,
     PromptDropped,
+    ToolApproved,
+    ToolBlocked,
+    ToolRejected,
 )
-from cmdc_runtime.ids import CommandId, new_session_id
+from cmdc_runtime.ids import CallId, CommandId, EventIndex, new_session_id
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.requests import TreeNode
+
+T = TypeVar("T")
 
 INTERRUPTED: Final = "interrupted"
 """Reason of an abort that Ctrl-C asked for."""
@@ -49,14 +62,20 @@ _WARMING: Final = "warming the nursery, which takes some seconds the first time"
 class Conversation:
     """A session with its events, from the first one on."""
 
-    def __init__(self, session: Session, stream: EventStream, view: View) -> None:
-        """Show ``view`` what the session does."""
+    def __init__(self, session: Session, stream: EventStream, view: View, asked: Asked) -> None:
+        """Show ``view`` what the session does, and let ``asked`` answer what it wants to know."""
         self.session = session
         self._stream = stream
         self._view = view
+        self._asked = asked
+        self._blocked_id: CallId | None = None
+        self._approvals: dict[str, ApprovalRequired] = {}
 
     def ask(self, text: str) -> Reply:
         """Return what a prompt leads to, shown meanwhile.
+
+        A call that waits for approval lets the cycle end; each one that is allowed then opens
+        another, whose reply is returned instead.
 
         Raises:
             AgentAborted: by Ctrl-C or by somebody else.
@@ -64,21 +83,88 @@ class Conversation:
             SessionNotAlive: the session ended.
 
         """
+        self._approvals.clear()  # those of an earlier prompt were not answered then
         with _interruptible(self._abort):
             reply = self._follow(self.session.prompt(text).command_id)
+            while self._approvals:
+                wanted = self._approvals.pop(next(iter(self._approvals)))
+                if self._is_allowed(wanted):
+                    reply = self._resumed(wanted.id, self.session.last_index()) or reply
         self._view.finish(reply)
         return reply
 
     def _follow(self, command_id: CommandId) -> Reply:
         while True:
-            envelope = self._stream.get()
-            self._view.take(envelope)
-            if (reply := _outcome(envelope.event, command_id)) is not None:
+            event = self._next().event
+            if (reply := _outcome(event, command_id)) is not None:
                 return reply
-            if isinstance(envelope.event, EventsLost):
-                # The end may have been among them, so the session itself is asked.
-                text = self.session.collect_reply(timeout=None)
-                return Reply(text=text, messages=(), usage=TokenUsage())
+            if isinstance(event, EventsLost):
+                return self._collected()
+
+    def _resumed(self, approval_id: str, through: EventIndex) -> Reply | None:
+        """Return the reply of the cycle that an approval opened, None if it opened none.
+
+        Events up to ``through`` tell which: a session that is busy goes on as it is.
+        """
+        is_resumed = False
+        while True:
+            envelope = self._next()
+            event = envelope.event
+            if isinstance(event, AgentResumed) and event.approval_id == approval_id:
+                is_resumed = True
+            elif isinstance(event, AgentStart) and is_resumed:
+                return self._follow(event.command_id)
+            elif isinstance(event, EventsLost):
+                return self._collected()
+            if envelope.index >= through and not is_resumed:
+                return None
+
+    def _collected(self) -> Reply:
+        """Ask the session itself: the end may have been among the events that are lost."""
+        text = self.session.collect_reply(timeout=None)
+        return Reply(text=text, messages=(), usage=TokenUsage())
+
+    def _next(self) -> Envelope:
+        envelope = self._stream.get()
+        self._view.take(envelope)
+        event = envelope.event
+        if isinstance(event, ToolBlocked):
+            self._blocked_id = event.call_id
+        elif isinstance(event, ApprovalRequired) and event.call_id == self._blocked_id:
+            self._approvals[event.id] = event  # its cycle ends, and then it can go on
+        elif isinstance(event, ApprovalRequired):
+            self._is_allowed(event)  # its cycle waits
+        elif isinstance(event, ToolApproved | ToolRejected):
+            self._approvals.pop(event.approval_id, None)
+        elif isinstance(event, AskUser):
+            self._respond(event)
+        return envelope
+
+    def _is_allowed(self, wanted: ApprovalRequired) -> bool:
+        """Have a call decided on and say whether it may be made."""
+        decision: Decision | None = self._heard(lambda: self._asked.decision(wanted))
+        with contextlib.suppress(ApprovalNotFound):  # somebody else was quicker
+            if decision == "reject":
+                self.session.reject(wanted.id)
+            elif decision is not None:
+                self.session.approve(wanted.id, kind=decision)
+                return True
+        return False
+
+    def _respond(self, question: AskUser) -> None:
+        response = self._heard(lambda: self._asked.response(question))
+        if response is not None:
+            with contextlib.suppress(AskNotFound):  # somebody else was quicker
+                self.session.user_respond(question.ref, response)
+
+    def _heard(self, answer: Callable[[], T | None]) -> T | None:
+        """Return an answer; a Ctrl-C in its place aborts the cycle."""
+        try:
+            with _signals_handled((signal.SIGINT,), signal.default_int_handler):
+                return answer()
+        except KeyboardInterrupt:
+            self._abort("killable")
+            return None
 
     def _abort(self, kill_tools: KillTools) -> None:
         # The session may have ended meanwhile: the thread that reads its events says so.
@@ -87,8 +173,12 @@ class Conversation:
 
 
 @contextlib.contextmanager
-def conversation(choice: AgentChoice, terminal: Terminal, view: View) -> Iterator[Conversation]:
+def conversation(
+    choice: AgentChoice, terminal: Terminal, view: View, *, is_attended: bool = False
+) -> Iterator[Conversation]:
     """Start the agent that was chosen; stop it in the end, unless it is to be kept.
+
+    ``is_attended``: a person at the terminal can be asked what the agent wants to know.
 
     An error that ends it is shown to ``view`` and goes on.
     """
@@ -104,7 +194,8 @@ def conversation(choice: AgentChoice, terminal: Terminal, view: View) -> Iterato
         stream = stack.enter_context(session.subscribe(since=0))
         watch = session.monitor(view.take_down, persistent=True)
         stack.callback(_demonitor, session, watch.ref)
-        yield Conversation(session, stream, view)
+        asked = Person(terminal) if is_attended else Bystander(terminal, is_kept=choice.keep)
+        yield Conversation(session, stream, view, asked)
         if choice.keep:
             terminal.note(f"session {session.id} goes on; `cmdc stop {session.id}` ends it")
 

@@ -45,6 +45,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "tail": ("follow:tail", "Print a session's events as they happen."),
     "monitor": ("follow:monitor", "Tell when a session's process ends, and why."),
     "prompt": ("control:prompt", "Send a prompt to a session."),
+    "steer": ("control:steer", "Guide a session's running cycle."),
+    "approve": ("people:approve", "Allow a call that waits for approval."),
+    "reject": ("people:reject", "Refuse a call that waits for approval."),
+    "respond": ("people:respond", "Answer a question that a session asks."),
+    "model": ("control:model", "Send a session's next request to another model."),
     "abort": ("control:abort", "End a session's running cycle; the session stays."),
     "stop": ("control:stop", "End a session."),
 }

@@ -55,7 +55,7 @@ TELLINGS: Final[Mapping[type[Event], Telling]] = {
     events.ToolExecutionEnd: lambda e: (
         f"{one_line(e.name)} {'done' if e.ok else 'failed'}: {one_line(e.text)}"
     ),
-    events.ToolBlocked: lambda e: f"{one_line(e.name)} was refused: {one_line(e.reason)}",
+    events.ToolBlocked: lambda e: f"{one_line(e.name)} was not run: {one_line(e.reason)}",
     events.ToolKilled: lambda e: f"{one_line(e.name)} was ended: {one_line(e.reason)}",
     events.ToolCallUnknown: lambda e: f"there is no tool {one_line(e.name)}",
     events.ToolAttached: lambda e: one_line(e.name),
@@ -63,6 +63,34 @@ TELLINGS: Final[Mapping[type[Event], Telling]] = {
     events.ToolsUpdated: lambda e: f"{len(e.attached)} tools attached, {len(e.detached)} detached",
     events.LoopDetected: lambda e: f"{one_line(e.name)} repeats itself: {e.type}, {e.count} times",
     events.TodoChange: lambda e: f"{len(e.todos)} todos",
+    events.ApprovalRequired: lambda e: (
+        f"{one_line(e.tool)}({_arguments(e.args)}) waits for approval {one_line(e.id)}"
+        + (f": {one_line(e.hint)}" if e.hint else "")
+    ),
+    events.ToolApproved: lambda e: f"allowed: {one_line(e.approval_id)}",
+    events.ToolRejected: lambda e: f"refused: {one_line(e.approval_id)}",
+    events.AskUser: lambda e: (
+        f"asks: {one_line(e.question)}"
+        + (f" [{one_line(' | '.join(e.options))}]" if e.options else "")
+        + f" ({one_line(e.ref)})"
+    ),
+    events.UserResponded: lambda e: f"{one_line(e.ref)}: {one_line(str(e.response))}",
+    events.SteeringReceived: lambda e: f"steering {e.status}: {one_line(e.text)}",
+    events.SteeringApplied: lambda e: f"{e.count} told to the model",
+    events.SubagentStart: lambda e: (
+        f"subagent {one_line(e.subagent_type)} ({e.child_session_id}): {one_line(e.description)}"
+    ),
+    events.SubagentEnd: lambda e: (
+        f"subagent {e.child_session_id} {'done' if e.ok else 'failed'}: {one_line(e.text)}"
+    ),
+    events.ConversationCompacted: lambda e: (
+        f"{e.before} messages became {e.after} ({e.trigger})"
+        + (f", in full in {one_line(e.history_file)}" if e.history_file else "")
+    ),
+    events.AgentHibernated: lambda _: "its process is given up until somebody calls",
+    events.AgentWoken: lambda e: f"process {e.incarnation} goes on",
+    events.PluginCrashed: lambda e: f"plugin {e.plugin} failed at {e.hook}: {one_line(e.error)}",
+    events.PluginEvent: lambda e: f"{one_line(e.name)}: {one_line(str(e.payload))}",
     events.EventsLost: lambda e: f"events {e.first} to {e.last} cannot be had any more",
     events.UnknownEvent: lambda e: one_line(str(e.data)),
 }
@@ -79,6 +107,13 @@ LOUD: Final[Mapping[type[Event], str]] = {
     events.ToolKilled: "warning",
     events.ToolCallUnknown: "warning",
     events.LoopDetected: "warning",
+    events.ApprovalRequired: "warning",
+    events.ToolRejected: "quiet",
+    events.AskUser: "warning",
+    events.SteeringReceived: "quiet",
+    events.SubagentStart: "quiet",
+    events.SubagentEnd: "quiet",
+    events.ConversationCompacted: "quiet",
     events.EventsLost: "bad",
 }
 """The style that each of them is told in."""

@@ -1,4 +1,7 @@
-"""The client for coroutines: every call of the API, in the caller's event loop."""
+"""The client for coroutines: every call of the API, in the caller's event loop.
+
+The calls that guide a running session are in ``guidance``.
+"""
 
 import asyncio
 import inspect
@@ -9,23 +12,19 @@ from types import TracebackType
 from typing import Any, Self
 
 from cmdc_runtime.client.address import Address
-from cmdc_runtime.client.calls import (
-    Calls,
-    Reply,
-    SessionLike,
-    checked_id,
-    id_of,
-    start_request,
-)
+from cmdc_runtime.client.calls import Calls, Reply
 from cmdc_runtime.client.feed import EventTypes, Feed, Selection
+from cmdc_runtime.client.guidance import AsyncGuidance
 from cmdc_runtime.client.inbox import AsyncInbox
 from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
 from cmdc_runtime.client.link import Connector, Link
 from cmdc_runtime.client.monitors import AsyncMonitor, Watch
 from cmdc_runtime.client.offload import offload
 from cmdc_runtime.client.session import AsyncSession
+from cmdc_runtime.client.start import start_request
 from cmdc_runtime.client.stream import AsyncEventStream
-from cmdc_runtime.commands import Abort, KillTools, PromptReceipt, Status
+from cmdc_runtime.client.subjects import SessionLike, checked_group, checked_id, id_of
+from cmdc_runtime.commands import PromptReceipt, Status
 from cmdc_runtime.events import Envelope
 from cmdc_runtime.ids import EventIndex, MonitorRef, SessionId
 from cmdc_runtime.messages import Message
@@ -38,7 +37,7 @@ _log = logging.getLogger(__name__)
 AsyncCallback = Callable[[Down], Awaitable[None] | None]
 
 
-class AsyncClient:
+class AsyncClient(AsyncGuidance):
     """Speaks with one daemon; use it in one event loop, and ``close`` it or use ``async with``.
 
     A call takes a session object or a session id. Every call may raise DaemonUnavailable,
@@ -131,18 +130,6 @@ class AsyncClient:
         """Send a prompt and return what its own cycle led to; raises as both calls above."""
         return await self._calls.run(checked_id(session), text, timeout)
 
-    async def abort(
-        self,
-        session: SessionLike,
-        *,
-        reason: str | None = None,
-        clear_queue: bool = True,
-        kill_tools: KillTools = "killable",
-    ) -> None:
-        """End the running cycle; the session stays. ``clear_queue`` drops the waiting prompts."""
-        command = Abort(reason=reason, clear_queue=clear_queue, kill_tools=kill_tools)
-        await self._calls.abort(checked_id(session), command)
-
     async def stop(
         self,
         session: SessionLike,
@@ -173,6 +160,18 @@ class AsyncClient:
         inbox: AsyncInbox[Envelope] = AsyncInbox()
         maker = partial(Feed, inbox=inbox, selection=Selection(types), follows_strangers=True)
         return AsyncEventStream(await self._calls.follow_all(maker), inbox)
+
+    async def subscribe_group(
+        self, group_id: str, *, since: int | None = None, types: EventTypes | None = None
+    ) -> AsyncEventStream:
+        """Return the events of a group's sessions, those that join later included.
+
+        Each is heard after its own index ``since`` (0: its whole past), or from now on.
+        """
+        inbox: AsyncInbox[Envelope] = AsyncInbox()
+        maker = partial(Feed, inbox=inbox, selection=Selection(types))
+        feed = await self._calls.follow_group(checked_group(group_id), maker, since)
+        return AsyncEventStream(feed, inbox)
 
     async def unsubscribe(self, stream: AsyncEventStream | SessionLike) -> None:
         """Close a stream, or all streams that this client has of a session."""

@@ -1,19 +1,19 @@
 """What a client can ask, as coroutines over session ids; both kinds of client stand on this.
 
-To add a call: its coroutine here, a method of ``AsyncClient`` and ``Client``, and one of both kinds
-of session.
+To add a call: its coroutine here, its command in ``orders`` if it has arguments to check, a method
+of ``AsyncClient`` and ``Client``, and one of both kinds of session.
 """
 
 import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakValueDictionary
 
 import msgspec
 
-from cmdc_runtime import codec
+from cmdc_runtime.client import orders
 from cmdc_runtime.client.connection import Connection
 from cmdc_runtime.client.feed import Feed
 from cmdc_runtime.client.limits import (
@@ -28,16 +28,17 @@ from cmdc_runtime.client.link import Connector
 from cmdc_runtime.client.monitors import Watch
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.commands import (
-    PROMPT_CHARS_MAX,
-    Abort,
+    Approve,
     AwaitCycle,
     Command,
     CycleResult,
     GetMessages,
     GetStatus,
-    Prompt,
     PromptReceipt,
+    Reject,
     Status,
+    Steer,
+    SteerReceipt,
 )
 from cmdc_runtime.errors import (
     AgentAborted,
@@ -45,15 +46,12 @@ from cmdc_runtime.errors import (
     CmdcError,
     CollectTimeout,
     CommandTimeout,
-    InvalidOptions,
     InvalidSession,
-    InvalidText,
     SessionNotAlive,
     UsageError,
 )
-from cmdc_runtime.ids import CommandId, MonitorRef, SessionId, is_session_id, new_session_id
+from cmdc_runtime.ids import CommandId, MonitorRef, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
-from cmdc_runtime.options import Options, parse
 from cmdc_runtime.reasons import Other
 from cmdc_runtime.requests import (
     FindSession,
@@ -64,7 +62,6 @@ from cmdc_runtime.requests import (
     StopSession,
     TreeNode,
 )
-from cmdc_runtime.spec import AgentSpec, agent_spec, supervision
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,64 +72,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     usage: TokenUsage
 
 
-class HasId(Protocol):
-    """A session object of either kind."""
-
-    @property
-    def id(self) -> SessionId:
-        """The session's id."""
-
-
-SessionLike = str | HasId
 FeedMaker = Callable[[Connection], Feed]
 """Makes the feed of one stream, once the connection is there."""
-
-
-def id_of(session: SessionLike) -> SessionId:
-    """Return the id of a session object, or the str as it is.
-
-    Raises:
-        InvalidSession: it is neither.
-
-    """
-    found = session if isinstance(session, str) else getattr(session, "id", None)
-    if not isinstance(found, str):
-        raise InvalidSession(f"expected a session or a session id, got {session!r}")
-    return SessionId(found)
-
-
-def checked_id(session: SessionLike) -> SessionId:
-    """Return the id of a session object or a str.
-
-    Raises:
-        InvalidSession: it is neither, or no id can look like this.
-
-    """
-    found = id_of(session)
-    if not is_session_id(found):
-        raise InvalidSession(f"not a session id: {found!r}")
-    return found
-
-
-def start_request(options: Options | None, given: dict[str, Any]) -> StartSession:
-    """Return the request that starts the agent that the options describe.
-
-    Raises:
-        InvalidOptions: ``problems`` has one line for each wrong field.
-        InvalidTool: a tool cannot travel.
-
-    """
-    if options is not None and not isinstance(options, Options):
-        raise InvalidOptions([f"options: expected Options, got {type(options).__name__}"])
-    checked = parse(options, given)
-    spec = agent_spec(checked)
-    return StartSession(
-        session_id=SessionId(checked.session_id) if checked.session_id else new_session_id(),
-        supervision=supervision(checked),
-        agent=_raw(spec),
-        carries_code=any(tool.kind == "value" for tool in spec.tools),
-        group_id=checked.group_id,
-    )
 
 
 class Calls:
@@ -166,13 +107,22 @@ class Calls:
         self, session_id: SessionId, text: str, timeout_s: float = COMMAND_TIMEOUT_S
     ) -> PromptReceipt:
         """Send a prompt; see ``prompt``."""
-        _check_text(text)
-        receipt: PromptReceipt = await self._send(session_id, Prompt(text=text), timeout_s)
-        self._prompts[session_id] = receipt.command_id
-        self._prompts.move_to_end(session_id)
-        if len(self._prompts) > PROMPTS_REMEMBERED_MAX:
-            self._prompts.popitem(last=False)
+        receipt: PromptReceipt = await self._send(session_id, orders.prompt(text), timeout_s)
+        self._remember(session_id, receipt.command_id)
         return receipt
+
+    async def steer(self, session_id: SessionId, command: Steer) -> str:
+        """Send guidance and return its reference; see ``steer``."""
+        receipt: SteerReceipt = await self._send(session_id, command)
+        if receipt.opened:
+            self._remember(session_id, CommandId(receipt.ref))
+        return receipt.ref
+
+    async def decide(self, session_id: SessionId, command: Approve | Reject) -> None:
+        """Send a person's word about a call; see ``approve`` and ``reject``."""
+        opened: CommandId | None = await self._send(session_id, command)
+        if opened is not None:
+            self._remember(session_id, opened)
 
     async def collect_reply(self, session_id: SessionId, timeout_s: float | None) -> str:
         """Wait for the end of this client's latest prompt; see ``collect_reply``."""
@@ -188,16 +138,19 @@ class Calls:
         result = await self._cycle(session_id, receipt.command_id, left_s)
         return Reply(text=result.text, messages=result.messages, usage=result.usage)
 
-    async def abort(self, session_id: SessionId, command: Abort) -> None:
-        """End the running cycle; see ``abort``."""
-        await self._send(session_id, command)
+    async def order(self, session_id: SessionId, command: Command) -> Any:
+        """Return the session's answer to a command (Any: what the command's ``answer`` says)."""
+        return await self._send(session_id, command)
 
     async def messages(self, session_id: SessionId) -> list[Message]:
         """Return the conversation; see ``messages``."""
         return list(await self._send(session_id, GetMessages()))
 
     async def status(self, session_id: SessionId) -> Status:
-        """Return how a session stands; see ``status``."""
+        """Return how a session stands; see ``status``. A hibernated one is not woken for it."""
+        known = await self.find_live(session_id)
+        if known.phase == "hibernated":
+            return _silent(known)
         try:
             found: Status = await self._send(session_id, GetStatus(), STATUS_ANSWER_S)
         except CommandTimeout:
@@ -257,6 +210,13 @@ class Calls:
         await connection.topics.follow_all(feed)
         return feed
 
+    async def follow_group(self, group_id: str, feed_of: FeedMaker, since: int | None) -> Feed:
+        """Fill a stream with a group's events; see ``subscribe_group``."""
+        connection = await self._connector.connected()
+        feed = feed_of(connection)
+        await connection.topics.follow_group(group_id, feed, since)
+        return feed
+
     async def unfollow(self, session_id: SessionId) -> None:
         """Close this client's streams of one session; see ``unsubscribe``."""
         connection = await self._connector.connected()
@@ -286,6 +246,13 @@ class Calls:
         connection = await self._connector.connected()
         return await connection.send(session_id, command, timeout_s=timeout_s)
 
+    def _remember(self, session_id: SessionId, prompt_id: CommandId) -> None:
+        """Take note of the cycle that ``collect_reply`` is to wait for."""
+        self._prompts[session_id] = prompt_id
+        self._prompts.move_to_end(session_id)
+        if len(self._prompts) > PROMPTS_REMEMBERED_MAX:
+            self._prompts.popitem(last=False)
+
     async def _cycle(
         self, session_id: SessionId, prompt_id: CommandId | None, timeout_s: float | None
     ) -> CycleResult:
@@ -302,18 +269,6 @@ class Calls:
         raise _ending(result)
 
 
-def _check_text(text: object) -> None:
-    if not isinstance(text, str):
-        raise InvalidText(f"a prompt is a str, got {type(text).__name__}")
-    if not text.strip():
-        raise InvalidText("a prompt is more than blanks")
-    if len(text) > PROMPT_CHARS_MAX:
-        raise InvalidText(
-            f"a prompt has at most {PROMPT_CHARS_MAX} characters, got {len(text)}: put it into a "
-            "file and let a tool read it"
-        )
-
-
 def _ending(result: CycleResult) -> CmdcError:
     if result.outcome == "failed":
         return AgentFailed(result.reason or "no reason given")
@@ -323,7 +278,7 @@ def _ending(result: CycleResult) -> CmdcError:
 
 
 def _silent(found: SessionInfo) -> Status:
-    """Return the status of a session that does not answer."""
+    """Return the status of a session that does not answer, or is not asked."""
     return Status(
         state="unresponsive" if found.phase == "up" else found.phase,
         session_id=found.session_id,
@@ -335,15 +290,3 @@ def _silent(found: SessionInfo) -> Status:
         group_id=found.group_id,
         last_index=found.last_index,
     )
-
-
-def _raw(spec: AgentSpec) -> msgspec.Raw:
-    problems = []
-    for name in ("provider_opts", "user_data", "messages"):
-        try:
-            codec.encode(getattr(spec, name))
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            problems.append(f"{name}: cannot travel to the agent: {error}")
-    if problems:
-        raise InvalidOptions(problems)
-    return codec.raw(spec)

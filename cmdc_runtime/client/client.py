@@ -1,36 +1,26 @@
-"""The client for threads: every call of the API, from any thread, its work done in one of its own.
+"""The client for threads: every call of the API, from any thread.
 
-The client's own thread runs an event loop and nothing of the application's; callbacks have a second
-thread, so that they may call the client.
+The calls that guide a running session are in ``guidance``, how a thread is served in ``threaded``.
 """
 
 import os
 import threading
-import weakref
-from collections.abc import Callable, Coroutine
 from functools import partial
-from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
+from typing import Any, Final
 
-from cmdc_runtime.client.address import Address
 from cmdc_runtime.client.callbacks import Callback
-from cmdc_runtime.client.calls import (
-    Calls,
-    Reply,
-    SessionLike,
-    checked_id,
-    id_of,
-    start_request,
-)
+from cmdc_runtime.client.calls import Calls, Reply
 from cmdc_runtime.client.engine import Engine
 from cmdc_runtime.client.feed import EventTypes, Feed, Selection
+from cmdc_runtime.client.guidance import Guidance
 from cmdc_runtime.client.inbox import ThreadInbox
 from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
 from cmdc_runtime.client.monitors import Monitor, Watch
 from cmdc_runtime.client.session import Session
+from cmdc_runtime.client.start import start_request
 from cmdc_runtime.client.stream import EventStream
-from cmdc_runtime.commands import Abort, KillTools, PromptReceipt, Status
-from cmdc_runtime.errors import UsageError
+from cmdc_runtime.client.subjects import SessionLike, checked_group, checked_id, id_of
+from cmdc_runtime.commands import PromptReceipt, Status
 from cmdc_runtime.events import Envelope
 from cmdc_runtime.ids import EventIndex, MonitorRef, SessionId
 from cmdc_runtime.messages import Message
@@ -38,55 +28,13 @@ from cmdc_runtime.options import Options
 from cmdc_runtime.reasons import Down
 from cmdc_runtime.requests import TreeNode
 
-P = ParamSpec("P")
-T = TypeVar("T")
 
-
-class Client:
+class Client(Guidance):
     """Speaks with one daemon; ``close`` it or use ``with``. Any thread may use it.
 
     A call takes a session object or a session id. Every call may raise DaemonUnavailable,
     CommandTimeout, and InvalidSession or SessionNotAlive where it is about a session.
     """
-
-    def __init__(self, address: Address | None = None) -> None:
-        """Connect at the first call, to the daemon at ``address``, a runtime directory.
-
-        Without one: ``CMDC_ADDRESS``, a running daemon in a default place, or a private one.
-        """
-        self._address = address
-        self._lock = threading.Lock()
-        self._engine: Engine | None = None
-        self._is_closed = False
-
-    def __enter__(self) -> Self:
-        """Connect."""
-        try:
-            self._run(Calls.connect)
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection with its streams and monitors.
-
-        A private daemon ends with its last client; the sessions of another one go on.
-        """
-        with self._lock:
-            self._is_closed = True
-            engine, self._engine = self._engine, None
-        if engine is not None:
-            engine.close()
 
     def create_agent(self, options: Options | None = None, /, **given: Any) -> Session:
         """Start an agent and return its session when it is ready (Any: see ``Options``).
@@ -127,18 +75,6 @@ class Client:
         """Send a prompt and return what its own cycle led to; raises as both calls above."""
         return self._run(Calls.run, checked_id(session), text, timeout)
 
-    def abort(
-        self,
-        session: SessionLike,
-        *,
-        reason: str | None = None,
-        clear_queue: bool = True,
-        kill_tools: KillTools = "killable",
-    ) -> None:
-        """End the running cycle; the session stays. ``clear_queue`` drops the waiting prompts."""
-        command = Abort(reason=reason, clear_queue=clear_queue, kill_tools=kill_tools)
-        self._run(Calls.abort, checked_id(session), command)
-
     def stop(
         self, session: SessionLike, *, reason: str = "normal", timeout: float = STOP_TIMEOUT_S
     ) -> None:
@@ -166,6 +102,18 @@ class Client:
         inbox: ThreadInbox[Envelope] = ThreadInbox()
         maker = partial(Feed, inbox=inbox, selection=Selection(types), follows_strangers=True)
         feed = self._run(Calls.follow_all, maker)
+        return EventStream(feed, inbox, self._started().loop, self)
+
+    def subscribe_group(
+        self, group_id: str, *, since: int | None = None, types: EventTypes | None = None
+    ) -> EventStream:
+        """Return the events of a group's sessions, those that join later included.
+
+        Each is heard after its own index ``since`` (0: its whole past), or from now on.
+        """
+        inbox: ThreadInbox[Envelope] = ThreadInbox()
+        maker = partial(Feed, inbox=inbox, selection=Selection(types))
+        feed = self._run(Calls.follow_group, checked_group(group_id), maker, since)
         return EventStream(feed, inbox, self._started().loop, self)
 
     def unsubscribe(self, stream: EventStream | SessionLike) -> None:
@@ -233,32 +181,6 @@ class Client:
         watch = self._run(Calls.unwatch, MonitorRef(ref)) or watch
         if watch is not None:
             self._started().callbacks.settle(watch)
-
-    def _run(
-        self,
-        method: Callable[Concatenate[Calls, P], Coroutine[Any, Any, T]],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T:
-        engine = self._started()
-        return engine.call(method(engine.calls, *args, **kwargs))
-
-    def _started(self) -> Engine:
-        engine = self._engine
-        if engine is not None and engine.pid == os.getpid():
-            return engine
-        with self._lock:
-            if self._engine is not None and self._engine.pid != os.getpid():
-                self._on_fork(self._engine)
-            if self._is_closed:
-                raise UsageError("the client is closed")
-            if self._engine is None:
-                self._engine = Engine(self._address)
-                weakref.finalize(self, self._engine.close)
-            return self._engine
-
-    def _on_fork(self, _inherited: Engine) -> None:
-        raise UsageError("this client was made before the fork: make one in each process")
 
 
 _inherited: Final[list[Engine]] = []

@@ -18,7 +18,7 @@ from cmdc_runtime.client.limits import COMMAND_TIMEOUT_S, CONNECT_TIMEOUT_S, FAC
 from cmdc_runtime.client.mailbox import Mailbox
 from cmdc_runtime.client.monitors import Monitors
 from cmdc_runtime.client.topics import Topics
-from cmdc_runtime.commands import Command
+from cmdc_runtime.commands import AttachTools, Command, ReplaceTools
 from cmdc_runtime.dealer import Dealer, encode
 from cmdc_runtime.errors import CmdcError, CommandTimeout, DaemonUnavailable, ProtocolError
 from cmdc_runtime.frames import Ask, Failed, Notify, Published, Reply, Send, ToClient
@@ -100,7 +100,13 @@ class Connection:
         """
         id_ = new_command_id()
         frame = encode(
-            Send(id=id_, session_id=session_id, durable=command.durable, body=codec.raw(command))
+            Send(
+                id=id_,
+                session_id=session_id,
+                durable=command.durable,
+                body=codec.raw(command),
+                carries_code=_carries_code(command),
+            )
         )
         return await self._exchange(id_, frame, command.answer, timeout_s)
 
@@ -269,3 +275,10 @@ class Connection:
                 self.loop.remove_reader(self._death_fd)
             os.close(self._death_fd)
             self._death_fd = -1
+
+
+def _carries_code(command: Command) -> bool:
+    """Say whether a tool travels by value: the daemon, which opens no body, is to know it."""
+    if not isinstance(command, AttachTools | ReplaceTools):
+        return False
+    return any(tool.kind == "value" for tool in command.tools)

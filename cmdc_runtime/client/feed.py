@@ -85,6 +85,8 @@ class Feed:
         """Follow nothing yet; ``follows_strangers``: also sessions that are heard of later."""
         self.is_lagging = False
         """Whether the consumer is to call ``refill`` when it has made room."""
+        self.spans_sessions = follows_strangers
+        """Whether it goes on when one of its sessions is gone."""
         self.on_finish: Callable[[Feed], None] = _nothing
         """Called once when it is finished; set by whoever fills it."""
         self._link = link
@@ -122,8 +124,11 @@ class Feed:
             subscription.heard(last)
             self._advance(subscription)
 
-    def on_end(self, session_id: SessionId, last: int, error: CmdcError) -> None:
-        """Finish with ``error`` once everything up to ``last`` is delivered."""
+    def on_end(self, session_id: SessionId, last: int, error: CmdcError | None) -> None:
+        """Finish with ``error`` once everything up to ``last`` is delivered.
+
+        Without an error only this session is done then, and followed no more.
+        """
         subscription = self._found(session_id)
         if subscription is not None:
             self._end = error
@@ -173,8 +178,8 @@ class Feed:
         self._put(subscription.drain(self._room(), now_ms()))
         if subscription.cursor is None or subscription.cursor >= subscription.known:
             self._behind.discard(session_id)
-            if subscription.is_finished and self._end is not None:
-                self.finish(self._end)
+            if subscription.is_finished:
+                self._conclude(session_id)
             return
         self._behind.add(session_id)
         # The flag comes first: the consumer empties the inbox in its own thread meanwhile.
@@ -201,11 +206,17 @@ class Feed:
         self.refill()
 
     def _give_up(self, session_id: SessionId, error: CmdcError) -> None:
-        if not self._follows_strangers:
+        if self.spans_sessions:
+            self._behind.discard(session_id)
+            self._subscriptions.pop(session_id, None)
+        else:
             self.finish(error)
-            return
-        self._behind.discard(session_id)
-        self._subscriptions.pop(session_id, None)
+
+    def _conclude(self, session_id: SessionId) -> None:
+        if self._end is not None:
+            self.finish(self._end)
+        else:
+            self._subscriptions.pop(session_id, None)
 
 
 def _is_event(candidate: object) -> bool:

@@ -1,18 +1,27 @@
 """What ``create_agent`` returns: one session, with every call as a method."""
 
 import contextlib
+from collections.abc import Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from cmdc_runtime.client.calls import Reply
 from cmdc_runtime.client.feed import EventTypes
 from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
 from cmdc_runtime.client.monitors import AsyncMonitor, Monitor
 from cmdc_runtime.client.stream import AsyncEventStream, EventStream
-from cmdc_runtime.commands import KillTools, PromptReceipt, Status
+from cmdc_runtime.commands import (
+    ApprovalKind,
+    KillTools,
+    PromptReceipt,
+    Status,
+    SteerScope,
+    ToolsDiff,
+)
 from cmdc_runtime.errors import SessionNotAlive
 from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.messages import Message
+from cmdc_runtime.options import ModelSource
 
 if TYPE_CHECKING:
     from cmdc_runtime.client.async_client import AsyncCallback, AsyncClient
@@ -61,15 +70,26 @@ class Session:
         """Send a prompt and return what its own cycle led to."""
         return self.client.run(self, text, timeout=timeout)
 
+    def steer(self, text: str, *, scope: SteerScope = "session") -> str:
+        """Guide the running cycle and return the reference that the events of it name."""
+        return self.client.steer(self, text, scope=scope)
+
     def abort(
         self,
         *,
         reason: str | None = None,
         clear_queue: bool = True,
         kill_tools: KillTools = "killable",
+        children: bool = True,
     ) -> None:
         """End the running cycle; the session stays. ``clear_queue`` drops the waiting prompts."""
-        self.client.abort(self, reason=reason, clear_queue=clear_queue, kill_tools=kill_tools)
+        self.client.abort(
+            self,
+            reason=reason,
+            clear_queue=clear_queue,
+            kill_tools=kill_tools,
+            children=children,
+        )
 
     def stop(self, *, reason: str = "normal", timeout: float = STOP_TIMEOUT_S) -> None:
         """End the session and return when its process is gone; SIGKILL after ``timeout`` s."""
@@ -104,6 +124,49 @@ class Session:
     def messages(self) -> list[Message]:
         """Return the conversation, oldest first, system message and tool results included."""
         return self.client.messages(self)
+
+    def approve(
+        self, approval_id: str, *, auto_resume: bool = True, kind: ApprovalKind = "approve_once"
+    ) -> None:
+        """Allow a call that waits for approval; "approve_always" allows its tool from now on."""
+        self.client.approve(self, approval_id, auto_resume=auto_resume, kind=kind)
+
+    def reject(self, approval_id: str, *, auto_resume: bool = False) -> None:
+        """Refuse a call that waits for approval; ``auto_resume`` opens a cycle that tells so."""
+        self.client.reject(self, approval_id, auto_resume=auto_resume)
+
+    def user_respond(self, ref: str, response: object) -> None:
+        """Answer a tool's question, with whatever MessagePack takes."""
+        self.client.user_respond(self, ref, response)
+
+    def attach_tool(self, tool: object) -> None:
+        """Add a tool; the model has it from the next request on."""
+        self.client.attach_tool(self, tool)
+
+    def attach_tools(self, tools: Iterable[object]) -> list[str]:
+        """Add tools, all or none, and return their names."""
+        return self.client.attach_tools(self, tools)
+
+    def detach_tool(self, name: str) -> None:
+        """Remove a tool; its calls that run go on."""
+        self.client.detach_tool(self, name)
+
+    def detach_tools(self, names: Iterable[str]) -> list[str]:
+        """Remove tools, all or none, and return their names."""
+        return self.client.detach_tools(self, names)
+
+    def replace_tools(self, tools: Iterable[object]) -> ToolsDiff:
+        """Make these the session's tools; one whose name is kept stays as it is."""
+        return self.client.replace_tools(self, tools)
+
+    def switch_model(
+        self,
+        model: str | ModelSource,
+        *,
+        provider_opts: dict[str, Any] | None = None,  # Any: litellm's own arguments
+    ) -> None:
+        """Send the next request to ``model``; ``provider_opts`` None keeps those in force."""
+        self.client.switch_model(self, model, provider_opts=provider_opts)
 
     def monitor(self, callback: "Callback | None" = None, *, persistent: bool = False) -> Monitor:
         """Ask to be told when the session's process ends; ``persistent``: each of its processes."""
@@ -164,15 +227,26 @@ class AsyncSession:
         """Send a prompt and return what its own cycle led to."""
         return await self.client.run(self, text, timeout=timeout)
 
+    async def steer(self, text: str, *, scope: SteerScope = "session") -> str:
+        """Guide the running cycle and return the reference that the events of it name."""
+        return await self.client.steer(self, text, scope=scope)
+
     async def abort(
         self,
         *,
         reason: str | None = None,
         clear_queue: bool = True,
         kill_tools: KillTools = "killable",
+        children: bool = True,
     ) -> None:
         """End the running cycle; the session stays. ``clear_queue`` drops the waiting prompts."""
-        await self.client.abort(self, reason=reason, clear_queue=clear_queue, kill_tools=kill_tools)
+        await self.client.abort(
+            self,
+            reason=reason,
+            clear_queue=clear_queue,
+            kill_tools=kill_tools,
+            children=children,
+        )
 
     async def stop(
         self,
@@ -212,6 +286,49 @@ class AsyncSession:
     async def messages(self) -> list[Message]:
         """Return the conversation, oldest first, system message and tool results included."""
         return await self.client.messages(self)
+
+    async def approve(
+        self, approval_id: str, *, auto_resume: bool = True, kind: ApprovalKind = "approve_once"
+    ) -> None:
+        """Allow a call that waits for approval; "approve_always" allows its tool from now on."""
+        await self.client.approve(self, approval_id, auto_resume=auto_resume, kind=kind)
+
+    async def reject(self, approval_id: str, *, auto_resume: bool = False) -> None:
+        """Refuse a call that waits for approval; ``auto_resume`` opens a cycle that tells so."""
+        await self.client.reject(self, approval_id, auto_resume=auto_resume)
+
+    async def user_respond(self, ref: str, response: object) -> None:
+        """Answer a tool's question, with whatever MessagePack takes."""
+        await self.client.user_respond(self, ref, response)
+
+    async def attach_tool(self, tool: object) -> None:
+        """Add a tool; the model has it from the next request on."""
+        await self.client.attach_tool(self, tool)
+
+    async def attach_tools(self, tools: Iterable[object]) -> list[str]:
+        """Add tools, all or none, and return their names."""
+        return await self.client.attach_tools(self, tools)
+
+    async def detach_tool(self, name: str) -> None:
+        """Remove a tool; its calls that run go on."""
+        await self.client.detach_tool(self, name)
+
+    async def detach_tools(self, names: Iterable[str]) -> list[str]:
+        """Remove tools, all or none, and return their names."""
+        return await self.client.detach_tools(self, names)
+
+    async def replace_tools(self, tools: Iterable[object]) -> ToolsDiff:
+        """Make these the session's tools; one whose name is kept stays as it is."""
+        return await self.client.replace_tools(self, tools)
+
+    async def switch_model(
+        self,
+        model: str | ModelSource,
+        *,
+        provider_opts: dict[str, Any] | None = None,  # Any: litellm's own arguments
+    ) -> None:
+        """Send the next request to ``model``; ``provider_opts`` None keeps those in force."""
+        await self.client.switch_model(self, model, provider_opts=provider_opts)
 
     async def monitor(
         self, callback: "AsyncCallback | None" = None, *, persistent: bool = False

@@ -1,18 +1,27 @@
 """Which sessions this client hears: one subscription for all streams of a session.
 
 A topic is subscribed to when its first stream opens and given back when its last one closes. While
-it is open, a monitor of the client's own tells the end of the session to every stream of it.
+it is open, a monitor of the client's own tells the end of the session to every stream of it. A
+group has a topic too, and its streams enter and quit those of its sessions.
 """
 
 import asyncio
 from typing import Any, Final, Protocol
 
 from cmdc_runtime.client.feed import Feed
+from cmdc_runtime.client.groups import Group, GroupFollower
 from cmdc_runtime.client.limits import WELCOME_ALL_S, WELCOME_S
 from cmdc_runtime.client.monitors import Monitors
 from cmdc_runtime.client.subscription import Batch
 from cmdc_runtime.errors import CmdcError, InvalidSession, SessionNotAlive
-from cmdc_runtime.frames import Events, Published, Watermark, topic_of
+from cmdc_runtime.frames import (
+    GROUP_TOPIC,
+    Events,
+    Published,
+    Watermark,
+    group_topic_of,
+    topic_of,
+)
 from cmdc_runtime.ids import SessionId, new_monitor_ref
 from cmdc_runtime.reasons import AnyReason, Down, Other
 from cmdc_runtime.requests import FindSession, ListSessions, Request, SessionInfo
@@ -90,12 +99,14 @@ class Topics:
         self._ear = ear
         self._topics: dict[SessionId, _Topic] = {}
         self._followers: dict[Feed, _Follower] = {}
+        self._groups: dict[bytes, Group] = {}
+        self._group_followers: dict[Feed, GroupFollower] = {}
         self._all: set[Feed] = set()
         self._all_welcomed = asyncio.Event()
 
     def __len__(self) -> int:
         """Return how many streams are filled."""
-        return len(self._followers) + len(self._all)
+        return len(self._followers) + len(self._group_followers) + len(self._all)
 
     async def follow(self, session_id: SessionId, feed: Feed, since: int | None) -> None:
         """Fill ``feed`` with the session's events after ``since``, or from now on.
@@ -115,14 +126,31 @@ class Topics:
         if found.phase == "ended":
             feed.on_end(session_id, found.last_index, SessionNotAlive(reason))
             return
-        topic = self._topics.get(session_id) or self._open(session_id)
-        topic.feeds.add(feed)
+        topic = self.enter(session_id, feed)
         try:
             feed.on_watermark(session_id, found.last_index)
             await self._link.monitors.add(session_id, follower, ref=follower.ref, persistent=True)
             if not await _bounded(topic.welcomed, WELCOME_S):
                 found = await self._link.ask(FindSession(session_id=session_id))
                 feed.on_watermark(session_id, found.last_index)
+        except BaseException:
+            self.leave(feed)
+            raise
+
+    async def follow_group(self, group_id: str, feed: Feed, since: int | None = None) -> None:
+        """Fill ``feed`` with the events of a group's sessions until it is finished.
+
+        Those that are there are heard after their own index ``since`` (0: their whole past), or
+        from now on; one that starts after this has returned is heard from its first event on.
+        """
+        follower = self._group_followers[feed] = GroupFollower(self._link, self, group_id, feed)
+        feed.spans_sessions = True
+        feed.on_finish = self.leave
+        group = self._group(group_topic_of(group_id))
+        group.followers.add(follower)
+        try:
+            await group.welcomed()
+            await follower.begin(since)
         except BaseException:
             self.leave(feed)
             raise
@@ -149,16 +177,31 @@ class Topics:
             self._all.discard(feed)
             if not self._all:
                 self._ear.ignore(ALL_TOPICS)
+        grouped = self._group_followers.pop(feed, None)
+        if grouped is not None:
+            self._leave_group(grouped)
         follower = self._followers.pop(feed, None)
-        if follower is None:
-            return
-        self._link.monitors.drop(follower.ref)
-        topic = self._topics.get(follower.session_id)
+        if follower is not None:
+            self._link.monitors.drop(follower.ref)
+            self.quit(follower.session_id, feed)
+
+    def enter(self, session_id: SessionId, feed: Feed) -> _Topic:
+        """Hand the session's events to ``feed``."""
+        topic = self._topics.get(session_id)
+        if topic is None:
+            topic = self._topics[session_id] = _Topic()
+            self._ear.listen(topic_of(session_id))
+        topic.feeds.add(feed)
+        return topic
+
+    def quit(self, session_id: SessionId, feed: Feed) -> None:
+        """Do it no more."""
+        topic = self._topics.get(session_id)
         if topic is not None and feed in topic.feeds:
             topic.feeds.discard(feed)
             if not topic.feeds:
-                del self._topics[follower.session_id]
-                self._ear.ignore(topic_of(follower.session_id))
+                del self._topics[session_id]
+                self._ear.ignore(topic_of(session_id))
 
     def feeds_of(self, session_id: SessionId) -> list[Feed]:
         """Return what is filled with this session's events alone."""
@@ -168,6 +211,10 @@ class Topics:
         """Hand on what was published under ``topic``."""
         if topic == ALL_TOPICS:
             self._all_welcomed.set()
+            return
+        if topic.startswith(GROUP_TOPIC):
+            if topic in self._groups:
+                self._groups[topic].take(frame)
             return
         name, end, _rest = topic.partition(_TOPIC_END)
         if not end:
@@ -190,13 +237,26 @@ class Topics:
         for topic in self._topics.values():
             topic.welcomed.set()
         self._all_welcomed.set()
-        for feed in [*self._followers, *self._all]:
+        for group in self._groups.values():
+            group.fail()
+        for feed in [*self._followers, *self._group_followers, *self._all]:
             feed.finish(error)
 
-    def _open(self, session_id: SessionId) -> _Topic:
-        topic = self._topics[session_id] = _Topic()
-        self._ear.listen(topic_of(session_id))
-        return topic
+    def _group(self, topic: bytes) -> Group:
+        group = self._groups.get(topic)
+        if group is None:
+            group = self._groups[topic] = Group()
+            self._ear.listen(topic)
+        return group
+
+    def _leave_group(self, follower: GroupFollower) -> None:
+        follower.close()
+        topic = group_topic_of(follower.group_id)
+        group = self._groups[topic]
+        group.followers.discard(follower)
+        if not group.followers:
+            del self._groups[topic]
+            self._ear.ignore(topic)
 
 
 async def _bounded(event: asyncio.Event, seconds: float) -> bool:

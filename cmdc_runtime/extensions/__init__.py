@@ -1,11 +1,14 @@
 """What third parties implement; re-exports without logic."""
 
-from cmdc_runtime.extensions.context import Context, ToolContext
+from cmdc_runtime.extensions.context import Context, SessionPort, ToolContext
 from cmdc_runtime.extensions.provider import ToolSpec
 from cmdc_runtime.extensions.tool import (
+    Answer,
+    Effect,
     Effects,
     FunctionTool,
     Isolation,
+    NeedsApproval,
     Tool,
     ToolError,
     as_tool,
@@ -13,10 +16,14 @@ from cmdc_runtime.extensions.tool import (
 )
 
 __all__ = [
+    "Answer",
     "Context",
+    "Effect",
     "Effects",
     "FunctionTool",
     "Isolation",
+    "NeedsApproval",
+    "SessionPort",
     "Tool",
     "ToolContext",
     "ToolError",

@@ -5,12 +5,14 @@ usage is known, then one ``FinishChunk``, which is always the last. Everything t
 leaves ``stream`` as one ``ProviderError``; a stream that ends without a finish is an error too.
 
 To write a provider, put an object with ``stream`` behind a ``create()`` in a module of its own and
-let ``classify`` decide what kind of failure an exception is.
+let ``classify`` decide what kind of failure an exception is. Where it knows prices and limits of
+its models, give it the methods of ``ModelTable`` too; ask for them by ``context_window_of`` and
+``price_usd_of``.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from enum import StrEnum
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -30,7 +32,9 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One question to a model.
 
     ``model`` is ``provider:model_id`` or ``provider/model_id``; an empty ``system`` is left out;
-    ``max_tokens`` bounds the reply, None leaves that to the provider.
+    ``max_tokens`` bounds the reply, None leaves that to the provider. ``response_format`` is a JSON
+    Schema that the reply's text shall be valid by, None asks for free text. How a provider puts it
+    to a model is its own affair, and no promise: who needs a valid reply checks it.
     """
 
     model: str
@@ -38,6 +42,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     system: str = ""
     tools: tuple[ToolSpec, ...] = ()
     max_tokens: int | None = None
+    response_format: dict[str, object] | None = None
     provider_opts: dict[str, object] = {}
 
 
@@ -123,6 +128,39 @@ class Provider(Protocol):
             ProviderError: for whatever goes wrong, before or between chunks.
         """
         ...
+
+
+@runtime_checkable
+class ModelTable(Protocol):
+    """What a provider may know of models beforehand; nothing here calls the provider.
+
+    Both methods are quick enough to be asked before every request, and never raise.
+    """
+
+    def context_window(self, model: str) -> int | None:
+        """Return how many tokens a request to ``model`` may have; None where that is unknown."""
+        ...
+
+    def price_usd(self, model: str, prompt_tokens: int, completion_tokens: int) -> float | None:
+        """Return the price of a request in US dollars, no token of it cached.
+
+        None where the model's price is unknown; 0.0 is the price of a model that is free.
+        """
+        ...
+
+
+def context_window_of(provider: Provider, model: str) -> int | None:
+    """Return how many tokens a request may have; None where the provider does not know."""
+    return provider.context_window(model) if isinstance(provider, ModelTable) else None
+
+
+def price_usd_of(
+    provider: Provider, model: str, prompt_tokens: int, completion_tokens: int
+) -> float | None:
+    """Return the price of a request in US dollars; None where the provider does not know."""
+    if not isinstance(provider, ModelTable):
+        return None
+    return provider.price_usd(model, prompt_tokens, completion_tokens)
 
 
 _T, _P = FailureKind.TRANSIENT, FailureKind.PERMANENT

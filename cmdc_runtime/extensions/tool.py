@@ -1,8 +1,9 @@
 """Tools: what a model can ask a session to do.
 
 ``@tool`` makes one from a function, ``class X(Tool)`` is the full contract, and ``as_tool`` turns
-whatever an application gave into a checked ``Tool``. A tool answers with a str; it raises
-``ToolError`` for a failure that the model should read and may correct.
+whatever an application gave into a checked ``Tool``. A tool answers with a str, or with an
+``Effect`` where the kernel or observers shall hear of more than the text; it raises ``ToolError``
+for a failure that the model should read and may correct.
 
 To add a rule for all tools, add it to ``_problems``.
 """
@@ -43,8 +44,9 @@ from cmdc_runtime.extensions.schema import (
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Isolation = Literal["thread", "task"]
-"""Where a call runs: a thread that is left alone at an abort, or a task that is cancelled."""
+Isolation = Literal["process", "thread", "task"]
+"""Where a call runs, and so how it ends when it has to: a process is killed with all that it
+started, a thread is left alone and what it returns is discarded, a task is cancelled."""
 Effects = Literal["read", "idempotent", "write"]
 """Whether a call may run again after a crash that hid its outcome: "write" may not."""
 
@@ -52,12 +54,34 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ANYWHERE: Final = ToolContext()
 
 
-def _isolation_of(function: object) -> Isolation:
-    return "task" if inspect.iscoroutinefunction(function) else "thread"
+def _fitting_of(function: object) -> tuple[Isolation, ...]:
+    """Return the isolations that a function can have, the default first."""
+    if inspect.iscoroutinefunction(function):
+        return ("task", "process")
+    return ("process", "thread")
 
 
 class ToolError(Exception):
     """An expected failure: its text is the result that the model reads, marked as an error."""
+
+
+# Positional too, since a tool writes ``return Effect("update_todos", {...})``.
+class Effect(msgspec.Struct, frozen=True):
+    """What a tool may return in place of a str: ``text`` for the model, the rest for the session.
+
+    ``payload`` is anything that MessagePack takes, up to 1 MiB. A name that the kernel knows
+    ("update_todos") changes the session; observers get any as ``PluginEvent(name, payload)``.
+    """
+
+    name: str
+    payload: Any = None  # Any: the tool's own
+    text: str = "[effect applied]"
+
+
+Answer = str | Effect
+"""What a tool returns."""
+NeedsApproval = bool | Callable[[dict[str, Any]], bool]
+"""Whether a person must allow a call: always, never, or as the checked arguments say."""
 
 
 class Tool(ABC):
@@ -71,22 +95,24 @@ class Tool(ABC):
     """1 to 64 of ``A-Z a-z 0-9 _ -``, unique within a session."""
     description: str = ""
     parameters: dict[str, Any] = {"type": "object", "properties": {}}  # noqa: RUF012 - read only
-    isolation: Isolation = "thread"
-    """Follows ``execute`` unless set: "task" for ``async def``, "thread" otherwise."""
+    isolation: Isolation = "process"
+    """Follows ``execute`` unless set: "task" for ``async def``, "process" otherwise."""
     effects: Effects = "write"
     timeout: float | None = None
     """Seconds for one call; None means the session's ``tool_timeout``."""
     max_retries: int | None = None
     """After an unexpected exception; None means ``tool_max_retries``, or 0 for "write"."""
+    needs_approval: NeedsApproval = False
+    """Ask a person before each call; a method ``needs_approval(self, args)`` decides for each."""
 
     def __init_subclass__(cls, **arguments: Any) -> None:  # Any: whatever a base class takes
         """Let ``isolation`` follow a new ``execute``."""
         super().__init_subclass__(**arguments)
         if "execute" in vars(cls) and "isolation" not in vars(cls):
-            cls.isolation = _isolation_of(vars(cls)["execute"])
+            cls.isolation = _fitting_of(vars(cls)["execute"])[0]
 
     @abstractmethod
-    def execute(self, args: dict[str, Any], context: Context) -> str | Awaitable[str]:
+    def execute(self, args: dict[str, Any], context: Context) -> Answer | Awaitable[Answer]:
         """Do it and return what the model reads; ``args`` are what ``check`` returned.
 
         Raises:
@@ -100,6 +126,14 @@ class Tool(ABC):
     def meta(self, args: dict[str, Any]) -> str:  # noqa: ARG002 - for those who override
         """Return a few words for people on what a call with ``args`` does."""
         return self.name
+
+    def wants_approval(self, args: dict[str, Any]) -> bool:
+        """Say whether a person must allow a call with ``args``, which are what ``check`` returned.
+
+        Whatever ``needs_approval`` raises comes out of here; a caller takes it for a yes.
+        """
+        needed = self.needs_approval
+        return bool(needed(args)) if callable(needed) else needed
 
     def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments as ``execute`` takes them.
@@ -131,6 +165,7 @@ class ToolOptions(TypedDict, total=False):
     timeout: float | None
     max_retries: int | None
     meta: Callable[[dict[str, Any]], str]
+    needs_approval: NeedsApproval
 
 
 class FunctionTool(Tool, Generic[P, R]):
@@ -151,10 +186,11 @@ class FunctionTool(Tool, Generic[P, R]):
         summary, self._described = read_docstring(function.__doc__)
         self.name = name
         self.description = options.get("description", summary)
-        self.isolation = options.get("isolation", _isolation_of(function))
+        self.isolation = options.get("isolation", _fitting_of(function)[0])
         self.effects = options.get("effects", "write")
         self.timeout = options.get("timeout")
         self.max_retries = options.get("max_retries")
+        self.needs_approval = options.get("needs_approval", False)
         self._meta = options.get("meta")
         self._become(function)
         try:
@@ -170,12 +206,12 @@ class FunctionTool(Tool, Generic[P, R]):
         """Call the function as it was written, unchecked."""
         return self.__wrapped__(*args, **kwargs)
 
-    def execute(self, args: dict[str, Any], context: Context) -> str | Awaitable[str]:
+    def execute(self, args: dict[str, Any], context: Context) -> Answer | Awaitable[Answer]:
         """Call the function with checked arguments and, where it asks for it, the context."""
         function: Callable[..., Any] = (
             self.__wrapped__
         )  # Any: the contract says str, the user may not
-        answer: str | Awaitable[str] = function(
+        answer: Answer | Awaitable[Answer] = function(
             **args, **dict.fromkeys(self._context_names, context)
         )
         return answer
@@ -316,23 +352,20 @@ def _problems(candidate: Tool) -> list[str]:
         problems.append(f"timeout must be seconds above 0 or None, got {told.timeout!r}")
     if told.max_retries is not None and not _is_above(told.max_retries, -1, int):
         problems.append(f"max_retries must be 0, 1, 2 … or None, got {told.max_retries!r}")
-    if getattr(told, "needs_approval", False):
-        problems.append("needs_approval comes with a later release, and would not be asked for now")
+    if not isinstance(told.needs_approval, bool) and not callable(told.needs_approval):
+        problems.append(
+            f"needs_approval must be a bool or a function of the arguments,"
+            f" got {told.needs_approval!r}"
+        )
     problems.extend(filter(None, [_isolation_problem(candidate), _schema_problem(candidate)]))
     return problems
 
 
 def _isolation_problem(candidate: Tool) -> str | None:
-    isolation: object = candidate.isolation
-    if isolation == "process":
-        return (
-            'isolation "process" comes with a later release: use "thread" for a plain function'
-            ' or "task" for async def'
-        )
     function = candidate.__wrapped__ if isinstance(candidate, FunctionTool) else candidate.execute
-    fitting = _isolation_of(function)
-    if isolation != fitting:
-        return f"isolation must be {fitting!r} for this function, got {isolation!r}"
+    fitting = _fitting_of(function)
+    if candidate.isolation not in fitting:
+        return f"isolation must be one of {fitting} for this function, got {candidate.isolation!r}"
     return None
 
 

@@ -4,6 +4,7 @@
 loads cloudpickle. Opening a parcel is the workers' business: ``workers.loader``.
 """
 
-from cmdc_runtime.packing.parcel import PACKED_BYTES_MAX, BuiltIn, Packed, pack
+from cmdc_runtime.packing.parcel import PACKED_BYTES_MAX, BuiltIn, pack, pack_plugin
+from cmdc_runtime.parcels import Packed
 
-__all__ = ["PACKED_BYTES_MAX", "BuiltIn", "Packed", "pack"]
+__all__ = ["PACKED_BYTES_MAX", "BuiltIn", "Packed", "pack", "pack_plugin"]

@@ -1,4 +1,4 @@
-"""One tool as it travels: by name where any process can import it, else as code.
+"""One tool or plugin as it travels: by name where any process can import it, else as code.
 
 An application never says which. Add a rule for what counts as importable to ``origin``, and one
 for what can be turned into bytes to ``byvalue``.
@@ -6,41 +6,36 @@ for what can be turned into bytes to ``byvalue``.
 
 import re
 import sys
-from typing import Any, ClassVar, Final, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
 
 import msgspec
 
-from cmdc_runtime.errors import InvalidTool
+from cmdc_runtime.errors import InvalidOptions, InvalidTool
+from cmdc_runtime.extensions.admission import as_plugin
 from cmdc_runtime.extensions.tool import as_tool
 from cmdc_runtime.packing.origin import reference_of
+from cmdc_runtime.parcels import Packed
 
 PACKED_BYTES_MAX: Final = 4 * 1024 * 1024
-"""One tool's code; with it all tools of a session fit into a frame and the journal."""
+"""One tool's or plugin's code; with it all of a session fit into a frame and the journal."""
 REFERENCE: Final = re.compile(r"[a-z][a-z0-9_]{0,63}|[^\W\d][\w.]*:[^\W\d][\w.]*")
 """A built-in's short name, or ``module:qualname``."""
-
-
-class Packed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A tool on its way; only a worker opens it."""
-
-    kind: Literal["ref", "value"]
-    label: str
-    """What error messages call it: the tool's name where that is known."""
-    ref: str | None = None
-    """A short name or ``module:qualname``, if ``kind`` is "ref"."""
-    data: bytes | None = None
-    """A pickle if ``kind`` is "value", else a built-in's options as msgpack, if it has any."""
-    python: tuple[int, int] | None = None
-    """Who packed a value: byte code is good for one minor version of Python."""
+_PAIR: Final = 2
 
 
 class BuiltIn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A name for one of our own extensions, with its options as fields.
 
-    ``cmdc_runtime.tools`` has one subclass for each built-in tool.
+    ``cmdc_runtime.tools`` has one subclass for each built-in tool, ``cmdc_runtime.plugins`` one for
+    each built-in plugin.
     """
 
     short_name: ClassVar[str]
+
+
+class _CannotTravelError(Exception):
+    """The thing can't be packed; the text says why, and the way out."""
 
 
 def pack(thing: object, label: str) -> Packed:
@@ -53,35 +48,91 @@ def pack(thing: object, label: str) -> Packed:
         InvalidTool: it is no tool, or cannot travel; the message names the part and the way out.
     """
     try:
-        if isinstance(thing, str):
-            return _named(thing)
-        if isinstance(thing, BuiltIn):
-            return _built_in(thing)
-        if isinstance(thing, type) and issubclass(thing, BuiltIn):
-            return _built_in(_bare(thing))
+        packed = _by_name(thing, "tool")
+        if packed is not None:
+            return packed
         name = as_tool(thing).name
-        reference = reference_of(thing)
-        if reference is not None:
-            return Packed(kind="ref", label=name, ref=reference)
-        data = _by_value(thing, name)
-    except InvalidTool as error:
+        return _by_reference(thing, name) or _by_value(thing, name, "tool")
+    except (InvalidTool, _CannotTravelError) as error:
         raise InvalidTool(f"{label}: {error}") from error
-    return Packed(kind="value", label=name, data=data, python=sys.version_info[:2])
 
 
-def _named(reference: str) -> Packed:
+def pack_plugin(thing: object, label: str) -> Packed:
+    """Return a plugin ready to travel; ``label`` says where the caller found it, for errors.
+
+    Takes what ``as_plugin`` takes, and ``cmdc_runtime.plugins`` and short names besides. Options
+    of a class travel beside it where MessagePack takes them; an instance travels as it is.
+
+    Raises:
+        InvalidOptions: it is no plugin, breaks the contract or cannot travel; it names all of it.
+    """
+    try:
+        packed = _by_name(thing, "plugin")
+        if packed is not None:
+            return packed
+        if isinstance(thing, tuple) and len(thing) == _PAIR and isinstance(thing[1], Mapping):
+            return _with_options(*thing)
+        name = as_plugin(thing).name
+        return _by_reference(thing, name) or _by_value(thing, name, "plugin")
+    except _CannotTravelError as error:
+        raise InvalidOptions([f"{label}: {error}"]) from error
+    except InvalidOptions as error:
+        raise InvalidOptions([f"{label}: {problem}" for problem in error.problems]) from error
+
+
+def _with_options(thing: object, options: Mapping[str, Any]) -> Packed:
+    """Return a plugin class, given as anything that stands for one, with its options."""
+    if isinstance(thing, type) and issubclass(thing, BuiltIn):
+        return _built_in(_made(thing, options))
+    if isinstance(thing, str):
+        data = _encoded(options)
+        if data is None:
+            raise _CannotTravelError(
+                f"options of {thing!r} must be numbers, strings, lists or dicts: {options!r}"
+            )
+        return msgspec.structs.replace(_named(thing, "plugin"), data=data)
+    name = as_plugin((thing, options)).name
+    packed, data = _by_reference(thing, name), _encoded(options)
+    if packed is None or data is None:
+        return _by_value((thing, dict(options)), name, "plugin")
+    return msgspec.structs.replace(packed, data=data)
+
+
+def _encoded(options: Mapping[str, Any]) -> bytes | None:
+    """Return options as they travel, None where MessagePack does not take them."""
+    try:
+        return msgspec.msgpack.encode(dict(options))
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _by_name(thing: object, noun: str) -> Packed | None:
+    """Return what is a name already, or stands for one of ours."""
+    if isinstance(thing, str):
+        return _named(thing, noun)
+    if isinstance(thing, BuiltIn):
+        return _built_in(thing)
+    if isinstance(thing, type) and issubclass(thing, BuiltIn):
+        return _built_in(_made(thing, {}))
+    return None
+
+
+def _named(reference: str, noun: str) -> Packed:
     if REFERENCE.fullmatch(reference) is None:
-        raise InvalidTool(
-            f'{reference!r} is no tool: give "module:name", or the short name of a built-in tool'
+        raise _CannotTravelError(
+            f'{reference!r} is no {noun}: give "module:name", or the short name of a built-in'
+            f" {noun}"
         )
     return Packed(kind="ref", label=reference, ref=reference)
 
 
-def _bare(built_in: type[BuiltIn]) -> BuiltIn:
+# Any: options as they come.
+def _made(built_in: type[BuiltIn], options: Mapping[str, Any]) -> BuiltIn:
     try:
-        return built_in()
+        return built_in(**options)
     except TypeError as error:
-        raise InvalidTool(f"{built_in.__name__} needs options: {error}") from error
+        what = "options do not fit" if options else "needs options"
+        raise _CannotTravelError(f"{built_in.__name__} {what}: {error}") from error
 
 
 def _built_in(built_in: BuiltIn) -> Packed:
@@ -90,27 +141,32 @@ def _built_in(built_in: BuiltIn) -> Packed:
         options: dict[str, Any] = msgspec.to_builtins(built_in)  # Any: whatever the options are
         msgspec.convert(options, type(built_in))
     except (TypeError, msgspec.ValidationError) as error:
-        raise InvalidTool(f"options of {type(built_in).__name__}: {error}") from error
+        raise _CannotTravelError(f"options of {type(built_in).__name__}: {error}") from error
     data = msgspec.msgpack.encode(options) if options else None
     return Packed(kind="ref", label=name, ref=name, data=data)
 
 
-def _by_value(thing: object, name: str) -> bytes:
+def _by_reference(thing: object, name: str) -> Packed | None:
+    reference = reference_of(thing)
+    return None if reference is None else Packed(kind="ref", label=name, ref=reference)
+
+
+def _by_value(thing: object, name: str, noun: str) -> Packed:
     from cmdc_runtime.packing import byvalue  # noqa: PLC0415 - loads cloudpickle
 
     try:
         data = byvalue.dumps(thing)
     except byvalue.LateImportError as error:
-        raise InvalidTool(f"tool {name!r} cannot travel: {error}") from error
+        raise _CannotTravelError(f"{noun} {name!r} cannot travel: {error}") from error
     except Exception as error:  # pickling runs any class's code
-        where = " → ".join(byvalue.culprit(thing)) or "the tool itself"
-        raise InvalidTool(
-            f"tool {name!r} cannot travel, because of {where}: {error}; make it inside the tool"
-            ' when it is called, or install the tool as a package and give "module:name"'
+        where = " → ".join(byvalue.culprit(thing)) or f"the {noun} itself"
+        raise _CannotTravelError(
+            f"{noun} {name!r} cannot travel, because of {where}: {error}; make it inside the"
+            f' {noun} when it is called, or install the {noun} as a package and give "module:name"'
         ) from error
     if len(data) > PACKED_BYTES_MAX:
-        raise InvalidTool(
-            f"tool {name!r} takes {len(data):,} bytes with all that it uses, more than"
-            f" {PACKED_BYTES_MAX:,}: read large data inside the tool when it is called"
+        raise _CannotTravelError(
+            f"{noun} {name!r} takes {len(data):,} bytes with all that it uses, more than"
+            f" {PACKED_BYTES_MAX:,}: read large data inside the {noun} when it is called"
         )
-    return data
+    return Packed(kind="value", label=name, data=data, python=sys.version_info[:2])

@@ -153,6 +153,8 @@ class Endpoint:
     def _remove_sockets(self) -> None:
         for name in SOCKETS:
             (self.directory / name).unlink(missing_ok=True)
+        for path in self.directory.glob("h-*"):  # of an agent that was killed with its daemon
+            path.unlink(missing_ok=True)
         for folder in self.directory.glob("pymp-*"):  # multiprocess's, of a daemon that was killed
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -3,10 +3,12 @@
 A batch passes as it came: opaque bytes between (session, first index, count), so the cost is per
 batch and not per event. A durable batch is in the journal before anybody sees it; what follows it
 waits, so the order of a session's events never changes.
+
+A session of a group is announced on the group's topic, where whoever follows the group hears of it.
 """
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,7 +17,16 @@ import zmq
 
 from cmdc_runtime.codec import encode
 from cmdc_runtime.errors import CmdcError
-from cmdc_runtime.frames import HEADER, Batch, Events, Watermark, topic_of
+from cmdc_runtime.frames import (
+    GROUP_TOPIC,
+    HEADER,
+    Batch,
+    Events,
+    Joined,
+    Watermark,
+    group_topic_of,
+    topic_of,
+)
 from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.requests import Replayed, ReplayedBatch
 from cmdc_runtime.sockets import Pump, Role, open_socket
@@ -23,6 +34,7 @@ from supervisor.adapters.endpoint import private_umask
 from supervisor.adapters.journal.base import Journal
 from supervisor.core.limits import (
     CHANNELS_ENDED_MAX,
+    GROUPS_KNOWN_MAX,
     REPLAY_BATCHES_MAX,
     REPLAY_BYTES_MAX,
     RING_BYTES_MAX,
@@ -50,6 +62,14 @@ class Channel:
     watermarks_left: int = 0
 
 
+@dataclass(slots=True)
+class Group:
+    """The announcements on one group's topic: the newest number, and how it is watched."""
+
+    number: int
+    watermarks_left: int = WATERMARKS_AFTER
+
+
 class Hub:
     """All channels of the daemon and the socket that they go out by."""
 
@@ -60,6 +80,8 @@ class Hub:
         self._journal = journal
         self._channels: dict[SessionId, Channel] = {}
         self._ended: deque[SessionId] = deque()
+        self._groups: OrderedDict[bytes, Group] = OrderedDict()
+        self._announced = 0
         self._timer: asyncio.TimerHandle | None = None
         self._is_open = False
 
@@ -94,6 +116,21 @@ class Hub:
         self._ended.append(session_id)
         if len(self._ended) > CHANNELS_ENDED_MAX:
             self._channels.pop(self._ended.popleft(), None)
+
+    def announce(self, group_id: str, session_id: SessionId) -> None:
+        """Tell the followers of a group that a session of it starts.
+
+        A number that was lost on its way shows by the next one or by a watermark. Those of a group
+        that is forgotten go on from the count of all, which none of its own has exceeded.
+        """
+        topic = group_topic_of(group_id)
+        group = self._groups.pop(topic, None) or Group(self._announced)
+        self._announced += 1
+        self._groups[topic] = Group(group.number + 1)
+        if len(self._groups) > GROUPS_KNOWN_MAX:
+            self._groups.popitem(last=False)
+        frame = encode(Joined(session_id=session_id, number=group.number + 1))
+        self._pump.send((topic, HEADER, frame))
 
     def last_index(self, session_id: SessionId) -> EventIndex:
         """Return the newest index that was published."""
@@ -204,7 +241,8 @@ class Hub:
     def _on_subscription(self, parts: list[bytes]) -> None:
         """Welcome a new subscription: its client learns that it is live, and from which index.
 
-        One to all topics is welcomed under the empty topic, which no session has.
+        One to all topics is welcomed under the empty topic, which no session has, and one to a
+        group with the newest number there.
         """
         kind, topic = parts[0][:1], parts[0][1:]
         if kind != _SUBSCRIBED:
@@ -212,19 +250,27 @@ class Hub:
         channel = self._channels.get(SessionId(topic.rstrip(b"\0").decode(errors="replace")))
         if channel is not None:
             self._mark(channel)
-        elif not topic:
-            self._pump.send((topic, HEADER, encode(Watermark(last=EventIndex(0)))))
+        elif not topic or topic.startswith(GROUP_TOPIC):
+            group = self._groups.get(topic)
+            self._mark_topic(topic, 0 if group is None else group.number)
 
     def _mark(self, channel: Channel) -> None:
         frame = encode(Watermark(last=channel.ring.last))
         self._pump.send((topic_of(channel.session_id), HEADER, frame))
 
+    def _mark_topic(self, topic: bytes, newest: int) -> None:
+        self._pump.send((topic, HEADER, encode(Watermark(last=EventIndex(newest)))))
+
     def _beat(self) -> None:
-        """Publish the newest index of every session that had events lately."""
+        """Publish the newest index of every session, and number of every group, with news."""
         for channel in self._channels.values():
             if channel.watermarks_left > 0:
                 channel.watermarks_left -= 1
                 self._mark(channel)
+        for topic, group in self._groups.items():
+            if group.watermarks_left > 0:
+                group.watermarks_left -= 1
+                self._mark_topic(topic, group.number)
         self._timer = asyncio.get_running_loop().call_later(WATERMARK_S, self._beat)
 
 

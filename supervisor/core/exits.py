@@ -14,16 +14,23 @@ from cmdc_runtime.reasons import (
 )
 from cmdc_runtime.reasons import (
     ExitCode,
+    MaxTurnsExceeded,
     Normal,
     Other,
     PlainReason,
+    PluginAborted,
+    ProviderTimeout,
     Shutdown,
     Signal,
     StartFailed,
 )
 from supervisor.core.restart import Ending
 
-_OWN_WORD_COUNTS: Final = (Normal, Shutdown)
+_GOODBYES: Final = (Normal, Shutdown)
+_CHOSEN: Final = (MaxTurnsExceeded, ProviderTimeout, PluginAborted)
+"""What ``exit_on`` may name: the process ends by itself, and the session with it."""
+_OWN_WORD_COUNTS: Final = (*_GOODBYES, *_CHOSEN)
+"""With status 0 the process's own word is taken; any other word with that status is a bug."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,9 @@ def ending_of(reason: PlainReason, status: int | None) -> Ending:
     """Return what the restart types have to know of ``reason``."""
     if status == EXIT_BAD_OPTIONS:
         return Ending.HOPELESS
-    return Ending.NORMAL if isinstance(reason, _OWN_WORD_COUNTS) else Ending.CRASH
+    if isinstance(reason, _CHOSEN):
+        return Ending.CHOSEN
+    return Ending.NORMAL if isinstance(reason, _GOODBYES) else Ending.CRASH
 
 
 def _signal(number: int) -> Signal:

@@ -1,30 +1,23 @@
-"""How one session is kept: the phase x input table of its supervisor. Pure.
+"""The words in which a session's life is told: phases, memory, inputs and effects. Pure.
 
-A pair without a row changes nothing, so a late timer or a second exit notice is harmless.
+What each input does in each phase stands in ``transitions.py``; ``supervisor/session.py`` feeds the
+inputs and does the effects.
 
-To add an input: its class, its handlers and its rows. What a handler returns is done by
-``supervisor/sessions.py``.
+To add an input: its class here, and its handlers and rows there.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from cmdc_runtime.ids import Incarnation
-from cmdc_runtime.reasons import (
-    AnyReason,
-    Normal,
-    PlainReason,
-    RestartIntensityExceeded,
-    Shutdown,
-    StartFailed,
-)
-from cmdc_runtime.requests import Supervision
-from supervisor.core.restart import Ending, GiveUp, History, LeaveDown, RestartAfter, decide
+from cmdc_runtime.reasons import AnyReason, PlainReason
+from cmdc_runtime.requests import SessionPhase, Supervision
+from supervisor.core.restart import Ending, History
 
-TERM_SHARE: Final = 0.5
-"""After this share of the grace period SIGTERM follows the polite request."""
+PARENT_ENDED: Final = "the parent's process ended"
+"""The detail of the Shutdown that ends a child."""
 
 
 class Phase(StrEnum):
@@ -32,9 +25,31 @@ class Phase(StrEnum):
 
     STARTING = "starting"  # a worker is asked for, or builds the agent
     UP = "up"
+    CLEARING = "clearing"  # its process is gone, its children are being ended, another follows
     RESTARTING = "restarting"  # the back-off runs
+    DOZING = "dozing"  # its idle process is asked to end
+    HIBERNATED = "hibernated"  # no process until the next command
     STOPPING = "stopping"
+    ENDING = "ending"  # its last process is gone, its children are being ended
     ENDED = "ended"
+
+
+# fmt: off
+SHOWN: Final[Mapping[Phase, SessionPhase]] = {
+    Phase.STARTING:   "starting",
+    Phase.UP:         "up",
+    Phase.CLEARING:   "restarting",
+    Phase.RESTARTING: "restarting",
+    Phase.DOZING:     "hibernated",
+    Phase.HIBERNATED: "hibernated",
+    Phase.STOPPING:   "stopping",
+    Phase.ENDING:     "ended",
+    Phase.ENDED:      "ended",
+}
+# fmt: on
+"""What callers are told of each phase."""
+HAVING_CHILDREN: Final = frozenset({Phase.STARTING, Phase.UP})
+"""Where a session may get a child: in the others its process is gone or about to be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +62,12 @@ class Life:
     history: History = field(default_factory=History)
     was_up: bool = False
     last_reason: AnyReason | None = None
+    delay_s: float = 0.0
+    """How long the next process is put off once the children are gone."""
+    is_wanted: bool = False
+    """A command came while the process dozes off."""
+    asked_reason: PlainReason | None = None
+    """A stop came while the process dozes off: this is why the session ends."""
 
 
 # --- inputs -----------------------------------------------------------------------------------
@@ -82,6 +103,24 @@ class DelayOver:
 
 
 @dataclass(frozen=True, slots=True)
+class ChildrenGone:
+    """No child is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doze:
+    """The process has been idle for long; it is kept while anything depends on it."""
+
+    commands_pending: int
+    children: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A command came, and there is no process that takes it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """End the session; ``grace_s`` None waits for ever, 0 kills at once."""
 
@@ -100,7 +139,17 @@ class KillDue:
 
 
 Input: TypeAlias = (
-    Begin | AgentUp | StartOverdue | ProcessEnded | DelayOver | Stop | TermDue | KillDue
+    Begin
+    | AgentUp
+    | StartOverdue
+    | ProcessEnded
+    | DelayOver
+    | ChildrenGone
+    | Doze
+    | Wanted
+    | Stop
+    | TermDue
+    | KillDue
 )
 
 
@@ -137,6 +186,21 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
+class EndChildren:
+    """Stop every child, each within its own grace or within ``grace_s``, whichever is shorter."""
+
+    grace_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitChildren:
+    """Post ``ChildrenGone`` when no child is left.
+
+    It is the last effect of its step: where there are no children, the input comes at once.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class WaitDelay:
     """Post ``DelayOver`` in ``delay_s`` seconds."""
 
@@ -166,7 +230,16 @@ class TellEnded:
 
 
 Effect: TypeAlias = (
-    StartProcess | AskToEnd | Terminate | Kill | WaitDelay | TellUp | TellDown | TellEnded
+    StartProcess
+    | AskToEnd
+    | Terminate
+    | Kill
+    | EndChildren
+    | AwaitChildren
+    | WaitDelay
+    | TellUp
+    | TellDown
+    | TellEnded
 )
 
 
@@ -176,104 +249,3 @@ class Step(NamedTuple):
     phase: Phase
     life: Life
     effects: tuple[Effect, ...] = ()
-
-
-# --- the table --------------------------------------------------------------------------------
-
-
-def _start(_phase: Phase, life: Life, _input: Begin | DelayOver) -> Step:
-    life = replace(life, incarnation=Incarnation(life.incarnation + 1))
-    start = StartProcess(life.incarnation, life.policy.start_timeout)
-    return Step(Phase.STARTING, life, (start,))
-
-
-def _up(_phase: Phase, life: Life, _input: AgentUp) -> Step:
-    return Step(Phase.UP, replace(life, was_up=True), (TellUp(),))
-
-
-def _overdue(phase: Phase, life: Life, _input: StartOverdue) -> Step:
-    message = f"the agent was not up within {life.policy.start_timeout:g} s"
-    return Step(phase, life, (Kill(StartFailed(stage="handshake", message=message)),))
-
-
-def _ended(_phase: Phase, life: Life, ended: ProcessEnded) -> Step:
-    """Restart or give up; a first start that fails is the caller's error and never tried again."""
-    if not life.was_up:
-        return _over(life, ended.reason)
-    life = replace(life, last_reason=ended.reason)
-    match decide(life.policy, ended.ending, life.history, ended.now_s):
-        case RestartAfter(delay_s=delay_s, history=history):
-            told = TellDown(ended.reason, life.incarnation, restarting=True)
-            life = replace(life, history=history, restarts=life.restarts + 1)
-            if delay_s > 0:
-                return Step(Phase.RESTARTING, life, (told, WaitDelay(delay_s)))
-            again = _start(Phase.RESTARTING, life, DelayOver())
-            return Step(again.phase, again.life, (told, *again.effects))
-        case GiveUp(restarts=restarts):
-            spent = RestartIntensityExceeded(
-                restarts=restarts, seconds=life.policy.max_seconds, last=ended.reason
-            )
-            return _over(life, spent)
-        case LeaveDown():  # pragma: no branch - the last of the union
-            return _over(life, ended.reason)
-
-
-def _stop(_phase: Phase, life: Life, stop: Stop) -> Step:
-    if stop.grace_s == 0:
-        return Step(Phase.STOPPING, life, (Kill(),))
-    term_s = None if stop.grace_s is None else stop.grace_s * TERM_SHARE
-    return Step(Phase.STOPPING, life, (AskToEnd(stop.reason, term_s, stop.grace_s),))
-
-
-def _stop_waiting(_phase: Phase, life: Life, stop: Stop) -> Step:
-    """No process to end: the session just does not come back."""
-    return _over(life, Normal() if stop.reason == "normal" else Shutdown(detail=stop.reason))
-
-
-def _hasten(phase: Phase, life: Life, stop: Stop) -> Step:
-    """Begin to stop anew: a second stop may be more impatient than the first."""
-    return _stop(phase, life, stop)
-
-
-def _term(phase: Phase, life: Life, _input: TermDue) -> Step:
-    return Step(phase, life, (Terminate(),))
-
-
-def _kill(phase: Phase, life: Life, _input: KillDue) -> Step:
-    return Step(phase, life, (Kill(),))
-
-
-def _stopped(_phase: Phase, life: Life, ended: ProcessEnded) -> Step:
-    return _over(life, ended.reason)
-
-
-def _over(life: Life, reason: AnyReason) -> Step:
-    told = TellDown(reason, life.incarnation, restarting=False)
-    life = replace(life, last_reason=reason)
-    return Step(Phase.ENDED, life, (told, TellEnded(reason, life.was_up)))
-
-
-Handler = Callable[[Phase, Life, Any], Step]  # Any: a handler takes the input of its own row
-# fmt: off
-TRANSITIONS: Final[Mapping[tuple[Phase, type], Handler]] = {
-    (Phase.STARTING,   Begin):        _start,
-    (Phase.STARTING,   AgentUp):      _up,
-    (Phase.STARTING,   StartOverdue): _overdue,
-    (Phase.STARTING,   ProcessEnded): _ended,
-    (Phase.STARTING,   Stop):         _stop,
-    (Phase.UP,         ProcessEnded): _ended,
-    (Phase.UP,         Stop):         _stop,
-    (Phase.RESTARTING, DelayOver):    _start,
-    (Phase.RESTARTING, Stop):         _stop_waiting,
-    (Phase.STOPPING,   TermDue):      _term,
-    (Phase.STOPPING,   KillDue):      _kill,
-    (Phase.STOPPING,   Stop):         _hasten,
-    (Phase.STOPPING,   ProcessEnded): _stopped,
-}
-# fmt: on
-
-
-def advance(phase: Phase, life: Life, given: Input) -> Step:
-    """Return what ``given`` does in ``phase``."""
-    handler = TRANSITIONS.get((phase, type(given)))
-    return Step(phase, life) if handler is None else handler(phase, life, given)

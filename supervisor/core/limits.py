@@ -49,6 +49,8 @@ SPARE_RETRY_S: Final = 1.0
 """Before spares are forked again after a fork failed."""
 HANDSHAKE_S: Final = 10.0
 """For a forked worker to say that it is ready."""
+HOST_END_S: Final = 5.0
+"""For a killed tool host, and all that ran in it, to be gone before its agent is replaced."""
 LAST_FRAMES_S: Final = 0.25
 """For what a dead worker had sent to be read, before its end is told."""
 LAST_FRAMES_LOOK_S: Final = 0.0005
@@ -70,5 +72,8 @@ INDEX_JUMP: Final = 1_000_000
 have been published after its last durable one."""
 CHANNELS_ENDED_MAX: Final = 256
 """Ended sessions whose ring is still there for late readers."""
+GROUPS_KNOWN_MAX: Final = 10_000
+"""Groups whose newest number is remembered; a follower of a forgotten one looks through the list of
+sessions once more than needed."""
 NURSERY_RETRY_S: Final = 2.0
 """Before a nursery that did not get warm is started again."""

@@ -19,15 +19,24 @@ class Ending(StrEnum):
     NORMAL = "normal"  # Normal or Shutdown
     CRASH = "crash"
     HOPELESS = "hopeless"  # the options can't work: a restart could only fail again
+    CHOSEN = "chosen"  # the session's ``exit_on`` says that this is its end
 
 
 _YES, _NO = True, False
 # fmt: off
-_RESTARTS: Final[Mapping[RestartType, Mapping[Ending, bool]]] = {
-    #              normal                 crash                hopeless
-    "permanent":  {Ending.NORMAL: _YES, Ending.CRASH: _YES, Ending.HOPELESS: _NO},
-    "transient":  {Ending.NORMAL: _NO,  Ending.CRASH: _YES, Ending.HOPELESS: _NO},
-    "temporary":  {Ending.NORMAL: _NO,  Ending.CRASH: _NO,  Ending.HOPELESS: _NO},
+_RESTARTS: Final[Mapping[tuple[RestartType, Ending], bool]] = {
+    ("permanent", Ending.NORMAL):   _YES,
+    ("permanent", Ending.CRASH):    _YES,
+    ("permanent", Ending.HOPELESS): _NO,
+    ("permanent", Ending.CHOSEN):   _NO,
+    ("transient", Ending.NORMAL):   _NO,
+    ("transient", Ending.CRASH):    _YES,
+    ("transient", Ending.HOPELESS): _NO,
+    ("transient", Ending.CHOSEN):   _NO,
+    ("temporary", Ending.NORMAL):   _NO,
+    ("temporary", Ending.CRASH):    _NO,
+    ("temporary", Ending.HOPELESS): _NO,
+    ("temporary", Ending.CHOSEN):   _NO,
 }
 # fmt: on
 
@@ -65,7 +74,7 @@ Decision: TypeAlias = RestartAfter | LeaveDown | GiveUp
 
 def decide(policy: Supervision, ending: Ending, history: History, now_s: float) -> Decision:
     """Say what to do about one exit at ``now_s`` (monotonic seconds)."""
-    if not _RESTARTS[policy.restart][ending]:
+    if not _RESTARTS[policy.restart, ending]:
         return LeaveDown()
     lived_s = now_s - history.delayed_s
     recent = tuple(then for then in history.restarts_s if lived_s - then <= policy.max_seconds)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("cmdc_runtime", "supervisor", "workers")
-SCRIPTS = ("benchmarks", "examples")
+SCRIPTS = ("benchmarks", "examples", "scripts")
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".yml", ".yaml", ".cfg", ".txt", ".service", ".sh", ""}
 TEXT_FILES = (".ci/run", "Makefile", "*.md", "*.toml", "*.txt", "*.lock")
 FILE_LINES_MAX = 400
@@ -79,7 +79,7 @@ def text_files():
     """Yield every file of prose, code and configuration, this one included."""
     for pattern in TEXT_FILES:
         yield from ROOT.glob(pattern)
-    for folder in (*PACKAGES, *SCRIPTS, "tests", "docs", "deploy", "scripts"):
+    for folder in (*PACKAGES, *SCRIPTS, "tests", "docs", "deploy"):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file() and path.suffix in TEXT_SUFFIXES:
                 yield path

@@ -58,6 +58,23 @@ def _nothing_is_left(cmdc_daemon, client):
     assert poll(lambda: len(below(cmdc_daemon)) <= OWN_PROCESSES), below(cmdc_daemon)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _everything_is_heard(client, heard):
+    """Note what the sessions of the run's daemon publish, for the test of the event catalogue."""
+    with client.subscribe_all() as stream:
+        listener = threading.Thread(target=listen, args=(stream, heard))
+        listener.start()
+        yield
+    listener.join(TURN_S)
+    assert not listener.is_alive()
+
+
+def listen(stream, heard):
+    """Note the class of every event until the stream is closed."""
+    for envelope in stream:
+        heard.setdefault(envelope.session_id, set()).add(type(envelope.event))
+
+
 @pytest.fixture
 def scripted():
     """Make scripted models that are closed at the test's end."""

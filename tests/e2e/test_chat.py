@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cmdc_runtime.testing import Error, Hold, ScriptedModel
+from cmdc_runtime.testing import Error, Hold, ScriptedModel, ToolCalls, ToolUse
 
 pytestmark = pytest.mark.process
 
@@ -88,6 +88,44 @@ def test_interrupt_ends_the_answer_and_not_the_chat(cmdc_daemon):
         assert terminal.status() == 0
 
 
+def test_question_is_asked_on_the_terminal(cmdc_daemon):
+    """A person answers a tool's question with the number of an option, and the cycle goes on."""
+    ask = ToolCalls(ToolUse("ask_user", {"question": "Which?", "options": ["red", "blue"]}))
+    with (
+        ScriptedModel([ask, "Blue it is."]) as model,
+        typing(model, cmdc_daemon, "--tool", "ask_user") as terminal,
+    ):
+        terminal.expect("> ")
+        terminal.type("paint\n")
+        terminal.expect("2. blue")
+        terminal.expect("number, or your own words: ")
+        terminal.type("2\n")
+        terminal.expect("Blue it is.")
+        terminal.expect("> ")
+        answered = model.requests[-1]["messages"][-1]["content"]
+        terminal.type("\x04")
+
+        assert (answered, terminal.status()) == ("blue", 0)
+
+
+def test_interrupted_question_is_the_end_of_the_answer(cmdc_daemon):
+    """Ctrl-C in place of an answer aborts the cycle that waits for it, and keeps the chat."""
+    ask = ToolCalls(ToolUse("ask_user", {"question": "Which?"}))
+    with (
+        ScriptedModel([ask]) as model,
+        typing(model, cmdc_daemon, "--tool", "ask_user") as terminal,
+    ):
+        terminal.expect("> ")
+        terminal.type("paint\n")
+        terminal.expect("your answer: ")
+        terminal.type("\x03")
+        terminal.expect("aborted: interrupted")
+        terminal.expect("> ")
+        terminal.type("\x04")
+
+        assert terminal.status() == 0
+
+
 class PseudoTerminal:
     """A command on a terminal, and the person before it."""
 
@@ -132,12 +170,12 @@ class PseudoTerminal:
 
 
 @contextlib.contextmanager
-def typing(model, daemon):
+def typing(model, daemon, *more):
     """Run a chat on a pseudo-terminal."""
     command, environment = chat(model, daemon)
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-c", ON_TERMINAL, *command],
+        [sys.executable, "-c", ON_TERMINAL, *command, *more],
         env=environment,
         stdin=theirs,
         stdout=theirs,

@@ -28,13 +28,13 @@ KILLED = Signal(number=9, name="SIGKILL")
 MANY = 50
 
 
-@cmdc.tool(effects="write")
+@cmdc.tool(effects="write", isolation="thread")
 def leave(code: int) -> str:
     """End the process without a word."""
     os._exit(code)
 
 
-@cmdc.tool(effects="write")
+@cmdc.tool(effects="write", isolation="thread")
 def segfault() -> str:
     """Read what is at address 0."""
     return str(ctypes.string_at(0))

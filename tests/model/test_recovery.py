@@ -1,335 +1,385 @@
 """An agent's tables driven at random, with crashes: the journal knows all that must survive.
 
-``Life`` is one session over several processes. It plays the shell: it answers requests, runs tools
-and keeps the records of each step together, as the journal does. What it counts (prompts, ends,
-runs of each call) is the model that the tables are held against.
+``Life`` (``conftest.py``) checks after each step that the rebuilt memory is the live one. Here is
+what has to hold at the end of a life, told by its journal and its events.
 """
 
 from collections import Counter
 
-from hypothesis import given
+import pytest
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cmdc_runtime.commands import Abort, AwaitCycle, Prompt, PromptReceipt
+from cmdc_runtime.commands import (
+    Abort,
+    Approve,
+    AttachTools,
+    AwaitCycle,
+    DetachTools,
+    Prompt,
+    Reject,
+    ReplaceTools,
+    Steer,
+    SwitchModel,
+)
 from cmdc_runtime.events import AgentAbort, AgentEnd, AgentError, AgentRecovered, PromptDropped
+from cmdc_runtime.extensions.hooks import HOOKS
 from cmdc_runtime.extensions.provider import FailureKind
-from cmdc_runtime.messages import TokenUsage, ToolCall
-from cmdc_runtime.reasons import Signal
-from workers.core import commands, rebuild, results
+from cmdc_runtime.messages import TokenUsage
+from workers.core import rebuild, results
 from workers.core.assemble import Reply
-from workers.core.records import CycleStarted, PromptQueued, ToolStarted
-from workers.core.repair import repair
-from workers.core.state import (
-    Answer,
-    CallModel,
+from workers.core.budget import Budget
+from workers.core.inputs import (
     FirstChunk,
-    Keep,
-    Memory,
-    Order,
-    Policy,
-    Publish,
-    Refuse,
+    PluginsAborted,
+    PluginsSpoke,
     RetryDue,
-    RunTools,
-    Settle,
-    State,
-    Step,
     StreamEnded,
     StreamFailed,
     StreamSilent,
     TextArrived,
     ThoughtArrived,
-    ToolBegun,
     ToolReturned,
 )
-
-CRASHES_MAX = 3
-POLICY = Policy(
-    max_turns=4,
-    max_queued_prompts=3,
-    max_retries=1,
-    max_cycle_crashes=CRASHES_MAX,
-    repeatable=frozenset({"read"}),
+from workers.core.loops import fingerprint
+from workers.core.records import (
+    ApprovalAsked,
+    ApprovalDecided,
+    CycleEnded,
+    CycleStarted,
+    PromptDiscarded,
+    PromptQueued,
+    Said,
+    Steered,
+    SubagentSpawned,
+    SubagentSpent,
+    ToolEnded,
+    ToolStarted,
 )
-KILLED = Signal(number=9, name="SIGKILL")
-USED = TokenUsage(prompt_tokens=2, completion_tokens=1, total_tokens=3, cost_usd=0.25)
-TOOLS = ("read", "write")
-KINDS = tuple(FailureKind)
+from workers.core.repair import repair
+from workers.core.state import State
+from workers.core.verdict import Aborted, Verdict
+
 ENDS = AgentEnd | AgentAbort | AgentError
-
-
-def durable(memory):
-    """Return what of a memory has to survive a crash."""
-    cycle = memory.cycle
-    return (
-        memory.messages,
-        memory.queue,
-        cycle and (cycle.command_id, cycle.first, cycle.usage_before, cycle.crashes),
-        memory.calls,
-        memory.usage,
-        memory.outcomes,
-        memory.latest_prompt,
-    )
-
-
-class Life:
-    """One session, its journal, and what its clients were told."""
-
-    def __init__(self):
-        self.step = Step(State.IDLE, Memory(policy=POLICY, model="m"))
-        self.journal = []  # the records of one step in each entry
-        self.incarnation = 1
-        self.number = 0
-        self.to_begin, self.running = [], []
-        self.accepted, self.events = [], []
-        self.asked, self.told = [], Counter()
-
-    # --- the shell ------------------------------------------------------------------------------
-
-    def take(self, step):
-        """Do what a step says, and check what holds after every step."""
-        self.step = step
-        self.journal.append([kept.record for kept in step.effects if isinstance(kept, Keep)])
-        for effect in step.effects:
-            match effect:
-                case Settle(id=command_id, outcome=PromptReceipt()):
-                    self.accepted.append(command_id)
-                case Publish(event=event):
-                    self.events.append(event)
-                case Answer(id=waiter) | Refuse(id=waiter):
-                    self.told[waiter] += 1
-                case CallModel(messages=messages):
-                    assert repair(messages) == messages == step.memory.messages
-                case RunTools(calls=calls):
-                    self.to_begin, self.running = list(calls), []
-        self.check()
-
-    def check(self):
-        state, memory = self.step.state, self.step.memory
-        assert bool(memory.calls) == (state is State.EXECUTING_TOOLS)
-        assert (memory.cycle is None) == (state is State.IDLE)
-        assert state is not State.IDLE or not memory.queue
-        assert len(memory.queue) <= POLICY.max_queued_prompts
-        if memory.calls:
-            assert memory.messages[-1].tool_calls == tuple(one.call for one in memory.calls)
-        else:
-            assert repair(memory.messages) == memory.messages
-        assert memory.cycle is None or memory.cycle.turns <= POLICY.max_turns
-
-    def order(self, command, prefix):
-        self.number += 1
-        order = Order(f"{prefix}-{self.number}", command, at_ms=self.number)
-        self.take(commands.apply(self.step.state, self.step.memory, order))
-
-    def post(self, kind, *rest, late=0):
-        memory = self.step.memory
-        step = results.apply(self.step.state, memory, kind(memory.work - late, *rest))
-        if late:
-            assert step == Step(self.step.state, memory)
-        self.take(step)
-
-    # --- what can happen ------------------------------------------------------------------------
-
-    def prompt(self, number):
-        self.order(Prompt(text=f"do {number}" if number < 3 else " "), "p")
-
-    def abort(self, number):
-        kill = ("killable", "all", "none", "none")[number]
-        self.order(Abort(reason="why", clear_queue=number != 1, kill_tools=kill), "a")
-
-    def wait(self, number):
-        prompt_id = (None, None, "p-404", self.accepted[-1] if self.accepted else None)[number]
-        self.asked.append(f"w-{self.number + 1}")
-        self.order(AwaitCycle(prompt_id=prompt_id), "w")
-
-    def speak(self, number):
-        self.post(FirstChunk)
-        self.post((TextArrived, ThoughtArrived)[number % 2], ("word ", "hm", "<sta", "x")[number])
-        self.post(StreamSilent, 1.0)
-
-    def answer(self, number):
-        self.post(FirstChunk)
-        self.number += 1
-        calls = tuple(
-            ToolCall(call_id=f"c-{self.number}-{at}", name=TOOLS[at % 2]) for at in range(number)
-        )
-        self.post(StreamEnded, Reply("", None, calls, USED, "stop"), 1)
-
-    def fail(self, number):
-        self.post(StreamFailed, KINDS[number], "broke", 1)
-
-    def retry(self, _number):
-        self.post(RetryDue, 1)
-
-    def begin(self, number):
-        if self.step.state is State.EXECUTING_TOOLS and self.to_begin:
-            call = self.to_begin.pop(number % len(self.to_begin))
-            self.running.append(call)
-            self.post(ToolBegun, call.call_id, 5)
-
-    def give(self, number):
-        if self.step.state is State.EXECUTING_TOOLS and self.running:
-            call = self.running.pop(number % len(self.running))
-            self.post(ToolReturned, call.call_id, number != 0, "fine", 6)
-
-    def lag(self, number):
-        self.post(StreamEnded, Reply("", None, (), USED, "stop"), 1, late=number + 1)
-        self.post(ToolReturned, "c-1-0", True, "late", 6, late=number + 1)
-
-    def crash(self, _number):
-        """Lose the process; the next one begins with what the journal has."""
-        memory = replayed(self.journal)
-        assert durable(memory) == durable(self.step.memory)
-        assert set(self.accepted) == known(memory)
-        self.resume(memory)
-
-    def resume(self, memory):
-        self.incarnation += 1
-        self.take(rebuild.resume(memory, self.incarnation, KILLED, 7))
-
-    def finish(self):
-        """Answer everything until the session rests."""
-        for _ in range(200):
-            match self.step.state:
-                case State.IDLE:
-                    return
-                case State.EXECUTING_TOOLS:
-                    self.begin(0)
-                    self.give(1)
-                case _:
-                    self.answer(0)
-        raise AssertionError("the session does not come to rest")
-
-
-def replayed(journal):
-    records = [record for records in journal for record in records]
-    return rebuild.replay(Memory(policy=POLICY, model="m"), records)
-
-
-def known(memory):
-    """Return the prompts that a memory knows of."""
-    running = [] if memory.cycle is None else [memory.cycle.command_id]
-    over = [seen.command_id for seen in memory.outcomes]
-    return {*running, *over, *(queued.command_id for queued in memory.queue)}
-
-
-def ends_of(life):
-    """Count the end events of each prompt."""
-    return Counter(
-        event.command_id
-        for event in life.events
-        if isinstance(event, ENDS | PromptDropped) and event.command_id is not None
-    )
-
-
-def started(life):
-    """Return the prompts whose cycles began, in that order."""
-    records = [record for records in life.journal for record in records]
-    return [record.command_id for record in records if isinstance(record, CycleStarted)]
-
-
-PROMPTS = (Life.prompt, Life.prompt, Life.abort, Life.wait, Life.lag)
-ASKING = (*(Life.speak, Life.answer) * 3, Life.fail, Life.retry, *PROMPTS)
+POLICIES = {
+    "plain": {},
+    "formatted": {"response_format": {"type": "integer"}},
+    "plugged": {"hooks": frozenset(HOOKS)},
+    "budgeted": {"budget": Budget(max_total_tokens=400, max_cost_usd=4.0), "max_tokens": 1},
+}
+MAY_RUN_AGAIN = {"read", "ask", "compact", "gated"}
+KINDS = tuple(FailureKind)
+CLIENTS = ("prompt", "steer", "abort", "wait", "decide", "change_tools", "switch")
+ALWAYS = (*CLIENTS, "respond", "load", "child", "judge", "speak_up", "lag")
+HELD_UP = ("heed", "summarize")
+ASKING = (*("speak", "answer") * 4, "fail", "retry", *HELD_UP * 3, *ALWAYS)
 # What brings a session on is drawn more often, so that batches get far enough to be cut.
 HAPPENS = {
-    State.IDLE: PROMPTS,
+    State.IDLE: (*ALWAYS, *("prompt", "decide") * 2),
     State.RUNNING: ASKING,
     State.STREAMING: ASKING,
-    State.EXECUTING_TOOLS: (*(Life.begin, Life.give) * 3, *PROMPTS),
+    State.EXECUTING_TOOLS: (
+        *("begin", "want", "give") * 8,
+        *("respond", "child", "summarize") * 2,
+        *("stop", *ALWAYS),
+    ),
 }
 numbers = st.integers(0, 3)
-histories = st.lists(st.tuples(st.integers(0, 100), numbers), min_size=10, max_size=60)
+histories = st.lists(st.tuples(st.integers(0, 1000), numbers), min_size=10, max_size=60)
+policies = st.sampled_from(sorted(POLICIES))
 
 
-def lived(history, *, stormy=True):
+# --- what can happen, beside what the shell does: each with a number from 0 to 3 -----------------
+
+
+def prompt(session, number):
+    session.order(Prompt(text=f"do {number}" if number < 3 else " "), "p")
+
+
+def steer(session, number):
+    scope = ("session", "tree")[number % 2]
+    session.order(Steer(text=f"rather {number}" if number < 3 else " ", scope=scope), "s")
+
+
+def abort(session, number):
+    kill = ("killable", "all", "none", "none")[number]
+    session.order(Abort(clear_queue=number != 1, kill_tools=kill, children=number != 2), "a")
+
+
+def wait(session, number):
+    latest = session.memory.latest_prompt
+    session.asked.append(f"w-{session.number + 1}")
+    session.order(AwaitCycle(prompt_id=(None, None, "p-404", latest)[number]), "w")
+
+
+def decide(session, number):
+    waiting = [one.id for one in session.memory.approvals] or ["approval-404"]
+    kind = ("approve_once", "approve_always")[session.number % 8 == 0]
+    command = (
+        Reject(approval_id=waiting[0], auto_resume=session.number % 2 == 0)
+        if number == 0
+        else Approve(approval_id=waiting[-1], auto_resume=number != 1, kind=kind)
+    )
+    session.order(command, "d")
+
+
+def change_tools(session, number):
+    command = (
+        AttachTools(tools=(), single=True),
+        ReplaceTools(tools=()),
+        DetachTools(names=("ask", "write")),
+        DetachTools(names=("read",), single=True),
+    )[number]
+    session.order(command, "t")
+
+
+def switch(session, number):
+    opts = (None, None, {"seed": 1}, {})[number]
+    session.order(SwitchModel(model=("x:m", "y:n", "y:n", "none")[number], provider_opts=opts), "m")
+
+
+def speak(session, number):
+    if session.is_held_up:
+        return
+    session.post(FirstChunk)
+    session.post((TextArrived, ThoughtArrived)[number % 2], ("word ", "hm", "<sta", "x")[number])
+    session.post(StreamSilent, 1.0)
+
+
+def fail(session, number):
+    if not session.is_held_up:
+        session.post(StreamFailed, KINDS[number], "broke", 1)
+
+
+def retry(session, _number):
+    if not session.is_held_up:
+        session.post(RetryDue, 1)
+
+
+def speak_up(session, number):
+    """A plugin has something to say where nothing waits for it."""
+    spoken = PluginsSpoke(Verdict(interventions=(f"by the way {number}",)))
+    session.take(results.apply(session.state, session.memory, spoken))
+
+
+def stop(session, number):
+    if number == 0:
+        session.post(PluginsAborted, Aborted("plugin", "no"), 7)
+
+
+def lag(session, number):
+    if late := min(number + 1, session.memory.work):
+        session.post(StreamEnded, Reply("", None, (), TokenUsage(), "stop"), 1, late=late)
+        session.post(ToolReturned, "read:2-0", True, "late", 6, late=late)
+
+
+INPUTS = {
+    happens.__name__: happens
+    for happens in (
+        *(prompt, steer, abort, wait, decide, change_tools, switch),
+        *(speak, fail, retry, speak_up, stop, lag),
+    )
+}
+
+
+def do(session, name, number):
+    """Let one thing happen: a function here or a method of the session."""
+    if name in INPUTS:
+        INPUTS[name](session, number)
+    else:
+        getattr(session, name)(number)
+
+
+def lived(life, history, policy, *, stormy=True):
     """Return a session to which one thing happened after another, as its state allows."""
-    life = Life()
-    life.prompt(0)
+    session = life(**POLICIES[policy])
+    prompt(session, 0)
     for draw, number in history:
-        kinds = HAPPENS[life.step.state] + ((Life.crash,) if stormy else ())
-        kinds[draw % len(kinds)](life, number)
-    return life
+        kinds = HAPPENS[session.state] + (("crash",) if stormy else ())
+        do(session, kinds[draw % len(kinds)], number)
+    return session
 
 
-@given(histories)
-def test_a_session_comes_to_rest_with_every_prompt_ended_once(history):
-    """Each accepted prompt has one outcome and one end event, each question one answer."""
-    life = lived(history, stormy=False)
-    life.finish()
-    memory = life.step.memory
-    outcomes = [seen.command_id for seen in memory.outcomes]
-
-    assert sorted(outcomes) == sorted(life.accepted)
-    assert ends_of(life) == Counter(life.accepted)
-    assert started(life) == [prompt for prompt in life.accepted if prompt in started(life)]
-    assert memory.waiters == ()
-    assert life.told == Counter(life.asked)
-
-
-@given(histories)
-def test_a_crash_between_steps_loses_nothing(history):
-    """The memory that comes back is the one that was lost, and each prompt still ends once."""
-    life = lived(history)
-    life.crash(0)
-    life.finish()
-    outcomes = [seen.command_id for seen in life.step.memory.outcomes]
-
-    assert sorted(outcomes) == sorted(life.accepted)
-    assert ends_of(life) == Counter(life.accepted)
-    assert durable(replayed(life.journal)) == durable(life.step.memory)
+def finish(session):
+    """Answer everything until the session rests and nobody waits for anything."""
+    for _ in range(300):
+        if session.loads or session.judging:
+            session.load(1)
+            session.judge(0)
+        elif session.consulted:
+            session.heed(0)
+        elif session.state is State.EXECUTING_TOOLS:
+            work_on(session)
+        elif session.state is not State.IDLE:
+            session.summarize(1) if session.summary else session.answer(0)
+        elif session.children:
+            session.child(1)
+        else:
+            return
+    raise AssertionError("the session does not come to rest")
 
 
-@given(histories)
-def test_a_call_that_may_not_run_twice_runs_once(history):
-    """Counted over all processes of the session; every started call has a result in the end."""
-    life = lived(history)
-    life.crash(0)
-    life.finish()
-    messages = life.step.memory.messages
-    names = {call.call_id: call.name for said in messages for call in said.tool_calls}
-    records = [record for records in life.journal for record in records]
-    runs = Counter(record.call_id for record in records if isinstance(record, ToolStarted))
+def work_on(session):
+    """Bring the batch one step on."""
+    if session.calls("new"):
+        session.begin(0)
+    elif session.calls("running"):
+        session.give(1)
+    elif session.memory.asks:
+        session.respond(0)
+    elif session.summary:
+        session.summarize(1)
+    else:
+        session.child(1)
 
-    assert {call_id for call_id in runs if names[call_id] == "write" and runs[call_id] > 1} == set()
-    assert {said.call_id for said in messages if said.call_id} == set(names)
+
+def of(journal, *kinds):
+    return [record for record in journal if isinstance(record, kinds)]
 
 
-@given(histories, st.data())
-def test_any_torn_journal_leads_to_a_valid_end(history, data):
+def calls_of(journal):
+    """Return every call that a model made, by its id."""
+    return {call.call_id: call for said in of(journal, Said) for call in said.message.tool_calls}
+
+
+def guidance_told(journal):
+    """Return the references of guidance that was told, once for each time."""
+    told = [said.message.metadata for said in of(journal, Said)]
+    told += [begun.metadata for begun in of(journal, CycleStarted)]
+    return [ref for metadata in told for ref in metadata.get("steering", ())]
+
+
+def check_accepted(journal):
+    """Whatever was accepted has one end: its cycle's, or that it was told, or dropped."""
+    begun = [record.command_id for record in of(journal, CycleStarted)]
+    dropped = [record.command_id for record in of(journal, PromptDiscarded)]
+    queued = [record.command_id for record in of(journal, PromptQueued)]
+    steered = [record.ref for record in of(journal, Steered)]
+    told = guidance_told(journal)
+
+    assert [record.command_id for record in of(journal, CycleEnded)] == begun
+    assert len(set(begun)) == len(begun)
+    assert Counter(queued) == Counter(one for one in [*begun, *dropped] if one in queued)
+    assert Counter(steered) == Counter([*told, *(one for one in dropped if one in steered)])
+    assert [one for one in queued if one in begun] == [one for one in begun if one in queued]
+
+
+def check_calls(journal):
+    """Each call has one result; one that may not run twice did not, nor one without leave."""
+    calls = calls_of(journal)
+    starts = Counter(record.call_id for record in of(journal, ToolStarted))
+    ends = Counter(record.message.call_id for record in of(journal, ToolEnded))
+
+    assert ends == Counter(dict.fromkeys(calls, 1))
+    assert [one for one in starts if calls[one].name not in MAY_RUN_AGAIN and starts[one] > 1] == []
+    check_leaves(journal, calls)
+
+
+def check_leaves(journal, calls):
+    """A leave is used once at most, and only for the call that it was given for."""
+    asked = {record.approval_id: record for record in of(journal, ApprovalAsked)}
+    left, begun = Counter(), set()
+    for record in of(journal, ApprovalDecided, ToolStarted):
+        if isinstance(record, ApprovalDecided):
+            wanted = asked[record.approval_id]
+            leave = fingerprint(wanted.tool, wanted.args, None)
+            left[leave] += 1 if record.decision == "approve_once" else 0
+            left[wanted.tool] += 1 if record.decision == "approve_always" else 0
+            continue
+        call = calls[record.call_id]
+        leave = fingerprint(call.name, call.arguments, None)
+        if call.name == "gated" and call.call_id not in begun:
+            assert left[leave] + left[call.name] > 0
+        left[leave] -= 1 if record.allowance == leave else 0
+        begun.add(call.call_id)
+        assert left[leave] >= 0
+
+
+def check_told(session):
+    """Each cycle has one end event, each dropped text one too, each command one outcome."""
+    ended = Counter(
+        event.command_id
+        for event in session.events
+        if isinstance(event, ENDS) and event.command_id is not None
+    )
+    dropped = [event.command_id for event in session.events if isinstance(event, PromptDropped)]
+
+    assert ended == Counter(record.command_id for record in of(session.journal, CycleEnded))
+    assert dropped == [record.command_id for record in of(session.journal, PromptDiscarded)]
+    assert session.settled == Counter(session.ordered)
+
+
+def check_subagents(session):
+    """Each is counted once, and none is left."""
+    spawned = [record.child_id for record in of(session.journal, SubagentSpawned)]
+    spent = [record.child_id for record in of(session.journal, SubagentSpent)]
+
+    assert sorted(spent) == sorted(spawned)
+    assert session.memory.children == ()
+
+
+@given(history=histories, policy=policies)
+def test_a_session_comes_to_rest_with_everything_told_once(life, history, policy):
+    """Without a crash: each question has its answer too."""
+    session = lived(life, history, policy, stormy=False)
+    finish(session)
+    check_accepted(session.journal)
+    check_calls(session.journal)
+    check_told(session)
+    check_subagents(session)
+
+    assert session.memory.waiters == ()
+    assert session.told == Counter(session.asked)
+
+
+@given(history=histories, policy=policies)
+def test_a_crash_between_steps_loses_nothing(life, history, policy):
+    """However many there were, all of it ends as it would have without them."""
+    session = lived(life, history, policy)
+    session.crash(0)
+    finish(session)
+    check_accepted(session.journal)
+    check_calls(session.journal)
+    check_told(session)
+    check_subagents(session)
+
+    assert session.state is State.IDLE
+
+
+@given(history=histories, policy=policies, data=st.data())
+def test_any_torn_journal_leads_to_a_valid_end(life, history, policy, data):
     """Cut after any record, also within a step: the session goes on, and no prompt is lost."""
-    records = [record for records in lived(history).journal for record in records]
+    records = lived(life, history, policy).journal
     cut = records[: data.draw(st.integers(0, len(records)), label="records left")]
-    accepted = {
-        record.command_id for record in cut if isinstance(record, PromptQueued | CycleStarted)
-    }
-    life = Life()
-    life.journal.append(cut)
-    life.resume(replayed([cut]))
-    life.finish()
+    session = life(**POLICIES[policy])
+    session.journal += cut
+    session.resume(rebuild.replay(session.memory, cut))
+    finish(session)
+    check_accepted(session.journal)
+    check_calls(session.journal)
+    check_subagents(session)
 
-    assert known(life.step.memory) == accepted
-    assert repair(life.step.memory.messages) == life.step.memory.messages
-    assert durable(replayed(life.journal)) == durable(life.step.memory)
+    assert repair(session.memory.messages) == session.memory.messages
 
 
-@given(st.lists(st.sampled_from([Life.begin, Life.give, Life.speak]), max_size=6))
-def test_a_prompt_that_kills_its_process_is_given_up(between):
-    """After ``max_cycle_crashes`` it is aborted with the reason, and the next one has its turn."""
-    life = Life()
-    life.prompt(0)
-    life.prompt(1)
-    life.answer(2)
-    first, second = life.accepted
-    for _ in range(CRASHES_MAX):
-        assert life.step.memory.cycle.command_id == first
-        for happen in between[:3]:
-            happen(life, 0)
-        life.crash(0)
-    aborted = [event for event in life.events if isinstance(event, AgentAbort)]
-    recovered = [event for event in life.events if isinstance(event, AgentRecovered)]
+@pytest.mark.parametrize("policy", POLICIES)
+@given(between=st.lists(st.sampled_from(["begin", "want", "give", "steer"]), max_size=3))
+def test_a_prompt_that_kills_its_process_is_given_up(life, policy, between):
+    """After ``max_cycle_crashes`` it is aborted with the reason, and what waits has its turn."""
+    session = life(**POLICIES[policy])
+    prompt(session, 0)
+    prompt(session, 1)
+    session.answer(2)
+    first = session.ordered[0]
+    for _ in range(session.memory.policy.max_cycle_crashes):
+        for happens in between:
+            do(session, happens, 0)
+        assume(session.memory.cycle and session.memory.cycle.command_id == first)
+        session.crash(0)
+    aborted = [event for event in session.events if isinstance(event, AgentAbort)]
+    recovered = [event for event in session.events if isinstance(event, AgentRecovered)]
 
-    assert [(event.command_id, event.reason) for event in aborted] == [
-        (first, f"crashed({KILLED})")
-    ]
-    assert life.step.memory.cycle.command_id == second
-    assert len(recovered) == CRASHES_MAX
+    assert [event.command_id for event in aborted] == [first]
+    assert aborted[0].reason.startswith("crashed(")
+    assert session.memory.cycle.command_id in session.ordered[1:]
+    assert len(recovered) == session.memory.policy.max_cycle_crashes

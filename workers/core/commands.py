@@ -8,58 +8,69 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cmdc_runtime.commands import (
-    PROMPT_CHARS_MAX,
     Abort,
+    Approve,
+    AttachTools,
     AwaitCycle,
     Command,
+    DetachTools,
     GetMessages,
     GetStatus,
     Prompt,
     PromptReceipt,
+    Reject,
+    ReplaceTools,
+    Steer,
+    SwitchModel,
+    UserRespond,
 )
 from cmdc_runtime.errors import InvalidText, Overloaded, QueueFull, UsageError
-from cmdc_runtime.events import AgentAbort, PromptDropped, ToolKilled
-from cmdc_runtime.ids import MessageId
-from cmdc_runtime.messages import Message
 from workers.core import cycle
 from workers.core.conversation import (
     cycle_result,
-    discard,
     enqueue,
     find_outcome,
-    next_id,
-    say,
+    text_problem,
 )
-from workers.core.records import PromptDiscarded, PromptQueued, Said
-from workers.core.state import (
-    WAITERS_MAX,
+from workers.core.effects import (
     Answer,
-    CancelWork,
-    Effect,
     Keep,
-    Memory,
-    Order,
-    Publish,
-    QueuedPrompt,
     Refuse,
     Settle,
-    State,
     Step,
+    TellMessages,
     TellStatus,
 )
-from workers.core.tags import flush
+from workers.core.inputs import Order
+from workers.core.interrupt import (
+    abort_request,
+    abort_tools,
+    interrupt_tools,
+    keep_steering,
+    note_abort,
+    start_steering,
+)
+from workers.core.people import (
+    approve,
+    reject,
+    respond,
+)
+from workers.core.records import PromptQueued
+from workers.core.state import (
+    WAITERS_MAX,
+    Memory,
+    QueuedPrompt,
+    State,
+)
+from workers.core.toolset import detach, load, switch
 
 # Any: a handler takes the command of its own row, which only the table knows.
 Handler = Callable[[State, Memory, Order, Any], Step]
 
-SYSTEM_MESSAGE: Final = MessageId("m-0")
-_ABORTED: Final = "Error: the call was ended because the cycle was aborted."
-_LEFT: Final = "Error: the cycle was aborted; the call may still have run to its end."
-
 
 def start(_state: State, memory: Memory, order: Order, prompt: Prompt) -> Step:
     """Open a cycle."""
-    if problem := _text_problem(prompt.text):
+    if problem := text_problem(prompt.text):
         return Step(_state, memory, (Settle(order.id, InvalidText(problem)),))
     queued = QueuedPrompt(order.id, prompt.text)
     receipt = PromptReceipt(queued=False, command_id=order.id)
@@ -69,7 +80,7 @@ def start(_state: State, memory: Memory, order: Order, prompt: Prompt) -> Step:
 
 def queue(state: State, memory: Memory, order: Order, prompt: Prompt) -> Step:
     """Keep the prompt for the next cycle, if there is room."""
-    if problem := _text_problem(prompt.text):
+    if problem := text_problem(prompt.text):
         return Step(state, memory, (Settle(order.id, InvalidText(problem)),))
     bound = memory.policy.max_queued_prompts
     if len(memory.queue) >= bound:
@@ -82,59 +93,6 @@ def queue(state: State, memory: Memory, order: Order, prompt: Prompt) -> Step:
         cycle.receive(queued, queued=True),
     )
     return Step(state, enqueue(memory, queued), effects)
-
-
-def note_abort(state: State, memory: Memory, order: Order, command: Abort) -> Step:
-    """Nothing runs; say so, for observers that missed the end."""
-    said = Publish(AgentAbort(reason=command.reason))
-    return Step(state, memory, (said, Settle(order.id, None)))
-
-
-def abort_request(_state: State, memory: Memory, order: Order, command: Abort) -> Step:
-    """Tell observers, end the request, keep what was said so far and mark it."""
-    effects: tuple[Effect, ...] = (CancelWork(command.kill_tools),)
-    _, held, _ = flush(memory.answering.tags)
-    if said := memory.answering.text + held:
-        partial = Message(
-            id=next_id(memory),
-            role="assistant",
-            content=said,
-            metadata={"interrupted": True},
-        )
-        memory = say(memory, partial)
-        effects = (*effects, Keep(Said(message=partial)))
-    return _abort(memory, order, command, effects)
-
-
-def abort_tools(_state: State, memory: Memory, order: Order, command: Abort) -> Step:
-    """Tell observers and end the calls that may be ended; none of them counts any more."""
-    is_killing = command.kill_tools != "none"
-    open_ids = [open_.call for open_ in memory.calls if open_.result is None]
-    killed = tuple(
-        Publish(
-            ToolKilled(name=call.name, call_id=call.call_id, reason=command.reason or "aborted")
-        )
-        for call in open_ids
-        if is_killing
-    )
-    memory, kept = cycle.give_results(memory, _ABORTED if is_killing else _LEFT)
-    return _abort(memory, order, command, (CancelWork(command.kill_tools), *killed, *kept))
-
-
-def _abort(memory: Memory, order: Order, command: Abort, effects: tuple[Effect, ...]) -> Step:
-    dropped: list[Effect] = []
-    results = []
-    for queued in memory.queue if command.clear_queue else ():
-        memory = discard(memory, queued.command_id)
-        results.append((queued.command_id, cycle_result(memory, memory.outcomes[-1])))
-        gone = PromptDropped(text=queued.text, command_id=queued.command_id)
-        dropped += (Publish(gone), Keep(PromptDiscarded(command_id=queued.command_id)))
-    answered = cycle.answer_waiters(memory, *results)
-    ended = cycle.abort(answered.memory, command.reason, order.at_ms)
-    # The abort is announced before anything else is done about it: within 100 ms, in every state.
-    first, *rest = ended.effects
-    after = (*effects, *dropped, *answered.effects, Settle(order.id, None), *rest)
-    return Step(ended.state, ended.memory, (first, *after))
 
 
 def await_cycle(state: State, memory: Memory, order: Order, command: AwaitCycle) -> Step:
@@ -161,33 +119,31 @@ def tell_status(state: State, memory: Memory, order: Order, _command: GetStatus)
 
 def tell_messages(state: State, memory: Memory, order: Order, _command: GetMessages) -> Step:
     """Answer the conversation."""
-    system = memory.policy.system_prompt
-    said = (Message(id=SYSTEM_MESSAGE, role="system", content=system),) if system else ()
-    messages = (*said, *memory.messages)
-    return Step(state, memory, (Answer(order.id, messages),))
+    return Step(state, memory, (TellMessages(order.id),))
 
 
 def _is_open(memory: Memory, prompt_id: str) -> bool:
     running = memory.cycle is not None and memory.cycle.command_id == prompt_id
+    # Guidance that waits is no prompt: it mostly joins the running cycle and has no end of its own.
     return running or any(queued.command_id == prompt_id for queued in memory.queue)
-
-
-def _text_problem(text: str) -> str | None:
-    if not text.strip():
-        return "a prompt needs text; got only white space"
-    if len(text) > PROMPT_CHARS_MAX:
-        return f"a prompt has at most {PROMPT_CHARS_MAX} characters, got {len(text)}"
-    return None
 
 
 # fmt: off
 _TABLE: Final[Mapping[type[Command], tuple[Handler, ...]]] = {
-    #             idle           running        streaming      executing_tools
-    Prompt:      (start,         queue,         queue,         queue),
-    Abort:       (note_abort,    abort_request, abort_request, abort_tools),
-    AwaitCycle:  (await_cycle,   await_cycle,   await_cycle,   await_cycle),
-    GetStatus:   (tell_status,   tell_status,   tell_status,   tell_status),
-    GetMessages: (tell_messages, tell_messages, tell_messages, tell_messages),
+    #             idle                running        streaming      executing_tools
+    Prompt:       (start,              queue,         queue,         queue),
+    Steer:        (start_steering,     keep_steering, keep_steering, interrupt_tools),
+    Abort:        (note_abort,         abort_request, abort_request, abort_tools),
+    Approve:      (approve,            approve,       approve,       approve),
+    Reject:       (reject,             reject,        reject,        reject),
+    UserRespond:  (respond,            respond,       respond,       respond),
+    AttachTools:  (load,               load,          load,          load),
+    DetachTools:  (detach,             detach,        detach,        detach),
+    ReplaceTools: (load,               load,          load,          load),
+    SwitchModel:  (switch,             switch,        switch,        switch),
+    AwaitCycle:   (await_cycle,        await_cycle,   await_cycle,   await_cycle),
+    GetStatus:    (tell_status,        tell_status,   tell_status,   tell_status),
+    GetMessages:  (tell_messages,      tell_messages, tell_messages, tell_messages),
 }
 # fmt: on
 HANDLERS: Final[Mapping[tuple[State, type[Command]], Handler]] = {

@@ -1,35 +1,58 @@
 """How a memory changes when something is said, called or ended.
 
 The tables use these functions when things happen, and ``rebuild`` uses the same ones when it
-reads them back from the journal, so the two cannot disagree.
+reads them back from the journal, so the two cannot disagree. What people and settings change is in
+``changes.py``.
 """
 
 from dataclasses import replace
 from typing import Final
 
-from cmdc_runtime.commands import CycleResult
+from cmdc_runtime.commands import PROMPT_CHARS_MAX, CycleResult
 from cmdc_runtime.ids import CallId, CommandId, MessageId
 from cmdc_runtime.messages import Message, TokenUsage
+from workers.core.loops import Loop, detect, fingerprint, notice, remember, verdict
 from workers.core.records import OutcomeKind
 from workers.core.state import OUTCOMES_MAX, Cycle, Memory, OpenCall, Outcome, QueuedPrompt
 
 TOLD_CHARS_MAX: Final = 2_000_000
 """Of a cycle's messages that its end tells: 8 MiB at the worst, half of what a frame may have."""
+STEERING: Final = "steering"
+"""Key of a user message's metadata: the references of the steerings that it holds."""
+NOTES: Final = "plugins"
+"""Key of a user message's metadata: it holds what plugins have to say."""
+APPROVAL: Final = "approval_id"
+"""Key of a user message's metadata: the approval whose decision opened the cycle."""
+TRIGGER: Final = "trigger"
+"""Key beside it: what the decision was."""
+REPAIR: Final = "repair"
+"""Key of a user message's metadata: it asks for the answer again, in the right form."""
+
+
+def place(memory: Memory) -> int:
+    """Return how many messages the whole conversation has, those of compactions included."""
+    return memory.base + len(memory.messages)
 
 
 def next_id(memory: Memory) -> MessageId:
     """Return the id of the message to be said next: its place in the conversation."""
-    return MessageId(f"m-{len(memory.messages) + 1}")
+    return MessageId(f"m-{place(memory) + 1}")
+
+
+def result_place(memory: Memory, call_id: CallId) -> int:
+    """Return the place that the result of one open call will have."""
+    ids = [open_.call.call_id for open_ in memory.calls]
+    return place(memory) + 1 + (ids.index(call_id) if call_id in ids else 0)
 
 
 def result_of(memory: Memory, call_id: CallId, text: str, *, is_error: bool) -> Message:
     """Return the result message of one open call; its id is the place it will have."""
-    ids = [open_.call.call_id for open_ in memory.calls]
-    place = len(memory.messages) + 1 + (ids.index(call_id) if call_id in ids else 0)
+    open_ = find_call(memory, call_id)
+    notice = open_.notice if open_ is not None else ""
     return Message(
-        id=MessageId(f"m-{place}"),
+        id=MessageId(f"m-{result_place(memory, call_id)}"),
         role="tool_result",
-        content=text,
+        content=f"{text}\n\n{notice}" if notice else text,
         call_id=call_id,
         is_error=is_error,
     )
@@ -40,23 +63,63 @@ def enqueue(memory: Memory, prompt: QueuedPrompt) -> Memory:
     return replace(memory, queue=(*memory.queue, prompt), latest_prompt=prompt.command_id)
 
 
-def open_cycle(memory: Memory, prompt: QueuedPrompt) -> Memory:
+def open_cycle(memory: Memory, prompt: QueuedPrompt, at_ms: int = 0) -> Memory:
     """Begin the cycle of ``prompt`` with its message: no record can come between the two."""
     rest = tuple(queued for queued in memory.queue if queued.command_id != prompt.command_id)
-    was_queued = len(rest) != len(memory.queue)
     opened = replace(
         memory,
         queue=rest,
-        cycle=Cycle(prompt.command_id, first=len(memory.messages), usage_before=memory.usage),
-        latest_prompt=memory.latest_prompt if was_queued else prompt.command_id,
+        cycle=Cycle(
+            prompt.command_id,
+            first=place(memory),
+            usage_before=memory.usage,
+            started_at_ms=at_ms,
+        ),
+        call_hashes=(),
+        # Guidance may open a cycle ahead of prompts: the latest of those stays the latest.
+        latest_prompt=memory.latest_prompt if memory.queue else prompt.command_id,
     )
-    return say(opened, Message(id=next_id(memory), role="user", content=prompt.text))
+    asked = Message(
+        id=next_id(memory), role="user", content=prompt.text, metadata=dict(prompt.metadata)
+    )
+    return say(opened, asked)
 
 
 def say(memory: Memory, message: Message) -> Memory:
-    """Add a message; the tool calls of an assistant's message become the open batch."""
+    """Add a message; the tool calls of an assistant's message become the open batch.
+
+    A batch that goes round in circles gets a notice here, so that a rebuilt memory has it too.
+    """
     calls = tuple(OpenCall(call) for call in message.tool_calls)
-    return replace(memory, messages=(*memory.messages, message), calls=calls)
+    hashes = (
+        fingerprint(call.name, call.arguments, call.malformed)
+        for call in message.tool_calls
+        if call.name not in memory.policy.loop_exempt
+    )
+    memory = _warn(
+        replace(
+            memory,
+            messages=(*memory.messages, message),
+            calls=calls,
+            call_hashes=remember(memory.call_hashes, hashes),
+        )
+    )
+    if STEERING in message.metadata:
+        told = message.metadata[STEERING]
+        left = tuple(one for one in memory.steering if one.ref not in _strings(told))
+        memory = replace(memory, steering=left)
+    if NOTES in message.metadata:
+        memory = replace(memory, notes=())
+    if REPAIR in message.metadata and memory.cycle is not None:
+        memory = replace(memory, cycle=replace(memory.cycle, repairs=memory.cycle.repairs + 1))
+    return memory
+
+
+def find_loop(memory: Memory) -> Loop | None:
+    """Return the loop that the open batch goes round in, as long or short as it is."""
+    watched = _watched(memory)
+    found = detect(memory.call_hashes) if watched else None
+    return None if found is None else Loop(found[0], watched[-1].call.name, found[1])
 
 
 def spend(memory: Memory, usage: TokenUsage) -> Memory:
@@ -64,18 +127,26 @@ def spend(memory: Memory, usage: TokenUsage) -> Memory:
     return replace(memory, usage=memory.usage + usage)
 
 
+def measure(memory: Memory, usage: TokenUsage) -> Memory:
+    """Remember how large the conversation was at its latest answer, where the provider tells."""
+    if not usage.total_tokens:
+        return memory
+    return replace(memory, context=(usage.total_tokens, len(memory.messages)))
+
+
 def count_turn(memory: Memory) -> Memory:
     """Count a turn of the session and of the cycle."""
     cycle = memory.cycle
-    return replace(
-        memory,
-        turns=memory.turns + 1,
-        cycle=None if cycle is None else replace(cycle, turns=cycle.turns + 1),
-    )
+    counted = None if cycle is None else replace(cycle, turns=cycle.turns + 1, is_blocked=False)
+    return replace(memory, turns=memory.turns + 1, cycle=counted)
 
 
-def begin_call(memory: Memory, call_id: CallId, at_ms: int) -> Memory:
-    """Note that one call of the batch runs."""
+def begin_call(memory: Memory, call_id: CallId, at_ms: int, allowance: str | None = None) -> Memory:
+    """Note that one call of the batch runs, and that it uses up a leave."""
+    if allowance in memory.allowances:
+        left = list(memory.allowances)
+        left.remove(str(allowance))
+        memory = replace(memory, allowances=tuple(left))
     return _update(memory, call_id, started_at_ms=at_ms)
 
 
@@ -86,6 +157,15 @@ def end_call(memory: Memory, result: Message) -> Memory:
     """
     assert result.call_id is not None  # noqa: S101 - a tool_result has one
     memory = _update(memory, result.call_id, result=result)
+    memory = replace(
+        memory,
+        asks=tuple(ask for ask in memory.asks if ask.call_id != result.call_id),
+        answers=tuple(seen for seen in memory.answers if seen[0].call_id != result.call_id),
+        children=tuple(
+            replace(child, ref=None) if child.call_id == result.call_id else child
+            for child in memory.children
+        ),
+    )
     results = tuple(open_.result for open_ in memory.calls if open_.result is not None)
     if len(results) < len(memory.calls):
         return memory
@@ -95,6 +175,12 @@ def end_call(memory: Memory, result: Message) -> Memory:
 def find_call(memory: Memory, call_id: CallId) -> OpenCall | None:
     """Return the open call of this id."""
     return next((open_ for open_ in memory.calls if open_.call.call_id == call_id), None)
+
+
+def is_running(memory: Memory, call_id: CallId) -> bool:
+    """Say whether this call is open and has no result; what another one reports is late."""
+    open_ = find_call(memory, call_id)
+    return open_ is not None and open_.result is None
 
 
 def close_cycle(memory: Memory, outcome: OutcomeKind, reason: str | None) -> Memory:
@@ -107,17 +193,41 @@ def close_cycle(memory: Memory, outcome: OutcomeKind, reason: str | None) -> Mem
         reason=reason,
         usage=memory.usage - cycle.usage_before,
         first=cycle.first,
-        end=len(memory.messages),
+        end=place(memory),
     )
-    return replace(_remember(memory, ended), cycle=None, calls=())
+    return replace(
+        _remember(memory, ended),
+        cycle=None,
+        calls=(),
+        asks=(),
+        answers=(),
+        notes=(),
+        consulting=None,
+        compacting=None,
+    )
 
 
 def discard(memory: Memory, command_id: CommandId) -> Memory:
-    """Drop a queued prompt and remember that it was dropped."""
-    end = len(memory.messages)
+    """Drop a queued prompt or a steering and remember that it was dropped."""
+    end = place(memory)
     dropped = Outcome(command_id, "dropped", None, TokenUsage(), first=end, end=end)
-    rest = tuple(queued for queued in memory.queue if queued.command_id != command_id)
-    return replace(_remember(memory, dropped), queue=rest)
+    return replace(
+        _remember(memory, dropped),
+        queue=tuple(queued for queued in memory.queue if queued.command_id != command_id),
+        steering=tuple(one for one in memory.steering if one.ref != command_id),
+    )
+
+
+def since(memory: Memory, first: int, end: int | None = None) -> tuple[Message, ...]:
+    """Return the messages between two places, as far as no compaction took them away."""
+    stop = len(memory.messages) if end is None else max(0, end - memory.base)
+    return memory.messages[max(0, first - memory.base) : stop]
+
+
+def waiting(memory: Memory) -> tuple[tuple[CommandId, str], ...]:
+    """Return what waits for a cycle or a gap: steerings, then prompts, each with its text."""
+    guidance = tuple((one.ref, one.text) for one in memory.steering)
+    return (*guidance, *((queued.command_id, queued.text) for queued in memory.queue))
 
 
 def newest(messages: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -142,7 +252,7 @@ def find_outcome(memory: Memory, command_id: CommandId) -> Outcome | None:
 
 def cycle_result(memory: Memory, ended: Outcome) -> CycleResult:
     """Return an outcome with its messages, as callers get it."""
-    messages = memory.messages[ended.first : ended.end]
+    messages = since(memory, ended.first, ended.end)
     said = (message for message in reversed(messages) if message.role == "assistant")
     last = next(said, None)
     return CycleResult(
@@ -152,6 +262,22 @@ def cycle_result(memory: Memory, ended: Outcome) -> CycleResult:
         usage=ended.usage,
         reason=ended.reason,
     )
+
+
+def _warn(memory: Memory) -> Memory:
+    """Have the last call of a loop tell the model so with its result."""
+    loop, policy = find_loop(memory), memory.policy
+    if loop is None or verdict(loop.count, policy.loop_threshold, policy.loop_abort) != "notice":
+        return memory
+    last = _watched(memory)[-1]
+    warned = replace(last, notice=notice(loop))
+    calls = tuple(warned if open_ is last else open_ for open_ in memory.calls)
+    return replace(memory, calls=calls)
+
+
+def _watched(memory: Memory) -> list[OpenCall]:
+    exempt = memory.policy.loop_exempt
+    return [open_ for open_ in memory.calls if open_.call.name not in exempt]
 
 
 def _remember(memory: Memory, ended: Outcome) -> Memory:
@@ -178,3 +304,16 @@ def _update(
             for open_ in memory.calls
         ),
     )
+
+
+def _strings(told: object) -> tuple[str, ...]:
+    return tuple(map(str, told)) if isinstance(told, list | tuple) else ()
+
+
+def text_problem(text: str) -> str | None:
+    """Say what is wrong with a text for the model, or None."""
+    if not text.strip():
+        return "a prompt needs text; got only white space"
+    if len(text) > PROMPT_CHARS_MAX:
+        return f"a prompt has at most {PROMPT_CHARS_MAX} characters, got {len(text)}"
+    return None

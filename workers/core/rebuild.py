@@ -11,7 +11,9 @@ from typing import Any, Final, Literal
 from cmdc_runtime.events import AgentRecovered, StreamReset, ToolExecutionEnd
 from cmdc_runtime.ids import Incarnation
 from cmdc_runtime.reasons import AnyReason
-from workers.core import cycle
+from workers.core import changes, cycle
+from workers.core.batch import call_tools, give_results
+from workers.core.budget import Grant
 from workers.core.conversation import (
     begin_call,
     close_cycle,
@@ -19,24 +21,48 @@ from workers.core.conversation import (
     discard,
     end_call,
     enqueue,
+    measure,
     open_cycle,
+    place,
     result_of,
     say,
     spend,
 )
+from workers.core.effects import CountSubagents, Effect, Keep, Publish, Step
 from workers.core.records import (
+    ApprovalAsked,
+    ApprovalDecided,
+    Compacted,
     CycleEnded,
     CycleStarted,
+    ModelChanged,
+    Noted,
+    PluginsChanged,
     PromptDiscarded,
     PromptQueued,
     Record,
     Resumed,
     Said,
+    Steered,
+    SubagentSpawned,
+    SubagentSpent,
+    TodosChanged,
     ToolEnded,
+    ToolsChanged,
     ToolStarted,
     TurnSpent,
+    UserAnswered,
+    UserAsked,
 )
-from workers.core.state import Effect, Keep, Memory, OpenCall, Publish, QueuedPrompt, Step
+from workers.core.state import (
+    Approval,
+    Ask,
+    Child,
+    Memory,
+    OpenCall,
+    QueuedPrompt,
+    Steering,
+)
 
 _UNCERTAIN: Final = (
     "Error: the process died while this call ran. It may or may not have taken effect; it was not "
@@ -45,28 +71,70 @@ _UNCERTAIN: Final = (
 
 
 def _cycle_started(memory: Memory, record: CycleStarted) -> Memory:
-    return open_cycle(memory, QueuedPrompt(record.command_id, record.text))
+    prompt = QueuedPrompt(record.command_id, record.text, record.metadata)
+    return open_cycle(memory, prompt, record.at_ms)
+
+
+def _turn_spent(memory: Memory, record: TurnSpent) -> Memory:
+    return count_turn(measure(spend(memory, record.usage), record.usage))
+
+
+def _approval_asked(memory: Memory, record: ApprovalAsked) -> Memory:
+    asked = Approval(record.approval_id, record.call_id, record.tool, record.args, record.at_ms)
+    return changes.require(memory, asked)
+
+
+def _subagent_spawned(memory: Memory, record: SubagentSpawned) -> Memory:
+    grant = Grant(record.tokens, record.cost_usd)
+    return changes.spawn(memory, Child(record.child_id, record.call_id, record.ref, grant))
 
 
 def _resumed(memory: Memory, _record: Resumed) -> Memory:
     running = memory.cycle
     if running is None:
         return memory
-    return replace(memory, cycle=replace(running, crashes=running.crashes + 1))
+    # A call that runs again asks under the same reference: it gets no answer of the process before.
+    left = tuple(replace(child, ref=None) for child in memory.children)
+    return replace(memory, children=left, cycle=replace(running, crashes=running.crashes + 1))
 
 
 # Any: each function takes the record of its own row.
 FOLD: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
     PromptQueued: lambda memory, record: enqueue(
-        memory, QueuedPrompt(record.command_id, record.text)
+        memory, QueuedPrompt(record.command_id, record.text, record.metadata)
     ),
     CycleStarted: _cycle_started,
     Said: lambda memory, record: say(memory, record.message),
-    TurnSpent: lambda memory, record: count_turn(spend(memory, record.usage)),
-    ToolStarted: lambda memory, record: begin_call(memory, record.call_id, record.at_ms),
+    TurnSpent: _turn_spent,
+    ToolStarted: lambda memory, record: begin_call(
+        memory, record.call_id, record.at_ms, record.allowance
+    ),
     ToolEnded: lambda memory, record: end_call(memory, record.message),
     CycleEnded: lambda memory, record: close_cycle(memory, record.outcome, record.reason),
     PromptDiscarded: lambda memory, record: discard(memory, record.command_id),
+    Steered: lambda memory, record: changes.steer(memory, Steering(record.ref, record.text)),
+    ApprovalAsked: _approval_asked,
+    ApprovalDecided: lambda memory, record: changes.decide(
+        memory, record.approval_id, record.decision
+    ),
+    UserAsked: lambda memory, record: changes.ask(memory, Ask(record.ref, record.call_id)),
+    UserAnswered: lambda memory, record: changes.answer(memory, record.ref, record.response),
+    TodosChanged: lambda memory, record: replace(memory, todos=record.todos),
+    ToolsChanged: lambda memory, record: changes.change_tools(
+        memory, record.attached, record.detached
+    ),
+    ModelChanged: lambda memory, record: changes.switch_model(
+        memory, record.model, record.provider_opts
+    ),
+    Compacted: lambda memory, record: changes.compact(
+        memory, record.evicted, record.summary, record.usage
+    ),
+    SubagentSpawned: _subagent_spawned,
+    SubagentSpent: lambda memory, record: changes.settle_child(
+        memory, record.child_id, record.usage
+    ),
+    Noted: lambda memory, record: changes.note(memory, record.notes),
+    PluginsChanged: lambda memory, record: changes.change_plugins(memory, record.states),
     Resumed: _resumed,
 }
 
@@ -79,7 +147,17 @@ def replay(memory: Memory, records: Iterable[Record]) -> Memory:
 
 
 def resume(memory: Memory, incarnation: Incarnation, reason: AnyReason, at_ms: int) -> Step:
-    """Say how a new process goes on; ``reason`` is why the one before it ended."""
+    """Say how a new process goes on; ``reason`` is why the one before it ended.
+
+    Subagents ended with it: what they used is counted.
+    """
+    children = tuple(child.session_id for child in memory.children)
+    counted = (CountSubagents(children),) if children else ()
+    step = _resume(memory, incarnation, reason, at_ms)
+    return Step(step.state, step.memory, (*step.effects, *counted))
+
+
+def _resume(memory: Memory, incarnation: Incarnation, reason: AnyReason, at_ms: int) -> Step:
     if memory.cycle is None:
         told = _told(incarnation, reason, "idle")
         return cycle.then(cycle.next_prompt(memory, at_ms), (told,))
@@ -87,16 +165,30 @@ def resume(memory: Memory, incarnation: Incarnation, reason: AnyReason, at_ms: i
     memory = _resumed(memory, Resumed(incarnation=incarnation))
     assert memory.cycle is not None  # noqa: S101 - checked above, and _resumed keeps it
     if memory.cycle.crashes >= memory.policy.max_cycle_crashes:
-        memory, kept = cycle.give_results(memory, _UNCERTAIN)
+        memory, kept = give_results(memory, lambda _open: _UNCERTAIN)
         told = _told(incarnation, reason, "idle")
         ended = cycle.abort(memory, f"crashed({reason})", at_ms)
         return cycle.then(ended, (note, told, Publish(StreamReset()), *kept))
     if memory.calls:
         told = _told(incarnation, reason, "tools")
-        return cycle.then(_resume_tools(memory, at_ms), (note, told))
+        is_new = all(open_.started_at_ms is None and not open_.result for open_ in memory.calls)
+        # Plugins, and the watch for loops, come before the first call of a batch.
+        again = cycle.after_answer if is_new else _resume_tools
+        return cycle.then(again(memory, at_ms), (note, told))
     told = _told(incarnation, reason, "stream")
-    again = cycle.finish(memory, at_ms) if _is_answered(memory) else cycle.ask(memory, at_ms)
-    return cycle.then(again, (note, told, Publish(StreamReset())))
+    return cycle.then(_resume_turn(memory, at_ms), (note, told, Publish(StreamReset())))
+
+
+def _resume_turn(memory: Memory, at_ms: int) -> Step:
+    """Take the step that the last message of the cycle was to be followed by."""
+    last = memory.messages[-1]
+    if last.role == "assistant":
+        return cycle.after_answer(memory, at_ms)
+    if last.role == "tool_result":
+        return cycle.after_batch(memory, at_ms)
+    if memory.cycle is not None and place(memory) == memory.cycle.first + 1:
+        return cycle.open_again(memory, at_ms)
+    return cycle.ask(memory, at_ms)
 
 
 def _resume_tools(memory: Memory, at_ms: int) -> Step:
@@ -110,19 +202,14 @@ def _resume_tools(memory: Memory, at_ms: int) -> Step:
             )
             effects += (Keep(ToolEnded(message=result)), Publish(ended))
     left = tuple(open_.call for open_ in memory.calls if open_.result is None)
-    step = cycle.call_tools(memory, left) if left else cycle.ask(memory, at_ms)
+    step = call_tools(memory, left) if left else cycle.after_batch(memory, at_ms)
     return cycle.then(step, effects)
 
 
 def _is_uncertain(memory: Memory, open_: OpenCall) -> bool:
     is_hidden = open_.started_at_ms is not None and open_.result is None
-    return is_hidden and open_.call.name not in memory.policy.repeatable
-
-
-def _is_answered(memory: Memory) -> bool:
-    """Say whether the cycle's last answer is there and only its end is missing."""
-    last = memory.messages[-1]
-    return last.role == "assistant" and not last.tool_calls
+    tool = memory.tool(open_.call.name)
+    return is_hidden and not (tool is not None and tool.is_repeatable)
 
 
 def _told(

@@ -8,8 +8,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from cmdc_runtime.ids import CallId, CommandId, Incarnation
+from cmdc_runtime.ids import CallId, CommandId, Incarnation, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
+from cmdc_runtime.parcels import Packed
 from cmdc_runtime.reasons import snake
 
 OutcomeKind = Literal["finished", "aborted", "failed", "dropped"]
@@ -20,10 +21,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag=
 
 
 class PromptQueued(Record, frozen=True, kw_only=True):
-    """A prompt was accepted while a cycle ran."""
+    """A prompt was accepted while a cycle ran; ``metadata`` goes into the user's message."""
 
     command_id: CommandId
     text: str
+    metadata: dict[str, object] = {}
 
 
 class CycleStarted(Record, frozen=True, kw_only=True):
@@ -32,6 +34,7 @@ class CycleStarted(Record, frozen=True, kw_only=True):
     command_id: CommandId
     text: str
     at_ms: int
+    metadata: dict[str, object] = {}
 
 
 class Said(Record, frozen=True, kw_only=True):
@@ -47,10 +50,11 @@ class TurnSpent(Record, frozen=True, kw_only=True):
 
 
 class ToolStarted(Record, frozen=True, kw_only=True):
-    """One call is about to run."""
+    """One call is about to run; ``allowance`` is the leave that it uses up, if it needs one."""
 
     call_id: CallId
     at_ms: int
+    allowance: str | None = None
 
 
 class ToolEnded(Record, frozen=True, kw_only=True):
@@ -68,9 +72,114 @@ class CycleEnded(Record, frozen=True, kw_only=True):
 
 
 class PromptDiscarded(Record, frozen=True, kw_only=True):
-    """A queued prompt was dropped by an abort."""
+    """A queued prompt, or a steering, was dropped by an abort."""
 
     command_id: CommandId
+
+
+class Steered(Record, frozen=True, kw_only=True):
+    """Guidance was accepted while a cycle ran."""
+
+    ref: CommandId
+    text: str
+
+
+class ApprovalAsked(Record, frozen=True, kw_only=True):
+    """A call waits for a person."""
+
+    approval_id: str
+    call_id: CallId
+    tool: str
+    args: dict[str, object]
+    at_ms: int
+
+
+class ApprovalDecided(Record, frozen=True, kw_only=True):
+    """A person decided; an allowed call may be made once, or its tool from now on."""
+
+    approval_id: str
+    decision: Literal["approve_once", "approve_always", "reject"]
+
+
+class UserAsked(Record, frozen=True, kw_only=True):
+    """A running call asks the user."""
+
+    ref: str
+    call_id: CallId
+
+
+class UserAnswered(Record, frozen=True, kw_only=True):
+    """The user answered."""
+
+    ref: str
+    response: Any  # Any: whatever the application sent
+
+
+class TodosChanged(Record, frozen=True, kw_only=True):
+    """The list of todos was replaced."""
+
+    todos: tuple[dict[str, str], ...]
+
+
+class AttachedTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool that was added, with the parcel that it came in."""
+
+    name: str
+    is_repeatable: bool
+    isolation: Literal["process", "thread", "task"]
+    packed: Packed
+    chars: int = 0
+
+
+class ToolsChanged(Record, frozen=True, kw_only=True):
+    """Tools were removed, then others added."""
+
+    attached: tuple[AttachedTool, ...] = ()
+    detached: tuple[str, ...] = ()
+
+
+class ModelChanged(Record, frozen=True, kw_only=True):
+    """Requests go to another model, or with other options."""
+
+    model: str
+    provider_opts: dict[str, Any]  # Any: litellm's own arguments
+
+
+class Compacted(Record, frozen=True, kw_only=True):
+    """The oldest ``evicted`` messages gave way to ``summary``, which took ``usage`` to make."""
+
+    evicted: int
+    summary: Message
+    usage: TokenUsage
+
+
+class SubagentSpawned(Record, frozen=True, kw_only=True):
+    """A call started a session of its own, with this much of the budget."""
+
+    child_id: SessionId
+    call_id: CallId
+    ref: str
+    tokens: int | None = None
+    cost_usd: float | None = None
+
+
+class SubagentSpent(Record, frozen=True, kw_only=True):
+    """A subagent is done and used this much."""
+
+    child_id: SessionId
+    usage: TokenUsage
+
+
+class Noted(Record, frozen=True, kw_only=True):
+    """Plugins have something to say to the model at the next gap."""
+
+    notes: tuple[str, ...]
+
+
+class PluginsChanged(Record, frozen=True, kw_only=True):
+    """Plugins have other states than before."""
+
+    states: dict[str, bytes]
 
 
 class Resumed(Record, frozen=True, kw_only=True):
@@ -89,6 +198,19 @@ _decoder: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(
     | ToolEnded
     | CycleEnded
     | PromptDiscarded
+    | Steered
+    | ApprovalAsked
+    | ApprovalDecided
+    | UserAsked
+    | UserAnswered
+    | TodosChanged
+    | ToolsChanged
+    | ModelChanged
+    | Compacted
+    | SubagentSpawned
+    | SubagentSpent
+    | Noted
+    | PluginsChanged
     | Resumed
 )  # Any: the union; mypy has no name for it
 

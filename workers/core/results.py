@@ -1,6 +1,6 @@
 """What our own work reports back: the state x result table. A pair without a row changes nothing.
 
-To add a result: its class in ``workers/core/state.py``, its handler and its rows here.
+To add a result: its class in ``workers/core/inputs.py``, its handler and its rows here.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,51 +21,47 @@ from cmdc_runtime.events import (
     ThinkingDelta,
     ThinkingStart,
     TitleGenerated,
-    ToolCallUnknown,
-    ToolExecutionEnd,
-    ToolExecutionMetrics,
-    ToolExecutionStart,
 )
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import Message, TokenUsage
-from workers.core import cycle
-from workers.core.conversation import (
-    begin_call,
-    end_call,
-    find_call,
-    next_id,
-    result_of,
-    say,
-    spend,
-)
-from workers.core.records import Said, ToolEnded, ToolStarted, TurnSpent
-from workers.core.retry import delay_s, should_retry
-from workers.core.state import (
-    Answering,
-    Effect,
+from workers.core import cycle, heeding, shrink, toolset, toolwork
+from workers.core.conversation import measure, next_id, say, spend
+from workers.core.effects import Effect, Keep, Publish, Sleep, Step
+from workers.core.inputs import (
+    ANY_WORK,
+    ApprovalNeeded,
+    CompactWanted,
+    Consulted,
     FirstChunk,
-    Keep,
-    Memory,
-    Publish,
+    PluginsAborted,
+    PluginsSpoke,
+    QuestionAsked,
     Result,
     RetryDue,
-    Sleep,
-    State,
-    Step,
+    SteeringJudged,
     StreamEnded,
     StreamFailed,
     StreamSilent,
+    SubagentDone,
+    SubagentWanted,
+    Summarized,
+    SummaryFailed,
     TextArrived,
     ThoughtArrived,
     ToolBegun,
+    ToolEmitted,
+    ToolRefused,
     ToolReturned,
+    ToolsLoaded,
 )
+from workers.core.records import Said, TurnSpent
+from workers.core.retry import delay_s, should_retry
+from workers.core.state import Answering, Memory, State
 from workers.core.tags import Found, Tag, feed, flush
 
 Handler = Callable[[State, Memory, Any], Step]  # Any: a handler takes the result of its own row
 
 CONTEXT_OVERFLOW: Final = "context_overflow"
-PROVIDER_TIMEOUT: Final = "provider_timeout"
 
 _TAG_EVENTS: Final[Mapping[Tag, Callable[[str], Event]]] = {
     Tag.STATUS: lambda text: StatusUpdate(text=text),
@@ -127,16 +123,15 @@ def complete(_state: State, memory: Memory, ended: StreamEnded) -> Step:
         metadata={"finish_reason": ended.reply.finish_reason or ""},
     )
     usage = ended.reply.usage or TokenUsage()
-    memory = replace(spend(say(memory, message), usage), answering=Answering())
+    memory = measure(spend(say(memory, message), usage), usage)
+    memory = replace(memory, answering=Answering())
     effects = (
         *shown,
         Keep(Said(message=message)),
         Keep(TurnSpent(usage=usage)),
-        Publish(ResponseComplete(message=message)),
+        Publish(ResponseComplete(message=message, usage=usage)),
     )
-    if message.tool_calls:
-        return cycle.then(cycle.call_tools(memory, message.tool_calls), effects)
-    return cycle.then(cycle.finish(memory, ended.at_ms), effects)
+    return cycle.then(cycle.after_answer(memory, ended.at_ms), effects)
 
 
 def recover(_state: State, memory: Memory, failed: StreamFailed) -> Step:
@@ -145,20 +140,36 @@ def recover(_state: State, memory: Memory, failed: StreamFailed) -> Step:
     said: tuple[Effect, ...] = (Publish(StreamError(reason=failed.reason)),)
     if failed.kind is FailureKind.OVERFLOW:
         overflow = Publish(ContextOverflow(reason=failed.reason))
-        return cycle.then(cycle.abort(memory, CONTEXT_OVERFLOW, failed.at_ms), (*said, overflow))
+        return cycle.then(_make_fit(memory, failed.at_ms), (*said, overflow))
     if not should_retry(failed.kind, attempt, memory.policy.max_retries):
         return cycle.then(_give_up(memory, failed), said)
     delay = delay_s(memory.policy.backoff, attempt, failed.retry_after_s, failed.chance)
-    if memory.answering.is_text_started or memory.answering.is_thinking_started:
-        said = (*said, Publish(StreamReset()))
+    memory, reset = _take_back(memory, attempt)
     again = Retry(attempt=attempt, delay_ms=round(delay * 1000), reason=failed.reason)
-    memory = replace(memory, work=memory.work + 1, answering=Answering(retries=attempt))
-    return Step(State.RUNNING, memory, (*said, Publish(again), Sleep(memory.work, delay)))
+    memory = replace(memory, work=memory.work + 1)
+    return Step(State.RUNNING, memory, (*said, *reset, Publish(again), Sleep(memory.work, delay)))
+
+
+def _take_back(memory: Memory, retries: int) -> tuple[Memory, tuple[Effect, ...]]:
+    """Forget the answer so far, and tell observers to, before the request is sent again."""
+    shown = memory.answering
+    is_shown = shown.is_text_started or shown.is_thinking_started
+    fresh = Answering(retries=retries, is_compacted=shown.is_compacted)
+    return replace(memory, answering=fresh), (Publish(StreamReset()),) if is_shown else ()
+
+
+def _make_fit(memory: Memory, at_ms: int) -> Step:
+    """Compact once and ask again; a second overflow of the same turn ends the cycle."""
+    fresh, reset = _take_back(memory, memory.answering.retries)
+    shorter = None if memory.answering.is_compacted else cycle.compact(fresh, "overflow")
+    if shorter is None:
+        return cycle.end_at_limit(memory, CONTEXT_OVERFLOW, at_ms)
+    return cycle.then(shorter, reset)
 
 
 def _give_up(memory: Memory, failed: StreamFailed) -> Step:
     if failed.kind is FailureKind.TIMEOUT:
-        return cycle.abort(memory, PROVIDER_TIMEOUT, failed.at_ms)
+        return cycle.end_at_limit(memory, cycle.PROVIDER_TIMEOUT, failed.at_ms)
     retryable = failed.kind is FailureKind.TRANSIENT
     return cycle.fail(memory, failed.reason, failed.at_ms, retryable=retryable)
 
@@ -168,59 +179,48 @@ def retry(_state: State, memory: Memory, _due: RetryDue) -> Step:
     return cycle.ask_again(memory)
 
 
-def begin_tool(state: State, memory: Memory, begun: ToolBegun) -> Step:
-    """Write down that a call runs, before it does."""
-    open_ = find_call(memory, begun.call_id)
-    if open_ is None:
-        return Step(state, memory)
-    name, meta = open_.call.name, {"started_at_ms": begun.at_ms}
-    effects = (
-        Keep(ToolStarted(call_id=begun.call_id, at_ms=begun.at_ms)),
-        Publish(ToolExecutionStart(name=name, call_id=begun.call_id, args=open_.call.arguments)),
-        Publish(ToolExecutionMetrics(name=name, call_id=begun.call_id, meta=meta)),
-    )
-    return Step(state, begin_call(memory, begun.call_id, begun.at_ms), effects)
-
-
-def collect(state: State, memory: Memory, returned: ToolReturned) -> Step:
-    """Keep one result; after the last one of the batch ask the model again."""
-    open_ = find_call(memory, returned.call_id)
-    if open_ is None or open_.result is not None:
-        return Step(state, memory)
-    name, call_id = open_.call.name, returned.call_id
-    result = result_of(memory, call_id, returned.text, is_error=not returned.ok)
-    effects: list[Effect] = [Keep(ToolEnded(message=result))]
-    if returned.is_unknown:
-        effects.append(Publish(ToolCallUnknown(name=name, call_id=call_id)))
-    if open_.started_at_ms is not None:
-        meta = {
-            "started_at_ms": open_.started_at_ms,
-            "ended_at_ms": returned.at_ms,
-            "duration_ms": max(0, returned.at_ms - open_.started_at_ms),
-        }
-        effects.append(Publish(ToolExecutionMetrics(name=name, call_id=call_id, meta=meta)))
-    ended = ToolExecutionEnd(name=name, call_id=call_id, ok=returned.ok, text=returned.text)
-    effects.append(Publish(ended))
-    memory = end_call(memory, result)
-    if memory.calls:
-        return Step(state, memory, tuple(effects))
-    return cycle.then(cycle.ask(memory, returned.at_ms), effects)
-
-
 # fmt: off
-_R, _S, _T = State.RUNNING, State.STREAMING, State.EXECUTING_TOOLS
+_I, _R, _S, _T = State.IDLE, State.RUNNING, State.STREAMING, State.EXECUTING_TOOLS
 TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
     (_R, FirstChunk):     stream,
     (_R, StreamSilent):   stall,
     (_R, StreamFailed):   recover,
     (_R, RetryDue):       retry,
+    (_R, Summarized):     shrink.go_on,
+    (_R, SummaryFailed):  shrink.do_without,
     (_S, TextArrived):    speak,
     (_S, ThoughtArrived): think,
     (_S, StreamSilent):   stall,
     (_S, StreamEnded):    complete,
     (_S, StreamFailed):   recover,
-    (_T, ToolBegun):      begin_tool,
-    (_T, ToolReturned):   collect,
+    (_T, ToolBegun):      toolwork.begin,
+    (_T, ApprovalNeeded): toolwork.require_approval,
+    (_T, ToolReturned):   toolwork.collect,
+    (_T, ToolEmitted):    toolwork.emit,
+    (_T, QuestionAsked):  toolwork.ask_user,
+    (_T, SubagentWanted): toolwork.delegate,
+    (_T, CompactWanted):  shrink.compact_for_tool,
+    (_T, Summarized):     shrink.report,
+    (_T, SummaryFailed):  shrink.report_failure,
+    (_R, Consulted):      heeding.go_on,
+    (_T, PluginsAborted): heeding.stop,
+    (_T, ToolRefused):    heeding.refuse,
+    (_I, PluginsSpoke):   heeding.listen,
+    (_R, PluginsSpoke):   heeding.listen,
+    (_S, PluginsSpoke):   heeding.listen,
+    (_T, PluginsSpoke):   heeding.listen,
+    (_I, SteeringJudged): heeding.judge,
+    (_R, SteeringJudged): heeding.judge,
+    (_S, SteeringJudged): heeding.judge,
+    (_T, SteeringJudged): heeding.judge,
+    (_I, SubagentDone):   toolwork.settle_subagent,
+    (_R, SubagentDone):   toolwork.settle_subagent,
+    (_S, SubagentDone):   toolwork.settle_subagent,
+    (_T, SubagentDone):   toolwork.settle_subagent,
+    (_I, ToolsLoaded):    toolset.use_loaded,
+    (_R, ToolsLoaded):    toolset.use_loaded,
+    (_S, ToolsLoaded):    toolset.use_loaded,
+    (_T, ToolsLoaded):    toolset.use_loaded,
 }
 # fmt: on
 
@@ -228,6 +228,6 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
 def apply(state: State, memory: Memory, result: Result) -> Step:
     """Apply one result; a late one, of work that is over, changes nothing."""
     handler = TRANSITIONS.get((state, type(result)))
-    if handler is None or result.work != memory.work:
+    if handler is None or result.work not in {memory.work, ANY_WORK}:
         return Step(state, memory)
     return handler(state, memory, result)

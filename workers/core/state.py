@@ -1,28 +1,30 @@
-"""The words that the agent's tables are written in: states, memory, effects, results, one step.
+"""What an agent remembers between inputs: states, policy, memory.
 
 Nothing in ``workers.core`` awaits, sleeps, reads a clock or sends: time is an argument, work is an
-effect that ``workers.effects`` carries out, and what became of it comes back as a result.
+effect (``effects.py``) that ``workers.effects`` carries out, and what became of it comes back as a
+result (``inputs.py``).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, Literal
 
-from cmdc_runtime.commands import Command, KillTools
-from cmdc_runtime.errors import CmdcError
-from cmdc_runtime.events import Event
-from cmdc_runtime.extensions.provider import FailureKind
-from cmdc_runtime.ids import CallId, CommandId
+from cmdc_runtime.commands import IMMUNE_TOOLS
+from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
-from workers.core.assemble import Reply
-from workers.core.records import OutcomeKind, Record
+from cmdc_runtime.parcels import Packed
+from workers.core.budget import Budget, Grant
+from workers.core.records import OutcomeKind
 from workers.core.retry import Backoff
 from workers.core.tags import TagState
 
-OUTCOMES_MAX = 64
+OUTCOMES_MAX: Final = 64
 """How many ended cycles are remembered for callers that ask late."""
-WAITERS_MAX = 1_000
+WAITERS_MAX: Final = 1_000
 """How many callers may wait for the ends of cycles."""
+IMMUNE: Final = frozenset(IMMUNE_TOOLS)
+"""Tools that a steering or an abort leaves running, unless the options say otherwise."""
 
 
 class State(StrEnum):
@@ -34,39 +36,108 @@ class State(StrEnum):
     EXECUTING_TOOLS = auto()  # the batch of the answer's tool calls runs
 
 
-# --- memory -----------------------------------------------------------------------------------
+class Point(StrEnum):
+    """Where a cycle waits for plugins; it goes on from there."""
+
+    PROMPT = auto()
+    REQUEST = auto()
+    RESPONSE = auto()
+    BATCH = auto()
+    FINISH = auto()
+    COMPACT = auto()
+
+
+# --- what does not change -----------------------------------------------------------------------
+
+
+def _unknown_window(_model: str) -> int | None:
+    return None
+
+
+def _unknown_price(_model: str, _prompt: int, _completion: int) -> float | None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What of the options the tables need; ``repeatable`` are tools that may run again."""
+    """What of the options the tables need; ``window_of`` and ``price_of`` read offline tables."""
 
+    session_id: SessionId = SessionId("")  # noqa: RUF009 - a str
     max_turns: int = 100
     max_queued_prompts: int = 100
+    max_steering_queue: int = 3
     max_retries: int = 3
     max_cycle_crashes: int = 2
+    max_tokens: int | None = None
+    system_chars: int = 0
+    """Of the system prompt without what tools add to it."""
     backoff: Backoff = field(default_factory=Backoff)
-    system_prompt: str = ""
-    repeatable: frozenset[str] = frozenset()
+    stall_timeout_s: float = 120.0
+    immune: frozenset[str] = IMMUNE
+    loop_threshold: int = 3
+    loop_abort: int = 5
+    loop_exempt: frozenset[str] = frozenset()
+    budget: Budget = field(default_factory=Budget)
+    exit_on: frozenset[str] = frozenset()
+    response_format: dict[str, Any] | None = None  # Any: a JSON Schema
+    hooks: frozenset[str] = frozenset()
+    max_children: int = 8
+    max_spawns: int = 64
+    subagents: frozenset[str] = frozenset()
+    window_of: Callable[[str], int | None] = _unknown_window
+    price_of: Callable[[str, int, int], float | None] = _unknown_price
+
+
+# --- memory -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFacts:
+    """One tool of the session, as the tables know it.
+
+    ``packed`` is the parcel that it came in; it is None in tests only.
+    """
+
+    name: str
+    is_repeatable: bool = False
+    isolation: Literal["process", "thread", "task"] = "process"
+    packed: Packed | None = None
+    chars: int = 0
+    """What the model is told of it in every request."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedPrompt:
-    """A prompt that waits for its cycle."""
+    """A prompt that waits for its cycle; ``metadata`` goes into the user's message."""
 
     command_id: CommandId
+    text: str
+    metadata: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Steering:
+    """Guidance that waits for the next gap."""
+
+    ref: CommandId
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """The way from idle to idle; ``first`` is the place of its first message."""
+    """The way from idle to idle; ``first`` is the place of its first message.
+
+    ``is_blocked``: a call of the latest batch waits for approval, so its end is the cycle's end.
+    """
 
     command_id: CommandId
     first: int
     usage_before: TokenUsage
+    started_at_ms: int = 0
     turns: int = 0
     crashes: int = 0
+    repairs: int = 0
+    is_blocked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +160,73 @@ class Answering:
     text: str = ""
     is_text_started: bool = False
     is_thinking_started: bool = False
+    is_compacted: bool = False
     tags: TagState = field(default_factory=TagState)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
-    """One call of the batch; ``result`` is None until it has ended."""
+    """One call of the batch; ``result`` is None until it has ended.
+
+    ``notice`` is added to the result: what the kernel has to tell the model about this call.
+    """
 
     call: ToolCall
     started_at_ms: int | None = None
     result: Message | None = None
+    notice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A call that waits for a person."""
+
+    id: str
+    call_id: CallId
+    tool: str
+    args: dict[str, object]
+    requested_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question to the user that a running call waits for."""
+
+    ref: str
+    call_id: CallId
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A subagent under way; ``ref`` is what the call that waits for it is answered by.
+
+    It is None once that call is over: another call may have its id, and must not get its answer.
+    """
+
+    session_id: SessionId
+    call_id: CallId
+    ref: str | None
+    grant: Grant
+
+
+@dataclass(frozen=True, slots=True)
+class Compacting:
+    """A compaction under way: the first ``evicted`` messages give way.
+
+    ``ref`` is what the tool that asked for it is answered by.
+    """
+
+    evicted: int
+    trigger: Literal["size", "overflow", "request"]
+    ref: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Consulting:
+    """Plugins are being asked; ``compacting`` is what waits for them at ``Point.COMPACT``."""
+
+    point: Point
+    compacting: Compacting | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,229 +234,44 @@ class Memory:
     """What is remembered between inputs.
 
     ``work`` numbers the request or batch under way; a result that names another number is late.
+    ``base`` is how many messages a compaction took away: a message's place in the whole
+    conversation is ``base`` plus its place in ``messages``.
     """
 
     policy: Policy = field(default_factory=Policy)
     model: str = ""
+    provider_opts: dict[str, Any] = field(default_factory=dict)  # Any: litellm's own arguments
+    tools: tuple[ToolFacts, ...] = ()
     messages: tuple[Message, ...] = ()
+    base: int = 0
     queue: tuple[QueuedPrompt, ...] = ()
+    steering: tuple[Steering, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What plugins have to say to the model, told at the next gap."""
+    plugin_states: tuple[tuple[str, bytes], ...] = ()
+    consulting: Consulting | None = None
     cycle: Cycle | None = None
     answering: Answering = field(default_factory=Answering)
     calls: tuple[OpenCall, ...] = ()
+    call_hashes: tuple[str, ...] = ()
+    approvals: tuple[Approval, ...] = ()
+    allowances: tuple[str, ...] = ()
+    allowed_tools: frozenset[str] = frozenset()
+    asks: tuple[Ask, ...] = ()
+    answers: tuple[tuple[Ask, Any], ...] = ()  # Any: what the user sent
+    todos: tuple[dict[str, str], ...] = ()
+    children: tuple[Child, ...] = ()
+    spawns: int = 0
+    compacting: Compacting | None = None
     work: int = 0
     turns: int = 0
     usage: TokenUsage = field(default_factory=TokenUsage)
+    context: tuple[int, int] | None = None
+    """Tokens of the last answered request, and how many messages it and its answer were."""
     outcomes: tuple[Outcome, ...] = ()
     waiters: tuple[tuple[CommandId, CommandId | None], ...] = ()
     latest_prompt: CommandId | None = None
 
-
-# --- inputs -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """A command and when it came; ``at_ms`` is wall time."""
-
-    id: CommandId
-    command: Command
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class FirstChunk:
-    """Result of ``CallModel``: the provider started to answer."""
-
-    work: int
-
-
-@dataclass(frozen=True, slots=True)
-class TextArrived:
-    """Result of ``CallModel``: a piece of text."""
-
-    work: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ThoughtArrived:
-    """Result of ``CallModel``: a piece of thinking."""
-
-    work: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class StreamSilent:
-    """Result of ``CallModel``: nothing came for ``elapsed_s`` seconds."""
-
-    work: int
-    elapsed_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class StreamEnded:
-    """Result of ``CallModel``: the answer is complete."""
-
-    work: int
-    reply: Reply
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class StreamFailed:
-    """Result of ``CallModel``: no answer; ``chance`` (0 to 1) is what the jitter is made of."""
-
-    work: int
-    kind: FailureKind
-    reason: str
-    at_ms: int
-    retry_after_s: float | None = None
-    chance: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class RetryDue:
-    """Result of ``Sleep``: the delay is over."""
-
-    work: int
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class ToolBegun:
-    """Result of ``RunTools``: one call is about to run."""
-
-    work: int
-    call_id: CallId
-    at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class ToolReturned:
-    """Result of ``RunTools``: one call is done; ``text`` is what the model reads."""
-
-    work: int
-    call_id: CallId
-    ok: bool
-    text: str
-    at_ms: int
-    is_unknown: bool = False
-
-
-Result: TypeAlias = (
-    FirstChunk
-    | TextArrived
-    | ThoughtArrived
-    | StreamSilent
-    | StreamEnded
-    | StreamFailed
-    | RetryDue
-    | ToolBegun
-    | ToolReturned
-)
-"""Each names the work that it comes of, so that a late one is told from a current one."""
-
-
-# --- effects ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class CallModel:
-    """Ask the model with ``messages``."""
-
-    work: int
-    model: str
-    messages: tuple[Message, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Sleep:
-    """Post ``RetryDue`` in ``delay_s`` seconds."""
-
-    work: int
-    delay_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class RunTools:
-    """Run a batch of calls."""
-
-    work: int
-    turn: int
-    model: str
-    calls: tuple[ToolCall, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CancelWork:
-    """Cancel the request, and of the tools those that ``kill`` says."""
-
-    kill: KillTools = "killable"
-
-
-@dataclass(frozen=True, slots=True)
-class Publish:
-    """Tell observers."""
-
-    event: Event
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """Write a record to the journal."""
-
-    record: Record
-
-
-@dataclass(frozen=True, slots=True)
-class Settle:
-    """Give a durable command its one outcome: an answer, or an error that is raised."""
-
-    id: CommandId
-    outcome: Any  # Any: the answer type of the command, or a CmdcError
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Answer a question."""
-
-    id: CommandId
-    value: Any  # Any: the answer type of the command
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """Answer a question with an error."""
-
-    id: CommandId
-    error: CmdcError
-
-
-@dataclass(frozen=True, slots=True)
-class TellStatus:
-    """Answer how the session stands; the shell adds what only it knows."""
-
-    id: CommandId
-
-
-Effect: TypeAlias = (
-    CallModel
-    | Sleep
-    | RunTools
-    | CancelWork
-    | Publish
-    | Keep
-    | Settle
-    | Answer
-    | Refuse
-    | TellStatus
-)
-
-
-class Step(NamedTuple):
-    """What one input does: the next state, the next memory, the work to do, in order."""
-
-    state: State
-    memory: Memory
-    effects: tuple[Effect, ...] = ()
+    def tool(self, name: str) -> ToolFacts | None:
+        """Return the tool of this name."""
+        return next((tool for tool in self.tools if tool.name == name), None)

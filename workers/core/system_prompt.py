@@ -1,10 +1,12 @@
-"""The system prompt: what the application says, then what the runtime says, then the tools.
+"""The system prompt: what the application says, then what the runtime adds, segment by segment.
 
 Segments that turn out empty are skipped, the others are joined by blank lines. What a mode says in
-a segment is one cell of ``RENDERERS``; a new segment is a row of functions in ``_ROWS``.
+a segment is one cell of ``RENDERERS``; a new segment is a row of functions in ``_ROWS``. A part
+that changes while a session runs, a plan for example, needs no segment: it is one of
+``PromptParts.sections``, which stand last so that the prompt before them stays the same.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -27,14 +29,31 @@ class Segment(StrEnum):
     USER = "user"
     BASE = "base"
     TOOLS = "tools"
+    IDENTITY = "identity"
+    SKILLS = "skills"
+    MEMORY = "memory"
+    SECTIONS = "sections"
 
 
-@dataclass(frozen=True, slots=True)
+Named = tuple[tuple[str, str], ...]
+"""Texts with the names that they are told under."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PromptParts:
-    """What a system prompt is made from."""
+    """What a system prompt is made from; what is empty is not told."""
 
     user: str = ""
+    """The application's own prompt."""
     tools: tuple[ToolSpec, ...] = ()
+    identity: str = ""
+    """Who the agent is, as its blueprint says."""
+    skills: Named = ()
+    """Name and description of each."""
+    memory: Named = ()
+    """Name and content of each memory file."""
+    sections: Named = ()
+    """Title and text of what the session itself has to tell."""
 
 
 _FULL_BASE: Final = """\
@@ -93,6 +112,27 @@ def _tool_names(parts: PromptParts) -> str:
     return f"Your tools: {names}" if names else ""
 
 
+def _identity(parts: PromptParts) -> str:
+    return parts.identity.strip()
+
+
+def _skills(parts: PromptParts) -> str:
+    lines = [f"- {name}: {text.strip()}" for name, text in parts.skills if text.strip()]
+    return "\n".join(["Your skills:", *lines]) if lines else ""
+
+
+def _memory(parts: PromptParts) -> str:
+    return _titled((f"Memory ({name})", text) for name, text in parts.memory)
+
+
+def _sections(parts: PromptParts) -> str:
+    return _titled(parts.sections)
+
+
+def _titled(texts: Iterable[tuple[str, str]]) -> str:
+    return "\n\n".join(f"{title}:\n{text.strip()}" for title, text in texts if text.strip())
+
+
 def _nothing(_parts: PromptParts) -> str:
     return ""
 
@@ -105,10 +145,14 @@ def _summary(tool: ToolSpec) -> str:
 
 # fmt: off
 _ROWS: Final[Mapping[Segment, tuple[Callable[[PromptParts], str], ...]]] = {
-    #               full     task     minimal      none
-    Segment.USER:  (_user,   _user,   _user,       _user),
-    Segment.BASE:  (_full,   _short,  _nothing,    _nothing),
-    Segment.TOOLS: (_tools,  _tools,  _tool_names, _nothing),
+    #                  full       task       minimal      none
+    Segment.USER:     (_user,     _user,     _user,       _user),
+    Segment.BASE:     (_full,     _short,    _nothing,    _nothing),
+    Segment.TOOLS:    (_tools,    _tools,    _tool_names, _nothing),
+    Segment.IDENTITY: (_identity, _identity, _identity,   _nothing),
+    Segment.SKILLS:   (_skills,   _nothing,  _nothing,    _nothing),
+    Segment.MEMORY:   (_memory,   _nothing,  _nothing,    _nothing),
+    Segment.SECTIONS: (_sections, _sections, _nothing,    _nothing),
 }
 # fmt: on
 RENDERERS: Final[Mapping[tuple[PromptMode, Segment], Callable[[PromptParts], str]]] = {
@@ -118,10 +162,7 @@ RENDERERS: Final[Mapping[tuple[PromptMode, Segment], Callable[[PromptParts], str
 }
 
 
-def system_prompt(
-    mode: PromptMode, user_prompt: str | None = None, tools: Sequence[ToolSpec] = ()
-) -> str:
+def system_prompt(mode: PromptMode, parts: PromptParts) -> str:
     """Return the system prompt of a session; empty where there is nothing to say."""
-    parts = PromptParts(user=user_prompt or "", tools=tuple(tools))
     rendered = (RENDERERS[mode, segment](parts) for segment in Segment)
     return "\n\n".join(text for text in rendered if text)

@@ -2,7 +2,8 @@
 
 The provider is read in one task. A watchdog on the loop tells when nothing came for
 ``stall_after_s``, and cancels the stream after ``stall_timeout_s``. What goes wrong comes back as
-one ``StreamFailed``; a cancelled request comes back as nothing.
+one ``StreamFailed``; a cancelled request comes back as nothing. ``Summarize`` is carried out by
+``effects/summary.py``, which reads its stream here too.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import contextlib
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import structlog
@@ -25,12 +26,9 @@ from cmdc_runtime.extensions.provider import (
     TextChunk,
     ThinkingChunk,
     ToolCallChunk,
-    ToolSpec,
 )
 from workers.core.assemble import assemble
-from workers.core.retry import failure_kind
-from workers.core.state import (
-    CallModel,
+from workers.core.inputs import (
     FirstChunk,
     Result,
     StreamEnded,
@@ -39,6 +37,7 @@ from workers.core.state import (
     TextArrived,
     ThoughtArrived,
 )
+from workers.core.retry import failure_kind
 from workers.effects.intake import fit
 
 log = structlog.get_logger()
@@ -52,12 +51,16 @@ _CHANCES: Final = 1 << 32
 class CallSettings:
     """What every request of a session has in common; times are seconds."""
 
-    system_prompt: str
-    tools: tuple[ToolSpec, ...]
-    provider_opts: dict[str, Any]  # Any: litellm's own arguments
-    max_tokens: int | None
     stall_after_s: float
     stall_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One request, and the work that its results name."""
+
+    work: int
+    request: ModelRequest
 
 
 class ModelCaller:
@@ -77,9 +80,10 @@ class ModelCaller:
         self._room = room
         self._task: asyncio.Task[None] | None = None
 
-    def call(self, call: CallModel) -> asyncio.Task[None]:
+    def call(self, work: int, request: ModelRequest) -> asyncio.Task[None]:
         """Start the request; the one before, if any, is over."""
-        self._task = asyncio.create_task(self._run(call), name="model-call")
+        self.cancel()
+        self._task = asyncio.create_task(self._run(_Call(work, request)), name="model-call")
         return self._task
 
     def cancel(self) -> None:
@@ -88,7 +92,7 @@ class ModelCaller:
             self._task.cancel()
             self._task = None
 
-    async def _run(self, call: CallModel) -> None:
+    async def _run(self, call: "_Call") -> None:
         watchdog = _Watchdog(self._settings, call.work, self._post)
         try:
             reply = await self._stream(call, watchdog)
@@ -104,10 +108,10 @@ class ModelCaller:
         finally:
             watchdog.stop()
 
-    async def _stream(self, call: CallModel, watchdog: "_Watchdog") -> StreamEnded:
+    async def _stream(self, call: "_Call", watchdog: "_Watchdog") -> StreamEnded:
         chunks: list[Chunk] = []
         chars = 0
-        async with contextlib.aclosing(self._provider.stream(self._request(call))) as stream:
+        async with contextlib.aclosing(self._provider.stream(call.request)) as stream:
             async for given in stream:
                 watchdog.feed()
                 chunk = _fit(given)
@@ -129,17 +133,7 @@ class ModelCaller:
             raise ProviderError(FailureKind.TRANSIENT, "the stream ended before the reply did")
         return StreamEnded(call.work, reply, now_ms())
 
-    def _request(self, call: CallModel) -> ModelRequest:
-        return ModelRequest(
-            model=call.model,
-            system=self._settings.system_prompt,
-            messages=call.messages,
-            tools=self._settings.tools,
-            max_tokens=self._settings.max_tokens,
-            provider_opts=self._settings.provider_opts,
-        )
-
-    def _fail(self, call: CallModel, error: Exception) -> None:
+    def _fail(self, call: "_Call", error: Exception) -> None:
         known = isinstance(error, ProviderError)
         if not known:
             log.error("provider.crashed", exc_info=error)

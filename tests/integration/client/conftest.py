@@ -100,6 +100,13 @@ class Peer:
         """Publish one batch of deltas; ``is_lost``: on no wire, not ``is_kept``: in no replay."""
         self.do(lambda: self._publish(session_id, texts, is_lost, is_kept))
 
+    def tell(self, session_id, *events):
+        """Publish one batch of any events; called by an answer, it is in the peer's thread."""
+        if threading.current_thread() is self._thread:
+            self._publish_events(session_id, events)
+        else:
+            self.do(lambda: self._publish_events(session_id, events))
+
     def publish_each(self, pairs):
         """Publish one delta for each (session id, text)."""
         self.do(lambda: [self._publish(one, (text,), False, True) for one, text in pairs])
@@ -222,13 +229,17 @@ class Peer:
         return Replayed(batches=batches, through=max(through, request.after), last=last)
 
     def _publish(self, session_id, texts, is_lost, is_kept):
+        deltas = [MessageDelta(delta=text) for text in texts]
+        self._publish_events(session_id, deltas, is_lost=is_lost, is_kept=is_kept)
+
+    def _publish_events(self, session_id, events, *, is_lost=False, is_kept=True):
         first = self.sessions[session_id].last_index + 1
-        entries = [(index, MessageDelta(delta=text)) for index, text in enumerate(texts, first)]
-        self.set(session_id, last_index=first + len(texts) - 1)
+        entries = list(enumerate(events, first))
+        self.set(session_id, last_index=first + len(events) - 1)
         if is_kept:
             self.logs[session_id] |= dict(enumerate(entries, first))
         if not is_lost:
-            frame = Events(first=first, count=len(texts))
+            frame = Events(first=first, count=len(events))
             self._say(topic_of(session_id), frame, codec.encode_events(entries))
 
     def _say(self, topic, frame, *rest):

@@ -64,30 +64,71 @@ def test_what_came_on_top_is_what_was_added(before, added):
     assert on_top.cost_usd is not None or before.cost_usd is added.cost_usd is None
 
 
-@pytest.mark.parametrize(
-    ("raw", "right"),
-    [
-        (
-            {
-                "prompt_tokens": 9,
-                "completion_tokens": 2,
-                "total_tokens": 12,
-                "prompt_tokens_details": {"cached_tokens": 4},
-            },
-            (9, 2, 12, 4),
-        ),
-        (
-            {"input_tokens": 9, "output_tokens": 2, "cache_read_input_tokens": 0},
-            (9, 2, 11, 0),
-        ),
-        ({"prompt_token_count": 9, "candidates_token_count": 2}, (9, 2, 11, None)),
-        ({"prompt_tokens": None, "total_tokens": 5}, (0, 0, 5, None)),
-        ({}, (0, 0, 0, None)),
-    ],
-    ids=["openai", "anthropic", "google", "partly", "nothing"],
-)
+RAW = {
+    "openai": (
+        {
+            "prompt_tokens": 9,
+            "completion_tokens": 2,
+            "total_tokens": 12,
+            "prompt_tokens_details": {"cached_tokens": 4},
+        },
+        (9, 2, 12, 4),
+    ),
+    "openai responses": (
+        {"input_tokens": 9, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 4}},
+        (9, 2, 11, 4),
+    ),
+    "anthropic": (
+        {
+            "input_tokens": 9,
+            "output_tokens": 2,
+            "cache_read_input_tokens": 4,
+            "cache_creation_input_tokens": 3,
+        },
+        (16, 2, 18, 4),
+    ),
+    "anthropic uncached": (
+        {"input_tokens": 9, "output_tokens": 2, "cache_read_input_tokens": 0},
+        (9, 2, 11, 0),
+    ),
+    "google": (
+        {
+            "promptTokenCount": 9,
+            "candidatesTokenCount": 2,
+            "thoughtsTokenCount": 3,
+            "totalTokenCount": 14,
+            "cachedContentTokenCount": 4,
+        },
+        (9, 5, 14, 4),
+    ),
+    "google in snake case": (
+        {
+            "prompt_token_count": 9,
+            "candidates_token_count": 2,
+            "cached_content_token_count": 4,
+        },
+        (9, 2, 11, 4),
+    ),
+    "litellm": (
+        {
+            "prompt_tokens": 16,
+            "completion_tokens": 2,
+            "total_tokens": 18,
+            "cache_read_input_tokens": 4,
+            "cache_creation_input_tokens": 3,
+            "prompt_tokens_details": {"cached_tokens": 4},
+        },
+        (16, 2, 18, 4),
+    ),
+    "partly": ({"prompt_tokens": None, "total_tokens": 5}, (0, 0, 5, None)),
+    "details of nothing": ({"prompt_tokens": 3, "prompt_tokens_details": None}, (3, 0, 3, None)),
+    "nothing": ({}, (0, 0, 0, None)),
+}
+
+
+@pytest.mark.parametrize(("raw", "right"), RAW.values(), ids=RAW)
 def test_usage_is_read_in_each_providers_words(raw, right):
-    """What is not told is 0, but for cached tokens, which may be unknown."""
+    """What is not told is 0, but for cached tokens, which may be unknown; the total is filled."""
     usage = TokenUsage.from_raw(raw)
 
     assert (
@@ -97,3 +138,57 @@ def test_usage_is_read_in_each_providers_words(raw, right):
         usage.cached_tokens,
     ) == right
     assert usage.cost_usd is None
+
+
+@given(fresh=counts, cached=counts, said=counts, thought=counts)
+def test_the_same_request_counts_the_same_in_every_vendors_words(fresh, cached, said, thought):
+    """They differ in whether cached tokens and thoughts are counted with the rest."""
+    openai = {
+        "prompt_tokens": fresh + cached,
+        "completion_tokens": said + thought,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
+    anthropic = {
+        "input_tokens": fresh,
+        "cache_read_input_tokens": cached,
+        "output_tokens": said + thought,
+    }
+    google = {
+        "promptTokenCount": fresh + cached,
+        "candidatesTokenCount": said,
+        "thoughtsTokenCount": thought,
+        "cachedContentTokenCount": cached,
+    }
+    usage = TokenUsage.from_raw(openai)
+
+    assert TokenUsage.from_raw(anthropic) == usage
+    assert TokenUsage.from_raw(google) == usage
+    assert usage.total_tokens == fresh + cached + said + thought
+    assert usage.cached_tokens == cached
+
+
+def test_unknown_is_not_nothing():
+    """A sum knows a part that one side knows; a difference knows what the later one knew."""
+    known = TokenUsage(prompt_tokens=3, total_tokens=3, cost_usd=0.5, cached_tokens=2)
+    unknown = TokenUsage(prompt_tokens=1, total_tokens=1)
+
+    assert ((known + unknown).cost_usd, (known + unknown).cached_tokens) == (0.5, 2)
+    assert ((unknown + unknown).cost_usd, (unknown + unknown).cached_tokens) == (None, None)
+    assert ((known - unknown).cost_usd, (known - unknown).cached_tokens) == (0.5, 2)
+    assert ((unknown - known).cost_usd, (unknown - known).cached_tokens) == (None, None)
+
+
+@given(st.lists(usages, max_size=5))
+def test_a_sum_over_a_session_is_the_sum_of_its_parts(parts):
+    """Added one by one, as a session does; the price is that of the requests that have one."""
+    total = sum(parts, start=TokenUsage())
+    prices_usd = [part.cost_usd for part in parts if part.cost_usd is not None]
+
+    assert total.prompt_tokens == sum(part.prompt_tokens for part in parts)
+    assert total.total_tokens == sum(part.total_tokens for part in parts)
+    assert total.cost_usd == (sum(prices_usd) if prices_usd else None)
+    assert total - total == msgspec.structs.replace(
+        TokenUsage(),
+        cost_usd=None if total.cost_usd is None else 0.0,
+        cached_tokens=None if total.cached_tokens is None else 0,
+    )

@@ -3,22 +3,31 @@
 import math
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from cmdc_runtime.commands import TOOLS_MAX
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.messages import Message
-from cmdc_runtime.options import HISTORY_MESSAGES_MAX, TOOLS_MAX, Options, parse
+from cmdc_runtime.option_checks import SUBAGENTS_MAX
+from cmdc_runtime.options import HISTORY_MESSAGES_MAX, Options, parse
+from cmdc_runtime.subagent import SubAgent
 
 MODEL = "openai:gpt-4o-mini"
 # fmt: off
 DOCUMENTED = {
-    "model": None, "session_id": None, "system_prompt": None, "tools": [], "working_dir": ".",
-    "provider_opts": {}, "prompt_mode": "full", "messages": [], "user_data": {}, "group_id": None,
-    "max_turns": 100, "max_tokens": None, "max_queued_prompts": 100, "max_parallel_tools": 8,
-    "tool_timeout": 300.0, "tool_max_retries": 2, "max_retries": 3, "retry_base_delay": 2.0,
-    "retry_max_delay": 60.0, "retry_jitter": 0.0, "stall_after": 30.0, "stall_timeout": 120.0,
-    "restart": "transient", "max_restarts": 3, "max_seconds": 5.0, "restart_delay": (0.1, 5.0),
-    "shutdown": 5.0, "start_timeout": 30.0, "max_cycle_crashes": 2, "event_buffer_size": 1000,
+    "model": None, "session_id": None, "blueprint": None, "system_prompt": None, "tools": [], "plugins": [],
+    "subagents": [], "working_dir": ".", "provider_opts": {}, "response_format": None,
+    "prompt_mode": "full", "messages": [], "user_data": {}, "group_id": None, "max_turns": 100,
+    "max_tokens": None, "max_cost_usd": None, "max_total_tokens": None, "max_steering_queue": 3,
+    "max_queued_prompts": 100, "max_parallel_tools": 8, "tool_timeout": 300.0,
+    "interrupt_immune_tools": ["write_file", "edit_file", "write_todos", "compact_conversation"],
+    "tool_max_retries": 2, "max_retries": 3, "retry_base_delay": 2.0, "retry_max_delay": 60.0,
+    "retry_jitter": 0.0, "stall_after": 30.0, "stall_timeout": 120.0, "loop_threshold": 3,
+    "loop_abort": 5, "loop_exempt_tools": [], "exit_on": [], "max_children": 8, "max_spawns": 64,
+    "max_depth": 1, "event_buffer_size": 1000, "hibernate_after": None, "restart": "transient",
+    "max_restarts": 3, "max_seconds": 5.0, "restart_delay": (0.1, 5.0), "shutdown": 5.0,
+    "start_timeout": 30.0, "max_cycle_crashes": 2,
 }
 # fmt: on
 
@@ -28,6 +37,12 @@ class Source:
 
     def model_source(self):
         return MODEL, {}
+
+
+class City(msgspec.Struct):
+    """An answer's form."""
+
+    name: str
 
 
 class Place:
@@ -124,6 +139,29 @@ def test_a_typo_gets_a_suggestion(typo, meant):
         ("shutdown", -1.0),
         ("max_cycle_crashes", 0),
         ("event_buffer_size", 1_000_001),
+        ("max_steering_queue", -1),
+        ("max_cost_usd", 0),
+        ("max_cost_usd", math.inf),
+        ("max_total_tokens", 0),
+        ("interrupt_immune_tools", "write_file"),
+        ("interrupt_immune_tools", ["write file"]),
+        ("loop_exempt_tools", [""]),
+        ("loop_threshold", 1),
+        ("loop_abort", 11),
+        ("exit_on", "plugin_aborted"),
+        ("exit_on", ["max_turns"]),
+        ("max_children", 0),
+        ("max_spawns", 0),
+        ("max_depth", -1),
+        ("max_depth", 9),
+        ("hibernate_after", 0),
+        ("response_format", 5),
+        ("response_format", {"type": "text"}),
+        ("response_format", {"const": b"bytes are no JSON", "enum": {1}}),
+        ("subagents", SubAgent("a", "b")),
+        ("subagents", ["researcher"]),
+        ("subagents", [SubAgent(f"a{at}", "b") for at in range(SUBAGENTS_MAX + 1)]),
+        ("blueprint", 5),
         ("prompt_mode", "fully"),
         ("messages", ["hi"]),
         ("tools", "read_file"),
@@ -161,6 +199,17 @@ def test_a_wrong_value_is_told_with_its_name(name, value):
         ("shutdown", 0, 0.0),
         ("retry_jitter", 1, 1.0),
         ("restart_delay", [0, 1], (0.0, 1.0)),
+        ("max_steering_queue", 0, 0),
+        ("max_depth", 0, 0),
+        ("loop_abort", 3, 3),
+        ("exit_on", {"plugin_aborted"}, ["plugin_aborted"]),
+        ("exit_on", ("provider_timeout",), ["provider_timeout"]),
+        ("interrupt_immune_tools", frozenset({"shell"}), ["shell"]),
+        ("hibernate_after", 0.001, 0.001),
+        ("response_format", {"type": "object"}, {"type": "object"}),
+        ("response_format", {}, {}),
+        ("response_format", list[int], {"type": "array", "items": {"type": "integer"}}),
+        ("subagents", (SubAgent("a", "b"),), [SubAgent("a", "b")]),
         ("working_dir", Path(), "."),
         ("working_dir", Place(), "."),
         ("tools", (1, 2), [1, 2]),
@@ -179,3 +228,65 @@ def test_a_model_may_know_how_it_is_reached():
     source = Source()
 
     assert parse(None, {"model": source}).model is source
+
+
+def test_a_closed_set_of_words_is_told():
+    """Whoever mistypes one reads what there is."""
+    (line,) = problems(exit_on={"timeout"})
+
+    assert "expected of max_turns_exceeded, provider_timeout, plugin_aborted, got" in line
+
+
+def test_a_loop_is_told_before_it_is_aborted():
+    """The notice would come too late otherwise."""
+    assert problems(loop_threshold=6) == ("loop_threshold: 6 is more than loop_abort 5",)
+
+
+def test_an_answers_type_becomes_its_schema():
+    """The type itself stays with the application."""
+    schema = parse(None, {"model": MODEL, "response_format": City}).response_format
+
+    assert schema["$defs"]["City"]["properties"] == {"name": {"type": "string"}}
+
+
+# --- subagents ----------------------------------------------------------------------------------
+
+
+def test_every_problem_of_every_subagent_is_told():
+    """With its place; what they share with the options is checked like the options."""
+    found = problems(
+        subagents=[
+            SubAgent("a b", " "),
+            SubAgent("same", "one", model="gpt", tools="shell", max_turns=0, prompt_mode="long"),
+            SubAgent("same", "two", user_data={"at": object()}, provider_opts={"n": 1 << 70}),
+        ]
+    )
+
+    assert [line.partition(":")[0] for line in found] == [
+        "subagents[0].description",
+        "subagents[0].name",
+        "subagents[1].max_turns",
+        "subagents[1].model",
+        "subagents[1].prompt_mode",
+        "subagents[1].tools",
+        "subagents[2].name",
+        "subagents[2].provider_opts",
+        "subagents[2].user_data",
+    ]
+    assert "'same' is taken by subagents[1]" in found[6]
+
+
+def test_a_subagents_keys_are_not_told():
+    """An error message goes to logs."""
+    (line,) = problems(
+        subagents=[SubAgent("a", "b", provider_opts={"api_key": "sk-1", "n": 1 << 70})]
+    )
+
+    assert "sk-1" not in line
+
+
+def test_the_general_purpose_subagent_may_be_replaced():
+    """Its name is like any other."""
+    own = SubAgent("general-purpose", "Does it our way.")
+
+    assert parse(None, {"model": MODEL, "subagents": [own]}).subagents == [own]

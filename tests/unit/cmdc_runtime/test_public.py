@@ -11,7 +11,14 @@ from cmdc_runtime.client.client import Client
 from cmdc_runtime.client.session import AsyncSession, Session
 from cmdc_runtime.errors import ERRORS_BY_CODE
 
-NOT_OF_A_SESSION = {"close", "create_agent", "list_sessions", "subscribe_all", "tree"}
+NOT_OF_A_SESSION = {
+    "close",
+    "create_agent",
+    "list_sessions",
+    "subscribe_all",
+    "subscribe_group",
+    "tree",
+}
 NOT_A_FUNCTION = {"close"}
 
 

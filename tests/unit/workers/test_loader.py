@@ -89,7 +89,7 @@ def test_two_tools_of_one_name_are_refused():
         (by_value(7), "InvalidTool: 7 is no tool"),
         (
             Packed(kind="ref", label="odd", ref="nothing"),
-            "LookupError: there is no built-in tool 'nothing', only list_dir, read_file, shell",
+            "LookupError: there is no built-in tool 'nothing', only ask_user, ",
         ),
         (
             Packed(kind="ref", label="odd", ref="shell", data=msgspec.msgpack.encode({"x": 1})),

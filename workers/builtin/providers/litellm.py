@@ -1,20 +1,15 @@
 """The provider for every model that litellm knows: OpenAI's, Anthropic's, Google's, local ones.
 
-The only module that imports litellm, which takes seconds: the nursery imports it before it forks.
-It translates three things and decides nothing else: conversations to the OpenAI shape, deltas to
-chunks, exceptions to ``ProviderError``. Retries are the kernel's, so litellm's own are off.
+litellm takes seconds to import, so the nursery does it before it forks. The adapter translates
+conversations to the OpenAI shape, deltas to chunks and exceptions to ``ProviderError``, and decides
+nothing else. Retries are the kernel's, so litellm's own are off. A vendor's oddity that litellm
+leaves to its caller is dealt with here, with a test that shows the wire.
 """
 
 import asyncio
 import contextlib
-import email.utils
-import math
-import os
-import re
-import time
-import warnings
+import functools
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
@@ -22,7 +17,6 @@ import msgspec
 from cmdc_runtime.extensions.provider import (
     Chunk,
     FailureKind,
-    FinishChunk,
     ModelRequest,
     Provider,
     ProviderError,
@@ -30,48 +24,18 @@ from cmdc_runtime.extensions.provider import (
     ThinkingChunk,
     ToolCallChunk,
     ToolSpec,
-    UsageChunk,
-    classify,
 )
 from cmdc_runtime.ids import CallId
-from cmdc_runtime.messages import Message, TokenUsage, ToolCall
-
-# Both must be set before the import: without the first litellm starts a thread that asks the
-# network for prices, without the second it loads a .env file into the environment.
-os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-os.environ.setdefault("LITELLM_MODE", "PRODUCTION")
-
-import litellm
-
-litellm.suppress_debug_info = True  # it would print advice to standard output at every failure
-# Its types make pydantic warn once each on standard error, about nothing that anyone here can do.
-warnings.filterwarnings("ignore", message="Items? .* `ReadOnly` qualifier", category=UserWarning)
+from cmdc_runtime.messages import Message, ToolCall
+from workers.builtin.providers._ending import Ending
+from workers.builtin.providers._facts import is_claude, is_gemini
+from workers.builtin.providers._failures import border
+from workers.builtin.providers._formats import is_sent, response_format, with_instruction
+from workers.builtin.providers._library import litellm
+from workers.builtin.providers._models import facts_of, litellm_model, price_usd, usage_of
 
 CLOSE_TIMEOUT_S: Final = 2.0
 """How long the end of a cancelled request may take before its connection is left to itself."""
-REASON_MAX_CHARS: Final = 500
-CHAIN_MAX: Final = 12
-"""How many causes of an exception are looked at."""
-_SECRET_MIN_CHARS: Final = 6
-"""Shorter values are placeholders (``none``, ``x``); hiding them would blank out plain words."""
-
-_SECRET_NAME: Final = re.compile(
-    r"key|token|secret|password|credential|authorization|cookie", re.IGNORECASE
-)
-_SECRET_SHAPE: Final = re.compile(
-    r"\b(?:sk|pk|rk|gsk|xai|hf|key)[-_][\w*.-]{6,}"  # prefixed keys, also when masked with stars
-    r"|\bAIza[\w-]{20,}"
-    r"|\bAKIA[A-Z0-9]{12,}"
-    r"|\bBearer\s+[^\s'\",]+"
-    r"|(?<=[?&]key=)[^&\s'\"]+",
-    re.IGNORECASE,
-)
-_HIDDEN: Final = "[hidden]"
-_NOISE: Final = re.compile(
-    r"^(?:(?:litellm\.)?\w*(?:Error|Exception|Timeout)(?: Error)?(?:: | - ))+"
-)
-"""The names of classes that litellm puts before a provider's own words."""
-
 _OURS: Final[Mapping[str, object]] = {
     "stream": True,
     "stream_options": {"include_usage": True},
@@ -92,12 +56,16 @@ class _LiteLLM:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         """Yield the reply's chunks as they come; see ``Provider.stream``."""
-        with _border(request):
-            wrapper = await litellm.acompletion(**call_arguments(request))
-            ending = _Ending(request.model)
+        silence_s = silence_max_s(request)
+        with border(request):
+            async with _bound(silence_s):
+                wrapper = await litellm.acompletion(**call_arguments(request))
+            read_usage = functools.partial(usage_of, model=request.model)
+            is_google = is_gemini(facts_of(request.model))
+            ending = Ending(wrapper, read_usage, is_google=is_google)
             try:
-                async for delta in wrapper:
-                    ending.note(delta, is_finished=_is_finished(wrapper))
+                while (delta := await _next(wrapper, silence_s)) is not None:
+                    ending.note(delta)
                     for chunk in chunks_of(delta):
                         yield chunk
             finally:
@@ -105,43 +73,36 @@ class _LiteLLM:
             for chunk in ending.chunks():
                 yield chunk
 
+    def context_window(self, model: str) -> int | None:
+        """Return the tokens that fit into one request; see ``ModelTable``."""
+        return facts_of(model).context_window
 
-class _Ending:
-    """What is told once the stream is whole: the usage and the reason of the finish."""
-
-    def __init__(self, model: str) -> None:
-        self._model = model
-        self._usage: TokenUsage | None = None
-        self._reason: str | None = None
-
-    def note(self, delta: Any, *, is_finished: bool) -> None:  # Any: litellm's own type
-        """Keep what ``delta`` says of the end; ``is_finished``: the provider itself said so."""
-        usage = getattr(delta, "usage", None)
-        if usage is not None:
-            self._usage = usage_of(usage.model_dump(), self._model)
-        reasons = [choice.finish_reason for choice in delta.choices if choice.finish_reason]
-        if reasons and not is_finished:
-            raise _broken()
-        self._reason = reasons[0] if reasons else self._reason
-
-    def chunks(self) -> Iterator[Chunk]:
-        """Return the last chunks."""
-        if self._reason is None:
-            raise _broken()
-        if self._usage is not None:
-            yield UsageChunk(usage=self._usage)
-        yield FinishChunk(reason=self._reason)
+    def price_usd(self, model: str, prompt_tokens: int, completion_tokens: int) -> float | None:
+        """Return the price of a request; see ``ModelTable``."""
+        return price_usd(model, prompt_tokens, completion_tokens)
 
 
-def _is_finished(wrapper: Any) -> bool:  # Any: litellm's own type
-    # litellm makes up a clean finish, and a usage, for a stream that broke off; only this tells.
-    # The second is where it keeps Google's reason; it makes up that one too, so that on Google's
-    # wire a stream that was cut cleanly between two chunks passes for a whole one.
-    return bool(wrapper.received_finish_reason or wrapper.intermittent_finish_reason)
+def silence_max_s(request: ModelRequest) -> float | None:
+    """Return the seconds after which silence counts as a failure: the ``timeout`` option."""
+    timeout = request.provider_opts.get("timeout")
+    return timeout if isinstance(timeout, int | float) else None
 
 
-def _broken() -> ProviderError:
-    return ProviderError(FailureKind.TRANSIENT, "the stream ended before the reply was finished")
+@contextlib.asynccontextmanager
+async def _bound(silence_s: float | None) -> AsyncGenerator[None, None]:
+    # litellm hands the option on to most vendors' clients, and not to Google's.
+    try:
+        async with asyncio.timeout(silence_s):
+            yield
+    except TimeoutError as error:
+        late = f"nothing came for {silence_s} s, the timeout option"
+        raise ProviderError(FailureKind.TIMEOUT, late) from error
+
+
+async def _next(wrapper: Any, silence_s: float | None) -> Any:  # Any: litellm's own types
+    """Return the next delta, None after the last."""
+    async with _bound(silence_s):
+        return await anext(wrapper, None)
 
 
 async def _close(wrapper: Any) -> None:  # Any: litellm's own type
@@ -157,26 +118,42 @@ async def _close(wrapper: Any) -> None:  # Any: litellm's own type
 
 def call_arguments(request: ModelRequest) -> dict[str, object]:
     """Return the arguments of litellm's ``acompletion`` for ``request``."""
+    facts = facts_of(request.model)
     arguments: dict[str, object] = {
         **request.provider_opts,
         "model": litellm_model(request.model),
-        "messages": openai_messages(request.system, request.messages),
         **_OURS,
     }
+    system = request.system
+    schema = request.response_format
+    if schema is not None and is_sent(schema, facts, has_tools=bool(request.tools)):
+        arguments["response_format"] = response_format(schema)
+    elif schema is not None:
+        system = with_instruction(system, schema)
+    arguments["messages"] = openai_messages(system, request.messages)
     if request.tools:
         arguments["tools"] = [_openai_tool(tool) for tool in request.tools]
     if request.max_tokens is not None:
         arguments["max_tokens"] = request.max_tokens
+    if is_claude(facts) and _is_inside_a_round(request.messages):
+        _drop_signed_thinking(arguments, thinks_adaptively=facts.thinks_adaptively)
     return arguments
 
 
-def litellm_model(model: str) -> str:
-    """Return litellm's name of a model: ``provider:model_id`` becomes ``provider/model_id``.
+def _is_inside_a_round(messages: tuple[Message, ...]) -> bool:
+    spoken = (message for message in reversed(messages) if message.role == "assistant")
+    last = next(spoken, None)
+    return last is not None and bool(last.tool_calls)
 
-    A colon after a slash belongs to the model id (``ollama/llama3:8b``) and stays.
-    """
-    provider, colon, model_id = model.partition(":")
-    return f"{provider}/{model_id}" if colon and "/" not in provider else model
+
+def _drop_signed_thinking(arguments: dict[str, object], *, thinks_adaptively: bool) -> None:
+    # Once it has called a tool, Claude refuses to think without its earlier thoughts and their
+    # signatures, which a conversation does not keep. Adaptive thinking does without them.
+    thinking = arguments.get("thinking")
+    if isinstance(thinking, Mapping) and thinking.get("type") == "enabled":
+        del arguments["thinking"]
+    if not thinks_adaptively:
+        arguments.pop("reasoning_effort", None)
 
 
 def openai_messages(system: str, messages: tuple[Message, ...]) -> list[dict[str, object]]:
@@ -192,11 +169,17 @@ def _is_empty(message: Message) -> bool:
 
 def _openai_message(message: Message) -> dict[str, object]:
     if message.role == "tool_result":
-        return {"role": "tool", "tool_call_id": message.call_id, "content": message.content}
+        return {"role": "tool", "tool_call_id": message.call_id, "content": _result_text(message)}
     if not message.tool_calls:
         return {"role": message.role, "content": message.content}
     calls = [_openai_call(call) for call in message.tool_calls]
     return {"role": message.role, "content": message.content or None, "tool_calls": calls}
+
+
+def _result_text(message: Message) -> str:
+    # No vendor's mark of an error gets through litellm, so the text has to say it.
+    is_said = not message.is_error or message.content.lower().startswith("error")
+    return message.content if is_said else f"Error: {message.content}"
 
 
 def _openai_call(call: ToolCall) -> dict[str, object]:
@@ -233,126 +216,3 @@ def chunks_of(delta: Any) -> Iterator[Chunk]:  # Any: litellm's own type
                 name=piece.function.name or None,
                 arguments=piece.function.arguments or "",
             )
-
-
-def usage_of(raw: Mapping[str, object], model: str) -> TokenUsage:
-    """Return a usage with its price; the price of a model that litellm does not know is None."""
-    usage = TokenUsage.from_raw(raw)
-    return msgspec.structs.replace(usage, cost_usd=_cost_usd(usage, raw, model))
-
-
-def _cost_usd(usage: TokenUsage, raw: Mapping[str, object], model: str) -> float | None:
-    name = litellm_model(model)
-    try:
-        parts = litellm.cost_per_token(
-            model=name,
-            prompt_tokens=usage.prompt_tokens,
-            completion_tokens=usage.completion_tokens,
-            usage_object=litellm.Usage(**raw),
-        )
-        known = litellm.model_cost.get(litellm.get_model_info(name)["key"], {})
-    except Exception:  # noqa: BLE001 - what it raises for an unknown model is of no one class
-        return None
-    # A model without a price costs 0 in litellm's words; only the table can say that it is free.
-    cost_usd = float(sum(parts))
-    return cost_usd if cost_usd or "input_cost_per_token" in known else None
-
-
-# Failures
-
-
-@contextlib.contextmanager
-def _border(request: ModelRequest) -> Iterator[None]:
-    """Let nothing but ``ProviderError`` out."""
-    try:
-        yield
-    except ProviderError:
-        raise
-    except Exception as error:  # noqa: BLE001 - whatever a foreign library raises ends here
-        secrets = secrets_of(request)
-        texts = [str(cause) for cause in _chain(error)]
-        # A traceback prints the causes too, so one that holds a secret is left out of it.
-        leaks = any(hidden(text, secrets) != text for text in texts)
-        raise translated(error, secrets) from (None if leaks else error)
-
-
-def translated(error: Exception, secrets: frozenset[str]) -> ProviderError:
-    """Return the contract's error for one of litellm's; ``secrets`` are kept out of its text."""
-    inner = getattr(error, "original_exception", None)  # what broke a stream is wrapped once
-    told = inner if isinstance(inner, Exception) else error
-    causes = tuple(_chain(told))
-    names = [cls.__name__ for cause in causes for cls in type(cause).__mro__]
-    # What a provider names by a code, it does not always say in words.
-    codes = [getattr(cause, name, None) for cause in causes for name in ("code", "type")]
-    text = " ".join([str(told), *(code for code in codes if isinstance(code, str))])
-    status = _status_of(told, names)
-    return ProviderError(
-        classify(status, names, text),
-        reason_of(told, secrets),
-        status=status,
-        retry_after_s=retry_after_s(getattr(told, "litellm_response_headers", None), time.time()),
-    )
-
-
-def _status_of(error: Exception, class_names: list[str]) -> int | None:
-    status = getattr(error, "status_code", None)
-    # litellm gives this status to what got no answer at all, too.
-    no_answer = status == HTTPStatus.INTERNAL_SERVER_ERROR and "APIConnectionError" in class_names
-    return status if isinstance(status, int) and not no_answer else None
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield ``error`` and its causes, as far as they belong to the same request."""
-    at: BaseException | None = error
-    for _ in range(CHAIN_MAX):
-        if at is None or isinstance(at, ProviderError):
-            return
-        yield at
-        at = at.__cause__ or at.__context__
-
-
-def reason_of(error: Exception, secrets: frozenset[str]) -> str:
-    """Return one readable line: what kind of error, and in whose words."""
-    words = " ".join(_NOISE.sub("", str(error)).split())
-    line = f"{type(error).__name__}: {words}" if words else type(error).__name__
-    return hidden(line, secrets)[:REASON_MAX_CHARS]
-
-
-def secrets_of(request: ModelRequest) -> frozenset[str]:
-    """Return the values that no text may show: those that the options or environment call so."""
-    named = [*_strings("", request.provider_opts), *os.environ.items()]
-    return frozenset(
-        value
-        for name, value in named
-        if _SECRET_NAME.search(name) and len(value) >= _SECRET_MIN_CHARS
-    )
-
-
-def _strings(name: str, value: object) -> Iterator[tuple[str, str]]:
-    """Yield every string in ``value`` with the names of all that it lies in."""
-    if isinstance(value, str):
-        yield name, value
-    elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _strings(f"{name}.{key}", inner)
-
-
-def hidden(text: str, secrets: frozenset[str]) -> str:
-    """Return ``text`` without ``secrets``, longest first, and without what looks like a key."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, _HIDDEN)
-    return _SECRET_SHAPE.sub(_HIDDEN, text)
-
-
-def retry_after_s(headers: Mapping[str, str] | None, now_s: float) -> float | None:
-    """Return the seconds that a ``retry-after`` header asks for; ``now_s`` is the wall clock.
-
-    The header holds seconds or an HTTP date (RFC 9110, 10.2.3); what is neither counts as absent.
-    """
-    value = (headers or {}).get("retry-after", "")
-    try:
-        seconds = float(value)
-    except ValueError:
-        parsed = email.utils.parsedate_tz(value)
-        seconds = math.nan if parsed is None else email.utils.mktime_tz(parsed) - now_s
-    return max(seconds, 0.0) if math.isfinite(seconds) else None

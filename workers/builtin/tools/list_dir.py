@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cmdc_runtime.extensions import Context, Tool, ToolError, tool
+from workers.builtin.tools._files import reason_of, shown
 
 ENTRIES_MAX: Final = 1000
 BYTES_MAX: Final = 50 * 1024
@@ -27,8 +28,7 @@ def list_dir(path: str = ".", *, context: Context) -> str:  # noqa: D417
             first = heapq.nsmallest(ENTRIES_MAX, names)
         lines = _within_bytes([_line(folder, name) for name in first])
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ToolError(f"Cannot list {path}: {reason}") from error
+        raise ToolError(f"Cannot list {path}: {reason_of(error)}") from error
     left_out = next(entries) - len(lines)
     if left_out:
         lines.append(f"[{left_out} more entries are left out]")
@@ -37,7 +37,7 @@ def list_dir(path: str = ".", *, context: Context) -> str:  # noqa: D417
 
 def create() -> Tool:
     """Return the tool; it has no options."""
-    return tool(effects="read", meta=_meta)(list_dir)
+    return tool(isolation="thread", effects="read", meta=_meta)(list_dir)
 
 
 def _meta(args: dict[str, Any]) -> str:
@@ -45,17 +45,14 @@ def _meta(args: dict[str, Any]) -> str:
 
 
 def _line(folder: Path, name: str) -> str:
-    # A name may hold anything but "/" and NUL; what is no text is shown, and breaks no line.
-    shown = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    shown = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in shown)
     path = folder / name
     if path.is_dir():
-        return f"[dir]  {shown}/"
+        return f"[dir]  {shown(name)}/"
     try:
         size = path.lstat().st_size
     except OSError:  # gone since it was listed
         size = 0
-    return f"[file] {shown} ({size} bytes)"
+    return f"[file] {shown(name)} ({size} bytes)"
 
 
 def _within_bytes(lines: list[str]) -> list[str]:

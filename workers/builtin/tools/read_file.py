@@ -1,7 +1,5 @@
 """``read_file``: a part of a text file, never more than a model can use."""
 
-import os
-import stat
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -10,10 +8,10 @@ from typing import Annotated, Any, BinaryIO, Final
 from msgspec import Meta
 
 from cmdc_runtime.extensions import Context, Tool, ToolError, tool
+from workers.builtin.tools._files import open_text, reason_of
 
 LINES_MAX: Final = 2000
 BYTES_MAX: Final = 50 * 1024
-_BINARY_PROBE_BYTES: Final = 8192
 
 FirstLine = Annotated[int, Meta(ge=1)]
 LineCount = Annotated[int, Meta(ge=1, le=LINES_MAX)]
@@ -30,41 +28,19 @@ def read_file(  # noqa: D417 - the context is not the model's
         limit: The number of lines to read.
     """
     try:
-        with _open_text(Path(context.working_dir, path)) as file:
+        with open_text(Path(context.working_dir, path)) as file:
             return _part(file, offset, limit)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ToolError(f"Cannot read {path}: {reason}") from error
+        raise ToolError(f"Cannot read {path}: {reason_of(error)}") from error
 
 
 def create() -> Tool:
     """Return the tool; it has no options."""
-    return tool(effects="read", meta=_meta)(read_file)
+    return tool(isolation="thread", effects="read", meta=_meta)(read_file)
 
 
 def _meta(args: dict[str, Any]) -> str:
     return f"Read {args.get('path')}"
-
-
-def _open_text(path: Path) -> BinaryIO:
-    # Not blocking, since to open a named pipe would wait for its writer.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        _refuse_what_is_no_text(descriptor)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return os.fdopen(descriptor, "rb")
-
-
-def _refuse_what_is_no_text(descriptor: int) -> None:
-    status = os.fstat(descriptor)
-    if stat.S_ISDIR(status.st_mode):
-        raise ValueError("it is a folder; list_dir shows what is in it")
-    if not stat.S_ISREG(status.st_mode):
-        raise ValueError("it is a device, socket or pipe")
-    if b"\0" in os.pread(descriptor, _BINARY_PROBE_BYTES, 0):
-        raise ValueError(f"it is a binary file of {status.st_size} bytes")
 
 
 def _part(file: BinaryIO, offset: int, limit: int) -> str:

@@ -1,5 +1,7 @@
 """Every event has its line."""
 
+import pytest
+
 from cmdc_runtime import events
 from cmdc_runtime.cli.narration import LOUD, TELLINGS, down_told, told
 from cmdc_runtime.cli.terminal import STYLES
@@ -29,6 +31,41 @@ def test_quoted_text_cannot_command_the_terminal():
 
     assert line.isprintable()
     assert len(line) < 200
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (
+            events.ApprovalRequired(
+                id="a-1",
+                tool="shell",
+                args={"command": "rm x"},
+                hint="deletes",
+                requested_at_ms=1,
+                session_id="s",
+                call_id="c",
+            ),
+            "shell(command='rm x') waits for approval a-1: deletes",
+        ),
+        (
+            events.AskUser(session_id="s", question="Which?", options=("red", "blue"), ref="q-1"),
+            "asks: Which? [red | blue] (q-1)",
+        ),
+        (
+            events.AskUser(session_id="s", question="Why?", options=(), ref="q-2"),
+            "asks: Why? (q-2)",
+        ),
+        (
+            events.ConversationCompacted(trigger="size", before=9, after=2, history_file="/h.md"),
+            "9 messages became 2 (size), in full in /h.md",
+        ),
+    ],
+    ids=["approval", "options", "open question", "compaction"],
+)
+def test_what_a_person_has_to_answer_names_how(event, line):
+    """The reference that an answer needs is in the line, and so is what it is about."""
+    assert told(event) == line
 
 
 def test_down_is_one_line():

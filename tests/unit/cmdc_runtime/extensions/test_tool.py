@@ -92,6 +92,11 @@ def made(**attributes):
     return type("Odd", (Multiply,), attributes)()
 
 
+def made_later(**attributes):
+    """Return the same as an async tool."""
+    return type("Odd", (Later,), attributes)()
+
+
 def test_schema_comes_from_the_signature_and_the_docstring():
     """Types, bounds, defaults and the docstring's words reach the model; the context does not."""
     assert search.spec() == ToolSpec(
@@ -203,12 +208,42 @@ def test_reference_out_of_a_schema_is_never_fetched():
         made(parameters=schema).check({"a": 1})
 
 
-def test_async_function_is_a_task():
-    """What is ``async def`` can be cancelled, and runs as a task."""
+def test_isolation_follows_the_function():
+    """Plain code gets a process that can be killed, ``async def`` a task that can be cancelled."""
     found = [search.isolation, wait.isolation, Multiply.isolation, Later.isolation]
 
-    assert found == ["thread", "task", "thread", "task"]
+    assert found == ["process", "task", "process", "task"]
     assert asyncio.run(wait.execute(wait.check({"seconds": 2}), CALL)) == "waited 2.0"
+
+
+@pytest.mark.parametrize("found", [made(isolation="thread"), made_later(isolation="process")])
+def test_isolation_may_be_chosen(found):
+    """A thread for plain code, a process for any."""
+    assert as_tool(found) is found
+
+
+def test_approval_is_needed_as_the_tool_says():
+    """Never unless it is said; always; or as a function or a method finds."""
+
+    class Careful(Multiply):
+        """Asks for large numbers."""
+
+        def needs_approval(self, args):
+            """Decide."""
+            return args["a"] > 1
+
+    @tool(needs_approval=lambda args: args["seconds"] > 1)
+    async def rest(seconds: float) -> str:
+        """Rest."""
+        return str(seconds)
+
+    assert [made(needs_approval=answer).wants_approval({}) for answer in (True, False)] == [
+        True,
+        False,
+    ]
+    assert not Multiply().wants_approval({"a": 2})
+    assert [as_tool(Careful).wants_approval({"a": a}) for a in (1, 2)] == [False, True]
+    assert [rest.wants_approval({"seconds": s}) for s in (1, 2)] == [False, True]
 
 
 def test_effects_are_write_unless_said():
@@ -248,11 +283,12 @@ def test_every_form_of_a_tool_is_taken(candidate, monkeypatch):
         (made(name=""), "tool 'Odd': name must be 1 to 64 of A-Z a-z 0-9 _ -, got ''"),
         (made(name="a b"), "name must be 1 to 64"),
         (made(effects="none"), "effects must be one of"),
-        (made(isolation="process"), 'isolation "process" comes with a later release'),
-        (made(isolation="task"), "isolation must be 'thread' for this function"),
+        (made(isolation="task"), "isolation must be one of ('process', 'thread') for this"),
+        (made(isolation=None), "isolation must be one of ('process', 'thread') for this"),
+        (made_later(isolation="thread"), "isolation must be one of ('task', 'process') for this"),
         (made(timeout=0), "timeout must be seconds above 0"),
         (made(max_retries=True), "max_retries must be"),
-        (made(needs_approval=True), "needs_approval comes with a later release"),
+        (made(needs_approval="yes"), "needs_approval must be a bool or a function"),
         (made(parameters={"type": "array"}), 'JSON Schema with "type": "object"'),
         (made(parameters={"type": "object", "required": 3}), "no JSON Schema draft 7"),
     ],

@@ -4,7 +4,17 @@ import pytest
 
 from cmdc_runtime import reasons
 from cmdc_runtime.process import EXIT_BAD_OPTIONS, EXIT_CRASHED, EXIT_ORPHANED
-from cmdc_runtime.reasons import ExitCode, Normal, Other, Shutdown, Signal, StartFailed
+from cmdc_runtime.reasons import (
+    ExitCode,
+    MaxTurnsExceeded,
+    Normal,
+    Other,
+    PluginAborted,
+    ProviderTimeout,
+    Shutdown,
+    Signal,
+    StartFailed,
+)
 from supervisor.core.exits import Evidence, classify, ending_of
 from supervisor.core.restart import Ending
 
@@ -13,6 +23,11 @@ KILLED = Signal(number=9, name="SIGKILL")
 NOT_BUILT = StartFailed(stage="load", message="no such tool")
 SILENT = reasons.Unresponsive(silent_ms=30_000)
 LEFT = Shutdown(detail="bye")
+CHOSEN = {
+    "max turns": MaxTurnsExceeded(max_turns=3),
+    "provider": ProviderTimeout(model="a:b", seconds=1.0),
+    "plugin": PluginAborted(plugin="guard", why="no"),
+}
 LOST = Other(detail="its exit status was lost with the nursery")
 
 # fmt: off
@@ -48,6 +63,21 @@ def test_evidence_becomes_one_reason(case):
     evidence, reason = CASES[case]
 
     assert classify(evidence) == reason
+
+
+@pytest.mark.parametrize("reason", CHOSEN.values(), ids=CHOSEN)
+def test_an_end_that_the_options_chose_is_told_as_what_it_is(reason):
+    """The word of a process that ends by itself is taken; one that was killed meant to say it."""
+    assert classify(Evidence(0, last_words=reason)) == reason
+    assert classify(Evidence(None, last_words=reason)) == reason
+    assert classify(Evidence(-9, last_words=reason)) == KILLED
+    assert classify(Evidence(3, last_words=reason)) == ExitCode(code=3)
+
+
+@pytest.mark.parametrize("reason", CHOSEN.values(), ids=CHOSEN)
+def test_an_end_that_the_options_chose_is_final(reason):
+    """It is no crash, and no normal end that a permanent session comes back from."""
+    assert ending_of(reason, 0) is Ending.CHOSEN
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,16 @@
 """How a memory changes, whoever changes it."""
 
+from dataclasses import replace
+
 import pytest
 
+from cmdc_runtime.commands import PROMPT_CHARS_MAX
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
+from workers.core.budget import Grant
 from workers.core.conversation import (
+    NOTES,
+    REPAIR,
+    STEERING,
     TOLD_CHARS_MAX,
     begin_call,
     close_cycle,
@@ -13,28 +20,54 @@ from workers.core.conversation import (
     end_call,
     enqueue,
     find_call,
+    find_loop,
     find_outcome,
+    is_running,
+    measure,
     newest,
     next_id,
     open_cycle,
+    place,
     result_of,
+    result_place,
     say,
+    since,
     spend,
+    text_problem,
+    waiting,
 )
-from workers.core.state import OUTCOMES_MAX, Memory, QueuedPrompt
+from workers.core.loops import Loop, fingerprint
+from workers.core.state import (
+    OUTCOMES_MAX,
+    Ask,
+    Child,
+    Compacting,
+    Memory,
+    Policy,
+    QueuedPrompt,
+    Steering,
+)
 
 ONE, TWO = QueuedPrompt("p-1", "one"), QueuedPrompt("p-2", "two")
+LEFT = Steering("s-1", "left")
 
 
-def asking(*call_ids):
+def asking(*call_ids, memory=None):
     calls = tuple(ToolCall(call_id=call_id, name="tool") for call_id in call_ids)
     message = Message(role="assistant", tool_calls=calls)
-    return say(open_cycle(Memory(), ONE), message)
+    return say(open_cycle(memory or Memory(), ONE), message)
 
 
 def answered(memory, text="fine"):
     message = Message(id=next_id(memory), role="assistant", content=text)
     return say(memory, message)
+
+
+def ended(memory, call_id, text="fine"):
+    return end_call(memory, result_of(memory, call_id, text, is_error=False))
+
+
+# --- cycles and prompts -------------------------------------------------------------------------
 
 
 def test_a_cycle_begins_with_its_prompt():
@@ -47,58 +80,29 @@ def test_a_cycle_begins_with_its_prompt():
     assert memory.cycle.command_id == "p-1"
 
 
+def test_a_prompt_may_carry_metadata():
+    """It goes into the user's message."""
+    memory = open_cycle(Memory(), QueuedPrompt("p-1", "go", {"approval_id": "approval-3"}))
+
+    assert memory.messages[0].metadata == {"approval_id": "approval-3"}
+
+
 def test_the_latest_prompt_is_the_last_accepted():
-    """A queued prompt is later than the one whose cycle begins before it."""
+    """A queued prompt is later than whatever opens a cycle before it."""
     queued = enqueue(enqueue(Memory(), ONE), TWO)
+    guided = QueuedPrompt("s-1", "left", {STEERING: ["s-1"]})
 
     assert queued.latest_prompt == open_cycle(queued, ONE).latest_prompt == "p-2"
+    assert open_cycle(queued, guided).latest_prompt == "p-2"
     assert open_cycle(Memory(), ONE).latest_prompt == "p-1"
 
 
-def test_messages_are_numbered_by_their_place():
-    """The ids follow from the history, so that a replay gives the same."""
-    memory = answered(open_cycle(Memory(), ONE))
+def test_a_new_cycle_begins_without_a_loop():
+    """What the calls before it were is no part of it."""
+    memory = close_cycle(ended(asking("a"), "a"), "finished", None)
 
-    assert [said.id for said in memory.messages] == ["m-1", "m-2"]
-
-
-@pytest.mark.parametrize("order", ["ab", "ba"])
-def test_results_move_in_together(order):
-    """None is in the conversation before the last one came; then they stand in call order."""
-    before = asking("a", "b")
-    half = end_call(before, result_of(before, order[0], "x", is_error=False))
-    whole = end_call(half, result_of(half, order[1], "y", is_error=True))
-
-    assert half.messages == before.messages
-    assert [said.call_id for said in whole.messages[-2:]] == ["a", "b"]
-    assert [said.id for said in whole.messages[-2:]] == ["m-3", "m-4"]
-    assert whole.calls == ()
-
-
-def test_a_first_result_stays():
-    """A second one of the same call changes nothing."""
-    asked = asking("a", "b")
-    once = end_call(asked, result_of(asked, "a", "first", is_error=False))
-
-    assert end_call(once, result_of(once, "a", "second", is_error=True)) == once
-
-
-def test_a_call_that_runs_again_has_a_new_start():
-    """After a crash the time of the second attempt counts; a result keeps it."""
-    memory = begin_call(begin_call(asking("a", "b"), "a", 5), "a", 9)
-    memory = end_call(memory, result_of(memory, "a", "fine", is_error=False))
-
-    assert find_call(memory, "a").started_at_ms == 9
-    assert find_call(memory, "b").started_at_ms is None
-    assert find_call(memory, "z") is None
-
-
-def test_turns_count_for_the_session_and_the_cycle():
-    """Outside of a cycle only the session's count."""
-    inside = count_turn(open_cycle(count_turn(Memory()), ONE))
-
-    assert (inside.turns, inside.cycle.turns) == (2, 1)
-    assert count_turn(Memory()).cycle is None
+    assert len(memory.call_hashes) == 1
+    assert open_cycle(memory, TWO).call_hashes == ()
 
 
 def test_a_cycle_is_billed_for_what_it_used():
@@ -110,6 +114,21 @@ def test_a_cycle_is_billed_for_what_it_used():
     assert [seen.usage for seen in second.outcomes] == [used, used]
     assert second.usage.prompt_tokens == 6
     assert (second.cycle, second.calls) == (None, ())
+
+
+def test_an_end_of_a_cycle_ends_what_belongs_to_it():
+    """Questions, answers and a compaction; guidance and prompts wait on."""
+    busy = replace(
+        enqueue(open_cycle(Memory(), ONE), TWO),
+        steering=(LEFT,),
+        asks=(Ask("a:ask-1", "a"),),
+        answers=((Ask("a:ask-2", "a"), "x"),),
+        compacting=Compacting(2, "request"),
+    )
+    memory = close_cycle(busy, "aborted", None)
+
+    assert (memory.asks, memory.answers, memory.compacting) == ((), (), None)
+    assert (memory.steering, memory.queue) == ((LEFT,), (TWO,))
 
 
 def test_an_outcome_has_the_messages_of_its_cycle():
@@ -125,13 +144,34 @@ def test_an_outcome_has_the_messages_of_its_cycle():
     ]
 
 
-def test_a_dropped_prompt_has_an_outcome_without_messages():
-    """Who waits for it learns that it never ran."""
-    memory = discard(enqueue(enqueue(Memory(), ONE), TWO), "p-1")
+@pytest.mark.parametrize("gone", range(5))
+def test_an_outcome_outlives_a_compaction(gone):
+    """It has the messages that are left of its cycle, and those of no other one."""
+    first = close_cycle(answered(open_cycle(Memory(), ONE), "1"), "finished", None)
+    second = close_cycle(answered(open_cycle(first, TWO), "2"), "finished", None)
+    left = replace(second, messages=second.messages[gone:], base=gone)
+    results = [cycle_result(left, find_outcome(left, prompt)) for prompt in ("p-1", "p-2")]
+    told = [said.content for result in results for said in result.messages]
+
+    assert told == ["one", "1", "two", "2"][gone:]
+
+
+def test_what_waits_may_be_dropped():
+    """A prompt or a guidance; who waits for it learns that it never ran."""
+    busy = replace(enqueue(enqueue(Memory(), ONE), TWO), steering=(LEFT,))
+    memory = discard(discard(busy, "p-1"), "s-1")
     result = cycle_result(memory, find_outcome(memory, "p-1"))
 
     assert (result.outcome, result.text, result.messages) == ("dropped", "", ())
-    assert memory.queue == (TWO,)
+    assert (memory.queue, memory.steering) == ((TWO,), ())
+    assert find_outcome(memory, "s-1").outcome == "dropped"
+
+
+def test_what_waits_is_told_in_its_order():
+    """Guidance first."""
+    busy = replace(enqueue(Memory(), ONE), steering=(LEFT,))
+
+    assert waiting(busy) == (("s-1", "left"), ("p-1", "one"))
 
 
 def test_only_the_latest_outcomes_are_remembered():
@@ -145,6 +185,53 @@ def test_only_the_latest_outcomes_are_remembered():
     assert find_outcome(memory, f"p-{OUTCOMES_MAX}") is not None
 
 
+# --- messages -----------------------------------------------------------------------------------
+
+
+def test_messages_are_numbered_by_their_place():
+    """The ids follow from the history, so that a replay gives the same; compactions count."""
+    memory = answered(open_cycle(Memory(), ONE))
+    shorter = replace(memory, messages=memory.messages[1:], base=1)
+
+    assert [said.id for said in memory.messages] == ["m-1", "m-2"]
+    assert place(shorter) == place(memory) == 2
+    assert next_id(shorter) == "m-3"
+
+
+def test_guidance_that_is_told_waits_no_more():
+    """Its message names what it holds; other guidance, and odd metadata, change nothing."""
+    memory = replace(Memory(), steering=(LEFT, Steering("s-2", "right")))
+    told = say(memory, Message(role="user", metadata={STEERING: ["s-1"]}))
+    odd = say(memory, Message(role="user", metadata={STEERING: "s-1"}))
+
+    assert [one.ref for one in told.steering] == ["s-2"]
+    assert odd.steering == memory.steering
+
+
+def test_what_plugins_had_to_say_is_told_once():
+    """Their message takes it all."""
+    told = say(replace(Memory(), notes=("mind",)), Message(role="user", metadata={NOTES: True}))
+
+    assert told.notes == ()
+
+
+def test_a_wish_for_another_form_is_counted():
+    """For the running cycle, and for none where there is none."""
+    wish = Message(role="user", metadata={REPAIR: True})
+
+    assert say(open_cycle(Memory(), ONE), wish).cycle.repairs == 1
+    assert say(Memory(), wish).cycle is None
+
+
+def test_calls_leave_fingerprints():
+    """All but those of tools that may be repeated."""
+    policy = Policy(loop_exempt=frozenset({"y"}))
+    calls = (ToolCall(call_id="a", name="x"), ToolCall(call_id="b", name="y"))
+    memory = say(Memory(policy=policy), Message.assistant("", calls))
+
+    assert memory.call_hashes == (fingerprint("x", {}, None),)
+
+
 def test_the_end_of_a_cycle_tells_the_newest_messages():
     """What is told at once has a bound; the last message is always there."""
     small = Message(role="user", content="x")
@@ -155,3 +242,142 @@ def test_the_end_of_a_cycle_tells_the_newest_messages():
     assert newest((small, large)) == (large,)
     assert newest((small, large, small)) == (small,)
     assert newest(()) == ()
+
+
+def test_messages_between_two_places():
+    """As many as are left of them."""
+    said = tuple(Message(role="user", content=str(number)) for number in range(3, 8))
+    memory = Memory(messages=said, base=3)
+
+    assert since(memory, 4, 6) == said[1:3]
+    assert since(memory, 0) == said
+    assert since(memory, 0, 2) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "is_wrong"),
+    [("", True), (" \n", True), ("x", False), ("x" * (PROMPT_CHARS_MAX + 1), True)],
+    ids=["empty", "white", "text", "long"],
+)
+def test_a_text_for_the_model(text, is_wrong):
+    """It says something, within a bound."""
+    assert (text_problem(text) is not None) == is_wrong
+
+
+# --- calls --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_results_move_in_together(order):
+    """None is in the conversation before the last one came; then they stand in call order."""
+    before = asking("a", "b")
+    half = ended(before, order[0])
+    whole = end_call(half, result_of(half, order[1], "y", is_error=True))
+
+    assert half.messages == before.messages
+    assert [said.call_id for said in whole.messages[-2:]] == ["a", "b"]
+    assert [said.id for said in whole.messages[-2:]] == ["m-3", "m-4"]
+    assert whole.calls == ()
+
+
+def test_a_result_has_a_place_before_it_is_there():
+    """That of its call; of an unknown call, the next one."""
+    asked = asking("a", "b")
+
+    assert [result_place(asked, call_id) for call_id in ("a", "b", "z")] == [3, 4, 3]
+    assert result_of(asked, "z", "x", is_error=True).id == "m-3"
+
+
+def test_a_notice_is_added_to_the_result():
+    """The model reads it behind what the tool said."""
+    asked = asking("a")
+    asked = replace(asked, calls=(replace(asked.calls[0], notice="Notice"),))
+
+    assert result_of(asked, "a", "fine", is_error=False).content == "fine\n\nNotice"
+
+
+def test_a_batch_that_goes_round_in_circles_is_warned():
+    """The last watched call of it tells the model, and a rebuilt memory says the same."""
+    policy = Policy(loop_threshold=2, loop_abort=3, loop_exempt=frozenset({"free"}))
+    call = ToolCall(call_id="a", name="tool")
+    free = ToolCall(call_id="b", name="free")
+    memory = open_cycle(Memory(policy=policy), ONE)
+    once = say(memory, Message(role="assistant", tool_calls=(call,)))
+    twice = say(once, Message(role="assistant", tool_calls=(call, free)))
+    thrice = say(twice, Message(role="assistant", tool_calls=(call,)))
+    exempt = say(twice, Message(role="assistant", tool_calls=(free,)))
+
+    assert [bool(open_.notice) for open_ in once.calls] == [False]
+    assert [bool(open_.notice) for open_ in twice.calls] == [True, False]
+    assert find_loop(twice) == Loop("repeat", "tool", 2)
+    assert [bool(open_.notice) for open_ in thrice.calls] == [False]  # it is not made at all
+    assert find_loop(thrice) == Loop("repeat", "tool", 3)
+    assert find_loop(exempt) is None
+
+
+def test_a_first_result_stays():
+    """A second one of the same call changes nothing."""
+    once = ended(asking("a", "b"), "a", "first")
+
+    assert end_call(once, result_of(once, "a", "second", is_error=True)) == once
+
+
+def test_a_call_that_runs_again_has_a_new_start():
+    """After a crash the time of the second attempt counts; a result keeps it."""
+    memory = begin_call(begin_call(asking("a", "b"), "a", 5), "a", 9)
+    memory = ended(memory, "a")
+
+    assert find_call(memory, "a").started_at_ms == 9
+    assert find_call(memory, "b").started_at_ms is None
+    assert find_call(memory, "z") is None
+
+
+def test_a_call_runs_until_it_has_a_result():
+    """What nobody called does not run either."""
+    memory = ended(asking("a", "b"), "a")
+
+    assert [is_running(memory, call_id) for call_id in ("a", "b", "z")] == [False, True, False]
+
+
+def test_a_call_uses_up_one_leave():
+    """Of several that are alike; a leave that is not there is none."""
+    memory = replace(asking("a", "b"), allowances=("x", "y", "x"))
+
+    assert begin_call(memory, "a", 5, "x").allowances == ("y", "x")
+    assert begin_call(memory, "a", 5, "z").allowances == memory.allowances
+    assert begin_call(memory, "a", 5).allowances == memory.allowances
+
+
+def test_what_a_call_waits_for_ends_with_it():
+    """Its questions and answers are gone; its subagents run on for nobody."""
+    memory = replace(
+        asking("a", "b"),
+        asks=(Ask("a:ask-2", "a"), Ask("b:ask-1", "b")),
+        answers=((Ask("a:ask-1", "a"), "x"),),
+        children=(Child("s.1", "a", "a:sub-1", Grant()), Child("s.2", "b", "b:sub-1", Grant())),
+    )
+    after = ended(memory, "a")
+
+    assert [ask.ref for ask in after.asks] == ["b:ask-1"]
+    assert after.answers == ()
+    assert [child.ref for child in after.children] == [None, "b:sub-1"]
+
+
+# --- counters -----------------------------------------------------------------------------------
+
+
+def test_turns_count_for_the_session_and_the_cycle():
+    """Outside of a cycle only the session's count; a new turn waits for nobody."""
+    opened = open_cycle(count_turn(Memory()), ONE)
+    inside = count_turn(replace(opened, cycle=replace(opened.cycle, is_blocked=True)))
+
+    assert (inside.turns, inside.cycle.turns, inside.cycle.is_blocked) == (2, 1, False)
+    assert count_turn(Memory()).cycle is None
+
+
+def test_the_size_of_a_conversation_is_what_the_provider_counted():
+    """With how many messages that was; one that does not count leaves what was known."""
+    memory = measure(open_cycle(Memory(), ONE), TokenUsage(total_tokens=9))
+
+    assert memory.context == (9, 1)
+    assert measure(memory, TokenUsage()).context == (9, 1)

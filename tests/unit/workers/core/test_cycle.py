@@ -1,30 +1,46 @@
-"""How a cycle begins, asks, and ends in one of its three ways."""
+"""How a cycle begins, asks, and ends in one of its three ways.
+
+What an answer leads to, in a loop or in the wrong form, is in ``test_cycle_answers.py``.
+"""
 
 from dataclasses import replace
 
 import pytest
 
-from cmdc_runtime.commands import CycleResult
-from cmdc_runtime.events import AgentAbort, AgentEnd, AgentError, PromptReceived, RequestStart
-from cmdc_runtime.messages import Message, ToolCall
-from workers.core import cycle
-from workers.core.conversation import enqueue, open_cycle, say
-from workers.core.records import CycleEnded, CycleStarted, ToolEnded
-from workers.core.state import (
-    Answer,
-    Answering,
-    CallModel,
-    Keep,
-    Memory,
-    Policy,
-    Publish,
-    QueuedPrompt,
-    RunTools,
-    State,
-    Step,
+from cmdc_runtime.events import (
+    AgentAbort,
+    AgentEnd,
+    AgentError,
+    AgentResumed,
+    AgentStart,
+    PromptReceived,
+    RequestStart,
+    SteeringApplied,
 )
+from cmdc_runtime.extensions.hooks import BeforePrompt, kind_of
+from cmdc_runtime.extensions.provider import FailureKind
+from cmdc_runtime.messages import Message, TokenUsage, ToolCall
+from cmdc_runtime.reasons import MaxTurnsExceeded, PluginAborted, ProviderTimeout
+from workers.core import cycle
+from workers.core.budget import Budget
+from workers.core.conversation import enqueue, open_cycle, say
+from workers.core.effects import (
+    Answer,
+    CallModel,
+    Consult,
+    ExitProcess,
+    Keep,
+    Publish,
+    Step,
+    Summarize,
+)
+from workers.core.inputs import StreamFailed
+from workers.core.records import CycleEnded, CycleStarted
+from workers.core.state import Answering, Memory, Policy, QueuedPrompt, State, Steering
+from workers.core.verdict import Aborted
 
 ONE, TWO = QueuedPrompt("p-1", "one"), QueuedPrompt("p-2", "two")
+LEFT = Steering("s-1", "left")
 CALLS = (ToolCall(call_id="a", name="x"), ToolCall(call_id="b", name="y"))
 ENDINGS = {
     "finished": (lambda memory: cycle.finish(memory, 5), AgentEnd, None),
@@ -46,12 +62,19 @@ def records(step):
     return [effect.record for effect in of(step, Keep)]
 
 
+def events(step, kind=object):
+    return [told.event for told in of(step, Publish) if isinstance(told.event, kind)]
+
+
 def test_effects_keep_their_order():
     """What was said before a step comes before what it says."""
     first, second = Publish(AgentAbort()), Publish(AgentAbort(reason="x"))
     step = cycle.then(Step(State.IDLE, Memory(), (second,)), [first])
 
     assert step.effects == (first, second)
+
+
+# --- begin --------------------------------------------------------------------------------------
 
 
 def test_a_start_asks_the_model():
@@ -63,6 +86,37 @@ def test_a_start_asks_the_model():
     assert (step.state, step.memory.cycle.turns, step.memory.turns) == (State.RUNNING, 1, 1)
     assert (call.work, call.model) == (step.memory.work, "m")
     assert [said.content for said in call.messages] == ["one"]
+
+
+def test_a_queued_prompt_was_received():
+    """The event says whether it waits."""
+    assert cycle.receive(ONE, queued=True) == Publish(
+        PromptReceived(text="one", queued=True, command_id="p-1")
+    )
+
+
+@pytest.mark.parametrize("trigger", ["tool_approved", "tool_rejected"])
+def test_a_cycle_that_a_decision_opens_tells_so(trigger):
+    """Before anything else is told of it."""
+    prompt = QueuedPrompt("c-1", "go on", {"approval_id": "approval-3", "trigger": trigger})
+    told = events(cycle.start(Memory(), prompt, 1))
+
+    assert told[0] == AgentResumed(trigger=trigger, approval_id="approval-3")
+    assert told[1] == AgentStart(command_id="c-1")
+
+
+def test_a_cycle_may_be_opened_again():
+    """After a crash, with only its prompt: plugins that listen hear of it once more."""
+    hooks = frozenset({kind_of(BeforePrompt)})
+    asked = cycle.open_again(open_cycle(Memory(policy=Policy(hooks=hooks)), ONE), 5)
+    unasked = cycle.open_again(open_cycle(Memory(), ONE), 5)
+
+    assert [one.hook for one in of(asked, Consult)] == [BeforePrompt("one")]
+    assert records(asked) == records(unasked) == []
+    assert len(of(unasked, CallModel)) == 1
+
+
+# --- ask the model ------------------------------------------------------------------------------
 
 
 def test_a_request_is_told_with_what_is_sent():
@@ -91,21 +145,101 @@ def test_a_new_turn_starts_with_no_answer():
     assert step.memory.cycle.turns == 2
 
 
+def test_a_turn_begins_with_the_guidance_that_waits():
+    """It is said before the request goes out, and written down."""
+    step = cycle.ask(replace(running(), steering=(LEFT, Steering("s-2", "right"))), 5)
+    (record,) = records(step)
+
+    assert record.message.content == "left\n\nright"
+    assert of(step, CallModel)[0].messages[-1] == record.message
+    assert events(step, SteeringApplied) == [SteeringApplied(count=2)]
+    assert step.memory.steering == ()
+
+
+def test_a_turn_begins_with_what_plugins_have_to_say():
+    """As one message of their own, ahead of guidance."""
+    step = cycle.ask(replace(running(), notes=("mind", "the gap"), steering=(LEFT,)), 5)
+
+    assert [kept.message.content for kept in records(step)] == ["mind\n\nthe gap", "left"]
+    assert step.memory.notes == ()
+
+
+def test_a_large_conversation_is_compacted_first():
+    """Where something can go; else it is sent as it is."""
+    old = tuple(Message(id=f"m-{n}", role="user", content="x" * 50) for n in range(12))
+    policy = Policy(window_of=lambda _model: 100)
+    long = cycle.start(Memory(policy=policy, messages=old), ONE, 1)
+    short = cycle.start(Memory(policy=policy, messages=old[:1] * 8), ONE, 1)
+    one = cycle.start(Memory(policy=policy), replace(ONE, text="x" * 500), 1)
+
+    assert (len(of(long, Summarize)), of(long, CallModel)) == (1, [])
+    assert long.memory.compacting.trigger == "size"
+    assert len(of(short, Summarize)) == 1
+    assert (of(one, Summarize), len(of(one, CallModel))) == ([], 1)
+
+
 def test_turns_are_bounded():
-    """The turn that would be one too many aborts the cycle instead."""
+    """The turn that would be one too many aborts the cycle instead; guidance opens the next."""
     step = cycle.ask(running(max_turns=1), 5)
+    guided = cycle.ask(replace(running(max_turns=1), steering=(LEFT,)), 5)
 
     assert of(step, CallModel) == []
     assert step.effects[0].event == AgentAbort(reason="max_turns_exceeded", command_id="p-1")
+    assert guided.effects[0] == step.effects[0]
+    assert (guided.memory.cycle.command_id, guided.memory.steering) == ("s-1", ())
 
 
-def test_tools_run_as_one_batch():
-    """They get a number of their own and are told how many they are."""
-    memory = say(running(), Message.assistant("", CALLS))
-    step = cycle.call_tools(memory, CALLS)
+@pytest.mark.parametrize(
+    ("budget", "spent", "reason"),
+    [
+        (Budget(max_total_tokens=100), TokenUsage(), "max_total_tokens_exceeded"),
+        (Budget(max_cost_usd=1.0), TokenUsage(cost_usd=1.0), "max_cost_usd_exceeded"),
+    ],
+    ids=["tokens", "cost"],
+)
+def test_a_request_beyond_the_budget_is_not_made(budget, spent, reason):
+    """The cycle is aborted with the name of the limit, and no turn is counted."""
+    policy = Policy(budget=budget, price_of=lambda *_: 0.01)
+    step = cycle.start(Memory(policy=policy, usage=spent), ONE, 1)
 
-    assert of(step, RunTools) == [RunTools(memory.work + 1, 1, "m", CALLS)]
-    assert (step.state, step.effects[0].event.count) == (State.EXECUTING_TOOLS, 2)
+    assert [event.reason for event in events(step, AgentAbort)] == [reason]
+    assert (step.state, step.memory.turns, of(step, CallModel)) == (State.IDLE, 0, [])
+
+
+def test_a_long_queue_without_a_budget_ends_prompt_by_prompt():
+    """Each has an end of its own, however many there are: none of it is kept on the stack."""
+    many = 500
+    policy = Policy(budget=Budget(max_total_tokens=1))
+    waiting = tuple(QueuedPrompt(f"p-{number}", "x") for number in range(many))
+    step = cycle.next_prompt(Memory(policy=policy, queue=waiting, steering=(LEFT,)), 5)
+
+    assert [event.command_id for event in events(step, AgentAbort)] == [
+        "s-1",
+        *(prompt.command_id for prompt in waiting),
+    ]
+    assert (step.state, step.memory.queue) == (State.IDLE, ())
+
+
+# --- tools --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("is_blocked", "steering", "rests"),
+    [(False, (), False), (True, (), True), (True, (LEFT,), False)],
+    ids=["open", "blocked", "steered"],
+)
+def test_a_batch_is_followed_by_a_request_or_by_rest(is_blocked, steering, rests):
+    """It rests where a call waits for a person, unless the user has more to say."""
+    memory = running()
+    memory = replace(memory, steering=steering, cycle=replace(memory.cycle, is_blocked=is_blocked))
+    step = cycle.after_batch(memory, 5)
+
+    assert (step.state is State.IDLE) == rests
+    assert bool(events(step, AgentEnd)) == rests
+    assert rests or not step.memory.cycle.is_blocked
+
+
+# --- end ----------------------------------------------------------------------------------------
 
 
 @every_ending
@@ -116,7 +250,7 @@ def test_an_ending_is_told_recorded_and_remembered_once(outcome):
     step = end(memory)
     (answer,) = of(step, Answer)
 
-    assert [type(told.event) for told in of(step, Publish)] == [event]
+    assert [type(told) for told in events(step)] == [event]
     assert step.effects[0].event.command_id == "p-1"
     assert records(step) == [CycleEnded(command_id="p-1", outcome=outcome, reason=reason)]
     assert (answer.id, answer.value.outcome, answer.value.reason) == ("w", outcome, reason)
@@ -137,6 +271,19 @@ def test_the_next_prompt_follows_an_ending(outcome):
     assert step.memory.cycle.command_id == "p-2"
 
 
+@every_ending
+def test_late_guidance_follows_an_ending_before_any_prompt(outcome):
+    """All of it opens one cycle, under the reference of the first."""
+    memory = replace(enqueue(running(), TWO), steering=(LEFT, Steering("s-2", "right")))
+    step = ENDINGS[outcome][0](memory)
+    (begun,) = [record for record in records(step) if isinstance(record, CycleStarted)]
+
+    assert (begun.command_id, begun.text) == ("s-1", "left\n\nright")
+    assert begun.metadata == {"steering": ["s-1", "s-2"]}
+    assert (step.memory.steering, step.memory.queue) == ((), (TWO,))
+    assert events(step, SteeringApplied) == [SteeringApplied(count=2)]
+
+
 def test_the_end_tells_what_the_cycle_added():
     """Messages of earlier cycles are not told again."""
     earlier = cycle.finish(say(running(), Message.assistant("1")), 5).memory
@@ -146,38 +293,45 @@ def test_the_end_tells_what_the_cycle_added():
     assert [said.content for said in ended.event.messages] == ["two", "2"]
 
 
-def test_open_calls_can_be_given_results():
-    """Those that have one keep it; the batch is whole afterwards, in call order."""
-    memory = say(running(), Message.assistant("", CALLS))
-    memory, _ = cycle.give_results(memory, "gone")
-    again, nothing = cycle.give_results(memory, "gone")
+@pytest.mark.parametrize(
+    ("condition", "reason"),
+    [
+        ("max_turns_exceeded", MaxTurnsExceeded(max_turns=1)),
+        ("provider_timeout", ProviderTimeout(model="x:m", seconds=120.0)),
+    ],
+)
+def test_a_limit_may_end_the_process(session, condition, reason):
+    """Where the options say so: after the end of the cycle is told, and with no further cycle."""
 
-    assert [said.call_id for said in memory.messages[-2:]] == ["a", "b"]
-    assert (again, nothing) == (memory, ())
+    def brought_to_it(**policy):
+        begun = session.at(State.RUNNING, max_turns=1, max_retries=0, **policy)
+        begun = begun.prompt("then", "p-2")
+        if condition == "max_turns_exceeded":
+            return begun.call("read:a").end("a")
+        return begun.report(StreamFailed, FailureKind.TIMEOUT, "silent", 9)
 
+    lives, ends = brought_to_it(), brought_to_it(exit_on=frozenset({condition}))
 
-def test_a_result_that_is_there_stays():
-    """Only the open call is given the error."""
-    memory = say(running(), Message.assistant("", CALLS))
-    calls = (replace(memory.calls[0], result=Message.tool_result("a", "fine")), memory.calls[1])
-    memory, effects = cycle.give_results(replace(memory, calls=calls), "gone")
-
-    assert [said.content for said in memory.messages[-2:]] == ["fine", "gone"]
-    assert [type(kept.record) for kept in effects] == [ToolEnded]
-
-
-def test_a_queued_prompt_was_received():
-    """The event says whether it waits."""
-    assert cycle.receive(ONE, queued=True) == Publish(
-        PromptReceived(text="one", queued=True, command_id="p-1")
-    )
+    assert (lives.of(ExitProcess), lives.memory.cycle.command_id) == ([], "p-2")
+    assert ends.effects[-1] == ExitProcess(reason)
+    assert ends.events(AgentAbort)[0].reason == condition
+    assert (ends.state, ends.records()[-1].outcome) == (State.IDLE, "aborted")
 
 
-def test_who_waits_for_no_prompt_gets_the_latest_end():
-    """Nobody is answered where nothing ended."""
-    memory = Memory(waiters=(("any", None), ("one", "p-1")))
-    first, last = CycleResult(outcome="dropped"), CycleResult(outcome="aborted")
-    answered = cycle.answer_waiters(memory, ("p-8", first), ("p-9", last))
+def test_a_plugins_abort_may_end_the_process():
+    """Else the next prompt has its turn."""
+    wish = Aborted("guard", "no")
+    lives = cycle.end_by_plugin(enqueue(running(), TWO), wish, 5)
+    exit_on = frozenset({"plugin_aborted"})
+    ends = cycle.end_by_plugin(enqueue(running(exit_on=exit_on), TWO), wish, 5)
 
-    assert answered.effects == (Answer("any", last),)
-    assert cycle.answer_waiters(memory) == Step(State.IDLE, memory)
+    assert [event.reason for event in events(lives, AgentAbort)] == ["no"]
+    assert lives.memory.cycle.command_id == "p-2"
+    assert ends.effects[-1] == ExitProcess(PluginAborted(plugin="guard", why="no"))
+
+
+def test_only_the_named_conditions_end_the_process():
+    """Another limit leaves it alive."""
+    step = cycle.end_at_limit(running(exit_on=frozenset({"loop_detected"})), "loop_detected", 5)
+
+    assert of(step, ExitProcess) == []

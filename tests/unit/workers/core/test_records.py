@@ -6,31 +6,65 @@ import msgspec
 import pytest
 
 from cmdc_runtime.messages import Message, TokenUsage
+from cmdc_runtime.parcels import Packed
 from workers.core import records
 from workers.core.records import (
     RECORDS,
+    ApprovalAsked,
+    ApprovalDecided,
+    AttachedTool,
+    Compacted,
     CycleEnded,
     CycleStarted,
+    ModelChanged,
+    Noted,
+    PluginsChanged,
     PromptDiscarded,
     PromptQueued,
     Record,
     Resumed,
     Said,
+    Steered,
+    SubagentSpawned,
+    SubagentSpent,
+    TodosChanged,
     ToolEnded,
+    ToolsChanged,
     ToolStarted,
     TurnSpent,
+    UserAnswered,
+    UserAsked,
     decode_record,
 )
 
+TOOL = AttachedTool(
+    name="t",
+    is_repeatable=True,
+    isolation="thread",
+    packed=Packed(kind="value", label="t", data=b"\x80", python=(3, 11)),
+)
 EXAMPLES = [
     PromptQueued(command_id="p-1", text="hé\x00"),
-    CycleStarted(command_id="p-1", text="go", at_ms=1),
+    CycleStarted(command_id="p-1", text="go", at_ms=1, metadata={"steering": ["s-1"]}),
     Said(message=Message.assistant("yes", thinking="hm")),
     TurnSpent(usage=TokenUsage(prompt_tokens=1, cost_usd=0.5)),
-    ToolStarted(call_id="a", at_ms=2),
+    ToolStarted(call_id="a", at_ms=2, allowance="5e94dc8a6afbef1f"),
     ToolEnded(message=Message.tool_result("a", "no", is_error=True)),
     CycleEnded(command_id="p-1", outcome="failed", reason="why"),
     PromptDiscarded(command_id="p-2"),
+    Steered(ref="s-1", text="left"),
+    ApprovalAsked(approval_id="approval-3", call_id="a", tool="t", args={"x": [None]}, at_ms=4),
+    ApprovalDecided(approval_id="approval-3", decision="approve_always"),
+    UserAsked(ref="a:ask-1", call_id="a"),
+    UserAnswered(ref="a:ask-1", response={"n": [1, b"x"]}),
+    TodosChanged(todos=({"content": "sow", "status": "pending"},)),
+    ToolsChanged(attached=(TOOL,), detached=("old",)),
+    ModelChanged(model="y:n", provider_opts={"headers": {"a": "b"}, "seed": None}),
+    Compacted(evicted=3, summary=Message.user("short"), usage=TokenUsage(total_tokens=9)),
+    SubagentSpawned(child_id="s.1", call_id="a", ref="a:sub-1", tokens=9, cost_usd=0.5),
+    SubagentSpent(child_id="s.1", usage=TokenUsage(total_tokens=9)),
+    Noted(notes=("mind", "the gap")),
+    PluginsChanged(states={"plugin": b"\x00"}),
     Resumed(incarnation=3),
 ]
 
@@ -51,11 +85,27 @@ def test_a_record_comes_back_as_itself(record):
     assert fields["record"] == records.snake(type(record).__name__)
 
 
-def test_a_missing_reason_is_none():
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (
+            {"record": "cycle_ended", "command_id": "p", "outcome": "failed"},
+            CycleEnded(command_id="p", outcome="failed", reason=None),
+        ),
+        (
+            {"record": "cycle_started", "command_id": "p", "text": "go", "at_ms": 1},
+            CycleStarted(command_id="p", text="go", at_ms=1, metadata={}),
+        ),
+        (
+            {"record": "tool_started", "call_id": "a", "at_ms": 1},
+            ToolStarted(call_id="a", at_ms=1, allowance=None),
+        ),
+    ],
+    ids=["cycle_ended", "cycle_started", "tool_started"],
+)
+def test_what_an_older_version_wrote_is_read(written, read):
     """A field with a default may be absent: that is how records grow."""
-    body = msgspec.msgpack.encode({"record": "cycle_ended", "command_id": "p", "outcome": "failed"})
-
-    assert decode_record(body) == CycleEnded(command_id="p", outcome="failed")
+    assert decode_record(msgspec.msgpack.encode(written)) == read
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,8 @@
-"""What our own work reports, and what comes of it in each state."""
+"""What the model's answers, silences and failures lead to in each state.
+
+The table itself is tested here too. What running tools report is in ``test_toolwork.py``, what
+becomes of a summary in ``test_shrink.py``, what loaded tools do in ``test_toolset.py``.
+"""
 
 from dataclasses import fields, replace
 from typing import get_args
@@ -7,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmdc_runtime.commands import Prompt
+from cmdc_runtime.commands import AttachTools, Steer
 from cmdc_runtime.events import (
     AgentAbort,
     AgentEnd,
@@ -23,42 +27,49 @@ from cmdc_runtime.events import (
     ThinkingDelta,
     ThinkingStart,
     TitleGenerated,
-    ToolCallUnknown,
-    ToolExecutionEnd,
-    ToolExecutionMetrics,
-    ToolExecutionStart,
 )
 from cmdc_runtime.extensions.provider import FailureKind
-from cmdc_runtime.messages import TokenUsage, ToolCall
-from workers.core import commands, results
+from cmdc_runtime.messages import Message, TokenUsage
+from workers.core import results
 from workers.core.assemble import Reply
-from workers.core.records import CycleEnded, ToolEnded, ToolStarted, TurnSpent
-from workers.core.retry import Backoff
-from workers.core.state import (
-    CallModel,
+from workers.core.budget import Grant
+from workers.core.effects import CallModel, Publish, RunTools, Sleep, Step, Summarize
+from workers.core.inputs import (
+    ANY_WORK,
+    ApprovalNeeded,
+    CompactWanted,
+    Consulted,
     FirstChunk,
-    Keep,
-    Memory,
     Order,
-    Policy,
-    Publish,
+    PluginsAborted,
+    PluginsSpoke,
+    QuestionAsked,
     Result,
     RetryDue,
-    RunTools,
-    Sleep,
-    State,
-    Step,
+    SteeringJudged,
     StreamEnded,
     StreamFailed,
     StreamSilent,
+    SubagentDone,
+    SubagentWanted,
+    Summarized,
+    SummaryFailed,
     TextArrived,
     ThoughtArrived,
     ToolBegun,
+    ToolEmitted,
+    ToolRefused,
     ToolReturned,
+    ToolsLoaded,
 )
+from workers.core.records import CycleEnded, Said, TurnSpent
+from workers.core.retry import Backoff
+from workers.core.state import Child, Compacting, Consulting, Memory, Point, State
+from workers.core.verdict import Aborted, Verdict
 
 ENDS = AgentEnd | AgentAbort | AgentError
-DONE = Reply("", None, (), TokenUsage(prompt_tokens=2, total_tokens=2), "stop")
+USED = TokenUsage(prompt_tokens=2, total_tokens=2)
+DONE = Reply("", None, (), USED, "stop")
 KINDS = get_args(Result)
 TRANSIENT, PERMANENT = FailureKind.TRANSIENT, FailureKind.PERMANENT
 OVERFLOW, TIMEOUT = FailureKind.OVERFLOW, FailureKind.TIMEOUT
@@ -70,57 +81,63 @@ INPUTS = {
     StreamEnded: (DONE, 9),
     StreamFailed: (PERMANENT, "no", 9),
     RetryDue: (9,),
+    Summarized: ("short", USED, None, 9),
+    SummaryFailed: ("no", 9),
     ToolBegun: ("a", 9),
+    ApprovalNeeded: ("a", "sure?", 9),
     ToolReturned: ("a", True, "fine", 9),
+    ToolEmitted: ("a", "news", 1),
+    QuestionAsked: ("a", "a:ask-1", "which?", ()),
+    CompactWanted: ("a", "a:compact-1", "long"),
+    SubagentWanted: ("a", "a:sub-1", "any", "do it"),
+    Consulted: (Verdict(), 9),
+    PluginsAborted: (Aborted("plugin", "no"), 9),
+    ToolRefused: ("a", "no", 9),
 }
+STEER = Steer(text="left")
+OF_SESSION = {
+    SubagentDone: SubagentDone("s.1", True, "done", USED),
+    ToolsLoaded: ToolsLoaded("c", AttachTools(tools=()), ()),
+    PluginsSpoke: PluginsSpoke(Verdict(interventions=("mind",))),
+    SteeringJudged: SteeringJudged(Order("s-1", STEER, 9), STEER, Verdict()),
+}
+LONG = tuple(Message(id=f"old-{n}", role="user", content="old") for n in range(12))
 
 
-def calling(*call_ids):
-    calls = tuple(ToolCall(call_id=call_id, name=f"tool_{call_id}") for call_id in call_ids)
-    return Reply("", None, calls, None, "tool_calls")
+def prompted(session, **policy):
+    return session.at(State.RUNNING, **policy)
 
 
-def report(step, kind, *rest):
-    return results.apply(step.state, step.memory, kind(step.memory.work, *rest))
+def streaming(session, **policy):
+    return prompted(session, **policy).report(FirstChunk)
 
 
-def prompted(**policy):
-    memory = Memory(policy=Policy(**policy), model="m")
-    order = Order("p-1", Prompt(text="go"), at_ms=1)
-    return commands.apply(State.IDLE, memory, order)
+BUSY = {"running": prompted, "streaming": streaming}
+every_request = pytest.mark.parametrize("begin", BUSY.values(), ids=BUSY)
 
 
-def streaming(**policy):
-    return report(prompted(**policy), FirstChunk)
+def long(session, **policy):
+    """Return a running session whose conversation can be compacted."""
+    return session.new(Memory(model="x:m", messages=LONG), **policy).prompt("go", "p-1")
 
 
-def executing(*call_ids, **policy):
-    return report(streaming(**policy), StreamEnded, calling(*call_ids), 2)
+def with_memory(session, **changed):
+    return session.take(Step(session.state, replace(session.memory, **changed)))
 
 
-def at(state):
-    step = {
-        State.IDLE: lambda: report(streaming(), StreamEnded, DONE, 9),
-        State.RUNNING: prompted,
-        State.STREAMING: streaming,
-        State.EXECUTING_TOOLS: lambda: executing("a", "b"),
-    }[state]()
-    assert step.state is state
-    return step
+def prepared(session, state):
+    """Return a session in ``state`` that waits for whatever may come there."""
+    child = Child("s.1", "a", "a:sub-1", Grant())
+    is_waiting = state in (State.RUNNING, State.EXECUTING_TOOLS)
+    return with_memory(
+        session.at(state),
+        children=(child,),
+        compacting=Compacting(1, "size") if is_waiting else None,
+        consulting=Consulting(Point.PROMPT) if is_waiting else None,
+    )
 
 
-def events(step, kind):
-    seen = (effect.event for effect in step.effects if isinstance(effect, Publish))
-    return [event for event in seen if isinstance(event, kind)]
-
-
-def records(step, kind):
-    seen = (effect.record for effect in step.effects if isinstance(effect, Keep))
-    return [record for record in seen if isinstance(record, kind)]
-
-
-def of(step, kind):
-    return [effect for effect in step.effects if isinstance(effect, kind)]
+# --- the table ----------------------------------------------------------------------------------
 
 
 def test_every_result_has_a_row():
@@ -128,157 +145,112 @@ def test_every_result_has_a_row():
     without = set(KINDS) - {kind for _, kind in results.TRANSITIONS}
 
     assert without == set(), f"{without} -> add a row in workers/core/results.py"
-    assert set(INPUTS) == set(KINDS)
+    assert {*INPUTS, *OF_SESSION} == set(KINDS)
 
 
 @pytest.mark.parametrize(("state", "kind"), results.TRANSITIONS)
-def test_every_row_can_be_reached(state, kind):
+def test_every_row_can_be_reached(session, state, kind):
     """A row that real inputs come to does something there."""
-    before = at(state)
-    after = report(before, kind, *INPUTS[kind])
+    before = prepared(session, state)
+    if kind in OF_SESSION:
+        after = before.post(OF_SESSION[kind])
+    else:
+        after = before.report(kind, *INPUTS[kind])
 
-    assert after != Step(before.state, before.memory)
+    assert not after.is_unchanged(before)
 
 
-@given(st.sampled_from(State), st.sampled_from(KINDS), st.integers(-3, 9))
-def test_a_late_result_changes_nothing(state, kind, work):
+@given(state=st.sampled_from(State), kind=st.sampled_from([*INPUTS]), work=st.integers(0, 9))
+def test_a_late_result_changes_nothing(session, state, kind, work):
     """Of other work in any state, or of the current work where the state has no row."""
-    before = at(state)
-    is_current = work == before.memory.work
-    result = kind(work, *INPUTS[kind])
-    after = results.apply(before.state, before.memory, result)
+    before = prepared(session, state)
+    after = before.post(kind(work, *INPUTS[kind]))
 
-    if not is_current or (state, kind) not in results.TRANSITIONS:
-        assert after == Step(before.state, before.memory)
+    if work != before.memory.work or (state, kind) not in results.TRANSITIONS:
+        assert after.is_unchanged(before)
 
 
 def test_every_result_names_its_work():
     """Without the number a late one could not be told from a current one."""
-    assert [fields(kind)[0].name for kind in KINDS] == ["work"] * len(KINDS)
+    assert [fields(kind)[0].name for kind in INPUTS] == ["work"] * len(INPUTS)
+    assert [result.work for result in OF_SESSION.values()] == [ANY_WORK] * len(OF_SESSION)
 
 
-def test_text_is_shown_as_it_comes():
+# --- what the model says ------------------------------------------------------------------------
+
+
+def test_text_is_shown_as_it_comes(session):
     """One start, then the pieces; tags are taken out and told beside them."""
-    step = streaming()
-    one = report(step, TextArrived, "a<status>looking</status>b")
-    two = report(one, TextArrived, "c<title>T</title><sta")
-    end = report(two, StreamEnded, DONE, 5)
+    one = streaming(session).report(TextArrived, "a<status>looking</status>b")
+    two = one.report(TextArrived, "c<title>T</title><sta")
+    end = two.report(StreamEnded, DONE, 5)
 
-    assert len(events(one, MessageStart)) == 1
-    assert [event.text for event in events(one, StatusUpdate)] == ["looking"]
-    assert [event.delta for event in events(one, MessageDelta)] == ["ab"]
-    assert events(two, MessageStart) == []
-    assert [event.title for event in events(two, TitleGenerated)] == ["T"]
-    assert [event.delta for event in events(end, MessageDelta)] == ["<sta"]
-    assert events(end, ResponseComplete)[0].message.content == "abc<sta"
+    assert len(one.events(MessageStart)) == 1
+    assert [event.text for event in one.events(StatusUpdate)] == ["looking"]
+    assert [event.delta for event in one.events(MessageDelta)] == ["ab"]
+    assert two.events(MessageStart) == []
+    assert [event.title for event in two.events(TitleGenerated)] == ["T"]
+    assert [event.delta for event in end.events(MessageDelta)] == ["<sta"]
+    assert end.events(ResponseComplete)[0].message.content == "abc<sta"
 
 
-def test_thinking_is_shown_beside_the_text():
+def test_thinking_is_shown_beside_the_text(session):
     """One start, and no word of it gets into the answer."""
-    one = report(streaming(), ThoughtArrived, "x")
-    two = report(one, ThoughtArrived, "y")
-    reply = Reply("", "xy", (), None, None)
-    message = events(report(two, StreamEnded, reply, 5), ResponseComplete)[0].message
+    one = streaming(session).report(ThoughtArrived, "x")
+    two = one.report(ThoughtArrived, "y")
+    ended = two.report(StreamEnded, Reply("", "xy", (), None, None), 5)
+    message = ended.events(ResponseComplete)[0].message
 
-    assert len(events(one, ThinkingStart) + events(two, ThinkingStart)) == 1
-    assert [event.delta for event in events(two, ThinkingDelta)] == ["y"]
+    assert len(one.events(ThinkingStart) + two.events(ThinkingStart)) == 1
+    assert [event.delta for event in two.events(ThinkingDelta)] == ["y"]
     assert (message.content, message.thinking) == ("", "xy")
 
 
-def test_an_answer_without_calls_ends_the_cycle():
-    """It is stored, paid for, and told once."""
-    step = report(report(streaming(), TextArrived, "hello"), StreamEnded, DONE, 5)
-    (ended,) = events(step, ENDS)
+def test_an_answer_without_calls_ends_the_cycle(session):
+    """It is stored, paid for, and told once, with what its request took."""
+    after = prompted(session).answer("hello", USED)
+    (ended,) = after.events(ENDS)
 
-    assert (step.state, step.memory.cycle) == (State.IDLE, None)
+    assert (after.state, after.memory.cycle) == (State.IDLE, None)
     assert [message.content for message in ended.messages] == ["go", "hello"]
-    assert ended.usage == step.memory.usage == DONE.usage
-    assert records(step, TurnSpent) == [TurnSpent(usage=DONE.usage)]
-    assert [seen.outcome for seen in step.memory.outcomes] == ["finished"]
+    assert ended.usage == after.memory.usage == USED
+    assert after.records(TurnSpent) == [TurnSpent(usage=USED)]
+    assert after.events(ResponseComplete)[0].usage == USED
+    assert [seen.outcome for seen in after.memory.outcomes] == ["finished"]
 
 
-@given(st.permutations("abcd"))
-def test_results_are_stored_in_call_order(arrival):
-    """Four calls need four results, whatever order they come in; then the model is asked."""
-    step = executing(*"abcd")
-    for count, call_id in enumerate(arrival, 1):
-        step = report(step, ToolReturned, call_id, True, f"of {call_id}", 5)
+def test_the_size_of_the_conversation_is_remembered(session):
+    """As the provider counted it, for so many messages; one that does not tell changes nothing."""
+    told = prompted(session).answer("hello", USED)
+    untold = told.prompt("more", "p-2").answer("yes", None)
 
-        assert (step.state is State.EXECUTING_TOOLS) == (count < 4)
-        assert len(records(step, ToolEnded)) == 1
-    (asked,) = of(step, CallModel)
-
-    assert [message.call_id for message in asked.messages[-4:]] == [*"abcd"]
-    assert step.memory.calls == ()
+    assert told.memory.context == untold.memory.context == (2, 2)
 
 
-def test_a_call_has_one_result():
-    """A second result, and one of a call that nobody made, are dropped."""
-    step = report(executing("a", "b"), ToolReturned, "a", True, "first", 5)
-    for again in ("a", "z"):
-        after = report(step, ToolReturned, again, True, "again", 6)
+def test_an_answer_with_calls_runs_them(session):
+    """As one batch of the running turn."""
+    after = prompted(session).call("read:a", "write:b")
+    (run,) = after.of(RunTools)
 
-        assert after == Step(step.state, step.memory)
-    assert report(step, ToolBegun, "z", 6) == Step(step.state, step.memory)
-
-
-def test_a_call_is_written_down_before_it_is_told():
-    """The record comes first, then the start and its time."""
-    step = report(executing("a"), ToolBegun, "a", 100)
-    started = ToolExecutionStart(name="tool_a", call_id="a", args={})
-
-    assert step.effects[0] == Keep(ToolStarted(call_id="a", at_ms=100))
-    assert events(step, ToolExecutionStart) == [started]
-    assert events(step, ToolExecutionMetrics)[0].meta == {"started_at_ms": 100}
+    assert after.state is State.EXECUTING_TOOLS
+    assert (run.turn, run.model) == (1, "x:m")
+    assert [call.call_id for call in run.calls] == ["a", "b"]
 
 
-def test_a_clock_that_steps_back_makes_no_negative_duration():
-    """Times are wall times; the duration stops at 0."""
-    begun = report(executing("a"), ToolBegun, "a", 100)
-    step = report(begun, ToolReturned, "a", False, "bad", 40)
-
-    assert events(step, ToolExecutionMetrics)[0].meta == {
-        "started_at_ms": 100,
-        "ended_at_ms": 40,
-        "duration_ms": 0,
-    }
-    assert events(step, ToolExecutionEnd) == [
-        ToolExecutionEnd(name="tool_a", call_id="a", ok=False, text="bad")
-    ]
+# --- silence and failure ------------------------------------------------------------------------
 
 
-def test_an_unknown_tool_is_told():
-    """It never began, so it has no times; the batch goes on as with any other error."""
-    result = ToolReturned(0, "a", ok=False, text="no such tool", at_ms=5, is_unknown=True)
-    step = executing("a")
-    step = results.apply(step.state, step.memory, replace(result, work=step.memory.work))
-
-    assert events(step, ToolCallUnknown) == [ToolCallUnknown(name="tool_a", call_id="a")]
-    assert events(step, ToolExecutionMetrics) == []
-    assert step.state is State.RUNNING
-
-
-def test_the_last_turn_ends_the_cycle():
-    """``max_turns`` requests are made and not one more; the history stays valid."""
-    step = executing("a", max_turns=1)
-    step = report(step, ToolReturned, "a", True, "fine", 5)
-    (ended,) = events(step, ENDS)
-
-    assert of(step, CallModel) == []
-    assert (step.state, ended.reason) == (State.IDLE, "max_turns_exceeded")
-    assert step.memory.messages[-1].call_id == "a"
-
-
-@pytest.mark.parametrize("begin", [prompted, streaming], ids=["running", "streaming"])
-def test_silence_is_told(begin):
+@every_request
+def test_silence_is_told(session, begin):
     """Before and between chunks; the request goes on."""
-    before = begin()
-    step = report(before, StreamSilent, 30.0)
+    before = begin(session)
+    after = before.report(StreamSilent, 30.0)
 
-    assert step == Step(before.state, before.memory, (Publish(StreamStalled(elapsed_s=30.0)),))
+    told = (Publish(StreamStalled(elapsed_s=30.0)),)
+    assert after.step == Step(before.state, before.memory, told)
 
 
-@pytest.mark.parametrize("begin", [prompted, streaming], ids=["running", "streaming"])
+@every_request
 @pytest.mark.parametrize(
     ("kind", "retries", "ending"),
     [
@@ -289,71 +261,104 @@ def test_silence_is_told(begin):
     ],
     ids=["transient", "timeout", "permanent", "overflow"],
 )
-def test_a_failure_is_retried_as_its_kind_allows(begin, kind, retries, ending):
+def test_a_failure_is_retried_as_its_kind_allows(session, begin, kind, retries, ending):
     """Then the cycle ends: one event, one record, one outcome."""
     event, outcome, reason = ending
-    step, asked, ends, kept = begin(max_retries=2), 0, [], []
+    after, asked, ends, kept = begin(session, max_retries=2), 0, [], []
     for _ in range(retries + 1):
-        step = report(step, StreamFailed, kind, "why", 9)
-        ends += events(step, ENDS)
-        kept += records(step, CycleEnded)
-        if of(step, Sleep):
-            step = report(step, RetryDue, 9)
-            asked += len(of(step, CallModel))
+        after = after.report(StreamFailed, kind, "why", 9)
+        ends += after.events(ENDS)
+        kept += after.records(CycleEnded)
+        if after.of(Sleep):
+            after = after.report(RetryDue, 9)
+            asked += len(after.of(CallModel))
 
     assert asked == retries
     assert [type(seen) for seen in ends] == [event]
     assert ends[0].reason == reason
     assert kept == [CycleEnded(command_id="p-1", outcome=outcome, reason=reason)]
-    assert [(seen.outcome, seen.reason) for seen in step.memory.outcomes] == [(outcome, reason)]
-    assert step.state is State.IDLE
+    assert [(seen.outcome, seen.reason) for seen in after.memory.outcomes] == [(outcome, reason)]
+    assert after.state is State.IDLE
 
 
 @pytest.mark.parametrize(("kind", "retryable"), [(TRANSIENT, True), (PERMANENT, False)])
-def test_an_error_says_whether_later_may_work(kind, retryable):
+def test_an_error_says_whether_later_may_work(session, kind, retryable):
     """A provider that is down may come back; a wrong key will not."""
-    step = report(streaming(max_retries=0), StreamFailed, kind, "why", 9)
+    after = streaming(session, max_retries=0).report(StreamFailed, kind, "why", 9)
 
-    assert events(step, AgentError)[0].retryable == retryable
-
-
-def test_an_overflow_is_told_as_such():
-    """Observers learn that the conversation is what did not fit."""
-    step = report(prompted(), StreamFailed, OVERFLOW, "too long", 9)
-
-    assert events(step, ContextOverflow) == [ContextOverflow(reason="too long")]
+    assert after.events(AgentError)[0].retryable == retryable
 
 
 @pytest.mark.parametrize(
     ("kind", "resets"), [(None, 0), (TextArrived, 1), (ThoughtArrived, 1)], ids=str
 )
-def test_what_was_shown_of_a_failed_answer_is_taken_back(kind, resets):
+@pytest.mark.parametrize("failure", [TRANSIENT, OVERFLOW])
+def test_what_was_shown_of_a_failed_answer_is_taken_back(session, kind, resets, failure):
     """Only where something was shown; the next attempt starts from nothing."""
-    step = streaming() if kind is None else report(streaming(), kind, "part")
-    step = report(step, StreamFailed, TRANSIENT, "broke", 9)
+    after = long(session).report(FirstChunk)
+    after = after if kind is None else after.report(kind, "part")
+    after = after.report(StreamFailed, failure, "broke", 9)
 
-    assert len(events(step, StreamReset)) == resets
-    assert step.memory.answering.text == ""
+    assert len(after.events(StreamReset)) == resets
+    assert after.memory.answering.text == ""
+    assert not after.memory.answering.is_text_started
 
 
-def test_the_delay_is_told_and_kept():
+def test_the_delay_is_told_and_kept(session):
     """The event and the timer name the same delay; the attempt is a number from 1."""
     backoff = Backoff(base_s=2.0, cap_s=60.0, jitter=0.5)
-    before = prompted(backoff=backoff)
-    failed = StreamFailed(before.memory.work, TRANSIENT, "busy", 9, chance=1.0)
-    step = results.apply(before.state, before.memory, failed)
+    before = prompted(session, backoff=backoff)
+    after = before.report(StreamFailed, TRANSIENT, "busy", 9, chance=1.0)
 
-    assert of(step, Sleep) == [Sleep(step.memory.work, 3.0)]
-    assert events(step, Retry) == [Retry(attempt=1, delay_ms=3000, reason="busy")]
+    assert after.of(Sleep) == [Sleep(after.memory.work, 3.0)]
+    assert after.events(Retry) == [Retry(attempt=1, delay_ms=3000, reason="busy")]
 
 
-def test_retries_are_counted_for_each_request():
+def test_retries_are_counted_for_each_request(session):
     """An answer makes the next request of the cycle start counting anew."""
-    step = report(prompted(max_retries=1), StreamFailed, TRANSIENT, "busy", 9)
-    step = report(report(step, RetryDue, 9), FirstChunk)
-    step = report(step, StreamEnded, calling("a"), 9)
-    assert of(step, RunTools)[0].turn == 1
-    step = report(step, ToolReturned, "a", True, "fine", 9)
-    step = report(step, StreamFailed, TRANSIENT, "busy", 9)
+    after = prompted(session, max_retries=1).report(StreamFailed, TRANSIENT, "busy", 9)
+    after = after.report(RetryDue, 9).call("read:a").end("a")
+    after = after.report(StreamFailed, TRANSIENT, "busy", 9)
 
-    assert events(step, Retry)[0].attempt == 1
+    assert after.events(Retry)[0].attempt == 1
+
+
+def test_an_overflow_is_compacted_once(session):
+    """Observers learn that the conversation did not fit; a second overflow ends the cycle."""
+    first = long(session).report(StreamFailed, OVERFLOW, "too long", 9)
+    again = first.report(Summarized, "short", USED, None, 9)
+    second = again.report(StreamFailed, OVERFLOW, "still too long", 9)
+
+    assert first.events(ContextOverflow) == [ContextOverflow(reason="too long")]
+    assert (first.state, len(first.of(Summarize)), first.of(CallModel)) == (State.RUNNING, 1, [])
+    assert len(again.of(CallModel)[0].messages) < len(LONG)
+    assert second.of(Summarize) == []
+    assert [event.reason for event in second.events(AgentAbort)] == ["context_overflow"]
+
+
+def test_a_retry_after_a_compaction_may_not_compact_again(session):
+    """It is once for each turn, however many requests that takes."""
+    after = long(session).report(StreamFailed, OVERFLOW, "too long", 9)
+    after = after.report(Summarized, "short", USED, None, 9)
+    after = after.report(StreamFailed, TRANSIENT, "busy", 9).report(RetryDue, 9)
+    after = after.report(StreamFailed, OVERFLOW, "too long", 9)
+
+    assert [event.reason for event in after.events(AgentAbort)] == ["context_overflow"]
+
+
+def test_the_next_turn_may_compact_again(session):
+    """What a tool brought may be too much anew."""
+    after = long(session).report(StreamFailed, OVERFLOW, "too long", 9)
+    after = after.report(Summarized, "short", USED, None, 9).call("read:a").end("a")
+    after = after.report(StreamFailed, OVERFLOW, "too long", 9)
+
+    assert len(after.of(Summarize)) == 1
+
+
+def test_a_failed_request_leaves_no_message(session):
+    """What it had said is discarded with it, and is not in the history of the next one."""
+    failed = prompted(session).speak("part").report(StreamFailed, PERMANENT, "no", 9)
+    after = failed.prompt("again", "p-2").answer("whole")
+
+    assert failed.records(Said) == []
+    assert [said.content for said in after.memory.messages] == ["go", "again", "whole"]

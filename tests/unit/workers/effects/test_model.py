@@ -8,16 +8,15 @@ from structlog.testing import capture_logs
 from cmdc_runtime.extensions.provider import (
     FailureKind,
     FinishChunk,
+    ModelRequest,
     ProviderError,
     TextChunk,
     ThinkingChunk,
     ToolCallChunk,
-    ToolSpec,
     UsageChunk,
 )
 from cmdc_runtime.messages import Message, TokenUsage
-from workers.core.state import (
-    CallModel,
+from workers.core.inputs import (
     FirstChunk,
     StreamEnded,
     StreamFailed,
@@ -28,17 +27,11 @@ from workers.core.state import (
 from workers.effects import model
 from workers.effects.model import CallSettings, ModelCaller
 
-CALL = CallModel(work=7, model="m", messages=(Message.user("hi"),))
+WORK = 7
+REQUEST = ModelRequest(model="m", messages=(Message.user("hi"),), system="be kind")
 TEXT, END = TextChunk(text="hello"), FinishChunk(reason="stop")
 USED = TokenUsage(total_tokens=3)
-SETTINGS = CallSettings(
-    system_prompt="be kind",
-    tools=(ToolSpec(name="t", description="", parameters={}),),
-    provider_opts={"temperature": 0},
-    max_tokens=9,
-    stall_after_s=30.0,
-    stall_timeout_s=100.0,
-)
+SETTINGS = CallSettings(stall_after_s=30.0, stall_timeout_s=100.0)
 
 
 async def at_once():
@@ -94,7 +87,7 @@ def calling(provider, posted, room=at_once):
 async def called(*script):
     """Make one request to a provider with this script; return what was posted."""
     provider, posted = Provider(*script), []
-    await calling(provider, posted).call(CALL)
+    await calling(provider, posted).call(WORK, REQUEST)
     assert provider.is_closed.is_set()
     return posted
 
@@ -112,19 +105,15 @@ def test_an_answer_is_posted_as_it_comes(run):
     assert [one.name for one in ended.reply.tool_calls] == ["read"]
 
 
-def test_the_request_has_all_that_the_session_knows(run):
-    """The messages of the call, and what every request of the session has in common."""
+def test_the_provider_gets_the_request(run):
+    """It is passed on as it was made."""
 
     async def ask():
         provider = Provider(END)
-        await calling(provider, []).call(CALL)
+        await calling(provider, []).call(WORK, REQUEST)
         return provider.requests
 
-    (request,) = run(ask())
-
-    assert (request.model, request.messages, request.system) == ("m", CALL.messages, "be kind")
-    assert (request.max_tokens, request.provider_opts) == (9, {"temperature": 0})
-    assert [tool.name for tool in request.tools] == ["t"]
+    assert run(ask()) == [REQUEST]
 
 
 @pytest.mark.parametrize("before", [(), (TEXT,)], ids=["at once", "after text"])
@@ -202,7 +191,7 @@ def test_a_cancelled_request_posts_nothing_that_counts(run, wait):
     async def cancel():
         provider, posted = Provider(TEXT, wait), []
         caller = calling(provider, posted)
-        task = caller.call(CALL)
+        task = caller.call(WORK, REQUEST)
         await provider.is_waiting.wait()
         caller.cancel()
         caller.cancel()
@@ -266,7 +255,7 @@ def test_observers_that_cannot_keep_up_are_waited_for(run):
             rooms.append(len(posted))
             await pause(500)()
 
-        await calling(Provider(TEXT, TEXT, pause(31), END), posted, room).call(CALL)
+        await calling(Provider(TEXT, TEXT, pause(31), END), posted, room).call(WORK, REQUEST)
         return posted
 
     posted = run(wait())

@@ -1,17 +1,21 @@
-"""A batch of calls: each one ends with one result, whatever its tool does."""
+"""A batch of calls: each one ends with one result, whatever its tool does.
+
+Calls in processes need a tool host: see tests/integration/workers/test_toolhost.py.
+"""
 
 import asyncio
-import sys
 import threading
+from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
-from cmdc_runtime.codec import encode
 from cmdc_runtime.extensions.tool import Tool, ToolError
 from cmdc_runtime.messages import ToolCall
-from workers.core.state import RunTools, ToolBegun, ToolReturned
-from workers.effects.tools import RESULT_CHARS_MAX, ToolRunner, ToolSettings
+from cmdc_runtime.parcels import Packed
+from workers.core.effects import RunTools
+from workers.core.inputs import ToolBegun, ToolReturned
+from workers.effects.tools import LoadedTool, ToolRunner, ToolSettings
 
 SETTINGS = ToolSettings(
     session_id="s",
@@ -22,6 +26,7 @@ SETTINGS = ToolSettings(
     parallel_max=2,
     timeout_s=300.0,
     retries_max=2,
+    runtime_dir=Path("/nowhere"),
 )
 ONE = ToolCall(call_id="a", name="tool", arguments={"x": 1})
 SCHEMA = {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}
@@ -45,6 +50,8 @@ class Async(Tool):
 class Sync(Async):
     """A tool of a thread; ``do`` is called there."""
 
+    isolation = "thread"
+
     def execute(self, args, context):
         self.calls.append((args, context))
         return self.do()
@@ -66,18 +73,20 @@ class Broken(Picky):
 
 
 class Runner:
-    """A tool runner, what it posted, and when it waited for the journal."""
+    """A tool runner, what it posted, and when it waited for the journal; it is its own link."""
 
     def __init__(self, *tools, calls=(ONE,)):
         self.posted, self.calls = [], calls
-        self.runner = ToolRunner(tools, SETTINGS, self.posted.append, self.synced)
+        loaded = [LoadedTool(tool, Packed(kind="ref", label=tool.name)) for tool in tools]
+        self.runner = ToolRunner(loaded, SETTINGS, self.posted.append, self)
         self.synced_after = []
 
     async def synced(self):
         self.synced_after.append(list(self.posted))
 
     def start(self):
-        return self.runner.run(RunTools(7, 3, "m", tuple(self.calls)))
+        batch = RunTools(7, 3, "m", tuple(self.calls))
+        return self.runner.run(batch, ({"content": "x", "status": "pending"},))
 
     async def whole(self):
         await asyncio.gather(*self.start())
@@ -135,6 +144,7 @@ def test_a_call_begins_and_returns(tool):
     assert (context.session_id, context.call_id, context.turn, context.model) == ("s", "a", 3, "m")
     assert (context.working_dir, context.group_id, context.incarnation) == ("/w", "g", 2)
     assert context.user_data == {"k": 1}
+    assert context.todos == ({"content": "x", "status": "pending"},)
 
 
 def test_a_tool_that_nobody_has_is_told():
@@ -159,7 +169,7 @@ def test_a_tool_that_nobody_has_is_told():
 def test_arguments_that_do_not_fit_are_a_result(tool, call, said):
     """The model reads what is wrong; nothing runs, and no journal is waited for."""
     runner = asyncio.run(Runner(tool, calls=(call,)).whole())
-    (result,) = runner.results
+    (result,) = runner.posted
 
     assert not result.ok
     assert said in result.text
@@ -307,8 +317,43 @@ def test_a_cancelled_call_is_not_tried_again():
     assert asyncio.run(cancel()) == (1, [], True)
 
 
+def test_only_the_named_calls_are_cancelled():
+    """At once, without a wait; the others of the batch go on to their results."""
+    go = []
+
+    async def do():
+        await come(lambda: go)
+        return "fine"
+
+    async def cancel():
+        calls = [ToolCall(call_id=name, name="tool") for name in ("a", "b")]
+        runner = Runner(Async(do), calls=calls)
+        tasks = runner.start()
+        await come(lambda: len(runner.synced_after) == 2)
+        runner.runner.cancel_calls(("a", "nobody"))
+        go.append(None)
+        await asyncio.wait(tasks)
+        return [result.call_id for result in runner.results], runner.runner.is_idle
+
+    assert asyncio.run(cancel()) == (["b"], True)
+
+
+def test_who_hears_of_the_last_result_finds_the_runner_idle():
+    """A session that rests after the batch must not take its end for a call that runs on."""
+    seen = []
+
+    async def whole():
+        runner = Runner(Async(fine))
+        runner.runner._post = lambda _result: seen.append(runner.runner.is_idle)
+        await runner.whole()
+
+    asyncio.run(whole())
+
+    assert seen == [False, True]
+
+
 def test_what_a_thread_returns_after_a_cancel_is_discarded():
-    """It can't be ended, so it runs on alone."""
+    """It can't be ended, so it runs on alone, and the runner is not idle before it is done."""
     begun, go, done = threading.Event(), threading.Event(), threading.Event()
 
     def do():
@@ -324,61 +369,11 @@ def test_what_a_thread_returns_after_a_cancel_is_discarded():
         (thread,) = [one for one in threading.enumerate() if one.name == "tool"]
         runner.runner.cancel()
         await runner.runner.settle()
+        was_idle = runner.runner.is_idle
         go.set()
         await asyncio.to_thread(thread.join, PATIENCE_S)
         await asyncio.sleep(0)
-        return runner.results
+        return runner.results, was_idle, runner.runner.is_idle
 
-    assert asyncio.run(cancel()) == []
+    assert asyncio.run(cancel()) == ([], False, True)
     assert done.is_set()
-
-
-ODD_ENDS = [StopIteration("x"), StopAsyncIteration("x"), SystemExit(3), asyncio.CancelledError()]
-
-
-@pytest.mark.parametrize("error", [*ODD_ENDS, KeyboardInterrupt(), GeneratorExit()], ids=repr)
-def test_a_thread_may_end_as_it_likes(error):
-    """Its call has a result, and the process goes on."""
-    result = result_of(Sync(raising(error)))
-
-    assert not result.ok
-    assert type(error).__name__ in result.text
-
-
-@pytest.mark.parametrize("error", ODD_ENDS, ids=repr)
-def test_a_task_may_end_as_it_likes(error):
-    """Also one that calls ``sys.exit`` or that cancels itself."""
-    result = result_of(Async(failing(error)))
-
-    assert not result.ok
-    assert result.text
-
-
-def test_a_tool_that_exits_ends_its_call_only():
-    """What ``sys.exit`` says is the result."""
-    assert result_of(Sync(lambda: sys.exit("bye"))).text.endswith("SystemExit('bye')")
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(None, "None"), (5, "5"), ("", ""), ("né", "né"), ("\udcff!", "?!")]
-)
-def test_a_result_is_text_that_can_be_sent(value, text):
-    """Whatever the tool returned, a file name that is no UTF-8 too."""
-    result = result_of(Sync(lambda: value))
-
-    assert result.text == text
-    assert encode(result.text)
-
-
-def test_a_sync_tool_may_return_an_awaitable():
-    """It is awaited in the loop."""
-    assert result_of(Sync(fine)).text == "fine"
-
-
-def test_a_long_result_is_cut():
-    """The model is told how long it was."""
-    result = result_of(Sync(lambda: "x" * (RESULT_CHARS_MAX + 1)))
-    notice = f"\n[cut: the result had {RESULT_CHARS_MAX + 1} characters]"
-
-    assert result.text == "x" * RESULT_CHARS_MAX + notice
-    assert result_of(Sync(lambda: "x" * RESULT_CHARS_MAX)).text == "x" * RESULT_CHARS_MAX

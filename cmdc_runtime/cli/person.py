@@ -1,0 +1,126 @@
+"""What an agent wants of a person, asked on the terminal; and what is said where nobody sits.
+
+An approval is answered with y, n or a, a question with the number of an option or with text of
+one's own. To ask for something new: a method of both ``Person`` and ``Bystander``, and whoever of
+``conversation`` calls it.
+"""
+
+from typing import Final, Literal, Protocol
+
+import click
+
+from cmdc_runtime.cli.choices import line_of_input
+from cmdc_runtime.cli.terminal import Terminal
+from cmdc_runtime.cli.text import neutral
+from cmdc_runtime.events import ApprovalRequired, AskUser
+
+Decision = Literal["approve_once", "approve_always", "reject"]
+
+_ALLOW: Final = "allow it? [y]es, [n]o, [a]lways: "
+_ANSWER: Final = "your answer: "
+_CHOICE: Final = "number, or your own words: "
+_DECISIONS: Final[dict[str, Decision]] = {
+    "y": "approve_once",
+    "yes": "approve_once",
+    "a": "approve_always",
+    "always": "approve_always",
+    "n": "reject",
+    "no": "reject",
+}
+
+
+class Asked(Protocol):
+    """Who is asked; None is no answer, and somebody else may give one.
+
+    Both raise KeyboardInterrupt where the person wants the cycle to end instead.
+    """
+
+    def decision(self, event: ApprovalRequired) -> Decision | None:
+        """Return whether a call may be made."""
+
+    def response(self, event: AskUser) -> str | None:
+        """Return the answer to a question."""
+
+
+class Person:
+    """Somebody who sits at the terminal, where the event is told already."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        """Ask on ``terminal``."""
+        self._terminal = terminal
+
+    def decision(self, _event: ApprovalRequired) -> Decision | None:
+        """Ask until the answer is one; Ctrl-D leaves it open."""
+        try:
+            while (found := decision_in(typed_line(self._terminal, _ALLOW))) is None:
+                pass
+        except EOFError:
+            self._terminal.note("")
+            return None
+        return found
+
+    def response(self, event: AskUser) -> str | None:
+        """Ask until there is an answer; Ctrl-D is none, and ends the cycle that waits for it."""
+        for number, option in enumerate(event.options, 1):
+            self._terminal.note(f"  {number}. {neutral(option)}", "plain")
+        mark = _CHOICE if event.options else _ANSWER
+        try:
+            while (found := response_in(typed_line(self._terminal, mark), event.options)) is None:
+                pass
+        except EOFError:
+            raise KeyboardInterrupt from None
+        return found
+
+
+class Bystander:
+    """Nobody sits here: says how to answer from elsewhere."""
+
+    def __init__(self, terminal: Terminal, *, is_kept: bool) -> None:
+        """Write to ``terminal``; ``is_kept`` says that the session goes on after the command."""
+        self._terminal = terminal
+        self._is_kept = is_kept
+
+    def decision(self, event: ApprovalRequired) -> Decision | None:
+        """Name the commands that decide, or what it takes that there is time to."""
+        which = neutral(f"{event.session_id} {event.id}")
+        self._terminal.note(
+            f"`cmdc approve {which}` allows it, `cmdc reject {which}` refuses it"
+            if self._is_kept
+            else "nobody can allow it here; --keep leaves the session running for somebody to"
+        )
+        return None
+
+    def response(self, event: AskUser) -> str | None:
+        """Name the command that answers: the cycle waits for it."""
+        which = neutral(f"{event.session_id} {event.ref}")
+        self._terminal.note(f"`cmdc respond {which} TEXT` answers it")
+        return None
+
+
+def decision_in(line: str) -> Decision | None:
+    """Return the decision that a line is, None if it is none."""
+    return _DECISIONS.get(line.strip().lower())
+
+
+def response_in(line: str, options: tuple[str, ...]) -> str | None:
+    """Return the option whose number the line is, else the text itself; None if it is blank."""
+    numbered = {str(number): option for number, option in enumerate(options, 1)}
+    said = line.strip()
+    return numbered.get(said, said) or None
+
+
+def typed_line(terminal: Terminal, mark: str) -> str:
+    """Return what a person types behind ``mark``.
+
+    Raises:
+        EOFError: Ctrl-D.
+
+    """
+    terminal.end_line()
+    if terminal.is_live:
+        return input(mark)
+    click.echo(mark, nl=False, err=True)  # standard output is for the answers
+    line = line_of_input()
+    if not line:
+        raise EOFError
+    return line.removesuffix("\n")

@@ -1,0 +1,197 @@
+"""All sessions of one group in one stream: those that are there, and each one that joins.
+
+The daemon announces on the group's topic whoever starts, under numbers that step by 1, and tells
+the newest number to a new subscription and for a while after each announcement. Where a number is
+missing (one was lost, or another daemon took over) the list of the group's sessions is looked
+through again. Each member is followed as a session by itself is, and left at its end.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from cmdc_runtime.client.feed import Feed
+from cmdc_runtime.client.limits import LIST_PARALLEL_MAX, SESSIONS_FOLLOWED_MAX, WELCOME_S
+from cmdc_runtime.client.monitors import Monitors
+from cmdc_runtime.errors import CmdcError, InvalidSession, Overloaded
+from cmdc_runtime.frames import Joined, Published, Watermark
+from cmdc_runtime.ids import MonitorRef, SessionId, new_monitor_ref
+from cmdc_runtime.reasons import Down
+from cmdc_runtime.requests import FindSession, ListSessions, Request, SessionInfo
+
+
+class Link(Protocol):
+    """What a group needs of a connection."""
+
+    monitors: Monitors
+
+    async def ask(self, request: Request) -> Any:
+        """Return the daemon's answer (Any: what the request's ``answer`` says)."""
+
+    def spawn(self, work: Any) -> Any:
+        """Run a coroutine (Any: whatever a task takes and is)."""
+
+
+class Hall(Protocol):
+    """Where a session's events are handed to the feeds that follow it."""
+
+    def enter(self, session_id: SessionId, feed: Feed) -> object:
+        """Hand the session's events to ``feed``."""
+
+    def quit(self, session_id: SessionId, feed: Feed) -> None:
+        """Do it no more."""
+
+
+class Group:
+    """One group's topic, for all streams of this client that follow it."""
+
+    def __init__(self) -> None:
+        """Start with nothing heard."""
+        self.followers: set[GroupFollower] = set()
+        self._number: int | None = None
+        self._welcomed = asyncio.Event()
+
+    async def welcomed(self) -> None:
+        """Return when the subscription has arrived, or when it was waited for long enough."""
+        try:
+            async with asyncio.timeout(WELCOME_S):
+                await self._welcomed.wait()
+        except TimeoutError:
+            self._number = -1  # whatever is heard first shows a gap
+
+    def fail(self) -> None:
+        """Let nobody wait any more."""
+        self._welcomed.set()
+
+    def take(self, frame: Published) -> None:
+        """Take what was published on the group's topic."""
+        if isinstance(frame, Joined):
+            expected = self._hear(frame.number)
+            for follower in list(self.followers):
+                follower.on_joined(frame.session_id)
+            is_gap = expected is not None and frame.number != expected + 1
+        elif isinstance(frame, Watermark):
+            expected = self._hear(frame.last)
+            is_gap = expected is not None and frame.last != expected
+            self._welcomed.set()
+        else:
+            return
+        if is_gap:
+            for follower in list(self.followers):
+                follower.look_again()
+
+    def _hear(self, number: int) -> int | None:
+        heard, self._number = self._number, number
+        return heard
+
+
+class _Member:
+    """Tells its follower of the end of one session."""
+
+    def __init__(self, on_end: Callable[[], None]) -> None:
+        self._on_end = on_end
+
+    def on_down(self, down: Down) -> None:
+        if not down.restarting:
+            self._on_end()
+
+    def on_end(self, error: CmdcError) -> None:
+        """Do nothing: whoever ends the monitors ends the streams as well."""
+
+
+class GroupFollower:
+    """One stream of one group."""
+
+    def __init__(self, link: Link, hall: Hall, group_id: str, feed: Feed) -> None:
+        """Follow nobody yet."""
+        self.group_id = group_id
+        self._link = link
+        self._hall = hall
+        self._feed = feed
+        self._members: dict[SessionId, MonitorRef] = {}
+        self._is_looking = False
+        self._is_stale = False
+        self._is_closed = False
+
+    async def begin(self, since: int | None) -> None:
+        """Follow the members that are there after their index ``since``; None: from now on."""
+        parallel = asyncio.Semaphore(LIST_PARALLEL_MAX)
+
+        async def follow(one: SessionInfo) -> None:
+            async with parallel:
+                cursor = one.last_index if since is None else since
+                await self._follow(one.session_id, cursor, one.last_index)
+
+        await asyncio.gather(*map(follow, await self._listed()))
+
+    def on_joined(self, session_id: SessionId) -> None:
+        """Follow a new member from its first event on."""
+        self._link.spawn(self._follow(session_id, 0, 0))
+
+    def look_again(self) -> None:
+        """Find members whose announcement was lost."""
+        self._is_stale = True
+        if not self._is_looking:
+            self._is_looking = True
+            self._link.spawn(self._look())
+
+    def close(self) -> None:
+        """Follow nobody any more."""
+        self._is_closed = True
+        for session_id in list(self._members):
+            self._drop(session_id)
+
+    async def _look(self) -> None:
+        try:
+            while self._is_stale:
+                self._is_stale = False
+                for one in await self._listed():
+                    await self._follow(one.session_id, 0, one.last_index)
+        except CmdcError as error:
+            self._feed.finish(error)
+        finally:
+            self._is_looking = False
+
+    async def _listed(self) -> tuple[SessionInfo, ...]:
+        found: tuple[SessionInfo, ...] = await self._link.ask(ListSessions(group_id=self.group_id))
+        return found
+
+    async def _follow(self, session_id: SessionId, cursor: int, known: int) -> None:
+        if self._is_closed or session_id in self._members:
+            return
+        if len(self._members) >= SESSIONS_FOLLOWED_MAX:
+            full = f"a stream follows at most {SESSIONS_FOLLOWED_MAX} sessions of a group"
+            self._feed.finish(Overloaded(full))
+            return
+        ref = self._members[session_id] = new_monitor_ref()
+        member = _Member(lambda: self._link.spawn(self._retire(session_id)))
+        self._feed.follow(session_id, cursor)
+        self._hall.enter(session_id, self._feed)
+        self._feed.on_watermark(session_id, known)
+        try:
+            await self._link.monitors.add(session_id, member, ref=ref, persistent=True)
+        except CmdcError as error:
+            self._feed.finish(error)
+
+    async def _retire(self, session_id: SessionId) -> None:
+        """Leave a session that has ended; one that began anew meanwhile is followed anew."""
+        last = self._feed.known(session_id)
+        found: SessionInfo | None = None
+        try:
+            found = await self._link.ask(FindSession(session_id=session_id))
+        except InvalidSession:  # nobody remembers it: what was heard of is what there is
+            pass
+        except CmdcError as error:
+            self._feed.finish(error)
+            return
+        self._drop(session_id)
+        if found is None or found.phase == "ended":
+            self._feed.on_end(session_id, max(last, found.last_index if found else 0), None)
+        else:
+            await self._follow(session_id, 0, found.last_index)
+
+    def _drop(self, session_id: SessionId) -> None:
+        ref = self._members.pop(session_id, None)
+        if ref is not None:
+            self._link.monitors.drop(ref)
+            self._hall.quit(session_id, self._feed)

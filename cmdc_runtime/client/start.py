@@ -1,0 +1,49 @@
+"""The request that starts an agent: options checked, tools packed, nothing sent yet."""
+
+from typing import Any, Final
+
+import msgspec
+
+from cmdc_runtime import codec
+from cmdc_runtime.client.orders import UNPACKABLE
+from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.ids import SessionId, new_session_id
+from cmdc_runtime.options import Options, parse
+from cmdc_runtime.requests import StartSession
+from cmdc_runtime.spec import AgentSpec, agent_spec, carries_code, supervision
+
+_FROM_OUTSIDE: Final = ("provider_opts", "user_data", "messages", "response_format", "subagents")
+"""What holds values of the application's own."""
+
+
+def start_request(options: Options | None, given: dict[str, Any]) -> StartSession:
+    """Return the request that starts the agent that the options describe.
+
+    Raises:
+        InvalidOptions: ``problems`` has one line for each wrong field.
+        InvalidTool: a tool cannot travel.
+
+    """
+    if options is not None and not isinstance(options, Options):
+        raise InvalidOptions([f"options: expected Options, got {type(options).__name__}"])
+    checked = parse(options, given)
+    spec = agent_spec(checked)
+    return StartSession(
+        session_id=SessionId(checked.session_id) if checked.session_id else new_session_id(),
+        supervision=supervision(checked),
+        agent=_raw(spec),
+        carries_code=carries_code(spec),
+        group_id=checked.group_id,
+    )
+
+
+def _raw(spec: AgentSpec) -> msgspec.Raw:
+    problems = []
+    for name in _FROM_OUTSIDE:
+        try:
+            codec.encode(getattr(spec, name))
+        except UNPACKABLE as error:
+            problems.append(f"{name}: cannot travel to the agent: {error}")
+    if problems:
+        raise InvalidOptions(problems)
+    return codec.raw(spec)

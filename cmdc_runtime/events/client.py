@@ -1,0 +1,36 @@
+"""What only the client makes, and how it hands events on."""
+
+from typing import Any
+
+import msgspec
+
+from cmdc_runtime.events.base import Event
+from cmdc_runtime.ids import EventIndex, SessionId
+
+
+class EventsLost(Event, frozen=True, kw_only=True):
+    """Events ``first`` to ``last`` were published and cannot be had any more."""
+
+    first: EventIndex
+    last: EventIndex
+
+
+class UnknownEvent(Event, frozen=True, kw_only=True):
+    """An event of a newer daemon: its name and payload as they came."""
+
+    name: str
+    data: dict[str, Any]  # Any: whatever a later version sends
+
+    @property
+    def kind(self) -> str:
+        """The name that the newer daemon gave it."""
+        return self.name
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """One event as a subscriber gets it; ``at_ms`` is wall time, milliseconds since 1970."""
+
+    session_id: SessionId
+    index: EventIndex
+    at_ms: int
+    event: Event

@@ -1,0 +1,95 @@
+"""Tool calls, and changes of the tools."""
+
+from typing import Literal
+
+from cmdc_runtime.events.base import Event
+from cmdc_runtime.ids import CallId, SessionId
+
+
+class ToolCalls(Event, frozen=True, kw_only=True):
+    """The model asked for ``count`` calls."""
+
+    count: int
+
+
+class ToolExecutionStart(Event, frozen=True, kw_only=True):
+    """One call starts; ``summary`` says in a few words what it does, as the tool puts it."""
+
+    name: str
+    call_id: CallId
+    args: dict[str, object]
+    summary: str = ""
+
+
+class ToolExecutionMetrics(Event, frozen=True, kw_only=True):
+    """Times of one call: ``started_at_ms``, and at its end ``ended_at_ms`` and ``duration_ms``."""
+
+    name: str
+    call_id: CallId
+    meta: dict[str, int]
+
+
+class ToolExecutionEnd(Event, frozen=True, kw_only=True):
+    """One call is done; ``text`` is what the model reads."""
+
+    name: str
+    call_id: CallId
+    ok: bool
+    text: str
+
+
+class ToolBlocked(Event, frozen=True, kw_only=True):
+    """The call was not made: a plugin refused it, or it waits for a person."""
+
+    name: str
+    call_id: CallId
+    reason: str
+
+
+class ToolKilled(Event, frozen=True, kw_only=True):
+    """A running call was ended from outside."""
+
+    name: str
+    call_id: CallId
+    reason: str
+
+
+class ToolCallUnknown(Event, frozen=True, kw_only=True):
+    """The model called a tool that the session does not have."""
+
+    name: str
+    call_id: CallId
+
+
+class ToolAttached(Event, frozen=True, kw_only=True):
+    """A tool was added."""
+
+    name: str
+
+
+class ToolDetached(Event, frozen=True, kw_only=True):
+    """A tool was removed."""
+
+    name: str
+
+
+class ToolsUpdated(Event, frozen=True, kw_only=True):
+    """Summary of a batch of tool changes, after the single ones."""
+
+    attached: tuple[str, ...]
+    detached: tuple[str, ...]
+
+
+class LoopDetected(Event, frozen=True, kw_only=True):
+    """The model repeats itself."""
+
+    type: Literal["repeat", "cycle"]
+    name: str
+    count: int
+
+
+class TodoChange(Event, frozen=True, kw_only=True):
+    """The list of todos was replaced."""
+
+    session_id: SessionId
+    todos: tuple[dict[str, str], ...]

@@ -1,0 +1,293 @@
+"""What a plugin may answer: the actions, which hook takes which, and how several become one.
+
+``MATRIX`` is the only place that says what a hook takes: annotations are checked against it when a
+plugin is loaded, answers when it runs. ``COMPOSITION`` says what the answers of several plugins
+amount to.
+
+To add an action: a class here with a column in ``_COLUMNS``, a word in ``COMPOSITION``, and its
+field in ``workers.core.verdict``.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final, Self, TypeAlias, TypeVar
+
+import msgspec
+
+from cmdc_runtime.extensions.hooks import (
+    AfterResponse,
+    AfterTool,
+    AfterToolBatch,
+    AfterTurn,
+    BeforeCompact,
+    BeforeFinish,
+    BeforePrompt,
+    BeforeRequest,
+    BeforeSteering,
+    BeforeTool,
+    OnToolError,
+    SessionEnd,
+    SessionStart,
+    kind_of,
+)
+from cmdc_runtime.messages import Message
+from cmdc_runtime.reasons import snake
+
+ACTION_BYTES_MAX: Final = 2**20
+"""Of one action, as MessagePack; only the messages of one request may be larger."""
+NAME_CHARS_MAX: Final = 128
+"""Of an emitted event."""
+ACTIONS_MAX: Final = 1000
+"""Of one answer, and as many events of one ``Emit``; more are a mistake in a loop."""
+
+
+_PAIR: Final = 2
+_A = TypeVar("_A", bound="Action")
+
+
+class BadActionError(Exception):
+    """An action can't be carried out, whatever the hook; the message says what is wrong with it."""
+
+
+# Positional too, here and below, since a plugin writes ``return BlockTool("on the deny list")``.
+class Action(msgspec.Struct, frozen=True):
+    """Base of all actions."""
+
+    @property
+    def kind(self) -> str:
+        """The action's name: ``BlockTool`` is ``block_tool``."""
+        return snake(type(self).__name__)
+
+    def sealed(self) -> Self:
+        """Return a copy that is checked, and that its plugin cannot change any more.
+
+        Raises:
+            BadActionError: a field has the wrong type, or the action is too large.
+        """
+        return _copy(self, ACTION_BYTES_MAX)
+
+
+class Continue(Action, frozen=True):
+    """Go on; the same as None."""
+
+
+class Intervene(Action, frozen=True):
+    """Say ``text`` to the model; the texts of all plugins are joined by a blank line."""
+
+    text: str
+
+
+class Abort(Action, frozen=True):
+    """End the cycle now; the session lives on."""
+
+    reason: str
+
+
+class Skip(Action, frozen=True):
+    """Ask no further plugin; before a compaction, do not compact."""
+
+
+class BlockTool(Action, frozen=True):
+    """Do not run this call; the model reads ``reason`` as its result, marked as an error."""
+
+    reason: str
+
+
+class ReplaceToolArgs(Action, frozen=True):
+    """Run the call with ``args``; of several plugins the last one counts."""
+
+    args: dict[str, Any]  # Any: whatever the tool takes
+
+
+class ReplaceToolResult(Action, frozen=True):
+    """Give the model ``result``; of several plugins the last one counts."""
+
+    result: str
+
+
+class Emit(Action, frozen=True):
+    """Tell observers: each event comes to them as ``PluginEvent(name, payload)``.
+
+    ``Emit("audited", {"length": 3})``, ``Emit("audited")``, ``Emit(Audited(length=3))`` with a
+    Struct of your own, whose name and fields are taken, or ``Emit([...])`` with several of these,
+    where a name with a payload is a pair. A payload is anything that MessagePack takes, up to
+    1 MiB. If it is a dict, the session's ``user_data`` is added as its key ``user_data``, unless it
+    has the key ``_no_user_data``.
+    """
+
+    name: str | msgspec.Struct | tuple[str, Any] | list[Any]  # Any: a payload, and such events
+    payload: Any = None  # Any: the plugin's own
+
+    def events(self) -> tuple[tuple[str, Any], ...]:
+        """Return the names and payloads.
+
+        Raises:
+            BadActionError: this is no form of an emit.
+        """
+        if isinstance(self.name, list):
+            _refuse_flood(self.name, "events of one emit")
+            return tuple(_event(event, None) for event in self.name)
+        return (_event(self.name, self.payload),)
+
+    def sealed(self) -> Self:
+        """Return a copy that names each event with its payload."""
+        return type(self)([_sealed_event(*event) for event in self.events()])
+
+
+class SwitchModel(Action, frozen=True):
+    """Use ``model`` from the next request on; None keeps the provider's options."""
+
+    model: str
+    provider_opts: dict[str, Any] | None = None  # Any: whatever the provider takes
+
+
+class ReplaceMessages(Action, frozen=True):
+    """Send ``messages`` with this one request; the conversation stays as it is."""
+
+    messages: Sequence[Message]
+
+    def sealed(self) -> Self:
+        """Return a copy, however large: it is neither journaled nor told."""
+        return _copy(self, None)
+
+
+Actions: TypeAlias = Action | Sequence[Action | None] | None
+"""What a plugin returns: None is ``Continue``, a list is several of these."""
+
+
+class Ruling(StrEnum):
+    """What becomes of an action at a hook."""
+
+    TAKEN = "taken"
+    NOTED = "noted"
+    """Allowed but not carried out; a debug log says so."""
+    REFUSED = "refused"
+    """A mistake: told when the plugin is loaded if its annotation names it, else ignored."""
+
+
+class Composition(StrEnum):
+    """What the answers of several plugins amount to."""
+
+    PASS = "pass"  # noqa: S105 - it is no password
+    COLLECT = "collect"
+    """All count, in the order of the plugins."""
+    LAST = "last"
+    """The last one counts."""
+    STOP = "stop"
+    """This one counts, and no further plugin is asked."""
+
+
+# fmt: off
+_COLUMNS: Final[tuple[type[Action], ...]] = (
+    Continue, Intervene, Abort, Skip, BlockTool, ReplaceToolArgs, ReplaceToolResult, Emit,
+    SwitchModel, ReplaceMessages,
+)
+_YES, _NOT, _NO = Ruling.TAKEN, Ruling.NOTED, Ruling.REFUSED
+_ROWS: Final = {
+    #                go    say   abort  skip  block  args  result  emit  model  messages
+    SessionStart:   (_YES, _NO,  _YES,  _NO,  _NO,   _NO,  _NO,    _YES, _NO,   _NO),
+    SessionEnd:     (_YES, _NO,  _NO,   _NO,  _NO,   _NO,  _NO,    _YES, _NO,   _NO),
+    AfterTurn:      (_YES, _NO,  _NO,   _NO,  _NO,   _NO,  _NO,    _YES, _NO,   _NO),
+    BeforePrompt:   (_YES, _YES, _YES,  _YES, _NO,   _NO,  _NO,    _YES, _NO,   _NO),
+    BeforeRequest:  (_YES, _YES, _YES,  _YES, _NO,   _NO,  _NO,    _YES, _YES,  _YES),
+    AfterResponse:  (_YES, _YES, _YES,  _YES, _NO,   _NO,  _NO,    _YES, _YES,  _NO),
+    BeforeTool:     (_YES, _NO,  _YES,  _NO,  _YES,  _YES, _NO,    _YES, _YES,  _NO),
+    OnToolError:    (_YES, _NO,  _YES,  _YES, _NO,   _NO,  _NO,    _YES, _NOT,  _NO),
+    AfterTool:      (_YES, _YES, _YES,  _NO,  _NO,   _NO,  _YES,   _YES, _YES,  _NO),
+    AfterToolBatch: (_YES, _YES, _YES,  _NO,  _NO,   _NO,  _NO,    _YES, _YES,  _NO),
+    BeforeFinish:   (_YES, _YES, _YES,  _NO,  _NO,   _NO,  _NO,    _YES, _NO,   _NO),
+    BeforeCompact:  (_YES, _NO,  _NO,   _YES, _NO,   _NO,  _NO,    _YES, _NO,   _NO),
+    BeforeSteering: (_YES, _YES, _YES,  _NO,  _NO,   _NO,  _NO,    _YES, _NO,   _NO),
+}
+
+MATRIX: Final[Mapping[tuple[str, type[Action]], Ruling]] = MappingProxyType({
+    (kind_of(hook), action): word
+    for hook, row in _ROWS.items()
+    for action, word in zip(_COLUMNS, row, strict=True)
+})
+"""What becomes of each action at each hook."""
+
+COMPOSITION: Final[Mapping[type[Action], Composition]] = MappingProxyType({
+    Continue:          Composition.PASS,
+    Intervene:         Composition.COLLECT,
+    Abort:             Composition.STOP,
+    Skip:              Composition.STOP,
+    BlockTool:         Composition.STOP,
+    ReplaceToolArgs:   Composition.LAST,
+    ReplaceToolResult: Composition.LAST,
+    Emit:              Composition.COLLECT,
+    SwitchModel:       Composition.LAST,
+    ReplaceMessages:   Composition.LAST,
+})
+"""How each action of several plugins becomes one."""
+# fmt: on
+
+
+def settled(answer: object) -> tuple[Action, ...]:
+    """Return what a plugin returned as actions that can be carried out, sealed.
+
+    None is ``Continue``, in a list too, so that a list may hold what another method returned.
+
+    Raises:
+        BadActionError: it is no answer, or one of its actions is unfit.
+    """
+    listed = answer if isinstance(answer, list | tuple) else (answer,)
+    _refuse_flood(listed, "actions")
+    return tuple(_known(action).sealed() for action in listed if action is not None)
+
+
+def _known(thing: object) -> Action:
+    if isinstance(thing, Action) and type(thing) in COMPOSITION:
+        return thing
+    raise BadActionError(
+        f"{type(thing).__name__} is no action: return a cmdc action, a list of actions or None"
+    )
+
+
+def _refuse_flood(listed: Sequence[object], what: str) -> None:
+    if len(listed) > ACTIONS_MAX:
+        raise BadActionError(f"{len(listed)} {what} are more than {ACTIONS_MAX}")
+
+
+def _copy(action: _A, bytes_max: int | None) -> _A:
+    body = _encoded(action, action.kind)
+    if bytes_max is not None and len(body) > bytes_max:
+        raise BadActionError(f"{action.kind} takes {len(body)} bytes, more than {bytes_max}")
+    try:
+        return msgspec.msgpack.decode(body, type=type(action))
+    except msgspec.ValidationError as error:
+        raise BadActionError(f"{action.kind}: {error}") from error
+
+
+def _event(named: object, payload: object) -> tuple[str, Any]:
+    """Return one event of an emit: from a name, a pair or a Struct."""
+    name = named
+    if isinstance(named, tuple) and len(named) == _PAIR:
+        name, payload = named
+    elif isinstance(named, msgspec.Struct):
+        name, payload = snake(type(named).__name__), msgspec.structs.asdict(named)
+    if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX:
+        raise BadActionError(
+            f"emit takes a name of 1 to {NAME_CHARS_MAX} characters, a (name, payload), a Struct,"
+            f" or a list of these, got {name!r:.100}"
+        )
+    return name, payload
+
+
+def _sealed_event(name: str, payload: object) -> tuple[str, Any]:
+    body = _encoded((name, payload), f"emit {name!r}")
+    if len(body) > ACTION_BYTES_MAX:
+        raise BadActionError(
+            f"emit {name!r} takes {len(body)} bytes, more than {ACTION_BYTES_MAX}: put large"
+            " values into a file and tell where it is"
+        )
+    sealed: tuple[str, Any] = msgspec.msgpack.decode(body, type=tuple[str, Any])
+    return sealed
+
+
+def _encoded(thing: object, label: str) -> bytes:
+    try:
+        return msgspec.msgpack.encode(thing)
+    except Exception as error:  # a Struct of the plugin's own may hold anything
+        raise BadActionError(f"{label} can't be told: {error}") from error

@@ -1,0 +1,158 @@
+"""What an application gave as a plugin, as a plugin that keeps the contract.
+
+A plugin that breaks it is refused before its session starts, with everything that is wrong in one
+error. To add a rule for all plugins, add it to ``_problems``.
+"""
+
+import copy
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any, Final, get_args, get_type_hints
+
+import msgspec
+
+from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.extensions.actions import MATRIX, Action, Ruling
+from cmdc_runtime.extensions.hooks import HOOKS, TOOL_HOOKS
+from cmdc_runtime.extensions.plugin import (
+    HANDLE_EVENT,
+    PRIORITY_MAX,
+    Fail,
+    Plugin,
+    decorated,
+    hooks_of,
+)
+from cmdc_runtime.extensions.tool import resolve
+
+_NAME: Final = re.compile(r"[a-z0-9_-]{1,64}")
+_FORMS: Final = (
+    "give a cmdc.Plugin class or instance, (class, {option: value}),"
+    ' "module:Class", or one of cmdc.plugins'
+)
+_PAIR: Final = 2
+_ABOUT_TOOLS: Final = {*TOOL_HOOKS, HANDLE_EVENT}
+
+
+def as_plugin(candidate: object) -> Plugin:
+    """Return the plugin that ``candidate`` is, has as a class, or names as ``"module:Class"``.
+
+    A class, or its name, may come with options: ``(Guard, {"denied": ["curl"]})``.
+
+    Raises:
+        InvalidOptions: it is none, its options are wrong, or it breaks the contract; it names the
+            plugin and all that has to change.
+    """
+    thing, options = _parted(candidate)
+    found = _named(thing) if isinstance(thing, str) else thing
+    if isinstance(found, Plugin):
+        if options is not None:
+            raise InvalidOptions([f"plugin {found.name!r} is an instance and takes no options"])
+        plugin = found
+    elif isinstance(found, type) and issubclass(found, Plugin):
+        plugin = _made(found, options or {})
+    else:
+        raise InvalidOptions([f"{thing!r} is no plugin: {_FORMS}"])
+    problems = [f"plugin {plugin.name!r}: {problem}" for problem in _problems(plugin)]
+    if problems:
+        raise InvalidOptions(problems)
+    return plugin
+
+
+# Any: options as they come.
+def _parted(candidate: object) -> tuple[object, Mapping[str, Any] | None]:
+    if not isinstance(candidate, tuple):
+        return candidate, None
+    if len(candidate) != _PAIR or not isinstance(candidate[1], Mapping):
+        raise InvalidOptions([f"{candidate!r} is no plugin: {_FORMS}"])
+    return candidate
+
+
+def _named(reference: str) -> object:
+    if not all(reference.partition(":")):
+        raise InvalidOptions([f"{reference!r} is no plugin: {_FORMS}"])
+    try:
+        return resolve(reference)
+    except (ImportError, AttributeError) as error:
+        raise InvalidOptions([f"plugin {reference!r}: {error}"]) from error
+
+
+# Any: options as they come.
+def _made(plugin: type[Plugin], options: Mapping[str, Any]) -> Plugin:
+    try:
+        return plugin(**options)
+    except InvalidOptions:
+        raise
+    except Exception as error:  # its constructor is a stranger's code
+        raise InvalidOptions(
+            [f"plugin {plugin.name!r} cannot be made: {type(error).__name__}: {error}"]
+        ) from error
+
+
+def _problems(plugin: Plugin) -> Iterator[str]:
+    """Yield every way in which a plugin breaks the contract."""
+    told: Any = plugin  # Any: its attributes are what a stranger wrote
+    if not isinstance(told.name, str) or not _NAME.fullmatch(told.name):
+        yield f"name must be 1 to 64 of a-z 0-9 _ -, got {told.name!r}"
+    if not _is_priority(told.priority):
+        yield f"priority must be 1 to {PRIORITY_MAX}, got {told.priority!r}"
+    if told.fail not in get_args(Fail):
+        yield f"fail must be one of {get_args(Fail)}, got {told.fail!r}"
+    if not hooks_of(plugin):
+        yield f"it has no method named as a hook: {', '.join(HOOKS)}"
+    if not hasattr(plugin, "config") or not hasattr(plugin, "state"):
+        yield "its __init__ must call super().__init__(**config)"
+    else:
+        yield from _state_problems(plugin)
+    yield from _method_problems(plugin)
+
+
+def _is_priority(value: Any) -> bool:  # Any: what a stranger wrote
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= PRIORITY_MAX
+
+
+def _state_problems(plugin: Plugin) -> Iterator[str]:
+    """Yield why the state could not be kept, or not be taken back."""
+    try:
+        plugin.State()
+        if not isinstance(plugin.state, plugin.State):
+            yield f"state must be a State, got {type(plugin.state).__name__}"
+        msgspec.msgpack.decode(msgspec.msgpack.encode(plugin.state), type=plugin.State)
+        copy.copy(plugin)
+    except Exception as error:  # noqa: BLE001 - its classes are a stranger's code
+        yield f"its State must be fields with defaults that MessagePack takes: {error}"
+
+
+def _method_problems(plugin: Plugin) -> Iterator[str]:
+    for name, method in inspect.getmembers(type(plugin), callable):
+        settings = decorated(method)
+        if settings is not None and name not in {*HOOKS, HANDLE_EVENT}:
+            yield f"{name} has @hook and is no hook"
+        elif settings is not None and settings.tools is not None and name not in _ABOUT_TOOLS:
+            yield f"{name} is not about a tool, so @hook takes no tools there"
+        if name in HOOKS:
+            yield from (
+                f"{name} does not take {action.__name__}"
+                for action in _annotated(method)
+                if MATRIX.get((name, action)) is Ruling.REFUSED
+            )
+
+
+def _annotated(method: object) -> list[type[Action]]:
+    """Return the actions that a method's return annotation names; it need not have one."""
+    try:
+        # The return annotation alone: those of parameters may be there for type checkers only.
+        annotation = getattr(method, "__annotations__", {}).get("return")
+        alone: Any = SimpleNamespace(__annotations__={"return": annotation})
+        names = getattr(method, "__globals__", {})
+        found = get_type_hints(alone, globalns=names).get("return")
+    except Exception:  # noqa: BLE001 - an annotation that nobody can read says nothing
+        return []
+    return [part for part in _parts(found) if isinstance(part, type) and issubclass(part, Action)]
+
+
+def _parts(annotation: object) -> Iterator[object]:
+    yield annotation
+    for part in get_args(annotation):
+        yield from _parts(part)

@@ -1,0 +1,170 @@
+"""The points of a session at which plugins are asked, and what they are told there.
+
+A hook is a Struct; its ``kind`` is its snake_case name, which is also the name of the method of a
+plugin that hears it. What a plugin may answer at which hook is the table in ``actions``.
+
+To add a hook: a class here, in ``AnyHook`` too, a row in that table, a method of ``Plugin``, and
+the place in the kernel where it is run.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+import msgspec
+
+from cmdc_runtime.ids import CallId, Incarnation, SessionId
+from cmdc_runtime.messages import Message, TokenUsage
+from cmdc_runtime.reasons import snake
+
+_FIRST: Final = Incarnation(1)
+
+
+# Positional too, here and below, since hooks are taken apart by ``case BeforePrompt(text)``.
+class Hook(msgspec.Struct, frozen=True, tag_field="kind", tag=snake):
+    """Base of all hooks."""
+
+    @property
+    def kind(self) -> str:
+        """The hook's name: ``BeforeTool`` is ``before_tool``."""
+        return kind_of(type(self))
+
+
+class SessionStart(Hook, frozen=True):
+    """The session's process is ready, the first one as well as each that follows a crash."""
+
+
+class SessionEnd(Hook, frozen=True):
+    """The session ends normally; nothing can be changed any more."""
+
+
+class AfterTurn(Hook, frozen=True):
+    """A cycle is over, finished or not: once per cycle, before the session is idle again."""
+
+    outcome: Literal["finished", "aborted"]
+    """"aborted" also where the cycle failed."""
+    abort_reason: str | None
+    messages_diff: tuple[Message, ...]
+    """What the cycle added, oldest first."""
+    token_usage_diff: TokenUsage
+    """What the cycle used."""
+    started_at_ms: int
+    ended_at_ms: int
+    duration_ms: int
+
+
+class BeforePrompt(Hook, frozen=True):
+    """A prompt is about to open a cycle."""
+
+    text: str
+
+
+class BeforeRequest(Hook, frozen=True):
+    """A request is about to go to the model."""
+
+    messages: tuple[Message, ...]
+
+
+class AfterResponse(Hook, frozen=True):
+    """The model's answer is complete, its tool calls not yet run."""
+
+    message: Message
+
+
+class BeforeTool(Hook, frozen=True):
+    """A call is about to run; ``args`` are checked, and each plugin has a copy of its own."""
+
+    name: str
+    call_id: CallId
+    args: dict[str, Any]  # Any: whatever the tool takes
+
+
+class OnToolError(Hook, frozen=True):
+    """A call failed, before it is tried again if it is; ``attempt`` is 1 for the first."""
+
+    name: str
+    call_id: CallId
+    error: str
+    attempt: int
+
+
+class AfterTool(Hook, frozen=True):
+    """A call has its result, which the model has not seen yet."""
+
+    name: str
+    call_id: CallId
+    result: str
+    is_error: bool
+
+
+class AfterToolBatch(Hook, frozen=True):
+    """Every call of one answer has its result, as each ``AfterTool`` told, in call order."""
+
+    results: tuple[AfterTool, ...]
+
+
+class BeforeFinish(Hook, frozen=True):
+    """The model wants nothing more; an intervention here keeps it working."""
+
+
+class BeforeCompact(Hook, frozen=True):
+    """The conversation is about to be compacted."""
+
+    messages: tuple[Message, ...]
+
+
+class BeforeSteering(Hook, frozen=True):
+    """A text is about to be queued as steering."""
+
+    text: str
+
+
+AnyHook: TypeAlias = (
+    SessionStart
+    | SessionEnd
+    | AfterTurn
+    | BeforePrompt
+    | BeforeRequest
+    | AfterResponse
+    | BeforeTool
+    | OnToolError
+    | AfterTool
+    | AfterToolBatch
+    | BeforeFinish
+    | BeforeCompact
+    | BeforeSteering
+)
+
+
+def kind_of(hook: type[Hook]) -> str:
+    """Return the name of a class of hooks."""
+    return str(hook.__struct_config__.tag)
+
+
+HOOKS: Final[dict[str, type[Hook]]] = {kind_of(hook): hook for hook in get_args(AnyHook)}
+"""Every hook by its kind."""
+TOOL_HOOKS: Final = frozenset({"before_tool", "on_tool_error", "after_tool"})
+"""Hooks of one call, which can be narrowed to some tools."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginContext:
+    """What a plugin sees of its session: a snapshot, taken when the hook was reached."""
+
+    session_id: SessionId
+    model: str = ""
+    turn: int = 0
+    """Requests to the model so far, counted over the session's life."""
+    total_tokens: int = 0
+    cost_usd: float | None = None
+    """None where no price is known."""
+    user_data: dict[str, Any] = field(default_factory=dict)  # Any: the application's own
+    group_id: str | None = None
+    working_dir: str = "."
+    todos: tuple[dict[str, str], ...] = ()
+    tools: tuple[str, ...] = ()
+    """Names of the tools that the model is given now."""
+    prompt_mode: str = "full"
+    last_assistant_reply: str | None = None
+    memory_contents: dict[str, str] = field(default_factory=dict)
+    """What was loaded from memory files, by file name."""
+    incarnation: Incarnation = _FIRST

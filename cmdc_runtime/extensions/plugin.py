@@ -1,0 +1,228 @@
+"""Plugins: code that is asked at fixed points of a session and may change what happens next.
+
+A subclass of ``Plugin`` writes a method for each hook it wants to hear, or one ``handle_event``
+for all of them. What an application gives as a plugin comes in by ``admission.as_plugin``.
+
+To add a rule for all plugins, add it to ``admission``.
+"""
+
+import inspect
+import math
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.extensions.actions import Actions
+from cmdc_runtime.extensions.configuration import config_of
+from cmdc_runtime.extensions.hooks import (
+    HOOKS,
+    AfterResponse,
+    AfterTool,
+    AfterToolBatch,
+    AfterTurn,
+    AnyHook,
+    BeforeCompact,
+    BeforeFinish,
+    BeforePrompt,
+    BeforeRequest,
+    BeforeSteering,
+    BeforeTool,
+    OnToolError,
+    PluginContext,
+    SessionEnd,
+    SessionStart,
+)
+from cmdc_runtime.reasons import snake
+
+Fail: TypeAlias = Literal["open", "closed", "disable"]
+"""What a failure of the plugin means, be it an exception, a timeout or an unknown answer: the
+session goes on without its answer, the cycle is aborted where the hook allows it, or the plugin is
+not asked again in this process."""
+Answer: TypeAlias = Actions | Awaitable[Actions]
+"""What a method of a plugin returns: an ``async def`` is as good as a ``def``."""
+Method = TypeVar("Method", bound=Callable[..., Any])  # Any: a method of any hook
+
+PRIORITY_DEFAULT: Final = 500
+PRIORITY_MAX: Final = 1000
+HOOK_TIMEOUT_S_MAX: Final = 3600.0
+"""The session waits for a hook; who needs more time does it elsewhere."""
+HANDLE_EVENT: Final = "handle_event"
+_SETTINGS: Final = "__cmdc_hook__"
+
+
+class HookSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``@hook`` says about one method."""
+
+    tools: frozenset[str] | None = None
+    """None is every tool."""
+    timeout_s: float | None = None
+    """None is the default of the pipeline."""
+
+
+_NO_SETTINGS: Final = HookSettings()
+
+
+class NoOptions(msgspec.Struct, frozen=True):
+    """The ``Config`` of a plugin without options."""
+
+
+class NoState(msgspec.Struct):
+    """The ``State`` of a plugin that remembers nothing."""
+
+
+class Plugin:
+    """Base of all plugins.
+
+    Each method below is a hook. It runs while the session waits at that point: a ``def`` in a
+    thread of its own, an ``async def`` as part of the session's task, where it must not block. One
+    instance serves one session, and its methods never run at the same time. Plugins are asked by
+    ``priority``, small first; what the hook allows and what it means is the table in
+    ``cmdc_runtime.extensions.actions``. A method that raises, returns something else or takes too
+    long counts as ``Continue``, its changes of ``state`` are undone, observers are told by
+    ``PluginCrashed``, and ``fail`` says what follows. The hook and the context are read-only.
+    """
+
+    name: str = ""
+    """1 to 64 of ``a-z 0-9 _ -``, unique within a session: the class name in snake_case unless the
+    class sets it; it is not inherited."""
+    priority: int = PRIORITY_DEFAULT
+    """1 to 1000, small first; equal ones are asked in the order of the options."""
+    fail: Fail = "open"
+
+    Config: ClassVar[type[msgspec.Struct]] = NoOptions
+    """The options, as fields: ``class Config(msgspec.Struct, frozen=True)``."""
+    State: ClassVar[type[msgspec.Struct]] = NoState
+    """What the plugin remembers, as fields with defaults: ``class State(msgspec.Struct)``. It
+    outlives a crash."""
+
+    config: Any  # Any: an instance of the subclass's own Config
+    state: Any  # Any: an instance of the subclass's own State
+
+    def __init_subclass__(cls, **arguments: Any) -> None:  # Any: whatever a base class takes
+        """Name the class."""
+        super().__init_subclass__(**arguments)
+        if "name" not in vars(cls):
+            cls.name = snake(cls.__name__)
+
+    def __init__(self, **config: Any) -> None:  # Any: options as they come
+        """Check the options and start with a new state.
+
+        Raises:
+            InvalidOptions: options are missing, unknown or wrong; it names each.
+        """
+        self.config = config_of(self.name, self.Config, config)
+        self.state = self.State()
+
+    def handle_event(self, event: AnyHook, context: PluginContext) -> Answer:
+        """Answer to any hook; unless overridden, the method of that hook does."""
+        answer: Answer = getattr(self, event.kind)(event, context)
+        return answer
+
+    def session_start(self, event: SessionStart, context: PluginContext) -> Answer:
+        """Answer when the process is ready, before the first prompt; again after each crash."""
+
+    def session_end(self, event: SessionEnd, context: PluginContext) -> Answer:
+        """Hear that the session ends normally; not asked when its process crashes."""
+
+    def after_turn(self, event: AfterTurn, context: PluginContext) -> Answer:
+        """Hear how a cycle ended, after its last event, before the session is idle."""
+
+    def before_prompt(self, event: BeforePrompt, context: PluginContext) -> Answer:
+        """Answer before a prompt opens its cycle."""
+
+    def before_request(self, event: BeforeRequest, context: PluginContext) -> Answer:
+        """Answer before each request, after the history is repaired."""
+
+    def after_response(self, event: AfterResponse, context: PluginContext) -> Answer:
+        """Answer to the model's message, before its tools run or the cycle ends."""
+
+    def before_tool(self, event: BeforeTool, context: PluginContext) -> Answer:
+        """Answer before one call runs, its arguments checked."""
+
+    def on_tool_error(self, event: OnToolError, context: PluginContext) -> Answer:
+        """Answer to each failure of a call, before it is tried again."""
+
+    def after_tool(self, event: AfterTool, context: PluginContext) -> Answer:
+        """Answer to the result of one call, before the model sees it."""
+
+    def after_tool_batch(self, event: AfterToolBatch, context: PluginContext) -> Answer:
+        """Answer when all calls of a message have results, before the next request."""
+
+    def before_finish(self, event: BeforeFinish, context: PluginContext) -> Answer:
+        """Answer when the model asks for no tool, before the cycle ends."""
+
+    def before_compact(self, event: BeforeCompact, context: PluginContext) -> Answer:
+        """Answer before the conversation is compacted; ``Skip`` prevents it."""
+
+    def before_steering(self, event: BeforeSteering, context: PluginContext) -> Answer:
+        """Answer before a text is queued as steering; ``Abort`` refuses it."""
+
+
+def hook(
+    *, tools: Iterable[str] | None = None, timeout: float | None = None
+) -> Callable[[Method], Method]:
+    """Narrow a method: it hears only of calls of ``tools``, and has ``timeout`` seconds.
+
+    ``tools`` is for ``before_tool``, ``on_tool_error``, ``after_tool`` and ``handle_event``.
+
+    Raises:
+        InvalidOptions: these settings can't be.
+    """
+    problems = []
+    names = None if tools is None or isinstance(tools, str) else list(tools)
+    if isinstance(tools, str) or not all(name and isinstance(name, str) for name in names or ()):
+        problems.append(f"@hook: tools must be a list of names, got {tools!r}")
+    if timeout is not None and not _is_timeout(timeout):
+        problems.append(
+            f"@hook: timeout must be seconds, above 0 and up to {HOOK_TIMEOUT_S_MAX:g},"
+            f" got {timeout!r}"
+        )
+    if problems:
+        raise InvalidOptions(problems)
+    settings = HookSettings(
+        tools=None if names is None else frozenset(names),
+        timeout_s=None if timeout is None else float(timeout),
+    )
+
+    def narrow(method: Method) -> Method:
+        setattr(method, _SETTINGS, settings)
+        return method
+
+    return narrow
+
+
+def hooks_of(plugin: Plugin) -> frozenset[str]:
+    """Return what a plugin hears: the hooks with a method of its own, or all by one method."""
+    if _is_own(plugin, HANDLE_EVENT):
+        return frozenset(HOOKS)
+    return frozenset(kind for kind in HOOKS if _is_own(plugin, kind))
+
+
+def settings_of(plugin: Plugin, kind: str) -> HookSettings:
+    """Return what ``@hook`` says about the method that hears ``kind``."""
+    methods = (getattr(plugin, name) for name in (kind, HANDLE_EVENT))
+    found = (decorated(method) for method in methods)
+    return next((settings for settings in found if settings is not None), _NO_SETTINGS)
+
+
+def decorated(method: object) -> HookSettings | None:
+    """Return what ``@hook`` says about a method, None where it has no such decorator."""
+    settings: HookSettings | None = getattr(method, _SETTINGS, None)
+    return settings
+
+
+def is_async(plugin: Plugin, kind: str) -> bool:
+    """Say whether ``handle_event`` makes a coroutine of ``kind`` without running code for long."""
+    name = HANDLE_EVENT if _is_own(plugin, HANDLE_EVENT) else kind
+    return inspect.iscoroutinefunction(getattr(plugin, name))
+
+
+def _is_own(plugin: Plugin, method: str) -> bool:
+    return getattr(type(plugin), method) is not getattr(Plugin, method)
+
+
+def _is_timeout(seconds: Any) -> bool:  # Any: whatever a stranger wrote
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    return is_number and math.isfinite(seconds) and 0 < seconds <= HOOK_TIMEOUT_S_MAX

@@ -1,0 +1,87 @@
+"""Options whose check is more than a type: each function returns the value, or raises TypeError.
+
+``options`` has the table that says which field is checked by which; it adds the field's name and
+the value to what is raised. To check one more field, add its function here and its row there.
+"""
+
+import difflib
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+from cmdc_runtime.answer_schema import answer_schema, schema_problem
+from cmdc_runtime.commands import PLUGINS_MAX, TOOLS_MAX
+from cmdc_runtime.ids import is_session_id
+from cmdc_runtime.subagent import SubAgent
+
+SUBAGENTS_MAX: Final = 64
+SHOWN_CHARS_MAX: Final = 80
+
+
+def check_session_id(value: object) -> object:
+    """Return a session id, or None."""
+    if value is not None and not (isinstance(value, str) and is_session_id(value)):
+        raise TypeError("expected 1 to 128 of A-Z a-z 0-9 . _ : @ -")
+    return value
+
+
+def check_tools(value: object) -> list[object]:
+    """Return a list of tools; what is in it is checked where it is packed."""
+    if not isinstance(value, list | tuple):
+        raise TypeError("expected a list of tools")
+    if len(value) > TOOLS_MAX:
+        raise TypeError(f"expected at most {TOOLS_MAX} tools")
+    return list(value)
+
+
+def check_plugins(value: object) -> list[object]:
+    """Return a list of plugins; what is in it is checked where it is packed."""
+    if not isinstance(value, list | tuple):
+        raise TypeError("expected a list of plugins")
+    if len(value) > PLUGINS_MAX:
+        raise TypeError(f"expected at most {PLUGINS_MAX} plugins")
+    return list(value)
+
+
+def check_subagents(value: object) -> list[SubAgent]:
+    """Return a list of ``SubAgent``; their fields are not checked."""
+    if not isinstance(value, list | tuple):
+        raise TypeError("expected a list of cmdc.SubAgent")
+    if len(value) > SUBAGENTS_MAX:
+        raise TypeError(f"expected at most {SUBAGENTS_MAX} subagents")
+    strangers = [one for one in value if not isinstance(one, SubAgent)]
+    if strangers:
+        raise TypeError(f"expected a cmdc.SubAgent, not {short(strangers[0])}")
+    return list(value)
+
+
+def check_working_dir(value: object) -> str:
+    """Return the path of a directory, as it is written."""
+    fspath = getattr(value, "__fspath__", None)
+    path = fspath() if callable(fspath) else value
+    if not isinstance(path, str) or not Path(path).is_dir():
+        raise TypeError("expected a directory that is there")
+    return path
+
+
+def check_response_format(value: object) -> object:
+    """Return the JSON Schema that a ``response_format`` stands for, or None."""
+    if value is None:
+        return None
+    schema = answer_schema(value)
+    problem = schema_problem(schema)
+    if problem:
+        raise TypeError(problem)
+    return schema
+
+
+def unknown_name(name: str, known: Collection[str]) -> str:
+    """Return the problem that no option is called ``name``, with what may have been meant."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"{name}: no such option" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def short(value: object) -> str:
+    """Return ``value`` as an error message shows it."""
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARS_MAX else f"{text[: SHOWN_CHARS_MAX - 3]}..."

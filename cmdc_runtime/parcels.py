@@ -1,0 +1,22 @@
+"""An application's object on its way to the process that runs it: what travels, not how.
+
+``packing`` makes parcels, ``workers.loader`` opens them; the daemon and the client carry them.
+"""
+
+from typing import Literal
+
+import msgspec
+
+
+class Packed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool or plugin on its way; only a worker opens it."""
+
+    kind: Literal["ref", "value"]
+    label: str
+    """What error messages call it: its name where that is known."""
+    ref: str | None = None
+    """A short name or ``module:qualname``, if ``kind`` is "ref"."""
+    data: bytes | None = None
+    """A pickle if ``kind`` is "value", else options of what ``ref`` names as msgpack, if any."""
+    python: tuple[int, int] | None = None
+    """Who packed a value: byte code is good for one minor version of Python."""

@@ -1,0 +1,27 @@
+"""The built-in plugins by name: ``plugins=[cmdc.plugins.CostGuard(max_cost_usd=1.0)]``.
+
+These are light references: an application imports no worker code. A reference is at the same time
+the ``Config`` of the plugin in ``workers.builtin.plugins.<short_name>``, so its fields, bounds and
+defaults stand here only.
+"""
+
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from cmdc_runtime.packing import BuiltIn
+
+
+class CostGuard(BuiltIn, frozen=True, kw_only=True):
+    """Aborts the cycle when the session has spent its budget, and warns observers once before."""
+
+    short_name: ClassVar[str] = "cost_guard"
+    max_tokens: Annotated[int, Meta(gt=0)] | None = None
+    """Of the session and its subagents, over its life; None is no limit."""
+    max_cost_usd: Annotated[float, Meta(gt=0)] | None = None
+    """As above; what has no known price costs nothing."""
+    warn_threshold: Annotated[float, Meta(gt=0, le=1)] = 0.8
+    """The part of a limit at which observers are warned."""
+
+
+__all__ = ["CostGuard"]

@@ -1,0 +1,62 @@
+"""Subagents: what the model may give a task to, as an application says it and as it travels.
+
+A field that is None is the parent's. ``options.parse`` checks a ``SubAgent``, ``spec.agent_spec``
+makes a ``SubagentSpec`` of it, and ``spec.child_request`` merges that with the parent. To add a
+field, add it to both classes and to ``child_request``.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from cmdc_runtime.parcels import Packed
+
+TASK_TOOL: Final = "task"
+"""The built-in tool by which the model starts a subagent."""
+
+
+class SubAgent(msgspec.Struct, frozen=True):
+    """A kind of agent that the model may give a task to; None means: as the parent has it.
+
+    Fields have the types and bounds of ``Options``. ``description`` tells the parent's model what
+    this agent is good for. A subagent starts without the parent's messages and todos.
+    """
+
+    name: str
+    description: str
+    system_prompt: str | None = None
+    model: Any = None  # "provider:model_id" or a ModelSource
+    provider_opts: dict[str, Any] | None = None
+    """The parent's are used with the parent's provider alone: keys go to no other one."""
+    tools: list[Any] | None = None  # tools, decorated functions, classes or "module:name"
+    plugins: list[Any] | None = None  # plugins, classes, (class, options) or "module:Class"
+    user_data: dict[str, Any] | None = None
+    prompt_mode: str | None = "task"
+    group_id: str | None = None
+    max_turns: int | None = None
+
+
+class SubagentSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A ``SubAgent`` with its tools packed."""
+
+    name: str
+    description: str
+    system_prompt: str | None = None
+    model: str | None = None
+    provider_opts: dict[str, Any] | None = None  # Any: litellm's own arguments
+    tools: tuple[Packed, ...] | None = None
+    plugins: tuple[Packed, ...] | None = None
+    user_data: dict[str, Any] | None = None  # Any: the application's own
+    prompt_mode: str | None = "task"
+    group_id: str | None = None
+    max_turns: int | None = None
+
+
+GENERAL_PURPOSE: Final = SubagentSpec(
+    name="general-purpose",
+    description=(
+        "Works on any self-contained task with your own tools, and reports the result. It knows"
+        " nothing of this conversation: tell it all that it needs."
+    ),
+)
+"""Every session that may delegate has it; a ``SubAgent`` of this name takes its place."""

@@ -1,0 +1,47 @@
+"""``events.md``: the catalogue of events, a section for each module of it."""
+
+import sys
+from itertools import groupby
+from typing import Final
+
+from cmdc_runtime.events import Event
+from scripts.reference import markdown
+from scripts.reference.sources import declared, fields_of
+
+_INTRO: Final = (
+    "Everything that an observer can see a session do. A durable event outlives every crash, an"
+    " ephemeral one lives as long as the daemon's ring remembers it. In an envelope an event comes"
+    " with its session, its index and the time."
+)
+_HEAD: Final = ("event", "kind", "kept", "fields", "meaning")
+
+
+def page() -> str:
+    """Return the page."""
+    # What the client makes is of no session, and comes last.
+    kinds = sorted(declared(Event), key=lambda kind: _theme(kind) == "client")
+    blocks: list[str] = []
+    for theme, group in groupby(kinds, _theme):
+        members = list(group)
+        about = markdown.prose(sys.modules[members[0].__module__].__doc__)
+        rows = map(_row, members)
+        blocks += [f"## {theme.capitalize()}", about, markdown.table(_HEAD, rows)]
+    return markdown.page("Events", _INTRO, *blocks)
+
+
+def _theme(kind: type[Event]) -> str:
+    return kind.__module__.rpartition(".")[2]
+
+
+def _row(kind: type[Event]) -> tuple[str, ...]:
+    fields = (
+        f"`{field.name}: {field.annotation}{field.default and ' = ' + field.default}`"
+        for field in fields_of(kind)
+    )
+    return (
+        markdown.code(kind.__name__),
+        markdown.code(kind.__struct_config__.tag),
+        "durable" if kind.durable else "ephemeral",
+        ", ".join(fields),
+        markdown.prose(kind.__doc__),
+    )

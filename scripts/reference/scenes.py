@@ -1,0 +1,289 @@
+"""Sessions brought into a state by the agent's own tables, and what can be put to them there.
+
+``scene(state)`` is a session with as much going on as the state allows. Every command has a sample
+and every result some, made for the memory that they are put to; None is a result that could not
+come of it. To add a command or a result: its samples here, a test says which are missing.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from cmdc_runtime.commands import (
+    Abort,
+    Approve,
+    AttachTools,
+    AwaitCycle,
+    Command,
+    DetachTools,
+    GetMessages,
+    GetStatus,
+    Prompt,
+    Reject,
+    ReplaceTools,
+    Steer,
+    SwitchModel,
+    UserRespond,
+)
+from cmdc_runtime.extensions.provider import FailureKind
+from cmdc_runtime.ids import CallId, CommandId, SessionId
+from cmdc_runtime.messages import TokenUsage, ToolCall
+from cmdc_runtime.parcels import Packed
+from workers.core import commands, results
+from workers.core.assemble import Reply
+from workers.core.effects import Effect, Step
+from workers.core.inputs import (
+    ApprovalNeeded,
+    CompactWanted,
+    Consulted,
+    FirstChunk,
+    Found,
+    Order,
+    PluginsAborted,
+    PluginsSpoke,
+    QuestionAsked,
+    Result,
+    RetryDue,
+    SteeringJudged,
+    StreamEnded,
+    StreamFailed,
+    StreamSilent,
+    SubagentDone,
+    SubagentWanted,
+    Summarized,
+    SummaryFailed,
+    TextArrived,
+    ThoughtArrived,
+    ToolBegun,
+    ToolEmitted,
+    ToolRefused,
+    ToolReturned,
+    ToolsLoaded,
+)
+from workers.core.state import Memory, Policy, State, ToolFacts
+from workers.core.verdict import Aborted, Verdict
+
+GENERAL: Final = "general-purpose"
+NOW_MS: Final = 1_000
+USED: Final = TokenUsage(prompt_tokens=8, completion_tokens=2, total_tokens=10)
+PARCEL: Final = Packed(kind="ref", label="grep", ref="grep")
+TAKEN: Final = Packed(kind="ref", label="shell", ref="shell")
+TOOLS: Final = (
+    ToolFacts("shell", isolation="task"),
+    ToolFacts("write_file", isolation="thread"),
+    ToolFacts("ask_user", is_repeatable=True, isolation="task"),
+    ToolFacts("task", isolation="task"),
+)
+POLICY: Final = Policy(session_id=SessionId("s-1"), subagents=frozenset({GENERAL}))
+
+CommandSample: TypeAlias = Callable[[Memory], Command]
+ResultSample: TypeAlias = Callable[[Memory], Result | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A session after an input; ``effects`` are those of the latest one."""
+
+    state: State
+    memory: Memory
+    effects: tuple[Effect, ...] = ()
+
+    def give(self, command: Command, command_id: str) -> "Scene":
+        """Return the session after a command."""
+        order = Order(CommandId(command_id), command, NOW_MS)
+        return _after(commands.apply(self.state, self.memory, order))
+
+    def post(self, result: Result) -> "Scene":
+        """Return the session after a result."""
+        return _after(results.apply(self.state, self.memory, result))
+
+    def call(self, *names: str) -> "Scene":
+        """Return the session after an answer with calls; a call's id is its tool's name."""
+        return self.post(_ended(self.memory, names))
+
+
+def new(policy: Policy = POLICY) -> Scene:
+    """Return a session that nobody has asked anything."""
+    return Scene(State.IDLE, Memory(policy=policy, model="openai:small", tools=TOOLS))
+
+
+def scene(state: State) -> Scene:
+    """Return the session whose reactions the reference shows.
+
+    An earlier cycle ended because its call waits for approval. In the states of a cycle a second
+    prompt is queued and a caller waits for the first one; the model has begun to answer; of its
+    calls one is killable, one immune, one asks the user and one waits for a subagent.
+    """
+    rested = new().give(Prompt(text="Tidy up."), "p-1")
+    rested = rested.post(FirstChunk(rested.memory.work)).call("shell")
+    rested = rested.post(ApprovalNeeded(rested.memory.work, CallId("shell"), "deletes", NOW_MS))
+    if state is State.IDLE:
+        return rested
+    running = rested.give(Prompt(text="Then test."), "p-2").give(AwaitCycle(), "w-1")
+    running = running.give(Prompt(text="Then report."), "p-3")
+    if state is State.RUNNING:
+        return running
+    work = running.memory.work
+    streaming = running.post(FirstChunk(work)).post(TextArrived(work, "I will "))
+    if state is State.STREAMING:
+        return streaming
+    calling = streaming.call("shell", "write_file", "ask_user", "task")
+    work = calling.memory.work
+    for open_ in calling.memory.calls:
+        calling = calling.post(ToolBegun(work, open_.call.call_id, NOW_MS))
+    calling = calling.post(QuestionAsked(work, CallId("ask_user"), "ask-1", "Which?", ()))
+    return calling.post(SubagentWanted(work, CallId("task"), "task-1", GENERAL, "Look."))
+
+
+def _after(step: Step) -> Scene:
+    return Scene(step.state, step.memory, step.effects)
+
+
+# --- samples of commands ------------------------------------------------------------------------
+
+
+def approval_of(memory: Memory) -> str:
+    """Return the id of the approval that waits, or one that nothing waits for."""
+    return memory.approvals[0].id if memory.approvals else "approval-0"
+
+
+def ask_of(memory: Memory) -> str:
+    """Return the reference of the question that waits, or one that nobody asked."""
+    return memory.asks[0].ref if memory.asks else "ask-0"
+
+
+# fmt: off
+COMMANDS: Final[Mapping[type[Command], CommandSample]] = {
+    Prompt:       lambda _: Prompt(text="Go on."),
+    Steer:        lambda _: Steer(text="Rather so."),
+    Abort:        lambda _: Abort(reason="enough"),
+    Approve:      lambda memory: Approve(approval_id=approval_of(memory)),
+    Reject:       lambda memory: Reject(approval_id=approval_of(memory)),
+    UserRespond:  lambda memory: UserRespond(ref=ask_of(memory), response="that one"),
+    AttachTools:  lambda _: AttachTools(tools=(PARCEL,)),
+    DetachTools:  lambda _: DetachTools(names=("shell",)),
+    ReplaceTools: lambda _: ReplaceTools(tools=(PARCEL,)),
+    SwitchModel:  lambda _: SwitchModel(model="openai:large"),
+    AwaitCycle:   lambda _: AwaitCycle(),
+    GetStatus:    lambda _: GetStatus(),
+    GetMessages:  lambda _: GetMessages(),
+}
+"""Of each command the usual one."""
+# fmt: on
+
+
+# --- samples of results -------------------------------------------------------------------------
+
+
+def loaded(command_id: CommandId, command: AttachTools | ReplaceTools) -> ToolsLoaded:
+    """Return what the shell answers when it has opened the parcels."""
+    found = (Found(one.label, ToolFacts(one.label, packed=one)) for one in command.tools)
+    return ToolsLoaded(command_id, command, tuple(found))
+
+
+def _ended(memory: Memory, names: tuple[str, ...]) -> StreamEnded:
+    calls = tuple(ToolCall(call_id=CallId(name), name=name) for name in names)
+    reason = "tool_calls" if calls else "stop"
+    return StreamEnded(memory.work, Reply("", None, calls, USED, reason), NOW_MS)
+
+
+def _failed(kind: FailureKind) -> ResultSample:
+    return lambda memory: StreamFailed(memory.work, kind, "no answer", NOW_MS)
+
+
+def _first_chunk(memory: Memory) -> Result | None:
+    is_asking = memory.compacting is None and memory.consulting is None
+    return FirstChunk(memory.work) if is_asking else None
+
+
+def _retry_due(memory: Memory) -> Result | None:
+    return RetryDue(memory.work, NOW_MS) if memory.answering.retries else None
+
+
+def _of_call(make: Callable[[int, CallId], Result]) -> ResultSample:
+    """Return a sample that is about the first call without a result."""
+
+    def sample(memory: Memory) -> Result | None:
+        left = [one.call.call_id for one in memory.calls if one.result is None]
+        return make(memory.work, left[0]) if left else None
+
+    return sample
+
+
+def _returned(work: int, call_id: CallId) -> ToolReturned:
+    return ToolReturned(work=work, call_id=call_id, ok=True, text="", at_ms=NOW_MS)
+
+
+def _summarized(memory: Memory) -> Result | None:
+    if memory.compacting is None:
+        return None
+    return Summarized(memory.work, "So far.", USED, "history.md", NOW_MS)
+
+
+def _summary_failed(memory: Memory) -> Result | None:
+    if memory.compacting is None:
+        return None
+    return SummaryFailed(memory.work, "no answer", NOW_MS)
+
+
+def _subagent_done(memory: Memory) -> Result | None:
+    if not memory.children:
+        return None
+    return SubagentDone(memory.children[0].session_id, ok=True, text="Done.", usage=USED)
+
+
+def _consulted(verdict: Verdict) -> ResultSample:
+    return lambda memory: (
+        None if memory.consulting is None else Consulted(memory.work, verdict, NOW_MS)
+    )
+
+
+def _plugins_aborted(memory: Memory) -> Result:
+    return PluginsAborted(memory.work, _ABORT, NOW_MS)
+
+
+def _steering_judged(verdict: Verdict) -> ResultSample:
+    steer = Steer(text="Rather so.")
+    order = Order(CommandId("c"), steer, NOW_MS)
+    return lambda _: SteeringJudged(order, steer, verdict)
+
+
+_ABORT: Final = Aborted("guard", "not allowed")
+RESULTS: Final[Mapping[type, tuple[ResultSample, ...]]] = {
+    FirstChunk: (_first_chunk,),
+    TextArrived: (lambda memory: TextArrived(memory.work, "Well"),),
+    ThoughtArrived: (lambda memory: ThoughtArrived(memory.work, "Hm"),),
+    StreamSilent: (lambda memory: StreamSilent(memory.work, 30.0),),
+    StreamEnded: (
+        lambda memory: _ended(memory, ()),
+        lambda memory: _ended(memory, ("shell",)),
+        lambda memory: _ended(memory, ("shell", "write_file")),
+        lambda memory: _ended(memory, ("task",)),
+    ),
+    StreamFailed: tuple(map(_failed, FailureKind)),
+    RetryDue: (_retry_due,),
+    Summarized: (_summarized,),
+    SummaryFailed: (_summary_failed,),
+    ToolBegun: (_of_call(lambda work, call_id: ToolBegun(work, call_id, NOW_MS)),),
+    ApprovalNeeded: (_of_call(lambda work, call_id: ApprovalNeeded(work, call_id, "", NOW_MS)),),
+    ToolReturned: (_of_call(_returned),),
+    ToolEmitted: (_of_call(lambda work, call_id: ToolEmitted(work, call_id, "note", None)),),
+    QuestionAsked: (_of_call(lambda work, call_id: QuestionAsked(work, call_id, "ask", "?", ())),),
+    CompactWanted: (_of_call(lambda work, call_id: CompactWanted(work, call_id, "compact", "")),),
+    SubagentWanted: (
+        _of_call(lambda work, call_id: SubagentWanted(work, call_id, "task", GENERAL, "Look.")),
+    ),
+    Consulted: (
+        _consulted(Verdict()),
+        _consulted(Verdict(interventions=("Mind the tests.",))),
+        _consulted(Verdict(skipped="keeper")),
+        _consulted(Verdict(abort=_ABORT)),
+    ),
+    PluginsAborted: (_plugins_aborted,),
+    ToolRefused: (_of_call(lambda work, call_id: ToolRefused(work, call_id, "no", NOW_MS)),),
+    PluginsSpoke: (lambda _: PluginsSpoke(Verdict(interventions=("Mind the tests.",))),),
+    SteeringJudged: (_steering_judged(Verdict()), _steering_judged(Verdict(abort=_ABORT))),
+    SubagentDone: (_subagent_done,),
+    ToolsLoaded: (lambda _: loaded(CommandId("c"), AttachTools(tools=(PARCEL,))),),
+}
+"""Of each result those that differ in where they lead."""

@@ -1,0 +1,80 @@
+"""The commands of one session that have no answer yet: whom to answer, what to give a new process.
+
+A durable command is in the journal, from which a new process gets it; only one that came while
+there was no process to take it is kept here as well, since the journal was perhaps read before.
+Any other command is kept until it is answered, and given to each process anew.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from cmdc_runtime.errors import Overloaded
+from cmdc_runtime.frames import Deliver
+from cmdc_runtime.ids import CommandId, SessionId
+from supervisor.core.limits import COMMANDS_PENDING_MAX
+
+
+@dataclass(slots=True)
+class _Pending:
+    """Who waits; ``body`` is kept where a new process must be asked again."""
+
+    client: bytes
+    body: msgspec.Raw | None
+
+
+@dataclass(slots=True)
+class Waiting:
+    """The commands of one session without an answer; each is known by the client's id."""
+
+    session_id: SessionId
+    _pending: dict[CommandId, _Pending] = field(default_factory=dict)
+    _backlog: list[Deliver] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._pending)
+
+    def check_room(self, command_id: CommandId) -> None:
+        """Refuse a new command while too many wait; to be asked before one is journaled.
+
+        Raises:
+            Overloaded: too many commands wait for this session.
+        """
+        if command_id not in self._pending and len(self._pending) >= COMMANDS_PENDING_MAX:
+            raise Overloaded(f"{COMMANDS_PENDING_MAX} commands wait for session {self.session_id}")
+
+    def renew(self, client: bytes, command_id: CommandId) -> bool:
+        """Answer ``client`` from now on if the command waits already; say whether it does."""
+        known = self._pending.get(command_id)
+        if known is not None:
+            known.client = client
+        return known is not None
+
+    def add(self, client: bytes, command: Deliver, *, is_sent: bool) -> None:
+        """Keep a new command; ``is_sent``: a process has it."""
+        self._pending[command.id] = _Pending(client, None if command.durable else command.body)
+        if command.durable and not is_sent:
+            self._backlog.append(command)
+
+    def owed(self) -> list[Deliver]:
+        """Return what a new process must be given beyond its history, and take it as sent."""
+        asked_again = [
+            Deliver(id=command_id, body=pending.body, durable=False)
+            for command_id, pending in self._pending.items()
+            if pending.body is not None
+        ]
+        backlog, self._backlog = self._backlog, []
+        return asked_again + backlog
+
+    def answered(self, command_id: CommandId) -> bytes | None:
+        """Return who waits for this answer, None for nobody, and forget the command."""
+        pending = self._pending.pop(command_id, None)
+        return None if pending is None else pending.client
+
+    def drain(self) -> Iterator[tuple[CommandId, bytes]]:
+        """Yield every command with who waits for it, and forget it."""
+        while self._pending:
+            command_id, pending = self._pending.popitem()
+            yield command_id, pending.client

@@ -1,0 +1,320 @@
+"""Each example as a program: what it prints, its exit status, and that nothing of it is left.
+
+The model is scripted behind the variables that everybody knows. To add an example: a test here that
+tells its answers and what it prints. ``01_quickstart.py`` has its test in ``test_scripts.py``.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime.messages import TokenUsage
+from cmdc_runtime.testing import ScriptedModel, Text, Thinking, ToolCalls, ToolUse
+from cmdc_runtime.testing.fixtures import DaemonProcess
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+PROGRAM_S = 60.0
+LINES_MAX = 60
+OWN_PROCESSES = 4
+"""Of a daemon without sessions: the nursery, the resource tracker and two spares."""
+USED = TokenUsage(prompt_tokens=20, completion_tokens=5)
+
+pytestmark = [pytest.mark.slow, pytest.mark.process]
+
+
+class Script:
+    """The answers of one test, one after another, from the model that all of them share."""
+
+    def __init__(self):
+        self.answers = []
+        self.requests = []
+
+    def __call__(self, request):
+        self.requests.append(request)
+        return self.answers.pop(0)
+
+
+def call(name, /, **arguments):
+    """Return the answer that asks for one tool."""
+    return ToolCalls(ToolUse(name, arguments), usage=USED)
+
+
+@pytest.fixture(scope="module")
+def script():
+    """What the model says."""
+    return Script()
+
+
+@pytest.fixture(scope="module")
+def environment(script):
+    """What a program's environment says of its model."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("CMDC_")}
+    with ScriptedModel([], default=script) as model:
+        yield kept | {
+            "CMDC_MODEL": "openai/scripted",
+            "OTHER_MODEL": "openai/other",
+            "OPENAI_API_KEY": "none",
+            "OPENAI_API_BASE": model.url,
+        }
+
+
+@pytest.fixture(scope="module")
+def daemon(environment):
+    """A daemon that reaches the same model."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, text in environment.items():
+            patch.setenv(name, text)
+        daemon = DaemonProcess()
+    yield daemon
+    daemon.close()
+
+
+@pytest.fixture
+def alone(environment, poll):
+    """The environment of a program that finds no daemon; afterwards nothing of its own is left."""
+    with tempfile.TemporaryDirectory(prefix="x-") as folder:
+        yield environment | {"CMDC_RUNTIME_DIR": str(ROOT / "no-daemon-here"), "TMPDIR": folder}
+        assert poll(lambda: not runs_in(folder)), runs_in(folder)
+        assert list(Path(folder).iterdir()) == []
+
+
+@pytest.fixture
+def served(environment, daemon, poll):
+    """The environment of a program with ``CMDC_ADDRESS``; afterwards its sessions are gone."""
+    yield environment | {"CMDC_ADDRESS": str(daemon.address)}
+    with cmdc.Client(daemon.address) as client:
+        assert client.list_sessions() == []
+    below = psutil.Process(daemon.pid).children
+    assert poll(lambda: len(below(recursive=True)) <= OWN_PROCESSES), below(recursive=True)
+
+
+def runs_in(folder):
+    """Return the processes whose temporary folder this is."""
+    return [one for one in psutil.process_iter() if temporary_folder(one) == folder]
+
+
+def temporary_folder(process):
+    try:
+        return process.environ().get("TMPDIR")
+    except (psutil.Error, OSError):  # gone, or not ours to ask
+        return None
+
+
+@pytest.fixture(params=["alone", "served"])
+def place(request):
+    """Both environments."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def play(script, place, tmp_path):
+    """Run an example with the model's answers and what the person types."""
+
+    def run(name, answers, typed=""):
+        (tmp_path / "README.md").write_text("one\ntwo\nthree\n")
+        script.answers[:], script.requests[:] = answers, []
+        done = subprocess.run(
+            [sys.executable, str(EXAMPLES / f"{name}.py")],
+            env=place,
+            cwd=tmp_path,
+            input=typed,
+            capture_output=True,
+            text=True,
+            timeout=PROGRAM_S,
+            check=False,
+        )
+        assert (done.stderr, done.returncode) == ("", 0), done.stdout
+        assert script.answers == []
+        return done.stdout
+
+    return run
+
+
+def test_streaming(play):
+    """Thinking, the tool and the answer are shown as they come, and events are had once more."""
+    answers = [
+        (Thinking("Let me see."), call("count_lines", path="README.md")),
+        Text("It has three lines.", usage=USED),
+    ]
+    shown, again = play("02_streaming", answers).split("\n\n")
+
+    assert shown.splitlines() == [
+        "",
+        "thinks: Let me see.",
+        "calls count_lines with {'path': 'README.md'}",
+        "count_lines returns: README.md has 3 lines",
+        "says: It has three lines.",
+        "ends after 50 tokens",
+    ]
+    assert [line.split()[-1] for line in again.splitlines()[1:]] == [
+        "request_start",
+        "response_complete",
+        "tool_execution_end",
+        "request_start",
+        "response_complete",
+        "agent_end",
+    ]
+
+
+ASKED = "Which one? ['draft.txt', 'final.txt'] May I delete draft.txt? [y/n] \n"
+ASKS = (
+    call("ask_user", question="Which one?", options=["draft.txt", "final.txt"]),
+    call("delete_file", name="draft.txt"),
+)
+
+
+def test_approval(play):
+    """The question gets the typed answer, and the approved call is made."""
+    answers = [*ASKS, call("delete_file", name="draft.txt"), "It is gone."]
+
+    assert play("03_approval", answers, "draft.txt\ny\n") == (
+        f"{ASKED}It is gone.\nLeft: ['final.txt']\n"
+    )
+
+
+def test_rejection(play):
+    """What a person refuses is not done, and the model hears of it."""
+    assert play("03_approval", [*ASKS, "I left it."], "draft.txt\nn\n") == (
+        f"{ASKED}I left it.\nLeft: ['draft.txt', 'final.txt']\n"
+    )
+
+
+def test_steering(play, script):
+    """The slow tool is killed, and the model goes on with what the user said."""
+    answers = [call("search_archive", query="penguins"), "In the south."]
+
+    assert play("04_steering", answers).splitlines() == [
+        "search_archive {'query': 'penguins'} runs, so we say something",
+        "steering: queued",
+        "search_archive is killed: steered",
+        "the model is told 1 thing(s)",
+        "In the south.",
+        "",
+        "All in one cycle: 2 turns",
+    ]
+    assert script.requests[-1]["messages"][-1]["content"].startswith("Forget the archive.")
+
+
+def test_hot_tools(play, script):
+    """The model has the tools that the session has at the moment of the request."""
+    answers = [
+        "I cannot tell.",
+        call("temperature", city="Bern"),
+        "14 degrees.",
+        call("clock"),
+        "It is late.",
+        "No idea.",
+    ]
+
+    assert play("05_hot_tools", answers).splitlines() == [
+        "> How warm is it in Bern?",
+        "  used []: I cannot tell.",
+        "",
+        "> And now?",
+        "  used ['temperature']: 14 degrees.",
+        "",
+        "attached ('clock',), detached ('temperature',)",
+        "",
+        "> What time is it, and how warm?",
+        "  used ['clock']: It is late.",
+        "",
+        "> And what time is it now?",
+        "  used []: No idea.",
+        "",
+        "refused: [('clock', 'duplicate_in_list')]",
+    ]
+    had = [[tool["function"]["name"] for tool in one.get("tools", ())] for one in script.requests]
+    assert had == [[], ["temperature"], ["temperature"], ["clock"], ["clock"], []]
+
+
+def test_model_switch(play, script):
+    """Each request goes to the model in force, with the whole conversation and the options."""
+    answers = [Text(text, usage=USED) for text in ("Hello, Ada.", "Ada.", "adA.")]
+
+    assert play("06_model_switch", answers).splitlines() == [
+        "> My name is Ada. Greet me in five words.",
+        "openai/scripted: Hello, Ada.",
+        "",
+        "> What is my name?",
+        "openai/other: Ada.",
+        "",
+        "> Spell it backwards.",
+        "openai/scripted: adA.",
+        "",
+        "(\"model: expected 'provider:model_id' or a ModelSource, got 'no model'\",)",
+        "75 tokens, 7 messages",
+    ]
+    assert [request["model"] for request in script.requests] == ["scripted", "other", "scripted"]
+    assert [request.get("temperature") for request in script.requests] == [None, None, 0.0]
+
+
+def test_subagents(play):
+    """Parent and children tell in one stream what they do, each under its own name."""
+    judged = "Judge: three numbers."
+    answers = [
+        call("task", description="Sum README.md up.", subagent_type="reader"),
+        call("read_file", path="README.md"),
+        Text("Three numbers.", usage=USED),
+        call("task", description=judged, subagent_type="critic"),
+        Text("Too short.", usage=USED),
+        "The reader was short.",
+    ]
+    printed = re.sub(r"s-[0-9a-f]+", "s", play("07_subagents", answers))
+
+    assert printed.splitlines() == [
+        "parent: calls task {'description': 'Sum README.md up.', 'subagent_type': 'reader'}",
+        "parent: starts a reader, which is session s.1",
+        "reader: calls read_file {'path': 'README.md'}",
+        "reader: Three numbers.",
+        "parent: reader ends, ok=True, 50 tokens",
+        f"parent: calls task {{'description': '{judged}', 'subagent_type': 'critic'}}",
+        "parent: starts a critic, which is session s.2",
+        "critic: Too short.",
+        "parent: critic ends, ok=True, 25 tokens",
+        "parent: The reader was short.",
+        "",
+        "The reader was short.",
+    ]
+
+
+def test_hibernation(play):
+    """The process goes and another one comes; the conversation is whole."""
+    printed = play("08_hibernate", ["I know.", "42."])
+    pids = re.findall(r"process (\d+|None)", printed)
+
+    assert re.sub(r"process \d+", "process N", printed).splitlines() == [
+        "I know.",
+        "  idle: process N",
+        "",
+        "  hibernated: process None",
+        "",
+        "42.",
+        "  idle: process N",
+        "",
+        "  system     'You are an agent that gets things done with the tools you ar'",
+        "  user       'My favourite number is 42. Say that you know.'",
+        "  assistant  'I know.'",
+        "  user       'What is my favourite number?'",
+        "  assistant  '42.'",
+        "  restarts: 0, for nothing has crashed",
+    ]
+    assert len(set(pids)) == 3
+
+
+def test_every_example_is_short_and_run_by_a_test():
+    """An example is read as a whole, and one that nobody runs goes stale."""
+    found = sorted(EXAMPLES.glob("[0-9][0-9]_*.py"))
+    tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+    long = [path.name for path in found if len(path.read_text().splitlines()) >= LINES_MAX]
+
+    assert len(found) >= 8
+    assert long == []
+    assert [path.stem for path in found if f'"{path.stem}' not in tests] == []

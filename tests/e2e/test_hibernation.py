@@ -1,0 +1,181 @@
+"""A session that is idle for long gives its process up; nobody else can tell."""
+
+import os
+import signal
+
+import msgspec
+import psutil
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime.client.calls import Calls
+from cmdc_runtime.client.session import Session
+from cmdc_runtime.client.start import start_request
+from cmdc_runtime.reasons import Normal, Signal
+from cmdc_runtime.testing import Hold
+
+TURN_S = 20.0
+SOON_S = 0.2
+
+
+@pytest.fixture
+def asleep(agent, scripted, poll):
+    """Make sessions that have answered once and are hibernated, with their models."""
+
+    def create(*answers, **options):
+        model = scripted("hello", *answers)
+        session = agent(model, hibernate_after=SOON_S, **options)
+        session.run("Hi.", timeout=TURN_S)
+        assert poll(lambda: sleeps(session))
+        return session, model
+
+    return create
+
+
+def sleeps(session):
+    return session.agent_pid() is None and session.status().state == "hibernated"
+
+
+def texts(session):
+    return [(one.role, one.content) for one in session.messages() if one.role != "system"]
+
+
+def test_idle_process_ends_and_the_next_prompt_brings_a_new_one(agent, scripted, poll):
+    """The conversation goes on where it was, as another incarnation that is no restart."""
+    model = scripted((Hold(), "hello"), (Hold(), "again"))
+    session = agent(model, hibernate_after=SOON_S)
+    monitor = session.monitor()
+    stream = session.subscribe(since=0)
+    first = process_at(session, model, "Hi.")
+    assert poll(lambda: sleeps(session))
+    assert not first.is_running()
+
+    second = process_at(session, model, "And now?")
+    assert texts(session) == [
+        ("user", "Hi."),
+        ("assistant", "hello"),
+        ("user", "And now?"),
+        ("assistant", "again"),
+    ]
+    assert poll(lambda: sleeps(session))
+    status = session.status()
+    indexes = [envelope.index for envelope in drained(stream, status.last_index)]
+    assert second != first
+    assert (status.restarts, status.incarnation > 1) == (0, True)
+    assert indexes == [*range(1, status.last_index + 1)]
+    with pytest.raises(TimeoutError):
+        monitor.wait(0)
+    session.stop()
+    assert monitor.wait(TURN_S).reason == Normal()
+
+
+def process_at(session, model, text):
+    """Return the process that answers a prompt, once it has."""
+    session.prompt(text)
+    model.wait_held()
+    process = psutil.Process(session.agent_pid())
+    model.release()
+    session.collect_reply(timeout=TURN_S)
+    return process
+
+
+def drained(stream, last):
+    """Return the envelopes up to index ``last``."""
+    found = [stream.get(TURN_S)]
+    while found[-1].index < last:
+        found.append(stream.get(TURN_S))
+    return found
+
+
+def test_subscribers_are_told(asleep, poll):
+    """Two events frame the time without a process."""
+    session, _ = asleep()
+    stream = session.subscribe(since=0, types=["agent_hibernated", "agent_woken"])
+    session.messages()
+
+    assert [stream.get(TURN_S).event.kind for _ in range(2)] == ["agent_hibernated", "agent_woken"]
+
+
+def test_looking_wakes_nobody(asleep, client):
+    """Whoever asks how sessions stand is told by the daemon alone."""
+    session, _ = asleep()
+    (listed,) = (one for one in client.list_sessions() if one.session_id == session.id)
+    incarnation = session.status().incarnation
+
+    assert (listed.state, listed.pid, listed.restarts) == ("hibernated", None, 0)
+    assert (session.status().state, session.status().incarnation) == ("hibernated", incarnation)
+    assert session.agent_pid() is None
+
+
+def test_question_wakes_too(asleep):
+    """Any command does, durable or not."""
+    session, _ = asleep()
+
+    assert texts(session) == [("user", "Hi."), ("assistant", "hello")]
+
+
+def test_hibernated_session_can_be_stopped(asleep):
+    """Its end is told as that of any other, with the caller's reason."""
+    session, _ = asleep()
+    monitor = session.monitor()
+    session.stop()
+
+    assert monitor.wait(TURN_S).reason == Normal()
+    with pytest.raises(cmdc.SessionNotAlive):
+        session.status()
+
+
+def test_busy_session_stays(agent, scripted, poll):
+    """An answer under way for longer than the time to hibernate is not idle."""
+    model = scripted((Hold(), "done"))
+    session = agent(model, hibernate_after=0.05)
+    session.prompt("Go.")
+    model.wait_held()
+    pid = session.agent_pid()
+    assert not poll(lambda: session.agent_pid() != pid, 10 * 0.05)
+    model.release()
+
+    assert session.collect_reply(timeout=TURN_S) == "done"
+
+
+def test_session_with_a_child_stays(agent, client, scripted, poll):
+    """A child belongs to the process that it was started for."""
+    model = scripted(default="fine")
+    parent = agent(model, hibernate_after=SOON_S)
+    request = start_request(None, {"model": model})
+    request = msgspec.structs.replace(request, parent_id=parent.id)
+    child = Session(client._run(Calls.start, request), client)
+    assert not poll(lambda: sleeps(parent), 3 * SOON_S)
+    child.stop()
+
+    assert poll(lambda: sleeps(parent))
+
+
+def test_commands_at_the_edge_of_sleep_are_all_answered(agent, scripted, poll):
+    """Whatever comes while the process goes is taken by the next one, once and in order."""
+    rounds = 12
+    session = agent(scripted(*map(str, range(rounds))), hibernate_after=0.01)
+    monitor = session.monitor()
+    answers = []
+    for number in range(rounds):
+        answers.append(session.run(f"{number}?", timeout=TURN_S).text)
+        if number % 3 == 0:
+            poll(lambda: sleeps(session))
+
+    assert answers == [*map(str, range(rounds))]
+    assert len(texts(session)) == 2 * rounds
+    with pytest.raises(TimeoutError):
+        monitor.wait(0)
+
+
+def test_crash_after_waking_is_a_crash(asleep):
+    """Having slept changes nothing about restarts."""
+    session, model = asleep((Hold(), "never"), "later")
+    session.prompt("Once more.")
+    model.wait_held()
+    monitor = session.monitor()
+    os.kill(session.agent_pid(), signal.SIGKILL)
+
+    assert session.collect_reply(timeout=TURN_S) == "later"
+    assert monitor.wait(TURN_S).reason == Signal(number=9, name="SIGKILL")
+    assert session.status().restarts == 1

@@ -1,0 +1,143 @@
+"""Refusals by HTTP status, and what is read from them, on every wire."""
+
+import email.utils
+import time
+
+import pytest
+
+from cmdc_runtime.extensions.provider import FailureKind
+from cmdc_runtime.messages import Message
+
+WIRES = ["openai", "anthropic", "gemini"]
+T, P, O = FailureKind.TRANSIENT, FailureKind.PERMANENT, FailureKind.OVERFLOW  # noqa: E741
+LONG = (Message.user("word " * 4_000),)
+
+STATUSES = [(400, P), (401, P), (403, P), (404, P), (429, T), (500, T), (502, T), (503, T)]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(("status", "kind"), STATUSES)
+def test_a_status_decides(ask, aimock, wire, status, kind):
+    """Each comes out with its kind, its status and the vendor's own words."""
+    aimock.serve({"error": {"message": "not now"}, "status": status})
+    chunks, failure = ask(aimock, wire)
+
+    assert chunks == []
+    assert (failure.kind, failure.status) == (kind, status)
+    assert failure.reason.endswith(": not now")
+    assert len(aimock.seen()) == 1  # nothing below us tries again
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_an_overloaded_vendor_is_asked_again(ask, llmock, wire):
+    """529 is Anthropic's own status, and others took it over."""
+    llmock.plan({"type": "fail", "status": 529})
+    _, failure = ask(llmock, wire)
+
+    assert (failure.kind, failure.status) == (T, 529)
+    assert failure.reason.endswith(": Service overloaded.")
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_retry_after_in_seconds_comes_through(ask, llmock, wire):
+    """The wait that a vendor asks for reaches the kernel."""
+    llmock.plan({"type": "fail", "status": 429, "retry_after": 7})
+    _, failure = ask(llmock, wire)
+
+    assert (failure.kind, failure.status, failure.retry_after_s) == (T, 429, 7.0)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_retry_after_as_a_date_comes_through(ask, aimock, wire):
+    """A date is what is left until then."""
+    until = email.utils.formatdate(time.time() + 100, usegmt=True)
+    aimock.serve({"error": {"message": "slow"}, "status": 429, "retryAfter": until})
+    _, failure = ask(aimock, wire)
+
+    assert failure.kind == T
+    assert 60 < failure.retry_after_s <= 100
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_conversation_that_is_too_long_is_an_overflow(ask, llmock, wire):
+    """A server counts tokens and refuses in its vendor's words."""
+    _, failure = ask(llmock, wire, messages=LONG)
+
+    assert (failure.kind, failure.status) == (O, 400)
+
+
+REFUSED = {"type": "invalid_request_error"}
+WORDINGS = {
+    "openai counts": (
+        "openai",
+        {
+            "message": "This model's maximum context length is 128000 tokens. However, your"
+            " messages resulted in 140210 tokens. Please reduce the length of the messages.",
+            "code": "context_length_exceeded",
+        },
+    ),
+    "openai says so": (
+        "openai",
+        {
+            "message": "Your input exceeds the context window of this model. Please adjust it.",
+            "code": "context_length_exceeded",
+        },
+    ),
+    "openai means one string": (
+        "openai",
+        {"message": "Invalid 'messages[1].content'.", "code": "string_above_max_length"},
+    ),
+    "anthropic counts": (
+        "anthropic",
+        {"message": "prompt is too long: 201512 tokens > 200000 maximum"},
+    ),
+    "anthropic adds the bound": (
+        "anthropic",
+        {"message": "input length and `max_tokens` exceed context limit: 195000 + 8192 > 200000"},
+    ),
+    "google counts": (
+        "gemini",
+        {
+            "message": "The input token count (1300000) exceeds the maximum number of tokens"
+            " allowed (1048576)."
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("wire", "error"), WORDINGS.values(), ids=WORDINGS)
+def test_each_vendors_words_for_too_long_are_known(ask, aimock, wire, error):
+    """They share a status with other mistakes, so that only words and codes tell."""
+    aimock.serve({"error": REFUSED | error, "status": 400})
+    _, failure = ask(aimock, wire)
+
+    assert (failure.kind, failure.status) == (O, 400)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_body_that_is_too_large_is_an_overflow(ask, aimock, wire):
+    """413 comes from whatever stands in front of a model, without a word about tokens."""
+    aimock.serve({"error": {"message": "Payload refused"}, "status": 413})
+    _, failure = ask(aimock, wire)
+
+    assert (failure.kind, failure.status) == (O, 413)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_another_mistake_is_no_overflow(ask, aimock, wire):
+    """A refused parameter is not cured by a shorter conversation."""
+    aimock.serve({"error": {"message": "temperature: must be below 2"}, "status": 400})
+    _, failure = ask(aimock, wire)
+
+    assert failure.kind == P
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_no_key_is_in_the_error_of_a_refused_key(ask, aimock, wire):
+    """A vendor that repeats the key in its answer does not get it into our texts."""
+    key = "value-that-nobody-may-see"
+    aimock.serve({"error": {"message": f"bad key {key}"}, "status": 401})
+    _, failure = ask(aimock, wire, provider_opts={"api_key": key})
+
+    assert failure.reason.endswith(": bad key [hidden]")
+    assert failure.__cause__ is None

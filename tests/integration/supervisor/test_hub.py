@@ -1,0 +1,102 @@
+"""How the hub announces the sessions of a group, over the real socket."""
+
+import asyncio
+import contextlib
+
+import zmq
+
+from cmdc_runtime.codec import decode
+from cmdc_runtime.frames import Joined, Published, Watermark, group_topic_of
+from supervisor.adapters import hub as module
+from supervisor.adapters.hub import Hub
+from supervisor.core.limits import WATERMARKS_AFTER
+
+WAIT_S = 10.0
+
+
+@contextlib.asynccontextmanager
+async def bound(tmp_path):
+    """A hub that listens."""
+    with zmq.Context() as context:
+        hub = Hub(context, journal=None)
+        hub.bind(f"ipc://{tmp_path}/events")
+        try:
+            yield hub
+        finally:
+            hub.close()
+
+
+@contextlib.asynccontextmanager
+async def listening(tmp_path, group):
+    """A follower of a group: a function that returns the next (topic, frame)."""
+    with zmq.Context() as context:
+        ear = context.socket(zmq.SUB)
+        ear.setsockopt(zmq.LINGER, 0)
+        ear.connect(f"ipc://{tmp_path}/events")
+        ear.subscribe(group_topic_of(group))
+
+        async def heard():
+            assert await asyncio.to_thread(ear.poll, round(WAIT_S * 1000))
+            topic, _header, frame = ear.recv_multipart()
+            return topic, decode(Published, frame)
+
+        try:
+            yield heard
+        finally:
+            ear.close()
+
+
+def test_follower_is_welcomed_and_told_who_joins(tmp_path):
+    """The welcome has the newest number, the numbers step by 1, and watermarks repeat the last."""
+
+    async def main():
+        async with bound(tmp_path) as hub, listening(tmp_path, "g") as heard:
+            found = [await heard()]
+            hub.announce("h", "stranger")
+            hub.announce("g", "s1")
+            hub.announce("g", "s2")
+            return found + [await heard() for _ in range(2 + WATERMARKS_AFTER)]
+
+    found = asyncio.run(main())
+    first = found[1][1].number
+
+    assert {topic for topic, _ in found} == {group_topic_of("g")}
+    assert [frame for _, frame in found] == [
+        Watermark(last=0),
+        Joined(session_id="s1", number=first),
+        Joined(session_id="s2", number=first + 1),
+        *[Watermark(last=first + 1)] * WATERMARKS_AFTER,
+    ]
+
+
+def test_late_follower_is_welcomed_with_the_newest_number(tmp_path):
+    """Whoever joined before is in the list of sessions by then."""
+
+    async def main():
+        async with bound(tmp_path) as hub:
+            hub.announce("g", "s1")
+            async with listening(tmp_path, "g") as heard:
+                return await heard()
+
+    assert asyncio.run(main()) == (group_topic_of("g"), Watermark(last=1))
+
+
+def test_forgotten_group_repeats_no_number(tmp_path, monkeypatch):
+    """Only so many groups are remembered; the follower of a forgotten one sees a gap at most."""
+    monkeypatch.setattr(module, "GROUPS_KNOWN_MAX", 1)
+
+    async def main():
+        async with bound(tmp_path) as hub, listening(tmp_path, "g") as heard:
+            await heard()
+            for number in range(3):
+                hub.announce("g", f"s{number}")
+                hub.announce("h", "stranger")
+            found = []
+            while len(found) < 3:
+                _, frame = await heard()
+                found += [frame.number] if isinstance(frame, Joined) else []
+            return found
+
+    numbers = asyncio.run(main())
+
+    assert numbers == sorted(set(numbers))

@@ -1,0 +1,185 @@
+"""Tool hosts in the workforce: forked for a worker, told of when they end, gone before it is."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import tempfile
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cmdc_runtime.frames import HostLost, HostWanted
+from cmdc_runtime.ids import new_worker_id
+from supervisor.adapters.nursery import Nursery, NurseryOptions
+from supervisor.adapters.reaper import Exited, Reaper
+from supervisor.workforce import Worker, Workforce
+
+pytestmark = pytest.mark.process
+
+HERE = Path(__file__).parent
+WAIT_S = 20.0
+
+
+class Router:
+    """What a workforce needs of its router: frames are kept, nobody is connected."""
+
+    def __init__(self):
+        self.refused, self.sent = 0, []
+
+    def send(self, peer, frame):
+        self.sent.append(frame)
+        return True
+
+    def drain(self):
+        pass
+
+    def is_connected(self, peer):
+        return False
+
+
+@pytest.fixture
+def folder():
+    """A runtime directory with a name short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="w-") as name:
+        yield Path(name)
+
+
+@pytest.fixture(autouse=True)
+def import_path(monkeypatch):
+    """Let the nursery import this folder's modules."""
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    monkeypatch.syspath_prepend(str(HERE))
+
+
+@contextlib.asynccontextmanager
+async def workforce_in(folder):
+    """Yield a workforce with one worker, which is no process, and its router."""
+    nursery = Nursery(NurseryOptions(preload="light_preload", needs=()))
+    reaper, router = Reaper(), Router()
+    workforce = Workforce(nursery, reaper, f"ipc://{folder}/workers.sock", 0)
+    workforce.router = router
+    ready = asyncio.get_running_loop().create_future()
+    worker = Worker(new_worker_id(1), pid=os.getpid(), pidfd=-1, ready=ready)
+    worker.ready.set_result(None)
+    workforce._workers[worker.peer] = worker
+    try:
+        yield workforce, worker, router
+    finally:
+        await workforce._end_hosts(worker)
+        workforce._workers.clear()
+        await workforce.close()
+        await nursery.close()
+        reaper.close()
+
+
+def listening_at(address):
+    """Return a socket where a host can connect."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.settimeout(WAIT_S)
+    listener.bind(str(address))
+    listener.listen(1)
+    return listener
+
+
+async def ask(workforce, worker, address):
+    workforce.receive(worker.peer, HostWanted(address=str(address)), b"")
+    await asyncio.gather(*workforce._tasks)
+
+
+async def told(router):
+    """Return the first frame that was sent, when there is one."""
+    async with asyncio.timeout(WAIT_S):
+        while not router.sent:  # noqa: ASYNC110 - it comes of another process's end
+            await asyncio.sleep(0.002)  # tidy: see above
+    return router.sent[0]
+
+
+def test_a_host_connects_and_its_end_is_told(folder):
+    """The worker learns by which signal, under the address that it gave."""
+
+    async def scenario():
+        address = folder / "h-1"
+        with contextlib.closing(listening_at(address)) as listener:
+            async with workforce_in(folder) as (workforce, worker, router):
+                await ask(workforce, worker, address)
+                (host,) = worker.hosts
+                peer, _ = await asyncio.to_thread(listener.accept)
+                host.child.send_signal(signal.SIGKILL)
+                with peer:
+                    return await told(router), worker.hosts, address.exists()
+
+    lost, left, is_there = asyncio.run(scenario())
+
+    assert lost.address.endswith("/h-1")
+    assert lost.message == "killed by signal 9 (SIGKILL)"
+    assert (left, is_there) == (set(), False)
+
+
+def test_an_address_elsewhere_is_refused(folder):
+    """A host connects in the daemon's own folder and nowhere else."""
+
+    async def scenario():
+        async with workforce_in(folder) as (workforce, worker, router):
+            await ask(workforce, worker, "/tmp/elsewhere")
+            return router.sent, worker.hosts
+
+    sent, hosts = asyncio.run(scenario())
+
+    assert sent == [HostLost(address="/tmp/elsewhere", message=f"it is not in {folder}")]
+    assert hosts == set()
+
+
+def test_one_host_is_started_at_a_time(folder):
+    """A worker that asks twice at once is told so."""
+
+    async def scenario():
+        async with workforce_in(folder) as (workforce, worker, router):
+            workforce.receive(worker.peer, HostWanted(address=f"{folder}/h-1"), b"")
+            workforce.receive(worker.peer, HostWanted(address=f"{folder}/h-2"), b"")
+            sent = list(router.sent)
+            await asyncio.gather(*workforce._tasks)
+            return sent
+
+    assert asyncio.run(scenario()) == [
+        HostLost(address=f"{folder}/h-2", message="another is being started")
+    ]
+
+
+def test_a_nursery_that_cannot_fork_is_told(folder):
+    """The call gets its error result instead of a wait."""
+
+    async def scenario():
+        async with workforce_in(folder) as (workforce, worker, router):
+            await workforce.nursery.close()
+            await ask(workforce, worker, folder / "h-1")
+            return router.sent
+
+    (lost,) = asyncio.run(scenario())
+
+    assert "could not be started" in lost.message
+    assert "the nursery is closed" in lost.message
+
+
+def test_a_worker_is_buried_when_its_host_is_gone(folder):
+    """Only then may the next one start, and be alone with what the calls write."""
+    seen = []
+
+    async def scenario():
+        address = folder / "h-1"
+        with contextlib.closing(listening_at(address)) as listener:
+            async with workforce_in(folder) as (workforce, worker, _):
+                await ask(workforce, worker, address)
+                (host,) = worker.hosts
+                peer, _ = await asyncio.to_thread(listener.accept)
+                worker.on_exit = lambda _exited: seen.append(psutil.pid_exists(host.child.pid))
+                exited = Exited(pid=2**22, status=-9, exited_at=0.0)
+                with peer:
+                    workforce._start_burial(worker, exited)
+                    await asyncio.gather(*workforce._tasks)
+                return worker.hosts
+
+    assert asyncio.run(scenario()) == set()
+    assert seen == [False]

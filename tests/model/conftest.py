@@ -1,0 +1,395 @@
+"""``Life``: one session over several processes, driven at random, with the shell played by hand.
+
+It answers requests, runs tools and subagents, opens parcels, and keeps the records of each step
+together, as the journal does. After every step it holds the memory against the one that the journal
+gives: so each prefix of the journal is checked. What it counts (prompts, guidance, runs of each
+call, outcomes of commands) is the model that the tables are held against.
+
+What clients and providers do stands in ``test_recovery.py``: to add such an input, write a function
+there and give it a place in ``HAPPENS``.
+"""
+
+from collections import Counter
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from cmdc_runtime.commands import (
+    AttachTools,
+    UserRespond,
+)
+from cmdc_runtime.extensions.provider import FailureKind
+from cmdc_runtime.messages import TokenUsage, ToolCall
+from cmdc_runtime.parcels import Packed
+from cmdc_runtime.reasons import Signal
+from workers.core import commands, rebuild, results
+from workers.core.assemble import Reply
+from workers.core.effects import (
+    Answer,
+    AnswerTool,
+    CallModel,
+    CancelCalls,
+    CancelModel,
+    Consult,
+    CountSubagents,
+    EndSubagents,
+    JudgeSteering,
+    Keep,
+    LoadTools,
+    Publish,
+    Refuse,
+    RunSubagent,
+    RunTools,
+    Settle,
+    Step,
+    Summarize,
+)
+from workers.core.inputs import (
+    ANY_WORK,
+    ApprovalNeeded,
+    CompactWanted,
+    Consulted,
+    FirstChunk,
+    Found,
+    Order,
+    QuestionAsked,
+    SteeringJudged,
+    StreamEnded,
+    SubagentDone,
+    SubagentWanted,
+    Summarized,
+    SummaryFailed,
+    TextArrived,
+    ToolBegun,
+    ToolEmitted,
+    ToolRefused,
+    ToolReturned,
+    ToolsLoaded,
+)
+from workers.core.records import TurnSpent, decode_record
+from workers.core.repair import repair
+from workers.core.state import Memory, Policy, State, ToolFacts
+from workers.core.verdict import Aborted, Verdict
+
+KILLED = Signal(number=9, name="SIGKILL")
+USED = TokenUsage(prompt_tokens=2, completion_tokens=1, total_tokens=3, cost_usd=0.25)
+KINDS = tuple(FailureKind)
+REPEATABLE = {"read", "ask", "compact", "gated"}
+NAMES = ("read", "write", "ask", "gone", "gated", "task", "compact", "refused")
+TOOLS = tuple(ToolFacts(name, is_repeatable=name in REPEATABLE) for name in NAMES if name != "gone")
+WANTS = {
+    "ask": (QuestionAsked, ("which?", ("x",))),
+    "task": (SubagentWanted, ("any", "do it")),
+    "compact": (CompactWanted, ("long",)),
+}
+VERDICTS = (
+    Verdict(),
+    Verdict(interventions=("mind the gap",), model=("y:n", None)),
+    Verdict(states=(("plugin", b"state"),), emitted=(("news", 1),)),
+    Verdict(abort=Aborted("plugin", "no")),
+)
+WINDOW = 60
+DURABLE = {
+    *("messages", "base", "calls", "outcomes", "usage", "context", "call_hashes", "latest_prompt"),
+    *("queue", "steering", "approvals", "allowances", "allowed_tools", "asks", "answers"),
+    *("tools", "model", "provider_opts", "todos", "children", "spawns", "notes", "plugin_states"),
+}
+
+
+def durable(memory):
+    """Return what of a memory has to survive a crash.
+
+    That a cycle is blocked is only known as long as its batch runs.
+    """
+    cycle = memory.cycle and replace(memory.cycle, turns=0)
+    if cycle and not memory.calls:
+        cycle = replace(cycle, is_blocked=False)
+    return {**{name: getattr(memory, name) for name in DURABLE}, "cycle": cycle}
+
+
+def found(name, *, is_fine=True):
+    """Return what opening a parcel of a tool of this name gives."""
+    packed = Packed(kind="ref", label=name, ref=f"tools:{name}")
+    facts = ToolFacts(name, is_repeatable=name in REPEATABLE, packed=packed)
+    return Found(name, facts if is_fine else None, "" if is_fine else "it cannot be imported")
+
+
+class Life:
+    """One session, its journal, and what its clients were told."""
+
+    def __init__(self, **policy):
+        """Begin at rest."""
+        bounds = {"max_turns": 4, "max_queued_prompts": 3, "max_steering_queue": 2}
+        limits = {"max_retries": 1, "max_cycle_crashes": 3, "max_children": 2, "max_spawns": 4}
+        policy = Policy(
+            session_id="s",
+            immune=frozenset({"compact"}),
+            loop_threshold=2,
+            loop_abort=4,
+            subagents=frozenset({"any"}),
+            window_of={"y:n": WINDOW}.get,
+            **{**bounds, **limits, **policy},
+        )
+        self.step = Step(State.IDLE, Memory(policy=policy, model="x:m", tools=TOOLS))
+        self.known = self.step.memory  # what the journal gives
+        self.journal = []
+        self.incarnation, self.number = 1, 0
+        self.events, self.settled, self.ordered = [], Counter(), []
+        self.asked, self.told = [], Counter()
+        self.clear()
+
+    def clear(self):
+        """Forget what was under way in the process."""
+        self.batch, self.approved = {}, frozenset()
+        self.summary, self.consulted = None, None
+        self.children, self.loads, self.judging = [], {}, []
+
+    @property
+    def state(self):
+        return self.step.state
+
+    @property
+    def memory(self):
+        return self.step.memory
+
+    @property
+    def is_held_up(self):
+        """Whether something else comes before the request's answer."""
+        return bool(self.memory.compacting or self.memory.consulting)
+
+    # --- the shell ------------------------------------------------------------------------------
+
+    def take(self, step):
+        """Do what a step says, and check what holds after every step."""
+        self.step = step
+        records = [kept.record for kept in step.effects if isinstance(kept, Keep)]
+        self.journal += records
+        self.known = rebuild.replay(self.known, map(reread, records))
+        for effect in step.effects:
+            self.perform(effect)
+        self.check()
+
+    def perform(self, effect):
+        """Carry out one effect, or note that it has to be."""
+        match effect:
+            case Settle(id=command_id):
+                self.settled[command_id] += 1
+            case Publish(event=event):
+                self.events.append(event)
+            case Answer(id=waiter) | Refuse(id=waiter):
+                self.told[waiter] += 1
+            case CallModel(messages=messages):
+                assert repair(messages) == messages == self.memory.messages
+                self.summary = None
+            case Summarize():
+                self.summary = effect
+            case CancelModel():
+                self.summary = None
+            case Consult(work=work) if work != ANY_WORK:
+                self.consulted = effect
+            case JudgeSteering():
+                self.judging.append(effect)
+            case LoadTools(id=command_id, command=command):
+                self.loads[command_id] = command
+            case _:
+                self.perform_tool_work(effect)
+
+    def perform_tool_work(self, effect):
+        """Carry out what is about running calls and subagents."""
+        match effect:
+            case RunTools(calls=calls):
+                self.batch = {call.call_id: (call, "new") for call in calls}
+                self.approved = effect.approved
+            case CancelCalls(call_ids=ids):
+                self.batch = {one: seen for one, seen in self.batch.items() if one not in ids}
+            case AnswerTool(ref=ref):
+                waiting = self.calls(ref)
+                # A compaction may be over when nobody waits for it any more, and a question may be
+                # answered after a crash, before it is asked again. A subagent answers its own call.
+                assert waiting or not ref.startswith("task")
+                self.batch.update({call.call_id: (call, "running") for call in waiting})
+            case RunSubagent(child_id=child_id):
+                self.children.append(child_id)
+            case CountSubagents(child_ids=ids):
+                self.children += ids
+            case EndSubagents(child_ids=ids):
+                assert set(ids) <= {child.session_id for child in self.memory.children}
+
+    def check(self):
+        """Check what holds in every state."""
+        state, memory, policy = self.state, self.memory, self.memory.policy
+        assert durable(self.known) == durable(memory)
+        assert self.known.turns == sum(isinstance(one, TurnSpent) for one in self.journal)
+        assert self.known.turns <= memory.turns
+        is_asked = memory.consulting is not None
+        assert bool(memory.calls) == (state is State.EXECUTING_TOOLS) or is_asked
+        assert not is_asked or state is State.RUNNING
+        assert (memory.cycle is None) == (state is State.IDLE)
+        assert state is not State.IDLE or not (memory.queue or memory.steering)
+        assert memory.compacting is None or state in (State.RUNNING, State.EXECUTING_TOOLS)
+        assert memory.cycle is None or memory.cycle.turns <= policy.max_turns
+        self.check_bounds()
+        if memory.calls:
+            assert memory.messages[-1].tool_calls == tuple(one.call for one in memory.calls)
+        else:
+            assert repair(memory.messages) == memory.messages
+
+    def check_bounds(self):
+        """Check that nothing grows beyond its bound, and that no name is given twice."""
+        memory, policy = self.memory, self.memory.policy
+        assert len(memory.queue) <= policy.max_queued_prompts
+        assert len(memory.steering) <= policy.max_steering_queue
+        assert len(memory.children) <= policy.max_children
+        assert memory.spawns <= policy.max_spawns
+        running = {one.call.call_id for one in memory.calls if one.result is None}
+        assert {ask.call_id for ask in memory.asks} <= running
+        assert {child.call_id for child in memory.children if child.ref} <= running
+        for named in (memory.messages, memory.approvals):
+            assert len({one.id for one in named}) == len(named)
+
+    def order(self, command, prefix):
+        """Give a command."""
+        self.number += 1
+        order = Order(f"{prefix}-{self.number}", command, at_ms=self.number)
+        if command.durable:
+            self.ordered.append(order.id)
+        self.take(commands.apply(self.state, self.memory, order))
+
+    def post(self, kind, *rest, late=0, **fields):
+        """Report a result, of the work under way or of one ``late`` numbers before it."""
+        result = kind(self.memory.work - late, *rest, **fields)
+        step = results.apply(self.state, self.memory, result)
+        assert not late or step == Step(self.state, self.memory)
+        self.take(step)
+
+    # --- what comes of the work -----------------------------------------------------------------
+
+    def answer(self, number):
+        if self.is_held_up:
+            return
+        self.post(FirstChunk)
+        self.number += 1
+        names = [NAMES[(self.number // 3 + 3 * at) % len(NAMES)] for at in range(number)]
+        calls = tuple(
+            ToolCall(call_id=f"{name}:{self.number}-{at}", name=name, arguments={"n": number % 2})
+            for at, name in enumerate(names)
+        )
+        self.post(TextArrived, ("7", "long " * 10)[self.number % 2])
+        self.post(StreamEnded, Reply("", None, calls, USED, "stop"), 1)
+
+    def respond(self, number):
+        waiting = [ask.ref for ask in self.memory.asks] or ["ask:404"]
+        self.order(UserRespond(ref=waiting[0], response=["yes", {"n": number}]), "r")
+
+    def summarize(self, number):
+        if self.summary is None:
+            return
+        late, self.summary = self.memory.work - self.summary.work, None
+        if number:
+            self.post(Summarized, f"short {number}", USED, "history.md", 1, late=late)
+        else:
+            self.post(SummaryFailed, "busy", 1, late=late)
+
+    def calls(self, *standings):
+        """Return the calls of the batch that are "new" or "running", or wait by a reference."""
+        return [call for call, standing in self.batch.values() if standing in standings]
+
+    def begin(self, number):
+        if not (new := self.calls("new")):
+            return
+        call = new[number % len(new)]
+        if self.memory.tool(call.name) is None:
+            self.end(call, ToolReturned, False, "no such tool", 5, is_unknown=True)
+        elif call.name == "gated" and call.call_id not in self.approved:
+            self.end(call, ApprovalNeeded, "sure?", 5)
+        elif call.name == "refused":
+            self.end(call, ToolRefused, "not this one", 5)
+        else:
+            self.batch[call.call_id] = (call, "running")
+            self.post(ToolBegun, call.call_id, 5)
+
+    def end(self, call, kind, *rest, **fields):
+        """Have a call end with a result of this kind."""
+        del self.batch[call.call_id]
+        self.post(kind, call.call_id, *rest, **fields)
+
+    def want(self, number):
+        """Have a running call ask for what its tool is there for."""
+        able = [call for call in self.calls("running") if call.name in WANTS]
+        if not able:
+            self.give(number)
+            return
+        call = able[number % len(able)]
+        ref = f"{call.call_id}:1"
+        self.batch[call.call_id] = (call, ref)
+        self.post(ToolEmitted, call.call_id, "news", number)
+        kind, rest = WANTS[call.name]
+        self.post(kind, call.call_id, ref, *rest)
+
+    def give(self, number):
+        """Have a call return; one that waits gives up where no other runs."""
+        waiting = [call for call, _ in self.batch.values() if f"{call.call_id}:1" in self.refs()]
+        able = self.calls("running") or waiting[: number == 3]
+        if able:
+            effect = ("update_todos", {"todos": [{"content": f"{self.number}"}]})
+            extra = {"effect": effect} if number == 2 else {}
+            self.end(able[number % len(able)], ToolReturned, number != 0, "fine", 6, **extra)
+
+    def refs(self):
+        """Return the references by which calls wait."""
+        return {standing for _, standing in self.batch.values()}
+
+    def child(self, number):
+        if self.children:
+            done = SubagentDone(self.children.pop(0), number != 0, "did it", USED)
+            self.take(results.apply(self.state, self.memory, done))
+
+    def load(self, number):
+        if self.loads:
+            command_id, command = self.loads.popitem()
+            new = found(NAMES[number], is_fine=number != 3)
+            table = (new, *map(found, NAMES[4:]))
+            parcels = (new,) if isinstance(command, AttachTools) else table
+            loaded = ToolsLoaded(command_id, command, parcels)
+            self.take(results.apply(self.state, self.memory, loaded))
+
+    def heed(self, number):
+        """Have the plugins answer where the cycle waits for them."""
+        if asked := self.consulted:
+            self.consulted = None
+            late = self.memory.work - asked.work
+            self.post(Consulted, VERDICTS[number], 7, late=late)
+
+    def judge(self, number):
+        """Have the plugins answer about a steering."""
+        if self.judging:
+            asked = self.judging.pop(0)
+            judged = SteeringJudged(asked.order, asked.command, VERDICTS[number])
+            self.take(results.apply(self.state, self.memory, judged))
+
+    def crash(self, _number):
+        """Lose the process; the next one begins with what the journal has."""
+        unanswered = [Order(one, command, 7) for one, command in self.loads.items()]
+        unanswered += [asked.order for asked in self.judging]
+        self.clear()
+        self.resume(self.known)
+        for order in unanswered:
+            self.take(commands.apply(self.state, self.memory, order))
+
+    def resume(self, memory):
+        """Begin a process with ``memory``."""
+        self.known = memory
+        self.incarnation += 1
+        self.take(rebuild.resume(memory, self.incarnation, KILLED, 7))
+
+
+def reread(record):
+    """Return a record as the journal gives it back."""
+    return decode_record(msgspec.msgpack.encode(record))
+
+
+@pytest.fixture(scope="session")
+def life():
+    """The class: ``life(...)`` is a new session, with the options of a policy."""
+    return Life

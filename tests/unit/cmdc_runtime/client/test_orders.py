@@ -1,0 +1,160 @@
+"""What a call sends, before it is sent."""
+
+import threading
+
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime import codec
+from cmdc_runtime.client import orders
+from cmdc_runtime.commands import Abort, Approve, Command, Reject, Steer
+
+LOCK = threading.Lock()
+
+
+class Endpoint:
+    """A model that knows where it is."""
+
+    def model_source(self):
+        return "openai:m", {"api_base": "http://here"}
+
+
+@cmdc.tool
+def local(text: str) -> str:
+    """Return it."""
+    return text
+
+
+@cmdc.tool
+def locked(text: str) -> str:
+    """Use what cannot travel."""
+    return f"{text}{LOCK}"
+
+
+def test_every_order_survives_the_wire():
+    """What the agent decodes is what the call made, for each of the calls."""
+    commands = [
+        orders.prompt("hi"),
+        orders.abort(reason="enough", clear_queue=False, kill_tools="all", children=False),
+        orders.steer("left", "tree"),
+        orders.approve(approval_id="a", auto_resume=False, kind="approve_always"),
+        orders.reject(approval_id="a", auto_resume=True),
+        orders.user_respond("r", {"chosen": [1, None, "x"]}),
+        orders.attach_tool("read_file"),
+        orders.attach_tools(["read_file", "m:f"]),
+        orders.replace_tools(()),
+        orders.detach_tool("x"),
+        orders.detach_tools(iter(["x", "y"])),
+        orders.switch_model("a:b", {"temperature": 0.1}),
+    ]
+
+    assert [codec.decode(Command, codec.encode(command)) for command in commands] == commands
+    assert {type(command) for command in commands} == {
+        kind for kind in Command.__subclasses__() if kind.durable
+    }
+
+
+@pytest.mark.parametrize(
+    "make",
+    [orders.prompt, lambda text: orders.steer(text, "session")],
+    ids=["prompt", "steering"],
+)
+@pytest.mark.parametrize(
+    "text", ["", " \n", None, 5, "x" * 1_000_001], ids=["none", "blank", "null", "int", "long"]
+)
+def test_text_is_text(make, text):
+    """A prompt and a steering are a str that says something, of a bounded length."""
+    with pytest.raises(cmdc.InvalidText):
+        make(text)
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: orders.steer("x", "world"), "steer: .*scope"),
+        (lambda: orders.approve(approval_id="a", kind="approve"), "approve: .*kind"),
+        (lambda: orders.approve(approval_id=5), "approve: .*approval_id"),
+        (lambda: orders.reject(approval_id="a", auto_resume=1), "reject: .*auto_resume"),
+        (lambda: orders.abort(kill_tools="some"), "abort: .*kill_tools"),
+        (lambda: orders.abort(reason=object()), "abort: .*object"),
+        (lambda: orders.user_respond(5, "yes"), "a question is a str, got int"),
+        (lambda: orders.user_respond("r", LOCK), "MessagePack takes.* got lock"),
+        (lambda: orders.detach_tool(local), "by its name, a str; got"),
+        (lambda: orders.detach_tools(["x", None]), "by its name, a str; got NoneType"),
+        (lambda: orders.detach_tools("read_file"), "names: expected a list, got str"),
+        (lambda: orders.attach_tools("read_file"), "tools: expected a list, got str"),
+        (lambda: orders.replace_tools(local), "tools: expected a list"),
+    ],
+)
+def test_wrong_argument_is_named(make, problem):
+    """Nothing goes out that the agent could only call malformed."""
+    with pytest.raises(cmdc.UsageError, match=problem):
+        make()
+
+
+def test_plain_forms_are_the_usual_ones():
+    """What the caller leaves out is what the command has as its default."""
+    assert orders.abort() == Abort()
+    assert orders.steer("x", "session") == Steer(text="x")
+    assert orders.approve(approval_id="a") == Approve(approval_id="a")
+    assert orders.reject(approval_id="a") == Reject(approval_id="a")
+
+
+def test_one_tool_asks_for_the_errors_of_one():
+    """A single call and a batch are told apart by the agent, which has other errors for each."""
+    assert orders.attach_tool(local).single
+    assert orders.detach_tool("local").single
+    assert not orders.attach_tools([local]).single
+    assert not orders.detach_tools(["local"]).single
+
+
+def test_tool_that_cannot_travel_is_invalid():
+    """The error of one tool says what in it cannot travel."""
+    with pytest.raises(cmdc.InvalidTool, match="'locked' cannot travel"):
+        orders.attach_tool(locked)
+
+
+@pytest.mark.parametrize("make", [orders.attach_tools, orders.replace_tools])
+def test_batch_names_every_tool_that_cannot_travel(make):
+    """Each is named as itself where it has a name and by its place where not; notes say why."""
+    with pytest.raises(cmdc.ToolValidationFailed) as caught:
+        make([local, locked, 7, "no tool"])
+
+    assert caught.value.problems == [
+        ("locked", "invalid_tool"),
+        ("tools[2]", "invalid_tool"),
+        ("no tool", "invalid_tool"),
+    ]
+    assert [note.partition(":")[0] for note in caught.value.__notes__] == [
+        "tools[1]",
+        "tools[2]",
+        "tools[3]",
+    ]
+
+
+def test_model_source_brings_its_options():
+    """A model object is its name and its options, unless the caller gives others."""
+    own = orders.switch_model(Endpoint(), None)
+    given = orders.switch_model(Endpoint(), {"temperature": 1})
+
+    assert (own.model, own.provider_opts) == ("openai:m", {"api_base": "http://here"})
+    assert (given.model, given.provider_opts) == ("openai:m", {"temperature": 1})
+    assert orders.switch_model("a/b", None).provider_opts is None
+
+
+@pytest.mark.parametrize(
+    ("model", "opts", "names"),
+    [
+        ("gpt", None, ["model"]),
+        (None, None, ["model"]),
+        ("a:b", {"x": LOCK}, ["provider_opts"]),
+        ("a:b", {1: "x"}, ["provider_opts"]),
+        ("a:", [], ["model", "provider_opts"]),
+    ],
+)
+def test_what_is_no_model_is_named(model, opts, names):
+    """Every wrong part is named at once, as in ``create_agent``."""
+    with pytest.raises(cmdc.InvalidOptions) as caught:
+        orders.switch_model(model, opts)
+
+    assert [line.partition(":")[0] for line in caught.value.problems] == names

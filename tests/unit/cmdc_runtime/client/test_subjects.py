@@ -1,0 +1,38 @@
+"""Whom a call is about."""
+
+from dataclasses import dataclass
+
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime.client.subjects import checked_group, checked_id, id_of
+
+
+@dataclass(frozen=True)
+class SessionObject:
+    id: str
+
+
+def test_session_is_an_object_or_its_id():
+    """Both kinds are taken; an id that nobody checked comes back as it is."""
+    assert id_of(SessionObject("s1")) == id_of("s1") == "s1"
+    assert id_of("no id at all") == "no id at all"
+
+
+@pytest.mark.parametrize("session", [None, 5, "", "no id at all", SessionObject("a b")])
+def test_what_cannot_be_a_session_is_refused(session):
+    """A call does not go out for a name that no session can have."""
+    with pytest.raises(cmdc.InvalidSession):
+        checked_id(session)
+
+
+def test_group_is_its_name():
+    """A group has no object; its name is any text but none."""
+    assert checked_group("team a") == "team a"
+
+
+@pytest.mark.parametrize("group", [None, 5, "", SessionObject("s1")])
+def test_what_cannot_be_a_group_is_refused(group):
+    """A stream of no group would be silent for ever."""
+    with pytest.raises(cmdc.UsageError, match="non-empty str"):
+        checked_group(group)

@@ -1,0 +1,33 @@
+"""Whatever is put into a page stays where it was put."""
+
+from scripts.reference.markdown import NOTICE, code, codes, page, prose, table
+
+
+def test_a_page_begins_with_its_notice():
+    """Then come its title, its introduction and its blocks."""
+    assert page("T", "About.", "one", "two").split("\n\n") == [
+        NOTICE, "# T", "About.", "one", "two\n",
+    ]  # fmt: skip
+
+
+def test_a_cell_holds_any_text():
+    """Bars and line ends would break the row."""
+    text = table(("a", "b"), [("x | y", "one\ntwo")])
+
+    assert text.splitlines() == ["| a | b |", "| --- | --- |", "| x \\| y | one two |"]
+
+
+def test_nothing_is_no_code():
+    """An empty cell stays empty."""
+    assert (code(""), code("x"), codes([])) == ("", "`x`", "")
+
+
+def test_repeated_codes_are_counted():
+    """The order stays, since it means something."""
+    assert codes(["a", "a", "b", "a"]) == "`a` x 2, `b`, `a`"
+
+
+def test_a_docstring_becomes_one_line():
+    """Its code is Markdown's."""
+    assert prose("One ``x``.\n\n    Two.") == "One `x`. Two."
+    assert prose(None) == ""

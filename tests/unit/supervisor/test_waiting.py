@@ -1,0 +1,79 @@
+"""The commands of one session that have no answer yet."""
+
+import msgspec
+import pytest
+
+from cmdc_runtime.errors import Overloaded
+from cmdc_runtime.frames import Deliver
+from supervisor.core.limits import COMMANDS_PENDING_MAX
+from supervisor.waiting import Waiting
+
+
+def command(name, *, durable=False):
+    return Deliver(id=name, body=msgspec.Raw(name.encode()), durable=durable)
+
+
+def keeping(*commands, is_sent=False):
+    waiting = Waiting("s1")
+    for one in commands:
+        waiting.add(b"client", one, is_sent=is_sent)
+    return waiting
+
+
+def test_a_question_is_given_to_every_process_until_it_is_answered():
+    """A process that dies with a question takes its answer along."""
+    question = command("q")
+    waiting = keeping(question, is_sent=True)
+
+    assert waiting.owed() == waiting.owed() == [question]
+    assert waiting.answered("q") == b"client"
+    assert waiting.owed() == []
+
+
+def test_a_durable_command_is_given_once():
+    """The journal gives it to every later process."""
+    order = command("o", durable=True)
+    waiting = keeping(order)
+
+    assert waiting.owed() == [order]
+    assert waiting.owed() == []
+    assert len(waiting) == 1
+
+
+def test_a_durable_command_that_a_process_has_is_not_given_again():
+    """What that process leaves undone is in the next one's history."""
+    assert keeping(command("o", durable=True), is_sent=True).owed() == []
+
+
+def test_who_asks_again_gets_the_answer():
+    """A command is known by its id, whatever connection it comes by."""
+    waiting = keeping(command("q"))
+
+    assert waiting.renew(b"other", "q")
+    assert not waiting.renew(b"other", "r")
+    assert waiting.answered("q") == b"other"
+
+
+def test_an_answer_that_nobody_waits_for_is_for_nobody():
+    """The second answer to a command goes nowhere."""
+    waiting = keeping(command("q"))
+    waiting.answered("q")
+
+    assert waiting.answered("q") is None
+
+
+def test_at_the_end_everybody_is_told_once():
+    """Draining leaves nothing."""
+    waiting = keeping(command("q"), command("o", durable=True))
+
+    assert sorted(waiting.drain()) == [("o", b"client"), ("q", b"client")]
+    assert len(waiting) == 0
+
+
+def test_too_many_are_refused():
+    """A new one is; one that waits already is asked for again without harm."""
+    waiting = keeping(*(command(f"q{number}") for number in range(COMMANDS_PENDING_MAX)))
+    waiting.check_room("q0")
+
+    with pytest.raises(Overloaded, match="session s1"):
+        waiting.check_room("new")

@@ -1,0 +1,210 @@
+"""What becomes of litellm's exceptions: kind, status, wish and words, and no secret in them."""
+
+import importlib
+
+import pytest
+
+from cmdc_runtime.extensions.provider import FailureKind, ModelRequest, ProviderError
+from cmdc_runtime.messages import Message
+from workers.builtin.providers import _failures
+
+pytestmark = [
+    # litellm and pydantic disagree about each other's newest versions; both work.
+    pytest.mark.filterwarnings("ignore:Items? .* `ReadOnly` qualifier:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning"),
+]
+KEY = "value-that-nobody-may-see"
+
+
+@pytest.fixture(scope="module")
+def litellm():
+    """Import litellm, which takes seconds."""
+    return importlib.import_module("workers.builtin.providers._library").litellm
+
+
+def request(**changes):
+    return ModelRequest(**{"model": "openai:gpt-4o", "messages": (Message.user("hi"),)} | changes)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("7", 7.0),
+        ("0.5", 0.5),
+        ("-3", 0.0),
+        ("Thu, 01 Jan 1970 00:01:40 GMT", 40.0),
+        ("Thu, 01 Jan 1970 00:00:10 GMT", 0.0),
+        ("soon", None),
+        ("nan", None),
+        ("inf", None),
+        ("", None),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(value, seconds):
+    """A date is compared with the clock (60 s after the epoch here); nonsense is no wish."""
+    assert _failures.retry_after_s({"retry-after": value}, 60.0) == seconds
+
+
+def test_no_headers_are_no_wish():
+    """Most failures come without."""
+    assert _failures.retry_after_s(None, 60.0) is None
+    assert _failures.retry_after_s({}, 60.0) is None
+
+
+def litellm_error(litellm, name, message="oh", **attributes):
+    error = getattr(litellm, name)(message=message, llm_provider="openai", model="m")
+    for key, value in attributes.items():
+        setattr(error, key, value)
+    return error
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes", "kind", "status"),
+    [
+        ("RateLimitError", {}, FailureKind.TRANSIENT, 429),
+        ("AuthenticationError", {}, FailureKind.PERMANENT, 401),
+        ("BadRequestError", {"status_code": 401}, FailureKind.PERMANENT, 401),
+        ("BadRequestError", {}, FailureKind.PERMANENT, 400),
+        ("NotFoundError", {}, FailureKind.PERMANENT, 404),
+        ("ContextWindowExceededError", {}, FailureKind.OVERFLOW, 400),
+        ("Timeout", {}, FailureKind.TIMEOUT, 408),
+        ("APIConnectionError", {}, FailureKind.TRANSIENT, None),
+        ("InternalServerError", {}, FailureKind.TRANSIENT, 500),
+        ("ServiceUnavailableError", {}, FailureKind.TRANSIENT, 503),
+    ],
+)
+def test_litellms_exceptions_have_their_kind(litellm, name, attributes, kind, status):
+    """Class and status are read from what litellm really raises."""
+    failure = _failures.translated(litellm_error(litellm, name, **attributes), frozenset())
+
+    assert (failure.kind, failure.status) == (kind, status)
+    assert failure.reason == f"{name}: oh"
+
+
+def test_a_wrapped_failure_is_told_by_what_it_wraps(litellm):
+    """An exception in the middle of a stream is judged by its cause."""
+    inner = litellm_error(litellm, "RateLimitError", litellm_response_headers={"retry-after": "3"})
+    wrapper = litellm.exceptions.MidStreamFallbackError
+    outer = wrapper("broke", "m", "openai", original_exception=inner)
+    failure = _failures.translated(outer, frozenset())
+
+    assert (failure.kind, failure.status) == (FailureKind.TRANSIENT, 429)
+    assert failure.retry_after_s == 3.0
+
+
+def test_a_reason_is_one_short_line():
+    """Line breaks, litellm's own words and endless bodies stay out of it."""
+    error = ValueError("litellm.APIError: APIError: OpenAIException - first\n  second " + "x" * 999)
+    reason = _failures.reason_of(error, frozenset())
+
+    assert reason.startswith("ValueError: first second xxx")
+    assert len(reason) == _failures.REASON_MAX_CHARS
+    assert _failures.reason_of(TimeoutError(), frozenset()) == "TimeoutError"
+
+
+SECRETS = {
+    "api_key": ({"api_key": KEY}, f"bad key {KEY}"),
+    "header": ({"extra_headers": {"Authorization": f"Basic {KEY}"}}, f"got 'Basic {KEY}'"),
+    "environment": ({}, f"bad key {KEY}-env"),
+    "bearer": ({}, f"header Bearer {KEY}"),
+    "url": ({}, f"GET http://x/y?a=1&key={KEY}&b=2"),
+    "prefix": ({}, f"Incorrect API key provided: sk-{KEY}"),
+    "masked": ({}, "Incorrect API key provided: sk-nobod**************ysee"),
+}
+
+
+@pytest.mark.parametrize(("options", "text"), SECRETS.values(), ids=SECRETS)
+def test_no_key_gets_into_an_error(monkeypatch, options, text):
+    """Neither the reason nor the causes that a traceback prints hold a secret."""
+    monkeypatch.setenv("SOME_API_KEY", f"{KEY}-env")
+    with (
+        pytest.raises(ProviderError) as caught,
+        _failures.border(request(provider_opts=options)),
+    ):
+        raise ValueError(text)
+
+    assert "nobod" not in str(caught.value)
+    assert "[hidden]" in caught.value.reason
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+def test_a_harmless_cause_is_kept():
+    """Who debugs a failure sees where it came from."""
+    cause = KeyError("x")
+    with pytest.raises(ProviderError) as caught, _failures.border(request()):
+        raise cause
+
+    assert caught.value.__cause__ is cause
+    assert caught.value.kind == FailureKind.PERMANENT
+
+
+def test_a_code_tells_what_the_words_do_not(litellm):
+    """A provider's error code is read from the cause that has it."""
+    error = litellm_error(litellm, "BadRequestError", "no")
+    error.__cause__ = ValueError("no")
+    error.__cause__.code = "context_length_exceeded"
+
+    assert _failures.translated(error, frozenset()).kind == FailureKind.OVERFLOW
+
+
+def test_an_earlier_failure_does_not_colour_the_next():
+    """A retry inside the handler of a time-out is judged by its own exception only."""
+    error = ValueError("invalid")
+    error.__context__ = ProviderError(FailureKind.TIMEOUT, "late")
+    error.__context__.__context__ = TimeoutError()
+
+    assert _failures.translated(error, frozenset()).kind == FailureKind.PERMANENT
+
+
+def test_placeholders_are_no_secrets():
+    """Hiding a key like ``x`` would blank out half of every text."""
+    assert _failures.secrets_of(request(provider_opts={"api_key": "x"})).isdisjoint({"x"})
+
+
+BODIES = {
+    "anthropic": (
+        """b'{"type":"error","error":{"type":"api_error","message":"Over \\"there\\""}}'""",
+        'Over "there"',
+    ),
+    "google": ("""b'{"error":{"code":500,"message":"boom","status":"INTERNAL"}}'""", "boom"),
+    "advice": (
+        """b'{"error":{"message":"boom"}}'. Handle with `litellm.InternalServerError`.""",
+        "boom",
+    ),
+    "another shape": ("""b'{"detail":"boom"}'""", """b'{"detail":"boom"}'"""),
+    "cut": ("""b'{"error":{"message":"bo""", """b'{"error":{"message":"bo"""),
+}
+
+
+@pytest.mark.parametrize(("words", "message"), BODIES.values(), ids=BODIES)
+def test_a_body_in_the_place_of_a_message_gives_its_message(words, message):
+    """Litellm quotes whole answers; what is none of the known shapes is left as it is."""
+    error = ValueError(f"litellm.InternalServerError: AnthropicException - {words}")
+
+    assert _failures.reason_of(error, frozenset()) == f"ValueError: {message}"
+
+
+class VendorError(Exception):
+    """As litellm's own, below those of the OpenAI family."""
+
+    def __init__(self, status_code):
+        super().__init__("no")
+        self.status_code = status_code
+
+
+def test_the_vendors_status_counts_and_not_litellms(litellm):
+    """Litellm calls Anthropic's 413 a bad request."""
+    error = litellm_error(litellm, "BadRequestError", "no")
+    error.__cause__ = VendorError(413)
+    failure = _failures.translated(error, frozenset())
+
+    assert (failure.kind, failure.status) == (FailureKind.OVERFLOW, 413)
+
+
+def test_no_answer_has_no_status(litellm):
+    """Litellm calls a connection that closed an answer with status 500."""
+    error = litellm_error(litellm, "InternalServerError", "Server disconnected")
+    error.__cause__ = type("TransportError", (Exception,), {})()
+
+    assert _failures.translated(error, frozenset()).status is None

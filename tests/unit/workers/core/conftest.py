@@ -1,0 +1,157 @@
+"""A session's tables driven by hand, for the tests of every core module."""
+
+from dataclasses import dataclass, replace
+
+import msgspec
+import pytest
+
+from cmdc_runtime.commands import Prompt
+from cmdc_runtime.messages import TokenUsage, ToolCall
+from cmdc_runtime.reasons import Signal
+from workers.core import commands, rebuild, results
+from workers.core.assemble import Reply
+from workers.core.effects import Keep, Publish, Step
+from workers.core.inputs import FirstChunk, Order, StreamEnded, TextArrived, ToolBegun, ToolReturned
+from workers.core.records import Record, decode_record
+from workers.core.state import Memory, Policy, State, ToolFacts
+
+USED = TokenUsage(prompt_tokens=2, completion_tokens=1, total_tokens=3)
+TOOLS = (ToolFacts("read", is_repeatable=True), ToolFacts("write"), ToolFacts("thread"))
+KILLED = Signal(number=9, name="SIGKILL")
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One session after a step; each input returns it after the next one.
+
+    ``first`` is the memory that it began with, ``journal`` has the records of every step so far.
+    """
+
+    step: Step
+    first: Memory
+    journal: tuple[Record, ...] = ()
+
+    @classmethod
+    def new(cls, memory=None, **policy):
+        """Return a session at rest."""
+        memory = memory or Memory(model="x:m", tools=TOOLS)
+        policy = Policy(**{"session_id": "s", "subagents": frozenset({"any"}), **policy})
+        memory = replace(memory, policy=policy)
+        return cls(Step(State.IDLE, memory), memory)
+
+    @classmethod
+    def at(cls, state, **policy):
+        """Return a session in ``state``, brought there by the tables; its batch is a, b."""
+        session = cls.new(**policy)
+        if state is State.IDLE:
+            return session
+        session = session.prompt("go", "p-1")
+        if state is State.RUNNING:
+            return session
+        if state is State.STREAMING:
+            return session.speak("part")
+        return session.call("read:a", "write:b")
+
+    @property
+    def state(self):
+        return self.step.state
+
+    @property
+    def memory(self):
+        return self.step.memory
+
+    @property
+    def effects(self):
+        return self.step.effects
+
+    # --- inputs ---------------------------------------------------------------------------------
+
+    def take(self, step):
+        """Go on from a step."""
+        kept = (kept.record for kept in step.effects if isinstance(kept, Keep))
+        return Session(step, self.first, (*self.journal, *kept))
+
+    def give(self, command, command_id="c", at_ms=7):
+        """Take a command."""
+        return self.take(commands.apply(self.state, self.memory, Order(command_id, command, at_ms)))
+
+    def prompt(self, text="go", command_id="p-1"):
+        """Take a prompt."""
+        return self.give(Prompt(text=text), command_id)
+
+    def post(self, result):
+        """Take a result as it is."""
+        return self.take(results.apply(self.state, self.memory, result))
+
+    def report(self, kind, *rest, **fields):
+        """Take a result of the work under way."""
+        return self.post(kind(self.memory.work, *rest, **fields))
+
+    def speak(self, text):
+        """Have the model say something."""
+        session = self if self.state is State.STREAMING else self.report(FirstChunk)
+        return session.report(TextArrived, text)
+
+    def answer(self, text="done", usage=USED):
+        """Have the model answer without calls."""
+        return self.speak(text).report(StreamEnded, Reply("", None, (), usage, "stop"), 8)
+
+    def call(self, *calls):
+        """Have the model make calls, each ``name:call_id`` or a ``ToolCall``."""
+        made = tuple(call if isinstance(call, ToolCall) else call_of(call) for call in calls)
+        session = self if self.state is State.STREAMING else self.report(FirstChunk)
+        return session.report(StreamEnded, Reply("", None, made, USED, "tool_calls"), 8)
+
+    def begin(self, *call_ids):
+        """Have calls begin."""
+        session = self
+        for call_id in call_ids:
+            session = session.report(ToolBegun, call_id, 9)
+        return session
+
+    def end(self, *call_ids, **fields):
+        """Have calls return."""
+        session = self
+        for call_id in call_ids:
+            session = session.report(ToolReturned, call_id, True, f"of {call_id}", 10, **fields)
+        return session
+
+    def crash(self):
+        """Lose the process; the next one has what is written down, and went on with it."""
+        memory = self.rebuilt()
+        return self.take(rebuild.resume(memory, 2, KILLED, 11))
+
+    def rebuilt(self):
+        """Return the memory that the journal gives."""
+        written = (decode_record(msgspec.msgpack.encode(record)) for record in self.journal)
+        return rebuild.replay(self.first, written)
+
+    # --- what came of the latest input ----------------------------------------------------------
+
+    def of(self, kind):
+        """Return the effects of this kind."""
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
+    def events(self, kind=object):
+        """Return the events of this kind."""
+        return [told.event for told in self.of(Publish) if isinstance(told.event, kind)]
+
+    def records(self, kind=Record):
+        """Return the records of this kind."""
+        return [kept.record for kept in self.of(Keep) if isinstance(kept.record, kind)]
+
+    def is_unchanged(self, before):
+        """Say whether the latest input did nothing at all."""
+        return self.step == Step(before.state, before.memory)
+
+
+def call_of(text):
+    """Return the call that ``name:call_id`` stands for."""
+    name, _, call_id = text.partition(":")
+    return ToolCall(call_id=call_id, name=name)
+
+
+@pytest.fixture(scope="session")
+def session():
+    """The class: ``session.new(...)`` is at rest, ``session.at(state)`` in any state."""
+    return Session

@@ -1,0 +1,130 @@
+"""An answer has the form that was asked for, or the model learns in one line why not."""
+
+import json
+
+import msgspec
+import pytest
+
+from cmdc_runtime.answer_schema import schema_problem
+from workers.core.answer_format import parsed_text, problem, repair_request
+
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer", "minimum": 0}},
+    "required": ["name"],
+    "additionalProperties": False,
+}
+
+
+class Point(msgspec.Struct):
+    """A type of an application, with a tuple, which only newer drafts can tell."""
+
+    at: tuple[int, str]
+
+
+@pytest.mark.parametrize(
+    ("text", "bare"),
+    [
+        ('{"a": 1}', '{"a": 1}'),
+        ('\n {"a": 1} \n', '{"a": 1}'),
+        ('```json\n{"a": 1}\n```', '{"a": 1}'),
+        ('```\n{"a": 1}\n```\n', '{"a": 1}'),
+        ('Here it is:\n\n  ```JSON \n{\n"a": 1\n}\n  ``` \nDone.', '{\n"a": 1\n}'),
+        ('```json\r\n{"a": "```"}\r\n```\r\n', '{"a": "```"}'),
+        ('```json\n{"a": "\u2028"}\n```', '{"a": "\u2028"}'),
+        ("```python\n{}\n```", "```python\n{}\n```"),
+        ("```json\n{}", "```json\n{}"),
+        ("```json\n{}\n```\n```json\n[]\n```", "```json\n{}\n```\n```json\n[]\n```"),
+        ("", ""),
+    ],
+)
+def test_one_code_block_is_taken_off(text, bare):
+    """Which of two blocks is meant nobody knows, and other languages are no JSON."""
+    assert parsed_text(text) == bare
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"name": "Ada", "age": 36}', None),
+        ('```json\n{"name": "Ada"}\n```', None),
+        (" \n", "the answer is empty"),
+        ("```\n```", "the answer is empty"),
+        ("Ada is 36.", "the answer is no JSON: JSON is malformed"),
+        ('{"name": "Ada"} ok?', "the answer is no JSON: JSON is malformed"),
+        ('{"name": NaN}', "the answer is no JSON: JSON is malformed"),
+        ('"\ud800"', "the answer is no JSON: 'utf-8' codec"),
+        ("[" * 5000, "the answer is no JSON: maximum recursion"),
+        ("{}", "'name' is a required property at $"),
+        ('{"name": "Ada", "age": "36"}', "'36' is not of type 'integer' at $.age"),
+        ('{"name": "Ada", "x": 1}', "Additional properties are not allowed ('x' was unexpected)"),
+        ('{"name": 1, "age": -1}', "-1 is less than the minimum of 0 at $.age; 1 is not of type"),
+    ],
+)
+def test_a_problem_is_told_with_its_place(text, found):
+    """The line says what is wrong and where, so that a model can mend it."""
+    told = problem(PERSON, text)
+
+    assert told is None if found is None else told.startswith(found)
+
+
+def test_a_problem_is_one_bounded_line():
+    """Five problems explain the rest, and none brings the whole answer along."""
+    told = problem({"items": {"type": "string"}}, json.dumps([["x\ny" * 5000]] * 9))
+
+    assert "\n" not in told
+    assert told.endswith("; and 4 more")
+    assert len(told) < 2000
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [('{"at": [1, "x"]}', True), ('{"at": [1, 2]}', False), ('{"at": [1]}', False)],
+)
+def test_schemas_of_types_are_understood(text, fits):
+    """What msgspec writes is JSON Schema 2020-12, references included."""
+    schema = msgspec.json.schema(Point)
+
+    assert schema_problem(schema) is None
+    assert (problem(schema, text) is None) is fits
+
+
+def test_a_schema_may_name_its_draft():
+    """The same word means another thing in an older draft."""
+    items = {"items": [{"type": "integer"}]}
+    draft7 = {"$schema": "http://json-schema.org/draft-07/schema#", **items}
+
+    assert schema_problem(draft7) is None
+    assert problem(draft7, '["x"]') == "'x' is not of type 'integer' at $[0]"
+    assert schema_problem(items) is not None
+
+
+@pytest.mark.parametrize("reference", ["#/$defs/Gone", "https://example.invalid/schema.json"])
+def test_references_are_not_fetched(reference):
+    """A schema that refers to something outside is told, without asking the network."""
+    told = problem({"$ref": reference}, "{}")
+
+    assert told == f"response_format refers to {reference.lstrip('#')}, which is nowhere"
+
+
+@pytest.mark.parametrize("draft", ["https://example.invalid/draft", "http://["])
+def test_an_unknown_draft_is_read_as_the_newest(draft):
+    """A ``$schema`` is often a name that somebody gave to a schema of the own."""
+    schema = {"$schema": draft, "type": "integer"}
+
+    assert schema_problem(schema) is None
+    assert problem(schema, "7") is None
+    assert problem(schema, "[]") == "[] is not of type 'integer' at $"
+
+
+def test_a_schema_that_refers_to_itself_ends():
+    """It is told like a problem of the answer, since it only shows then."""
+    assert "nested too deeply" in problem({"$ref": "#"}, "{}")
+
+
+def test_the_model_is_asked_once_more():
+    """The request says what was wrong and what to write."""
+    text = repair_request("'name' is a required property at $")
+
+    assert "'name' is a required property at $" in text
+    assert "JSON alone" in text

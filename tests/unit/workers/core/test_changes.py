@@ -1,0 +1,140 @@
+"""How a memory changes when people decide, tools are swapped, or history gives way."""
+
+import pytest
+
+from cmdc_runtime.messages import Message, TokenUsage
+from cmdc_runtime.parcels import Packed
+from workers.core import changes
+from workers.core.budget import Grant
+from workers.core.conversation import open_cycle
+from workers.core.loops import fingerprint
+from workers.core.records import AttachedTool
+from workers.core.state import (
+    Approval,
+    Ask,
+    Child,
+    Compacting,
+    Memory,
+    QueuedPrompt,
+    Steering,
+    ToolFacts,
+)
+
+WANTED = Approval("approval-1", "a", "write", {"path": "x"}, 5)
+LEAVE = fingerprint("write", {"path": "x"}, None)
+USED = TokenUsage(total_tokens=5, cost_usd=0.5)
+
+
+def running():
+    return open_cycle(Memory(), QueuedPrompt("p-1", "go"))
+
+
+def attached(name):
+    parcel = Packed(kind="ref", label=name, ref=f"tools:{name}")
+    return AttachedTool(name=name, is_repeatable=True, isolation="task", packed=parcel)
+
+
+def test_guidance_waits_in_its_order():
+    """The first comes first."""
+    memory = changes.steer(changes.steer(Memory(), Steering("s-1", "a")), Steering("s-2", "b"))
+
+    assert [one.ref for one in memory.steering] == ["s-1", "s-2"]
+
+
+def test_a_call_that_waits_for_a_person_blocks_its_cycle():
+    """Where there is one."""
+    blocked = changes.require(running(), WANTED)
+
+    assert blocked.cycle.is_blocked
+    assert changes.require(blocked, WANTED) == blocked
+    assert changes.find_approval(blocked, "approval-1") == WANTED
+    assert changes.require(Memory(), WANTED).cycle is None
+
+
+@pytest.mark.parametrize(
+    ("decision", "allowances", "tools"),
+    [
+        ("approve_once", (LEAVE,), set()),
+        ("approve_always", (), {"write"}),
+        ("reject", (), set()),
+    ],
+)
+def test_a_decision_is_made_once(decision, allowances, tools):
+    """It gives what it says, and the approval waits no more; made again it changes nothing."""
+    waiting = changes.require(running(), WANTED)
+    memory = changes.decide(waiting, "approval-1", decision)
+
+    assert (memory.approvals, memory.allowances) == ((), allowances)
+    assert memory.allowed_tools == tools
+    assert changes.decide(memory, "approval-1", decision) == memory
+
+
+def test_a_question_is_asked_once():
+    """A call that runs again asks under the same reference."""
+    memory = changes.ask(Memory(), Ask("a:ask-1", "a"))
+
+    assert changes.ask(memory, Ask("a:ask-1", "a")) == memory
+    assert changes.find_ask(memory, "a:ask-1") == Ask("a:ask-1", "a")
+    assert changes.find_ask(memory, "a:ask-2") is None
+
+
+def test_an_answer_is_kept_for_the_call():
+    """The question waits no more; an answer to nothing changes nothing."""
+    asking = changes.ask(changes.ask(Memory(), Ask("a:ask-1", "a")), Ask("b:ask-1", "b"))
+    memory = changes.answer(asking, "a:ask-1", {"n": 1})
+
+    assert memory.asks == (Ask("b:ask-1", "b"),)
+    assert memory.answers == ((Ask("a:ask-1", "a"), {"n": 1}),)
+    assert changes.answer(memory, "a:ask-1", "again") == memory
+
+
+def test_tools_go_before_others_come():
+    """One that goes and comes back is the new one."""
+    memory = Memory(tools=(ToolFacts("x"), ToolFacts("y"), ToolFacts("z")))
+    after = changes.change_tools(memory, (attached("x"), attached("n")), ("x", "z", "gone"))
+    new = ToolFacts("x", is_repeatable=True, isolation="task", packed=attached("x").packed)
+
+    assert [tool.name for tool in after.tools] == ["y", "x", "n"]
+    assert after.tool("x") == new
+    assert after.tool("z") is None
+
+
+def test_a_model_comes_with_its_options():
+    """Both are for the next request."""
+    memory = changes.switch_model(Memory(model="x:m"), "y:n", {"seed": 1})
+
+    assert (memory.model, memory.provider_opts) == ("y:n", {"seed": 1})
+
+
+def test_history_gives_way_to_a_summary():
+    """The conversation keeps its length in places, and what was counted of it is void."""
+    said = tuple(Message(id=f"m-{number}", role="user") for number in range(1, 5))
+    summary = Message(id="m-3-summary", role="user")
+    memory = Memory(messages=said, base=2, context=(9, 4), compacting=Compacting(3, "size"))
+    after = changes.compact(memory, 3, summary, USED)
+
+    assert after.messages == (summary, said[3])
+    assert after.base + len(after.messages) == memory.base + len(memory.messages)
+    assert (after.context, after.compacting, after.usage) == (None, None, USED)
+
+
+def test_plugins_have_notes_and_states():
+    """Notes wait in their order; a state replaces the plugin's one before."""
+    memory = changes.note(changes.note(Memory(), ("a",)), ("b", "c"))
+    once = changes.change_plugins(memory, {"p": b"1"})
+    kept = changes.change_plugins(once, {"p": b"2", "q": b""})
+
+    assert memory.notes == ("a", "b", "c")
+    assert kept.plugin_states == (("p", b"2"), ("q", b""))
+
+
+def test_a_subagent_is_counted_from_its_start_to_its_end():
+    """What it used is its parent's; a second end changes nothing."""
+    first, second = Child("s.1", "a", "a:sub-1", Grant(5)), Child("s.2", "b", None, Grant())
+    memory = changes.spawn(changes.spawn(Memory(), first), second)
+    after = changes.settle_child(memory, "s.1", USED)
+
+    assert changes.find_child(memory, "s.1") == first
+    assert changes.children_of(memory, ("a", "b")) == ("s.1",)
+    assert (after.children, after.spawns, after.usage) == ((second,), 2, USED)
+    assert changes.settle_child(after, "s.1", USED) == after

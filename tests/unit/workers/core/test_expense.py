@@ -1,0 +1,86 @@
+"""Whether the next request, and the next subagent, fit into the session's budget."""
+
+import pytest
+
+from cmdc_runtime.messages import Message, TokenUsage
+from workers.core.budget import COMPLETION_TOKENS_GUESS, Budget, Grant
+from workers.core.expense import grant_child, over_budget
+from workers.core.state import Child, Memory, Policy
+
+SAID = (Message(role="user", content="x" * 400),)  # 100 tokens
+CHILD = Child("s.1", "a", "a:sub-1", Grant(tokens=50, cost_usd=0.5))
+
+
+def memory(usage=None, children=(), **policy):
+    return Memory(
+        policy=Policy(**policy),
+        model="x:m",
+        messages=SAID,
+        usage=usage or TokenUsage(),
+        children=children,
+    )
+
+
+def test_without_limits_nothing_is_looked_up():
+    """The price is not even asked for."""
+    asked = []
+
+    assert over_budget(memory(price_of=lambda *given: asked.append(given))) is None
+    assert asked == []
+
+
+@pytest.mark.parametrize("tokens_left", [0, -1])
+def test_tokens_are_reserved_before_a_request(tokens_left):
+    """The conversation, and an answer of the usual length; what fits exactly may go."""
+    limit = 100 + COMPLETION_TOKENS_GUESS + tokens_left
+    found = over_budget(memory(budget=Budget(max_total_tokens=limit)))
+
+    assert found == (None if tokens_left == 0 else "max_total_tokens_exceeded")
+
+
+def test_a_bound_on_answers_is_what_is_reserved_for_one():
+    """Where the options have one."""
+    budget = Budget(max_total_tokens=110)
+
+    assert over_budget(memory(budget=budget, max_tokens=10)) is None
+    assert over_budget(memory(budget=budget, max_tokens=11)) == "max_total_tokens_exceeded"
+
+
+@pytest.mark.parametrize(
+    ("spent", "children", "reason"),
+    [
+        (None, (), None),
+        (TokenUsage(cost_usd=0.5), (), None),
+        (TokenUsage(cost_usd=0.5), (CHILD,), "max_cost_usd_exceeded"),
+        (TokenUsage(cost_usd=0.9), (), "max_cost_usd_exceeded"),
+    ],
+    ids=["nothing", "half", "half and a subagent", "most"],
+)
+def test_costs_are_reserved_before_a_request(spent, children, reason):
+    """With what was spent, and what running subagents may spend."""
+    budget = Budget(max_cost_usd=1.0)
+    asked = []
+
+    def price_of(*given):
+        asked.append(given)
+        return 0.25
+
+    assert over_budget(memory(spent, children, budget=budget, price_of=price_of)) == reason
+    assert asked == [("x:m", 100, COMPLETION_TOKENS_GUESS)]
+
+
+def test_a_subagent_gets_its_share_of_what_is_left():
+    """Others that run keep theirs, and the parent has one too."""
+    spent = TokenUsage(total_tokens=50, cost_usd=0.5)
+    budget = Budget(max_total_tokens=400, max_cost_usd=4.0)
+
+    assert grant_child(memory(spent, (CHILD,), budget=budget), 2) == Grant(100, 1.0)
+
+
+def test_a_subagent_without_a_share_is_refused():
+    """With the name of the limit that is reached."""
+    spent = TokenUsage(total_tokens=400)
+
+    assert grant_child(memory(spent, budget=Budget(max_total_tokens=400)), 1) == (
+        "max_total_tokens_exceeded"
+    )

@@ -1,0 +1,288 @@
+"""Hot tools and models: attached, detached, replaced and switched, in every state alike."""
+
+from dataclasses import replace
+
+import pytest
+
+from cmdc_runtime.commands import (
+    TOOLS_MAX,
+    AttachTools,
+    DetachTools,
+    ReplaceTools,
+    SwitchModel,
+    ToolsDiff,
+)
+from cmdc_runtime.errors import (
+    AlreadyAttached,
+    InvalidTool,
+    ToolNotFound,
+    ToolValidationFailed,
+    UsageError,
+)
+from cmdc_runtime.events import ModelSwitched, ToolAttached, ToolDetached, ToolsUpdated
+from cmdc_runtime.parcels import Packed
+from workers.core.effects import CallModel, ChangeTools, LoadTools, Settle
+from workers.core.inputs import Found, ToolsLoaded
+from workers.core.records import ModelChanged, ToolsChanged
+from workers.core.state import Memory, State, ToolFacts
+
+ATTACH, REPLACE = AttachTools(tools=()), ReplaceTools(tools=())
+SINGLE = AttachTools(tools=(), single=True)
+every_state = pytest.mark.parametrize("state", State)
+
+
+def parcel(name):
+    return Packed(kind="ref", label=name, ref=f"tools:{name}")
+
+
+def found(name):
+    return Found(name, ToolFacts(name, packed=parcel(name)))
+
+
+def broken(label):
+    return Found(label, None, f"{label} cannot be imported")
+
+
+def loaded(session, command, *parcels):
+    return session.post(ToolsLoaded("c", command, tuple(parcels)))
+
+
+def names(session):
+    return [tool.name for tool in session.memory.tools]
+
+
+def outcome(session):
+    (settled,) = session.of(Settle)
+    return settled.outcome
+
+
+def having(session, *present):
+    return session.new(Memory(model="x:m", tools=tuple(map(ToolFacts, present))))
+
+
+# --- tools --------------------------------------------------------------------------------------
+
+
+@every_state
+@pytest.mark.parametrize("command", [ATTACH, REPLACE], ids=["attach", "replace"])
+def test_parcels_are_opened_by_the_shell(session, state, command):
+    """Nothing else changes before it is known what is in them, and the command has no outcome."""
+    before = session.at(state)
+    after = before.give(command, "c")
+
+    assert after.effects == (LoadTools("c", command),)
+    assert after.step[:2] == (before.state, before.memory)
+
+
+@every_state
+def test_tools_are_attached_as_a_batch(session, state):
+    """One record, an event for each, then the summary; the running work goes on."""
+    before = session.at(state)
+    after = loaded(before, ATTACH, found("x"), found("y"))
+    (record,) = after.records()
+
+    assert names(after) == [*names(before), "x", "y"]
+    assert [tool.packed for tool in record.attached] == [parcel("x"), parcel("y")]
+    assert after.events() == [
+        ToolAttached(name="x"),
+        ToolAttached(name="y"),
+        ToolsUpdated(attached=("x", "y"), detached=()),
+    ]
+    assert outcome(after) == ("x", "y")
+    assert after.effects[-1] == ChangeTools("c", ("x", "y"), ())
+    assert (after.state, after.memory.work) == (before.state, before.memory.work)
+
+
+@pytest.mark.parametrize(
+    ("parcels", "problems"),
+    [
+        ((found("new"), broken("odd")), [("odd", "invalid_tool")]),
+        ((found("new"), found("read")), [("read", "already_attached")]),
+        ((found("new"), found("new")), [("new", "duplicate_in_list")]),
+        ((broken("odd"), found("read")), [("odd", "invalid_tool"), ("read", "already_attached")]),
+    ],
+    ids=["invalid", "attached", "twice", "all"],
+)
+def test_one_bad_tool_refuses_the_batch(session, parcels, problems):
+    """Every problem is told; nothing is attached, and what was loaded is dropped."""
+    before = having(session, "read")
+    after = loaded(before, ATTACH, *parcels)
+
+    assert isinstance(outcome(after), ToolValidationFailed)
+    assert outcome(after).problems == problems
+    assert after.effects[1:] == (ChangeTools("c", (), ()),)
+    assert after.memory == before.memory
+
+
+@pytest.mark.parametrize(
+    ("parcel_", "error", "word"),
+    [
+        (broken("odd"), InvalidTool, "odd cannot be imported"),
+        (found("read"), AlreadyAttached, "'read'"),
+    ],
+    ids=["invalid", "attached"],
+)
+def test_a_single_tool_has_errors_of_its_own(session, parcel_, error, word):
+    """The caller of ``attach_tool`` gets the class of its one problem."""
+    after = loaded(having(session, "read"), SINGLE, parcel_)
+
+    assert type(outcome(after)) is error
+    assert word in str(outcome(after))
+
+
+@pytest.mark.parametrize(("command", "fits"), [(ATTACH, False), (REPLACE, True)], ids=["a", "r"])
+def test_a_session_has_a_bound_on_its_tools(session, command, fits):
+    """Counted with those that it has, unless they are replaced."""
+    full = having(session, *(f"t-{number}" for number in range(TOOLS_MAX)))
+    after = loaded(full, command, found("one more"))
+
+    assert (len(after.memory.tools) == TOOLS_MAX) != fits
+    assert isinstance(outcome(after), ToolValidationFailed) != fits
+
+
+def test_a_single_tool_too_many_says_so(session):
+    """There is nothing wrong with the tool itself."""
+    full = having(session, *(f"t-{number}" for number in range(TOOLS_MAX)))
+    after = loaded(full, SINGLE, found("one more"))
+
+    assert isinstance(outcome(after), InvalidTool)
+    assert str(TOOLS_MAX) in str(outcome(after))
+
+
+def test_attaching_nothing_changes_nothing(session):
+    """Also where the runtime's own tools take a session beyond the bound."""
+    full = having(session, *(f"t-{number}" for number in range(TOOLS_MAX + 1)))
+    after = loaded(full, ATTACH)
+
+    assert outcome(after) == ()
+    assert (after.memory, after.records(), after.events()) == (full.memory, [], [])
+
+
+@every_state
+def test_tools_are_replaced_by_name(session, state):
+    """What has a kept name stays as it is; the others go and come."""
+    before = session.at(state)
+    after = loaded(before, REPLACE, found("write"), found("new"))
+
+    assert names(after) == ["write", "new"]
+    assert after.memory.tool("write") == before.memory.tool("write")
+    assert outcome(after) == ToolsDiff(attached=("new",), detached=("read", "thread"))
+    assert after.events() == [
+        ToolDetached(name="read"),
+        ToolDetached(name="thread"),
+        ToolAttached(name="new"),
+        ToolsUpdated(attached=("new",), detached=("read", "thread")),
+    ]
+    assert after.of(ChangeTools) == [ChangeTools("c", ("new",), ("read", "thread"))]
+
+
+def test_replacing_tools_by_themselves_changes_nothing(session):
+    """There is nothing to tell and nothing to write down."""
+    before = having(session, "read")
+    after = loaded(before, REPLACE, found("read"))
+
+    assert outcome(after) == ToolsDiff(attached=(), detached=())
+    assert (after.memory, after.records(), after.events()) == (before.memory, [], [])
+
+
+@pytest.mark.parametrize(
+    ("parcels", "problems"),
+    [
+        ((found("x"), found("x")), [("x", "duplicate_in_list")]),
+        ((broken("odd"),), [("odd", "invalid_tool")]),
+    ],
+    ids=["twice", "invalid"],
+)
+def test_a_bad_table_replaces_nothing(session, parcels, problems):
+    """The tools of before stay, all of them."""
+    before = having(session, "read")
+    after = loaded(before, REPLACE, *parcels)
+
+    assert outcome(after).problems == problems
+    assert after.memory == before.memory
+
+
+@every_state
+def test_tools_are_detached_as_a_batch(session, state):
+    """Each name once; calls that run go on to their ends."""
+    before = session.at(state)
+    after = before.give(DetachTools(names=("write", "read", "write")), "c")
+
+    assert names(after) == ["thread"]
+    assert after.records() == [ToolsChanged(attached=(), detached=("write", "read"))]
+    assert after.events() == [
+        ToolDetached(name="write"),
+        ToolDetached(name="read"),
+        ToolsUpdated(attached=(), detached=("write", "read")),
+    ]
+    assert outcome(after) == ("write", "read")
+    assert after.effects[-1] == ChangeTools("c", (), ("write", "read"))
+    assert after.memory.calls == before.memory.calls
+
+
+@pytest.mark.parametrize(("present", "known"), [(("read",), "read"), ((), "none")], ids=str)
+@pytest.mark.parametrize(("single", "error"), [(True, ToolNotFound), (False, ToolValidationFailed)])
+def test_one_missing_name_detaches_nothing(session, present, known, single, error):
+    """The error names it, and a single one also what there is."""
+    before = having(session, *present)
+    after = before.give(DetachTools(names=("gone", *present), single=single))
+
+    assert type(outcome(after)) is error
+    assert "gone" in str(outcome(after))
+    assert not single or str(outcome(after)).endswith(known)
+    assert (after.memory, len(after.effects)) == (before.memory, 1)
+
+
+# --- models -------------------------------------------------------------------------------------
+
+
+@every_state
+def test_a_model_is_switched_at_once_for_the_next_request(session, state):
+    """The request under way is not disturbed; options stay those in force unless given."""
+    before = session.at(state)
+    after = before.give(SwitchModel(model="y:n"), "c")
+
+    assert after.memory.model == "y:n"
+    assert after.records() == [ModelChanged(model="y:n", provider_opts={})]
+    assert after.events() == [ModelSwitched(from_="x:m", to="y:n", provider_opts_changed=False)]
+    assert outcome(after) is None
+    assert (after.state, after.memory.work) == (before.state, before.memory.work)
+
+
+def test_the_next_request_goes_to_the_new_model(session):
+    """That of the turn after the running one."""
+    after = session.at(State.RUNNING).give(SwitchModel(model="y:n"), "c").call("read:a").end("a")
+
+    assert after.of(CallModel)[0].model == "y:n"
+
+
+def test_provider_options_may_change_alone(session):
+    """The event says that they did."""
+    after = session.new().give(SwitchModel(model="x:m", provider_opts={"temperature": 0}))
+
+    assert after.memory.provider_opts == {"temperature": 0}
+    assert after.events() == [ModelSwitched(from_="x:m", to="x:m", provider_opts_changed=True)]
+
+
+@pytest.mark.parametrize("opts", [None, {"seed": 1}])
+def test_the_same_model_is_no_switch(session, opts):
+    """Nothing is told and nothing written down."""
+    idle = session.new()
+    memory = replace(idle.memory, provider_opts={"seed": 1})
+    before = idle.take(idle.step._replace(memory=memory))
+    after = before.give(SwitchModel(model="x:m", provider_opts=opts))
+
+    assert after.effects == (Settle("c", None),)
+    assert after.memory == before.memory
+
+
+@every_state
+@pytest.mark.parametrize("model", ["", "nobody", "x:", ":m"])
+def test_a_model_needs_a_provider(session, state, model):
+    """The error says what would have been right, and the model stays."""
+    before = session.at(state)
+    after = before.give(SwitchModel(model=model))
+
+    assert isinstance(outcome(after), UsageError)
+    assert "provider:model_id" in str(outcome(after))
+    assert after.memory == before.memory

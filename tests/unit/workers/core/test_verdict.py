@@ -1,0 +1,164 @@
+"""What several plugins say together; the table here is written apart from the one in the code."""
+
+import pytest
+
+from cmdc_runtime.extensions.actions import (
+    Abort,
+    BlockTool,
+    Continue,
+    Emit,
+    Intervene,
+    ReplaceMessages,
+    ReplaceToolArgs,
+    ReplaceToolResult,
+    Skip,
+    SwitchModel,
+)
+from cmdc_runtime.messages import Message
+from workers.core.verdict import Aborted, Reaction, Verdict, fold, stops, with_user_data
+
+HI = Message.user("hi")
+BYE = Message.user("bye")
+# Every hook takes continue and emit. What else: say, abort, skip, block, args, result, model,
+# messages; a dot is an action that is ignored.
+TAKES = """
+    session_start     .  a  .  .  .  .  .  .
+    session_end       .  .  .  .  .  .  .  .
+    after_turn        .  .  .  .  .  .  .  .
+    before_prompt     s  a  k  .  .  .  .  .
+    before_request    s  a  k  .  .  .  w  m
+    after_response    s  a  k  .  .  .  w  .
+    before_tool       .  a  .  b  p  .  w  .
+    on_tool_error     .  a  k  .  .  .  .  .
+    after_tool        s  a  .  .  .  r  w  .
+    after_tool_batch  s  a  .  .  .  .  w  .
+    before_finish     s  a  .  .  .  .  .  .
+    before_compact    .  .  k  .  .  .  .  .
+    before_steering   s  a  .  .  .  .  .  .
+"""
+# fmt: off
+ACTIONS = {
+    # what a plugin says             kind                   what it comes to                 stops
+    "s": (Intervene("x"),            "intervene",           {"interventions": ("x",)},       False),
+    "a": (Abort("x"),                "abort",               {"abort": Aborted("one", "x")},  True),
+    "k": (Skip(),                    "skip",                {"skipped": "one"},              True),
+    "b": (BlockTool("x"),            "block_tool",          {"blocked": "x"},                True),
+    "p": (ReplaceToolArgs({"x": 1}), "replace_tool_args",   {"args": {"x": 1}},              False),
+    "r": (ReplaceToolResult("x"),    "replace_tool_result", {"result": "x"},                 False),
+    "w": (SwitchModel("x", {}),      "switch_model",        {"model": ("x", {})},            False),
+    "m": (ReplaceMessages((HI,)),    "replace_messages",    {"messages": (HI,)},             False),
+}
+# fmt: on
+HOOKS = [line.split()[0] for line in TAKES.strip().splitlines()]
+CELLS = [
+    (hook, letter, cell == letter)
+    for hook, *cells in (line.split() for line in TAKES.strip().splitlines())
+    for letter, cell in zip("sakbprwm", cells, strict=True)
+]
+
+
+def reactions(*answers):
+    """Return what plugins one, two … said, each with several actions."""
+    names = ("one", "two", "three")
+    return [Reaction(name, answer) for name, answer in zip(names, answers, strict=False)]
+
+
+@pytest.mark.parametrize(("hook", "letter", "is_taken"), CELLS)
+def test_hook_takes_what_the_table_says(hook, letter, is_taken):
+    """An action that its hook takes comes to one thing, and one that it does not is ignored."""
+    action, kind, comes_to, is_stop = ACTIONS[letter]
+    ignored = Verdict(ignored=(("one", kind),))
+    [reaction] = reactions((action,))
+
+    assert fold(hook, [reaction]) == (Verdict(**comes_to) if is_taken else ignored)
+    assert stops(hook, reaction) == (is_taken and is_stop)
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_every_hook_takes_continue_and_emit(hook):
+    """Going on and telling observers are possible everywhere."""
+    [reaction] = reactions((Continue(), Emit("x", {"y": 1})))
+
+    assert fold(hook, [reaction]) == Verdict(emitted=(("x", {"y": 1}),))
+    assert not stops(hook, reaction)
+
+
+@pytest.mark.parametrize(
+    ("hook", "first", "second", "verdict"),
+    [
+        ("before_prompt", Intervene("a"), Intervene("b"), Verdict(interventions=("a", "b"))),
+        ("before_finish", Emit("a"), Emit(["b", "c"]), Verdict(
+            emitted=(("a", None), ("b", None), ("c", None)))),
+        ("before_tool", ReplaceToolArgs({"x": 1}), ReplaceToolArgs({}), Verdict(args={})),
+        ("after_tool", ReplaceToolResult("a"), ReplaceToolResult(""), Verdict(result="")),
+        ("after_tool", SwitchModel("a", {}), SwitchModel("b"), Verdict(model=("b", None))),
+        ("before_request", ReplaceMessages((HI,)), ReplaceMessages((BYE,)),
+         Verdict(messages=(BYE,))),
+        ("before_tool", ReplaceToolArgs({"x": 1}), BlockTool("b"),
+         Verdict(args={"x": 1}, blocked="b")),
+        ("before_prompt", Skip(), Intervene("b"), Verdict(skipped="one")),
+        ("before_prompt", Abort("a"), Intervene("b"), Verdict(abort=Aborted("one", "a"))),
+        ("before_tool", BlockTool("a"), BlockTool("b"), Verdict(blocked="a")),
+        ("before_tool", Skip(), BlockTool("b"), Verdict(ignored=(("one", "skip"),), blocked="b")),
+    ],
+    ids=[
+        "texts", "events", "args", "results", "models", "messages", "block at last", "skip",
+        "abort", "block", "skip that is ignored",
+    ],
+)  # fmt: skip
+def test_two_plugins_together(hook, first, second, verdict):
+    """Texts and events collect, of others the last counts, and a stop leaves out who follows."""
+    assert fold(hook, reactions((first,), (second,))) == verdict
+
+
+def test_all_actions_of_one_answer_count():
+    """A plugin that aborts may tell observers too, in whatever order it says so."""
+    verdict = fold("before_tool", reactions((Abort("a"), Emit("b"), BlockTool("c"))))
+
+    assert verdict == Verdict(abort=Aborted("one", "a"), emitted=(("b", None),), blocked="c")
+
+
+def test_interventions_are_one_text():
+    """What several plugins want to say is joined by a blank line, and nothing is no text."""
+    assert fold("before_prompt", reactions((Intervene("a"),), (Intervene("b"),))).text == "a\n\nb"
+    assert Verdict().text == ""
+
+
+@pytest.mark.parametrize(
+    ("hook", "fail", "abort"),
+    [
+        ("before_tool", "open", None),
+        ("before_tool", "disable", None),
+        (
+            "before_tool",
+            "closed",
+            Aborted("one", "plugin one failed at before_tool: ValueError: no"),
+        ),
+        ("after_turn", "closed", None),
+    ],
+)
+def test_failure_means_what_its_plugin_says(hook, fail, abort):
+    """A failure is told, and aborts where the plugin fails closed and the hook takes an abort."""
+    failed = Reaction("one", error="ValueError: no", fail=fail)
+    verdict = fold(hook, [failed, Reaction("two", (Emit("seen"),))])
+
+    assert verdict.crashed == (("one", hook, "ValueError: no"),)
+    assert verdict.abort == abort
+    assert verdict.emitted == (() if abort else (("seen", None),))
+    assert stops(hook, failed) == (abort is not None)
+
+
+@pytest.mark.parametrize(
+    ("event", "user_data", "told"),
+    [
+        (("a", {"x": 1}), {"id": 7}, ("a", {"x": 1, "user_data": {"id": 7}})),
+        (("a", {"x": 1}), {}, ("a", {"x": 1})),
+        (("a", {"x": 1, "_no_user_data": True}), {"id": 7}, ("a", {"x": 1})),
+        (("a", [1]), {"id": 7}, ("a", [1])),
+        (("memory_contents", {"a.md": ""}), {"id": 7}, ("memory_contents", {"a.md": ""})),
+    ],
+    ids=["dict", "no user data", "declined", "no dict", "for the kernel"],
+)
+def test_user_data_goes_into_payloads(event, user_data, told):
+    """Observers read whose session it was, unless the payload declines or the kernel reads it."""
+    assert with_user_data([event], user_data) == (told,)

@@ -1,0 +1,152 @@
+"""A task and a thread: whatever a tool does there, its call has one ending, and the agent lives."""
+
+import asyncio
+import sys
+import threading
+
+import pytest
+
+from cmdc_runtime.codec import encode
+from cmdc_runtime.extensions import Context, Effect, Tool, ToolError
+from workers.effects.tool_places import Threads, in_task
+from workers.toolhost.words import RESULT_CHARS_MAX, Crashed, Refused, Returned
+
+CONTEXT = Context(session_id="s", call_id="a")
+PATIENCE_S = 10.0
+
+
+class Async(Tool):
+    """A coroutine that does what a test says."""
+
+    name = "tool"
+
+    def __init__(self, do):
+        self.do = do
+
+    async def execute(self, args, context):
+        return self.do()
+
+
+class Sync(Async):
+    """The same in a thread."""
+
+    def execute(self, args, context):
+        return self.do()
+
+
+def in_thread(do):
+    return asyncio.run(Threads().run(Sync(do), {}, CONTEXT))
+
+
+def as_task(do):
+    async def whole():
+        return await in_task(Async(do), {}, CONTEXT)
+
+    return asyncio.run(whole())
+
+
+BOTH = pytest.mark.parametrize("run", [in_thread, as_task], ids=["thread", "task"])
+
+
+def raising(error):
+    def fail():
+        raise error
+
+    return fail
+
+
+ODD_ENDS = [StopIteration("x"), StopAsyncIteration("x"), SystemExit(3), asyncio.CancelledError()]
+
+
+@pytest.mark.parametrize("error", [*ODD_ENDS, KeyboardInterrupt(), GeneratorExit()], ids=repr)
+def test_a_thread_may_end_as_it_likes(error):
+    """Its call has an ending, and the process goes on."""
+    ending = in_thread(raising(error))
+
+    assert not isinstance(ending, Returned)
+    assert type(error).__name__ in ending.text
+
+
+@pytest.mark.parametrize("error", ODD_ENDS, ids=repr)
+def test_a_task_may_end_as_it_likes(error):
+    """Also one that calls ``sys.exit`` or that cancels itself."""
+    ending = as_task(raising(error))
+
+    assert isinstance(ending, Crashed)
+    assert ending.text
+
+
+def test_a_tool_that_exits_ends_its_call_only():
+    """What ``sys.exit`` says is the result, and no reason to try again."""
+    ending = in_thread(lambda: sys.exit("bye"))
+
+    assert ending == Refused(text="the tool ended its thread by SystemExit('bye')")
+
+
+@BOTH
+def test_a_failure_is_expected_or_not(run):
+    """The model reads the tool's own words, or what was raised; the log gets the traceback."""
+    expected, unexpected = run(raising(ToolError("no file"))), run(raising(ValueError("oops")))
+
+    assert expected == Refused(text="no file")
+    assert (type(unexpected), unexpected.text) == (Crashed, "ValueError: oops")
+    assert unexpected.detail.startswith("Traceback")
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "None"), (5, "5"), ("", ""), ("né", "né"), ("\udcff!", "?!")]
+)
+def test_a_result_is_text_that_can_be_sent(run, value, text):
+    """Whatever the tool returned, a file name that is no UTF-8 too."""
+    ending = run(lambda: value)
+
+    assert ending == Returned(text=text)
+    assert encode(ending.text)
+
+
+@BOTH
+def test_an_effect_comes_with_its_payload(run):
+    """As the name and a payload beside the text."""
+    assert run(lambda: Effect("x", {"n": 1}, "t")) == Returned(text="t", effect=("x", {"n": 1}))
+
+
+def test_a_sync_tool_may_return_an_awaitable():
+    """It is awaited in the loop."""
+
+    async def fine():
+        return "fine"
+
+    assert in_thread(fine) == Returned(text="fine")
+
+
+def test_a_long_result_is_cut():
+    """The model is told how long it was."""
+    ending = in_thread(lambda: "x" * (RESULT_CHARS_MAX + 1))
+    notice = f"\n[cut: the result had {RESULT_CHARS_MAX + 1} characters]"
+
+    assert ending.text == "x" * RESULT_CHARS_MAX + notice
+    assert in_thread(lambda: "x" * RESULT_CHARS_MAX).text == "x" * RESULT_CHARS_MAX
+
+
+def test_a_thread_that_is_left_alone_is_counted_until_it_ends():
+    """A session with one is not at rest."""
+    go, begun = threading.Event(), threading.Event()
+
+    def work():
+        begun.set()
+        go.wait(PATIENCE_S)
+
+    async def whole():
+        threads = Threads()
+        call = asyncio.create_task(threads.run(Sync(work), {}, CONTEXT))
+        await asyncio.to_thread(begun.wait, PATIENCE_S)
+        call.cancel()
+        await asyncio.wait({call})
+        left = len(threads)
+        go.set()
+        while len(threads):  # noqa: ASYNC110 - the thread tells nobody else
+            await asyncio.sleep(0)
+        return left
+
+    assert asyncio.run(whole()) == 1

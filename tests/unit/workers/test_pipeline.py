@@ -1,0 +1,279 @@
+"""Plugins are asked in order, one at a time, and none of them can hurt the session."""
+
+import asyncio
+import threading
+
+import msgspec
+import pytest
+
+from cmdc_runtime.extensions.actions import Abort, BlockTool, Emit, Intervene, Skip
+from cmdc_runtime.extensions.hooks import (
+    AfterTool,
+    BeforeFinish,
+    BeforePrompt,
+    BeforeTool,
+)
+from cmdc_runtime.extensions.plugin import Plugin, hook
+from workers.core.verdict import Aborted, Verdict
+
+CALL = BeforeTool("shell", "call_1", {"command": "ls"})
+
+pytestmark = pytest.mark.usefixtures("logged")
+
+
+def raising(error):
+    """Return a function that raises."""
+
+    def answer():
+        raise error
+
+    return answer
+
+
+def test_plugins_are_asked_by_priority(run, pipeline_of, plugin_of):
+    """Small priorities come first, equal ones in the order in which they were given."""
+    plugins = [
+        plugin_of(lambda name=name: Intervene(name), name=name, priority=priority)
+        for name, priority in (("a", 500), ("b", 1), ("c", 500), ("d", 20))
+    ]
+    verdict = run(pipeline_of(*plugins), BeforePrompt("hi"))
+
+    assert verdict.interventions == ("b", "d", "a", "c")
+
+
+def test_only_those_who_hear_a_hook_are_asked(run, pipeline_of, plugin_of, counter):
+    """The pipeline tells which hooks are heard, and says nothing at others."""
+    pipeline = pipeline_of(counter, plugin_of(lambda: None, "before_tool"))
+
+    assert pipeline.hooks == {"before_prompt", "before_tool"}
+    assert run(pipeline, BeforeFinish()) == Verdict()
+    assert pipeline_of().hooks == frozenset()
+
+
+def test_a_stop_leaves_out_who_follows(run, pipeline_of, plugin_of, counter):
+    """After a skip no further plugin runs at all."""
+    verdict = run(pipeline_of(plugin_of(Skip, priority=1), counter), BeforePrompt("hi"))
+
+    assert verdict == Verdict(skipped="odd")
+    assert counter.state.seen == 0
+
+
+def test_async_methods_run_in_the_loop(pipeline_of):
+    """An ``async def`` answers as part of the task that runs the hook."""
+
+    class Later(Plugin):
+        async def before_prompt(self, event, context):
+            await asyncio.sleep(0)
+            return Intervene(threading.current_thread().name)
+
+    async def scenario():
+        return await pipeline_of(Later()).run(BeforePrompt("hi"))
+
+    assert asyncio.run(scenario()).text == threading.current_thread().name
+
+
+def test_sync_entry_may_hand_on_to_an_async_method(run, pipeline_of):
+    """One entry for all hooks may leave a hook to a method that is async."""
+
+    class Mixed(Plugin):
+        def handle_event(self, event, context):
+            return super().handle_event(event, context)
+
+        async def before_prompt(self, event, context):
+            return Intervene(event.text)
+
+    assert run(pipeline_of(Mixed()), BeforePrompt("hi")).text == "hi"
+
+
+def test_decorator_picks_the_tools(run, pipeline_of):
+    """A method that is about one tool hears of no other, at each hook about tools."""
+
+    class Picky(Plugin):
+        @hook(tools=["shell"])
+        def handle_event(self, event, context):
+            return Emit(event.kind)
+
+    pipeline = pipeline_of(Picky())
+
+    assert run(pipeline, CALL).emitted == (("before_tool", None),)
+    assert run(pipeline, BeforeTool("grep", "call_2", {})).emitted == ()
+    assert run(pipeline, AfterTool("grep", "call_2", "", is_error=False)).emitted == ()
+    assert run(pipeline, BeforeFinish()).emitted == (("before_finish", None),)
+
+
+def test_plugin_that_writes_into_arguments_harms_nobody(run, pipeline_of):
+    """Each plugin has arguments of its own; only ``ReplaceToolArgs`` changes those of the call."""
+    seen = []
+
+    class Scribbler(Plugin):
+        def before_tool(self, event, context):
+            seen.append(dict(event.args))
+            event.args["command"] = "rm"
+
+    second = type("Second", (Scribbler,), {})()
+    call = BeforeTool("shell", "call_1", {"command": "ls"})
+    run(pipeline_of(Scribbler(), second), call)
+
+    assert seen == [{"command": "ls"}] * 2
+    assert call.args == {"command": "ls"}
+
+
+def test_events_carry_the_user_data(run, pipeline_of, plugin_of):
+    """Payloads that are dicts tell whose session it was."""
+    verdict = run(pipeline_of(plugin_of(lambda: Emit("a", {"x": 1}))), BeforePrompt("hi"))
+
+    assert verdict.emitted == (("a", {"x": 1, "user_data": {"user_id": "u-1"}}),)
+
+
+class Sudden(BaseException):
+    """What no plugin should raise."""
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        (raising(ValueError("no")), "ValueError: no"),
+        (raising(TimeoutError("theirs")), "TimeoutError: theirs"),
+        (raising(StopIteration("x")), "RuntimeError: coroutine raised StopIteration"),
+        (raising(SystemExit(3)), "SystemExit: 3"),
+        (raising(KeyboardInterrupt()), "KeyboardInterrupt: "),
+        (raising(asyncio.CancelledError()), "CancelledError: "),
+        (raising(Sudden("x")), "Sudden: x"),
+        (raising(ValueError("\ud800" + "x" * 2000)), "ValueError: ?" + "x" * 987),
+        (lambda: 7, "int is no action: return a cmdc action, a list of actions or None"),
+        (lambda: Intervene(7), "intervene: Expected `str`, got `int` - at `$.text`"),
+    ],
+    ids=[
+        "error", "timeout", "stop", "exit", "interrupt", "cancel", "base", "long", "unknown",
+        "unfit",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_failing_plugin_counts_as_continue(failure, is_async, run, pipeline_of, plugin_of):
+    """Whatever a plugin raises or returns is told, and the next one is asked as if nothing was."""
+    answer, error = failure
+    second = plugin_of(lambda: Intervene("still here"), name="second")
+
+    async def later(self, event, context):
+        return answer()
+
+    odd = plugin_of(answer, **({"before_prompt": later} if is_async else {}))
+    verdict = run(pipeline_of(odd, second), BeforePrompt("hi"))
+
+    assert verdict.crashed == (("odd", "before_prompt", error),)
+    assert verdict.text == "still here"
+
+
+def test_failure_is_logged_with_its_traceback(logged, run, pipeline_of, plugin_of):
+    """The log names the plugin and the hook, and has the exception itself."""
+    run(pipeline_of(plugin_of(raising(ValueError("no")))), BeforePrompt("hi"))
+
+    assert logged == [
+        {
+            "event": "plugin.crashed",
+            "log_level": "error",
+            "plugin": "odd",
+            "hook": "before_prompt",
+            "fail": "open",
+            "exc_info": True,
+        }
+    ]
+
+
+def test_ignored_action_is_logged(logged, run, pipeline_of, plugin_of):
+    """An action that its hook does not carry out is counted, and a debug log says so."""
+    verdict = run(pipeline_of(plugin_of(Skip, "before_tool")), CALL)
+
+    assert verdict == Verdict(ignored=(("odd", "skip"),))
+    assert [(entry["event"], entry["action"]) for entry in logged] == [
+        ("plugin_action.ignored", "skip")
+    ]
+
+
+def test_failure_closed_aborts_and_names_the_plugin(run, pipeline_of, plugin_of, counter):
+    """A guard that fails lets nothing through."""
+    guard = plugin_of(raising(ValueError("no")), fail="closed")
+    verdict = run(pipeline_of(guard, counter), BeforePrompt("hi"))
+
+    assert verdict.abort == Aborted("odd", "plugin odd failed at before_prompt: ValueError: no")
+    assert verdict.interventions == ()
+
+
+def test_failure_may_switch_the_plugin_off(run, pipeline_of, plugin_of):
+    """A plugin that wants it is not asked again in this process, and that is told."""
+    pipeline = pipeline_of(plugin_of(raising(ValueError("no")), fail="disable"))
+    verdict = run(pipeline, BeforePrompt("hi"))
+
+    assert verdict.crashed == (
+        ("odd", "before_prompt", "ValueError: no; the plugin is off from here on"),
+    )
+    assert pipeline.hooks == frozenset()
+    assert run(pipeline, BeforePrompt("hi")) == Verdict()
+
+
+def test_runs_that_wait_for_a_plugin_see_it_go_off(pipeline_of, plugin_of):
+    """Of two runs at once only the first hears of the failure."""
+    pipeline = pipeline_of(plugin_of(raising(ValueError("no")), fail="disable"))
+
+    async def scenario():
+        return await asyncio.gather(*(pipeline.run(BeforePrompt("hi")) for _ in range(2)))
+
+    assert [len(verdict.crashed) for verdict in asyncio.run(scenario())] == [1, 0]
+
+
+def test_parallel_runs_take_turns(pipeline_of):
+    """A plugin is never in two runs at once, so its state needs no lock."""
+    inside = []
+
+    class Counting(Plugin):
+        class State(msgspec.Struct):
+            seen: int = 0
+
+        async def before_tool(self, event, context):
+            inside.append(1)
+            seen = self.state.seen
+            await asyncio.sleep(0)
+            self.state.seen = seen + 1
+            inside.pop()
+            return Emit("alone", len(inside))
+
+    plugin = Counting()
+    pipeline = pipeline_of(plugin)
+
+    async def scenario():
+        return await asyncio.gather(*(pipeline.run(CALL) for _ in range(8)))
+
+    verdicts = asyncio.run(scenario())
+
+    assert plugin.state.seen == 8
+    assert {verdict.emitted for verdict in verdicts} == {(("alone", 0),)}
+
+
+def test_guard_of_the_manual(run, pipeline_of):
+    """The example of the contract blocks what it is told to, and counts."""
+
+    class Guard(Plugin):
+        priority = 50
+        fail = "closed"
+
+        class Config(msgspec.Struct, frozen=True):
+            denied: frozenset[str] = frozenset({"rm", "dd"})
+
+        class State(msgspec.Struct):
+            hits: int = 0
+
+        def before_tool(self, event, context):
+            if event.name == "shell" and event.args["command"].split()[0] in self.config.denied:
+                self.state.hits += 1
+                return BlockTool("on the deny list")
+            return None
+
+        def before_steering(self, event, context):
+            return Abort("no")
+
+    pipeline = pipeline_of(Guard(denied={"curl"}))
+    blocked = run(pipeline, BeforeTool("shell", "call_1", {"command": "curl x"}))
+
+    assert run(pipeline, CALL) == Verdict()
+    assert blocked.blocked == "on the deny list"
+    assert blocked.states == (("guard", msgspec.msgpack.encode(Guard.State(hits=1))),)

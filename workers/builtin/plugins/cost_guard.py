@@ -1,0 +1,64 @@
+"""Ends a cycle before its next request when the session's budget is spent.
+
+A request is refused when a limit is reached, tokens before cost. The request that reaches it has
+been made, so a limit is overrun by one request at most; ``max_total_tokens`` and ``max_cost_usd``
+of the session's options reserve before the call instead. Observers get ``cost_warning`` once.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from cmdc_runtime import plugins
+from cmdc_runtime.extensions.actions import Abort, Emit
+from cmdc_runtime.extensions.hooks import BeforeRequest, PluginContext
+from cmdc_runtime.extensions.plugin import Plugin
+
+
+class _Use(NamedTuple):
+    """How much of one limit is used."""
+
+    limit: str
+    used: float
+    allowed: float
+
+
+class CostGuard(Plugin):
+    """Guards the session's budget."""
+
+    name = "cost_guard"
+    priority = 120
+    fail = "closed"
+    Config = plugins.CostGuard
+
+    class State(msgspec.Struct):
+        """Whether observers were warned."""
+
+        warned: bool = False
+
+    def before_request(
+        self,
+        event: BeforeRequest,  # noqa: ARG002 - the contract of the hook
+        context: PluginContext,
+    ) -> list[Abort | Emit]:
+        """Abort at a limit, warn near one."""
+        uses = tuple(self._uses(context))
+        for use in uses:
+            if use.used >= use.allowed:
+                reason = f"{use.limit} is reached: {use.used:.10g} of {use.allowed:.10g} used"
+                return [Abort(reason)]
+        near = [use for use in uses if use.used >= use.allowed * self.config.warn_threshold]
+        if self.state.warned or not near:
+            return []
+        self.state.warned = True
+        return [Emit("cost_warning", near[0]._asdict())]
+
+    def _uses(self, context: PluginContext) -> Iterator[_Use]:
+        if self.config.max_tokens is not None:
+            yield _Use("max_tokens", context.total_tokens, self.config.max_tokens)
+        if self.config.max_cost_usd is not None:
+            yield _Use("max_cost_usd", context.cost_usd or 0.0, self.config.max_cost_usd)
+
+
+create = CostGuard

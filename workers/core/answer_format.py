@@ -1,0 +1,78 @@
+"""Whether an answer has the form that ``response_format`` asks for, and what is said if not.
+
+The form is a JSON Schema: of the draft that its ``$schema`` names, else of 2020-12, which msgspec
+and pydantic write. It was checked when the session was started. References outside the schema are
+never fetched.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from cmdc_runtime.answer_schema import validator_class
+from cmdc_runtime.extensions.schema import PROBLEM_CHARS_MAX, PROBLEMS_MAX
+
+_FENCE: Final = "```"
+_OPENINGS: Final = {_FENCE, f"{_FENCE}json"}
+
+
+def parsed_text(text: str) -> str:
+    """Return the JSON text of an answer: what its one code block holds, else the whole, stripped.
+
+    A block is taken out only where it is the only one and says ``json`` or nothing.
+    """
+    lines = text.split("\n")
+    fences = [place for place, line in enumerate(lines) if line.lstrip().startswith(_FENCE)]
+    match fences:
+        case [first, last] if _is_block(lines[first], lines[last]):
+            return "\n".join(lines[first + 1 : last]).strip()
+    return text.strip()
+
+
+def problem(schema: Mapping[str, Any], text: str) -> str | None:  # Any: JSON Schema
+    """Return in one line what is wrong with an answer, or None where it fits."""
+    bare = parsed_text(text)
+    if not bare:
+        return "the answer is empty"
+    try:
+        value = msgspec.json.decode(bare)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        return _one_line(f"the answer is no JSON: {error}")
+    return _mismatch(schema, value)
+
+
+def repair_request(problem: str) -> str:
+    """Return what the model is asked after an answer with a problem."""
+    return (
+        f"Your answer does not have the required format: {problem}\n\n"
+        "Answer again with the same content in the required format. Write the JSON alone: no code"
+        " block, no text before or after it."
+    )
+
+
+def _is_block(opening: str, closing: str) -> bool:
+    return opening.strip().lower() in _OPENINGS and closing.strip() == _FENCE
+
+
+def _mismatch(schema: Mapping[str, Any], value: object) -> str | None:  # Any: JSON Schema
+    import referencing  # noqa: PLC0415 - comes with jsonschema
+    import referencing.exceptions  # noqa: PLC0415
+
+    # A registry of its own keeps the validator from fetching a "$ref" from the network.
+    validator = validator_class(dict(schema))(schema, registry=referencing.Registry())
+    try:
+        found = sorted(validator.iter_errors(value), key=lambda error: error.json_path)
+    except referencing.exceptions.Unresolvable as error:
+        return _one_line(f"response_format refers to {error.ref}, which is nowhere")
+    except RecursionError:
+        return "the answer, or what response_format refers to, is nested too deeply to be checked"
+    lines = [_one_line(f"{error.message} at {error.json_path}") for error in found[:PROBLEMS_MAX]]
+    if len(found) > PROBLEMS_MAX:
+        lines.append(f"and {len(found) - PROBLEMS_MAX} more")
+    return "; ".join(lines) or None
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= PROBLEM_CHARS_MAX else line[: PROBLEM_CHARS_MAX - 1] + "…"

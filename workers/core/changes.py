@@ -1,0 +1,144 @@
+"""How a memory changes when people decide, tools are swapped, or history gives way to a summary.
+
+As with ``conversation.py`` the tables and ``rebuild`` share these functions.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from cmdc_runtime.commands import ApprovalKind
+from cmdc_runtime.ids import CallId, SessionId
+from cmdc_runtime.messages import Message, TokenUsage
+from workers.core.conversation import spend
+from workers.core.loops import fingerprint
+from workers.core.records import AttachedTool
+from workers.core.state import Approval, Ask, Child, Memory, Steering, ToolFacts
+
+Decision = Literal["approve_once", "approve_always", "reject"]
+
+
+def steer(memory: Memory, steering: Steering) -> Memory:
+    """Keep guidance for the next gap."""
+    return replace(memory, steering=(*memory.steering, steering))
+
+
+def require(memory: Memory, approval: Approval) -> Memory:
+    """Note that a call waits for a person: the cycle goes no further than its batch."""
+    cycle = memory.cycle
+    others = (one for one in memory.approvals if one.id != approval.id)
+    return replace(
+        memory,
+        approvals=(*others, approval),
+        cycle=None if cycle is None else replace(cycle, is_blocked=True),
+    )
+
+
+def find_approval(memory: Memory, approval_id: str) -> Approval | None:
+    """Return the approval of this id that waits."""
+    return next((one for one in memory.approvals if one.id == approval_id), None)
+
+
+def decide(memory: Memory, approval_id: str, decision: ApprovalKind | Literal["reject"]) -> Memory:
+    """Note what a person decided."""
+    found = find_approval(memory, approval_id)
+    if found is None:
+        return memory
+    memory = replace(
+        memory, approvals=tuple(one for one in memory.approvals if one.id != approval_id)
+    )
+    if decision == "approve_once":
+        leave = fingerprint(found.tool, found.args, None)
+        return replace(memory, allowances=(*memory.allowances, leave))
+    if decision == "approve_always":
+        return replace(memory, allowed_tools=memory.allowed_tools | {found.tool})
+    return memory
+
+
+def ask(memory: Memory, question: Ask) -> Memory:
+    """Note that a call waits for the user; asked anew by a call that runs again, it is the same."""
+    if find_ask(memory, question.ref) is not None:
+        return memory
+    return replace(memory, asks=(*memory.asks, question))
+
+
+def find_ask(memory: Memory, ref: str) -> Ask | None:
+    """Return the question of this reference that waits."""
+    return next((one for one in memory.asks if one.ref == ref), None)
+
+
+def answer(memory: Memory, ref: str, response: Any) -> Memory:  # Any: what the user sent
+    """Note what the user answered, for as long as the call runs."""
+    found = find_ask(memory, ref)
+    if found is None:
+        return memory
+    return replace(
+        memory,
+        asks=tuple(one for one in memory.asks if one.ref != ref),
+        answers=(*memory.answers, (found, response)),
+    )
+
+
+def change_tools(
+    memory: Memory, attached: tuple[AttachedTool, ...], detached: tuple[str, ...]
+) -> Memory:
+    """Remove tools, then add others."""
+    kept = tuple(tool for tool in memory.tools if tool.name not in detached)
+    added = tuple(
+        ToolFacts(tool.name, tool.is_repeatable, tool.isolation, tool.packed, tool.chars)
+        for tool in attached
+    )
+    return replace(memory, tools=(*kept, *added))
+
+
+def switch_model(memory: Memory, model: str, provider_opts: dict[str, Any]) -> Memory:
+    """Ask another model from now on (Any: litellm's own arguments)."""
+    return replace(memory, model=model, provider_opts=provider_opts)
+
+
+def compact(memory: Memory, evicted: int, summary: Message, usage: TokenUsage) -> Memory:
+    """Let the oldest messages give way to a summary of them."""
+    return replace(
+        spend(memory, usage),
+        messages=(summary, *memory.messages[evicted:]),
+        base=memory.base + evicted - 1,
+        context=None,
+        compacting=None,
+    )
+
+
+def spawn(memory: Memory, child: Child) -> Memory:
+    """Note a subagent and what it may spend."""
+    return replace(memory, children=(*memory.children, child), spawns=memory.spawns + 1)
+
+
+def find_child(memory: Memory, child_id: SessionId) -> Child | None:
+    """Return the subagent of this id that is under way."""
+    return next((child for child in memory.children if child.session_id == child_id), None)
+
+
+def children_of(memory: Memory, call_ids: tuple[CallId, ...]) -> tuple[SessionId, ...]:
+    """Return the subagents that these calls wait for."""
+    return tuple(
+        child.session_id
+        for child in memory.children
+        if child.ref is not None and child.call_id in call_ids
+    )
+
+
+def settle_child(memory: Memory, child_id: SessionId, usage: TokenUsage) -> Memory:
+    """Note what a subagent used in place of what it was granted; counted once."""
+    if find_child(memory, child_id) is None:
+        return memory
+    left = tuple(child for child in memory.children if child.session_id != child_id)
+    return spend(replace(memory, children=left), usage)
+
+
+def note(memory: Memory, notes: tuple[str, ...]) -> Memory:
+    """Keep what plugins have to say for the next gap."""
+    return replace(memory, notes=(*memory.notes, *notes))
+
+
+def change_plugins(memory: Memory, states: Mapping[str, bytes]) -> Memory:
+    """Keep the states of plugins, by their names."""
+    return replace(memory, plugin_states=tuple({**dict(memory.plugin_states), **states}.items()))

@@ -1,0 +1,53 @@
+"""Plugins are asked, and what they say is taken down: the cycle waits for them at a ``Point``."""
+
+from dataclasses import replace
+
+from cmdc_runtime.events import ModelSwitched, PluginCrashed, PluginEvent
+from cmdc_runtime.extensions.hooks import AnyHook
+from workers.core.changes import change_plugins, note, switch_model
+from workers.core.effects import Consult, Effect, Keep, Publish, Step
+from workers.core.records import ModelChanged, Noted, PluginsChanged
+from workers.core.state import Compacting, Consulting, Memory, Point, State
+from workers.core.verdict import Verdict
+
+
+def consult(
+    memory: Memory, point: Point, hook: AnyHook, compacting: Compacting | None = None
+) -> Step | None:
+    """Have the plugins asked before the cycle goes on, or return None where none listens."""
+    if hook.kind not in memory.policy.hooks:
+        return None
+    wait = Consulting(point, compacting)
+    memory = replace(memory, work=memory.work + 1, consulting=wait)
+    return Step(State.RUNNING, memory, (Consult(memory.work, hook),))
+
+
+def heed(memory: Memory, verdict: Verdict) -> tuple[Memory, tuple[Effect, ...]]:
+    """Take down what plugins said, their aborts apart: states, events, a model, notes."""
+    effects: list[Effect] = []
+    if verdict.states:
+        memory = change_plugins(memory, dict(verdict.states))
+        effects.append(Keep(PluginsChanged(states=dict(verdict.states))))
+    for plugin, hook, error in verdict.crashed:
+        effects.append(Publish(PluginCrashed(plugin=plugin, hook=hook, error=error)))
+    for name, payload in verdict.emitted:
+        effects.append(Publish(PluginEvent(name=name, payload=payload)))
+    if verdict.model is not None:
+        memory, switched = _switch(memory, *verdict.model)
+        effects += switched
+    if verdict.interventions:
+        memory = note(memory, verdict.interventions)
+        effects.append(Keep(Noted(notes=verdict.interventions)))
+    return memory, tuple(effects)
+
+
+def _switch(
+    memory: Memory, model: str, given: dict[str, object] | None
+) -> tuple[Memory, tuple[Effect, ...]]:
+    opts = memory.provider_opts if given is None else given
+    changed = opts != memory.provider_opts
+    if model == memory.model and not changed:
+        return memory, ()
+    told = ModelSwitched(from_=memory.model, to=model, provider_opts_changed=changed)
+    kept = Keep(ModelChanged(model=model, provider_opts=opts))
+    return switch_model(memory, model, opts), (kept, Publish(told))

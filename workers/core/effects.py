@@ -1,0 +1,228 @@
+"""What an agent's tables ask for: work to start, things to tell, records to keep.
+
+Each is carried out by one method of ``workers/agent.py``. To add one: its class here, its place in
+``Effect`` and its row there.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from cmdc_runtime.commands import AttachTools, ReplaceTools, Steer
+from cmdc_runtime.errors import CmdcError
+from cmdc_runtime.events import Event
+from cmdc_runtime.extensions.hooks import AnyHook
+from cmdc_runtime.ids import CallId, CommandId, SessionId
+from cmdc_runtime.messages import Message, ToolCall
+from cmdc_runtime.reasons import PlainReason
+from workers.core.budget import Grant
+from workers.core.inputs import Order
+from workers.core.records import Record
+from workers.core.state import Memory, State
+
+
+@dataclass(frozen=True, slots=True)
+class CallModel:
+    """Ask the model with ``messages``; the request before, if any, is over."""
+
+    work: int
+    model: str
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Summarize:
+    """Have the model sum up ``messages``, and keep them in the history file."""
+
+    work: int
+    model: str
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Post ``RetryDue`` in ``delay_s`` seconds."""
+
+    work: int
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CancelModel:
+    """End the request, the summary or the delay that is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTools:
+    """Run a batch of calls; those of ``approved`` need nobody's leave any more."""
+
+    work: int
+    turn: int
+    model: str
+    calls: tuple[ToolCall, ...]
+    approved: frozenset[CallId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class CancelCalls:
+    """End these running calls; what one of them still returns counts for nothing."""
+
+    call_ids: tuple[CallId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerTool:
+    """Give a waiting call what it asked for by ``ref``: a value, or an error that it raises."""
+
+    ref: str
+    value: Any = None  # Any: what the call asked for
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunSubagent:
+    """Start the session ``child_id``, give it ``description`` as prompt, post ``SubagentDone``."""
+
+    child_id: SessionId
+    subagent_type: str
+    description: str
+    grant: Grant
+
+
+@dataclass(frozen=True, slots=True)
+class EndSubagents:
+    """End these sessions; each still posts its ``SubagentDone``."""
+
+    child_ids: tuple[SessionId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CountSubagents:
+    """Post ``SubagentDone`` for sessions that ended with the process before this one."""
+
+    child_ids: tuple[SessionId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Consult:
+    """Ask the plugins and post ``Consulted``; of ``ANY_WORK`` post ``PluginsSpoke``."""
+
+    work: int
+    hook: AnyHook
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeSteering:
+    """Ask the plugins about a steering and post ``SteeringJudged``."""
+
+    order: Order
+    command: Steer
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTools:
+    """Open the parcels of a command and post ``ToolsLoaded``."""
+
+    id: CommandId
+    command: AttachTools | ReplaceTools
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeTools:
+    """Take ``attached`` of what was loaded for command ``load_id`` into use, and drop the rest."""
+
+    load_id: CommandId
+    attached: tuple[str, ...]
+    detached: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Tell observers."""
+
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Write a record to the journal."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Give a durable command its one outcome: an answer, or an error that is raised."""
+
+    id: CommandId
+    outcome: Any  # Any: the answer type of the command, or a CmdcError
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer a question."""
+
+    id: CommandId
+    value: Any  # Any: the answer type of the command
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Answer a question with an error."""
+
+    id: CommandId
+    error: CmdcError
+
+
+@dataclass(frozen=True, slots=True)
+class TellStatus:
+    """Answer how the session stands; the shell adds what only it knows."""
+
+    id: CommandId
+
+
+@dataclass(frozen=True, slots=True)
+class TellMessages:
+    """Answer the conversation; the shell puts the system message before it."""
+
+    id: CommandId
+
+
+@dataclass(frozen=True, slots=True)
+class ExitProcess:
+    """End the process for good, as the options ask for ``reason``."""
+
+    reason: PlainReason
+
+
+Effect: TypeAlias = (
+    CallModel
+    | Summarize
+    | Sleep
+    | CancelModel
+    | RunTools
+    | CancelCalls
+    | AnswerTool
+    | RunSubagent
+    | EndSubagents
+    | CountSubagents
+    | Consult
+    | JudgeSteering
+    | LoadTools
+    | ChangeTools
+    | Publish
+    | Keep
+    | Settle
+    | Answer
+    | Refuse
+    | TellStatus
+    | TellMessages
+    | ExitProcess
+)
+
+
+class Step(NamedTuple):
+    """What one input does: the next state, the next memory, the work to do, in order."""
+
+    state: State
+    memory: Memory
+    effects: tuple[Effect, ...] = ()

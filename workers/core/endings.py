@@ -1,0 +1,66 @@
+"""How a cycle is closed: who is told, what is written down, and which callers are answered."""
+
+from dataclasses import replace
+
+from cmdc_runtime.commands import CycleResult
+from cmdc_runtime.events import AgentAbort, Event
+from cmdc_runtime.extensions.hooks import AfterTurn, kind_of
+from workers.core.conversation import close_cycle, cycle_result, newest, since
+from workers.core.effects import Answer, Consult, Effect, Keep, Publish, Step
+from workers.core.inputs import ANY_WORK
+from workers.core.records import CycleEnded, OutcomeKind
+from workers.core.state import Cycle, Memory, State
+
+
+def close(
+    memory: Memory, outcome: OutcomeKind, reason: str | None, told: tuple[Event, int]
+) -> tuple[Memory, tuple[Effect, ...]]:
+    """End the running cycle with an event, at a time; say how in words of ``outcome``."""
+    assert memory.cycle is not None  # noqa: S101 - only a cycle ends
+    event, at_ms = told
+    command_id, ended = memory.cycle.command_id, memory.cycle
+    # A result that is still to come belongs to work that is over.
+    memory = replace(close_cycle(memory, outcome, reason), work=memory.work + 1)
+    record = CycleEnded(command_id=command_id, outcome=outcome, reason=reason)
+    result = cycle_result(memory, memory.outcomes[-1])
+    answered = answer_waiters(memory, (command_id, result))
+    asked = _after_turn(answered.memory, ended, at_ms)
+    return answered.memory, (Publish(event), Keep(record), *answered.effects, *asked)
+
+
+def aborted(memory: Memory, reason: str | None) -> AgentAbort:
+    """Return the event of an abort."""
+    assert memory.cycle is not None  # noqa: S101 - only a cycle ends
+    return AgentAbort(reason=reason, command_id=memory.cycle.command_id)
+
+
+def answer_waiters(memory: Memory, *results: tuple[str, CycleResult]) -> Step:
+    """Answer the callers that wait for one of the prompts in ``results``."""
+    by_prompt = dict(results)
+    latest = results[-1][1] if results else None
+    answered: list[Effect] = []
+    waiting = []
+    for waiter, prompt_id in memory.waiters:
+        value = latest if prompt_id is None else by_prompt.get(prompt_id)
+        if value is None:
+            waiting.append((waiter, prompt_id))
+        else:
+            answered.append(Answer(waiter, value))
+    return Step(State.IDLE, replace(memory, waiters=tuple(waiting)), tuple(answered))
+
+
+def _after_turn(memory: Memory, ended: Cycle, at_ms: int) -> tuple[Effect, ...]:
+    """Tell plugins of a cycle that is over; nothing waits for them."""
+    if kind_of(AfterTurn) not in memory.policy.hooks:
+        return ()
+    outcome = memory.outcomes[-1]
+    hook = AfterTurn(
+        outcome="finished" if outcome.outcome == "finished" else "aborted",
+        abort_reason=outcome.reason,
+        messages_diff=newest(since(memory, outcome.first, outcome.end)),
+        token_usage_diff=outcome.usage,
+        started_at_ms=ended.started_at_ms,
+        ended_at_ms=at_ms,
+        duration_ms=max(0, at_ms - ended.started_at_ms),
+    )
+    return (Consult(ANY_WORK, hook),)

@@ -1,0 +1,158 @@
+"""What becomes of plugins' words: the cycle goes on from its point, or ends.
+
+``_CONTINUATIONS`` says how it goes on; a test fails when a ``Point`` has no row.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from cmdc_runtime.commands import Steer
+from cmdc_runtime.errors import SteeringRejected
+from cmdc_runtime.events import SteeringReceived, ToolBlocked, ToolExecutionEnd, ToolKilled
+from workers.core import cycle, interrupt
+from workers.core.batch import give_results
+from workers.core.consult import heed
+from workers.core.conversation import end_call, find_call, result_of
+from workers.core.effects import (
+    CancelCalls,
+    CancelModel,
+    Effect,
+    EndSubagents,
+    Keep,
+    Publish,
+    Settle,
+    Step,
+)
+from workers.core.inputs import (
+    Consulted,
+    PluginsAborted,
+    PluginsSpoke,
+    SteeringJudged,
+    ToolRefused,
+)
+from workers.core.records import ToolEnded
+from workers.core.repair import repair
+from workers.core.state import Compacting, Consulting, Memory, Point, State
+from workers.core.verdict import Aborted, Verdict
+
+_STOPPED: Final = "Error: the cycle was ended by a plugin before this call was done."
+
+
+def go_on(state: State, memory: Memory, consulted: Consulted) -> Step:
+    """Take down what the plugins say and go on from where the cycle waited for them."""
+    wait = memory.consulting
+    if wait is None:
+        return Step(state, memory)
+    verdict, at_ms = consulted.verdict, consulted.at_ms
+    memory, effects = heed(replace(memory, consulting=None), verdict)
+    if verdict.abort is not None:
+        return cycle.then(_end(memory, verdict.abort, at_ms), effects)
+    return cycle.then(_CONTINUATIONS[wait.point](memory, wait, verdict, at_ms), effects)
+
+
+def listen(state: State, memory: Memory, spoke: PluginsSpoke) -> Step:
+    """Take down what plugins say where nothing waits for them."""
+    memory, effects = heed(memory, spoke.verdict)
+    return Step(state, memory, effects)
+
+
+def stop(_state: State, memory: Memory, stopped: PluginsAborted) -> Step:
+    """End the cycle, with all of its running calls, as a plugin wants."""
+    return _end(memory, stopped.abort, stopped.at_ms)
+
+
+def refuse(state: State, memory: Memory, refused: ToolRefused) -> Step:
+    """Give a call that a plugin blocked its result: the reason."""
+    open_ = find_call(memory, refused.call_id)
+    if open_ is None or open_.result is not None:
+        return Step(state, memory)
+    name, call_id = open_.call.name, refused.call_id
+    result = result_of(memory, call_id, f"Error: blocked: {refused.reason}", is_error=True)
+    effects = (
+        Keep(ToolEnded(message=result)),
+        Publish(ToolBlocked(name=name, call_id=call_id, reason=refused.reason)),
+        Publish(ToolExecutionEnd(name=name, call_id=call_id, ok=False, text=result.content)),
+    )
+    memory = end_call(memory, result)
+    if memory.calls:
+        return Step(state, memory, effects)
+    return cycle.then(cycle.after_batch(memory, refused.at_ms), effects)
+
+
+def judge(state: State, memory: Memory, judged: SteeringJudged) -> Step:
+    """Take a steering that plugins have heard, with what they add, or reject it."""
+    order, command, verdict = judged.order, judged.command, judged.verdict
+    memory, effects = heed(memory, replace(verdict, interventions=()))
+    if verdict.abort is not None:
+        reason = verdict.abort.reason
+        told = SteeringReceived(ref=order.id, status="rejected", text=command.text)
+        rejected = Settle(order.id, SteeringRejected(reason))
+        return Step(state, memory, (*effects, rejected, Publish(told)))
+    text = "\n\n".join((command.text, *verdict.interventions))
+    heard = Steer(text=text, scope=command.scope)
+    handlers = {
+        State.IDLE: interrupt.start_steering,
+        State.EXECUTING_TOOLS: interrupt.end_calls_and_keep,
+    }
+    handler = handlers.get(state, interrupt.keep_heard)
+    return cycle.then(handler(state, memory, order, heard), effects)
+
+
+def _end(memory: Memory, abort: Aborted, at_ms: int) -> Step:
+    """End the cycle; the abort is announced before the rest of it is cleared away."""
+    running = [open_ for open_ in memory.calls if open_.result is None]
+    ids = tuple(open_.call.call_id for open_ in running)
+    children = tuple(child.session_id for child in memory.children if child.call_id in ids)
+    cleared: list[Effect] = [CancelModel()] if memory.compacting is not None else []
+    cleared += [CancelCalls(ids)] if ids else []
+    cleared += [EndSubagents(children)] if children else []
+    cleared += [
+        Publish(ToolKilled(name=open_.call.name, call_id=open_.call.call_id, reason=abort.reason))
+        for open_ in running
+        if open_.started_at_ms is not None
+    ]
+    memory, kept = give_results(memory, lambda _open: _STOPPED)
+    ended = cycle.end_by_plugin(memory, abort, at_ms)
+    first, *rest = ended.effects
+    return Step(ended.state, ended.memory, (first, *cleared, *kept, *rest))
+
+
+def _send(memory: Memory, _wait: Consulting, verdict: Verdict, _at_ms: int) -> Step:
+    memory, told = cycle.tell_notes(memory)
+    messages = repair(memory.messages) if verdict.messages is None else repair(verdict.messages)
+    return cycle.then(cycle.send(memory, messages), told)
+
+
+def _finish(memory: Memory, _wait: Consulting, verdict: Verdict, at_ms: int) -> Step:
+    if verdict.interventions or memory.steering:
+        return cycle.ask(memory, at_ms)
+    return cycle.finish(memory, at_ms)
+
+
+def _compact(memory: Memory, wait: Consulting, verdict: Verdict, at_ms: int) -> Step:
+    wanted = wait.compacting
+    assert wanted is not None  # noqa: S101 - it is what the plugins were asked about
+    if verdict.skipped is None:
+        return cycle.summarize(memory, wanted)
+    return _do_without(memory, wanted, at_ms)
+
+
+def _do_without(memory: Memory, wanted: Compacting, at_ms: int) -> Step:
+    if wanted.trigger == "overflow":
+        return cycle.end_at_limit(memory, "context_overflow", at_ms)
+    answering = replace(memory.answering, is_compacted=True)
+    return cycle.ask_again(replace(memory, answering=answering))
+
+
+Continuation = Callable[[Memory, Consulting, Verdict, int], Step]
+# fmt: off
+_CONTINUATIONS: Final[Mapping[Point, Continuation]] = {
+    Point.PROMPT:   lambda memory, _wait, _verdict, at_ms: cycle.ask(memory, at_ms),
+    Point.REQUEST:  _send,
+    Point.RESPONSE: lambda memory, _wait, _verdict, at_ms: cycle.go_on_after_answer(memory, at_ms),
+    Point.BATCH:    lambda memory, _wait, _verdict, at_ms: cycle.go_on_after_batch(memory, at_ms),
+    Point.FINISH:   _finish,
+    Point.COMPACT:  _compact,
+}
+# fmt: on

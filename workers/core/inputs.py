@@ -1,0 +1,304 @@
+"""What an agent's tables are fed with: commands as they come, and results of its own work.
+
+A result names the work that it comes of, so that a late one is told from a current one; those with
+``work`` ``ANY_WORK`` are about the session as a whole and are never late.
+
+To add a result: its class here, its handler and its rows in ``workers/core/results.py``.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from cmdc_runtime.commands import AttachTools, Command, ReplaceTools, Steer
+from cmdc_runtime.extensions.provider import FailureKind
+from cmdc_runtime.ids import CallId, CommandId, SessionId
+from cmdc_runtime.messages import TokenUsage
+from workers.core.assemble import Reply
+from workers.core.state import ToolFacts
+from workers.core.verdict import Aborted, Verdict
+
+ANY_WORK: Final = -1
+"""The ``work`` of a result that is about no request and no batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A command and when it came; ``at_ms`` is wall time."""
+
+    id: CommandId
+    command: Command
+    at_ms: int
+
+
+# --- of the model -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FirstChunk:
+    """Result of ``CallModel``: the provider started to answer."""
+
+    work: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextArrived:
+    """Result of ``CallModel``: a piece of text."""
+
+    work: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThoughtArrived:
+    """Result of ``CallModel``: a piece of thinking."""
+
+    work: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSilent:
+    """Result of ``CallModel``: nothing came for ``elapsed_s`` seconds."""
+
+    work: int
+    elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnded:
+    """Result of ``CallModel``: the answer is complete."""
+
+    work: int
+    reply: Reply
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFailed:
+    """Result of ``CallModel``: no answer; ``chance`` (0 to 1) is what the jitter is made of."""
+
+    work: int
+    kind: FailureKind
+    reason: str
+    at_ms: int
+    retry_after_s: float | None = None
+    chance: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RetryDue:
+    """Result of ``Sleep``: the delay is over."""
+
+    work: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summarized:
+    """Result of ``Summarize``: the model's summary; ``history_file`` has what it is of."""
+
+    work: int
+    text: str
+    usage: TokenUsage
+    history_file: str | None
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryFailed:
+    """Result of ``Summarize``: there is none."""
+
+    work: int
+    reason: str
+    at_ms: int
+
+
+# --- of tools -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ToolBegun:
+    """Result of ``RunTools``: one call is about to run; ``summary`` tells people what it does."""
+
+    work: int
+    call_id: CallId
+    at_ms: int
+    summary: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalNeeded:
+    """Result of ``RunTools``: one call may not run before a person allows it; it has not run."""
+
+    work: int
+    call_id: CallId
+    hint: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolReturned:
+    """Result of ``RunTools``: one call is done; ``text`` is what the model reads.
+
+    ``effect`` is a name and a payload: what the tool asks the kernel to do besides.
+    """
+
+    work: int
+    call_id: CallId
+    ok: bool
+    text: str
+    at_ms: int
+    is_unknown: bool = False
+    effect: tuple[str, Any] | None = None  # Any: the tool's own
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEmitted:
+    """Result of ``RunTools``: a running call has something to tell observers."""
+
+    work: int
+    call_id: CallId
+    name: str
+    payload: Any  # Any: the tool's own
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionAsked:
+    """Result of ``RunTools``: a running call asks the user; ``AnswerTool`` with ``ref`` answers."""
+
+    work: int
+    call_id: CallId
+    ref: str
+    question: str
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompactWanted:
+    """Result of ``RunTools``: a running call asks for a compaction, and waits by ``ref``."""
+
+    work: int
+    call_id: CallId
+    ref: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentWanted:
+    """Result of ``RunTools``: a running call gives a task to a subagent, and waits by ``ref``."""
+
+    work: int
+    call_id: CallId
+    ref: str
+    subagent_type: str
+    description: str
+
+
+# --- of the session -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentDone:
+    """Result of ``RunSubagent``, also of one that nobody waits for any more."""
+
+    child_id: SessionId
+    ok: bool
+    text: str
+    usage: TokenUsage
+    work: int = ANY_WORK
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One parcel of tools after it was opened: what is in it, or what is wrong with it."""
+
+    label: str
+    tool: ToolFacts | None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolsLoaded:
+    """Result of ``LoadTools``: what the parcels of command ``id`` hold, in their order."""
+
+    id: CommandId
+    command: AttachTools | ReplaceTools
+    found: tuple[Found, ...]
+    work: int = ANY_WORK
+
+
+# --- of plugins ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Consulted:
+    """Result of ``Consult``: what the plugins say where a cycle waits for them."""
+
+    work: int
+    verdict: Verdict
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PluginsSpoke:
+    """Plugins have something to say besides, at a hook that nothing waits for."""
+
+    verdict: Verdict
+    work: int = ANY_WORK
+
+
+@dataclass(frozen=True, slots=True)
+class PluginsAborted:
+    """A plugin that was asked about a call wants the cycle to end."""
+
+    work: int
+    abort: Aborted
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRefused:
+    """A plugin does not let a call run; it has not run."""
+
+    work: int
+    call_id: CallId
+    reason: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SteeringJudged:
+    """Result of ``JudgeSteering``."""
+
+    order: Order
+    command: Steer
+    verdict: Verdict
+    work: int = ANY_WORK
+
+
+Result: TypeAlias = (
+    FirstChunk
+    | TextArrived
+    | ThoughtArrived
+    | StreamSilent
+    | StreamEnded
+    | StreamFailed
+    | RetryDue
+    | Summarized
+    | SummaryFailed
+    | ToolBegun
+    | ApprovalNeeded
+    | ToolReturned
+    | ToolEmitted
+    | QuestionAsked
+    | CompactWanted
+    | SubagentWanted
+    | SubagentDone
+    | ToolsLoaded
+    | Consulted
+    | PluginsSpoke
+    | PluginsAborted
+    | ToolRefused
+    | SteeringJudged
+)
+"""Each names the work that it comes of, so that a late one is told from a current one."""

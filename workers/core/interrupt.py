@@ -1,0 +1,234 @@
+"""Steer and abort: how a running cycle is interrupted, softly or for good.
+
+An abort is announced before anything else is done about it. What may be ended by either is decided
+by two functions of a call: ``_steering_ends`` and ``_abort_ends``.
+"""
+
+from typing import Final
+
+from cmdc_runtime.commands import Abort, Steer, SteerReceipt
+from cmdc_runtime.errors import InvalidText, QueueFull
+from cmdc_runtime.events import AgentAbort, PromptDropped, SteeringReceived, ToolKilled
+from cmdc_runtime.extensions.hooks import BeforeSteering, kind_of
+from cmdc_runtime.ids import CallId
+from cmdc_runtime.messages import Message
+from workers.core import cycle
+from workers.core.batch import give_results
+from workers.core.changes import children_of, steer
+from workers.core.conversation import (
+    cycle_result,
+    discard,
+    end_call,
+    next_id,
+    result_of,
+    say,
+    text_problem,
+    waiting,
+)
+from workers.core.effects import (
+    AnswerTool,
+    CancelCalls,
+    CancelModel,
+    Effect,
+    EndSubagents,
+    JudgeSteering,
+    Keep,
+    Publish,
+    Settle,
+    Step,
+)
+from workers.core.endings import answer_waiters
+from workers.core.inputs import Order
+from workers.core.records import PromptDiscarded, Said, Steered, ToolEnded
+from workers.core.state import Memory, OpenCall, QueuedPrompt, State, Steering
+from workers.core.tags import flush
+
+_ABORTED: Final = "Error: the call was ended because the cycle was aborted."
+_LEFT: Final = "Error: the cycle was aborted; the call may still have run to its end."
+_STEERED: Final = (
+    "Error: the call was ended because the user has new guidance, which follows. It may have taken "
+    "effect in part."
+)
+
+
+def start_steering(state: State, memory: Memory, order: Order, command: Steer) -> Step:
+    """Nothing runs that could be steered: open a cycle with the text."""
+    if problem := text_problem(command.text):
+        return Step(state, memory, (Settle(order.id, InvalidText(problem)),))
+    prompt = QueuedPrompt(order.id, command.text)
+    receipt = SteerReceipt(ref=order.id, opened=True)
+    begun = cycle.start(memory, prompt, order.at_ms)
+    return cycle.then(begun, (Settle(order.id, receipt), cycle.receive(prompt, queued=False)))
+
+
+def keep_steering(state: State, memory: Memory, order: Order, command: Steer) -> Step:
+    """Keep the guidance for the next gap; plugins that listen are asked first."""
+    return _judged(state, memory, order, command) or keep_heard(state, memory, order, command)
+
+
+def interrupt_tools(state: State, memory: Memory, order: Order, command: Steer) -> Step:
+    """Keep the guidance and end calls for it; plugins that listen are asked first."""
+    asked = _judged(state, memory, order, command)
+    return asked or end_calls_and_keep(state, memory, order, command)
+
+
+def _judged(state: State, memory: Memory, order: Order, command: Steer) -> Step | None:
+    is_refused = text_problem(command.text) or _is_full(memory)
+    if is_refused or kind_of(BeforeSteering) not in memory.policy.hooks:
+        return None
+    return Step(state, memory, (JudgeSteering(order, command),))
+
+
+def _is_full(memory: Memory) -> bool:
+    return len(memory.steering) >= memory.policy.max_steering_queue
+
+
+def keep_heard(state: State, memory: Memory, order: Order, command: Steer) -> Step:
+    """Keep the guidance for the next gap, if there is room."""
+    problem = text_problem(command.text)
+    bound = memory.policy.max_steering_queue
+    if problem is not None:
+        return Step(state, memory, (Settle(order.id, InvalidText(problem)),))
+    if _is_full(memory):
+        full = QueueFull(f"{bound} steerings wait already; try again after the next gap")
+        told = SteeringReceived(ref=order.id, status="rejected_full", text=command.text)
+        return Step(state, memory, (Settle(order.id, full), Publish(told)))
+    effects = (
+        Keep(Steered(ref=order.id, text=command.text)),
+        Settle(order.id, SteerReceipt(ref=order.id, opened=False)),
+        Publish(SteeringReceived(ref=order.id, status="queued", text=command.text)),
+    )
+    return Step(state, steer(memory, Steering(order.id, command.text)), effects)
+
+
+def end_calls_and_keep(state: State, memory: Memory, order: Order, command: Steer) -> Step:
+    """Keep the guidance and end the calls that may be ended, so that the gap comes soon."""
+    kept = keep_heard(state, memory, order, command)
+    if len(kept.memory.steering) == len(memory.steering):
+        return kept
+    doomed = [
+        open_
+        for open_ in memory.calls
+        if open_.result is None and _steering_ends(memory, open_, command)
+    ]
+    ids = tuple(open_.call.call_id for open_ in doomed)
+    effects: list[Effect] = [*_cancel(memory, ids), *_killed(memory, doomed, "steered")]
+    memory = kept.memory
+    for call_id in ids:
+        result = result_of(memory, call_id, _STEERED, is_error=True)
+        memory = end_call(memory, result)
+        effects.append(Keep(ToolEnded(message=result)))
+    if memory.calls:
+        return Step(state, memory, (*kept.effects, *effects))
+    return cycle.then(cycle.after_batch(memory, order.at_ms), (*kept.effects, *effects))
+
+
+def note_abort(state: State, memory: Memory, order: Order, command: Abort) -> Step:
+    """Nothing runs; say so, for observers that missed the end."""
+    said = Publish(AgentAbort(reason=command.reason))
+    return Step(state, memory, (said, Settle(order.id, None)))
+
+
+def abort_request(_state: State, memory: Memory, order: Order, command: Abort) -> Step:
+    """Tell observers, end the request, keep what was said so far and mark it."""
+    effects: tuple[Effect, ...] = (CancelModel(),)
+    _, held, _ = flush(memory.answering.tags)
+    if said := memory.answering.text + held:
+        partial = Message(
+            id=next_id(memory),
+            role="assistant",
+            content=said,
+            metadata={"interrupted": True},
+        )
+        memory = say(memory, partial)
+        effects = (*effects, Keep(Said(message=partial)))
+    # An answer whose calls plugins were still being asked about: none of them runs.
+    memory, kept = give_results(memory, lambda _open: _ABORTED)
+    return _abort(memory, order, command, (*effects, *kept))
+
+
+def abort_tools(_state: State, memory: Memory, order: Order, command: Abort) -> Step:
+    """Tell observers and end the calls that may be ended; none of them counts any more."""
+    doomed = [
+        open_
+        for open_ in memory.calls
+        if open_.result is None and _abort_ends(memory, open_, command)
+    ]
+    ids = tuple(open_.call.call_id for open_ in doomed)
+    # A call whose subagent goes on without it has nothing left to wait for, and gives its room up.
+    alone = tuple(
+        open_.call.call_id
+        for open_ in memory.calls
+        if open_ not in doomed and children_of(memory, (open_.call.call_id,))
+    )
+    given_up = (CancelCalls(alone),) if alone else ()
+    ended = (*_cancel(memory, ids), *given_up, *_killed(memory, doomed, command.reason))
+    effects = (CancelModel(), *_end_compaction(memory), *ended)
+    memory, kept = give_results(
+        memory, lambda open_: _ABORTED if open_.call.call_id in ids else _LEFT
+    )
+    return _abort(memory, order, command, (*effects, *kept))
+
+
+def _end_compaction(memory: Memory) -> tuple[Effect, ...]:
+    """Tell the call that waits for a summary that there will be none, since that is ended too."""
+    wanted = memory.compacting
+    if wanted is None or wanted.ref is None:
+        return ()
+    return (AnswerTool(wanted.ref, error="no summary: the cycle was aborted"),)
+
+
+def _steering_ends(memory: Memory, open_: OpenCall, command: Steer) -> bool:
+    if children_of(memory, (open_.call.call_id,)):
+        return command.scope == "tree"
+    return open_.call.name not in memory.policy.immune
+
+
+def _abort_ends(memory: Memory, open_: OpenCall, command: Abort) -> bool:
+    call_id, name = open_.call.call_id, open_.call.name
+    if children_of(memory, (call_id,)):
+        return command.children
+    if any(ask.call_id == call_id for ask in memory.asks):
+        return True  # nobody will answer to a cycle that is over
+    if open_.started_at_ms is None:
+        return True  # it would begin in a cycle that is over
+    is_killable = name not in memory.policy.immune
+    return command.kill_tools == "all" or (command.kill_tools == "killable" and is_killable)
+
+
+def _cancel(memory: Memory, ids: tuple[CallId, ...]) -> tuple[Effect, ...]:
+    children = children_of(memory, ids)
+    ended = (EndSubagents(children),) if children else ()
+    return (*((CancelCalls(ids),) if ids else ()), *ended)
+
+
+def _killed(memory: Memory, calls: list[OpenCall], reason: str | None) -> tuple[Effect, ...]:
+    """Tell of each ended call; a thread can't be ended, what it returns is thrown away."""
+    events = []
+    for open_ in calls:
+        tool = memory.tool(open_.call.name)
+        is_left = tool is not None and tool.isolation == "thread" and open_.started_at_ms
+        events.append(
+            ToolKilled(
+                name=open_.call.name,
+                call_id=open_.call.call_id,
+                reason="abandoned" if is_left else reason or "aborted",
+            )
+        )
+    return tuple(Publish(event) for event in events)
+
+
+def _abort(memory: Memory, order: Order, command: Abort, effects: tuple[Effect, ...]) -> Step:
+    dropped: list[Effect] = []
+    results = []
+    for command_id, text in waiting(memory) if command.clear_queue else ():
+        memory = discard(memory, command_id)
+        results.append((command_id, cycle_result(memory, memory.outcomes[-1])))
+        gone = PromptDropped(text=text, command_id=command_id)
+        dropped += (Publish(gone), Keep(PromptDiscarded(command_id=command_id)))
+    answered = answer_waiters(memory, *results)
+    ended = cycle.abort(answered.memory, command.reason, order.at_ms)
+    # The abort is announced before anything else is done about it: within 100 ms, in every state.
+    first, *rest = ended.effects
+    after = (*effects, *dropped, *answered.effects, Settle(order.id, None), *rest)
+    return Step(ended.state, ended.memory, (first, *after))

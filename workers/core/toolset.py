@@ -1,0 +1,147 @@
+"""Hot tools and models: what is attached, detached, replaced and switched while the session lives.
+
+Parcels are opened by the shell: the command asks for it, and ``use_loaded`` decides when they are
+open. A batch is changed as a whole or not at all.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from cmdc_runtime.commands import (
+    TOOLS_MAX,
+    AttachTools,
+    DetachTools,
+    ReplaceTools,
+    SwitchModel,
+    ToolsDiff,
+    names_provider,
+)
+from cmdc_runtime.errors import (
+    AlreadyAttached,
+    CmdcError,
+    InvalidTool,
+    ToolNotFound,
+    ToolValidationFailed,
+    UsageError,
+)
+from cmdc_runtime.events import ModelSwitched, ToolAttached, ToolDetached, ToolsUpdated
+from workers.core.changes import change_tools, switch_model
+from workers.core.effects import ChangeTools, Effect, Keep, LoadTools, Publish, Settle, Step
+from workers.core.inputs import Found, Order, ToolsLoaded
+from workers.core.records import AttachedTool, ModelChanged, ToolsChanged
+from workers.core.state import Memory, State, ToolFacts
+
+Problems = list[tuple[str, str]]
+"""Tool name or label, and what is wrong with it."""
+
+
+def load(state: State, memory: Memory, order: Order, command: AttachTools | ReplaceTools) -> Step:
+    """Have the parcels opened; ``use_loaded`` goes on."""
+    return Step(state, memory, (LoadTools(order.id, command),))
+
+
+def use_loaded(state: State, memory: Memory, loaded: ToolsLoaded) -> Step:
+    """Attach what was opened, or refuse all of it and say what is wrong."""
+    command = loaded.command
+    is_new_table = isinstance(command, ReplaceTools)
+    problems = _problems(memory, loaded.found, is_new_table=is_new_table)
+    if problems:
+        single = isinstance(command, AttachTools) and command.single
+        error = _single_error(loaded.found, problems) if single else ToolValidationFailed(problems)
+        dropped = ChangeTools(loaded.id, (), ())
+        return Step(state, memory, (Settle(loaded.id, error), dropped))
+    given = {found.tool.name: found.tool for found in loaded.found if found.tool is not None}
+    present = {tool.name for tool in memory.tools}
+    gone = tuple(tool.name for tool in memory.tools if tool.name not in given)
+    detached = gone if is_new_table else ()
+    attached = tuple(tool for name, tool in given.items() if name not in present)
+    names = tuple(tool.name for tool in attached)
+    answer = ToolsDiff(attached=names, detached=detached) if is_new_table else names
+    memory, effects = _change(memory, attached, detached)
+    change = ChangeTools(loaded.id, names, detached)
+    return Step(state, memory, (*effects, Settle(loaded.id, answer), change))
+
+
+def detach(state: State, memory: Memory, order: Order, command: DetachTools) -> Step:
+    """Remove tools, all or none; calls that run go on to their ends."""
+    present = {tool.name for tool in memory.tools}
+    names = tuple(dict.fromkeys(command.names))
+    missing: Problems = [(name, "not_found") for name in names if name not in present]
+    if missing:
+        known = ", ".join(sorted(present)) or "none"
+        error: CmdcError = ToolValidationFailed(missing)
+        if command.single:
+            error = ToolNotFound(f"there is no tool {missing[0][0]!r}; tools: {known}")
+        return Step(state, memory, (Settle(order.id, error),))
+    memory, effects = _change(memory, (), names)
+    change = ChangeTools(order.id, (), names)
+    return Step(state, memory, (*effects, Settle(order.id, names), change))
+
+
+def switch(state: State, memory: Memory, order: Order, command: SwitchModel) -> Step:
+    """Send the next request elsewhere; the one under way ends where it began."""
+    if not names_provider(command.model):
+        error = UsageError(f"model: expected 'provider:model_id', got {command.model!r}")
+        return Step(state, memory, (Settle(order.id, error),))
+    opts = memory.provider_opts if command.provider_opts is None else command.provider_opts
+    opts_changed = opts != memory.provider_opts
+    if command.model == memory.model and not opts_changed:
+        return Step(state, memory, (Settle(order.id, None),))
+    effects = (
+        Keep(ModelChanged(model=command.model, provider_opts=opts)),
+        Publish(
+            ModelSwitched(from_=memory.model, to=command.model, provider_opts_changed=opts_changed)
+        ),
+        Settle(order.id, None),
+    )
+    return Step(state, switch_model(memory, command.model, opts), effects)
+
+
+def _change(
+    memory: Memory, attached: Sequence[ToolFacts], detached: tuple[str, ...]
+) -> tuple[Memory, tuple[Effect, ...]]:
+    if not attached and not detached:
+        return memory, ()
+    kept = tuple(
+        AttachedTool(
+            name=tool.name,
+            is_repeatable=tool.is_repeatable,
+            isolation=tool.isolation,
+            packed=tool.packed,
+            chars=tool.chars,
+        )
+        for tool in attached
+        if tool.packed is not None
+    )
+    names = tuple(tool.name for tool in attached)
+    effects: tuple[Effect, ...] = (
+        Keep(ToolsChanged(attached=kept, detached=detached)),
+        *(Publish(ToolDetached(name=name)) for name in detached),
+        *(Publish(ToolAttached(name=name)) for name in names),
+        Publish(ToolsUpdated(attached=names, detached=detached)),
+    )
+    return change_tools(memory, kept, detached), effects
+
+
+def _problems(memory: Memory, found: Sequence[Found], *, is_new_table: bool) -> Problems:
+    present = {tool.name for tool in memory.tools}
+    times = Counter(one.tool.name for one in found if one.tool is not None)
+    problems: Problems = []
+    for one in found:
+        if one.tool is None:
+            problems.append((one.label, "invalid_tool"))
+        elif times[one.tool.name] > 1:
+            problems.append((one.tool.name, "duplicate_in_list"))
+        elif one.tool.name in present and not is_new_table:
+            problems.append((one.tool.name, "already_attached"))
+    total = len(found) + (0 if is_new_table else len(present))
+    if found and not problems and total > TOOLS_MAX:
+        problems.append((found[-1].label, f"more than {TOOLS_MAX} tools"))
+    return list(dict.fromkeys(problems))
+
+
+def _single_error(found: Sequence[Found], problems: Problems) -> CmdcError:
+    name, reason = problems[0]
+    if reason == "already_attached":
+        return AlreadyAttached(f"a tool named {name!r} is attached; detach it first")
+    return InvalidTool(next((one.problem for one in found if one.problem), f"{name}: {reason}"))

@@ -1,0 +1,65 @@
+"""What a request to the model holds besides the conversation, as it stands at that moment.
+
+Tools and options may change while a session lives, so the system prompt and the schemas are made
+anew for each request.
+"""
+
+from cmdc_runtime.extensions.context import ToolContext
+from cmdc_runtime.extensions.provider import ModelRequest
+from cmdc_runtime.messages import Message
+from cmdc_runtime.spec import AgentSpec
+from workers.core.compaction import SUMMARY_SYSTEM, summary_request
+from workers.core.effects import CallModel, Summarize
+from workers.core.state import Memory
+from workers.core.system_prompt import PromptMode, PromptParts, system_prompt
+from workers.effects.tools import ToolRunner
+
+
+def bare_system(spec: AgentSpec) -> str:
+    """Return the system prompt of a session without tools."""
+    parts = PromptParts(user=spec.system_prompt or "", identity=spec.identity)
+    return system_prompt(PromptMode(spec.prompt_mode), parts)
+
+
+class Requests:
+    """Makes the requests of one session."""
+
+    def __init__(self, spec: AgentSpec, tools: ToolRunner) -> None:
+        """Make them of what ``spec`` says and of the tools that there are."""
+        self._spec = spec
+        self._tools = tools
+        subagents = tuple((one.name, one.description) for one in spec.subagents)
+        self._where = ToolContext(working_dir=spec.working_dir, subagents=subagents)
+
+    def system(self) -> str:
+        """Return the system prompt as of now; empty where there is nothing to say."""
+        spec = self._spec
+        parts = PromptParts(
+            user=spec.system_prompt or "",
+            tools=self._tools.specs(self._where),
+            identity=spec.identity,
+        )
+        return system_prompt(PromptMode(spec.prompt_mode), parts)
+
+    def answer(self, call: CallModel, memory: Memory) -> ModelRequest:
+        """Return the request for the next answer."""
+        return ModelRequest(
+            model=call.model,
+            system=self.system(),
+            messages=call.messages,
+            tools=self._tools.specs(self._where),
+            max_tokens=self._spec.max_tokens,
+            response_format=self._spec.response_format,
+            provider_opts=memory.provider_opts,
+        )
+
+    def summary(self, wanted: Summarize, memory: Memory) -> ModelRequest:
+        """Return the request for a summary of the messages that are to go."""
+        window = memory.policy.window_of(wanted.model)
+        messages: tuple[Message, ...] = summary_request(wanted.messages, window)
+        return ModelRequest(
+            model=wanted.model,
+            system=SUMMARY_SYSTEM,
+            messages=messages,
+            provider_opts=memory.provider_opts,
+        )

@@ -1,0 +1,218 @@
+"""Carries out ``RunSubagent``: a session of its own, below this one in the tree.
+
+A subagent is driven as an application drives its agents: by a client of the same daemon. It is
+started, given one prompt, waited for, and ended. Whatever happens to it comes back as one
+``SubagentDone``; what it used is counted from its own events, so a crash hides nothing of that.
+Subagents of its own that it could not count any more are counted in its place.
+
+To have something else of a subagent's life come back, read it from its events in ``_Account``.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from cmdc_runtime.client.link import Link as DaemonLink
+from cmdc_runtime.codec import decode_events
+from cmdc_runtime.commands import AwaitCycle, CycleResult, Prompt, PromptReceipt
+from cmdc_runtime.errors import (
+    CmdcError,
+    CommandTimeout,
+    DaemonUnavailable,
+    InvalidSession,
+    SessionNotAlive,
+    StartFailed,
+)
+from cmdc_runtime.events import (
+    ApprovalRequired,
+    ConversationCompacted,
+    Event,
+    ResponseComplete,
+    SubagentEnd,
+    SubagentStart,
+    ToolApproved,
+    ToolRejected,
+)
+from cmdc_runtime.ids import EventIndex, SessionId
+from cmdc_runtime.messages import TokenUsage
+from cmdc_runtime.requests import FindSession, Replay, Replayed, StartSession, StopSession
+from workers.core.inputs import Result, SubagentDone
+
+log = structlog.get_logger()
+
+START_S: Final = 150.0
+"""How long a subagent may take to start: the nursery may be warming up."""
+STOP_S: Final = 5.0
+"""How long its end may take; SIGKILL follows."""
+STOP_ANSWER_S: Final = STOP_S + 30.0
+ENDED: Final = "the subagent was ended"
+_UNKNOWN: Final = (CommandTimeout, DaemonUnavailable)
+"""Nobody said whether the session was started."""
+
+
+@dataclass(slots=True)
+class _Account:
+    """What a session's events tell of it."""
+
+    usage: TokenUsage = field(default_factory=TokenUsage)
+    """Of its requests, and of its own subagents that ended before it."""
+    subagents: dict[SessionId, None] = field(default_factory=dict)
+    """Those that did not, in their order."""
+    approvals: dict[str, str] = field(default_factory=dict)
+    """Tools whose calls wait for a person, by the approval's id."""
+
+    def take(self, event: Event) -> None:
+        """Read the next event."""
+        match event:
+            case ResponseComplete(usage=usage) | ConversationCompacted(usage=usage):
+                self.usage += usage
+            case SubagentStart(child_session_id=child_id):
+                self.subagents[child_id] = None
+            case SubagentEnd(child_session_id=child_id, usage=usage):
+                self.usage += usage
+                self.subagents.pop(child_id, None)
+            case ApprovalRequired(id=approval_id, tool=tool):
+                self.approvals[approval_id] = tool
+            case ToolApproved(approval_id=approval_id) | ToolRejected(approval_id=approval_id):
+                self.approvals.pop(approval_id, None)
+            case _:  # the others tell observers, and the parent's model nothing
+                pass
+
+
+class Subagents:
+    """The subagents of one session."""
+
+    def __init__(self, address: str, post: Callable[[Result], None]) -> None:
+        """``address`` is the daemon's runtime directory; it is connected to at the first use."""
+        self._daemon = DaemonLink(address)
+        self._post = post
+        self._running: dict[SessionId, asyncio.Task[None]] = {}
+        self._ended: set[SessionId] = set()
+        self._is_used = False
+
+    def start(self, request: StartSession, prompt: str) -> asyncio.Task[None]:
+        """Start a session and give it its prompt."""
+        return self._keep(request.session_id, self._run(request, prompt))
+
+    def end(self, child_ids: tuple[SessionId, ...]) -> list[asyncio.Task[None]]:
+        """End some; each still posts its ``SubagentDone``."""
+        running = [child_id for child_id in child_ids if child_id in self._running]
+        self._ended.update(running)
+        return [
+            asyncio.create_task(self._stop(child_id), name=f"end-{child_id}")
+            for child_id in running
+        ]
+
+    def count(self, child_ids: tuple[SessionId, ...]) -> list[asyncio.Task[None]]:
+        """Post what subagents used that ended together with the process before this one."""
+        return [self._keep(child_id, self._count(child_id)) for child_id in child_ids]
+
+    async def close(self) -> None:
+        """Let go of all; the daemon ends the sessions."""
+        for task in self._running.values():
+            task.cancel()
+        await asyncio.gather(*self._running.values(), return_exceptions=True)
+        if self._is_used:
+            await self._daemon.disconnect()
+
+    def _keep(self, child_id: SessionId, work: Awaitable[None]) -> asyncio.Task[None]:
+        self._is_used = True
+        task = asyncio.ensure_future(work)
+        assert isinstance(task, asyncio.Task)  # noqa: S101 - it is made of a coroutine
+        self._running[child_id] = task
+        task.add_done_callback(lambda _done: self._forget(child_id))
+        return task
+
+    def _forget(self, child_id: SessionId) -> None:
+        self._running.pop(child_id, None)
+        self._ended.discard(child_id)
+
+    async def _run(self, request: StartSession, prompt: str) -> None:
+        child_id = request.session_id
+        account = _Account()
+        try:
+            daemon = await self._daemon.connected()
+            await daemon.ask(request, timeout_s=START_S)
+            is_there = True
+            ok, answer = await self._drive(child_id, prompt)
+        except CmdcError as error:
+            # Where the daemon says no, the id may be that of a session that is none of ours.
+            is_there = isinstance(error, _UNKNOWN)
+            reason = error.reason if isinstance(error, StartFailed) else error
+            ok, answer = False, f"the subagent did not start: {reason}"
+        if is_there:
+            await self._stop(child_id)
+            account = await self._account(child_id)
+        if ok and account.approvals:
+            tools = ", ".join(sorted(set(account.approvals.values())))
+            ok, answer = False, f"the subagent may not call {tools} without a person's approval"
+        if not ok and child_id in self._ended:
+            answer = ENDED
+        self._post(SubagentDone(child_id, ok, answer, account.usage))
+
+    async def _drive(self, child_id: SessionId, prompt: str) -> tuple[bool, str]:
+        """Give a subagent its task and return how that went; no failure of it is an error here."""
+        if child_id in self._ended:
+            return False, ENDED
+        try:
+            daemon = await self._daemon.connected()
+            receipt: PromptReceipt = await daemon.send(child_id, Prompt(text=prompt))
+            cycle: CycleResult = await daemon.send(
+                child_id, AwaitCycle(prompt_id=receipt.command_id), timeout_s=None
+            )
+        except SessionNotAlive as error:
+            return False, f"the subagent crashed: {error.reason}"
+        except CmdcError as error:
+            return False, f"the subagent could not be used: {error}"
+        if cycle.outcome == "finished":
+            return True, cycle.text
+        return False, f"the subagent's cycle was {cycle.outcome}: {cycle.reason or 'no reason'}"
+
+    async def _stop(self, child_id: SessionId) -> None:
+        request = StopSession(session_id=child_id, reason="the task is done", timeout=STOP_S)
+        try:
+            daemon = await self._daemon.connected()
+            await daemon.ask(request, timeout_s=STOP_ANSWER_S)
+        except (SessionNotAlive, InvalidSession):
+            return  # it has ended, or never began
+        except CmdcError as error:
+            log.warning("subagent.not_ended", child_id=child_id, problem=str(error))
+
+    async def _count(self, child_id: SessionId) -> None:
+        account = await self._account(child_id)
+        text = "the subagent ended with the process of its parent"
+        self._post(SubagentDone(child_id, ok=False, text=text, usage=account.usage))
+
+    async def _account(self, child_id: SessionId) -> _Account:
+        """Return what an ended session's events tell, its own subagents included."""
+        account = _Account()
+        try:
+            async for event in self._events(child_id):
+                account.take(event)
+        except InvalidSession:
+            return account  # it never began
+        except CmdcError as error:
+            log.warning("subagent.not_counted", child_id=child_id, problem=str(error))
+        for below in account.subagents:
+            account.usage += (await self._account(below)).usage
+        return account
+
+    async def _events(self, child_id: SessionId) -> AsyncIterator[Event]:
+        daemon = await self._daemon.connected()
+        found = await daemon.ask(FindSession(session_id=child_id))
+        if found.parent_id is None:
+            return  # it never began: this is somebody else's session, which took the id
+        after = EventIndex(0)
+        while after < found.last_index:
+            part: Replayed = await daemon.ask(
+                Replay(session_id=child_id, after=after, through=found.last_index)
+            )
+            for batch in part.batches:
+                for _, event in decode_events(batch.body):
+                    yield event
+            if part.through <= after:
+                return
+            after = part.through

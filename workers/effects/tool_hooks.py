@@ -1,0 +1,70 @@
+"""Plugins and calls: what plugins say before a call, at its failures, and after it.
+
+What they say besides (events, states, notes, another model) is posted at once. A call that plugins
+end, or whose cycle they end, is over for the runner: the tables do the rest.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+
+from cmdc_runtime.clock import now_ms
+from cmdc_runtime.extensions.hooks import AfterTool, AnyHook, BeforeTool, OnToolError
+from cmdc_runtime.messages import ToolCall
+from workers.core.inputs import PluginsAborted, PluginsSpoke, Result, ToolRefused
+from workers.core.verdict import Verdict
+from workers.pipeline import Pipeline
+from workers.toolhost.words import Ending, Refused, Returned, fit
+
+
+class ToolHooks:
+    """Asks the plugins of one session about its calls."""
+
+    def __init__(self, plugins: Pipeline | None, post: Callable[[Result], None]) -> None:
+        """Post what plugins say by ``post``."""
+        self._plugins = plugins
+        self._post = post
+
+    async def before(self, work: int, call: ToolCall) -> ToolCall | None:
+        """Return the call as it is to run, or None where it is not to run."""
+        verdict = await self._ask(work, BeforeTool(call.name, call.call_id, call.arguments))
+        if verdict is None:
+            return None
+        if verdict.blocked is not None:
+            self._post(ToolRefused(work, call.call_id, fit(verdict.blocked), now_ms()))
+            return None
+        if verdict.args is None:
+            return call
+        return msgspec.structs.replace(call, arguments=verdict.args, malformed=None)
+
+    async def failed(self, work: int, call: ToolCall, ending: Ending, attempt: int) -> bool:
+        """Tell of a failure; return whether the call goes on."""
+        hook = OnToolError(call.name, call.call_id, ending.text, attempt)
+        return await self._ask(work, hook) is not None
+
+    async def after(self, work: int, call: ToolCall, ending: Ending) -> Ending | None:
+        """Return the ending as the model is to read it, or None where the cycle is over."""
+        is_error = not isinstance(ending, Returned)
+        hook = AfterTool(call.name, call.call_id, ending.text, is_error)
+        verdict = await self._ask(work, hook)
+        if verdict is None:
+            return None
+        if verdict.result is None:
+            return ending
+        if isinstance(ending, Returned):
+            return msgspec.structs.replace(ending, text=fit(verdict.result))
+        return Refused(text=fit(verdict.result))
+
+    async def _ask(self, work: int, hook: AnyHook) -> Verdict | None:
+        """Return the plugins' verdict; None where it ends the cycle."""
+        if self._plugins is None or hook.kind not in self._plugins.hooks:
+            return Verdict()
+        verdict = await self._plugins.run(hook)
+        besides = replace(verdict, abort=None, blocked=None, args=None, result=None)
+        if besides != Verdict():
+            self._post(PluginsSpoke(besides))
+        if verdict.abort is not None:
+            self._post(PluginsAborted(work, verdict.abort, now_ms()))
+            return None
+        return verdict

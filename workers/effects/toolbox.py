@@ -1,0 +1,127 @@
+"""The session's tools as they stand: found by name, described anew, opened and exchanged."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+import structlog
+
+from cmdc_runtime.commands import AttachTools, ReplaceTools
+from cmdc_runtime.extensions.context import ToolContext
+from cmdc_runtime.extensions.provider import ToolSpec
+from cmdc_runtime.extensions.tool import Tool
+from cmdc_runtime.ids import CommandId
+from cmdc_runtime.parcels import Packed
+from workers.core.effects import ChangeTools
+from workers.core.inputs import Found, Result, ToolsLoaded
+from workers.core.state import ToolFacts
+from workers.effects.tool_places import Threads
+from workers.loader import LoadError, load_tools
+from workers.toolhost.words import fit
+
+log = structlog.get_logger()
+
+REPEATABLE: Final = frozenset({"read", "idempotent"})
+"""Effects with which a call may be made again."""
+LOAD_S: Final = 60.0
+"""For all tools of one command to be opened, which runs their modules."""
+
+_keys: Final = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTool:
+    """A tool and the parcel that it came in; ``key`` names it in this process and to its host."""
+
+    tool: Tool
+    packed: Packed
+    key: int = field(default_factory=lambda: next(_keys), compare=False)
+
+    def facts(self) -> ToolFacts:
+        """Return what the tables know of it."""
+        tool = self.tool
+        told = len(msgspec.json.encode(_spec(tool, ToolContext())))
+        is_repeatable = tool.effects in REPEATABLE
+        return ToolFacts(tool.name, is_repeatable, tool.isolation, self.packed, told)
+
+
+class Toolbox:
+    """The tools in their order."""
+
+    def __init__(self, tools: Iterable[LoadedTool], post: Callable[[Result], None]) -> None:
+        """Begin with ``tools``."""
+        self._tools = {one.tool.name: one for one in tools}
+        self._post = post
+        self._threads = Threads()
+        self._loaded: dict[CommandId, dict[str, LoadedTool]] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all tools."""
+        return tuple(self._tools)
+
+    def find(self, name: str) -> LoadedTool | None:
+        """Return the tool of this name."""
+        return self._tools.get(name)
+
+    def facts(self) -> tuple[ToolFacts, ...]:
+        """Return what the tables know of the tools."""
+        return tuple(one.facts() for one in self._tools.values())
+
+    def specs(self, where: ToolContext) -> tuple[ToolSpec, ...]:
+        """Return what a provider is told of the tools now."""
+        return tuple(_spec(one.tool, where) for one in self._tools.values())
+
+    async def load(self, command_id: CommandId, command: AttachTools | ReplaceTools) -> None:
+        """Open what a command brings, in a thread, and post what is in it.
+
+        What was opened is there for the ``change`` that comes of the post, and gone after it.
+        """
+        opened = await self._opened(command.tools)
+        found = [
+            Found(packed.label, None, one)
+            if isinstance(one, str)
+            else Found(packed.label, one.facts())
+            for packed, one in zip(command.tools, opened, strict=True)
+        ]
+        good = [one for one in opened if not isinstance(one, str)]
+        self._loaded[command_id] = {one.tool.name: one for one in good}
+        try:
+            self._post(ToolsLoaded(command_id, command, tuple(found)))
+        finally:
+            del self._loaded[command_id]
+
+    def change(self, change: ChangeTools) -> tuple[LoadedTool, ...]:
+        """Exchange tools, and return those that are gone; calls of them go on."""
+        gone = [self._tools.pop(name, None) for name in change.detached]
+        loaded = self._loaded.get(change.load_id, {})
+        self._tools.update({name: loaded[name] for name in change.attached})
+        return tuple(one for one in gone if one is not None)
+
+    async def _opened(self, parcels: Sequence[Packed]) -> list[LoadedTool | str]:
+        try:
+            async with asyncio.timeout(LOAD_S):
+                return await self._threads.call(lambda: [_open(packed) for packed in parcels])
+        except TimeoutError:
+            return [f"{packed.label}: not loaded within {LOAD_S:g} s" for packed in parcels]
+
+
+def _open(packed: Packed) -> LoadedTool | str:
+    try:
+        (tool,) = load_tools([packed])
+    except LoadError as error:
+        return str(error)
+    return LoadedTool(tool, packed)
+
+
+def _spec(tool: Tool, where: ToolContext) -> ToolSpec:
+    """Return what a provider is told; a description that fails is replaced, and never missed."""
+    try:
+        description = fit(str(tool.describe(where)))
+    except Exception:
+        log.exception("tool.not_described", tool=tool.name)
+        description = tool.description or tool.name
+    return ToolSpec(name=tool.name, description=description, parameters=tool.parameters)

@@ -1,0 +1,292 @@
+"""The agent's side of its tool host: asked for at the first isolated call, and again after a loss.
+
+The agent listens at a socket of its own in the daemon's folder, asks the daemon for a host, and
+takes one connection. Rules: a call that is given up is killed at once and its end is awaited for
+``GONE_S``; when the host is lost every open call ends with the reason; the next call asks anew.
+"""
+
+import asyncio
+import os
+import secrets
+import socket
+import struct
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import msgspec
+import structlog
+
+from cmdc_runtime.frames import FromWorker, HostLost, HostWanted
+from workers.effects.toolbox import LoadedTool
+from workers.toolhost.wire import (
+    Begin,
+    Close,
+    Ended,
+    Frames,
+    FrameTooLargeError,
+    Kill,
+    Open,
+    Run,
+    Said,
+    ToHost,
+    framed,
+    from_host,
+    words,
+)
+from workers.toolhost.words import Crashed, Died, Emitted, Ending, Refused
+
+log = structlog.get_logger()
+
+START_S: Final = 15.0
+"""For a host to connect: a fork of the nursery and the start of a small Python, 0.2 s when idle."""
+GONE_S: Final = 2.0
+"""For the end of a killed call to be told; it takes milliseconds."""
+WHY_S: Final = 1.0
+"""For the daemon to say how a host ended; it hears of it when the agent does."""
+CHUNK_BYTES: Final = 256 * 1024
+
+_PEER: Final = struct.Struct("3i")
+
+Emit = Callable[[str, Any], None]  # Any: the tool's own
+
+
+class Wire(Protocol):
+    """What of the link to the daemon is needed here."""
+
+    def send(self, frame: FromWorker, *more: bytes) -> None:
+        """Send one frame to the daemon."""
+
+    async def room(self) -> None:
+        """Return when the daemon keeps up."""
+
+    async def synced(self) -> None:
+        """Return when everything that was written so far is in the journal."""
+
+
+class HostFailedError(Exception):
+    """There is no tool host, and why."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A call under way."""
+
+    emit: Emit
+    done: asyncio.Future[Ending]
+
+
+@dataclass(slots=True, eq=False)
+class _Host:
+    """One connection; ``why`` is what the daemon says of its end."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    why: asyncio.Future[str]
+    opened: set[int] = field(default_factory=set)
+    calls: dict[int, _Open] = field(default_factory=dict)
+    is_lost: bool = False
+
+    def tell(self, message: ToHost) -> None:
+        """Send a message; parcels and arguments are bounded, and so is what waits here."""
+        if not self.is_lost:
+            self.writer.write(framed(message))
+
+
+class HostLink:
+    """The tool host of one session, as its calls see it."""
+
+    def __init__(self, begin: Begin, folder: Path, link: Wire) -> None:
+        """Start nothing yet; ``begin`` is what every host of the session is told first."""
+        self._begin = framed(begin)  # now, since tools may put anything into ``user_data``
+        self._folder = folder
+        self._link = link
+        self._numbers = count(1)
+        self._host: _Host | None = None
+        self._starting: asyncio.Task[_Host] | None = None
+        self._readers: set[asyncio.Task[None]] = set()
+        self._whys: dict[str, asyncio.Future[str]] = {}
+
+    async def run(self, loaded: LoadedTool, order: Run, emit: Emit) -> Ending:
+        """Make a call in a process of its own; ``order`` needs no number.
+
+        Raises:
+            HostFailedError: there is no host.
+        """
+        host = await self.connected()
+        if host.is_lost:
+            raise HostFailedError("it ended as soon as it was there")
+        number = next(self._numbers)
+        call = _Open(emit, asyncio.get_running_loop().create_future())
+        try:
+            request = framed(msgspec.structs.replace(order, number=number, tool=loaded.key))
+        except (FrameTooLargeError, TypeError, ValueError, OverflowError) as error:
+            return Refused(text=f"Error: the arguments can't be sent to a process: {error}")
+        if loaded.key not in host.opened:
+            host.tell(Open(tool=loaded.key, packed=loaded.packed))
+            host.opened.add(loaded.key)
+        host.calls[number] = call
+        host.writer.write(request)
+        try:
+            return await asyncio.shield(call.done)
+        except asyncio.CancelledError:
+            host.tell(Kill(number=number))
+            await asyncio.wait({call.done}, timeout=GONE_S)
+            raise
+        finally:
+            host.calls.pop(number, None)
+
+    async def connected(self) -> _Host:
+        """Return the host, a new one where there is none.
+
+        Raises:
+            HostFailedError: there is none, and why.
+        """
+        if self._host is not None and not self._host.is_lost:
+            return self._host
+        if self._starting is None or self._starting.done():
+            self._starting = asyncio.create_task(self._start(), name="tool-host")
+            self._starting.add_done_callback(_look_at)
+        # Shared: a call that is given up takes nothing from the others.
+        return await asyncio.shield(self._starting)
+
+    def lost(self, frame: HostLost) -> None:
+        """Take the daemon's word that a host can't be had, or has ended."""
+        why = self._whys.get(frame.address)
+        if why is not None and not why.done():
+            why.set_result(frame.message)
+
+    def detach(self, loaded: LoadedTool) -> None:
+        """Let the host forget a tool."""
+        host = self._host
+        if host is not None and loaded.key in host.opened:
+            host.opened.discard(loaded.key)
+            host.tell(Close(tool=loaded.key))
+
+    async def close(self) -> None:
+        """Let the host go: it ends with its connection, and kills what runs in it."""
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait({self._starting})
+        for reader in self._readers:
+            reader.cancel()
+        await asyncio.gather(*self._readers, return_exceptions=True)
+
+    # --- a host's life --------------------------------------------------------------------------
+
+    async def _start(self) -> _Host:
+        address = str(self._folder / f"h-{secrets.token_hex(4)}")  # no longer than workers.sock
+        why = self._whys[address] = asyncio.get_running_loop().create_future()
+        try:
+            peer = await self._meet(address, why)
+            reader, writer = await asyncio.open_unix_connection(sock=peer)
+        except BaseException as error:
+            del self._whys[address]
+            if isinstance(error, OSError):
+                raise HostFailedError(f"no socket at {address}: {error.strerror}") from error
+            raise
+        host = self._host = _Host(reader, writer, why)
+        writer.write(self._begin)
+        task = asyncio.create_task(self._follow(host, address), name="tool-host-reader")
+        self._readers.add(task)
+        task.add_done_callback(self._readers.discard)
+        task.add_done_callback(_look_at)
+        return host
+
+    async def _meet(self, address: str, why: asyncio.Future[str]) -> socket.socket:
+        """Ask the daemon for a host and return its connection."""
+        with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as listener:
+            listener.settimeout(0)
+            listener.bind(address)
+            listener.listen(1)
+            accept = asyncio.create_task(_accept(listener))
+            either: set[asyncio.Future[Any]] = {accept, why}  # Any: a socket, or a word
+            try:
+                self._link.send(HostWanted(address=address))
+                await asyncio.wait(either, timeout=START_S, return_when=asyncio.FIRST_COMPLETED)
+                if accept.done():
+                    return accept.result()
+            finally:
+                accept.cancel()
+                _remove(address)
+            late = f"it did not connect within {START_S:g} s"
+            raise HostFailedError(why.result() if why.done() else late)
+
+    async def _follow(self, host: _Host, address: str) -> None:
+        """Hear the host out; at its end every call that is open ends too."""
+        problem = ""
+        try:
+            await self._hear(host)
+        except (FrameTooLargeError, msgspec.MsgspecError) as error:
+            problem = f"it sent what can't be read: {error}"
+        except OSError as error:
+            log.debug("tool_host.disconnected", problem=str(error))
+        finally:
+            host.is_lost = True
+            host.writer.transport.abort()
+        if host.calls and not problem:
+            await asyncio.wait({host.why}, timeout=WHY_S)
+        if host.why.done():
+            problem = host.why.result()
+        self._whys.pop(address, None)
+        log.warning("tool_host.lost", problem=problem, calls=len(host.calls))
+        text = f"Error: the tool host ended with this call in it: {problem or 'nobody knows why'}"
+        for call in host.calls.values():
+            if not call.done.done():
+                call.done.set_result(Refused(text=text))
+
+    async def _hear(self, host: _Host) -> None:
+        frames = Frames()
+        while chunk := await host.reader.read(CHUNK_BYTES):
+            for body in frames.feed(chunk):
+                self._take(host, from_host.decode(body))
+            await self._link.room()  # what calls emit goes on to the daemon
+
+    def _take(self, host: _Host, message: Said | Ended) -> None:
+        call = host.calls.get(message.number)
+        if call is None:
+            return  # it was given up
+        match message:
+            case Said(word=word):
+                _note(call, word)
+            case Ended(reason=reason) if not call.done.done():
+                call.done.set_result(Died(reason=reason))
+            case Ended():
+                return
+
+
+def _note(call: _Open, body: bytes) -> None:
+    try:
+        word = words.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        word = Crashed(text=f"the tool's process said what can't be read: {error}")
+    if isinstance(word, Emitted):
+        call.emit(word.name, word.payload)
+    elif not call.done.done():
+        call.done.set_result(word)
+
+
+async def _accept(listener: socket.socket) -> socket.socket:
+    """Return the first connection from a process of this user."""
+    while True:
+        peer, _ = await asyncio.get_running_loop().sock_accept(listener)
+        _, uid, _ = _PEER.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        if uid == os.geteuid():
+            return peer
+        log.warning("tool_host.refused", uid=uid)
+        peer.close()
+
+
+def _remove(address: str) -> None:
+    Path(address).unlink(missing_ok=True)
+
+
+def _look_at(task: "asyncio.Task[Any]") -> None:  # Any: a host, or nothing
+    """Take a failure that its callers have been told of already, and tell of a bug of ours."""
+    if task.cancelled():
+        return
+    with suppress(HostFailedError):
+        task.result()

@@ -1,0 +1,54 @@
+"""Threads for code of strangers that may block, or never return.
+
+A thread cannot be ended. Who is cancelled while waiting for one leaves it alone: what it returns is
+discarded, and it is counted until it does return.
+"""
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, TypeVar
+
+_T = TypeVar("_T")
+
+
+class Threads:
+    """The threads of one owner, those that nobody waits for any more among them."""
+
+    def __init__(self, name: str) -> None:
+        """Have none; ``name`` is what they are called."""
+        self._name = name
+        self._running: Final[set[threading.Thread]] = set()
+
+    def __len__(self) -> int:
+        """Return how many run."""
+        return len(self._running)
+
+    async def call(self, work: Callable[[], _T]) -> _T:
+        """Return what ``work``, which raises nothing, returns in a thread of its own.
+
+        A pool would fill up with threads that never return; here they cost only themselves.
+
+        Raises:
+            RuntimeError: the system gives no more threads.
+        """
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[_T] = loop.create_future()
+        surroundings = contextvars.copy_context()
+
+        def settle(value: _T) -> None:
+            self._running.discard(thread)
+            if not done.done():  # else cancelled meanwhile: the result is discarded
+                done.set_result(value)
+
+        def run() -> None:
+            value = surroundings.run(work)
+            with suppress(RuntimeError):  # the loop is closed: nobody is there to hear of it
+                loop.call_soon_threadsafe(settle, value)
+
+        thread = threading.Thread(target=run, name=self._name, daemon=True)
+        thread.start()
+        self._running.add(thread)
+        return await done

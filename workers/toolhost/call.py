@@ -1,0 +1,185 @@
+"""One call in the process that was forked for it: settle in, run the tool, say how it ended.
+
+Everything here runs in a copy of the host, which no other call sees. Rules: the process leaves
+only by ``os._exit``; nothing is said after the ending; arguments are checked anew, since what a
+check returns need not be anything that travels.
+"""
+
+import inspect
+import os
+import signal
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from cmdc_runtime.extensions.context import Context
+from cmdc_runtime.extensions.tool import Tool, ToolError
+from cmdc_runtime.process import EXIT_CRASHED, EXIT_OK, EXIT_ORPHANED
+from workers.toolhost.wire import WORD_BYTES_MAX, Begin, Frames, Run, framed, to_host
+from workers.toolhost.words import (
+    EMITTED_MAX,
+    Emitted,
+    Ending,
+    Refused,
+    Word,
+    checked_event,
+    crashed,
+    refused,
+    returned,
+)
+
+ORDER_BYTES_MAX: Final = 64 * 1024
+"""What is read at once of an order; a spare gets none that is larger."""
+
+_PR_SET_PDEATHSIG: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a call runs: ``pipe`` takes its words, ``prctl`` is the C library's."""
+
+    begin: Begin
+    tools: Mapping[int, Tool | str]
+    pipe: int
+    host_pid: int
+    prctl: Callable[..., int]
+
+
+def become_call(given: Run | int, place: Place) -> NoReturn:
+    """Run one call in this process, which was forked for it; never returns.
+
+    ``given`` is the order, or the pipe that a spare gets it from.
+    """
+    code = EXIT_CRASHED
+    try:
+        _settle_in(place)
+        order = _awaited_order(given) if isinstance(given, int) else given
+        tool = place.tools[order.tool]
+        assert isinstance(tool, Tool)  # noqa: S101 - for any other the host makes no call
+        os.environ["CMDC_CALL_ID"] = order.call_id
+        port = PipePort(place.pipe)
+        context = Context(
+            session_id=place.begin.session_id,
+            call_id=order.call_id,
+            working_dir=place.begin.working_dir,
+            model=order.model,
+            turn=order.turn,
+            user_data=place.begin.user_data,
+            group_id=place.begin.group_id,
+            incarnation=place.begin.incarnation,
+            todos=order.todos,
+            session=port,
+        )
+        port.end(_run(tool, order.arguments, context))
+        code = EXIT_OK
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # a tool may have closed or replaced them
+                stream.flush()
+        os._exit(code)
+
+
+def _settle_in(place: Place) -> None:
+    """Be a group that can be killed as a whole, die with the host, and know who is served."""
+    os.setpgid(0, 0)
+    place.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != place.host_pid:  # it died before it was watched
+        os._exit(EXIT_ORPHANED)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.environ.update(
+        CMDC_SESSION_ID=place.begin.session_id,
+        CMDC_INCARNATION=str(place.begin.incarnation),
+    )
+
+
+def _awaited_order(pipe: int) -> Run:
+    """Return the order, which comes as one frame; end where none comes any more."""
+    frames = Frames()
+    while chunk := os.read(pipe, ORDER_BYTES_MAX):
+        for body in frames.feed(chunk):
+            os.close(pipe)
+            order = to_host.decode(body)
+            assert isinstance(order, Run)  # noqa: S101 - the host sends nothing else
+            return order
+    os._exit(EXIT_ORPHANED)
+
+
+# Any: whatever the model sent.
+def _run(tool: Tool, arguments: dict[str, Any], context: Context) -> Ending:
+    try:
+        value: object = tool.execute(tool.check(arguments), context)
+        return returned(_awaited(value) if inspect.isawaitable(value) else value)
+    except ToolError as error:
+        return refused(error)
+    except Exception as error:  # noqa: BLE001 - a tool ends here; the agent logs it
+        return crashed(error)
+    except BaseException as error:  # noqa: BLE001 - sys.exit() ends the call only
+        return Refused(text=f"the tool ended its process by {error!r}")
+
+
+def _awaited(value: Awaitable[object]) -> object:
+    import asyncio  # noqa: PLC0415 - most calls do not need it, and it is large
+
+    async def wait() -> object:
+        return await value
+
+    return asyncio.run(wait())
+
+
+class PipePort:
+    """What a call in a process may ask of its session: observers can be told, nothing else."""
+
+    def __init__(self, pipe: int) -> None:
+        """Speak over ``pipe``."""
+        self._pipe = pipe
+        self._said = 0
+        self._turn = threading.Lock()  # the tool may have threads of its own
+
+    def emit(self, name: str, payload: object = None) -> None:
+        """Tell observers; waits while the agent does not read."""
+        name, payload = checked_event(name, payload)
+        with self._turn:
+            self._said += 1
+            if self._said > EMITTED_MAX:
+                raise ToolError(f"a call may emit {EMITTED_MAX} events, and this is one more")
+            self._write(Emitted(name=name, payload=payload))
+
+    async def ask_user(
+        self,
+        question: str,  # noqa: ARG002 - the contract's
+        options: Sequence[str] = (),  # noqa: ARG002 - the contract's
+    ) -> object:
+        """Refuse: see ``SessionPort``."""
+        raise _not_here("ask_user")
+
+    async def compact(self, reason: str) -> str:  # noqa: ARG002 - the contract's
+        """Refuse: see ``SessionPort``."""
+        raise _not_here("compact")
+
+    async def delegate(
+        self,
+        description: str,  # noqa: ARG002 - the contract's
+        subagent_type: str,  # noqa: ARG002 - the contract's
+    ) -> str:
+        """Refuse: see ``SessionPort``."""
+        raise _not_here("delegate")
+
+    def end(self, ending: Ending) -> None:
+        """Say how the call ended; whoever wants to say more has to wait for ever."""
+        self._turn.acquire()
+        self._write(ending)
+
+    def _write(self, word: Word) -> None:
+        rest = memoryview(framed(word, WORD_BYTES_MAX))
+        while rest:
+            rest = rest[os.write(self._pipe, rest) :]
+
+
+def _not_here(what: str) -> ToolError:
+    return ToolError(
+        f'{what} needs the agent\'s own process: make the tool "async def" with isolation "task"'
+    )

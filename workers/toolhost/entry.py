@@ -1,0 +1,78 @@
+"""A tool host from its first line to its last: connect to the agent, serve, end every call."""
+
+import faulthandler
+import os
+import signal
+import socket
+import struct
+import traceback
+from typing import Any, Final, NoReturn
+
+from cmdc_runtime.process import EXIT_CRASHED, EXIT_OK, EXIT_ORPHANED
+from workers.toolhost.host import Host
+
+_PEER: Final = struct.Struct("3i")
+
+
+def main(address: str, daemon_pid: int) -> NoReturn:
+    """Be a tool host; never returns."""
+    code = EXIT_CRASHED
+    host: Host | None = None
+    try:
+        faulthandler.enable()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, _leave)
+        _have_no_input()
+        _name_process()
+        host = Host(_connect(address), os.pidfd_open(daemon_pid))
+        code = host.serve()
+    except _Left:
+        code = EXIT_OK
+    except (_NobodyError, ProcessLookupError):
+        code = EXIT_ORPHANED  # the agent or the daemon went while this process started
+    except BaseException:  # noqa: BLE001 - the last line of defence; the exit code tells
+        traceback.print_exc()
+    finally:
+        if host is not None:
+            host.end()
+        os._exit(code)
+
+
+def _have_no_input() -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+
+
+class _Left(BaseException):
+    """SIGTERM came."""
+
+
+class _NobodyError(Exception):
+    """The agent does not listen any more."""
+
+
+def _leave(_number: int, _frame: Any) -> NoReturn:  # Any: a frame, as signal hands it over
+    raise _Left
+
+
+def _connect(address: str) -> socket.socket:
+    """Return the connection to the agent, which must be a process of this user."""
+    agent = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        agent.connect(address)
+    except OSError as error:
+        raise _NobodyError(address) from error
+    peer = agent.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    _, uid, _ = _PEER.unpack(peer)
+    if uid != os.geteuid():
+        raise PermissionError(f"user {uid} listens at {address}")
+    return agent
+
+
+def _name_process() -> None:
+    try:
+        import setproctitle  # noqa: PLC0415 - an extra; without it the name stays as it is
+    except ImportError:
+        return
+    setproctitle.setproctitle("cmdc tool host")

@@ -1,0 +1,84 @@
+"""A process that the host forked: its descriptors, its end and the reason of that.
+
+A process leads a group of its own from the start. It is killed with all of the group, and before it
+is reaped, so that nobody else's number is hit.
+"""
+
+import os
+import signal
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from cmdc_runtime.reasons import ExitCode, PlainReason, Signal
+from workers.toolhost.wire import WORD_BYTES_MAX, Frames
+
+
+@dataclass(slots=True, eq=False)
+class Forked:
+    """One forked process; a spare has the number 0 and takes its order from ``orders``."""
+
+    number: int
+    pid: int
+    pidfd: int
+    pipe: int
+    orders: int | None = None
+    frames: Frames = field(default_factory=lambda: Frames(WORD_BYTES_MAX))
+    blamed: PlainReason | None = None
+
+    def kill(self) -> None:
+        """Kill the process and its group."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def end_of_all(self) -> PlainReason:
+        """Kill what is left of the group of a process that has ended; return how that ended."""
+        ended = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOWAIT)
+        assert ended is not None  # noqa: S101 - only WNOHANG returns without a result
+        self.kill()
+        return self.blamed or reason_of(ended)
+
+    def reap(self) -> None:
+        """Bury a process that has ended; its number may be given to another from now on."""
+        os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED)
+        self.close()
+
+    def close(self) -> None:
+        """Give back the descriptors."""
+        close_all(self.pidfd, self.pipe, self.orders)
+
+
+def reason_of(ended: os.waitid_result) -> PlainReason:
+    """Return why a process ended."""
+    number = ended.si_status
+    if ended.si_code == os.CLD_EXITED:
+        return ExitCode(code=number)
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"SIG{number}"
+    return Signal(number=number, name=name, core_dumped=ended.si_code == os.CLD_DUMPED)
+
+
+def watch(pid: int) -> int:
+    """Return the pidfd of a process that was just forked, and make sure that it leads a group.
+
+    Raises:
+        OSError: no descriptor is left; the process is gone, since nobody could watch it.
+    """
+    with suppress(ProcessLookupError, PermissionError):
+        os.setpgid(pid, pid)  # the child does it too: whoever comes first
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
+
+
+def close_all(*fds: int | None) -> None:
+    """Close descriptors; None is none."""
+    for fd in fds:
+        if fd is not None:
+            os.close(fd)

@@ -1,0 +1,319 @@
+"""The tool host: takes orders from its agent, forks a process for each call, and buries it.
+
+One thread and one ``select``, so a fork copies no lock that somebody holds. A spare is forked
+ahead, so that a call finds its process waiting; it serves one call, as any other. Rules: nothing
+waits but for the selector; what a call says is passed on unread; when a process has ended its whole
+group is killed; the host ends with its agent or its daemon, and every group before it.
+"""
+
+import ctypes
+import gc
+import os
+import selectors
+import signal
+import socket
+import sys
+from contextlib import suppress
+from typing import Final
+
+from cmdc_runtime.extensions.tool import Tool
+from cmdc_runtime.process import EXIT_CRASHED, EXIT_OK, EXIT_ORPHANED
+from cmdc_runtime.reasons import ExitCode, Other
+from workers.loader import LoadError, load_tools
+from workers.toolhost.call import Place, become_call
+from workers.toolhost.forked import Forked, close_all, watch
+from workers.toolhost.wire import (
+    Begin,
+    Close,
+    Ended,
+    Frames,
+    FrameTooLargeError,
+    FromHost,
+    Kill,
+    Open,
+    Run,
+    Said,
+    framed,
+    to_host,
+)
+from workers.toolhost.words import Refused, encoded
+
+CALLS_MAX: Final = 512
+"""Calls at a time, those that were killed and are not gone yet among them."""
+OUT_BYTES_MAX: Final = 4 * 2**20
+"""For an agent that does not read; beyond it the calls have to wait with what they say."""
+OPEN_S: Final = 60
+"""For a tool to be opened, which runs its module: the host that hangs over one is ended."""
+SPARE_ORDER_BYTES_MAX: Final = 32 * 1024
+"""An order that surely fits into a pipe; for a larger one a process is forked that knows it."""
+SPARE_IDLE_S: Final = 60.0
+"""A host without calls gives up its spare, which costs some 3 MB."""
+DRAIN_BYTES_MAX: Final = 2**20
+"""Of what is left in the pipe of a call that has ended; a pipe holds 64 KiB."""
+CHUNK_BYTES: Final = 256 * 1024
+
+
+class Host:
+    """One tool host over its connection to the agent."""
+
+    def __init__(self, agent: socket.socket, daemon_fd: int) -> None:
+        """Take over both descriptors."""
+        self._agent, self._daemon_fd = agent, daemon_fd
+        self._prctl = ctypes.CDLL(None).prctl
+        self._selector = selectors.DefaultSelector()
+        self._frames = Frames()
+        self._out = bytearray()
+        self._is_muted = False
+        self._begin: Begin | None = None
+        self._tools: dict[int, Tool | str] = {}
+        self._processes: set[Forked] = set()
+        self._calls: dict[int, Forked] = {}
+        self._spare: Forked | None = None
+        self._exit: int | None = None
+        agent.settimeout(0)
+        self._selector.register(agent, selectors.EVENT_READ, self._on_agent)
+        self._selector.register(daemon_fd, selectors.EVENT_READ, self._on_daemon_gone)
+
+    def serve(self) -> int:
+        """Work until the agent or the daemon is gone; return the exit code."""
+        while self._exit is None:
+            ready = self._selector.select(SPARE_IDLE_S if self._spare else None)
+            if not ready:
+                self._drop_spare()
+            for key, events in ready:
+                key.data(events)
+        return self._exit
+
+    def end(self) -> None:
+        """Kill every process."""
+        for process in self._processes:
+            process.kill()
+
+    # --- the agent --------------------------------------------------------------------------------
+
+    def _on_agent(self, events: int) -> None:
+        try:
+            if events & selectors.EVENT_WRITE:
+                self._flush()
+            if events & selectors.EVENT_READ:
+                self._hear(self._agent.recv(CHUNK_BYTES))
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            self._exit = EXIT_OK
+
+    def _hear(self, chunk: bytes) -> None:
+        if not chunk:
+            self._exit = EXIT_OK
+        for body in self._frames.feed(chunk):
+            self._obey(to_host.decode(body))
+
+    def _obey(self, order: Begin | Open | Close | Run | Kill) -> None:
+        match order:
+            case Begin():
+                self._begin = order
+                os.chdir(order.working_dir)
+            case Open():
+                self._open(order)
+            case Close(tool=tool):
+                self._tools.pop(tool, None)
+                self._drop_spare()
+            case Run():
+                self._run(order)
+            case Kill(number=number) if number in self._calls:
+                self._calls[number].kill()
+            case Kill():
+                return  # it has ended meanwhile
+
+    def _say(self, message: FromHost) -> None:
+        self._out += framed(message)
+        try:
+            self._flush()
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            self._exit = EXIT_OK
+
+    def _flush(self) -> None:
+        """Send what the agent takes now, and let the calls speak only while it reads."""
+        try:
+            while self._out:
+                del self._out[: self._agent.send(self._out)]
+        finally:
+            events = selectors.EVENT_READ
+            if self._out:
+                events |= selectors.EVENT_WRITE
+            if self._selector.get_key(self._agent).events != events:
+                self._selector.modify(self._agent, events, self._on_agent)
+            self._mute(is_muted=len(self._out) > OUT_BYTES_MAX)
+
+    def _mute(self, *, is_muted: bool) -> None:
+        if is_muted == self._is_muted:
+            return
+        self._is_muted = is_muted
+        for call in self._calls.values():
+            if is_muted:
+                self._forget(call.pipe)
+            else:
+                self._listen(call)
+
+    def _on_daemon_gone(self, _events: int) -> None:
+        self._exit = EXIT_ORPHANED
+
+    # --- tools and calls --------------------------------------------------------------------------
+
+    def _open(self, order: Open) -> None:
+        """Open a parcel; whoever calls a tool that can't be opened is told why."""
+        self._drop_spare()  # it would not have the tool
+        # By the kernel's hand: a module that hangs in C hears of nothing else.
+        signal.setitimer(signal.ITIMER_REAL, OPEN_S)
+        try:
+            (self._tools[order.tool],) = load_tools([order.packed])
+        except LoadError as error:
+            self._tools[order.tool] = str(error)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        gc.collect()
+        gc.freeze()  # what stays is not to be touched, and so not copied, in a call
+        threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - only the number counts
+        if threads > 1:
+            sys.stderr.write(
+                f"tool host: {order.packed.label} started {threads - 1} threads when it was"
+                " loaded; its calls are forked without them\n"
+            )
+
+    def _run(self, order: Run) -> None:
+        tool = self._tools.get(order.tool, "the tool is not open")
+        if isinstance(tool, str):
+            self._refuse(order, tool)
+        elif len(self._calls) >= CALLS_MAX:
+            self._refuse(order, f"{CALLS_MAX} calls have not ended yet")
+        else:
+            try:
+                if not self._give_to_spare(order):
+                    self._fork(order)
+            except OSError as error:  # no process, descriptor or memory is left
+                self._refuse(order, f"no process could be started: {error.strerror}")
+
+    def _refuse(self, order: Run, why: str) -> None:
+        self._say(Said(number=order.number, word=encoded(Refused(text=f"Error: {why}"))))
+        self._say(Ended(number=order.number, reason=ExitCode(code=EXIT_OK)))
+
+    def _fork(self, order: Run | None) -> None:
+        """Fork a process for ``order``, or the spare."""
+        assert self._begin is not None  # noqa: S101 - the agent sends it first
+        said, say = os.pipe()
+        ordered, orders = os.pipe() if order is None else (None, None)
+        ours, theirs = (said, orders), (say, ordered)
+        host_pid = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError:
+            close_all(*ours, *theirs)
+            raise
+        if pid == 0:
+            try:
+                self._let_go(*ours)
+                place = Place(self._begin, self._tools, say, host_pid, self._prctl)
+                given = order or ordered
+                assert given is not None  # noqa: S101 - the one, or else the other
+                become_call(given, place)
+            finally:
+                os._exit(EXIT_CRASHED)  # never back into the host's loop
+        close_all(*theirs)
+        try:
+            pidfd = watch(pid)
+        except OSError:
+            close_all(*ours)
+            raise
+        os.set_blocking(said, False)
+        process = Forked(0 if order is None else order.number, pid, pidfd, said, orders)
+        self._processes.add(process)
+        self._selector.register(pidfd, selectors.EVENT_READ, lambda _: self._conclude(process))
+        if order is None:
+            self._spare = process
+        else:
+            self._take_up(process)
+
+    def _give_to_spare(self, order: Run) -> bool:
+        """Let the spare make the call; False where there is none, or the order is too large."""
+        spare, request = self._spare, framed(order)
+        if spare is None or spare.orders is None or len(request) > SPARE_ORDER_BYTES_MAX:
+            return False
+        try:
+            os.write(spare.orders, request)
+        except BrokenPipeError:  # it was killed by somebody, and is about to be buried
+            return False
+        self._spare, spare.number = None, order.number
+        self._take_up(spare)
+        return True
+
+    def _take_up(self, call: Forked) -> None:
+        self._calls[call.number] = call
+        if not self._is_muted:
+            self._listen(call)
+
+    def _drop_spare(self) -> None:
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            spare.kill()  # its burial follows
+
+    def _let_go(self, *fds: int | None) -> None:
+        """Close in a call what belongs to the host: nobody else may hold or hear it."""
+        self._selector.close()
+        self._agent.close()
+        close_all(*fds, self._daemon_fd)
+        for process in self._processes:
+            process.close()
+
+    def _listen(self, call: Forked) -> None:
+        self._selector.register(call.pipe, selectors.EVENT_READ, lambda _: self._pass_on(call))
+
+    def _pass_on(self, call: Forked) -> None:
+        """Pass on what a call says, as far as it is there."""
+        if call.number not in self._calls:
+            return  # it was buried in this very round
+        with suppress(BlockingIOError):
+            chunk = os.read(call.pipe, CHUNK_BYTES)
+            self._say_for(call, chunk)
+            if not chunk:
+                self._forget(call.pipe)
+
+    def _say_for(self, call: Forked, chunk: bytes) -> None:
+        try:
+            for word in call.frames.feed(chunk):
+                self._say(Said(number=call.number, word=word))
+        except FrameTooLargeError as error:
+            call.blamed = Other(detail=f"something else was written to its pipe: {error}")
+            call.kill()
+
+    def _conclude(self, process: Forked) -> None:
+        """Bury a process that has ended, after its group, and tell its last words and its end."""
+        reason = process.end_of_all()
+        if process.number:
+            self._drain(process)
+        self._forget(process.pidfd)
+        self._forget(process.pipe)
+        process.reap()
+        self._processes.discard(process)
+        if self._spare is process:
+            self._spare = None
+        if not process.number:
+            return
+        del self._calls[process.number]
+        self._say(Ended(number=process.number, reason=process.blamed or reason))
+        if self._spare is None:
+            with suppress(OSError):  # then the next call forks for itself, and tells
+                self._fork(None)
+
+    def _drain(self, call: Forked) -> None:
+        """Pass on what is left in the pipe of a process that has ended."""
+        read = 0
+        with suppress(BlockingIOError):
+            while read < DRAIN_BYTES_MAX and (chunk := os.read(call.pipe, CHUNK_BYTES)):
+                read += len(chunk)
+                self._say_for(call, chunk)
+
+    def _forget(self, fd: int) -> None:
+        with suppress(KeyError):  # muted, or at its end
+            self._selector.unregister(fd)

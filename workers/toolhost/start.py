@@ -1,0 +1,33 @@
+"""How a child of the nursery becomes a tool host: a session of its own, then an exec.
+
+A fork of the nursery would have all of litellm in memory, and the page tables of that would be
+copied at each call: 10 ms and more, where a small process takes half of one. The exec keeps the
+pid, so the daemon watches a host as it watches any worker. It also closes whatever was inherited.
+"""
+
+import os
+import sys
+from typing import Any, Final, NoReturn
+
+_KEPT_FDS: Final = 3
+_FDS_MAX: Final = 2**31 - 1
+# The path is the nursery's, whatever the environment or the folder would make of it; -P keeps that
+# folder from the imports before.
+_PROGRAM: Final = (
+    "import os, sys; sys.path[:] = sys.argv[1].split(os.pathsep);"
+    " from workers.toolhost.entry import main; main(sys.argv[2], int(sys.argv[3]))"
+)
+
+
+def main(boot: dict[str, Any]) -> NoReturn:  # Any: str, int or float, by the key
+    """Be the tool host that connects to ``boot["address"]``; never returns."""
+    os.setsid()  # all that its calls start stays in this POSIX session, so it can be found
+    os.closerange(_KEPT_FDS, _FDS_MAX)
+    os.execv(sys.executable, command(str(boot["address"]), int(boot["daemon_pid"])))  # noqa: S606
+
+
+def command(address: str, daemon_pid: int) -> list[str]:
+    """Return the command line of a host with the import path of this process."""
+    folders = [os.path.abspath(folder) for folder in sys.path]  # noqa: PTH100 - resolves no link
+    path = os.pathsep.join(folders)
+    return [sys.executable, "-P", "-c", _PROGRAM, path, address, str(daemon_pid)]
