@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-local setup-mocks demo test check fmt lint types imports docs docs-check cov bench lock clean
+.PHONY: help setup setup-local setup-mocks demo test check fmt lint types imports docs docs-check cov bench soak lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,6 +94,10 @@ cov: setup ## Tests with branch coverage, agents' processes included
 
 bench: setup ## Run the benchmarks: NAME=<subject> for one, JSON=1 for one line per metric
 	@$(BIN)/python -m benchmarks $(NAME) $(if $(JSON),--json)
+
+soak: setup ## Drive sessions at random and count what is wrong: N=200 PROMPTS=20 SEED=1
+	@$(BIN)/python -m scripts.soak --sessions $(or $(N),200) --prompts $(or $(PROMPTS),20) \
+	  --seed $(or $(SEED),1)
 
 # uv writes hashes of all platforms and Python versions at once; it is needed for nothing else,
 # so it lives for one run. The file names no index: where to fetch from is the installer's choice.

@@ -7,7 +7,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -54,6 +54,12 @@ def _cell(metric: Metric, name: str) -> str:
 
 def save(subject: str, settings: Settings, metrics: Sequence[Metric], load: float) -> Path:
     """Append the run to today's file of the subject; ``load`` is what the machine did before."""
+    measured = {"repeats": settings.repeats, "crowds": settings.crowds, "metrics": metrics}
+    return append(subject, measured, load)
+
+
+def append(subject: str, found: Mapping[str, object], load: float) -> Path:
+    """Append what a run found to today's file of its subject, with what it was found on."""
     now = datetime.now(UTC)
     path = RESULTS / f"{now:%Y-%m-%d}-{subject}.json"
     runs: list[Any] = msgspec.json.decode(path.read_bytes()) if path.exists() else []
@@ -61,12 +67,10 @@ def save(subject: str, settings: Settings, metrics: Sequence[Metric], load: floa
         {
             "at": f"{now:%Y-%m-%dT%H:%M:%SZ}",
             "commit": _commit(),
-            "repeats": settings.repeats,
-            "crowds": settings.crowds,
             "load_before": round(load, 2),
             "machine": _machine(),
             "versions": _versions(),
-            "metrics": metrics,
+            **found,
         }
     )
     RESULTS.mkdir(exist_ok=True)

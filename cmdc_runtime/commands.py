@@ -149,7 +149,7 @@ class Steer(Command, frozen=True, kw_only=True):
 class Approve(Command, frozen=True, kw_only=True):
     """Allow a call that waits for approval: this one, or ("approve_always") all of its tool.
 
-    The answer is the id of the cycle that ``auto_resume`` opened, if it did.
+    The answer is the id of the cycle that ``auto_resume`` opened, or put behind the running one.
     """
 
     durable: ClassVar[bool] = True

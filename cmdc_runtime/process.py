@@ -18,6 +18,9 @@ EXIT_BAD_OPTIONS: Final = 78
 HIBERNATE: Final = "hibernate"
 """The reason of a Terminate that the session survives."""
 
+DAEMON_RESTARTED: Final = "the daemon was restarted"
+"""Why a session's process ended that ended with its daemon: no fault of what it was doing."""
+
 WORKER_MODULE: Final = "workers.bootstrap"
 HOST_MODULE: Final = "workers.toolhost.start"
 PRELOAD_MODULE: Final = "workers.preload"

@@ -20,6 +20,7 @@ import zmq
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.frames import FromClient, FromWorker, ToClient, ToWorker
+from cmdc_runtime.process import DAEMON_RESTARTED
 from cmdc_runtime.reasons import Other
 from cmdc_runtime.requests import DaemonFacts
 from cmdc_runtime.runtime_dir import SOCKET_PATH_BYTES_MAX, Holder
@@ -113,7 +114,7 @@ class Daemon:
         self._hub.bind(self._endpoint.events)
         # Before the first client is heard: one that waited for this daemon must not be told that
         # its session is gone because it was not taken over yet.
-        resumed = await self._sessions.take_over(Other(detail="the daemon was restarted"))
+        resumed = await self._sessions.take_over(Other(detail=DAEMON_RESTARTED))
         self._control.bind(self._endpoint.control)
         if self._config.owner_pid is not None:
             self._watch_owner(self._config.owner_pid)

@@ -112,9 +112,14 @@ class Agent:
         abort = verdict.abort
         return None if abort is None else f"plugin {abort.plugin}: {abort.reason}"
 
-    async def farewell(self) -> None:
-        """Tell plugins that the session ends."""
-        await self._hands.tell_plugins(SessionEnd())
+    async def farewell(self, *, is_end: bool) -> None:
+        """Let plugins hear of the last cycle, and, if it is the session's end, of that."""
+        try:
+            await self._hands.told_all()
+            if is_end:
+                await self._hands.tell_plugins(SessionEnd())
+        finally:
+            self._publisher.flush()
 
     def plugin_context(self) -> PluginContext:
         """Return what plugins see of the session now."""

@@ -55,6 +55,8 @@ log = structlog.get_logger()
 
 STOP_S: Final = 3.0
 """How long the end of running work may take before the process ends all the same."""
+FAREWELL_S: Final = 1.5
+"""How long plugins may take over the end; with ``STOP_S`` less than a session has by default."""
 
 
 class Worker:
@@ -83,17 +85,26 @@ class Worker:
         self._link.send(Ready(pid=os.getpid()))
         code, reason = await self._ended
         if self._agent is not None:
-            try:
-                async with asyncio.timeout(STOP_S):
-                    if self._is_asked and not self._hibernates:
-                        await self._agent.farewell()
-                    await self._agent.stop(hibernates=self._hibernates)
-            except TimeoutError:
-                log.warning("work.abandoned", after_s=STOP_S)
+            await self._wind_up(self._agent, code)
         if reason is not None:
             self._link.send(LastWords(reason=reason))
         self._link.close()
         return code
+
+    async def _wind_up(self, agent: Agent, code: int) -> None:
+        """End the agent's work; then its plugins hear of it, unless it is a crash."""
+        try:
+            async with asyncio.timeout(STOP_S):
+                await agent.stop(hibernates=self._hibernates)
+        except TimeoutError:
+            log.warning("work.abandoned", after_s=STOP_S)
+        if code != EXIT_OK or self._hibernates:
+            return
+        try:
+            async with asyncio.timeout(FAREWELL_S):
+                await agent.farewell(is_end=self._is_asked)
+        except TimeoutError:
+            log.warning("plugins.abandoned", after_s=FAREWELL_S)
 
     def orphaned(self) -> None:
         """End, because the daemon is gone."""

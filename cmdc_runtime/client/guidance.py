@@ -60,11 +60,12 @@ class Guidance(Threaded):
     ) -> None:
         """Allow a call that waits for approval; "approve_always" allows its tool from now on.
 
-        If the session is idle a cycle is opened in which the call is made, unless ``auto_resume``
-        is False; ``collect_reply`` waits for that cycle.
+        A cycle follows in which the call is made, at once or behind the running one, unless
+        ``auto_resume`` is False; ``collect_reply`` waits for that cycle.
 
         Raises:
             ApprovalNotFound: no such approval is pending.
+            QueueFull: too many prompts wait; nothing was decided.
 
         """
         command = orders.approve(approval_id=approval_id, auto_resume=auto_resume, kind=kind)
@@ -75,6 +76,7 @@ class Guidance(Threaded):
 
         Raises:
             ApprovalNotFound: no such approval is pending.
+            QueueFull: too many prompts wait; nothing was decided.
 
         """
         command = orders.reject(approval_id=approval_id, auto_resume=auto_resume)
@@ -201,11 +203,12 @@ class AsyncGuidance:
     ) -> None:
         """Allow a call that waits for approval; "approve_always" allows its tool from now on.
 
-        If the session is idle a cycle is opened in which the call is made, unless ``auto_resume``
-        is False; ``collect_reply`` waits for that cycle.
+        A cycle follows in which the call is made, at once or behind the running one, unless
+        ``auto_resume`` is False; ``collect_reply`` waits for that cycle.
 
         Raises:
             ApprovalNotFound: no such approval is pending.
+            QueueFull: too many prompts wait; nothing was decided.
 
         """
         command = orders.approve(approval_id=approval_id, auto_resume=auto_resume, kind=kind)
@@ -218,6 +221,7 @@ class AsyncGuidance:
 
         Raises:
             ApprovalNotFound: no such approval is pending.
+            QueueFull: too many prompts wait; nothing was decided.
 
         """
         command = orders.reject(approval_id=approval_id, auto_resume=auto_resume)

@@ -46,7 +46,10 @@ R = TypeVar("R")
 
 Isolation = Literal["process", "thread", "task"]
 """Where a call runs, and so how it ends when it has to: a process is killed with all that it
-started, a thread is left alone and what it returns is discarded, a task is cancelled."""
+started, a thread is left alone and what it returns is discarded, a task is cancelled.
+
+A thread shares the interpreter with its agent: one that computes without a pause slows down all
+that the session does, the answer to an abort included. It is for calls that wait."""
 Effects = Literal["read", "idempotent", "write"]
 """Whether a call may run again after a crash that hid its outcome: "write" may not."""
 

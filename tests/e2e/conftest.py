@@ -111,3 +111,38 @@ def _cycle_of():
 def _poll():
     """Wait for a condition of the operating system."""
     return poll
+
+
+def plugin_class(name="fixed", priority=500, fail="open", **answers):
+    """Return a class of plugins that answer these hooks, by actions or by functions."""
+    methods = {kind: _method(answer) for kind, answer in answers.items()}
+    return type(
+        "Fixed", (cmdc.Plugin,), {"name": name, "priority": priority, "fail": fail} | methods
+    )
+
+
+def _method(answer):
+    def heard(_self, event, context):
+        return answer(event, context) if callable(answer) else answer
+
+    return heard
+
+
+@pytest.fixture
+def plugin_of():
+    """Make plugins that answer fixed actions: ``plugin_of(before_prompt=cmdc.Abort("no"))``."""
+    return plugin_class
+
+
+def events_until(stream, kind, name=None):
+    """Return the events up to the first of this kind, of a plugin's up to the one of this name."""
+    found = []
+    while not found or found[-1].kind != kind or (name is not None and found[-1].name != name):
+        found.append(stream.get(TURN_S).event)
+    return found
+
+
+@pytest.fixture(name="events_until")
+def _events_until():
+    """Read a stream up to an event."""
+    return events_until

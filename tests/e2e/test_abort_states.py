@@ -12,6 +12,8 @@ import cmdc_runtime as cmdc
 from cmdc_runtime import events
 from cmdc_runtime.testing import Hold, Stall, ToolCalls, ToolUse
 
+pytestmark = pytest.mark.process
+
 TURN_S = 20.0
 POLL_S = 0.02
 STALL_CHARS = 18

@@ -9,6 +9,8 @@ import cmdc_runtime as cmdc
 from cmdc_runtime import events
 from cmdc_runtime.testing import ToolCalls, ToolUse
 
+pytestmark = pytest.mark.process
+
 TURN_S = 20.0
 FIRST = {"id": "1", "content": "Look around", "status": "in_progress"}
 SECOND = {"id": "2", "content": "Tell about it", "status": "pending"}

@@ -82,13 +82,14 @@ def answer(memory: Memory, ref: str, response: Any) -> Memory:  # Any: what the 
 def change_tools(
     memory: Memory, attached: tuple[AttachedTool, ...], detached: tuple[str, ...]
 ) -> Memory:
-    """Remove tools, then add others."""
+    """Remove tools, then add others; what was allowed of a tool goes with it."""
     kept = tuple(tool for tool in memory.tools if tool.name not in detached)
     added = tuple(
         ToolFacts(tool.name, tool.is_repeatable, tool.isolation, tool.packed, tool.chars)
         for tool in attached
     )
-    return replace(memory, tools=(*kept, *added))
+    allowed = memory.allowed_tools.difference(detached)
+    return replace(memory, tools=(*kept, *added), allowed_tools=allowed)
 
 
 def switch_model(memory: Memory, model: str, provider_opts: dict[str, Any]) -> Memory:

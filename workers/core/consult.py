@@ -18,7 +18,8 @@ def consult(
     if hook.kind not in memory.policy.hooks:
         return None
     wait = Consulting(point, compacting)
-    memory = replace(memory, work=memory.work + 1, consulting=wait)
+    # A summary that a call of the batch before asked for is not waited for any more.
+    memory = replace(memory, work=memory.work + 1, consulting=wait, compacting=None)
     return Step(State.RUNNING, memory, (Consult(memory.work, hook),))
 
 

@@ -9,9 +9,10 @@ from typing import Final
 
 from cmdc_runtime.commands import Steer
 from cmdc_runtime.errors import SteeringRejected
-from cmdc_runtime.events import SteeringReceived, ToolBlocked, ToolExecutionEnd, ToolKilled
-from workers.core import cycle, interrupt
+from cmdc_runtime.events import SteeringReceived, ToolBlocked, ToolExecutionEnd
+from workers.core import cycle, interrupt, shrink
 from workers.core.batch import give_results
+from workers.core.changes import children_of
 from workers.core.consult import heed
 from workers.core.conversation import end_call, find_call, result_of
 from workers.core.effects import (
@@ -25,6 +26,7 @@ from workers.core.effects import (
     Step,
 )
 from workers.core.inputs import (
+    ANY_WORK,
     Consulted,
     PluginsAborted,
     PluginsSpoke,
@@ -52,8 +54,14 @@ def go_on(state: State, memory: Memory, consulted: Consulted) -> Step:
 
 
 def listen(state: State, memory: Memory, spoke: PluginsSpoke) -> Step:
-    """Take down what plugins say where nothing waits for them."""
-    memory, effects = heed(memory, spoke.verdict)
+    """Take down what plugins say where nothing waits for them.
+
+    What they want of a batch that is over comes too late for it, and is not for another one.
+    """
+    verdict = spoke.verdict
+    if spoke.batch not in {ANY_WORK, memory.work}:
+        verdict = replace(verdict, interventions=(), model=None)
+    memory, effects = heed(memory, verdict)
     return Step(state, memory, effects)
 
 
@@ -103,15 +111,12 @@ def _end(memory: Memory, abort: Aborted, at_ms: int) -> Step:
     """End the cycle; the abort is announced before the rest of it is cleared away."""
     running = [open_ for open_ in memory.calls if open_.result is None]
     ids = tuple(open_.call.call_id for open_ in running)
-    children = tuple(child.session_id for child in memory.children if child.call_id in ids)
+    children = children_of(memory, ids)
     cleared: list[Effect] = [CancelModel()] if memory.compacting is not None else []
     cleared += [CancelCalls(ids)] if ids else []
     cleared += [EndSubagents(children)] if children else []
-    cleared += [
-        Publish(ToolKilled(name=open_.call.name, call_id=open_.call.call_id, reason=abort.reason))
-        for open_ in running
-        if open_.started_at_ms is not None
-    ]
+    begun = [open_ for open_ in running if open_.started_at_ms is not None]
+    cleared += interrupt.killed(memory, begun, abort.reason)
     memory, kept = give_results(memory, lambda _open: _STOPPED)
     ended = cycle.end_by_plugin(memory, abort, at_ms)
     first, *rest = ended.effects
@@ -119,13 +124,16 @@ def _end(memory: Memory, abort: Aborted, at_ms: int) -> Step:
 
 
 def _send(memory: Memory, _wait: Consulting, verdict: Verdict, _at_ms: int) -> Step:
+    known = len(memory.messages)
     memory, told = cycle.tell_notes(memory)
-    messages = repair(memory.messages) if verdict.messages is None else repair(verdict.messages)
-    return cycle.then(cycle.send(memory, messages), told)
+    messages = memory.messages
+    if verdict.messages is not None:
+        messages = (*verdict.messages, *messages[known:])
+    return cycle.then(cycle.send(memory, repair(messages)), told)
 
 
-def _finish(memory: Memory, _wait: Consulting, verdict: Verdict, at_ms: int) -> Step:
-    if verdict.interventions or memory.steering:
+def _finish(memory: Memory, _wait: Consulting, _verdict: Verdict, at_ms: int) -> Step:
+    if memory.notes or memory.steering:
         return cycle.ask(memory, at_ms)
     return cycle.finish(memory, at_ms)
 
@@ -133,6 +141,8 @@ def _finish(memory: Memory, _wait: Consulting, verdict: Verdict, at_ms: int) -> 
 def _compact(memory: Memory, wait: Consulting, verdict: Verdict, at_ms: int) -> Step:
     wanted = wait.compacting
     assert wanted is not None  # noqa: S101 - it is what the plugins were asked about
+    if wanted.trigger == "request":
+        return shrink.compact_unless(memory, wanted, verdict.skipped)
     if verdict.skipped is None:
         return cycle.summarize(memory, wanted)
     return _do_without(memory, wanted, at_ms)

@@ -118,22 +118,30 @@ class SummaryFailed:
 
 @dataclass(frozen=True, slots=True)
 class ToolBegun:
-    """Result of ``RunTools``: one call is about to run; ``summary`` tells people what it does."""
+    """Result of ``RunTools``: one call is about to run; ``summary`` tells people what it does.
+
+    ``args`` are those that plugins gave it, None where they are the model's own.
+    """
 
     work: int
     call_id: CallId
     at_ms: int
     summary: str = ""
+    args: dict[str, Any] | None = None  # Any: whatever the tool takes
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalNeeded:
-    """Result of ``RunTools``: one call may not run before a person allows it; it has not run."""
+    """Result of ``RunTools``: one call may not run before a person allows it; it has not run.
+
+    ``args`` are those that plugins gave it, None where they are the model's own.
+    """
 
     work: int
     call_id: CallId
     hint: str
     at_ms: int
+    args: dict[str, Any] | None = None  # Any: whatever the tool takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,9 +249,14 @@ class Consulted:
 
 @dataclass(frozen=True, slots=True)
 class PluginsSpoke:
-    """Plugins have something to say besides, at a hook that nothing waits for."""
+    """Plugins have something to say besides, at a hook that nothing waits for.
+
+    ``batch`` is the work whose calls they were asked about: unlike ``work`` it does not make the
+    whole of it late.
+    """
 
     verdict: Verdict
+    batch: int = ANY_WORK
     work: int = ANY_WORK
 
 

@@ -112,7 +112,7 @@ def end_calls_and_keep(state: State, memory: Memory, order: Order, command: Stee
         if open_.result is None and _steering_ends(memory, open_, command)
     ]
     ids = tuple(open_.call.call_id for open_ in doomed)
-    effects: list[Effect] = [*_cancel(memory, ids), *_killed(memory, doomed, "steered")]
+    effects: list[Effect] = [*_cancel(memory, ids), *killed(memory, doomed, "steered")]
     memory = kept.memory
     for call_id in ids:
         result = result_of(memory, call_id, _STEERED, is_error=True)
@@ -162,7 +162,7 @@ def abort_tools(_state: State, memory: Memory, order: Order, command: Abort) -> 
         if open_ not in doomed and children_of(memory, (open_.call.call_id,))
     )
     given_up = (CancelCalls(alone),) if alone else ()
-    ended = (*_cancel(memory, ids), *given_up, *_killed(memory, doomed, command.reason))
+    ended = (*_cancel(memory, ids), *given_up, *killed(memory, doomed, command.reason))
     effects = (CancelModel(), *_end_compaction(memory), *ended)
     memory, kept = give_results(
         memory, lambda open_: _ABORTED if open_.call.call_id in ids else _LEFT
@@ -202,7 +202,7 @@ def _cancel(memory: Memory, ids: tuple[CallId, ...]) -> tuple[Effect, ...]:
     return (*((CancelCalls(ids),) if ids else ()), *ended)
 
 
-def _killed(memory: Memory, calls: list[OpenCall], reason: str | None) -> tuple[Effect, ...]:
+def killed(memory: Memory, calls: list[OpenCall], reason: str | None) -> tuple[Effect, ...]:
     """Tell of each ended call; a thread can't be ended, what it returns is thrown away."""
     events = []
     for open_ in calls:

@@ -1,7 +1,7 @@
 """What people decide: approvals, rejections, and answers to questions.
 
 A decision resumes the session: it opens a cycle that tells the model, at once or, as a prompt does,
-after the running one. A call that is still open waits for the decision itself.
+after the running one.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from cmdc_runtime.errors import ApprovalNotFound, AskNotFound, QueueFull
 from cmdc_runtime.events import ToolApproved, ToolRejected, UserResponded
 from workers.core import cycle
 from workers.core.changes import Decision, answer, decide, find_approval, find_ask
-from workers.core.conversation import APPROVAL, TRIGGER, enqueue, is_running
+from workers.core.conversation import APPROVAL, TRIGGER, enqueue
 from workers.core.effects import AnswerTool, Keep, Publish, Settle, Step
 from workers.core.inputs import Order
 from workers.core.records import ApprovalDecided, PromptQueued, UserAnswered
@@ -92,7 +92,6 @@ def _decide(
     state: State, memory: Memory, order: Order, decision: _Decision, *, resumes: bool
 ) -> Step:
     found = decision.approval
-    is_held = is_running(memory, found.call_id)
     metadata: dict[str, object] = {APPROVAL: found.id, TRIGGER: decision.trigger}
     prompt = QueuedPrompt(order.id, decision.text, metadata)
     decided = decide(memory, found.id, decision.word)
@@ -100,7 +99,7 @@ def _decide(
         Keep(ApprovalDecided(approval_id=found.id, decision=decision.word)),
         Publish(decision.event),
     )
-    if not resumes or is_held:
+    if not resumes:
         return Step(state, decided, (*effects, Settle(order.id, None)))
     if state is State.IDLE:
         begun = cycle.start(decided, prompt, order.at_ms)

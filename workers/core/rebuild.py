@@ -10,7 +10,8 @@ from typing import Any, Final, Literal
 
 from cmdc_runtime.events import AgentRecovered, StreamReset, ToolExecutionEnd
 from cmdc_runtime.ids import Incarnation
-from cmdc_runtime.reasons import AnyReason
+from cmdc_runtime.process import DAEMON_RESTARTED
+from cmdc_runtime.reasons import AnyReason, Other
 from workers.core import changes, cycle
 from workers.core.batch import call_tools, give_results
 from workers.core.budget import Grant
@@ -89,13 +90,14 @@ def _subagent_spawned(memory: Memory, record: SubagentSpawned) -> Memory:
     return changes.spawn(memory, Child(record.child_id, record.call_id, record.ref, grant))
 
 
-def _resumed(memory: Memory, _record: Resumed) -> Memory:
+def _resumed(memory: Memory, record: Resumed) -> Memory:
     running = memory.cycle
     if running is None:
         return memory
     # A call that runs again asks under the same reference: it gets no answer of the process before.
     left = tuple(replace(child, ref=None) for child in memory.children)
-    return replace(memory, children=left, cycle=replace(running, crashes=running.crashes + 1))
+    crashes = running.crashes + (1 if record.is_blamed else 0)
+    return replace(memory, children=left, cycle=replace(running, crashes=crashes))
 
 
 # Any: each function takes the record of its own row.
@@ -161,8 +163,9 @@ def _resume(memory: Memory, incarnation: Incarnation, reason: AnyReason, at_ms: 
     if memory.cycle is None:
         told = _told(incarnation, reason, "idle")
         return cycle.then(cycle.next_prompt(memory, at_ms), (told,))
-    note = Keep(Resumed(incarnation=incarnation))
-    memory = _resumed(memory, Resumed(incarnation=incarnation))
+    is_blamed = not (isinstance(reason, Other) and reason.detail == DAEMON_RESTARTED)
+    resumed = Resumed(incarnation=incarnation, is_blamed=is_blamed)
+    note, memory = Keep(resumed), _resumed(memory, resumed)
     assert memory.cycle is not None  # noqa: S101 - checked above, and _resumed keeps it
     if memory.cycle.crashes >= memory.policy.max_cycle_crashes:
         memory, kept = give_results(memory, lambda _open: _UNCERTAIN)

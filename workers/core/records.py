@@ -183,9 +183,10 @@ class PluginsChanged(Record, frozen=True, kw_only=True):
 
 
 class Resumed(Record, frozen=True, kw_only=True):
-    """A new process went on with the running cycle; counts its crashes."""
+    """A new process went on with the running cycle; ``is_blamed``: it may have been the cycle."""
 
     incarnation: Incarnation
+    is_blamed: bool = True
 
 
 RECORDS: Final[tuple[type[Record], ...]] = tuple(Record.__subclasses__())

@@ -26,7 +26,7 @@ from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import Message, TokenUsage
 from workers.core import cycle, heeding, shrink, toolset, toolwork
 from workers.core.conversation import measure, next_id, say, spend
-from workers.core.effects import Effect, Keep, Publish, Sleep, Step
+from workers.core.effects import AnswerTool, Effect, Keep, Publish, Sleep, Step
 from workers.core.inputs import (
     ANY_WORK,
     ApprovalNeeded,
@@ -203,6 +203,7 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
     (_T, Summarized):     shrink.report,
     (_T, SummaryFailed):  shrink.report_failure,
     (_R, Consulted):      heeding.go_on,
+    (_T, Consulted):      heeding.go_on,
     (_T, PluginsAborted): heeding.stop,
     (_T, ToolRefused):    heeding.refuse,
     (_I, PluginsSpoke):   heeding.listen,
@@ -226,8 +227,15 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
 
 
 def apply(state: State, memory: Memory, result: Result) -> Step:
-    """Apply one result; a late one, of work that is over, changes nothing."""
+    """Apply one result; a late one, of work that is over, changes nothing that is remembered."""
     handler = TRANSITIONS.get((state, type(result)))
     if handler is None or result.work not in {memory.work, ANY_WORK}:
-        return Step(state, memory)
+        return Step(state, memory, _turned_away(result))
     return handler(state, memory, result)
+
+
+def _turned_away(result: Result) -> tuple[Effect, ...]:
+    """Answer a call that an abort left running and that would wait in vain for what it asks."""
+    if isinstance(result, QuestionAsked | CompactWanted | SubagentWanted):
+        return (AnswerTool(result.ref, error="the cycle that made this call is over"),)
+    return ()

@@ -3,15 +3,16 @@
 from dataclasses import replace
 
 from cmdc_runtime.events import ConversationCompacted
+from cmdc_runtime.extensions.hooks import BeforeCompact
 from cmdc_runtime.ids import MessageId
 from workers.core import compaction, cycle
 from workers.core.changes import compact
 from workers.core.conversation import is_running, place
-from workers.core.effects import AnswerTool, Effect, Keep, Publish, Step, Summarize
+from workers.core.effects import AnswerTool, Consult, Effect, Keep, Publish, Step, Summarize
 from workers.core.expense import over_budget
 from workers.core.inputs import CompactWanted, Summarized, SummaryFailed
 from workers.core.records import Compacted
-from workers.core.state import Compacting, Memory, State
+from workers.core.state import Compacting, Consulting, Memory, Point, State
 
 
 def go_on(state: State, memory: Memory, summarized: Summarized) -> Step:
@@ -54,13 +55,31 @@ def compact_for_tool(state: State, memory: Memory, wanted: CompactWanted) -> Ste
         return Step(state, memory, (AnswerTool(wanted.ref, error=short),))
     if reason := over_budget(memory):
         return Step(state, memory, (AnswerTool(wanted.ref, error=f"no summary: {reason}"),))
-    memory = replace(memory, compacting=Compacting(evicted, "request", wanted.ref))
-    return Step(state, memory, (Summarize(memory.work, memory.model, memory.messages[:evicted]),))
+    asked = Compacting(evicted, "request", wanted.ref)
+    hook = BeforeCompact(memory.messages[:evicted])
+    if hook.kind not in memory.policy.hooks:
+        return compact_unless(memory, asked, None)
+    # Meanwhile the calls run on: plugins are asked under the batch's own number.
+    waits = Consulting(Point.COMPACT, asked)
+    memory = replace(memory, compacting=asked, consulting=waits)
+    return Step(state, memory, (Consult(memory.work, hook),))
+
+
+def compact_unless(memory: Memory, wanted: Compacting, skipped: str | None) -> Step:
+    """Sum up what a running call wants to be gone, unless the plugin ``skipped`` is against it."""
+    if skipped is not None:
+        memory = replace(memory, compacting=None)
+        assert wanted.ref is not None  # noqa: S101 - a call waits for it
+        no = AnswerTool(wanted.ref, error=f"no summary: plugin {skipped} wants none")
+        return Step(State.EXECUTING_TOOLS, memory, (no,))
+    evicted = memory.messages[: wanted.evicted]
+    summarize = Summarize(memory.work, memory.model, evicted)
+    return Step(State.EXECUTING_TOOLS, replace(memory, compacting=wanted), (summarize,))
 
 
 def report(state: State, memory: Memory, summarized: Summarized) -> Step:
     """Shorten the conversation and tell the call that asked for it what came of it."""
-    if memory.compacting is None:
+    if memory.compacting is None or memory.consulting is not None:
         return Step(state, memory)
     before, evicted, ref = len(memory.messages), memory.compacting.evicted, memory.compacting.ref
     memory, effects = _shorten(memory, summarized)

@@ -70,7 +70,10 @@ def begin(state: State, memory: Memory, begun: ToolBegun) -> Step:
     allowance = leave if is_first and leave in memory.allowances else None
     meta = {"started_at_ms": begun.at_ms}
     started = ToolExecutionStart(
-        name=call.name, call_id=call.call_id, args=call.arguments, summary=begun.summary
+        name=call.name,
+        call_id=call.call_id,
+        args=call.arguments if begun.args is None else begun.args,
+        summary=begun.summary,
     )
     effects = (
         Keep(ToolStarted(call_id=call.call_id, at_ms=begun.at_ms, allowance=allowance)),
@@ -107,7 +110,8 @@ def require_approval(state: State, memory: Memory, needed: ApprovalNeeded) -> St
             ApprovalRequired(
                 id=approval_id,
                 tool=call.name,
-                args=call.arguments,
+                # A person must see what would run. The leave is for what the model asks for.
+                args=call.arguments if needed.args is None else needed.args,
                 hint=needed.hint,
                 requested_at_ms=needed.at_ms,
                 session_id=memory.policy.session_id,

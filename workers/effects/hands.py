@@ -83,7 +83,8 @@ class Hands:
         self._watch = watch
         self._timer: asyncio.TimerHandle | None = None
         self._consulting: asyncio.Task[None] | None = None
-        self._asides: set[asyncio.Task[None]] = set()
+        self._told: set[asyncio.Task[None]] = set()
+        self._judging: set[asyncio.Task[None]] = set()
         # fmt: off
         self._table: Final[Mapping[type, Callable[[Any, Memory], None]]] = {  # Any: of the row
             CallModel:      self._call_model,
@@ -118,19 +119,19 @@ class Hands:
     @property
     def are_idle(self) -> bool:
         """Whether no call runs on, wanted or not, and no plugin is being asked."""
-        return self._tools.runner.is_idle and not self._asides
+        return self._tools.runner.is_idle and not self._told and not self._judging
 
     def host_lost(self, frame: HostLost) -> None:
         """Take the daemon's word on a tool host."""
         self._tools.runner.host_lost(frame)
 
     async def stop(self) -> None:
-        """End what is under way, processes of tools included."""
+        """End what is under way, processes of tools included; what plugins are told goes on."""
         tools = self._tools
         tools.model.cancel()
         tools.summarizer.cancel()
         tools.runner.cancel()
-        for work in (self._timer, self._consulting, *self._asides):
+        for work in (self._timer, self._consulting, *self._judging):
             if work is not None:
                 work.cancel()
         await asyncio.gather(tools.runner.settle(), tools.subagents.close())
@@ -172,15 +173,21 @@ class Hands:
 
     def _consult(self, effect: Consult, _memory: Memory) -> None:
         if effect.work == ANY_WORK:
-            self._aside(self.tell_plugins(effect.hook))
+            self._aside(self.tell_plugins(effect.hook), self._told)
             return
         self._consulting = asyncio.create_task(self._ask_plugins(effect), name="plugins")
         self._watch(self._consulting)
 
     def _judge_steering(self, effect: JudgeSteering, _memory: Memory) -> None:
-        self._aside(self._ask_about(effect))
+        self._aside(self._ask_about(effect), self._judging)
+
+    async def told_all(self) -> None:
+        """Return when plugins have heard of all that they were told: of the ends of cycles."""
+        while self._told:
+            await asyncio.wait(self._told)
 
     async def _ask_plugins(self, effect: Consult) -> None:
+        await self.told_all()  # the end of a cycle comes before the next one's beginning
         verdict = await self._tools.plugins.run(effect.hook)
         self._post(Consulted(effect.work, verdict, now_ms()))
 
@@ -195,15 +202,15 @@ class Hands:
             self._post(PluginsSpoke(verdict))
         return verdict
 
-    def _aside(self, work: Coroutine[Any, Any, object]) -> None:
+    def _aside(self, work: Coroutine[Any, Any, object], among: set[asyncio.Task[None]]) -> None:
         """Run what no cancelled request takes with it."""
 
         async def run() -> None:
             await work
 
         task = asyncio.create_task(run(), name="plugins-aside")
-        self._asides.add(task)
-        task.add_done_callback(self._asides.discard)
+        among.add(task)
+        task.add_done_callback(among.discard)
         self._watch(task)
 
     def _run_subagent(self, effect: RunSubagent, memory: Memory) -> None:

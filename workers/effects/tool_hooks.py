@@ -63,7 +63,7 @@ class ToolHooks:
         verdict = await self._plugins.run(hook)
         besides = replace(verdict, abort=None, blocked=None, args=None, result=None)
         if besides != Verdict():
-            self._post(PluginsSpoke(besides))
+            self._post(PluginsSpoke(besides, work))
         if verdict.abort is not None:
             self._post(PluginsAborted(work, verdict.abort, now_ms()))
             return None

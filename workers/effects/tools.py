@@ -191,7 +191,8 @@ class ToolRunner:
             job = await self._allowed(batch, call, todos)
             if job is None:
                 return
-            self._post(ToolBegun(batch.work, call.call_id, now_ms(), _summary(job)))
+            args = _changed_args(call, job)
+            self._post(ToolBegun(batch.work, call.call_id, now_ms(), _summary(job), args))
             if job.tool.effects not in REPEATABLE:
                 await self._link.synced()
             ending = await self._execute(job)
@@ -209,7 +210,8 @@ class ToolRunner:
         job = self._prepared(batch, heard, todos)
         if job is not None and call.call_id not in batch.approved and _wants_approval(job):
             self._conclude()
-            self._post(ApprovalNeeded(batch.work, call.call_id, _summary(job), now_ms()))
+            args = _changed_args(call, job)
+            self._post(ApprovalNeeded(batch.work, call.call_id, _summary(job), now_ms(), args))
             return None
         return job
 
@@ -368,6 +370,12 @@ def _checked(call: ToolCall, tool: Tool) -> dict[str, Any]:  # Any: whatever the
     except Exception as error:
         log.exception("tool.crashed", tool=call.name, call_id=call.call_id)
         raise ToolError(crashed(error).text) from error
+
+
+# Any: whatever the tool takes.
+def _changed_args(asked: ToolCall, job: _Job) -> dict[str, Any] | None:
+    """Return the arguments that plugins gave the call, None where they left them alone."""
+    return None if job.call is asked else job.call.arguments
 
 
 def _wants_approval(job: _Job) -> bool:

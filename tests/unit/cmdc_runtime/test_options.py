@@ -16,8 +16,9 @@ from cmdc_runtime.subagent import SubAgent
 MODEL = "openai:gpt-4o-mini"
 # fmt: off
 DOCUMENTED = {
-    "model": None, "session_id": None, "blueprint": None, "system_prompt": None, "tools": [], "plugins": [],
-    "subagents": [], "working_dir": ".", "provider_opts": {}, "response_format": None,
+    "model": None, "session_id": None, "blueprint": None, "system_prompt": None, "tools": [],
+    "plugins": [], "subagents": [], "working_dir": ".", "provider_opts": {},
+    "response_format": None,
     "prompt_mode": "full", "messages": [], "user_data": {}, "group_id": None, "max_turns": 100,
     "max_tokens": None, "max_cost_usd": None, "max_total_tokens": None, "max_steering_queue": 3,
     "max_queued_prompts": 100, "max_parallel_tools": 8, "tool_timeout": 300.0,

@@ -99,6 +99,13 @@ def test_tools_go_before_others_come():
     assert after.tool("z") is None
 
 
+def test_what_was_allowed_of_a_tool_goes_with_it():
+    """Another tool of the same name is another tool."""
+    memory = Memory(tools=(ToolFacts("x"), ToolFacts("y")), allowed_tools=frozenset({"x", "y"}))
+
+    assert changes.change_tools(memory, (attached("x"),), ("x",)).allowed_tools == {"y"}
+
+
 def test_a_model_comes_with_its_options():
     """Both are for the next request."""
     memory = changes.switch_model(Memory(model="x:m"), "y:n", {"seed": 1})

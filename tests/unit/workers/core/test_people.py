@@ -13,7 +13,7 @@ from workers.core.effects import AnswerTool, CallModel, RunTools, Settle, Step
 from workers.core.inputs import ApprovalNeeded, QuestionAsked
 from workers.core.people import ARGUMENTS_CHARS_MAX
 from workers.core.records import ApprovalDecided, CycleStarted, PromptQueued, UserAnswered
-from workers.core.state import Approval, State
+from workers.core.state import State
 
 CALL = ToolCall(call_id="a", name="write", arguments={"path": "x"})
 ID = "approval-3"
@@ -155,17 +155,6 @@ def test_a_decision_that_cannot_resume_is_not_made(session, state, kind):
 
     assert [type(settled.outcome) for settled in after.effects] == [QueueFull]
     assert after.memory == before.memory
-
-
-@pytest.mark.parametrize("kind", [Approve, Reject])
-def test_a_call_that_is_held_needs_no_cycle(session, kind):
-    """It is still open and goes on by itself when it is decided."""
-    held = Approval(id=ID, call_id="a", tool="read", args={}, requested_at_ms=9)
-    before = remembering(session.at(State.EXECUTING_TOOLS), approvals=(held,))
-    after = before.give(kind(approval_id=ID, auto_resume=True), "c-1")
-
-    assert [type(record) for record in after.records()] == [ApprovalDecided]
-    assert (after.of(Settle), after.memory.queue) == ([Settle("c-1", None)], ())
 
 
 @every_state

@@ -13,7 +13,8 @@ from cmdc_runtime.events import (
 )
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
 from cmdc_runtime.parcels import Packed
-from cmdc_runtime.reasons import Signal
+from cmdc_runtime.process import DAEMON_RESTARTED
+from cmdc_runtime.reasons import Other, Signal
 from workers.core.budget import Grant
 from workers.core.effects import CallModel, Consult, CountSubagents, Keep, Publish, RunTools
 from workers.core.loops import fingerprint
@@ -373,6 +374,15 @@ def test_crashes_are_counted_for_each_cycle():
     step = resumed(STARTED, Resumed(incarnation=2), NEXT, max_cycle_crashes=2)
 
     assert (step.memory.cycle.command_id, step.memory.cycle.crashes) == ("p-2", 0)
+
+
+def test_a_daemon_that_was_restarted_blames_no_cycle():
+    """The process ended with its daemon, not because of what it was doing."""
+    memory = memory_of(STARTED, Resumed(incarnation=2, is_blamed=False), max_cycle_crashes=1)
+    step = resume(memory, 3, Other(detail=DAEMON_RESTARTED), 9)
+
+    assert memory.cycle.crashes == step.memory.cycle.crashes == 0
+    assert events(step, AgentAbort) == []
 
 
 def test_the_turns_of_a_cycle_stay_bounded_across_a_crash():

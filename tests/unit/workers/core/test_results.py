@@ -33,7 +33,15 @@ from cmdc_runtime.messages import Message, TokenUsage
 from workers.core import results
 from workers.core.assemble import Reply
 from workers.core.budget import Grant
-from workers.core.effects import CallModel, Publish, RunTools, Sleep, Step, Summarize
+from workers.core.effects import (
+    AnswerTool,
+    CallModel,
+    Publish,
+    RunTools,
+    Sleep,
+    Step,
+    Summarize,
+)
 from workers.core.inputs import (
     ANY_WORK,
     ApprovalNeeded,
@@ -167,7 +175,18 @@ def test_a_late_result_changes_nothing(session, state, kind, work):
     after = before.post(kind(work, *INPUTS[kind]))
 
     if work != before.memory.work or (state, kind) not in results.TRANSITIONS:
-        assert after.is_unchanged(before)
+        assert (after.state, after.memory) == (before.state, before.memory)
+        assert {type(effect) for effect in after.step.effects} <= {AnswerTool}
+
+
+@pytest.mark.parametrize("kind", [QuestionAsked, CompactWanted, SubagentWanted])
+def test_a_call_that_an_abort_left_running_waits_for_nothing(session, kind):
+    """What it asks for belongs to a cycle that is over: it is told so at once."""
+    idle = session.at(State.IDLE)
+    (answer,) = idle.post(kind(7, *INPUTS[kind])).step.effects
+
+    assert isinstance(answer, AnswerTool)
+    assert "over" in answer.error
 
 
 def test_every_result_names_its_work():

@@ -1,0 +1,64 @@
+"""What is looked at when a session rests, beyond its books."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from cmdc_runtime import events
+from cmdc_runtime.client.session import AsyncSession
+from cmdc_runtime.events import Envelope
+from cmdc_runtime.messages import Message
+from scripts.soak.ledger import Ledger, digest
+
+READ_S: Final = 60.0
+"""For all events of a session to be read once more."""
+
+
+def answers_missing(messages: Iterable[Message], said: Sequence[Message]) -> list[str]:
+    """Return the answers that observers were told of and the conversation does not have."""
+    known = {message.id: message for message in messages}
+    return [
+        f"answer {answer.id} is not in the conversation as it was told"
+        for answer in said
+        if known.get(answer.id) != answer
+    ]
+
+
+async def late_reading(session: AsyncSession, ledger: Ledger, last: int) -> list[str]:
+    """Read events up to ``last`` once more and return where they differ from what was heard."""
+    reader = _Reader(ledger)
+    try:
+        async with asyncio.timeout(READ_S), await session.subscribe(since=0) as stream:
+            while reader.last < last:
+                reader.read(await stream.get())
+    except TimeoutError:
+        reader.problems.append(f"late reader: at index {reader.last} of {last} after {READ_S:g} s")
+    return reader.problems
+
+
+class _Reader:
+    """Reads behind the books: short-lived events may be gone, durable ones are all there."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.problems: list[str] = []
+        self.last = 0
+        self._digests = ledger.digests
+
+    def read(self, envelope: Envelope) -> None:
+        """Compare one event."""
+        event, first = envelope.event, self.last + 1
+        self.last = envelope.index
+        if isinstance(event, events.EventsLost):
+            self._lose(event, first)
+        elif envelope.index != first:
+            self.problems.append(f"late reader: index {envelope.index} in place of {first}")
+        elif event.durable and self._digests.get(envelope.index) != digest(event):
+            self.problems.append(f"late reader: another event at index {envelope.index}")
+
+    def _lose(self, event: events.EventsLost, first: int) -> None:
+        lost = [index for index in self._digests if event.first <= index <= event.last]
+        if event.first != first or lost:
+            self.problems.append(
+                f"late reader: {event.first} to {event.last} lost in place of {first},"
+                f" {len(lost)} durable ones among them"
+            )

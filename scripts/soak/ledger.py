@@ -1,0 +1,275 @@
+"""The books of one session, kept by its events alone: everything that begins has one end.
+
+Events go in one by one, problems come out. The books know nothing of how the kernel works; they
+know what its events promise, so they find what gets lost or is told twice. ``close`` adds what can
+be said only when the session rests.
+
+To add a rule: a method for the event, with its row in ``_ROWS`` below them.
+"""
+
+import zlib
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from cmdc_runtime import events
+from cmdc_runtime.events import Envelope, Event
+from cmdc_runtime.messages import Message
+
+TAIL_EVENTS: Final = 40
+"""Shown of a session that something is wrong with."""
+PROBLEMS_MAX: Final = 20
+"""Of one session; what follows the first few is their echo."""
+
+
+class Ledger:
+    """What the events of one session add up to."""
+
+    def __init__(self) -> None:
+        """Begin before the first event."""
+        self.problems: list[str] = []
+        self.tail: deque[Envelope] = deque(maxlen=TAIL_EVENTS)
+        self.counts: Counter[str] = Counter()
+        self.digests: dict[int, int] = {}
+        """Of the durable events, by index: who reads them later must find the same."""
+        self.said: list[Message] = []
+        """The model's answers, in order."""
+        self.last = 0
+        self.open: str | None = None
+        """The command whose cycle runs."""
+        self.steerings_left = 0
+        """Accepted, and neither told to the model nor dropped so far."""
+        self._received: dict[str, bool] = {}
+        self._started: list[str] = []
+        self._ended: set[str] = set()
+        self._steered: set[str] = set()
+        self._dropped: set[str] = set()
+        self._calls: set[str] = set()
+        self._text = ""
+        self._asked: set[str] = set()
+
+    # --- what is asked of it ----------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> list[str]:
+        """Return the prompts that were received and are neither started nor dropped."""
+        over = {*self._started, *self._dropped}
+        return [prompt for prompt in self._received if prompt not in over]
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Say whether nothing runs and nothing waits."""
+        return self.open is None and not self.waiting and not self.steerings_left
+
+    def knows(self, command_id: str) -> bool:
+        """Say whether any event named this prompt or steering."""
+        return command_id in self._received or command_id in self._steered
+
+    def has_ended(self, command_id: str) -> bool:
+        """Say whether this prompt or steering has its end."""
+        if command_id in self._steered:
+            return not self.steerings_left or command_id in self._dropped
+        return command_id in self._ended or command_id in self._dropped
+
+    def close(self, accepted: list[str]) -> None:
+        """Say what is missing now that the session rests; ``accepted`` are commands' ids."""
+        if self.open is not None:
+            self._tell(f"the cycle of {self.open} has no end")
+        for prompt in self.waiting:
+            self._tell(f"prompt {prompt} has neither a cycle nor a drop")
+        if self.steerings_left:
+            self._tell(f"{self.steerings_left} steerings were neither told nor dropped")
+        for command_id in accepted:
+            if not self.knows(command_id):
+                self._tell(f"command {command_id} was accepted and no event says so")
+            elif not self.has_ended(command_id):
+                self._tell(f"command {command_id} was accepted and has no end")
+
+    # --- what happens -----------------------------------------------------------------------------
+
+    def feed(self, envelope: Envelope) -> None:
+        """Take the next event."""
+        event = envelope.event
+        self.tail.append(envelope)
+        if envelope.index != self.last + 1:
+            self._tell(f"index {envelope.index} follows {self.last}")
+        self.last = envelope.index
+        self.counts["events"] += 1
+        if event.durable:
+            self.digests[envelope.index] = digest(event)
+        if isinstance(event, _OF_A_CYCLE) and self.open is None:
+            self._tell(f"{event.kind} at index {envelope.index} outside of every cycle")
+        note = self._ROWS.get(type(event))
+        if note is not None:
+            note(self, event)
+
+    def _tell(self, problem: str) -> None:
+        if len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(problem)
+
+    def _lose(self, event: events.EventsLost) -> None:
+        self._tell(f"events {event.first} to {event.last} were lost")
+
+    def _receive(self, event: events.PromptReceived) -> None:
+        self.counts["prompts_received"] += 1
+        if event.command_id in self._received:
+            self._tell(f"prompt {event.command_id} was received twice")
+        self._received[event.command_id] = event.queued
+
+    def _start(self, event: events.AgentStart) -> None:
+        self.counts["cycles"] += 1
+        if self.open is not None:
+            self._tell(f"the cycle of {event.command_id} starts in that of {self.open}")
+        if event.command_id in self._started:
+            self._tell(f"the cycle of {event.command_id} starts twice")
+        self._check_order(event.command_id)
+        self._started.append(event.command_id)
+        self.open = event.command_id
+
+    def _check_order(self, command_id: str) -> None:
+        waiting = self.waiting
+        if command_id in waiting and waiting[0] != command_id:
+            self._tell(f"prompt {command_id} starts before {waiting[0]}, which came first")
+
+    def _finish(self, event: events.AgentEnd) -> None:
+        self._end(event.command_id, "finished")
+
+    def _fail(self, event: events.AgentError) -> None:
+        self._end(event.command_id, "failed")
+
+    def _abort(self, event: events.AgentAbort) -> None:
+        if event.command_id is not None:
+            self._end(event.command_id, "aborted")
+        elif self.open is not None:
+            self._tell(f"an abort names no cycle, and that of {self.open} runs")
+
+    def _end(self, command_id: str, how: str) -> None:
+        self.counts[f"cycles_{how}"] += 1
+        if command_id != self.open:
+            self._tell(f"the cycle of {command_id} ends, and that of {self.open} runs")
+        if command_id in self._ended:
+            self._tell(f"the cycle of {command_id} ends twice")
+        self._ended.add(command_id)
+        self.open = None
+
+    def _drop(self, event: events.PromptDropped) -> None:
+        self.counts["dropped"] += 1
+        if event.command_id in self._dropped or event.command_id in self._started:
+            self._tell(f"{event.command_id} is dropped after its end or its start")
+        self._dropped.add(event.command_id)
+        if event.command_id in self._steered:
+            self._leave(1)
+
+    def _steer(self, event: events.SteeringReceived) -> None:
+        self.counts[f"steerings_{event.status}"] += 1
+        if event.status != "queued":
+            return
+        if event.ref in self._steered:
+            self._tell(f"steering {event.ref} was received twice")
+        self._steered.add(event.ref)
+        self.steerings_left += 1
+
+    def _apply(self, event: events.SteeringApplied) -> None:
+        self._leave(event.count)
+
+    def _leave(self, count: int) -> None:
+        self.steerings_left -= count
+        if self.steerings_left < 0:
+            self._tell("more steerings were told or dropped than were received")
+            self.steerings_left = 0
+
+    def _request(self, _event: events.RequestStart) -> None:
+        self.counts["requests"] += 1
+        self._text = ""
+
+    def _reset(self, _event: events.StreamReset) -> None:
+        self._text = ""
+
+    def _speak(self, event: events.MessageDelta) -> None:
+        self._text += event.delta
+
+    def _answer(self, event: events.ResponseComplete) -> None:
+        if self._text != event.message.content:
+            self._tell(f"the pieces of answer {event.message.id} do not add up to it")
+        self.said.append(event.message)
+        self._calls = {call.call_id for call in event.message.tool_calls}
+        self.counts["tool_calls"] += len(self._calls)
+
+    def _close_call(self, event: events.ToolExecutionEnd | events.ToolKilled) -> None:
+        self.counts[event.kind] += 1
+        if event.call_id not in self._calls:
+            self._tell(f"{event.kind} of call {event.call_id}, which is not open")
+        self._calls.discard(event.call_id)
+
+    def _begin_call(self, event: events.ToolExecutionStart) -> None:
+        if event.call_id not in self._calls:
+            self._tell(f"call {event.call_id} starts, and is not open")
+
+    def _recover(self, event: events.AgentRecovered) -> None:
+        self.counts[f"recovered_{event.resumed}"] += 1
+
+    def _ask(self, event: events.AskUser) -> None:
+        self.counts["questions"] += 1
+        self._asked.add(event.ref)
+
+    def _hear(self, event: events.UserResponded) -> None:
+        self.counts["questions_answered"] += 1
+        if event.ref not in self._asked:
+            self._tell(f"question {event.ref} is answered twice, or was never asked")
+        self._asked.discard(event.ref)
+
+    def _count(self, event: Event) -> None:
+        self.counts[event.kind] += 1
+
+    # Any: each method takes the event of its own row.
+    _ROWS: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
+        events.EventsLost: _lose,
+        events.PromptReceived: _receive,
+        events.AgentStart: _start,
+        events.AgentEnd: _finish,
+        events.AgentError: _fail,
+        events.AgentAbort: _abort,
+        events.PromptDropped: _drop,
+        events.SteeringReceived: _steer,
+        events.SteeringApplied: _apply,
+        events.RequestStart: _request,
+        events.StreamReset: _reset,
+        events.MessageDelta: _speak,
+        events.ResponseComplete: _answer,
+        events.ToolExecutionStart: _begin_call,
+        events.ToolExecutionEnd: _close_call,
+        events.ToolKilled: _close_call,
+        events.ToolBlocked: _count,
+        events.AgentRecovered: _recover,
+        events.AskUser: _ask,
+        events.UserResponded: _hear,
+        events.ApprovalRequired: _count,
+        events.ConversationCompacted: _count,
+        events.SubagentStart: _count,
+        events.SubagentEnd: _count,
+        events.PluginCrashed: _count,
+        events.AgentHibernated: _count,
+        events.LoopDetected: _count,
+    }
+
+
+def digest(event: Event) -> int:
+    """Return a number that two events share if they are equal."""
+    return zlib.crc32(msgspec.msgpack.encode(event))
+
+
+_OF_A_CYCLE: Final = (
+    events.RequestStart,
+    events.MessageStart,
+    events.MessageDelta,
+    events.ThinkingDelta,
+    events.ResponseComplete,
+    events.ToolCalls,
+    events.ToolExecutionStart,
+    events.ToolExecutionEnd,
+    events.Retry,
+    events.AskUser,
+)
+"""What is told of a cycle, and of none when none runs."""

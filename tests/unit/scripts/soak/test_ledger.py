@@ -1,0 +1,166 @@
+"""The books of a session: what is lost, doubled or out of its order is found."""
+
+import pytest
+
+from cmdc_runtime import events
+from cmdc_runtime.ids import CallId, CommandId, EventIndex, MessageId, SessionId
+from cmdc_runtime.messages import Message, TokenUsage, ToolCall
+from scripts.soak.ledger import PROBLEMS_MAX, Ledger
+
+ONE, TWO = CommandId("c-1"), CommandId("c-2")
+
+
+def received(command_id=ONE, *, queued=False):
+    return events.PromptReceived(text="Go.", queued=queued, command_id=command_id)
+
+
+def started(command_id=ONE):
+    return events.AgentStart(command_id=command_id)
+
+
+def ended(command_id=ONE):
+    return events.AgentEnd(messages=(), usage=TokenUsage(), command_id=command_id)
+
+
+def aborted(command_id=ONE):
+    return events.AgentAbort(command_id=command_id)
+
+
+def dropped(command_id=TWO):
+    return events.PromptDropped(text="Go.", command_id=command_id)
+
+
+def steered(ref=TWO, status="queued"):
+    return events.SteeringReceived(ref=ref, status=status, text="Rather.")
+
+
+def told(count):
+    return events.SteeringApplied(count=count)
+
+
+def said(text):
+    return events.MessageDelta(delta=text)
+
+
+def answered(text="", *call_ids):
+    calls = tuple(ToolCall(call_id=CallId(id_), name="look") for id_ in call_ids)
+    message = Message(id=MessageId("m-1"), role="assistant", content=text, tool_calls=calls)
+    return events.ResponseComplete(message=message)
+
+
+def begun(call_id):
+    return events.ToolExecutionStart(name="look", call_id=CallId(call_id), args={})
+
+
+def done(call_id):
+    return events.ToolExecutionEnd(name="look", call_id=CallId(call_id), ok=True, text="")
+
+
+def killed(call_id):
+    return events.ToolKilled(name="look", call_id=CallId(call_id), reason="aborted")
+
+
+def asked(ref="a"):
+    return events.AskUser(session_id=SessionId("s"), question="Which?", options=(), ref=ref)
+
+
+def heard(ref="a"):
+    return events.UserResponded(session_id=SessionId("s"), ref=ref, response="this")
+
+
+def books(*happened, accepted=(), first=1):
+    ledger = Ledger()
+    for index, event in enumerate(happened, first):
+        envelope = events.Envelope(
+            session_id=SessionId("s"), index=EventIndex(index), at_ms=0, event=event
+        )
+        ledger.feed(envelope)
+    ledger.close(list(accepted))
+    return ledger
+
+
+REQUEST = events.RequestStart(model="m", messages=1)
+CYCLE = (received(), started(), REQUEST, said("He"), said("y"), answered("Hey"), ended())
+CALLS = (received(), started(), REQUEST, answered("", "a", "b"), begun("a"), done("a"))
+GUIDED = (*CALLS, steered(), killed("b"), told(1), REQUEST, answered(), ended())
+QUEUED = (received(), started(), received(TWO, queued=True))
+
+
+@pytest.mark.parametrize(
+    ("happened", "accepted"),
+    [
+        (CYCLE, [ONE]),
+        ((*CALLS, aborted(), killed("b")), [ONE]),
+        (GUIDED, [ONE, TWO]),
+        ((*QUEUED, ended(), started(TWO), ended(TWO)), [ONE, TWO]),
+        ((*QUEUED, steered("s"), aborted(), dropped("s"), dropped(TWO)), [ONE, TWO, "s"]),
+        ((received(), started(), steered(), ended(), told(1), started(TWO), ended(TWO)), [TWO]),
+        ((*CYCLE, events.AgentAbort()), []),
+        ((received(), started(), REQUEST, said("x"), events.StreamReset(), *CYCLE[2:]), [ONE]),
+        ((received(), started(), steered(status="rejected"), asked(), heard(), ended()), [ONE]),
+    ],
+)
+def test_what_is_in_order_is_not_complained_of(happened, accepted):
+    """However a cycle goes, each thing that began has its one end."""
+    found = books(*happened, accepted=accepted)
+
+    assert found.problems == []
+    assert found.is_at_rest
+
+
+@pytest.mark.parametrize(
+    ("happened", "problem"),
+    [
+        ((events.EventsLost(first=1, last=1),), "events 1 to 1 were lost"),
+        ((*CYCLE, received()), "prompt c-1 was received twice"),
+        ((*CYCLE, started()), "the cycle of c-1 starts twice"),
+        ((*QUEUED, started(TWO)), "the cycle of c-2 starts in that of c-1"),
+        ((*CYCLE, ended()), "the cycle of c-1 ends twice"),
+        ((*CYCLE, ended()), "the cycle of c-1 ends, and that of None runs"),
+        ((received(), started(), events.AgentAbort()), "an abort names no cycle"),
+        ((received(), received(TWO), started(TWO), ended(TWO)), "c-2 starts before c-1"),
+        ((received(), started()), "the cycle of c-1 has no end"),
+        (QUEUED, "prompt c-2 has neither a cycle nor a drop"),
+        ((*CYCLE, dropped(ONE)), "c-1 is dropped after its end or its start"),
+        ((*CYCLE[:2], steered()), "1 steerings were neither told nor dropped"),
+        ((*CYCLE[:2], steered(), steered()), "steering c-2 was received twice"),
+        ((*CYCLE[:2], told(1)), "more steerings were told or dropped than were received"),
+        ((*CYCLE, said("x")), "message_delta at index 8 outside of every cycle"),
+        ((*CYCLE[:4], answered("Hey")), "the pieces of answer m-1 do not add up to it"),
+        ((*CALLS, done("a")), "tool_execution_end of call a, which is not open"),
+        ((*CALLS, killed("c")), "tool_killed of call c, which is not open"),
+        ((*CALLS, begun("a")), "call a starts, and is not open"),
+        ((*CYCLE[:2], heard()), "question a is answered twice, or was never asked"),
+        ((*CYCLE[:2], asked(), heard(), heard()), "question a is answered twice"),
+    ],
+)
+def test_what_is_out_of_order_is_told(happened, problem):
+    """Each rule names the thing and what is wrong with it."""
+    found = books(*happened)
+
+    assert any(problem in one for one in found.problems), found.problems
+
+
+@pytest.mark.parametrize(
+    ("happened", "problem"),
+    [
+        ((), "command c-1 was accepted and no event says so"),
+        ((received(),), "command c-1 was accepted and has no end"),
+    ],
+)
+def test_what_was_accepted_is_looked_for(happened, problem):
+    """A client that has a receipt has an end to hear of."""
+    assert problem in books(*happened, accepted=[ONE]).problems
+
+
+def test_indexes_follow_each_other():
+    """A gap, or a repeat, is told by both indexes."""
+    assert books(received(), first=3).problems[0] == "index 3 follows 0"
+
+
+def test_an_echo_is_not_told_for_ever():
+    """The first problems are kept, and so is the end of the story."""
+    found = books(*CYCLE, *[said(str(n)) for n in range(100)])
+
+    assert len(found.problems) == PROBLEMS_MAX
+    assert (found.tail[-1].event, found.counts["events"]) == (said("99"), 107)
