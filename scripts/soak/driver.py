@@ -37,6 +37,13 @@ SETTLE_S: Final = 30.0
 LOOK_AGAIN_S: Final = 0.1
 END_S: Final = 15.0
 """For a stream to end with its session."""
+KILLED_CALLS_SHARE: Final = 0.02
+"""Of calls that the agent is killed in, beside the kills of the plan."""
+KILL_S: Final = 0.1
+ANSWERED_SHARE: Final = 0.8
+"""Of questions; the others are given up by who asks."""
+FOR_GOOD_SHARE: Final = 0.1
+"""Of approvals: they hold for every call of their tool."""
 _PERSON_S: Final = 0.3
 """The longest that a person thinks about an answer."""
 _RESTING: Final = frozenset({"idle", "hibernated"})
@@ -74,6 +81,10 @@ class Place:
     seed: int
 
 
+class StuckError(Exception):
+    """A session does not come to rest, so there is no use in going on with its plan."""
+
+
 class Driver:
     """One session and what is done to it."""
 
@@ -88,12 +99,18 @@ class Driver:
         self._heard = asyncio.Condition()
         self._besides: set[asyncio.Task[None]] = set()
         self._reactions: set[asyncio.Task[None]] = set()
-        self._people = 0
+        self._heard_of = 0
         self._folder = place.folder / plan.name
         self._own: Final[Mapping[str, Callable[..., Coroutine[Any, Any, object]]]] = {
             "pause": self._pause,
             "kill": self._kill,
             "rest": self._rest,
+        }
+        # Any: each takes the event of its own row.
+        self._reacts: Final[Mapping[type[Event], Callable[..., Coroutine[Any, Any, None]]]] = {
+            events.AskUser: self._respond,
+            events.ApprovalRequired: self._decide,
+            events.ToolExecutionStart: self._meet,
         }
 
     async def run(self, *, stops: bool) -> None:
@@ -131,13 +148,16 @@ class Driver:
     # --- moves ------------------------------------------------------------------------------------
 
     async def _make(self, move: Move) -> None:
-        if move.is_beside:
-            task = asyncio.create_task(self._call(move.verb, move.arguments))
-            self._besides.add(task)
-            task.add_done_callback(self._besides.discard)
-            await asyncio.sleep(0)
-        else:
+        if move.delay_s is None:
             await self._call(move.verb, move.arguments)
+            return
+        task = asyncio.create_task(self._call_later(move.delay_s, move))
+        self._besides.add(task)
+        task.add_done_callback(self._besides.discard)
+
+    async def _call_later(self, delay_s: float, move: Move) -> None:
+        await asyncio.sleep(delay_s)
+        await self._call(move.verb, move.arguments)
 
     async def _call(self, verb: str, arguments: Mapping[str, Any]) -> None:  # Any: of that call
         self.counts[verb] += 1
@@ -191,26 +211,29 @@ class Driver:
                 task.add_done_callback(self._reactions.discard)
 
     def _reaction(self, event: Event) -> Coroutine[Any, Any, None] | None:
-        if not isinstance(event, events.AskUser | events.ApprovalRequired):
+        react = self._reacts.get(type(event))
+        if react is None:
             return None
-        self._people += 1
-        draw = dice(self._place.seed, self._plan.name, "people", self._people)
-        if isinstance(event, events.ApprovalRequired):
-            return self._decide(draw, event.id)
-        return self._respond(draw, event.ref)
+        self._heard_of += 1
+        return react(dice(self._place.seed, self._plan.name, "reaction", self._heard_of), event)
 
-    async def _respond(self, draw: Random, ref: str) -> None:
+    async def _meet(self, draw: Random, _call: events.ToolExecutionStart) -> None:
+        if draw.random() < KILLED_CALLS_SHARE:
+            await asyncio.sleep(draw.uniform(0, KILL_S))
+            await self._call("kill", {})
+
+    async def _respond(self, draw: Random, asked: events.AskUser) -> None:
         await asyncio.sleep(draw.uniform(0, _PERSON_S))
-        if draw.random() < 0.8:  # noqa: PLR2004 - a share
-            await self._call("user_respond", {"ref": ref, "response": "yes"})
+        if draw.random() < ANSWERED_SHARE:
+            await self._call("user_respond", {"ref": asked.ref, "response": "yes"})
 
-    async def _decide(self, draw: Random, approval_id: str) -> None:
+    async def _decide(self, draw: Random, wanted: events.ApprovalRequired) -> None:
         await asyncio.sleep(draw.uniform(0, _PERSON_S))
         (verb, resumes), *_ = draw.choices(list(_PEOPLE), list(_PEOPLE.values()))
-        arguments: dict[str, Any] = {"approval_id": approval_id, "auto_resume": resumes}
+        arguments: dict[str, Any] = {"approval_id": wanted.id, "auto_resume": resumes}
         if verb == "ignore":
             return
-        if verb == "approve" and draw.random() < 0.1:  # noqa: PLR2004 - a share
+        if verb == "approve" and draw.random() < FOR_GOOD_SHARE:
             arguments["kind"] = "approve_always"
         await self._call(verb, arguments)
 
@@ -225,14 +248,14 @@ class Driver:
         try:
             async with asyncio.timeout(REST_S), self._heard:
                 await self._heard.wait_for(lambda: self._is_at_rest)
-        except TimeoutError:
-            await self._tell_stuck()
+        except TimeoutError as error:
+            raise StuckError(await self._standing()) from error
 
-    async def _tell_stuck(self) -> None:
+    async def _standing(self) -> str:
         books = self.ledger
         unknown = [one for one in self._accepted if not books.knows(one)]
-        self.problems.append(
-            f"stuck: open {books.open}, waiting {books.waiting}, steerings {books.steerings_left},"
+        return (
+            f"open {books.open}, waiting {books.waiting}, steerings {books.steerings_left},"
             f" unheard of {unknown}; {await self._session.status()}"
         )
 
@@ -241,14 +264,12 @@ class Driver:
         while self._besides or self._reactions or not self._is_at_rest:
             await asyncio.gather(*self._besides, *self._reactions)
             await self._rest()
-            if self.problems and not self._is_at_rest:
-                return
         try:
             async with asyncio.timeout(SETTLE_S):
                 while not await self._says_it_rests():  # noqa: ASYNC110 - it is asked
                     await asyncio.sleep(LOOK_AGAIN_S)
-        except TimeoutError:
-            self.problems.append(f"does not rest: {await self._session.status()}")
+        except TimeoutError as error:
+            raise StuckError(await self._standing()) from error
 
     async def _says_it_rests(self) -> bool:
         status = await self._session.status()

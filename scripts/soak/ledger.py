@@ -153,6 +153,7 @@ class Ledger:
             self._tell(f"the cycle of {command_id} ends twice")
         self._ended.add(command_id)
         self.open = None
+        self._text = ""
 
     def _drop(self, event: events.PromptDropped) -> None:
         self.counts["dropped"] += 1
@@ -182,7 +183,9 @@ class Ledger:
 
     def _request(self, _event: events.RequestStart) -> None:
         self.counts["requests"] += 1
-        self._text = ""
+        if self._text:
+            self._tell("a request starts, and nobody was told to discard the answer so far")
+            self._text = ""
 
     def _reset(self, _event: events.StreamReset) -> None:
         self._text = ""
@@ -193,6 +196,7 @@ class Ledger:
     def _answer(self, event: events.ResponseComplete) -> None:
         if self._text != event.message.content:
             self._tell(f"the pieces of answer {event.message.id} do not add up to it")
+        self._text = ""
         self.said.append(event.message)
         self._calls = {call.call_id for call in event.message.tool_calls}
         self.counts["tool_calls"] += len(self._calls)

@@ -237,7 +237,7 @@ def _look_up(draw: Random, _serial: str) -> Arguments:
 
 
 def _wait(draw: Random, _serial: str) -> Arguments:
-    return {"seconds": round(draw.uniform(0.01, 0.5), 3)}
+    return {"seconds": round(draw.uniform(0.01, 0.8), 3)}
 
 
 def _serially(_draw: Random, serial: str) -> Arguments:

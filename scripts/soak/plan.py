@@ -15,8 +15,10 @@ from scripts.soak.tools import CHOICES, EXTRAS, IMMUNE
 
 REST_SHARE: Final = 0.4
 """Of prompts whose end is awaited before the next one is sent."""
-BESIDE_SHARE: Final = 0.3
-"""Of moves that are sent without waiting for the one before."""
+BESIDE_SHARE: Final = 0.5
+"""Of moves that meet a cycle somewhere in its middle, and not the answer to the move before."""
+DELAY_S_MAX: Final = 1.0
+"""Of these; about as long as a cycle takes. Some have none at all."""
 MEDDLED_SHARE: Final = 0.25
 """Of sessions with a plugin that meddles."""
 CARELESS_SHARE: Final = 0.2
@@ -48,11 +50,11 @@ _SOMETIMES: Final[tuple[tuple[float, Mapping[str, Any]], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One thing that is done; ``is_beside``: the next one does not wait for its answer."""
+    """One thing that is done; with a delay in seconds it is done beside the next ones."""
 
     verb: str
     arguments: Mapping[str, Any] = field(default_factory=dict)  # Any: of that call
-    is_beside: bool = False
+    delay_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +95,9 @@ def plan(seed: int, number: int, prompts: int) -> Plan:
 
 
 def _beside(draw: Random, move: Move) -> Move:
-    is_beside = move.verb != "pause" and draw.random() < BESIDE_SHARE
-    return Move(move.verb, move.arguments, is_beside)
+    if move.verb == "pause" or draw.random() > BESIDE_SHARE:
+        return move
+    return Move(move.verb, move.arguments, round(max(0.0, draw.uniform(-0.2, DELAY_S_MAX)), 3))
 
 
 def _chosen(draw: Random) -> Callable[[Random], Move]:

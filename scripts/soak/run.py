@@ -21,7 +21,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime.testing import ScriptedModel
 from cmdc_runtime.testing.fixtures import DaemonProcess
-from scripts.soak.driver import Driver, Place
+from scripts.soak.driver import Driver, Place, StuckError
 from scripts.soak.model import NOBODY, Mind
 from scripts.soak.plan import Plan, plan
 
@@ -134,6 +134,8 @@ async def _all_of(plans: Iterable[Plan], run: _Run) -> None:
 async def _drive(driver: Driver, plan_: Plan, number: int, result: Result) -> None:
     try:
         await driver.run(stops=bool(number % LEFT_EVERY))
+    except StuckError as stuck:
+        driver.problems.append(f"stuck: {stuck}")
     except Exception:  # noqa: BLE001 - whatever it is, it is this session's violation
         driver.problems.append(traceback.format_exc())
     result.counts += driver.counts + driver.ledger.counts

@@ -24,6 +24,8 @@ OVERRUN_S: Final = 0.2
 SUBAGENT_S: Final = 20.0
 PAY_FREELY_MAX: Final = 50
 EXTRAS_COUNT: Final = 4
+AFTERWARDS_S: Final = 0.1
+"""From an effect to the return of its call: here a crash must not make it happen again."""
 
 
 def _note(context: cmdc.Context, serial: str) -> None:
@@ -102,6 +104,7 @@ async def stumble(how: str) -> str:
 def note_down(serial: str, context: cmdc.Context) -> str:
     """Have an effect, in a process."""
     _note(context, serial)
+    threading.Event().wait(AFTERWARDS_S)
     return f"noted {serial}"
 
 
@@ -117,6 +120,7 @@ async def file_away(serial: str, seconds: float, context: cmdc.Context) -> str:
 async def launch(serial: str, context: cmdc.Context) -> str:
     """Have an effect that a person must always allow."""
     _note(context, serial)
+    await asyncio.sleep(AFTERWARDS_S)
     return f"launched {serial}"
 
 
@@ -124,6 +128,7 @@ async def launch(serial: str, context: cmdc.Context) -> str:
 def pay(serial: str, amount: int, context: cmdc.Context) -> str:
     """Have an effect that a person must allow if it is large."""
     _note(context, serial)
+    threading.Event().wait(AFTERWARDS_S)
     return f"paid {amount} for {serial}"
 
 

@@ -17,7 +17,8 @@ from workers.core.state import Memory, OpenCall, State
 
 def call_tools(memory: Memory, calls: tuple[ToolCall, ...]) -> Step:
     """Run ``calls`` of the open batch."""
-    memory = replace(memory, work=memory.work + 1)
+    # A compaction that a call of an earlier batch asked for ended with that call.
+    memory = replace(memory, work=memory.work + 1, compacting=None, consulting=None)
     run = RunTools(memory.work, memory.turns, memory.model, calls, _allowed(memory, calls))
     return Step(State.EXECUTING_TOOLS, memory, (Publish(ToolCalls(count=len(calls))), run))
 

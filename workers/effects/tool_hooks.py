@@ -15,7 +15,7 @@ from cmdc_runtime.messages import ToolCall
 from workers.core.inputs import PluginsAborted, PluginsSpoke, Result, ToolRefused
 from workers.core.verdict import Verdict
 from workers.pipeline import Pipeline
-from workers.toolhost.words import Ending, Refused, Returned, fit
+from workers.toolhost.words import Ending, Refused, Returned
 
 
 class ToolHooks:
@@ -32,7 +32,7 @@ class ToolHooks:
         if verdict is None:
             return None
         if verdict.blocked is not None:
-            self._post(ToolRefused(work, call.call_id, fit(verdict.blocked), now_ms()))
+            self._post(ToolRefused(work, call.call_id, verdict.blocked, now_ms()))
             return None
         if verdict.args is None:
             return call
@@ -53,8 +53,8 @@ class ToolHooks:
         if verdict.result is None:
             return ending
         if isinstance(ending, Returned):
-            return msgspec.structs.replace(ending, text=fit(verdict.result))
-        return Refused(text=fit(verdict.result))
+            return msgspec.structs.replace(ending, text=verdict.result)
+        return Refused(text=verdict.result)
 
     async def _ask(self, work: int, hook: AnyHook) -> Verdict | None:
         """Return the plugins' verdict; None where it ends the cycle."""

@@ -18,5 +18,8 @@ import litellm
 litellm.suppress_debug_info = True  # it would print advice to standard output at every failure
 # Its types make pydantic warn once each on standard error, about nothing that anyone here can do.
 warnings.filterwarnings("ignore", message="Items? .* `ReadOnly` qualifier", category=UserWarning)
+# It makes a request's coroutine in a thread; who cancels the call meanwhile leaves it unawaited.
+_UNAWAITED = r"coroutine '\w+\.\w*(completion|streaming)\w*' was never awaited"
+warnings.filterwarnings("ignore", message=_UNAWAITED, category=RuntimeWarning)
 
 __all__ = ["litellm"]

@@ -126,6 +126,7 @@ def test_what_is_in_order_is_not_complained_of(happened, accepted):
         ((*CYCLE[:2], steered(), steered()), "steering c-2 was received twice"),
         ((*CYCLE[:2], told(1)), "more steerings were told or dropped than were received"),
         ((*CYCLE, said("x")), "message_delta at index 8 outside of every cycle"),
+        ((*CYCLE[:4], REQUEST), "nobody was told to discard the answer so far"),
         ((*CYCLE[:4], answered("Hey")), "the pieces of answer m-1 do not add up to it"),
         ((*CALLS, done("a")), "tool_execution_end of call a, which is not open"),
         ((*CALLS, killed("c")), "tool_killed of call c, which is not open"),

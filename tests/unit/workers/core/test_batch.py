@@ -9,7 +9,7 @@ from workers.core.conversation import begin_call, end_call, open_cycle, result_o
 from workers.core.effects import RunTools
 from workers.core.loops import fingerprint
 from workers.core.records import ToolEnded
-from workers.core.state import Memory, QueuedPrompt, State
+from workers.core.state import Compacting, Consulting, Memory, Point, QueuedPrompt, State
 
 CALLS = (
     ToolCall(call_id="a", name="x"),
@@ -40,6 +40,15 @@ def test_calls_run_as_one_batch():
 
     assert run_of(memory) == RunTools(memory.work + 1, 0, "m", CALLS)
     assert (step.state, step.effects[0].event.count) == (State.EXECUTING_TOOLS, 3)
+
+
+def test_a_batch_begins_without_what_an_earlier_one_waited_for():
+    """Else a compaction whose call was ended would be in the way of the next one."""
+    wanted = Compacting(2, "request", "a:compact")
+    memory = executing(compacting=wanted, consulting=Consulting(Point.COMPACT, wanted))
+    begun = call_tools(memory, CALLS).memory
+
+    assert (begun.compacting, begun.consulting) == (None, None)
 
 
 def test_a_leave_is_for_one_call_and_an_allowed_tool_for_all():
