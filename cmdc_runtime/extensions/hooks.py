@@ -38,7 +38,7 @@ class SessionEnd(Hook, frozen=True):
 
 
 class AfterTurn(Hook, frozen=True):
-    """A cycle is over, finished or not: once per cycle, before the session is idle again."""
+    """A cycle is over, finished or not: once per cycle, before plugins hear of the next one."""
 
     outcome: Literal["finished", "aborted"]
     """"aborted" also where the cycle failed."""

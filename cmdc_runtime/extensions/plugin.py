@@ -127,7 +127,7 @@ class Plugin:
         """Hear that the session ends normally; not asked when its process crashes."""
 
     def after_turn(self, event: AfterTurn, context: PluginContext) -> Answer:
-        """Hear how a cycle ended, after its last event, before the session is idle."""
+        """Hear how a cycle ended, after its last event, before the next one is heard of."""
 
     def before_prompt(self, event: BeforePrompt, context: PluginContext) -> Answer:
         """Answer before a prompt opens its cycle."""

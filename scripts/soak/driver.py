@@ -293,7 +293,7 @@ class Driver:
         status = await self._session.status()
         self.counts["restarts"] += status.restarts
         self.counts["incarnations"] += status.incarnation
-        self.problems += [*found, *self.ledger.problems]
+        self.problems += found
 
     async def _end_of(self, listener: "asyncio.Task[None]") -> None:
         try:

@@ -141,7 +141,8 @@ async def _drive(driver: Driver, plan_: Plan, number: int, result: Result) -> No
     result.counts += driver.counts + driver.ledger.counts
     result.counts["sessions"] += 1
     tail = tuple(f"{one.index} {one.event}" for one in driver.ledger.tail)
-    result.violations += [Violation(plan_.name, problem, tail) for problem in driver.problems]
+    problems = (*driver.problems, *driver.ledger.problems)
+    result.violations += [Violation(plan_.name, problem, tail) for problem in problems]
 
 
 def _close(daemon: SoakDaemon, result: Result) -> None:

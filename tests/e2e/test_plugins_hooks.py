@@ -163,11 +163,12 @@ def test_a_crash_is_no_end_of_the_session(recorded, poll):
     """The next process starts it anew, and plugins hear of that."""
     session, stream = recorded("one", "two")
     session.run("First.", timeout=TURN_S)
+    heard = hear_until(stream, "after_turn")
     os.kill(first := session.agent_pid(), signal.SIGKILL)
     assert poll(lambda: session.agent_pid() not in {None, first})
     session.run("Second.", timeout=TURN_S)
     session.stop()
-    heard = hear_until(stream, "session_end")
+    heard += hear_until(stream, "session_end")
     starts = [one["seen"]["incarnation"] for one in heard if one["kind"] == "session_start"]
 
     assert starts == [1, 2]

@@ -122,6 +122,14 @@ async def done():
     """Be done."""
 
 
+async def until(time_s):
+    """Return when the clock shows this time."""
+    loop = asyncio.get_running_loop()
+    due = loop.create_future()
+    loop.call_at(time_s, due.set_result, None)
+    await due
+
+
 def test_every_effect_is_carried_out_by_somebody():
     """By the hands, by the agent itself, or with the step as a whole."""
     agent = Agent(None, Memory(), None, None)
@@ -250,9 +258,9 @@ def test_a_delay_is_posted_when_it_is_over_unless_it_is_ended(run):
     async def scenario(*more):
         shop = Workshop()
         shop.perform(Sleep(4, 30.0), *more)
-        await asyncio.sleep(29.0)
+        await asyncio.sleep(29.0)  # tidy: by the clock that jumps
         early = list(shop.posted)
-        await asyncio.sleep(2.0)
+        await asyncio.sleep(2.0)  # tidy: by the clock that jumps
         return early, [(type(one), one.work) for one in shop.posted]
 
     assert run(scenario()) == ([], [(RetryDue, 4)])

@@ -23,7 +23,7 @@ class Bed:
 async def until(time_s):
     """Return when the clock shows this time, and what is due then is done."""
     loop = asyncio.get_running_loop()
-    await asyncio.sleep(time_s - loop.time())
+    await asyncio.sleep(time_s - loop.time())  # tidy: by the clock that jumps
 
 
 def test_an_idle_session_dozes_again_and_again(run):
