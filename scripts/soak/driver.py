@@ -111,6 +111,7 @@ class Driver:
             events.AskUser: self._respond,
             events.ApprovalRequired: self._decide,
             events.ToolExecutionStart: self._meet,
+            events.SubagentStart: self._meet,
         }
 
     async def run(self, *, stops: bool) -> None:
@@ -217,7 +218,7 @@ class Driver:
         self._heard_of += 1
         return react(dice(self._place.seed, self._plan.name, "reaction", self._heard_of), event)
 
-    async def _meet(self, draw: Random, _call: events.ToolExecutionStart) -> None:
+    async def _meet(self, draw: Random, _begun: Event) -> None:
         if draw.random() < KILLED_CALLS_SHARE:
             await asyncio.sleep(draw.uniform(0, KILL_S))
             await self._call("kill", {})
