@@ -197,14 +197,22 @@ class ServerThread:
             await self._closing.wait()
         finally:
             server.close()
-            await _end(self._connections)
+            while self._connections:  # one may have been accepted a moment ago
+                await _end(self._connections)
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)  # transports that were aborted close in the next turn
             await server.wait_closed()
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # A task of our own: asyncio 3.11 reports a cancelled task of its own as an error.
         task = asyncio.create_task(self._serve_connection(reader, writer))
         self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+        task.add_done_callback(lambda done: self._forget(done, writer))
+
+    def _forget(self, connection: asyncio.Task[Any], writer: asyncio.StreamWriter) -> None:
+        # One that was cancelled before its first step has closed nothing itself.
+        writer.transport.abort()
+        self._connections.discard(connection)
 
     async def _serve_connection(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

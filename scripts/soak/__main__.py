@@ -1,14 +1,16 @@
 """``python -m scripts.soak``: drive many sessions at random by a seed, and count what is wrong.
 
 The last line has the counts. The exit status is 1 where anything was wrong; then each violation is
-told with the seed, its session, and the last events that were heard of that session.
+told with the seed, its session, and the last events that were heard of that session. However a run
+ends, what it started is gone.
 """
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
 import structlog
@@ -22,6 +24,7 @@ SUBJECT: Final = "soak"
 SHOWN_MAX: Final = 20
 """Violations that are shown; all are counted."""
 EVENT_CHARS_MAX: Final = 300
+INTERRUPTED: Final = 130
 
 
 def main() -> int:
@@ -29,15 +32,19 @@ def main() -> int:
     arguments = _arguments()
     # What the client logs is for people who watch; the last line on stdout is for machines.
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    signal.signal(signal.SIGTERM, _interrupt)
     load = os.getloadavg()[0]
-    result = soak(
-        Settings(
-            sessions=arguments.sessions,
-            prompts=arguments.prompts,
-            seed=arguments.seed,
-            parallel=arguments.parallel,
-        )
+    settings = Settings(
+        sessions=arguments.sessions,
+        prompts=arguments.prompts,
+        seed=arguments.seed,
+        parallel=arguments.parallel,
     )
+    try:
+        result = soak(settings)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return INTERRUPTED
     sys.stdout.writelines(f"{line}\n" for line in _shown(result))
     found = _found(result)
     if not arguments.no_save:
@@ -74,6 +81,10 @@ def _found(result: Result) -> dict[str, object]:
         "violations": len(result.violations),
         "counts": dict(sorted(result.counts.items())),
     }
+
+
+def _interrupt(_number: int, _frame: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import cmdc_runtime as cmdc
 from cmdc_runtime import events
 from cmdc_runtime.client.session import AsyncSession
 from cmdc_runtime.client.stream import AsyncEventStream
+from cmdc_runtime.clock import now_ms
 from cmdc_runtime.events import Event
 from cmdc_runtime.testing import ScriptedModel
 from scripts.soak.chance import dice
@@ -256,9 +257,14 @@ class Driver:
         books = self.ledger
         unknown = [one for one in self._accepted if not books.knows(one)]
         return (
-            f"open {books.open}, waiting {books.waiting}, steerings {books.steerings_left},"
-            f" unheard of {unknown}; {await self._session.status()}"
+            f"at {now_ms()}: open {books.open}, waiting {books.waiting},"
+            f" steerings {books.steerings_left}, unheard of {unknown};"
+            f" {await self._session.status()}; subagents {await self._subagents()}"
         )
+
+    async def _subagents(self) -> list[cmdc.Status]:
+        live = await self._place.client.list_sessions()
+        return [one for one in live if one.parent_id == self._plan.name]
 
     async def _come_to_rest(self) -> None:
         """Return when nothing goes on and nobody has anything more to say."""
@@ -270,15 +276,14 @@ class Driver:
                 while not await self._says_it_rests():  # noqa: ASYNC110 - it is asked
                     await asyncio.sleep(LOOK_AGAIN_S)
         except TimeoutError as error:
-            raise StuckError(await self._standing()) from error
+            raise StuckError(f"at rest by its events, {await self._standing()}") from error
 
     async def _says_it_rests(self) -> bool:
         status = await self._session.status()
         left = (status.queued_prompts, status.queued_steering, len(status.pending_tools))
         if status.state not in _RESTING or any(left):
             return False
-        live = await self._place.client.list_sessions()
-        return not any(one.parent_id == self._plan.name for one in live)
+        return not await self._subagents()
 
     async def _check(self) -> None:
         messages = await self._session.messages()

@@ -140,7 +140,7 @@ async def _drive(driver: Driver, plan_: Plan, number: int, result: Result) -> No
         driver.problems.append(traceback.format_exc())
     result.counts += driver.counts + driver.ledger.counts
     result.counts["sessions"] += 1
-    tail = tuple(f"{one.index} {one.event}" for one in driver.ledger.tail)
+    tail = tuple(f"{one.at_ms} {one.index} {one.event}" for one in driver.ledger.tail)
     problems = (*driver.problems, *driver.ledger.problems)
     result.violations += [Violation(plan_.name, problem, tail) for problem in problems]
 
