@@ -53,7 +53,9 @@ class Meddler(cmdc.Plugin):
     def handle_event(self, event: AnyHook, context: PluginContext) -> Actions:
         """Answer, most of the time with nothing."""
         self.state.asked += 1
-        draw = dice(self.config.seed, context.session_id, "hook", self.state.asked)
+        # The kind and the turn too: an answer that crashes takes the count back with it.
+        moment = (event.kind, context.turn, self.state.asked)
+        draw = dice(self.config.seed, context.session_id, "hook", *moment)
         # A session that a plugin ends as it starts would be over, and not be a soak.
         if isinstance(event, SessionStart) or draw.random() > SHARE:
             return None
