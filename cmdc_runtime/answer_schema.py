@@ -38,9 +38,9 @@ def schema_problem(schema: Schema) -> str | None:
         validator_class(schema).check_schema(schema)
         msgspec.json.encode(schema)
     except jsonschema.SchemaError as error:
-        return _one_line(f"no JSON Schema: {error.message} at {error.json_path}")
+        return one_line(f"no JSON Schema: {error.message} at {error.json_path}")
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        return _one_line(f"no JSON: {error}")
+        return one_line(f"no JSON: {error}")
     return None
 
 
@@ -48,7 +48,7 @@ def _told(make: Any) -> Schema:  # Any: a maker of schemas, the library's or the
     try:
         made = make()
     except Exception as error:  # the class of an application may do anything
-        raise TypeError(_one_line(f"this type has no JSON Schema: {error}")) from error
+        raise TypeError(one_line(f"this type has no JSON Schema: {error}")) from error
     if not isinstance(made, dict):
         raise TypeError(f"model_json_schema() gave {type(made).__name__}, not a dict")
     return made
@@ -65,6 +65,7 @@ def validator_class(schema: Schema) -> Any:  # Any: jsonschema makes these class
         return default
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str, chars_max: int = PROBLEM_CHARS_MAX) -> str:
+    """Return ``text`` in one line, cut with an ellipsis where it is longer."""
     line = " ".join(text.split())
-    return line if len(line) <= PROBLEM_CHARS_MAX else line[: PROBLEM_CHARS_MAX - 1] + "…"
+    return line if len(line) <= chars_max else line[: chars_max - 1] + "…"

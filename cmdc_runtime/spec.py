@@ -16,6 +16,7 @@ import msgspec
 from cmdc_runtime import codec
 from cmdc_runtime.answer_schema import answer_schema
 from cmdc_runtime.blueprint import identity_of
+from cmdc_runtime.commands import model_parts
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.messages import Message
 from cmdc_runtime.options import ModelSource, Options
@@ -204,11 +205,7 @@ def _child_opts(parent: Parent, subagent: SubagentSpec) -> dict[str, Any]:
         return subagent.provider_opts
     model = subagent.model or parent.model
     # One provider's key must not be sent to another.
-    return parent.provider_opts if _provider(model) == _provider(parent.model) else {}
-
-
-def _provider(model: str) -> str:
-    return model.replace(":", "/", 1).partition("/")[0]
+    return parent.provider_opts if model_parts(model)[0] == model_parts(parent.model)[0] else {}
 
 
 # --- parts --------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from workers.core.state import Memory, Policy
 from workers.effects.hands import Hands, Tools
 from workers.effects.model import CallSettings, ModelCaller
 from workers.effects.publish import Publisher
-from workers.effects.requests import Requests, bare_system
+from workers.effects.requests import Requests, system_of
 from workers.effects.rest import Rest
 from workers.effects.subagents import Subagents
 from workers.effects.summary import Summarizer
@@ -114,7 +114,7 @@ def policy_of(assign: Assign, spec: AgentSpec, provider: Provider) -> Policy:
         max_retries=spec.max_retries,
         max_cycle_crashes=spec.max_cycle_crashes,
         max_tokens=spec.max_tokens,
-        system_chars=len(bare_system(spec)),
+        system_chars=len(system_of(spec)),
         backoff=_backoff(spec),
         stall_timeout_s=spec.stall_timeout,
         immune=frozenset(spec.interrupt_immune_tools),

@@ -20,6 +20,7 @@ import structlog
 from cmdc_runtime.extensions.actions import BadActionError, settled
 from cmdc_runtime.extensions.hooks import AfterTool, AnyHook, BeforeTool, OnToolError, PluginContext
 from cmdc_runtime.extensions.plugin import Answer, Plugin, hooks_of, is_async, settings_of
+from workers.core.intake import fit
 from workers.core.verdict import Reaction, Verdict, fold, stops, with_user_data
 from workers.threads import Threads
 
@@ -227,4 +228,4 @@ def _cancels() -> int:
 def _told(error: BaseException) -> str:
     """Return an error as it is told: short, and fit to be written down."""
     text = str(error) if isinstance(error, _OURS) else f"{type(error).__name__}: {error}"
-    return text[:ERROR_CHARS_MAX].encode(errors="replace").decode()
+    return fit(text[:ERROR_CHARS_MAX])

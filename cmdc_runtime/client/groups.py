@@ -21,7 +21,7 @@ from cmdc_runtime.requests import FindSession, ListSessions, Request, SessionInf
 
 
 class Link(Protocol):
-    """What a group needs of a connection."""
+    """What topics and groups need of a connection."""
 
     monitors: Monitors
 

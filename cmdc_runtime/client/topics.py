@@ -6,12 +6,11 @@ group has a topic too, and its streams enter and quit those of its sessions.
 """
 
 import asyncio
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from cmdc_runtime.client.feed import Feed
-from cmdc_runtime.client.groups import Group, GroupFollower
+from cmdc_runtime.client.groups import Group, GroupFollower, Link
 from cmdc_runtime.client.limits import WELCOME_ALL_S, WELCOME_S
-from cmdc_runtime.client.monitors import Monitors
 from cmdc_runtime.client.subscription import Batch
 from cmdc_runtime.errors import CmdcError, InvalidSession, SessionNotAlive
 from cmdc_runtime.frames import (
@@ -24,7 +23,7 @@ from cmdc_runtime.frames import (
 )
 from cmdc_runtime.ids import SessionId, new_monitor_ref
 from cmdc_runtime.reasons import AnyReason, Down, Other
-from cmdc_runtime.requests import FindSession, ListSessions, Request, SessionInfo
+from cmdc_runtime.requests import FindSession, ListSessions, SessionInfo
 
 ALL_TOPICS: Final = b""
 _TOPIC_END: Final = b"\0"
@@ -38,18 +37,6 @@ class Ear(Protocol):
 
     def ignore(self, topic: bytes) -> None:
         """Take it back."""
-
-
-class Link(Protocol):
-    """What the topics need of a connection."""
-
-    monitors: Monitors
-
-    async def ask(self, request: Request) -> Any:
-        """Return the daemon's answer (Any: what the request's ``answer`` says)."""
-
-    def spawn(self, work: Any) -> Any:
-        """Run a coroutine (Any: whatever a task takes and is)."""
 
 
 class _Topic:

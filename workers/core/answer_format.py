@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cmdc_runtime.answer_schema import validator_class
+from cmdc_runtime.answer_schema import one_line, validator_class
 from cmdc_runtime.extensions.schema import PROBLEM_CHARS_MAX, PROBLEMS_MAX
 
 _FENCE: Final = "```"
@@ -74,5 +74,4 @@ def _mismatch(schema: Mapping[str, Any], value: object) -> str | None:  # Any: J
 
 
 def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= PROBLEM_CHARS_MAX else line[: PROBLEM_CHARS_MAX - 1] + "…"
+    return one_line(text, PROBLEM_CHARS_MAX)

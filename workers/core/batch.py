@@ -24,13 +24,14 @@ def call_tools(memory: Memory, calls: tuple[ToolCall, ...]) -> Step:
 
 
 def give_results(
-    memory: Memory, text_of: Callable[[OpenCall], str]
+    memory: Memory, text_of: Callable[[OpenCall], str | None]
 ) -> tuple[Memory, tuple[Effect, ...]]:
-    """Give every open call an error result, so that the conversation stays valid."""
+    """Give open calls an error result, so that the conversation stays valid; None: it runs on."""
     effects: list[Effect] = []
     for open_ in tuple(memory.calls):
-        if open_.result is None:
-            result = result_of(memory, open_.call.call_id, text_of(open_), is_error=True)
+        text = text_of(open_) if open_.result is None else None
+        if text is not None:
+            result = result_of(memory, open_.call.call_id, text, is_error=True)
             memory = end_call(memory, result)
             effects.append(Keep(ToolEnded(message=result)))
     return memory, tuple(effects)

@@ -1,10 +1,12 @@
 """Plugins are asked, and what they say is taken down: the cycle waits for them at a ``Point``."""
 
 from dataclasses import replace
+from typing import Any
 
 from cmdc_runtime.events import ModelSwitched, PluginCrashed, PluginEvent
 from cmdc_runtime.extensions.hooks import AnyHook
-from workers.core.changes import change_plugins, note, switch_model
+from workers.core import changes
+from workers.core.changes import change_plugins, note
 from workers.core.effects import Consult, Effect, Keep, Publish, Step
 from workers.core.records import ModelChanged, Noted, PluginsChanged
 from workers.core.state import Compacting, Consulting, Memory, Point, State
@@ -34,7 +36,7 @@ def heed(memory: Memory, verdict: Verdict) -> tuple[Memory, tuple[Effect, ...]]:
     for name, payload in verdict.emitted:
         effects.append(Publish(PluginEvent(name=name, payload=payload)))
     if verdict.model is not None:
-        memory, switched = _switch(memory, *verdict.model)
+        memory, switched = switch_model(memory, *verdict.model)
         effects += switched
     if verdict.interventions:
         memory = note(memory, verdict.interventions)
@@ -42,13 +44,15 @@ def heed(memory: Memory, verdict: Verdict) -> tuple[Memory, tuple[Effect, ...]]:
     return memory, tuple(effects)
 
 
-def _switch(
-    memory: Memory, model: str, given: dict[str, object] | None
+# Any: litellm's own arguments.
+def switch_model(
+    memory: Memory, model: str, given: dict[str, Any] | None
 ) -> tuple[Memory, tuple[Effect, ...]]:
+    """Use ``model`` from the next request on; options that are not given stay as they are."""
     opts = memory.provider_opts if given is None else given
     changed = opts != memory.provider_opts
     if model == memory.model and not changed:
         return memory, ()
     told = ModelSwitched(from_=memory.model, to=model, provider_opts_changed=changed)
     kept = Keep(ModelChanged(model=model, provider_opts=opts))
-    return switch_model(memory, model, opts), (kept, Publish(told))
+    return changes.switch_model(memory, model, opts), (kept, Publish(told))

@@ -177,10 +177,15 @@ def find_call(memory: Memory, call_id: CallId) -> OpenCall | None:
     return next((open_ for open_ in memory.calls if open_.call.call_id == call_id), None)
 
 
-def is_running(memory: Memory, call_id: CallId) -> bool:
-    """Say whether this call is open and has no result; what another one reports is late."""
+def find_running(memory: Memory, call_id: CallId) -> OpenCall | None:
+    """Return the open call of this id that has no result; what another one reports is late."""
     open_ = find_call(memory, call_id)
-    return open_ is not None and open_.result is None
+    return open_ if open_ is not None and open_.result is None else None
+
+
+def is_running(memory: Memory, call_id: CallId) -> bool:
+    """Say whether this call is open and has no result."""
+    return find_running(memory, call_id) is not None
 
 
 def close_cycle(memory: Memory, outcome: OutcomeKind, reason: str | None) -> Memory:

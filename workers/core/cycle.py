@@ -59,6 +59,7 @@ MAX_TURNS_EXCEEDED: Final = "max_turns_exceeded"
 PROVIDER_TIMEOUT: Final = "provider_timeout"
 PLUGIN_ABORTED: Final = "plugin_aborted"
 LOOP_DETECTED: Final = "loop_detected"
+CONTEXT_OVERFLOW: Final = "context_overflow"
 _LOOPED: Final = "Error: the call was not made: the same calls were made over and over."
 
 _EXITS: Final[Mapping[str, Callable[[Memory], PlainReason]]] = {
@@ -202,6 +203,14 @@ def compact(memory: Memory, trigger: Literal["size", "overflow"]) -> Step | None
     return consult(memory, Point.COMPACT, hook, wanted) or summarize(memory, wanted)
 
 
+def do_without_summary(memory: Memory, wanted: Compacting, at_ms: int) -> Step:
+    """Ask with the whole conversation, unless it is known not to fit."""
+    if wanted.trigger == "overflow":
+        return end_at_limit(memory, CONTEXT_OVERFLOW, at_ms)
+    answering = replace(memory.answering, is_compacted=True)
+    return ask_again(replace(memory, compacting=None, answering=answering))
+
+
 def summarize(memory: Memory, wanted: Compacting) -> Step:
     """Have the model sum up what is to go before the request is sent."""
     memory = replace(memory, work=memory.work + 1, compacting=wanted)
@@ -210,6 +219,13 @@ def summarize(memory: Memory, wanted: Compacting) -> Step:
 
 
 # --- tools --------------------------------------------------------------------------------------
+
+
+def after_call(memory: Memory, effects: Iterable[Effect], at_ms: int) -> Step:
+    """Wait for the other calls of the batch, or go on after the last one; ``effects`` first."""
+    if memory.calls:
+        return Step(State.EXECUTING_TOOLS, memory, tuple(effects))
+    return then(after_batch(memory, at_ms), effects)
 
 
 def after_batch(memory: Memory, at_ms: int) -> Step:

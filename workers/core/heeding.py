@@ -12,14 +12,11 @@ from cmdc_runtime.errors import SteeringRejected
 from cmdc_runtime.events import SteeringReceived, ToolBlocked, ToolExecutionEnd
 from workers.core import cycle, interrupt, shrink
 from workers.core.batch import give_results
-from workers.core.changes import children_of
 from workers.core.consult import heed
-from workers.core.conversation import end_call, find_call, result_of
+from workers.core.conversation import end_call, find_running, result_of
 from workers.core.effects import (
-    CancelCalls,
     CancelModel,
     Effect,
-    EndSubagents,
     Keep,
     Publish,
     Settle,
@@ -35,7 +32,7 @@ from workers.core.inputs import (
 )
 from workers.core.records import ToolEnded
 from workers.core.repair import repair
-from workers.core.state import Compacting, Consulting, Memory, Point, State
+from workers.core.state import Consulting, Memory, Point, State
 from workers.core.verdict import Aborted, Verdict
 
 _STOPPED: Final = "Error: the cycle was ended by a plugin before this call was done."
@@ -72,8 +69,8 @@ def stop(_state: State, memory: Memory, stopped: PluginsAborted) -> Step:
 
 def refuse(state: State, memory: Memory, refused: ToolRefused) -> Step:
     """Give a call that a plugin blocked its result: the reason."""
-    open_ = find_call(memory, refused.call_id)
-    if open_ is None or open_.result is not None:
+    open_ = find_running(memory, refused.call_id)
+    if open_ is None:
         return Step(state, memory)
     name, call_id = open_.call.name, refused.call_id
     result = result_of(memory, call_id, f"Error: blocked: {refused.reason}", is_error=True)
@@ -82,10 +79,7 @@ def refuse(state: State, memory: Memory, refused: ToolRefused) -> Step:
         Publish(ToolBlocked(name=name, call_id=call_id, reason=refused.reason)),
         Publish(ToolExecutionEnd(name=name, call_id=call_id, ok=False, text=result.content)),
     )
-    memory = end_call(memory, result)
-    if memory.calls:
-        return Step(state, memory, effects)
-    return cycle.then(cycle.after_batch(memory, refused.at_ms), effects)
+    return cycle.after_call(end_call(memory, result), effects, refused.at_ms)
 
 
 def judge(state: State, memory: Memory, judged: SteeringJudged) -> Step:
@@ -99,22 +93,24 @@ def judge(state: State, memory: Memory, judged: SteeringJudged) -> Step:
         return Step(state, memory, (*effects, rejected, Publish(told)))
     text = "\n\n".join((command.text, *verdict.interventions))
     heard = Steer(text=text, scope=command.scope)
-    handlers = {
-        State.IDLE: interrupt.start_steering,
-        State.EXECUTING_TOOLS: interrupt.end_calls_and_keep,
-    }
-    handler = handlers.get(state, interrupt.keep_heard)
-    return cycle.then(handler(state, memory, order, heard), effects)
+    return cycle.then(_HEARD[state](state, memory, order, heard), effects)
+
+
+_HEARD: Final = {
+    State.IDLE: interrupt.start_steering,
+    State.RUNNING: interrupt.keep_heard,
+    State.STREAMING: interrupt.keep_heard,
+    State.EXECUTING_TOOLS: interrupt.end_calls_and_keep,
+}
+"""What a steering does that plugins have heard, as the table of commands has it for a new one."""
 
 
 def _end(memory: Memory, abort: Aborted, at_ms: int) -> Step:
     """End the cycle; the abort is announced before the rest of it is cleared away."""
     running = [open_ for open_ in memory.calls if open_.result is None]
     ids = tuple(open_.call.call_id for open_ in running)
-    children = children_of(memory, ids)
     cleared: list[Effect] = [CancelModel()] if memory.compacting is not None else []
-    cleared += [CancelCalls(ids)] if ids else []
-    cleared += [EndSubagents(children)] if children else []
+    cleared += interrupt.cancel(memory, ids)
     begun = [open_ for open_ in running if open_.started_at_ms is not None]
     cleared += interrupt.killed(memory, begun, abort.reason)
     memory, kept = give_results(memory, lambda _open: _STOPPED)
@@ -145,14 +141,7 @@ def _compact(memory: Memory, wait: Consulting, verdict: Verdict, at_ms: int) -> 
         return shrink.compact_unless(memory, wanted, verdict.skipped)
     if verdict.skipped is None:
         return cycle.summarize(memory, wanted)
-    return _do_without(memory, wanted, at_ms)
-
-
-def _do_without(memory: Memory, wanted: Compacting, at_ms: int) -> Step:
-    if wanted.trigger == "overflow":
-        return cycle.end_at_limit(memory, "context_overflow", at_ms)
-    answering = replace(memory.answering, is_compacted=True)
-    return cycle.ask_again(replace(memory, answering=answering))
+    return cycle.do_without_summary(memory, wanted, at_ms)
 
 
 Continuation = Callable[[Memory, Consulting, Verdict, int], Step]

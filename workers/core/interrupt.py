@@ -18,9 +18,7 @@ from workers.core.changes import children_of, steer
 from workers.core.conversation import (
     cycle_result,
     discard,
-    end_call,
     next_id,
-    result_of,
     say,
     text_problem,
     waiting,
@@ -39,7 +37,7 @@ from workers.core.effects import (
 )
 from workers.core.endings import answer_waiters
 from workers.core.inputs import Order
-from workers.core.records import PromptDiscarded, Said, Steered, ToolEnded
+from workers.core.records import PromptDiscarded, Said, Steered
 from workers.core.state import Memory, OpenCall, QueuedPrompt, State, Steering
 from workers.core.tags import flush
 
@@ -112,15 +110,11 @@ def end_calls_and_keep(state: State, memory: Memory, order: Order, command: Stee
         if open_.result is None and _steering_ends(memory, open_, command)
     ]
     ids = tuple(open_.call.call_id for open_ in doomed)
-    effects: list[Effect] = [*_cancel(memory, ids), *killed(memory, doomed, "steered")]
-    memory = kept.memory
-    for call_id in ids:
-        result = result_of(memory, call_id, _STEERED, is_error=True)
-        memory = end_call(memory, result)
-        effects.append(Keep(ToolEnded(message=result)))
-    if memory.calls:
-        return Step(state, memory, (*kept.effects, *effects))
-    return cycle.then(cycle.after_batch(memory, order.at_ms), (*kept.effects, *effects))
+    ended = (*cancel(memory, ids), *killed(memory, doomed, "steered"))
+    memory, given = give_results(
+        kept.memory, lambda open_: _STEERED if open_.call.call_id in ids else None
+    )
+    return cycle.after_call(memory, (*kept.effects, *ended, *given), order.at_ms)
 
 
 def note_abort(state: State, memory: Memory, order: Order, command: Abort) -> Step:
@@ -162,7 +156,7 @@ def abort_tools(_state: State, memory: Memory, order: Order, command: Abort) -> 
         if open_ not in doomed and children_of(memory, (open_.call.call_id,))
     )
     given_up = (CancelCalls(alone),) if alone else ()
-    ended = (*_cancel(memory, ids), *given_up, *killed(memory, doomed, command.reason))
+    ended = (*cancel(memory, ids), *given_up, *killed(memory, doomed, command.reason))
     effects = (CancelModel(), *_end_compaction(memory), *ended)
     memory, kept = give_results(
         memory, lambda open_: _ABORTED if open_.call.call_id in ids else _LEFT
@@ -196,7 +190,8 @@ def _abort_ends(memory: Memory, open_: OpenCall, command: Abort) -> bool:
     return command.kill_tools == "all" or (command.kill_tools == "killable" and is_killable)
 
 
-def _cancel(memory: Memory, ids: tuple[CallId, ...]) -> tuple[Effect, ...]:
+def cancel(memory: Memory, ids: tuple[CallId, ...]) -> tuple[Effect, ...]:
+    """End these calls, and the subagents that they wait for."""
     children = children_of(memory, ids)
     ended = (EndSubagents(children),) if children else ()
     return (*((CancelCalls(ids),) if ids else ()), *ended)

@@ -61,7 +61,6 @@ from workers.core.tags import Found, Tag, feed, flush
 
 Handler = Callable[[State, Memory, Any], Step]  # Any: a handler takes the result of its own row
 
-CONTEXT_OVERFLOW: Final = "context_overflow"
 
 _TAG_EVENTS: Final[Mapping[Tag, Callable[[str], Event]]] = {
     Tag.STATUS: lambda text: StatusUpdate(text=text),
@@ -163,7 +162,7 @@ def _make_fit(memory: Memory, at_ms: int) -> Step:
     fresh, reset = _take_back(memory, memory.answering.retries)
     shorter = None if memory.answering.is_compacted else cycle.compact(fresh, "overflow")
     if shorter is None:
-        return cycle.end_at_limit(memory, CONTEXT_OVERFLOW, at_ms)
+        return cycle.end_at_limit(memory, cycle.CONTEXT_OVERFLOW, at_ms)
     return cycle.then(shorter, reset)
 
 

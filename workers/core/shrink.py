@@ -32,13 +32,10 @@ def go_on(state: State, memory: Memory, summarized: Summarized) -> Step:
 
 
 def do_without(state: State, memory: Memory, failed: SummaryFailed) -> Step:
-    """Ask with the whole conversation, unless it is known not to fit."""
+    """Go on without the summary that there is none of."""
     if memory.compacting is None:
         return Step(state, memory)
-    if memory.compacting.trigger == "overflow":
-        return cycle.end_at_limit(memory, "context_overflow", failed.at_ms)
-    answering = replace(memory.answering, is_compacted=True)
-    return cycle.ask_again(replace(memory, compacting=None, answering=answering))
+    return cycle.do_without_summary(memory, memory.compacting, failed.at_ms)
 
 
 def compact_for_tool(state: State, memory: Memory, wanted: CompactWanted) -> Step:

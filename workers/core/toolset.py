@@ -24,11 +24,12 @@ from cmdc_runtime.errors import (
     ToolValidationFailed,
     UsageError,
 )
-from cmdc_runtime.events import ModelSwitched, ToolAttached, ToolDetached, ToolsUpdated
-from workers.core.changes import change_tools, switch_model
+from cmdc_runtime.events import ToolAttached, ToolDetached, ToolsUpdated
+from workers.core.changes import change_tools
+from workers.core.consult import switch_model
 from workers.core.effects import ChangeTools, Effect, Keep, LoadTools, Publish, Settle, Step
 from workers.core.inputs import Found, Order, ToolsLoaded
-from workers.core.records import AttachedTool, ModelChanged, ToolsChanged
+from workers.core.records import AttachedTool, ToolsChanged
 from workers.core.state import Memory, State, ToolFacts
 
 Problems = list[tuple[str, str]]
@@ -83,18 +84,8 @@ def switch(state: State, memory: Memory, order: Order, command: SwitchModel) -> 
     if not names_provider(command.model):
         error = UsageError(f"model: expected 'provider:model_id', got {command.model!r}")
         return Step(state, memory, (Settle(order.id, error),))
-    opts = memory.provider_opts if command.provider_opts is None else command.provider_opts
-    opts_changed = opts != memory.provider_opts
-    if command.model == memory.model and not opts_changed:
-        return Step(state, memory, (Settle(order.id, None),))
-    effects = (
-        Keep(ModelChanged(model=command.model, provider_opts=opts)),
-        Publish(
-            ModelSwitched(from_=memory.model, to=command.model, provider_opts_changed=opts_changed)
-        ),
-        Settle(order.id, None),
-    )
-    return Step(state, switch_model(memory, command.model, opts), effects)
+    memory, effects = switch_model(memory, command.model, command.provider_opts)
+    return Step(state, memory, (*effects, Settle(order.id, None)))
 
 
 def _change(

@@ -26,6 +26,7 @@ from workers.core.conversation import (
     begin_call,
     end_call,
     find_call,
+    find_running,
     is_running,
     result_of,
     result_place,
@@ -61,8 +62,8 @@ _WAITS: Final = (
 
 def begin(state: State, memory: Memory, begun: ToolBegun) -> Step:
     """Write down that a call runs, before it does; a leave that it needs is used up."""
-    open_ = find_call(memory, begun.call_id)
-    if open_ is None or open_.result is not None:
+    open_ = find_running(memory, begun.call_id)
+    if open_ is None:
         return Step(state, memory)
     call = open_.call
     leave = fingerprint(call.name, call.arguments, None)
@@ -85,8 +86,8 @@ def begin(state: State, memory: Memory, begun: ToolBegun) -> Step:
 
 def require_approval(state: State, memory: Memory, needed: ApprovalNeeded) -> Step:
     """Ask a person in place of running the call; its result says so, and the cycle rests."""
-    open_ = find_call(memory, needed.call_id)
-    if open_ is None or open_.result is not None:
+    open_ = find_running(memory, needed.call_id)
+    if open_ is None:
         return Step(state, memory)
     call = open_.call
     approval_id = f"approval-{result_place(memory, call.call_id)}"
@@ -119,13 +120,13 @@ def require_approval(state: State, memory: Memory, needed: ApprovalNeeded) -> St
             )
         ),
     )
-    return _after_call(end_call(memory, result), effects, needed.at_ms)
+    return cycle.after_call(end_call(memory, result), effects, needed.at_ms)
 
 
 def collect(state: State, memory: Memory, returned: ToolReturned) -> Step:
     """Keep one result; after the last one of the batch the cycle goes on."""
-    open_ = find_call(memory, returned.call_id)
-    if open_ is None or open_.result is not None:
+    open_ = find_running(memory, returned.call_id)
+    if open_ is None:
         return Step(state, memory)
     name, call_id = open_.call.name, returned.call_id
     result = result_of(memory, call_id, returned.text, is_error=not returned.ok)
@@ -146,7 +147,7 @@ def collect(state: State, memory: Memory, returned: ToolReturned) -> Step:
     effects.append(Publish(ended))
     if left := children_of(memory, (call_id,)):  # the call has waited long enough
         effects.append(EndSubagents(left))
-    return _after_call(end_call(memory, result), tuple(effects), returned.at_ms)
+    return cycle.after_call(end_call(memory, result), tuple(effects), returned.at_ms)
 
 
 def emit(state: State, memory: Memory, emitted: ToolEmitted) -> Step:
@@ -222,12 +223,6 @@ def settle_subagent(state: State, memory: Memory, done: SubagentDone) -> Step:
         value, error = (done.text, None) if done.ok else (None, done.text)
         effects = (*effects, AnswerTool(child.ref, value, error))
     return Step(state, settle_child(memory, done.child_id, done.usage), effects)
-
-
-def _after_call(memory: Memory, effects: tuple[Effect, ...], at_ms: int) -> Step:
-    if memory.calls:
-        return Step(State.EXECUTING_TOOLS, memory, effects)
-    return cycle.then(cycle.after_batch(memory, at_ms), effects)
 
 
 def _waiting_calls(memory: Memory, wanted: SubagentWanted) -> int:

@@ -37,8 +37,9 @@ from workers.core.inputs import (
     TextArrived,
     ThoughtArrived,
 )
+from workers.core.intake import fit
 from workers.core.retry import failure_kind
-from workers.effects.intake import fit
+from workers.effects.cancelling import is_ending
 
 log = structlog.get_logger()
 
@@ -97,7 +98,7 @@ class ModelCaller:
         try:
             reply = await self._stream(call, watchdog)
         except asyncio.CancelledError:
-            if not watchdog.has_fired and _is_ending():
+            if not watchdog.has_fired and is_ending():
                 raise
             own = ProviderError(FailureKind.TRANSIENT, "the provider cancelled its own request")
             self._fail(call, watchdog.verdict() or own)
@@ -226,9 +227,3 @@ class _Watchdog:
             self._settings.stall_timeout_s - silent_s,
         )
         self._timer = self._loop.call_later(max(due_s, 0.001), self._look)
-
-
-def _is_ending() -> bool:
-    """Say whether we cancelled this request: what a provider cancels itself is its failure."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

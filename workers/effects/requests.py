@@ -5,7 +5,7 @@ anew for each request.
 """
 
 from cmdc_runtime.extensions.context import ToolContext
-from cmdc_runtime.extensions.provider import ModelRequest
+from cmdc_runtime.extensions.provider import ModelRequest, ToolSpec
 from cmdc_runtime.messages import Message
 from cmdc_runtime.spec import AgentSpec
 from workers.core.compaction import SUMMARY_SYSTEM, summary_request
@@ -15,9 +15,9 @@ from workers.core.system_prompt import PromptMode, PromptParts, system_prompt
 from workers.effects.tools import ToolRunner
 
 
-def bare_system(spec: AgentSpec) -> str:
-    """Return the system prompt of a session without tools."""
-    parts = PromptParts(user=spec.system_prompt or "", identity=spec.identity)
+def system_of(spec: AgentSpec, tools: tuple[ToolSpec, ...] = ()) -> str:
+    """Return the system prompt of a session with these tools; empty with nothing to say."""
+    parts = PromptParts(user=spec.system_prompt or "", tools=tools, identity=spec.identity)
     return system_prompt(PromptMode(spec.prompt_mode), parts)
 
 
@@ -33,21 +33,16 @@ class Requests:
 
     def system(self) -> str:
         """Return the system prompt as of now; empty where there is nothing to say."""
-        spec = self._spec
-        parts = PromptParts(
-            user=spec.system_prompt or "",
-            tools=self._tools.specs(self._where),
-            identity=spec.identity,
-        )
-        return system_prompt(PromptMode(spec.prompt_mode), parts)
+        return system_of(self._spec, self._tools.specs(self._where))
 
     def answer(self, call: CallModel, memory: Memory) -> ModelRequest:
         """Return the request for the next answer."""
+        tools = self._tools.specs(self._where)
         return ModelRequest(
             model=call.model,
-            system=self.system(),
+            system=system_of(self._spec, tools),
             messages=call.messages,
-            tools=self._tools.specs(self._where),
+            tools=tools,
             max_tokens=self._spec.max_tokens,
             response_format=self._spec.response_format,
             provider_opts=memory.provider_opts,

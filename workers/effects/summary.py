@@ -28,8 +28,10 @@ from cmdc_runtime.ids import SessionId
 from cmdc_runtime.messages import Message, TokenUsage
 from workers.core.compaction import history_markdown
 from workers.core.inputs import Result, Summarized, SummaryFailed
+from workers.core.intake import fit
 from workers.core.retry import Backoff, delay_s, failure_kind, should_retry
-from workers.effects.intake import fit
+from workers.effects.cancelling import is_ending
+from workers.effects.model import REPLY_CHARS_MAX
 
 log = structlog.get_logger()
 
@@ -37,8 +39,6 @@ HISTORY_DIR: Final = Path(".cmdc", "conversation_history")
 """Below the working folder; one file for each session."""
 SUMMARY_CHARS_MAX: Final = 100_000
 """A longer summary is no summary; it is cut."""
-REPLY_CHARS_MAX: Final = 2_000_000
-"""Of one reply, thinking and what is cut included: one that does not end is a failure."""
 
 
 class Summarizer:
@@ -112,7 +112,7 @@ class Summarizer:
             silent = f"silent for {self._silence_s:g} s"
             raise ProviderError(FailureKind.TIMEOUT, silent) from error
         except asyncio.CancelledError as error:
-            if _is_ending():
+            if is_ending():
                 raise
             own = "the provider cancelled its own request"
             raise ProviderError(FailureKind.TRANSIENT, own) from error
@@ -158,9 +158,3 @@ def _told(kind: FailureKind, error: Exception) -> ProviderError:
         return error
     log.error("provider.crashed", exc_info=error)
     return ProviderError(kind, f"{type(error).__name__}: {error}".rstrip(": "))
-
-
-def _is_ending() -> bool:
-    """Say whether we cancelled this request: what a provider cancels itself is its failure."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

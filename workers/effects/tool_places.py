@@ -5,16 +5,14 @@ Whatever the tool does comes back as one ``Ending``; only a cancellation of ours
 
 import asyncio
 import inspect
-import threading
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable
+from typing import Any
 
 from cmdc_runtime.extensions.context import Context
 from cmdc_runtime.extensions.tool import Tool, ToolError
+from workers import threads
+from workers.effects.cancelling import is_ending
 from workers.toolhost.words import Ending, Refused, crashed, refused, returned
-
-_T = TypeVar("_T")
 
 
 # Any: whatever the tool takes.
@@ -28,16 +26,12 @@ async def in_task(tool: Tool, arguments: dict[str, Any], context: Context) -> En
     return await _ending_of(value())
 
 
-class Threads:
+class Threads(threads.Threads):
     """Threads of calls, those that nobody waits for any more among them."""
 
     def __init__(self) -> None:
         """Have none."""
-        self._running: Final[set[threading.Thread]] = set()
-
-    def __len__(self) -> int:
-        """Return how many run."""
-        return len(self._running)
+        super().__init__("tool")
 
     # Any: whatever the tool takes.
     async def run(self, tool: Tool, arguments: dict[str, Any], context: Context) -> Ending:
@@ -60,29 +54,6 @@ class Threads:
         found = await self.call(work)
         return await _ending_of(found) if inspect.isawaitable(found) else found
 
-    async def call(self, work: Callable[[], _T]) -> _T:
-        """Return what ``work``, which raises nothing, returns in a thread of its own.
-
-        A pool would fill up with threads that never return; here they cost only themselves.
-        """
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[_T] = loop.create_future()
-
-        def settle(value: _T) -> None:
-            self._running.discard(thread)
-            if not done.done():  # else cancelled meanwhile: the result is discarded
-                done.set_result(value)
-
-        def run() -> None:
-            value = work()
-            with suppress(RuntimeError):  # the loop is closed: nobody is there to hear of it
-                loop.call_soon_threadsafe(settle, value)
-
-        thread = threading.Thread(target=run, name="tool", daemon=True)
-        self._running.add(thread)
-        thread.start()
-        return await done
-
 
 async def _ending_of(value: Awaitable[object]) -> Ending:
     try:
@@ -97,6 +68,5 @@ async def _ending_of(value: Awaitable[object]) -> Ending:
 
 def _pass_on_cancel(error: BaseException) -> None:
     """Raise our own cancellation of this call; what a tool cancels itself is its own failure."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling() > 0:
+    if is_ending():
         raise asyncio.CancelledError from error

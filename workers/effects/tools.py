@@ -202,12 +202,14 @@ class ToolRunner:
 
     async def _allowed(self, batch: RunTools, call: ToolCall, todos: Todos) -> _Job | None:
         """Return what is to be run; plugins may refuse or change it, a person must allow it."""
-        if self._prepared(batch, call, todos) is None:
+        job = self._prepared(batch, call, todos)
+        if job is None:
             return None
         heard = await self._hooks.before(batch.work, call)
         if heard is None:
             return None
-        job = self._prepared(batch, heard, todos)
+        if heard is not call:  # plugins gave it other arguments
+            job = self._prepared(batch, heard, todos)
         if job is not None and call.call_id not in batch.approved and _wants_approval(job):
             self._conclude()
             args = _changed_args(call, job)

@@ -11,6 +11,7 @@ import msgspec
 
 from cmdc_runtime.extensions.tool import Effect, ToolError
 from cmdc_runtime.reasons import PlainReason, snake
+from workers.core import intake
 
 RESULT_CHARS_MAX: Final = 400_000
 """A longer result is cut; the model is told so."""
@@ -82,7 +83,7 @@ def fit(text: str) -> str:
     """Return ``text`` with a ``?`` for what no encoder takes, cut at ``RESULT_CHARS_MAX``."""
     if len(text) > RESULT_CHARS_MAX:
         text = f"{text[:RESULT_CHARS_MAX]}\n[cut: the result had {len(text)} characters]"
-    return text if text.isascii() else text.encode(errors="replace").decode()
+    return intake.fit(text)
 
 
 def returned(value: object) -> Returned:
