@@ -20,8 +20,8 @@ import structlog
 from cmdc_runtime.extensions.actions import BadActionError, settled
 from cmdc_runtime.extensions.hooks import AfterTool, AnyHook, BeforeTool, OnToolError, PluginContext
 from cmdc_runtime.extensions.plugin import Answer, Plugin, hooks_of, is_async, settings_of
-from workers.core.intake import fit
 from workers.core.verdict import Reaction, Verdict, fold, stops, with_user_data
+from workers.intake import fit
 from workers.threads import Threads
 
 log = structlog.get_logger()

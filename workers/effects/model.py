@@ -37,9 +37,9 @@ from workers.core.inputs import (
     TextArrived,
     ThoughtArrived,
 )
-from workers.core.intake import fit
 from workers.core.retry import failure_kind
 from workers.effects.cancelling import is_ending
+from workers.intake import fit
 
 log = structlog.get_logger()
 

@@ -28,10 +28,10 @@ from cmdc_runtime.ids import SessionId
 from cmdc_runtime.messages import Message, TokenUsage
 from workers.core.compaction import history_markdown
 from workers.core.inputs import Result, Summarized, SummaryFailed
-from workers.core.intake import fit
 from workers.core.retry import Backoff, delay_s, failure_kind, should_retry
 from workers.effects.cancelling import is_ending
 from workers.effects.model import REPLY_CHARS_MAX
+from workers.intake import fit
 
 log = structlog.get_logger()
 

@@ -11,7 +11,7 @@ import msgspec
 
 from cmdc_runtime.extensions.tool import Effect, ToolError
 from cmdc_runtime.reasons import PlainReason, snake
-from workers.core import intake
+from workers import intake
 
 RESULT_CHARS_MAX: Final = 400_000
 """A longer result is cut; the model is told so."""

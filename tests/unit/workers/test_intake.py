@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmdc_runtime.codec import encode
-from workers.core.intake import fit
+from workers.intake import fit
 
 
 @given(st.text(st.characters(codec="utf-8")))
