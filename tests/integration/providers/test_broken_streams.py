@@ -8,10 +8,12 @@ from cmdc_runtime.extensions.provider import FailureKind, FinishChunk, TextChunk
 
 WIRES = ["openai", "anthropic", "gemini"]
 TEXT = "one two three four five six"
-TIMEOUT_S = 0.4
-STALL_S = 3.0
+TIMEOUT_S = 1.0
+"""Long enough for a busy machine to deliver what the server did send: no failure then."""
+STALL_S = 4.0
 """How long the server stays silent; the time-out must be well below it."""
-LATE_S = 2.0
+LATE_S = 3.0
+"""A failure after this would be the server's doing."""
 
 
 def reply(kind, **more):
@@ -35,12 +37,21 @@ def test_a_stream_that_breaks_is_transient_and_never_a_finish(ask, llmock, wire,
     assert (failure.kind, failure.status) == (FailureKind.TRANSIENT, None)
 
 
+@pytest.fixture
+def used_wire(ask, llmock, wire):
+    """A wire after one whole reply; what a first call loads takes longer than the silence."""
+    chunks, failure = ask(llmock, wire)
+    assert failure is None
+    assert isinstance(chunks[-1], FinishChunk)
+    return wire
+
+
 @pytest.mark.parametrize("wire", WIRES)
-def test_silence_beyond_the_timeout_option_is_a_timeout(ask, llmock, wire):
+def test_silence_beyond_the_timeout_option_is_a_timeout(ask, llmock, used_wire):
     """Between two chunks; litellm does not tell Google's client of the option."""
     llmock.plan(*reply("stall", stall_seconds=STALL_S))
     began = time.monotonic()
-    chunks, failure = ask(llmock, wire, provider_opts={"timeout": TIMEOUT_S})
+    chunks, failure = ask(llmock, used_wire, provider_opts={"timeout": TIMEOUT_S})
 
     assert chunks
     assert failure.kind == FailureKind.TIMEOUT
@@ -48,11 +59,11 @@ def test_silence_beyond_the_timeout_option_is_a_timeout(ask, llmock, wire):
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_silence_before_the_first_chunk_is_a_timeout(ask, llmock, wire):
+def test_silence_before_the_first_chunk_is_a_timeout(ask, llmock, used_wire):
     """The same bound holds for the head of the answer."""
     llmock.plan({"type": "delay", "seconds": STALL_S})
     began = time.monotonic()
-    chunks, failure = ask(llmock, wire, provider_opts={"timeout": TIMEOUT_S})
+    chunks, failure = ask(llmock, used_wire, provider_opts={"timeout": TIMEOUT_S})
 
     assert chunks == []
     assert failure.kind == FailureKind.TIMEOUT
