@@ -137,13 +137,15 @@ if TYPE_CHECKING:
         BeforeSteering,
         BeforeTool,
         OnToolError,
-        PluginContext,
         SessionEnd,
         SessionStart,
     )
     from cmdc_runtime.extensions.plugin import (
         Plugin,
         hook,
+    )
+    from cmdc_runtime.extensions.plugin_context import (
+        PluginContext,
     )
     from cmdc_runtime.extensions.tool import (
         Effect,

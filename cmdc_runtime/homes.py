@@ -114,7 +114,6 @@ HOMES: Final = {
         "BeforeSteering",
         "BeforeTool",
         "OnToolError",
-        "PluginContext",
         "SessionEnd",
         "SessionStart",
     ),
@@ -122,6 +121,7 @@ HOMES: Final = {
         "Plugin",
         "hook",
     ),
+    "cmdc_runtime.extensions.plugin_context": ("PluginContext",),
     "cmdc_runtime.extensions.tool": ("Effect",),
     "cmdc_runtime.messages": (
         "Message",

@@ -22,7 +22,8 @@ from cmdc_runtime.codec import decode, encode, failed, raw
 from cmdc_runtime.commands import Command, PendingTool, Status
 from cmdc_runtime.errors import CmdcError, ProtocolError, UsageError
 from cmdc_runtime.events import AgentHibernated, AgentWoken
-from cmdc_runtime.extensions.hooks import PluginContext, SessionEnd, SessionStart, kind_of
+from cmdc_runtime.extensions.hooks import SessionEnd, SessionStart, kind_of
+from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.frames import (
     Answer as AnswerFrame,
 )

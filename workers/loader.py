@@ -17,6 +17,7 @@ import msgspec
 
 from cmdc_runtime.extensions.provider import Provider
 from cmdc_runtime.extensions.tool import Tool, as_tool, resolve
+from cmdc_runtime.packing import FUNCTION_KEY
 from cmdc_runtime.parcels import Packed
 from workers.builtin import providers as built_in_providers
 from workers.builtin import tools as built_in_tools
@@ -106,7 +107,8 @@ def _unpack(packed: Packed, kind: Kind) -> object:
     if packed.kind == "value":
         return pickle.loads(packed.data or b"")  # noqa: S301 - the code the user asked us to run
     reference = packed.ref or ""
-    options: dict[str, Any] = msgspec.msgpack.decode(packed.data) if packed.data else {}
+    given: dict[str, Any] = msgspec.msgpack.decode(packed.data) if packed.data else {}
+    options = {name: _opened(value, kind) for name, value in given.items()}
     if ":" in reference:
         found = resolve(reference)
         return (found, options) if options else found
@@ -118,6 +120,15 @@ def _unpack(packed: Packed, kind: Kind) -> object:
     create: Any = resolve(f"{kind.built_in.__name__}.{reference}:create")
     created: object = create(**options)
     return created
+
+
+def _opened(value: object, kind: Kind) -> object:
+    """Return an option, a function where one travelled."""
+    if not isinstance(value, dict) or value.keys() != {FUNCTION_KEY}:
+        return value
+    packed = msgspec.convert(value[FUNCTION_KEY], Packed)
+    _check_python(packed, kind)
+    return _unpack(packed, kind)
 
 
 def _built_in_names(kind: Kind) -> set[str]:

@@ -18,8 +18,9 @@ import msgspec
 import structlog
 
 from cmdc_runtime.extensions.actions import BadActionError, settled
-from cmdc_runtime.extensions.hooks import AfterTool, AnyHook, BeforeTool, OnToolError, PluginContext
+from cmdc_runtime.extensions.hooks import AfterTool, AnyHook, BeforeTool, OnToolError
 from cmdc_runtime.extensions.plugin import Answer, Plugin, hooks_of, is_async, settings_of
+from cmdc_runtime.extensions.plugin_context import PluginContext
 from workers.core.verdict import Reaction, Verdict, fold, stops, with_user_data
 from workers.intake import fit
 from workers.threads import Threads

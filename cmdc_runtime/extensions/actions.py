@@ -31,6 +31,7 @@ from cmdc_runtime.extensions.hooks import (
     SessionStart,
     kind_of,
 )
+from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS
 from cmdc_runtime.messages import Message
 from cmdc_runtime.reasons import snake
 
@@ -113,7 +114,8 @@ class Emit(Action, frozen=True):
     Struct of your own, whose name and fields are taken, or ``Emit([...])`` with several of these,
     where a name with a payload is a pair. A payload is anything that MessagePack takes, up to
     1 MiB. If it is a dict, the session's ``user_data`` is added as its key ``user_data``, unless it
-    has the key ``_no_user_data``.
+    has the key ``_no_user_data``. The Structs of ``cmdc_runtime.extensions.kernel_emits`` are
+    orders to the session, and are not told.
     """
 
     name: str | msgspec.Struct | tuple[str, Any] | list[Any]  # Any: a payload, and such events
@@ -282,6 +284,11 @@ def _sealed_event(name: str, payload: object) -> tuple[str, Any]:
             f"emit {name!r} takes {len(body)} bytes, more than {ACTION_BYTES_MAX}: put large"
             " values into a file and tell where it is"
         )
+    if (order := KERNEL_EMITS.get(name)) is not None:
+        try:
+            msgspec.msgpack.decode(body, type=tuple[str, order])  # type: ignore[valid-type]
+        except msgspec.ValidationError as error:
+            raise BadActionError(f"emit {name!r}: {error}") from error
     sealed: tuple[str, Any] = msgspec.msgpack.decode(body, type=tuple[str, Any])
     return sealed
 

@@ -17,12 +17,16 @@ from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.extensions.actions import MATRIX, Action, Ruling
 from cmdc_runtime.extensions.hooks import HOOKS, TOOL_HOOKS
 from cmdc_runtime.extensions.plugin import (
+    FILTER_OUTPUT,
     HANDLE_EVENT,
+    OBSERVE,
     PRIORITY_MAX,
     Fail,
     Plugin,
     decorated,
+    filters_output,
     hooks_of,
+    observes,
 )
 from cmdc_runtime.extensions.tool import resolve
 
@@ -99,8 +103,11 @@ def _problems(plugin: Plugin) -> Iterator[str]:
         yield f"priority must be 1 to {PRIORITY_MAX}, got {told.priority!r}"
     if told.fail not in get_args(Fail):
         yield f"fail must be one of {get_args(Fail)}, got {told.fail!r}"
-    if not hooks_of(plugin):
-        yield f"it has no method named as a hook: {', '.join(HOOKS)}"
+    if not (hooks_of(plugin) or observes(plugin) or filters_output(plugin)):
+        yield (
+            f"it has no method named as a hook: {', '.join(HOOKS)};"
+            f" nor {OBSERVE} or {FILTER_OUTPUT}"
+        )
     if not hasattr(plugin, "config") or not hasattr(plugin, "state"):
         yield "its __init__ must call super().__init__(**config)"
     else:

@@ -7,16 +7,13 @@ To add a hook: a class here, in ``AnyHook`` too, a row in that table, a method o
 the place in the kernel where it is run.
 """
 
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
-from cmdc_runtime.ids import CallId, Incarnation, SessionId
+from cmdc_runtime.ids import CallId
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.reasons import snake
-
-_FIRST: Final = Incarnation(1)
 
 
 # Positional too, here and below, since hooks are taken apart by ``case BeforePrompt(text)``.
@@ -144,27 +141,3 @@ HOOKS: Final[dict[str, type[Hook]]] = {kind_of(hook): hook for hook in get_args(
 """Every hook by its kind."""
 TOOL_HOOKS: Final = frozenset({"before_tool", "on_tool_error", "after_tool"})
 """Hooks of one call, which can be narrowed to some tools."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginContext:
-    """What a plugin sees of its session: a snapshot, taken when the hook was reached."""
-
-    session_id: SessionId
-    model: str = ""
-    turn: int = 0
-    """Requests to the model so far, counted over the session's life."""
-    total_tokens: int = 0
-    cost_usd: float | None = None
-    """None where no price is known."""
-    user_data: dict[str, Any] = field(default_factory=dict)  # Any: the application's own
-    group_id: str | None = None
-    working_dir: str = "."
-    todos: tuple[dict[str, str], ...] = ()
-    tools: tuple[str, ...] = ()
-    """Names of the tools that the model is given now."""
-    prompt_mode: str = "full"
-    last_assistant_reply: str | None = None
-    memory_contents: dict[str, str] = field(default_factory=dict)
-    """What was loaded from memory files, by file name."""
-    incarnation: Incarnation = _FIRST

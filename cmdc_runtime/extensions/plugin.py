@@ -9,11 +9,12 @@ To add a rule for all plugins, add it to ``admission``.
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.events import Event
 from cmdc_runtime.extensions.actions import Actions
 from cmdc_runtime.extensions.configuration import config_of
 from cmdc_runtime.extensions.hooks import (
@@ -30,10 +31,10 @@ from cmdc_runtime.extensions.hooks import (
     BeforeSteering,
     BeforeTool,
     OnToolError,
-    PluginContext,
     SessionEnd,
     SessionStart,
 )
+from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.reasons import snake
 
 Fail: TypeAlias = Literal["open", "closed", "disable"]
@@ -49,6 +50,8 @@ PRIORITY_MAX: Final = 1000
 HOOK_TIMEOUT_S_MAX: Final = 3600.0
 """The session waits for a hook; who needs more time does it elsewhere."""
 HANDLE_EVENT: Final = "handle_event"
+OBSERVE: Final = "observe"
+FILTER_OUTPUT: Final = "filter_output"
 _SETTINGS: Final = "__cmdc_hook__"
 
 
@@ -70,6 +73,41 @@ class NoOptions(msgspec.Struct, frozen=True):
 
 class NoState(msgspec.Struct):
     """The ``State`` of a plugin that remembers nothing."""
+
+
+Channel: TypeAlias = Literal["text", "thinking"]
+"""What of an answer a text is: what the model says, or what it thinks."""
+
+
+class TextFilter(Protocol):
+    """Changes the text of one answer while it streams, before anybody sees it.
+
+    It runs in the session's own loop for each piece, so it must be quick. An error in it ends the
+    cycle if the plugin fails closed; else the rest of the answer passes as it is.
+    """
+
+    def feed(self, text: str) -> str:
+        """Take the next piece and return what may be shown now; the rest is kept for later."""
+
+    def close(self) -> str:
+        """Return what is left to show: the answer is complete."""
+
+
+class PipelineRun(msgspec.Struct, frozen=True, kw_only=True):
+    """All plugins of a session were asked at one hook; only ``observe`` is told, no subscriber."""
+
+    hook: str
+    duration_ms: float
+    plugins: int
+    """How many were asked."""
+    halted_by: str | None = None
+    """The plugin that kept later ones from being asked."""
+    crashed: tuple[str, ...] = ()
+    """Those that failed."""
+
+
+Observed: TypeAlias = Event | PipelineRun
+"""What ``observe`` is told."""
 
 
 class Plugin:
@@ -159,6 +197,17 @@ class Plugin:
     def before_steering(self, event: BeforeSteering, context: PluginContext) -> Answer:
         """Answer before a text is queued as steering; ``Abort`` refuses it."""
 
+    def observe(self, event: Observed, context: PluginContext) -> Awaitable[None] | None:
+        """Hear of an event that the session has published; no hook, nothing waits for it.
+
+        Events come in their order, a little after subscribers see them. A plugin that cannot keep
+        up misses some, and the log says how many. It may neither answer nor change ``state``.
+        """
+
+    def filter_output(self, channel: Channel, context: PluginContext) -> TextFilter | None:  # noqa: ARG002 - for subclasses
+        """Return a new filter for one answer's texts of ``channel``, None to let them pass."""
+        return None
+
 
 def hook(
     *, tools: Iterable[str] | None = None, timeout: float | None = None
@@ -198,6 +247,16 @@ def hooks_of(plugin: Plugin) -> frozenset[str]:
     if _is_own(plugin, HANDLE_EVENT):
         return frozenset(HOOKS)
     return frozenset(kind for kind in HOOKS if _is_own(plugin, kind))
+
+
+def observes(plugin: Plugin) -> bool:
+    """Say whether a plugin hears of published events."""
+    return _is_own(plugin, OBSERVE)
+
+
+def filters_output(plugin: Plugin) -> bool:
+    """Say whether a plugin may change what the model says."""
+    return _is_own(plugin, FILTER_OUTPUT)
 
 
 def settings_of(plugin: Plugin, kind: str) -> HookSettings:

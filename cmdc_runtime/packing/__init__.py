@@ -4,7 +4,22 @@
 loads cloudpickle. Opening a parcel is the workers' business: ``workers.loader``.
 """
 
-from cmdc_runtime.packing.parcel import PACKED_BYTES_MAX, BuiltIn, pack, pack_plugin
+from cmdc_runtime.packing.parcel import (
+    FUNCTION_KEY,
+    PACKED_BYTES_MAX,
+    BuiltIn,
+    Function,
+    pack,
+    pack_plugin,
+)
 from cmdc_runtime.parcels import Packed
 
-__all__ = ["PACKED_BYTES_MAX", "BuiltIn", "Packed", "pack", "pack_plugin"]
+__all__ = [
+    "FUNCTION_KEY",
+    "PACKED_BYTES_MAX",
+    "BuiltIn",
+    "Function",
+    "Packed",
+    "pack",
+    "pack_plugin",
+]

@@ -7,7 +7,7 @@ for what can be turned into bytes to ``byvalue``.
 import re
 import sys
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
@@ -21,6 +21,10 @@ PACKED_BYTES_MAX: Final = 4 * 1024 * 1024
 """One tool's or plugin's code; with it all of a session fit into a frame and the journal."""
 REFERENCE: Final = re.compile(r"[a-z][a-z0-9_]{0,63}|[^\W\d][\w.]*:[^\W\d][\w.]*")
 """A built-in's short name, or ``module:qualname``."""
+FUNCTION_KEY: Final = "$function"
+"""The one key of a dict that stands for a function among the options of a built-in."""
+Function: TypeAlias = Any
+"""The type of an option that is a function, or the ``"module:name"`` of one."""
 _PAIR: Final = 2
 
 
@@ -138,12 +142,22 @@ def _made(built_in: type[BuiltIn], options: Mapping[str, Any]) -> BuiltIn:
 def _built_in(built_in: BuiltIn) -> Packed:
     name = built_in.short_name
     try:
-        options: dict[str, Any] = msgspec.to_builtins(built_in)  # Any: whatever the options are
+        # Any: whatever the options are.
+        options: dict[str, Any] = msgspec.to_builtins(built_in, enc_hook=_function)
         msgspec.convert(options, type(built_in))
     except (TypeError, msgspec.ValidationError) as error:
         raise _CannotTravelError(f"options of {type(built_in).__name__}: {error}") from error
     data = msgspec.msgpack.encode(options) if options else None
     return Packed(kind="ref", label=name, ref=name, data=data)
+
+
+def _function(thing: object) -> dict[str, Any]:  # Any: a parcel
+    """Return a function among the options of a built-in as it travels."""
+    if not callable(thing):
+        raise TypeError(f"{type(thing).__name__} is no option: {thing!r}")
+    name = getattr(thing, "__name__", type(thing).__name__)
+    packed = _by_reference(thing, name) or _by_value(thing, name, "function")
+    return {FUNCTION_KEY: msgspec.structs.asdict(packed)}
 
 
 def _by_reference(thing: object, name: str) -> Packed | None:

@@ -19,7 +19,8 @@ from cmdc_runtime.extensions.actions import (
     Ruling,
     Skip,
 )
-from cmdc_runtime.extensions.hooks import AnyHook, PluginContext, SessionStart
+from cmdc_runtime.extensions.hooks import AnyHook, SessionStart
+from cmdc_runtime.extensions.plugin_context import PluginContext
 from scripts.soak.chance import dice
 
 SHARE: Final = 0.05

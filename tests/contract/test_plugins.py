@@ -25,11 +25,11 @@ from cmdc_runtime.extensions.hooks import (
     BeforeSteering,
     BeforeTool,
     OnToolError,
-    PluginContext,
     SessionEnd,
     SessionStart,
 )
 from cmdc_runtime.extensions.plugin import Plugin, hooks_of
+from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.packing import BuiltIn, pack_plugin
 from workers.builtin import plugins as package

@@ -57,7 +57,8 @@ WORKER = """
     import sys
 
     import msgspec
-    from cmdc_runtime.extensions.hooks import BeforeRequest, BeforeTool, PluginContext
+    from cmdc_runtime.extensions.hooks import BeforeRequest, BeforeTool
+    from cmdc_runtime.extensions.plugin_context import PluginContext
     from cmdc_runtime.parcels import Packed
     from workers.pipeline import Pipeline
     from workers.plugin_loader import load_plugins

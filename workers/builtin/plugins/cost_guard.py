@@ -12,8 +12,9 @@ import msgspec
 
 from cmdc_runtime import plugins
 from cmdc_runtime.extensions.actions import Abort, Emit
-from cmdc_runtime.extensions.hooks import BeforeRequest, PluginContext
+from cmdc_runtime.extensions.hooks import BeforeRequest
 from cmdc_runtime.extensions.plugin import Plugin
+from cmdc_runtime.extensions.plugin_context import PluginContext
 
 
 class _Use(NamedTuple):

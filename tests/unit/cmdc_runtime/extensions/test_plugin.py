@@ -16,7 +16,6 @@ from cmdc_runtime.extensions.hooks import (
     AfterTool,
     BeforeFinish,
     BeforePrompt,
-    PluginContext,
 )
 from cmdc_runtime.extensions.plugin import (
     HOOK_TIMEOUT_S_MAX,
@@ -27,6 +26,7 @@ from cmdc_runtime.extensions.plugin import (
     is_async,
     settings_of,
 )
+from cmdc_runtime.extensions.plugin_context import PluginContext
 
 CONTEXT = PluginContext(session_id="s-1")
 

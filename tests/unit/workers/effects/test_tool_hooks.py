@@ -12,8 +12,9 @@ from cmdc_runtime.extensions.actions import (
     ReplaceToolArgs,
     ReplaceToolResult,
 )
-from cmdc_runtime.extensions.hooks import AfterTool, BeforeTool, OnToolError, PluginContext
+from cmdc_runtime.extensions.hooks import AfterTool, BeforeTool, OnToolError
 from cmdc_runtime.extensions.plugin import Plugin
+from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import ToolCall
 from workers.core.inputs import PluginsAborted, PluginsSpoke, ToolRefused
 from workers.core.verdict import Aborted, Verdict

@@ -1,9 +1,4 @@
-"""The built-in plugins by name: ``plugins=[cmdc.plugins.CostGuard(max_cost_usd=1.0)]``.
-
-These are light references: an application imports no worker code. A reference is at the same time
-the ``Config`` of the plugin in ``workers.builtin.plugins.<short_name>``, so its fields, bounds and
-defaults stand here only.
-"""
+"""The options of the cost guard."""
 
 from typing import Annotated, ClassVar
 
@@ -22,6 +17,3 @@ class CostGuard(BuiltIn, frozen=True, kw_only=True):
     """As above; what has no known price costs nothing."""
     warn_threshold: Annotated[float, Meta(gt=0, le=1)] = 0.8
     """The part of a limit at which observers are warned."""
-
-
-__all__ = ["CostGuard"]
