@@ -23,7 +23,8 @@ from cmdc_runtime.commands import Command, PendingTool, Status
 from cmdc_runtime.errors import CmdcError, ProtocolError, UsageError
 from cmdc_runtime.events import AgentHibernated, AgentWoken
 from cmdc_runtime.extensions.hooks import SessionEnd, SessionStart, kind_of
-from cmdc_runtime.extensions.plugin_context import PluginContext
+from cmdc_runtime.extensions.kernel_emits import SYSTEM_MESSAGE_ID
+from cmdc_runtime.extensions.plugin_context import PendingApproval, PluginContext
 from cmdc_runtime.frames import (
     Answer as AnswerFrame,
 )
@@ -36,7 +37,7 @@ from cmdc_runtime.frames import (
     Reply,
     Settled,
 )
-from cmdc_runtime.ids import CommandId, MessageId
+from cmdc_runtime.ids import CommandId
 from cmdc_runtime.messages import Message
 from cmdc_runtime.reasons import AnyReason, PlainReason
 from cmdc_runtime.spec import AgentSpec
@@ -54,7 +55,9 @@ from workers.core.effects import (
     TellStatus,
 )
 from workers.core.inputs import Order, Result
+from workers.core.kernel_emits import patched
 from workers.core.state import Memory, State
+from workers.effects.deadlines import Deadlines
 from workers.effects.hands import Hands
 from workers.effects.publish import Publisher
 from workers.effects.rest import Rest
@@ -62,7 +65,6 @@ from workers.link import FrameTooLargeError, Link
 
 log = structlog.get_logger()
 
-SYSTEM_MESSAGE: Final = MessageId("m-0")
 ORDERS_REMEMBERED: Final = 10_000
 """How many durable commands are remembered so that one that comes twice is taken once."""
 
@@ -86,6 +88,7 @@ class Agent:
         self._link = link
         self._publisher = publisher
         self._started_s = time.monotonic()
+        self._deadlines = Deadlines(self.post)
         self._taken: deque[CommandId] = deque(maxlen=ORDERS_REMEMBERED)
         self._taken_set: set[CommandId] = set()
         # fmt: off
@@ -125,7 +128,8 @@ class Agent:
     def plugin_context(self) -> PluginContext:
         """Return what plugins see of the session now."""
         memory, assign = self._memory, self._assign
-        said = (message for message in reversed(memory.messages) if message.role == "assistant")
+        messages = patched(memory)
+        said = (message for message in reversed(messages) if message.role == "assistant")
         last = next(said, None)
         return PluginContext(
             session_id=assign.session_id,
@@ -138,8 +142,15 @@ class Agent:
             working_dir=self._facts.working_dir,
             todos=memory.todos,
             tools=tuple(tool.name for tool in memory.tools),
+            subagents=tuple(one.name for one in self._facts.subagents),
             prompt_mode=self._facts.prompt_mode,
+            messages=messages,
             last_assistant_reply=None if last is None else last.content,
+            memory_contents=dict(memory.memory_contents),
+            approvals=tuple(
+                PendingApproval(id=one.id, tool=one.tool, args=one.args) for one in memory.approvals
+            ),
+            always_approved=memory.always_approved,
             incarnation=assign.incarnation,
         )
 
@@ -178,6 +189,7 @@ class Agent:
     async def stop(self, *, hibernates: bool = False) -> None:
         """End what is under way, processes of tools included; nothing is recorded."""
         self._rest.stop()
+        self._deadlines.stop()
         if hibernates:
             self._publisher.publish(AgentHibernated())
         self._publisher.flush()
@@ -211,7 +223,7 @@ class Agent:
         """Let the session sleep when nothing runs in it and nobody waits for it."""
         memory = self._memory
         is_idle = self._state is State.IDLE and not memory.waiters and not memory.children
-        self._rest.look(is_idle=is_idle)
+        self._rest.look(is_idle=is_idle and not self._deadlines.watch(memory.approvals))
 
     def _has_taken(self, command_id: CommandId) -> bool:
         if command_id in self._taken_set:
@@ -245,9 +257,15 @@ class Agent:
         self._link.send(AnswerFrame(id=effect.id, body=encode(self.status())))
 
     def _tell_messages(self, effect: TellMessages) -> None:
-        system = self._hands.system_prompt()
-        said = (Message(id=SYSTEM_MESSAGE, role="system", content=system),) if system else ()
-        self._answer(Answer(effect.id, (*said, *self._memory.messages)))
+        memory = self._memory
+        system = Message(
+            id=SYSTEM_MESSAGE_ID,
+            role="system",
+            content=self._hands.system_prompt(memory),
+            metadata=memory.system_metadata,
+        )
+        said = (system,) if system.content else ()
+        self._answer(Answer(effect.id, (*said, *patched(memory))))
 
     def _exit(self, effect: ExitProcess) -> None:
         self._ways.on_exit(effect.reason)

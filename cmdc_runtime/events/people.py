@@ -16,6 +16,14 @@ class ApprovalRequired(Event, frozen=True, kw_only=True):
     requested_at_ms: int
     session_id: SessionId
     call_id: CallId
+    family: str = ""
+    """What "approve_always" would allow of the tool; empty is all of it."""
+    options: tuple[str, ...] = ("approve_once", "approve_always", "reject_once")
+    """What may be decided."""
+    hold: bool = False
+    """The call waits, and runs by itself when it is approved."""
+    due_at_ms: int | None = None
+    """When it counts as rejected; None is never."""
 
 
 class ToolApproved(Event, frozen=True, kw_only=True):
@@ -25,9 +33,10 @@ class ToolApproved(Event, frozen=True, kw_only=True):
 
 
 class ToolRejected(Event, frozen=True, kw_only=True):
-    """A person refused the call of this approval."""
+    """A person refused the call of this approval, or (``reason``) nobody decided in time."""
 
     approval_id: str
+    reason: Literal["timeout"] | None = None
 
 
 class AskUser(Event, frozen=True, kw_only=True):

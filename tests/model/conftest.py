@@ -19,6 +19,7 @@ from cmdc_runtime.commands import (
     AttachTools,
     UserRespond,
 )
+from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import TokenUsage, ToolCall
 from cmdc_runtime.parcels import Packed
@@ -92,7 +93,7 @@ VERDICTS = (
 WINDOW = 60
 DURABLE = {
     *("messages", "base", "calls", "outcomes", "usage", "context", "call_hashes", "latest_prompt"),
-    *("queue", "steering", "approvals", "allowances", "allowed_tools", "asks", "answers"),
+    *("queue", "steering", "approvals", "allowances", "always_approved", "asks", "answers"),
     *("tools", "model", "provider_opts", "todos", "children", "spawns", "notes", "plugin_states"),
 }
 
@@ -302,7 +303,7 @@ class Life:
         if self.memory.tool(call.name) is None:
             self.end(call, ToolReturned, False, "no such tool", 5, is_unknown=True)
         elif call.name == "gated" and call.call_id not in self.approved:
-            self.end(call, ApprovalNeeded, "sure?", 5)
+            self.end(call, ApprovalNeeded, RequireApproval(hint="sure?"), 5)
         elif call.name == "refused":
             self.end(call, ToolRefused, "not this one", 5)
         else:

@@ -59,7 +59,7 @@ def _allowed(memory: Memory, calls: tuple[ToolCall, ...]) -> frozenset[CallId]:
     allowed: list[CallId] = []
     for call in calls:
         leave = fingerprint(call.name, call.arguments, None)
-        if call.name in memory.allowed_tools or call.call_id in begun:
+        if (call.name, "") in memory.always_approved or call.call_id in begun:
             allowed.append(call.call_id)
         elif leave in left:
             left.remove(leave)

@@ -24,14 +24,12 @@ def steer(memory: Memory, steering: Steering) -> Memory:
 
 
 def require(memory: Memory, approval: Approval) -> Memory:
-    """Note that a call waits for a person: the cycle goes no further than its batch."""
-    cycle = memory.cycle
+    """Note that a call waits for a person: unless it is held, the cycle ends with its batch."""
     others = (one for one in memory.approvals if one.id != approval.id)
-    return replace(
-        memory,
-        approvals=(*others, approval),
-        cycle=None if cycle is None else replace(cycle, is_blocked=True),
-    )
+    memory = replace(memory, approvals=(*others, approval))
+    if memory.cycle is None or approval.ref is not None:
+        return memory
+    return replace(memory, cycle=replace(memory.cycle, is_blocked=True))
 
 
 def find_approval(memory: Memory, approval_id: str) -> Approval | None:
@@ -51,7 +49,8 @@ def decide(memory: Memory, approval_id: str, decision: ApprovalKind | Literal["r
         leave = fingerprint(found.tool, found.args, None)
         return replace(memory, allowances=(*memory.allowances, leave))
     if decision == "approve_always":
-        return replace(memory, allowed_tools=memory.allowed_tools | {found.tool})
+        always = memory.always_approved | {(found.tool, found.family)}
+        return replace(memory, always_approved=always)
     return memory
 
 
@@ -88,8 +87,8 @@ def change_tools(
         ToolFacts(tool.name, tool.is_repeatable, tool.isolation, tool.packed, tool.chars)
         for tool in attached
     )
-    allowed = memory.allowed_tools.difference(detached)
-    return replace(memory, tools=(*kept, *added), allowed_tools=allowed)
+    allowed = frozenset(one for one in memory.always_approved if one[0] not in detached)
+    return replace(memory, tools=(*kept, *added), always_approved=allowed)
 
 
 def switch_model(memory: Memory, model: str, provider_opts: dict[str, Any]) -> Memory:

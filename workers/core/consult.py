@@ -5,9 +5,11 @@ from typing import Any
 
 from cmdc_runtime.events import ModelSwitched, PluginCrashed, PluginEvent
 from cmdc_runtime.extensions.hooks import AnyHook
+from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS
 from workers.core import changes
 from workers.core.changes import change_plugins, note
 from workers.core.effects import Consult, Effect, Keep, Publish, Step
+from workers.core.kernel_emits import obey
 from workers.core.records import ModelChanged, Noted, PluginsChanged
 from workers.core.state import Compacting, Consulting, Memory, Point, State
 from workers.core.verdict import Verdict
@@ -34,7 +36,11 @@ def heed(memory: Memory, verdict: Verdict) -> tuple[Memory, tuple[Effect, ...]]:
     for plugin, hook, error in verdict.crashed:
         effects.append(Publish(PluginCrashed(plugin=plugin, hook=hook, error=error)))
     for name, payload in verdict.emitted:
-        effects.append(Publish(PluginEvent(name=name, payload=payload)))
+        if name in KERNEL_EMITS:
+            memory, ordered = obey(memory, name, payload)
+            effects += ordered
+        else:
+            effects.append(Publish(PluginEvent(name=name, payload=payload)))
     if verdict.model is not None:
         memory, switched = switch_model(memory, *verdict.model)
         effects += switched

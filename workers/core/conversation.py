@@ -160,6 +160,9 @@ def end_call(memory: Memory, result: Message) -> Memory:
     memory = replace(
         memory,
         asks=tuple(ask for ask in memory.asks if ask.call_id != result.call_id),
+        approvals=tuple(
+            one for one in memory.approvals if one.ref is None or one.call_id != result.call_id
+        ),
         answers=tuple(seen for seen in memory.answers if seen[0].call_id != result.call_id),
         children=tuple(
             replace(child, ref=None) if child.call_id == result.call_id else child

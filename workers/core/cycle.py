@@ -50,6 +50,7 @@ from workers.core.conversation import (
 from workers.core.effects import CallModel, Effect, ExitProcess, Keep, Publish, Step, Summarize
 from workers.core.endings import aborted, close
 from workers.core.expense import over_budget, request_tokens
+from workers.core.kernel_emits import patched
 from workers.core.records import CycleStarted, Said
 from workers.core.repair import repair
 from workers.core.state import Answering, Compacting, Memory, Point, QueuedPrompt, State
@@ -181,7 +182,7 @@ def _ask(memory: Memory, at_ms: int) -> Step:
 
 def ask_again(memory: Memory) -> Step:
     """Send the request of the running turn, the first time or once more."""
-    messages = repair(memory.messages)
+    messages = repair(patched(memory))
     asked = consult(memory, Point.REQUEST, BeforeRequest(messages))
     return asked or send(memory, messages)
 

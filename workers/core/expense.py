@@ -25,7 +25,9 @@ def over_budget(memory: Memory) -> str | None:
 
 def request_tokens(memory: Memory) -> int:
     """Return about how many tokens the next request has, its system prompt and tools included."""
+    added = (*memory.memory_contents, *memory.sections)
     around = memory.policy.system_chars + sum(tool.chars for tool in memory.tools)
+    around += sum(len(title) + len(text) for title, text in added)
     return context_tokens(memory.messages, around, memory.context)
 
 

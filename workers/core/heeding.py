@@ -30,6 +30,7 @@ from workers.core.inputs import (
     SteeringJudged,
     ToolRefused,
 )
+from workers.core.kernel_emits import patched
 from workers.core.records import ToolEnded
 from workers.core.repair import repair
 from workers.core.state import Consulting, Memory, Point, State
@@ -122,9 +123,9 @@ def _end(memory: Memory, abort: Aborted, at_ms: int) -> Step:
 def _send(memory: Memory, _wait: Consulting, verdict: Verdict, _at_ms: int) -> Step:
     known = len(memory.messages)
     memory, told = cycle.tell_notes(memory)
-    messages = memory.messages
+    messages = patched(memory)
     if verdict.messages is not None:
-        messages = (*verdict.messages, *messages[known:])
+        messages = (*verdict.messages, *memory.messages[known:])
     return cycle.then(cycle.send(memory, repair(messages)), told)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from cmdc_runtime.commands import AttachTools, Command, ReplaceTools, Steer
+from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.messages import TokenUsage
@@ -134,14 +135,16 @@ class ToolBegun:
 class ApprovalNeeded:
     """Result of ``RunTools``: one call may not run before a person allows it; it has not run.
 
-    ``args`` are those that plugins gave it, None where they are the model's own.
+    ``args`` are those that plugins gave it, None where they are the model's own. A call that is
+    held waits by ``ref``.
     """
 
     work: int
     call_id: CallId
-    hint: str
+    asked: RequireApproval
     at_ms: int
     args: dict[str, Any] | None = None  # Any: whatever the tool takes
+    ref: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +216,15 @@ class SubagentDone:
     ok: bool
     text: str
     usage: TokenUsage
+    work: int = ANY_WORK
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalExpired:
+    """The time to decide an approval is over."""
+
+    approval_id: str
+    at_ms: int
     work: int = ANY_WORK
 
 
@@ -308,6 +320,7 @@ Result: TypeAlias = (
     | SubagentWanted
     | SubagentDone
     | ToolsLoaded
+    | ApprovalExpired
     | Consulted
     | PluginsSpoke
     | PluginsAborted

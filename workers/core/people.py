@@ -10,14 +10,15 @@ from typing import Final, Literal
 import msgspec
 
 from cmdc_runtime.commands import Approve, Reject, UserRespond
-from cmdc_runtime.errors import ApprovalNotFound, AskNotFound, QueueFull
-from cmdc_runtime.events import ToolApproved, ToolRejected, UserResponded
-from workers.core import cycle
-from workers.core.changes import Decision, answer, decide, find_approval, find_ask
+from cmdc_runtime.errors import ApprovalNotFound, AskNotFound, QueueFull, UsageError
+from cmdc_runtime.events import UserResponded
+from workers.core import consent, cycle
+from workers.core.approvals import settle
+from workers.core.changes import Decision, answer, find_approval, find_ask
 from workers.core.conversation import APPROVAL, TRIGGER, enqueue
 from workers.core.effects import AnswerTool, Keep, Publish, Settle, Step
 from workers.core.inputs import Order
-from workers.core.records import ApprovalDecided, PromptQueued, UserAnswered
+from workers.core.records import PromptQueued, UserAnswered
 from workers.core.state import Approval, Memory, QueuedPrompt, State
 
 ARGUMENTS_CHARS_MAX: Final = 2_000
@@ -34,8 +35,17 @@ _REJECTED: Final = (
 def approve(state: State, memory: Memory, order: Order, command: Approve) -> Step:
     """Allow the call that waits and, unless told not to, have the model make it."""
     found = find_approval(memory, command.approval_id)
-    if found is None:
+    if found is None or _is_late(found, order):
         return _unknown(state, memory, order, command.approval_id)
+    if command.kind not in found.options:
+        offered = ", ".join(found.options)
+        error = UsageError(f"approval {found.id!r} offers {offered}, not {command.kind!r}")
+        return Step(state, memory, (Settle(order.id, error),))
+    if found.ref is not None:
+        memory, effects = settle(memory, found, command.kind)
+        return Step(
+            state, memory, (*effects, Settle(order.id, None), AnswerTool(found.ref, value=True))
+        )
     decision = _Decision(found, command.kind, "tool_approved")
     return _decide(state, memory, order, decision, resumes=command.auto_resume)
 
@@ -46,8 +56,11 @@ def reject(state: State, memory: Memory, order: Order, command: Reject) -> Step:
     Its result says already that it was not made.
     """
     found = find_approval(memory, command.approval_id)
-    if found is None:
+    if found is None or _is_late(found, order):
         return _unknown(state, memory, order, command.approval_id)
+    if found.ref is not None:
+        refused = consent.refuse(state, memory, found, order.at_ms)
+        return cycle.then(refused, (Settle(order.id, None),))
     decision = _Decision(found, "reject", "tool_rejected")
     return _decide(state, memory, order, decision, resumes=command.auto_resume)
 
@@ -81,12 +94,6 @@ class _Decision:
         told = _APPROVED if self.trigger == "tool_approved" else _REJECTED
         return told.format(tool=self.approval.tool, args=_shown(self.approval))
 
-    @property
-    def event(self) -> ToolApproved | ToolRejected:
-        """What observers are told."""
-        told = ToolApproved if self.trigger == "tool_approved" else ToolRejected
-        return told(approval_id=self.approval.id)
-
 
 def _decide(
     state: State, memory: Memory, order: Order, decision: _Decision, *, resumes: bool
@@ -94,11 +101,7 @@ def _decide(
     found = decision.approval
     metadata: dict[str, object] = {APPROVAL: found.id, TRIGGER: decision.trigger}
     prompt = QueuedPrompt(order.id, decision.text, metadata)
-    decided = decide(memory, found.id, decision.word)
-    effects = (
-        Keep(ApprovalDecided(approval_id=found.id, decision=decision.word)),
-        Publish(decision.event),
-    )
+    decided, effects = settle(memory, found, decision.word)
     if not resumes:
         return Step(state, decided, (*effects, Settle(order.id, None)))
     if state is State.IDLE:
@@ -110,6 +113,11 @@ def _decide(
         return Step(state, memory, (Settle(order.id, full),))
     kept = Keep(PromptQueued(command_id=order.id, text=prompt.text, metadata=metadata))
     return Step(state, enqueue(decided, prompt), (*effects, kept, Settle(order.id, order.id)))
+
+
+def _is_late(found: Approval, order: Order) -> bool:
+    """Say whether the time to decide is over, though nobody has noted it yet."""
+    return found.due_ms is not None and order.at_ms >= found.due_ms
 
 
 def _unknown(state: State, memory: Memory, order: Order, approval_id: str) -> Step:

@@ -12,7 +12,7 @@ from cmdc_runtime.events import AgentRecovered, StreamReset, ToolExecutionEnd
 from cmdc_runtime.ids import Incarnation
 from cmdc_runtime.process import DAEMON_RESTARTED
 from cmdc_runtime.reasons import AnyReason, Other
-from workers.core import changes, cycle
+from workers.core import changes, cycle, kernel_emits
 from workers.core.batch import call_tools, give_results
 from workers.core.budget import Grant
 from workers.core.conversation import (
@@ -38,7 +38,9 @@ from workers.core.records import (
     CycleStarted,
     ModelChanged,
     Noted,
+    PluginOrdered,
     PluginsChanged,
+    PluginSpent,
     PromptDiscarded,
     PromptQueued,
     Record,
@@ -81,7 +83,17 @@ def _turn_spent(memory: Memory, record: TurnSpent) -> Memory:
 
 
 def _approval_asked(memory: Memory, record: ApprovalAsked) -> Memory:
-    asked = Approval(record.approval_id, record.call_id, record.tool, record.args, record.at_ms)
+    asked = Approval(
+        record.approval_id,
+        record.call_id,
+        record.tool,
+        record.args,
+        record.at_ms,
+        family=record.family,
+        ref=record.ref,
+        due_ms=record.due_ms,
+        options=record.options,
+    )
     return changes.require(memory, asked)
 
 
@@ -137,6 +149,8 @@ FOLD: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
     ),
     Noted: lambda memory, record: changes.note(memory, record.notes),
     PluginsChanged: lambda memory, record: changes.change_plugins(memory, record.states),
+    PluginOrdered: kernel_emits.reapply,
+    PluginSpent: lambda memory, record: spend(memory, record.usage),
     Resumed: _resumed,
 }
 

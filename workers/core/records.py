@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from cmdc_runtime.extensions.kernel_emits import APPROVAL_OPTIONS, ApprovalOption
 from cmdc_runtime.ids import CallId, CommandId, Incarnation, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.parcels import Packed
@@ -92,6 +93,10 @@ class ApprovalAsked(Record, frozen=True, kw_only=True):
     tool: str
     args: dict[str, object]
     at_ms: int
+    family: str = ""
+    ref: str | None = None
+    due_ms: int | None = None
+    options: tuple[ApprovalOption, ...] = APPROVAL_OPTIONS
 
 
 class ApprovalDecided(Record, frozen=True, kw_only=True):
@@ -182,6 +187,20 @@ class PluginsChanged(Record, frozen=True, kw_only=True):
     states: dict[str, bytes]
 
 
+class PluginOrdered(Record, frozen=True, kw_only=True):
+    """A plugin gave the session an order: an emit of ``extensions.kernel_emits``."""
+
+    name: str
+    payload: Any  # Any: checked against the emit of this name
+
+
+class PluginSpent(Record, frozen=True, kw_only=True):
+    """A plugin asked a model for itself, and that took this much."""
+
+    plugin: str
+    usage: TokenUsage
+
+
 class Resumed(Record, frozen=True, kw_only=True):
     """A new process went on with the running cycle; ``is_blamed``: it may have been the cycle."""
 
@@ -212,6 +231,8 @@ _decoder: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(
     | SubagentSpent
     | Noted
     | PluginsChanged
+    | PluginOrdered
+    | PluginSpent
     | Resumed
 )  # Any: the union; mypy has no name for it
 

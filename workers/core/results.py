@@ -24,11 +24,12 @@ from cmdc_runtime.events import (
 )
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import Message, TokenUsage
-from workers.core import cycle, heeding, shrink, toolset, toolwork
+from workers.core import consent, cycle, heeding, shrink, toolset, toolwork
 from workers.core.conversation import measure, next_id, say, spend
 from workers.core.effects import AnswerTool, Effect, Keep, Publish, Sleep, Step
 from workers.core.inputs import (
     ANY_WORK,
+    ApprovalExpired,
     ApprovalNeeded,
     CompactWanted,
     Consulted,
@@ -193,7 +194,7 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
     (_S, StreamEnded):    complete,
     (_S, StreamFailed):   recover,
     (_T, ToolBegun):      toolwork.begin,
-    (_T, ApprovalNeeded): toolwork.require_approval,
+    (_T, ApprovalNeeded): consent.require_approval,
     (_T, ToolReturned):   toolwork.collect,
     (_T, ToolEmitted):    toolwork.emit,
     (_T, QuestionAsked):  toolwork.ask_user,
@@ -217,6 +218,10 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
     (_R, SubagentDone):   toolwork.settle_subagent,
     (_S, SubagentDone):   toolwork.settle_subagent,
     (_T, SubagentDone):   toolwork.settle_subagent,
+    (_I, ApprovalExpired): consent.expire,
+    (_R, ApprovalExpired): consent.expire,
+    (_S, ApprovalExpired): consent.expire,
+    (_T, ApprovalExpired): consent.expire,
     (_I, ToolsLoaded):    toolset.use_loaded,
     (_R, ToolsLoaded):    toolset.use_loaded,
     (_S, ToolsLoaded):    toolset.use_loaded,

@@ -11,6 +11,7 @@ from enum import StrEnum, auto
 from typing import Any, Final, Literal
 
 from cmdc_runtime.commands import IMMUNE_TOOLS
+from cmdc_runtime.extensions.kernel_emits import APPROVAL_OPTIONS, ApprovalOption
 from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
 from cmdc_runtime.parcels import Packed
@@ -186,6 +187,13 @@ class Approval:
     tool: str
     args: dict[str, object]
     requested_at_ms: int
+    family: str = ""
+    """What "approve_always" allows of the tool; empty is all of it."""
+    ref: str | None = None
+    """What the call that is held for it is answered by; None where it has ended instead."""
+    due_ms: int | None = None
+    """When it counts as rejected; wall time."""
+    options: tuple[ApprovalOption, ...] = APPROVAL_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +257,13 @@ class Memory:
     notes: tuple[str, ...] = ()
     """What plugins have to say to the model, told at the next gap."""
     plugin_states: tuple[tuple[str, bytes], ...] = ()
+    memory_contents: tuple[tuple[str, str], ...] = ()
+    """Name and content of the memory files in the system prompt."""
+    sections: tuple[tuple[str, str], ...] = ()
+    """Title and text of what plugins add to the system prompt."""
+    system_metadata: dict[str, Any] = field(default_factory=dict)  # Any: a plugin's own
+    patches: tuple[Message, ...] = ()
+    """Results that plugins gave to calls without one."""
     consulting: Consulting | None = None
     cycle: Cycle | None = None
     answering: Answering = field(default_factory=Answering)
@@ -256,7 +271,8 @@ class Memory:
     call_hashes: tuple[str, ...] = ()
     approvals: tuple[Approval, ...] = ()
     allowances: tuple[str, ...] = ()
-    allowed_tools: frozenset[str] = frozenset()
+    always_approved: frozenset[tuple[str, str]] = frozenset()
+    """Tool and family of what needs nobody's leave any more; "" is the whole tool."""
     asks: tuple[Ask, ...] = ()
     answers: tuple[tuple[Ask, Any], ...] = ()  # Any: what the user sent
     todos: tuple[dict[str, str], ...] = ()

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+import msgspec
+
 from cmdc_runtime.extensions.provider import ToolSpec
 
 
@@ -122,7 +124,12 @@ def _skills(parts: PromptParts) -> str:
 
 
 def _memory(parts: PromptParts) -> str:
-    return _titled((f"Memory ({name})", text) for name, text in parts.memory)
+    blocks = [
+        f"<agent_memory name={msgspec.json.encode(name).decode()}>\n{text.strip()}\n</agent_memory>"
+        for name, text in parts.memory
+        if text.strip()
+    ]
+    return "\n\n".join(blocks)
 
 
 def _sections(parts: PromptParts) -> str:

@@ -7,13 +7,11 @@ from typing import Any, Final
 import msgspec
 
 from cmdc_runtime.events import (
-    ApprovalRequired,
     AskUser,
     PluginEvent,
     SubagentEnd,
     SubagentStart,
     TodoChange,
-    ToolBlocked,
     ToolCallUnknown,
     ToolExecutionEnd,
     ToolExecutionMetrics,
@@ -21,7 +19,7 @@ from cmdc_runtime.events import (
 )
 from cmdc_runtime.ids import SessionId
 from workers.core import cycle
-from workers.core.changes import ask, children_of, find_child, require, settle_child, spawn
+from workers.core.changes import ask, children_of, find_child, settle_child, spawn
 from workers.core.conversation import (
     begin_call,
     end_call,
@@ -29,12 +27,10 @@ from workers.core.conversation import (
     find_running,
     is_running,
     result_of,
-    result_place,
 )
 from workers.core.effects import AnswerTool, Effect, EndSubagents, Keep, Publish, RunSubagent, Step
 from workers.core.expense import grant_child
 from workers.core.inputs import (
-    ApprovalNeeded,
     QuestionAsked,
     SubagentDone,
     SubagentWanted,
@@ -44,7 +40,6 @@ from workers.core.inputs import (
 )
 from workers.core.loops import fingerprint
 from workers.core.records import (
-    ApprovalAsked,
     SubagentSpawned,
     SubagentSpent,
     TodosChanged,
@@ -52,12 +47,7 @@ from workers.core.records import (
     ToolStarted,
     UserAsked,
 )
-from workers.core.state import Approval, Ask, Child, Memory, State
-
-_WAITS: Final = (
-    "Error: the call was not made: it waits for a person's approval ({approval_id}). Do not make it"
-    " again before it is approved."
-)
+from workers.core.state import Ask, Child, Memory, State
 
 
 def begin(state: State, memory: Memory, begun: ToolBegun) -> Step:
@@ -82,45 +72,6 @@ def begin(state: State, memory: Memory, begun: ToolBegun) -> Step:
         Publish(ToolExecutionMetrics(name=call.name, call_id=call.call_id, meta=meta)),
     )
     return Step(state, begin_call(memory, call.call_id, begun.at_ms, allowance), effects)
-
-
-def require_approval(state: State, memory: Memory, needed: ApprovalNeeded) -> Step:
-    """Ask a person in place of running the call; its result says so, and the cycle rests."""
-    open_ = find_running(memory, needed.call_id)
-    if open_ is None:
-        return Step(state, memory)
-    call = open_.call
-    approval_id = f"approval-{result_place(memory, call.call_id)}"
-    wanted = Approval(approval_id, call.call_id, call.name, call.arguments, needed.at_ms)
-    memory = require(memory, wanted)
-    text = _WAITS.format(approval_id=approval_id)
-    result = result_of(memory, call.call_id, text, is_error=True)
-    effects: tuple[Effect, ...] = (
-        Keep(
-            ApprovalAsked(
-                approval_id=approval_id,
-                call_id=call.call_id,
-                tool=call.name,
-                args=call.arguments,
-                at_ms=needed.at_ms,
-            )
-        ),
-        Keep(ToolEnded(message=result)),
-        Publish(ToolBlocked(name=call.name, call_id=call.call_id, reason="approval_required")),
-        Publish(
-            ApprovalRequired(
-                id=approval_id,
-                tool=call.name,
-                # A person must see what would run. The leave is for what the model asks for.
-                args=call.arguments if needed.args is None else needed.args,
-                hint=needed.hint,
-                requested_at_ms=needed.at_ms,
-                session_id=memory.policy.session_id,
-                call_id=call.call_id,
-            )
-        ),
-    )
-    return cycle.after_call(end_call(memory, result), effects, needed.at_ms)
 
 
 def collect(state: State, memory: Memory, returned: ToolReturned) -> Step:

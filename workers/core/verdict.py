@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import msgspec
+
 from cmdc_runtime.extensions.actions import (
     COMPOSITION,
     MATRIX,
@@ -24,18 +26,13 @@ from cmdc_runtime.extensions.actions import (
     Skip,
     SwitchModel,
 )
+from cmdc_runtime.extensions.hooks import BeforeTool, kind_of
+from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS, RequireApproval
 from cmdc_runtime.extensions.plugin import Fail
 from cmdc_runtime.messages import Message
+from cmdc_runtime.reasons import snake
 
-KERNEL_EMITS: Final = frozenset(
-    {
-        "memory_contents",
-        "synthetic_tool_results",
-        "update_message_metadata",
-        "update_system_context",
-    }
-)
-"""Events that the kernel acts on: their payloads are taken as they are."""
+_REQUIRE_APPROVAL: Final = snake(RequireApproval.__name__)
 OPT_OUT: Final = "_no_user_data"
 """A payload with this key gets no ``user_data``."""
 
@@ -74,6 +71,8 @@ class Verdict:
     messages: tuple[Message, ...] | None = None
     model: tuple[str, dict[str, Any] | None] | None = None  # Any: whatever the provider takes
     """A model and its provider's options, None where those stay."""
+    approval: RequireApproval | None = None
+    """The call may run only when a person has approved it: as the first plugin that asks says."""
     emitted: tuple[tuple[str, Any], ...] = ()  # Any: a plugin's own
     """Names and payloads, in the order of the plugins."""
     crashed: tuple[tuple[str, str, str], ...] = ()
@@ -97,11 +96,10 @@ _FIELDS: Final[Mapping[type[Action], tuple[str, Callable[[str, Any], Any]]]] = {
     BlockTool: ("blocked", lambda _, action: action.reason),
     ReplaceToolArgs: ("args", lambda _, action: action.args),
     ReplaceToolResult: ("result", lambda _, action: action.result),
-    Emit: ("emitted", lambda _, action: action.events()),
     SwitchModel: ("model", lambda _, action: (action.model, action.provider_opts)),
     ReplaceMessages: ("messages", lambda _, action: tuple(action.messages)),
 }
-"""Where each action goes, and what it is there; ``Continue`` goes nowhere."""
+"""Where each action goes, and what it is there; ``Continue`` goes nowhere, ``Emit`` its own way."""
 
 
 def fold(hook: str, reactions: Iterable[Reaction]) -> Verdict:
@@ -158,11 +156,28 @@ def _with_action(verdict: Verdict, hook: str, plugin: str, action: Action) -> Ve
     composition = COMPOSITION[type(action)]
     if composition is Composition.PASS:
         return verdict
+    if isinstance(action, Emit):
+        return _with_events(verdict, hook, plugin, action.events())
     name, value_of = _FIELDS[type(action)]
     value = value_of(plugin, action)
     if composition is Composition.COLLECT:
         value = getattr(verdict, name) + value
     return replace(verdict, **{name: value})
+
+
+# Any: payloads.
+def _with_events(
+    verdict: Verdict, hook: str, plugin: str, events: tuple[tuple[str, Any], ...]
+) -> Verdict:
+    """Return the verdict with what was emitted; an approval can be asked for one call only."""
+    for name, payload in events:
+        if name != _REQUIRE_APPROVAL:
+            verdict = replace(verdict, emitted=(*verdict.emitted, (name, payload)))
+        elif hook != kind_of(BeforeTool):
+            verdict = replace(verdict, ignored=(*verdict.ignored, (plugin, name)))
+        elif verdict.approval is None:
+            verdict = replace(verdict, approval=msgspec.convert(payload, RequireApproval))
+    return verdict
 
 
 # Any: a plugin's own payload.

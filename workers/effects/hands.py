@@ -112,9 +112,9 @@ class Hands:
         """Begin what ``effect`` asks for; ``memory`` is that of the step it belongs to."""
         self._table[type(effect)](effect, memory)
 
-    def system_prompt(self) -> str:
+    def system_prompt(self, memory: Memory) -> str:
         """Return the system prompt as of now."""
-        return self._tools.requests.system()
+        return self._tools.requests.system(memory)
 
     @property
     def are_idle(self) -> bool:

@@ -15,9 +15,17 @@ from workers.core.system_prompt import PromptMode, PromptParts, system_prompt
 from workers.effects.tools import ToolRunner
 
 
-def system_of(spec: AgentSpec, tools: tuple[ToolSpec, ...] = ()) -> str:
+def system_of(
+    spec: AgentSpec, tools: tuple[ToolSpec, ...] = (), memory: Memory | None = None
+) -> str:
     """Return the system prompt of a session with these tools; empty with nothing to say."""
-    parts = PromptParts(user=spec.system_prompt or "", tools=tools, identity=spec.identity)
+    parts = PromptParts(
+        user=spec.system_prompt or "",
+        tools=tools,
+        identity=spec.identity,
+        memory=() if memory is None else memory.memory_contents,
+        sections=() if memory is None else memory.sections,
+    )
     return system_prompt(PromptMode(spec.prompt_mode), parts)
 
 
@@ -31,16 +39,16 @@ class Requests:
         subagents = tuple((one.name, one.description) for one in spec.subagents)
         self._where = ToolContext(working_dir=spec.working_dir, subagents=subagents)
 
-    def system(self) -> str:
+    def system(self, memory: Memory) -> str:
         """Return the system prompt as of now; empty where there is nothing to say."""
-        return system_of(self._spec, self._tools.specs(self._where))
+        return system_of(self._spec, self._tools.specs(self._where), memory)
 
     def answer(self, call: CallModel, memory: Memory) -> ModelRequest:
         """Return the request for the next answer."""
         tools = self._tools.specs(self._where)
         return ModelRequest(
             model=call.model,
-            system=system_of(self._spec, tools),
+            system=system_of(self._spec, tools, memory),
             messages=call.messages,
             tools=tools,
             max_tokens=self._spec.max_tokens,

@@ -5,17 +5,26 @@ end, or whose cycle they end, is over for the runner: the tables do the rest.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.extensions.hooks import AfterTool, AnyHook, BeforeTool, OnToolError
+from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.messages import ToolCall
 from workers.core.inputs import PluginsAborted, PluginsSpoke, Result, ToolRefused
 from workers.core.verdict import Verdict
 from workers.pipeline import Pipeline
 from workers.toolhost.words import Ending, Refused, Returned
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What plugins made of a call that may run: its arguments, and whom to ask first."""
+
+    call: ToolCall
+    approval: RequireApproval | None = None
 
 
 class ToolHooks:
@@ -26,7 +35,7 @@ class ToolHooks:
         self._plugins = plugins
         self._post = post
 
-    async def before(self, work: int, call: ToolCall) -> ToolCall | None:
+    async def before(self, work: int, call: ToolCall) -> Heard | None:
         """Return the call as it is to run, or None where it is not to run."""
         verdict = await self._ask(work, BeforeTool(call.name, call.call_id, call.arguments))
         if verdict is None:
@@ -34,9 +43,9 @@ class ToolHooks:
         if verdict.blocked is not None:
             self._post(ToolRefused(work, call.call_id, verdict.blocked, now_ms()))
             return None
-        if verdict.args is None:
-            return call
-        return msgspec.structs.replace(call, arguments=verdict.args, malformed=None)
+        if verdict.args is not None:
+            call = msgspec.structs.replace(call, arguments=verdict.args, malformed=None)
+        return Heard(call, verdict.approval)
 
     async def failed(self, work: int, call: ToolCall, ending: Ending, attempt: int) -> bool:
         """Tell of a failure; return whether the call goes on."""
@@ -61,7 +70,7 @@ class ToolHooks:
         if self._plugins is None or hook.kind not in self._plugins.hooks:
             return Verdict()
         verdict = await self._plugins.run(hook)
-        besides = replace(verdict, abort=None, blocked=None, args=None, result=None)
+        besides = replace(verdict, abort=None, blocked=None, args=None, result=None, approval=None)
         if besides != Verdict():
             self._post(PluginsSpoke(besides, work))
         if verdict.abort is not None:

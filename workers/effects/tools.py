@@ -26,6 +26,7 @@ from workers.core.effects import ChangeTools, RunTools
 from workers.core.inputs import ApprovalNeeded, Result, ToolBegun, ToolEmitted, ToolReturned
 from workers.core.state import ToolFacts
 from workers.effects.tool_hooks import ToolHooks
+from workers.effects.tool_jobs import Job, Seat, Todos, checked
 from workers.effects.tool_places import Threads, in_task
 from workers.effects.tool_port import AgentPort, Answers
 from workers.effects.toolbox import REPEATABLE, LoadedTool, Toolbox
@@ -38,7 +39,6 @@ from workers.toolhost.words import (
     Ending,
     Refused,
     Returned,
-    crashed,
     fit,
     refused,
 )
@@ -46,13 +46,6 @@ from workers.toolhost.words import (
 __all__ = ["REPEATABLE", "LoadedTool", "ToolRunner", "ToolSettings"]
 
 log = structlog.get_logger()
-
-SUMMARY_CHARS_MAX: Final = 200
-"""Of what a tool says about a call, for people."""
-MALFORMED_CHARS_SHOWN: Final = 200
-"""Of arguments that are no JSON object."""
-
-Todos = tuple[dict[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +62,6 @@ class ToolSettings:
     retries_max: int
     runtime_dir: Path
     """The daemon's folder, where the tool host connects."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """One call, what it runs and with which arguments."""
-
-    batch: RunTools
-    call: ToolCall
-    todos: Todos
-    loaded: LoadedTool
-    arguments: dict[str, Any]  # Any: whatever the tool takes
-
-    @property
-    def tool(self) -> Tool:
-        """The tool itself."""
-        return self.loaded.tool
 
 
 class ToolRunner:
@@ -111,7 +88,7 @@ class ToolRunner:
         self._tasks: dict[asyncio.Task[None], CallId] = {}
         self._loads: set[asyncio.Task[None]] = set()
         # fmt: off
-        self._places: Final[Mapping[str, Callable[[_Job], Awaitable[Ending]]]] = {
+        self._places: Final[Mapping[str, Callable[[Job], Awaitable[Ending]]]] = {
             "process": self._in_process,
             "thread":  self._in_thread,
             "task":    self._in_task,
@@ -187,12 +164,15 @@ class ToolRunner:
     # --- prepare ----------------------------------------------------------------------------------
 
     async def _call(self, batch: RunTools, call: ToolCall, todos: Todos) -> None:
-        async with self._gate:
-            job = await self._allowed(batch, call, todos)
+        async with Seat(self._gate) as seat:
+            job = await self._allowed(batch, call, todos, seat)
             if job is None:
                 return
-            args = _changed_args(call, job)
-            self._post(ToolBegun(batch.work, call.call_id, now_ms(), _summary(job), args))
+            self._post(
+                ToolBegun(
+                    batch.work, call.call_id, now_ms(), job.summary, args=job.args_given(call)
+                )
+            )
             if job.tool.effects not in REPEATABLE:
                 await self._link.synced()
             ending = await self._execute(job)
@@ -200,7 +180,9 @@ class ToolRunner:
             if told is not None:
                 self._return(batch, call, told)
 
-    async def _allowed(self, batch: RunTools, call: ToolCall, todos: Todos) -> _Job | None:
+    async def _allowed(
+        self, batch: RunTools, call: ToolCall, todos: Todos, seat: Seat
+    ) -> Job | None:
         """Return what is to be run; plugins may refuse or change it, a person must allow it."""
         job = self._prepared(batch, call, todos)
         if job is None:
@@ -208,16 +190,26 @@ class ToolRunner:
         heard = await self._hooks.before(batch.work, call)
         if heard is None:
             return None
-        if heard is not call:  # plugins gave it other arguments
-            job = self._prepared(batch, heard, todos)
-        if job is not None and call.call_id not in batch.approved and _wants_approval(job):
+        if heard.call is not call:  # plugins gave it other arguments
+            job = self._prepared(batch, heard.call, todos)
+        if job is None or call.call_id in batch.approved:
+            return job
+        wanted = job.approval(heard.approval)
+        if wanted is None:
+            return job
+        ref = f"{call.call_id}:approval" if wanted.hold else None
+        needed = ApprovalNeeded(
+            batch.work, call.call_id, wanted, now_ms(), job.args_given(call), ref
+        )
+        if ref is None:
             self._conclude()
-            args = _changed_args(call, job)
-            self._post(ApprovalNeeded(batch.work, call.call_id, _summary(job), now_ms(), args))
+            self._post(needed)
             return None
+        # Whoever refuses it ends this task.
+        await seat.left_for(self._answers.of(ref, lambda: self._post(needed)))
         return job
 
-    def _prepared(self, batch: RunTools, call: ToolCall, todos: Todos) -> _Job | None:
+    def _prepared(self, batch: RunTools, call: ToolCall, todos: Todos) -> Job | None:
         """Return what is to be run, or None where the call is over before it begins."""
         loaded = self._box.find(call.name)
         if loaded is None:
@@ -226,7 +218,7 @@ class ToolRunner:
             self._return(batch, call, Refused(text=fit(text)), is_unknown=True)
             return None
         try:
-            job = _Job(batch, call, todos, loaded, _checked(call, loaded.tool))
+            job = Job(batch, call, todos, loaded, checked(call, loaded.tool))
         except ToolError as error:
             self._return(batch, call, refused(error))
             return None
@@ -234,7 +226,7 @@ class ToolRunner:
 
     # --- execute ----------------------------------------------------------------------------------
 
-    async def _execute(self, job: _Job) -> Ending | None:
+    async def _execute(self, job: Job) -> Ending | None:
         """Return how the call ended; None where plugins ended the cycle over a failure."""
         attempt = 0
         while True:
@@ -253,7 +245,7 @@ class ToolRunner:
                 )
                 return ending
 
-    async def _once(self, job: _Job) -> Ending:
+    async def _once(self, job: Job) -> Ending:
         tool = job.tool
         bound_s = self._settings.timeout_s if tool.timeout is None else tool.timeout
         try:
@@ -267,7 +259,7 @@ class ToolRunner:
             text = f"{job.call.name} took longer than {bound_s:g} s and was ended"
             return Refused(text=text)
 
-    async def _in_process(self, job: _Job) -> Ending:
+    async def _in_process(self, job: Job) -> Ending:
         batch, call = job.batch, job.call
 
         def emit(name: str, payload: Any) -> None:  # Any: the tool's own
@@ -282,24 +274,24 @@ class ToolRunner:
         )
         return await self._host.run(job.loaded, order, emit)
 
-    async def _in_thread(self, job: _Job) -> Ending:
+    async def _in_thread(self, job: Job) -> Ending:
         port = self._port(job)
         try:
             return await self._threads.run(job.tool, job.arguments, self._context(job, port))
         finally:
             port.close()
 
-    async def _in_task(self, job: _Job) -> Ending:
+    async def _in_task(self, job: Job) -> Ending:
         port = self._port(job)
         try:
             return await in_task(job.tool, job.arguments, self._context(job, port))
         finally:
             port.close()
 
-    def _port(self, job: _Job) -> AgentPort:
+    def _port(self, job: Job) -> AgentPort:
         return AgentPort(job.batch.work, job.call.call_id, self._post, self._answers)
 
-    def _context(self, job: _Job, port: AgentPort) -> Context:
+    def _context(self, job: Job, port: AgentPort) -> Context:
         settings = self._settings
         return Context(
             session_id=settings.session_id,
@@ -359,41 +351,3 @@ def _begin(settings: ToolSettings) -> Begin:
         working_dir=settings.working_dir,
         user_data=settings.user_data,
     )
-
-
-def _checked(call: ToolCall, tool: Tool) -> dict[str, Any]:  # Any: whatever the tool takes
-    if call.malformed is not None:
-        shown = call.malformed[:MALFORMED_CHARS_SHOWN]
-        raise ToolError(f"the arguments are no JSON object: {shown!r}. Send a JSON object.")
-    try:
-        return tool.check(call.arguments)
-    except ToolError:
-        raise
-    except Exception as error:
-        log.exception("tool.crashed", tool=call.name, call_id=call.call_id)
-        raise ToolError(crashed(error).text) from error
-
-
-# Any: whatever the tool takes.
-def _changed_args(asked: ToolCall, job: _Job) -> dict[str, Any] | None:
-    """Return the arguments that plugins gave the call, None where they left them alone."""
-    return None if job.call is asked else job.call.arguments
-
-
-def _wants_approval(job: _Job) -> bool:
-    """Ask the tool whether a person must allow the call; one that can't tell is not trusted."""
-    try:
-        return job.tool.wants_approval(job.arguments)
-    except Exception:
-        log.exception("tool.crashed", tool=job.call.name, call_id=job.call.call_id)
-        return True
-
-
-def _summary(job: _Job) -> str:
-    """Return what the tool says of the call, for people; its name where it says nothing."""
-    try:
-        text = str(job.tool.meta(job.arguments))
-    except Exception:
-        log.exception("tool.crashed", tool=job.call.name, call_id=job.call.call_id)
-        text = job.tool.name
-    return fit(text[:SUMMARY_CHARS_MAX])

@@ -56,7 +56,7 @@ def test_a_leave_is_for_one_call_and_an_allowed_tool_for_all():
     assert run_of(executing()).approved == frozenset()
     assert run_of(executing(allowances=(LEAVE,))).approved == {"a"}
     assert run_of(executing(allowances=(LEAVE, LEAVE))).approved == {"a", "c"}
-    assert run_of(executing(allowed_tools=frozenset({"x"}))).approved == {"a", "c"}
+    assert run_of(executing(always_approved=frozenset({("x", "")}))).approved == {"a", "c"}
 
 
 def test_a_call_that_runs_again_has_its_leave():

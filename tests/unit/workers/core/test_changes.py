@@ -65,7 +65,7 @@ def test_a_decision_is_made_once(decision, allowances, tools):
     memory = changes.decide(waiting, "approval-1", decision)
 
     assert (memory.approvals, memory.allowances) == ((), allowances)
-    assert memory.allowed_tools == tools
+    assert memory.always_approved == {(tool, "") for tool in tools}
     assert changes.decide(memory, "approval-1", decision) == memory
 
 
@@ -101,9 +101,11 @@ def test_tools_go_before_others_come():
 
 def test_what_was_allowed_of_a_tool_goes_with_it():
     """Another tool of the same name is another tool."""
-    memory = Memory(tools=(ToolFacts("x"), ToolFacts("y")), allowed_tools=frozenset({"x", "y"}))
+    memory = Memory(
+        tools=(ToolFacts("x"), ToolFacts("y")), always_approved=frozenset({("x", "git"), ("y", "")})
+    )
 
-    assert changes.change_tools(memory, (attached("x"),), ("x",)).allowed_tools == {"y"}
+    assert changes.change_tools(memory, (attached("x"),), ("x",)).always_approved == {("y", "")}
 
 
 def test_a_model_comes_with_its_options():

@@ -15,6 +15,7 @@ from cmdc_runtime.events import (
     ToolKilled,
 )
 from cmdc_runtime.extensions.hooks import BeforeSteering, kind_of
+from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.messages import Message
 from workers.core.budget import Grant
 from workers.core.effects import (
@@ -33,6 +34,7 @@ from workers.core.records import CycleEnded, CycleStarted, PromptDiscarded, Said
 from workers.core.repair import repair
 from workers.core.state import Child, Memory, State, ToolFacts
 
+ASKED = RequireApproval(hint="sure?")
 BUSY = [state for state in State if state is not State.IDLE]
 ASKING = [State.RUNNING, State.STREAMING]
 every_state = pytest.mark.parametrize("state", State)
@@ -364,7 +366,9 @@ def test_plugins_that_listen_hear_of_guidance_first(session, state):
 
 def test_an_abort_leaves_approvals_to_be_decided(session):
     """A person may still say what becomes of the call; that its cycle is over changes nothing."""
-    waiting = session.at(State.EXECUTING_TOOLS).report(ApprovalNeeded, "b", "sure?", 9)
+    waiting = session.at(State.EXECUTING_TOOLS).report(
+        ApprovalNeeded, "b", RequireApproval(hint="sure?"), 9
+    )
 
     assert waiting.give(Abort()).memory.approvals == waiting.memory.approvals
 

@@ -7,6 +7,7 @@ import pytest
 from cmdc_runtime.commands import Abort, Approve, Prompt, Reject, UserRespond
 from cmdc_runtime.errors import ApprovalNotFound, AskNotFound, QueueFull
 from cmdc_runtime.events import AgentResumed, ToolApproved, ToolRejected, UserResponded
+from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.messages import ToolCall
 from workers.core import batch
 from workers.core.effects import AnswerTool, CallModel, RunTools, Settle, Step
@@ -15,6 +16,7 @@ from workers.core.people import ARGUMENTS_CHARS_MAX
 from workers.core.records import ApprovalDecided, CycleStarted, PromptQueued, UserAnswered
 from workers.core.state import State
 
+ASKED = RequireApproval(hint="sure?")
 CALL = ToolCall(call_id="a", name="write", arguments={"path": "x"})
 ID = "approval-3"
 BUSY = [state for state in State if state is not State.IDLE]
@@ -24,7 +26,7 @@ every_busy_state = pytest.mark.parametrize("state", BUSY)
 
 def waiting(session, call=CALL):
     """Return a session at rest, with a call that waits for a person."""
-    return session.at(State.RUNNING).call(call).report(ApprovalNeeded, call.call_id, "", 9)
+    return session.at(State.RUNNING).call(call).report(ApprovalNeeded, call.call_id, ASKED, 9)
 
 
 def at(session, state):
@@ -90,7 +92,7 @@ def test_a_tool_may_be_approved_for_good(session):
     after = waiting(session).give(Approve(approval_id=ID, kind="approve_always"), "c-1")
     again = after.call("write:n", "write:m", "read:o")
 
-    assert after.memory.allowed_tools == {"write"}
+    assert after.memory.always_approved == {("write", "")}
     assert after.memory.allowances == ()
     assert again.of(RunTools)[0].approved == {"n", "m"}
 
@@ -184,7 +186,7 @@ def test_a_rejection_gives_no_leave(session, state):
     assert after.records() == [ApprovalDecided(approval_id=ID, decision="reject")]
     assert after.events() == [ToolRejected(approval_id=ID)]
     assert (after.memory.approvals, after.memory.allowances) == ((), ())
-    assert (after.state, after.memory.allowed_tools) == (state, frozenset())
+    assert (after.state, after.memory.always_approved) == (state, frozenset())
 
 
 def test_a_rejection_may_go_on_without_the_call(session):

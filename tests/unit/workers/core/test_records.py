@@ -18,7 +18,9 @@ from workers.core.records import (
     CycleStarted,
     ModelChanged,
     Noted,
+    PluginOrdered,
     PluginsChanged,
+    PluginSpent,
     PromptDiscarded,
     PromptQueued,
     Record,
@@ -65,6 +67,8 @@ EXAMPLES = [
     SubagentSpent(child_id="s.1", usage=TokenUsage(total_tokens=9)),
     Noted(notes=("mind", "the gap")),
     PluginsChanged(states={"plugin": b"\x00"}),
+    PluginOrdered(name="update_system_context", payload={"key": "Plan", "text": "1. sow"}),
+    PluginSpent(plugin="judge", usage=TokenUsage(total_tokens=9)),
     Resumed(incarnation=3),
 ]
 

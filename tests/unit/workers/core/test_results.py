@@ -28,6 +28,7 @@ from cmdc_runtime.events import (
     ThinkingStart,
     TitleGenerated,
 )
+from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import Message, TokenUsage
 from workers.core import results
@@ -44,6 +45,7 @@ from workers.core.effects import (
 )
 from workers.core.inputs import (
     ANY_WORK,
+    ApprovalExpired,
     ApprovalNeeded,
     CompactWanted,
     Consulted,
@@ -72,7 +74,7 @@ from workers.core.inputs import (
 )
 from workers.core.records import CycleEnded, Said, TurnSpent
 from workers.core.retry import Backoff
-from workers.core.state import Child, Compacting, Consulting, Memory, Point, State
+from workers.core.state import Approval, Child, Compacting, Consulting, Memory, Point, State
 from workers.core.verdict import Aborted, Verdict
 
 ENDS = AgentEnd | AgentAbort | AgentError
@@ -92,7 +94,7 @@ INPUTS = {
     Summarized: ("short", USED, None, 9),
     SummaryFailed: ("no", 9),
     ToolBegun: ("a", 9),
-    ApprovalNeeded: ("a", "sure?", 9),
+    ApprovalNeeded: ("a", RequireApproval(hint="sure?"), 9),
     ToolReturned: ("a", True, "fine", 9),
     ToolEmitted: ("a", "news", 1),
     QuestionAsked: ("a", "a:ask-1", "which?", ()),
@@ -104,6 +106,7 @@ INPUTS = {
 }
 STEER = Steer(text="left")
 OF_SESSION = {
+    ApprovalExpired: ApprovalExpired("approval-1", 9),
     SubagentDone: SubagentDone("s.1", True, "done", USED),
     ToolsLoaded: ToolsLoaded("c", AttachTools(tools=()), ()),
     PluginsSpoke: PluginsSpoke(Verdict(interventions=("mind",))),
@@ -140,6 +143,7 @@ def prepared(session, state):
     return with_memory(
         session.at(state),
         children=(child,),
+        approvals=(Approval("approval-1", "x", "t", {}, 1, due_ms=5),),
         compacting=Compacting(1, "size") if is_waiting else None,
         consulting=Consulting(Point.PROMPT) if is_waiting else None,
     )

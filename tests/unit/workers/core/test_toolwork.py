@@ -22,6 +22,7 @@ from cmdc_runtime.events import (
     ToolExecutionMetrics,
     ToolExecutionStart,
 )
+from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.messages import TokenUsage, ToolCall
 from workers.core.budget import Budget, Grant
 from workers.core.effects import AnswerTool, CallModel, EndSubagents, Keep, RunSubagent, RunTools
@@ -46,10 +47,12 @@ from workers.core.records import (
 )
 from workers.core.state import Approval, Ask, State
 
+ASKED = RequireApproval(hint="sure?")
+WRITES = RequireApproval(hint="writes x")
 SPENT = TokenUsage(prompt_tokens=5, total_tokens=5, cost_usd=0.5)
 REPORTS = {
     ToolBegun: (9,),
-    ApprovalNeeded: ("sure?", 9),
+    ApprovalNeeded: (ASKED, 9),
     ToolReturned: (True, "again", 9),
     ToolEmitted: ("news", 1),
     QuestionAsked: ("x:ask-1", "which?", ()),
@@ -179,7 +182,9 @@ def test_an_effect_that_is_not_the_kernels_is_told_as_it_is(session, effect):
 def test_a_call_that_needs_approval_does_not_run(session):
     """Its result says that it waits; the person is asked with all there is to decide by."""
     call = ToolCall(call_id="a", name="write", arguments={"path": "x"})
-    after = executing(session, call, "read:b").report(ApprovalNeeded, "a", "writes x", 9)
+    after = executing(session, call, "read:b").report(
+        ApprovalNeeded, "a", RequireApproval(hint="writes x"), 9
+    )
 
     assert after.events(ToolBlocked)[0].reason == "approval_required"
     assert after.events(ApprovalRequired) == [
@@ -201,7 +206,7 @@ def test_a_call_that_needs_approval_does_not_run(session):
 
 def test_the_cycle_rests_where_a_call_waits_for_a_person(session):
     """The rest of the batch runs to its end; then the agent is idle, with nothing asked."""
-    after = executing(session).report(ApprovalNeeded, "b", "sure?", 9).end("a")
+    after = executing(session).report(ApprovalNeeded, "b", ASKED, 9).end("a")
 
     assert after.state is State.IDLE
     assert len(after.events(AgentEnd)) == 1
@@ -211,7 +216,9 @@ def test_the_cycle_rests_where_a_call_waits_for_a_person(session):
 def test_a_batch_may_wait_for_two_approvals(session):
     """Each has an id of its own."""
     after = executing(session)
-    after = after.report(ApprovalNeeded, "b", "", 9).report(ApprovalNeeded, "a", "", 9)
+    after = after.report(ApprovalNeeded, "b", ASKED, 9).report(
+        ApprovalNeeded, "a", RequireApproval(hint=""), 9
+    )
 
     assert [one.id for one in after.memory.approvals] == ["approval-4", "approval-3"]
     assert after.state is State.IDLE
@@ -219,7 +226,9 @@ def test_a_batch_may_wait_for_two_approvals(session):
 
 def test_guidance_outranks_an_approval(session):
     """The cycle goes on with what the user says; the approval can still be given."""
-    waiting = executing(session, immune=frozenset({"read"})).report(ApprovalNeeded, "b", "", 9)
+    waiting = executing(session, immune=frozenset({"read"})).report(
+        ApprovalNeeded, "b", RequireApproval(hint=""), 9
+    )
     after = waiting.give(Steer(text="left"), "s-1").end("a")
 
     assert after.state is State.RUNNING

@@ -18,7 +18,7 @@ from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import ToolCall
 from workers.core.inputs import PluginsAborted, PluginsSpoke, ToolRefused
 from workers.core.verdict import Aborted, Verdict
-from workers.effects.tool_hooks import ToolHooks
+from workers.effects.tool_hooks import Heard, ToolHooks
 from workers.pipeline import Pipeline
 from workers.toolhost.words import Refused, Returned
 
@@ -75,7 +75,7 @@ def test_without_plugins_a_call_goes_its_way(plugins):
     posted = []
     hooks = ToolHooks(plugins, posted.append)
 
-    assert asyncio.run(hooks.before(WORK, CALL)) is CALL
+    assert asyncio.run(hooks.before(WORK, CALL)) == Heard(CALL)
     assert asyncio.run(hooks.failed(WORK, CALL, FAILED, 1)) is True
     assert asyncio.run(hooks.after(WORK, CALL, ENDED)) is ENDED
     assert posted == []
@@ -128,6 +128,7 @@ def test_a_call_gets_other_arguments():
     """They take the place even of those that were no JSON."""
     found, posted = ask(Saying(ReplaceToolArgs({"x": 2})), "before")
 
+    found = found.call
     assert (found.arguments, found.malformed, found.call_id) == ({"x": 2}, None, "a")
     assert posted == []
 

@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from cmdc_runtime.extensions import Context, Effect, tool
+from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.messages import ToolCall
 from cmdc_runtime.parcels import Packed
 from workers.core.effects import RunTools
 from workers.core.inputs import ApprovalNeeded, QuestionAsked, ToolBegun, ToolReturned
-from workers.effects.tools import SUMMARY_CHARS_MAX, LoadedTool, ToolRunner, ToolSettings
+from workers.effects.tool_jobs import SUMMARY_CHARS_MAX
+from workers.effects.tools import LoadedTool, ToolRunner, ToolSettings
 
 PACKED = Packed(kind="ref", label="tool")
 
@@ -87,7 +89,8 @@ def test_a_call_that_needs_approval_does_not_run(needed, is_asked):
     assert [type(one) for one in posted] == (
         [ApprovalNeeded] if is_asked else [ToolBegun, ToolReturned]
     )
-    assert getattr(posted[0], "hint", None) == ("do 1" if is_asked else None)
+    if is_asked:
+        assert posted[0].asked == RequireApproval(hint="do 1")
 
 
 def test_an_approved_call_runs():

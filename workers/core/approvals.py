@@ -1,0 +1,25 @@
+"""How an approval is decided, whoever decides it: a person, a plugin, or the clock."""
+
+from typing import Final, Literal
+
+from cmdc_runtime.events import ToolApproved, ToolRejected
+from workers.core.changes import Decision, decide
+from workers.core.effects import Effect, Keep, Publish
+from workers.core.records import ApprovalDecided
+from workers.core.state import Approval, Memory
+
+TIMEOUT: Final = "timeout"
+"""Why an approval that nobody decided in time counts as rejected."""
+
+
+def settle(
+    memory: Memory, found: Approval, decision: Decision, reason: Literal["timeout"] | None = None
+) -> tuple[Memory, tuple[Effect, ...]]:
+    """Note a decision, write it down and tell it."""
+    told = (
+        ToolRejected(approval_id=found.id, reason=reason)
+        if decision == "reject"
+        else ToolApproved(approval_id=found.id)
+    )
+    kept = Keep(ApprovalDecided(approval_id=found.id, decision=decision))
+    return decide(memory, found.id, decision), (kept, Publish(told))

@@ -1,0 +1,135 @@
+"""A call that needs a person's leave: it is asked for, kept waiting, given up.
+
+A call in block mode ends with a result that says that it waits, and its cycle rests. A call that is
+held waits as it is: ``ref`` is what it is answered by.
+"""
+
+from typing import Final
+
+from cmdc_runtime.events import ApprovalRequired, ToolBlocked, ToolExecutionEnd
+from workers.core import cycle
+from workers.core.approvals import settle
+from workers.core.changes import find_approval, require
+from workers.core.conversation import end_call, find_running, result_of, result_place
+from workers.core.effects import AnswerTool, CancelCalls, Effect, Keep, Publish, Step
+from workers.core.inputs import ApprovalExpired, ApprovalNeeded
+from workers.core.loops import fingerprint
+from workers.core.records import ApprovalAsked, ToolEnded
+from workers.core.state import Approval, Memory, OpenCall, State
+
+_WAITS: Final = (
+    "Error: the call was not made: it waits for a person's approval ({approval_id}). Do not make it"
+    " again before it is approved."
+)
+_REFUSED: Final = "Error: the call was not made: {why} ({approval_id}). Go on without it."
+_WHY: Final = {None: "a person rejected it", "timeout": "nobody approved it in time"}
+
+
+def require_approval(state: State, memory: Memory, needed: ApprovalNeeded) -> Step:
+    """Ask a person in place of running the call."""
+    open_ = find_running(memory, needed.call_id)
+    if open_ is None:
+        return Step(state, memory)
+    wanted = _approval(memory, open_, needed)
+    if wanted.ref is not None:
+        return _hold(state, memory, wanted, needed)
+    memory = require(memory, wanted)
+    text = _WAITS.format(approval_id=wanted.id)
+    result = result_of(memory, wanted.call_id, text, is_error=True)
+    blocked = ToolBlocked(name=wanted.tool, call_id=wanted.call_id, reason="approval_required")
+    effects: tuple[Effect, ...] = (
+        Keep(_asked(wanted)),
+        Keep(ToolEnded(message=result)),
+        Publish(blocked),
+        Publish(_told(memory, wanted, needed)),
+    )
+    return cycle.after_call(end_call(memory, result), effects, needed.at_ms)
+
+
+def expire(state: State, memory: Memory, expired: ApprovalExpired) -> Step:
+    """Reject what nobody decided in time."""
+    found = find_approval(memory, expired.approval_id)
+    if found is None or found.due_ms is None or found.due_ms > expired.at_ms:
+        return Step(state, memory)
+    return refuse(state, memory, found, expired.at_ms, "timeout")
+
+
+def refuse(
+    state: State, memory: Memory, found: Approval, at_ms: int, reason: str | None = None
+) -> Step:
+    """Note that there is no leave; a call that was held for it ends with that."""
+    memory, effects = settle(memory, found, "reject", "timeout" if reason else None)
+    if found.ref is None or find_running(memory, found.call_id) is None:
+        return Step(state, memory, effects)
+    name, call_id = found.tool, found.call_id
+    text = _REFUSED.format(why=_WHY[reason], approval_id=found.id)
+    result = result_of(memory, call_id, text, is_error=True)
+    ended: tuple[Effect, ...] = (
+        *effects,
+        CancelCalls((call_id,)),
+        Keep(ToolEnded(message=result)),
+        Publish(ToolBlocked(name=name, call_id=call_id, reason=reason or "rejected")),
+        Publish(ToolExecutionEnd(name=name, call_id=call_id, ok=False, text=result.content)),
+    )
+    return cycle.after_call(end_call(memory, result), ended, at_ms)
+
+
+def _hold(state: State, memory: Memory, wanted: Approval, needed: ApprovalNeeded) -> Step:
+    """Have the call wait, unless its leave is there: it came while a process was being replaced.
+
+    A call that is held again after a crash waits on under the approval that it has.
+    """
+    leave = fingerprint(wanted.tool, wanted.args, None)
+    kinds = {(wanted.tool, ""), (wanted.tool, wanted.family)}
+    if leave in memory.allowances or not kinds.isdisjoint(memory.always_approved):
+        return Step(state, memory, (AnswerTool(str(wanted.ref), value=True),))
+    if find_approval(memory, wanted.id) is not None:
+        return Step(state, memory)
+    effects = (Keep(_asked(wanted)), Publish(_told(memory, wanted, needed)))
+    return Step(state, require(memory, wanted), effects)
+
+
+def _approval(memory: Memory, open_: OpenCall, needed: ApprovalNeeded) -> Approval:
+    call, asked = open_.call, needed.asked
+    return Approval(
+        id=f"approval-{result_place(memory, call.call_id)}",
+        call_id=call.call_id,
+        tool=call.name,
+        args=call.arguments,
+        requested_at_ms=needed.at_ms,
+        family=asked.family,
+        ref=needed.ref,
+        due_ms=None if asked.timeout_s is None else needed.at_ms + round(asked.timeout_s * 1000),
+        options=asked.options,
+    )
+
+
+def _asked(wanted: Approval) -> ApprovalAsked:
+    return ApprovalAsked(
+        approval_id=wanted.id,
+        call_id=wanted.call_id,
+        tool=wanted.tool,
+        args=wanted.args,
+        at_ms=wanted.requested_at_ms,
+        family=wanted.family,
+        ref=wanted.ref,
+        due_ms=wanted.due_ms,
+        options=wanted.options,
+    )
+
+
+def _told(memory: Memory, wanted: Approval, needed: ApprovalNeeded) -> ApprovalRequired:
+    return ApprovalRequired(
+        id=wanted.id,
+        tool=wanted.tool,
+        # A person must see what would run. The leave is for what the model asks for.
+        args=wanted.args if needed.args is None else needed.args,
+        hint=needed.asked.hint,
+        requested_at_ms=wanted.requested_at_ms,
+        session_id=memory.policy.session_id,
+        call_id=wanted.call_id,
+        family=wanted.family,
+        options=wanted.options,
+        hold=wanted.ref is not None,
+        due_at_ms=wanted.due_ms,
+    )

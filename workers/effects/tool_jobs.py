@@ -1,0 +1,126 @@
+"""One call as it is to be run: its tool, its arguments as the tool takes them, what people see."""
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import msgspec
+import structlog
+
+from cmdc_runtime.extensions.kernel_emits import RequireApproval
+from cmdc_runtime.extensions.tool import Tool, ToolError
+from cmdc_runtime.messages import ToolCall
+from workers.core.effects import RunTools
+from workers.effects.toolbox import LoadedTool
+from workers.toolhost.words import crashed, fit
+
+log = structlog.get_logger()
+
+SUMMARY_CHARS_MAX: Final = 200
+"""Of what a tool says about a call, for people."""
+MALFORMED_CHARS_SHOWN: Final = 200
+"""Of arguments that are no JSON object."""
+
+Todos = tuple[dict[str, str], ...]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One call, what it runs and with which arguments."""
+
+    batch: RunTools
+    call: ToolCall
+    todos: Todos
+    loaded: LoadedTool
+    arguments: dict[str, Any]  # Any: whatever the tool takes
+
+    @property
+    def tool(self) -> Tool:
+        """The tool itself."""
+        return self.loaded.tool
+
+    def args_given(self, asked: ToolCall) -> dict[str, Any] | None:  # Any: whatever the tool takes
+        """Return the arguments that plugins gave the call, None where they left them alone."""
+        return None if self.call is asked else self.call.arguments
+
+    def approval(self, wanted: RequireApproval | None) -> RequireApproval | None:
+        """Return how a person is to be asked, as plugins or the tool itself want; None if not.
+
+        A tool that can't tell is not trusted.
+        """
+        if wanted is not None:
+            hint = wanted.hint or self.summary
+            return msgspec.structs.replace(wanted, hint=hint)
+        try:
+            if not self.tool.wants_approval(self.arguments):
+                return None
+        except Exception:
+            log.exception("tool.crashed", tool=self.call.name, call_id=self.call.call_id)
+        return RequireApproval(hint=self.summary)
+
+    @property
+    def summary(self) -> str:
+        """What the tool says of the call, for people; its name where it says nothing."""
+        try:
+            text = str(self.tool.meta(self.arguments))
+        except Exception:
+            log.exception("tool.crashed", tool=self.call.name, call_id=self.call.call_id)
+            text = self.tool.name
+        return fit(text[:SUMMARY_CHARS_MAX])
+
+
+def checked(call: ToolCall, tool: Tool) -> dict[str, Any]:  # Any: whatever the tool takes
+    """Return the arguments of a call as its tool takes them.
+
+    Raises:
+        ToolError: they do not fit; the text says what is wrong, for the model.
+    """
+    if call.malformed is not None:
+        shown = call.malformed[:MALFORMED_CHARS_SHOWN]
+        raise ToolError(f"the arguments are no JSON object: {shown!r}. Send a JSON object.")
+    try:
+        return tool.check(call.arguments)
+    except ToolError:
+        raise
+    except Exception as error:
+        log.exception("tool.crashed", tool=call.name, call_id=call.call_id)
+        raise ToolError(crashed(error).text) from error
+
+
+class Seat:
+    """A place among the calls that run at once; a call that waits for a person gives it up."""
+
+    def __init__(self, gate: asyncio.Semaphore) -> None:
+        """Take a place behind ``gate`` when entered."""
+        self._gate = gate
+        self._is_taken = False
+
+    async def __aenter__(self) -> Self:
+        """Wait for a place."""
+        await self._gate.acquire()
+        self._is_taken = True
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Give the place to the next."""
+        self._leave()
+
+    async def left_for(self, waiting: Awaitable[T]) -> T:
+        """Return what comes of ``waiting``, with the place given up until then."""
+        self._leave()
+        result = await waiting
+        await self.__aenter__()
+        return result
+
+    def _leave(self) -> None:
+        if self._is_taken:
+            self._is_taken = False
+            self._gate.release()
