@@ -54,9 +54,10 @@ from workers.core.effects import (
     TellMessages,
     TellStatus,
 )
-from workers.core.inputs import Order, Result
+from workers.core.inputs import Order, PluginsSpoke, Result
 from workers.core.kernel_emits import patched
 from workers.core.state import Memory, State
+from workers.core.verdict import Verdict
 from workers.effects.deadlines import Deadlines
 from workers.effects.hands import Hands
 from workers.effects.publish import Publisher
@@ -120,10 +121,19 @@ class Agent:
         """Let plugins hear of the last cycle, and, if it is the session's end, of that."""
         try:
             await self._hands.told_all()
+            await self._hands.observed_all()
             if is_end:
                 await self._hands.tell_plugins(SessionEnd())
         finally:
             self._publisher.flush()
+
+    def memory(self) -> Memory:
+        """Return what the session remembers now."""
+        return self._memory
+
+    def plugin_crashed(self, plugin: str, where: str, error: str) -> None:
+        """Take note of a plugin that crashed outside of hooks."""
+        self.post(PluginsSpoke(Verdict(crashed=((plugin, where, error),))))
 
     def plugin_context(self) -> PluginContext:
         """Return what plugins see of the session now."""
@@ -210,6 +220,7 @@ class Agent:
         for said in step.effects:
             if isinstance(said, Publish):
                 self._publisher.publish(said.event)
+                self._hands.observe(said.event)
         if records or settled:
             self._link.write(records, settled, self._publisher.take())
         for effect in step.effects:

@@ -17,8 +17,10 @@ from workers.core.rebuild import replay
 from workers.core.records import Record
 from workers.core.retry import Backoff
 from workers.core.state import Memory, Policy
+from workers.effects.asking import Asker, Patience
 from workers.effects.hands import Hands, Tools
-from workers.effects.model import CallSettings, ModelCaller
+from workers.effects.model import CallSettings, ModelCaller, ModelWays
+from workers.effects.plugin_port import PluginPorts
 from workers.effects.publish import Publisher
 from workers.effects.requests import Requests, system_of
 from workers.effects.rest import Rest
@@ -27,7 +29,7 @@ from workers.effects.summary import Summarizer
 from workers.effects.tools import LoadedTool, ToolRunner, ToolSettings
 from workers.link import Link
 from workers.loader import LoadError, load_provider, load_tools
-from workers.pipeline import Pipeline
+from workers.pipeline import Home, Pipeline
 from workers.plugin_loader import load_plugins
 
 PROVIDER = "litellm"
@@ -143,18 +145,17 @@ def _wire(
     provider, around = parts.provider, parts.around
     link = around.link
     agent = Agent(assign, memory, link, Publisher(assign.next_index, link.publish))
-    pipeline = Pipeline(parts.plugins, agent.plugin_context)
+    patience = Patience(spec.max_retries, _backoff(spec), spec.stall_timeout)
+    asker = Asker(provider, patience)
+    ports = PluginPorts(asker, agent.post, agent.memory)
+    pipeline = Pipeline(parts.plugins, agent.plugin_context, Home(ports.of, agent.plugin_crashed))
     pipeline.restore(dict(memory.plugin_states))
     runner = ToolRunner(
         parts.tools, _tool_settings(assign, spec, around), agent.post, link, pipeline
     )
     settings = CallSettings(spec.stall_after, spec.stall_timeout)
     summarizer = Summarizer(
-        provider,
-        agent.post,
-        session_id=assign.session_id,
-        working_dir=spec.working_dir,
-        retries=(spec.max_retries, _backoff(spec), spec.stall_timeout),
+        asker, agent.post, session_id=assign.session_id, working_dir=spec.working_dir
     )
     kit = Tools(
         spec=spec,
@@ -162,11 +163,12 @@ def _wire(
         incarnation=assign.incarnation,
         group_id=assign.group_id,
         requests=Requests(spec, runner),
-        model=ModelCaller(provider, settings, agent.post, link.room),
+        model=ModelCaller(provider, settings, ModelWays(agent.post, link.room), pipeline.filters),
         summarizer=summarizer,
         runner=runner,
         subagents=Subagents(str(around.runtime_dir), agent.post),
         plugins=pipeline,
+        ports=ports,
     )
     hands = Hands(kit, agent.post, agent.watch)
     agent.equip(

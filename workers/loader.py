@@ -123,9 +123,13 @@ def _unpack(packed: Packed, kind: Kind) -> object:
 
 
 def _opened(value: object, kind: Kind) -> object:
-    """Return an option, a function where one travelled."""
-    if not isinstance(value, dict) or value.keys() != {FUNCTION_KEY}:
+    """Return an option, with every function in it that travelled, however deep it stands."""
+    if isinstance(value, list):
+        return [_opened(one, kind) for one in value]
+    if not isinstance(value, dict):
         return value
+    if value.keys() != {FUNCTION_KEY}:
+        return {name: _opened(inner, kind) for name, inner in value.items()}
     packed = msgspec.convert(value[FUNCTION_KEY], Packed)
     _check_python(packed, kind)
     return _unpack(packed, kind)

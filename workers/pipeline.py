@@ -10,19 +10,33 @@ it was before; a thread that cannot be ended keeps the old instance to itself, a
 import asyncio
 import copy
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 import structlog
 
+from cmdc_runtime.events import Event
 from cmdc_runtime.extensions.actions import BadActionError, settled
 from cmdc_runtime.extensions.hooks import AfterTool, AnyHook, BeforeTool, OnToolError
-from cmdc_runtime.extensions.plugin import Answer, Plugin, hooks_of, is_async, settings_of
-from cmdc_runtime.extensions.plugin_context import PluginContext
+from cmdc_runtime.extensions.plugin import (
+    FILTER_OUTPUT,
+    OBSERVE,
+    Answer,
+    PipelineRun,
+    Plugin,
+    filters_output,
+    hooks_of,
+    is_async,
+    settings_of,
+)
+from cmdc_runtime.extensions.plugin_context import PluginContext, PluginPort
 from workers.core.verdict import Reaction, Verdict, fold, stops, with_user_data
 from workers.intake import fit
+from workers.observers import Observers
+from workers.output_filters import OutputFilters
 from workers.threads import Threads
 
 log = structlog.get_logger()
@@ -36,6 +50,8 @@ STATE_BYTES_MAX: Final = 2**20
 """Of one plugin's state, as MessagePack: it is journaled at each change."""
 
 
+OBSERVED_S: Final = 5.0
+"""At the end of a process, for what plugins still have to hear of."""
 ERROR_CHARS_MAX: Final = 1000
 """Of a plugin's error as observers are told; the log has all of it."""
 
@@ -53,6 +69,7 @@ class _Slot:
     def __init__(self, plugin: Plugin) -> None:
         self.plugin = plugin
         self.hooks = hooks_of(plugin)
+        self.filters = filters_output(plugin)
         self.settings = {kind: settings_of(plugin, kind) for kind in self.hooks}
         self.is_off = False
         self.turn = asyncio.Lock()
@@ -101,18 +118,37 @@ class _Slot:
         self.state = msgspec.msgpack.encode(self.plugin.state)
 
 
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where plugins live: what they may ask of their session, and who is told of their crashes.
+
+    ``port_of`` makes the port of one plugin, by its name; ``crashed`` takes plugin, place and
+    error of a crash outside of hooks.
+    """
+
+    port_of: Callable[[str], PluginPort | None] = lambda _plugin: None
+    crashed: Callable[[str, str, str], None] = lambda _plugin, _where, _error: None
+
+
 class Pipeline:
     """The plugins of one session."""
 
-    def __init__(self, plugins: Sequence[Plugin], context_of: Callable[[], PluginContext]) -> None:
+    def __init__(
+        self,
+        plugins: Sequence[Plugin],
+        context_of: Callable[[], PluginContext],
+        home: Home | None = None,
+    ) -> None:
         """Ask ``plugins`` by priority, equal ones in their order; each name is there once.
 
-        ``context_of`` returns what they see of the session, once for each run.
+        ``context_of`` returns what they see of the session, once for each run; without a ``home``
+        they can ask nothing of it.
         """
-        ordered = sorted(plugins, key=lambda plugin: plugin.priority)
-        self._slots = [_Slot(plugin) for plugin in ordered]
+        self._home = home or Home()
         self._context_of = context_of
-        self._hooks = self._heard()
+        self._observers = Observers(context_of, lambda name, why: self._tell(name, OBSERVE, why))
+        self._slots = [_Slot(plugin) for plugin in _ordered(plugins)]
+        self._look_at_slots()
 
     @property
     def hooks(self) -> frozenset[str]:
@@ -131,7 +167,7 @@ class Pipeline:
         Runs may overlap: each plugin takes them in turn. When cancelled, nothing was said: the
         plugin that was being asked is as it was before.
         """
-        context = self._context_of()
+        context, begun_s = self._context_of(), time.perf_counter()
         reactions: list[Reaction] = []
         for slot in self._slots:
             if not slot.hears(hook):
@@ -142,6 +178,8 @@ class Pipeline:
             if stops(hook.kind, reaction):
                 break
         verdict = fold(hook.kind, reactions)
+        if reactions:
+            self._observers.tell(_report(hook.kind, reactions, time.perf_counter() - begun_s))
         for plugin, action in verdict.ignored:
             log.debug("plugin_action.ignored", plugin=plugin, hook=hook.kind, action=action)
         emitted = with_user_data(verdict.emitted, context.user_data)
@@ -153,7 +191,8 @@ class Pipeline:
             return Reaction(name)
         cancels = _cancels()
         try:
-            actions = settled(await _answer_of(slot, hook, context))
+            seen = replace(context, session=self._home.port_of(name))
+            actions = settled(await _answer_of(slot, hook, seen))
             slot.keep_state()
             if _cancels() > cancels:  # the plugin kept our cancellation to itself
                 raise asyncio.CancelledError  # noqa: TRY301 - goes the way of any other one
@@ -167,13 +206,41 @@ class Pipeline:
             told = _told(error)
             if fail == "disable":
                 slot.is_off = True
-                self._hooks = self._heard()
+                self._look_at_slots()
                 told = f"{told}; the plugin is off from here on"
             return Reaction(name, error=told, fail=fail)
         return Reaction(name, actions)
 
-    def _heard(self) -> frozenset[str]:
-        return frozenset[str]().union(*(slot.hooks for slot in self._slots if not slot.is_off))
+    def filters(self) -> OutputFilters | None:
+        """Return the filters for one answer, None where no plugin has any.
+
+        Raises:
+            FilterFailedError: one could not be made, and its plugin fails closed.
+        """
+        filtering = [slot.plugin for slot in self._slots if slot.filters and not slot.is_off]
+        if not filtering:
+            return None
+        return OutputFilters(
+            filtering,
+            self._context_of(),
+            lambda name, why: self._tell(name, FILTER_OUTPUT, why),
+        )
+
+    def observe(self, event: Event) -> None:
+        """Tell plugins that listen of an event that was published."""
+        self._observers.tell(event)
+
+    async def observed(self) -> None:
+        """Return when plugins that listen have heard of everything, or have had time enough."""
+        await self._observers.settled(OBSERVED_S)
+
+    def _look_at_slots(self) -> None:
+        on = [slot for slot in self._slots if not slot.is_off]
+        self._hooks = frozenset[str]().union(*(slot.hooks for slot in on))
+        self._observers.watch(on)
+
+    def _tell(self, plugin: str, where: str, why: str) -> None:
+        self._home.crashed(plugin, where, fit(why[:ERROR_CHARS_MAX]))
 
     def _changed_states(self) -> tuple[tuple[str, bytes], ...]:
         """Return the states that no verdict has told yet; a run that was cancelled told none."""
@@ -181,6 +248,21 @@ class Pipeline:
         for slot in changed:
             slot.told_state = slot.state
         return tuple((slot.plugin.name, slot.state) for slot in changed)
+
+
+def _ordered(plugins: Iterable[Plugin]) -> list[Plugin]:
+    return sorted(plugins, key=lambda plugin: plugin.priority)
+
+
+def _report(hook: str, reactions: Sequence[Reaction], seconds: float) -> PipelineRun:
+    last = reactions[-1]
+    return PipelineRun(
+        hook=hook,
+        duration_ms=seconds * 1000,
+        plugins=len(reactions),
+        halted_by=last.plugin if stops(hook, last) else None,
+        crashed=tuple(one.plugin for one in reactions if one.error is not None),
+    )
 
 
 async def _answer_of(slot: _Slot, hook: AnyHook, context: PluginContext) -> object:

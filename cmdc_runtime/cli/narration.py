@@ -90,6 +90,7 @@ TELLINGS: Final[Mapping[type[Event], Telling]] = {
     events.AgentHibernated: lambda _: "its process is given up until somebody calls",
     events.AgentWoken: lambda e: f"process {e.incarnation} goes on",
     events.PluginCrashed: lambda e: f"plugin {e.plugin} failed at {e.hook}: {one_line(e.error)}",
+    events.PluginModelCall: lambda e: f"{one_line(e.plugin)} asked {one_line(e.model)}",
     events.PluginEvent: lambda e: f"{one_line(e.name)}: {one_line(str(e.payload))}",
     events.EventsLost: lambda e: f"events {e.first} to {e.last} cannot be had any more",
     events.UnknownEvent: lambda e: one_line(str(e.data)),

@@ -56,6 +56,7 @@ from cmdc_runtime.events.session import (
     ConversationCompacted,
     PluginCrashed,
     PluginEvent,
+    PluginModelCall,
     SubagentEnd,
     SubagentStart,
 )
@@ -96,6 +97,7 @@ __all__ = [
     "ModelSwitched",
     "PluginCrashed",
     "PluginEvent",
+    "PluginModelCall",
     "PromptDropped",
     "PromptReceived",
     "RequestStart",

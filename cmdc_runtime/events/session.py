@@ -57,6 +57,14 @@ class PluginCrashed(Event, frozen=True, kw_only=True):
     error: str
 
 
+class PluginModelCall(Event, frozen=True, kw_only=True):
+    """A plugin asked a model for itself, apart from the conversation; ``usage`` is what it took."""
+
+    plugin: str
+    model: str
+    usage: TokenUsage
+
+
 class PluginEvent(Event, frozen=True, kw_only=True):
     """What a plugin, a tool or an effect of one has to tell observers."""
 

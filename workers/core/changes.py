@@ -5,7 +5,7 @@ As with ``conversation.py`` the tables and ``rebuild`` share these functions.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from cmdc_runtime.commands import ApprovalKind
 from cmdc_runtime.ids import CallId, SessionId
@@ -14,6 +14,8 @@ from workers.core.conversation import spend
 from workers.core.loops import fingerprint
 from workers.core.records import AttachedTool
 from workers.core.state import Approval, Ask, Child, Memory, Steering, ToolFacts
+
+_PLUGIN_CALL: Final = "plugin:"
 
 Decision = Literal["approve_once", "approve_always", "reject"]
 
@@ -110,6 +112,17 @@ def compact(memory: Memory, evicted: int, summary: Message, usage: TokenUsage) -
 def spawn(memory: Memory, child: Child) -> Memory:
     """Note a subagent and what it may spend."""
     return replace(memory, children=(*memory.children, child), spawns=memory.spawns + 1)
+
+
+def plugin_call(plugin: str) -> CallId:
+    """Return what stands for the call where a plugin waits for a subagent."""
+    return CallId(f"{_PLUGIN_CALL}{plugin}")
+
+
+def children_of_plugins(memory: Memory) -> tuple[SessionId, ...]:
+    """Return the subagents that plugins wait for."""
+    calls = {child.call_id for child in memory.children if child.call_id.startswith(_PLUGIN_CALL)}
+    return children_of(memory, tuple(calls))
 
 
 def find_child(memory: Memory, child_id: SessionId) -> Child | None:

@@ -207,6 +207,8 @@ def close_cycle(memory: Memory, outcome: OutcomeKind, reason: str | None) -> Mem
         _remember(memory, ended),
         cycle=None,
         calls=(),
+        # A plugin's wait for a subagent ends with the cycle; a call's has ended with its result.
+        children=tuple(replace(child, ref=None) for child in memory.children),
         asks=(),
         answers=(),
         notes=(),

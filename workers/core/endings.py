@@ -5,8 +5,9 @@ from dataclasses import replace
 from cmdc_runtime.commands import CycleResult
 from cmdc_runtime.events import AgentAbort, Event
 from cmdc_runtime.extensions.hooks import AfterTurn, kind_of
+from workers.core.changes import children_of_plugins
 from workers.core.conversation import close_cycle, cycle_result, newest, since
-from workers.core.effects import Answer, Consult, Effect, Keep, Publish, Step
+from workers.core.effects import Answer, Consult, Effect, EndSubagents, Keep, Publish, Step
 from workers.core.inputs import ANY_WORK
 from workers.core.records import CycleEnded, OutcomeKind
 from workers.core.state import Cycle, Memory, State
@@ -19,13 +20,15 @@ def close(
     assert memory.cycle is not None  # noqa: S101 - only a cycle ends
     event, at_ms = told
     command_id, ended = memory.cycle.command_id, memory.cycle
+    children = children_of_plugins(memory)
+    left: tuple[Effect, ...] = (EndSubagents(children),) if children else ()
     # A result that is still to come belongs to work that is over.
     memory = replace(close_cycle(memory, outcome, reason), work=memory.work + 1)
     record = CycleEnded(command_id=command_id, outcome=outcome, reason=reason)
     result = cycle_result(memory, memory.outcomes[-1])
     answered = answer_waiters(memory, (command_id, result))
     asked = _after_turn(answered.memory, ended, at_ms)
-    return answered.memory, (Publish(event), Keep(record), *answered.effects, *asked)
+    return answered.memory, (Publish(event), Keep(record), *left, *answered.effects, *asked)
 
 
 def aborted(memory: Memory, reason: str | None) -> AgentAbort:

@@ -9,11 +9,11 @@ from typing import Final
 
 from cmdc_runtime.commands import Steer
 from cmdc_runtime.errors import SteeringRejected
-from cmdc_runtime.events import SteeringReceived, ToolBlocked, ToolExecutionEnd
+from cmdc_runtime.events import PluginModelCall, SteeringReceived, ToolBlocked, ToolExecutionEnd
 from workers.core import cycle, interrupt, shrink
 from workers.core.batch import give_results
 from workers.core.consult import heed
-from workers.core.conversation import end_call, find_running, result_of
+from workers.core.conversation import end_call, find_running, result_of, spend
 from workers.core.effects import (
     CancelModel,
     Effect,
@@ -25,13 +25,14 @@ from workers.core.effects import (
 from workers.core.inputs import (
     ANY_WORK,
     Consulted,
+    PluginAskedModel,
     PluginsAborted,
     PluginsSpoke,
     SteeringJudged,
     ToolRefused,
 )
 from workers.core.kernel_emits import patched
-from workers.core.records import ToolEnded
+from workers.core.records import PluginSpent, ToolEnded
 from workers.core.repair import repair
 from workers.core.state import Consulting, Memory, Point, State
 from workers.core.verdict import Aborted, Verdict
@@ -64,8 +65,18 @@ def listen(state: State, memory: Memory, spoke: PluginsSpoke) -> Step:
 
 
 def stop(_state: State, memory: Memory, stopped: PluginsAborted) -> Step:
-    """End the cycle, with all of its running calls, as a plugin wants."""
-    return _end(memory, stopped.abort, stopped.at_ms)
+    """End the cycle with its running calls, as a plugin wants; keep what was said so far."""
+    memory, said = interrupt.keep_partial(memory)
+    ended = _end(memory, stopped.abort, stopped.at_ms)
+    first, *rest = ended.effects
+    return Step(ended.state, ended.memory, (first, *said, *rest))
+
+
+def charge(state: State, memory: Memory, asked: PluginAskedModel) -> Step:
+    """Count what a plugin spent."""
+    kept = Keep(PluginSpent(plugin=asked.plugin, usage=asked.usage))
+    told = Publish(PluginModelCall(plugin=asked.plugin, model=asked.model, usage=asked.usage))
+    return Step(state, spend(memory, asked.usage), (kept, told))
 
 
 def refuse(state: State, memory: Memory, refused: ToolRefused) -> Step:

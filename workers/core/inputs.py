@@ -273,6 +273,35 @@ class PluginsSpoke:
 
 
 @dataclass(frozen=True, slots=True)
+class PluginAskedModel:
+    """A plugin asked a model for itself; this is what it took."""
+
+    plugin: str
+    model: str
+    usage: TokenUsage
+    work: int = ANY_WORK
+
+
+@dataclass(frozen=True, slots=True)
+class PluginDelegated:
+    """A plugin gives a task to a subagent, and waits by ``ref``."""
+
+    plugin: str
+    ref: str
+    subagent_type: str
+    description: str
+    work: int = ANY_WORK
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationDropped:
+    """The plugin that waited by ``ref`` is not being asked any more."""
+
+    ref: str
+    work: int = ANY_WORK
+
+
+@dataclass(frozen=True, slots=True)
 class PluginsAborted:
     """A plugin that was asked about a call wants the cycle to end."""
 
@@ -323,6 +352,9 @@ Result: TypeAlias = (
     | ApprovalExpired
     | Consulted
     | PluginsSpoke
+    | PluginAskedModel
+    | PluginDelegated
+    | DelegationDropped
     | PluginsAborted
     | ToolRefused
     | SteeringJudged

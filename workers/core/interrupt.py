@@ -125,20 +125,23 @@ def note_abort(state: State, memory: Memory, order: Order, command: Abort) -> St
 
 def abort_request(_state: State, memory: Memory, order: Order, command: Abort) -> Step:
     """Tell observers, end the request, keep what was said so far and mark it."""
-    effects: tuple[Effect, ...] = (CancelModel(),)
-    _, held, _ = flush(memory.answering.tags)
-    if said := memory.answering.text + held:
-        partial = Message(
-            id=next_id(memory),
-            role="assistant",
-            content=said,
-            metadata={"interrupted": True},
-        )
-        memory = say(memory, partial)
-        effects = (*effects, Keep(Said(message=partial)))
+    memory, said = keep_partial(memory)
+    effects = (CancelModel(), *said)
     # An answer whose calls plugins were still being asked about: none of them runs.
     memory, kept = give_results(memory, lambda _open: _ABORTED)
     return _abort(memory, order, command, (*effects, *kept))
+
+
+def keep_partial(memory: Memory) -> tuple[Memory, tuple[Effect, ...]]:
+    """Keep what there is of an answer, marked as interrupted."""
+    _, held, _ = flush(memory.answering.tags)
+    said = memory.answering.text + held
+    if not said:
+        return memory, ()
+    partial = Message(
+        id=next_id(memory), role="assistant", content=said, metadata={"interrupted": True}
+    )
+    return say(memory, partial), (Keep(Said(message=partial)),)
 
 
 def abort_tools(_state: State, memory: Memory, order: Order, command: Abort) -> Step:

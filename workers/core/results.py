@@ -24,7 +24,7 @@ from cmdc_runtime.events import (
 )
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import Message, TokenUsage
-from workers.core import consent, cycle, heeding, shrink, toolset, toolwork
+from workers.core import consent, cycle, delegation, heeding, shrink, toolset, toolwork
 from workers.core.conversation import measure, next_id, say, spend
 from workers.core.effects import AnswerTool, Effect, Keep, Publish, Sleep, Step
 from workers.core.inputs import (
@@ -33,7 +33,10 @@ from workers.core.inputs import (
     ApprovalNeeded,
     CompactWanted,
     Consulted,
+    DelegationDropped,
     FirstChunk,
+    PluginAskedModel,
+    PluginDelegated,
     PluginsAborted,
     PluginsSpoke,
     QuestionAsked,
@@ -198,12 +201,14 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
     (_T, ToolReturned):   toolwork.collect,
     (_T, ToolEmitted):    toolwork.emit,
     (_T, QuestionAsked):  toolwork.ask_user,
-    (_T, SubagentWanted): toolwork.delegate,
+    (_T, SubagentWanted): delegation.delegate,
     (_T, CompactWanted):  shrink.compact_for_tool,
     (_T, Summarized):     shrink.report,
     (_T, SummaryFailed):  shrink.report_failure,
     (_R, Consulted):      heeding.go_on,
     (_T, Consulted):      heeding.go_on,
+    (_R, PluginsAborted): heeding.stop,
+    (_S, PluginsAborted): heeding.stop,
     (_T, PluginsAborted): heeding.stop,
     (_T, ToolRefused):    heeding.refuse,
     (_I, PluginsSpoke):   heeding.listen,
@@ -214,10 +219,22 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
     (_R, SteeringJudged): heeding.judge,
     (_S, SteeringJudged): heeding.judge,
     (_T, SteeringJudged): heeding.judge,
-    (_I, SubagentDone):   toolwork.settle_subagent,
-    (_R, SubagentDone):   toolwork.settle_subagent,
-    (_S, SubagentDone):   toolwork.settle_subagent,
-    (_T, SubagentDone):   toolwork.settle_subagent,
+    (_I, PluginAskedModel): heeding.charge,
+    (_R, PluginAskedModel): heeding.charge,
+    (_S, PluginAskedModel): heeding.charge,
+    (_T, PluginAskedModel): heeding.charge,
+    (_I, PluginDelegated): delegation.delegate_for_plugin,
+    (_R, PluginDelegated): delegation.delegate_for_plugin,
+    (_S, PluginDelegated): delegation.delegate_for_plugin,
+    (_T, PluginDelegated): delegation.delegate_for_plugin,
+    (_I, DelegationDropped): delegation.drop,
+    (_R, DelegationDropped): delegation.drop,
+    (_S, DelegationDropped): delegation.drop,
+    (_T, DelegationDropped): delegation.drop,
+    (_I, SubagentDone):   delegation.settle_subagent,
+    (_R, SubagentDone):   delegation.settle_subagent,
+    (_S, SubagentDone):   delegation.settle_subagent,
+    (_T, SubagentDone):   delegation.settle_subagent,
     (_I, ApprovalExpired): consent.expire,
     (_R, ApprovalExpired): consent.expire,
     (_S, ApprovalExpired): consent.expire,

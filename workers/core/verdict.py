@@ -96,10 +96,11 @@ _FIELDS: Final[Mapping[type[Action], tuple[str, Callable[[str, Any], Any]]]] = {
     BlockTool: ("blocked", lambda _, action: action.reason),
     ReplaceToolArgs: ("args", lambda _, action: action.args),
     ReplaceToolResult: ("result", lambda _, action: action.result),
+    Emit: ("emitted", lambda _, action: _events(action)),
     SwitchModel: ("model", lambda _, action: (action.model, action.provider_opts)),
     ReplaceMessages: ("messages", lambda _, action: tuple(action.messages)),
 }
-"""Where each action goes, and what it is there; ``Continue`` goes nowhere, ``Emit`` its own way."""
+"""Where each action goes, and what it is there; ``Continue`` goes nowhere."""
 
 
 def fold(hook: str, reactions: Iterable[Reaction]) -> Verdict:
@@ -157,7 +158,7 @@ def _with_action(verdict: Verdict, hook: str, plugin: str, action: Action) -> Ve
     if composition is Composition.PASS:
         return verdict
     if isinstance(action, Emit):
-        return _with_events(verdict, hook, plugin, action.events())
+        verdict = _with_approval(verdict, hook, plugin, action.events())
     name, value_of = _FIELDS[type(action)]
     value = value_of(plugin, action)
     if composition is Composition.COLLECT:
@@ -166,18 +167,25 @@ def _with_action(verdict: Verdict, hook: str, plugin: str, action: Action) -> Ve
 
 
 # Any: payloads.
-def _with_events(
+def _with_approval(
     verdict: Verdict, hook: str, plugin: str, events: tuple[tuple[str, Any], ...]
 ) -> Verdict:
-    """Return the verdict with what was emitted; an approval can be asked for one call only."""
+    """Return the verdict with the approval that one of ``events`` asks for; the first one counts.
+
+    It can be asked for where one call is about to run, and nowhere else.
+    """
     for name, payload in events:
         if name != _REQUIRE_APPROVAL:
-            verdict = replace(verdict, emitted=(*verdict.emitted, (name, payload)))
-        elif hook != kind_of(BeforeTool):
+            continue
+        if hook != kind_of(BeforeTool):
             verdict = replace(verdict, ignored=(*verdict.ignored, (plugin, name)))
         elif verdict.approval is None:
             verdict = replace(verdict, approval=msgspec.convert(payload, RequireApproval))
     return verdict
+
+
+def _events(emit: Emit) -> tuple[tuple[str, Any], ...]:  # Any: payloads
+    return tuple(event for event in emit.events() if event[0] != _REQUIRE_APPROVAL)
 
 
 # Any: a plugin's own payload.

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from cmdc_runtime.clock import now_ms
+from cmdc_runtime.events import Event
 from cmdc_runtime.extensions.hooks import AnyHook, BeforeSteering
 from cmdc_runtime.frames import HostLost
 from cmdc_runtime.ids import Incarnation, SessionId
@@ -45,6 +46,7 @@ from workers.core.inputs import (
 from workers.core.state import Memory
 from workers.core.verdict import Verdict
 from workers.effects.model import ModelCaller
+from workers.effects.plugin_port import PluginPorts
 from workers.effects.requests import Requests
 from workers.effects.subagents import Subagents
 from workers.effects.summary import Summarizer
@@ -66,6 +68,7 @@ class Tools:
     runner: ToolRunner
     subagents: Subagents
     plugins: Pipeline
+    ports: PluginPorts
 
 
 class Hands:
@@ -121,6 +124,10 @@ class Hands:
         """Whether no call runs on, wanted or not, and no plugin is being asked."""
         return self._tools.runner.is_idle and not self._told and not self._judging
 
+    def observe(self, event: Event) -> None:
+        """Tell plugins that listen of an event that was published."""
+        self._tools.plugins.observe(event)
+
     def host_lost(self, frame: HostLost) -> None:
         """Take the daemon's word on a tool host."""
         self._tools.runner.host_lost(frame)
@@ -163,7 +170,9 @@ class Hands:
         self._tools.runner.cancel_calls(effect.call_ids)
 
     def _answer_tool(self, effect: AnswerTool, _memory: Memory) -> None:
+        # A reference is of one of them; the other knows no such wait.
         self._tools.runner.answer(effect.ref, effect.value, effect.error)
+        self._tools.ports.give(effect.ref, effect.value, effect.error)
 
     def _load_tools(self, effect: LoadTools, _memory: Memory) -> None:
         self._watch(self._tools.runner.load(effect.id, effect.command))
@@ -185,6 +194,10 @@ class Hands:
         """Return when plugins have heard of all that they were told: of the ends of cycles."""
         while self._told:
             await asyncio.wait(self._told)
+
+    async def observed_all(self) -> None:
+        """Return when plugins have heard of what was published, or have had time enough."""
+        await self._tools.plugins.observed()
 
     async def _ask_plugins(self, effect: Consult) -> None:
         await self.told_all()  # the end of a cycle comes before the next one's beginning

@@ -9,7 +9,7 @@ one ``StreamFailed``; a cancelled request comes back as nothing. ``Summarize`` i
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,6 +30,7 @@ from cmdc_runtime.extensions.provider import (
 from workers.core.assemble import assemble
 from workers.core.inputs import (
     FirstChunk,
+    PluginsAborted,
     Result,
     StreamEnded,
     StreamFailed,
@@ -38,8 +39,10 @@ from workers.core.inputs import (
     ThoughtArrived,
 )
 from workers.core.retry import failure_kind
+from workers.core.verdict import Aborted
 from workers.effects.cancelling import is_ending
 from workers.intake import fit
+from workers.output_filters import FilterFailedError, OutputFilters
 
 log = structlog.get_logger()
 
@@ -64,6 +67,14 @@ class _Call:
     request: ModelRequest
 
 
+@dataclass(frozen=True, slots=True)
+class ModelWays:
+    """Where results go, and what is waited for while observers can't keep up."""
+
+    post: Callable[[Result], None]
+    room: Callable[[], Awaitable[None]]
+
+
 class ModelCaller:
     """Runs at most one request at a time and posts what becomes of it."""
 
@@ -71,14 +82,15 @@ class ModelCaller:
         self,
         provider: Provider,
         settings: CallSettings,
-        post: Callable[[Result], None],
-        room: Callable[[], Awaitable[None]],
+        ways: "ModelWays",
+        filters: Callable[[], OutputFilters | None] = lambda: None,
     ) -> None:
-        """Post results by ``post``; wait at ``room`` while observers can't keep up."""
+        """Show of each answer what its ``filters`` let through."""
         self._provider = provider
         self._settings = settings
-        self._post = post
-        self._room = room
+        self._post = ways.post
+        self._room = ways.room
+        self._filters = filters
         self._task: asyncio.Task[None] | None = None
 
     def call(self, work: int, request: ModelRequest) -> asyncio.Task[None]:
@@ -102,6 +114,9 @@ class ModelCaller:
                 raise
             own = ProviderError(FailureKind.TRANSIENT, "the provider cancelled its own request")
             self._fail(call, watchdog.verdict() or own)
+        except FilterFailedError as failed:
+            aborted = Aborted(failed.plugin, str(failed))
+            self._post(PluginsAborted(call.work, aborted, now_ms()))
         except Exception as error:  # noqa: BLE001 - a provider's bug is this request's failure
             self._fail(call, watchdog.verdict() or error)
         else:
@@ -111,28 +126,35 @@ class ModelCaller:
 
     async def _stream(self, call: "_Call", watchdog: "_Watchdog") -> StreamEnded:
         chunks: list[Chunk] = []
-        chars = 0
+        chars, is_begun = 0, False
+        filters = self._filters()
         async with contextlib.aclosing(self._provider.stream(call.request)) as stream:
             async for given in stream:
                 watchdog.feed()
                 chunk = _fit(given)
-                if not chunks:
+                if not is_begun:
+                    is_begun = True
                     self._post(FirstChunk(call.work))
-                chunks.append(chunk)
                 chars += _chars(chunk)
                 if chars > REPLY_CHARS_MAX:
                     endless = f"the reply is longer than {REPLY_CHARS_MAX} characters"
                     raise ProviderError(FailureKind.PERMANENT, endless)
-                if isinstance(chunk, TextChunk):
-                    self._post(TextArrived(call.work, chunk.text))
-                elif isinstance(chunk, ThinkingChunk):
-                    self._post(ThoughtArrived(call.work, chunk.text))
+                shown = (chunk,) if filters is None else filters.pass_on(chunk)
+                chunks += shown
+                self._show(call.work, shown)
                 with watchdog.at_rest():
                     await self._room()
         reply = assemble(chunks, id_prefix=f"call-{call.work}")
         if reply.finish_reason is None:
             raise ProviderError(FailureKind.TRANSIENT, "the stream ended before the reply did")
         return StreamEnded(call.work, reply, now_ms())
+
+    def _show(self, work: int, chunks: Iterable[Chunk]) -> None:
+        for chunk in chunks:
+            if isinstance(chunk, TextChunk):
+                self._post(TextArrived(work, chunk.text))
+            elif isinstance(chunk, ThinkingChunk):
+                self._post(ThoughtArrived(work, chunk.text))
 
     def _fail(self, call: "_Call", error: Exception) -> None:
         known = isinstance(error, ProviderError)

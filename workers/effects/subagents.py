@@ -30,6 +30,7 @@ from cmdc_runtime.events import (
     ApprovalRequired,
     ConversationCompacted,
     Event,
+    PluginModelCall,
     ResponseComplete,
     SubagentEnd,
     SubagentStart,
@@ -67,7 +68,11 @@ class _Account:
     def take(self, event: Event) -> None:
         """Read the next event."""
         match event:
-            case ResponseComplete(usage=usage) | ConversationCompacted(usage=usage):
+            case (
+                ResponseComplete(usage=usage)
+                | ConversationCompacted(usage=usage)
+                | PluginModelCall(usage=usage)
+            ):
                 self.usage += usage
             case SubagentStart(child_session_id=child_id):
                 self.subagents[child_id] = None

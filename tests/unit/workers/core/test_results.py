@@ -47,6 +47,9 @@ from workers.core.inputs import (
     ANY_WORK,
     ApprovalExpired,
     ApprovalNeeded,
+    DelegationDropped,
+    PluginAskedModel,
+    PluginDelegated,
     CompactWanted,
     Consulted,
     FirstChunk,
@@ -106,6 +109,9 @@ INPUTS = {
 }
 STEER = Steer(text="left")
 OF_SESSION = {
+    PluginAskedModel: PluginAskedModel("judge", "x:m", USED),
+    PluginDelegated: PluginDelegated("judge", "plugin:judge-1", "any", "do it"),
+    DelegationDropped: DelegationDropped("a:sub-1"),
     ApprovalExpired: ApprovalExpired("approval-1", 9),
     SubagentDone: SubagentDone("s.1", True, "done", USED),
     ToolsLoaded: ToolsLoaded("c", AttachTools(tools=()), ()),

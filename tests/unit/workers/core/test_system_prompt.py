@@ -131,6 +131,5 @@ def test_skills_and_memory_are_told_by_name():
     parts = PromptParts(skills=(("pdf", "Reads PDF."),), memory=(("AGENTS.md", "Use tabs."),))
     prompt = system_prompt(PromptMode.FULL, parts)
 
-    assert prompt.endswith(
-        '\n\nYour skills:\n- pdf: Reads PDF.\n\n<agent_memory name="AGENTS.md">\nUse tabs.\n</agent_memory>'
-    )
+    memory = '<agent_memory name="AGENTS.md">\nUse tabs.\n</agent_memory>'
+    assert prompt.endswith(f"\n\nYour skills:\n- pdf: Reads PDF.\n\n{memory}")

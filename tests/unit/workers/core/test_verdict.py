@@ -1,26 +1,40 @@
-"""What several plugins say together; the table here is written apart from the one in the code."""
+"""What several plugins say together; the tables here are written apart from those in the code.
+
+The last tests change each cell and each word of the code's tables in turn, and find that the tests
+above them notice. A change of the code's tables is therefore a change of those here, or it fails.
+"""
+
+import itertools
 
 import pytest
 
+from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.extensions import admission
 from cmdc_runtime.extensions.actions import (
+    COMPOSITION,
+    MATRIX,
     Abort,
     BlockTool,
+    Composition,
     Continue,
     Emit,
     Intervene,
     ReplaceMessages,
     ReplaceToolArgs,
     ReplaceToolResult,
+    Ruling,
     Skip,
     SwitchModel,
 )
+from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.messages import Message
+from workers.core import verdict as module
 from workers.core.verdict import Aborted, Reaction, Verdict, fold, stops, with_user_data
 
 HI = Message.user("hi")
 BYE = Message.user("bye")
 # Every hook takes continue and emit. What else: say, abort, skip, block, args, result, model,
-# messages; a dot is an action that is ignored.
+# messages; a dot is an action that is ignored, n is one that is ignored and may be announced.
 TAKES = """
     session_start     .  a  .  .  .  .  .  .
     session_end       .  .  .  .  .  .  .  .
@@ -29,7 +43,7 @@ TAKES = """
     before_request    s  a  k  .  .  .  w  m
     after_response    s  a  k  .  .  .  w  .
     before_tool       .  a  .  b  p  .  w  .
-    on_tool_error     .  a  k  .  .  .  .  .
+    on_tool_error     .  a  k  .  .  .  n  .
     after_tool        s  a  .  .  .  r  w  .
     after_tool_batch  s  a  .  .  .  .  w  .
     before_finish     s  a  .  .  .  .  .  .
@@ -49,10 +63,11 @@ ACTIONS = {
     "m": (ReplaceMessages((HI,)),    "replace_messages",    {"messages": (HI,)},             False),
 }
 # fmt: on
-HOOKS = [line.split()[0] for line in TAKES.strip().splitlines()]
+ROWS = [line.split() for line in TAKES.strip().splitlines()]
+HOOKS = [row[0] for row in ROWS]
 CELLS = [
-    (hook, letter, cell == letter)
-    for hook, *cells in (line.split() for line in TAKES.strip().splitlines())
+    (hook, letter, cell)
+    for hook, *cells in ROWS
     for letter, cell in zip("sakbprwm", cells, strict=True)
 ]
 
@@ -63,10 +78,11 @@ def reactions(*answers):
     return [Reaction(name, answer) for name, answer in zip(names, answers, strict=False)]
 
 
-@pytest.mark.parametrize(("hook", "letter", "is_taken"), CELLS)
-def test_hook_takes_what_the_table_says(hook, letter, is_taken):
+@pytest.mark.parametrize(("hook", "letter", "cell"), CELLS)
+def test_hook_takes_what_the_table_says(hook, letter, cell):
     """An action that its hook takes comes to one thing, and one that it does not is ignored."""
     action, kind, comes_to, is_stop = ACTIONS[letter]
+    is_taken = cell == letter
     ignored = Verdict(ignored=(("one", kind),))
     [reaction] = reactions((action,))
 
@@ -81,6 +97,29 @@ def test_every_hook_takes_continue_and_emit(hook):
 
     assert fold(hook, [reaction]) == Verdict(emitted=(("x", {"y": 1}),))
     assert not stops(hook, reaction)
+    assert is_admitted(hook, Continue)
+    assert is_admitted(hook, Emit)
+
+
+@pytest.mark.parametrize(("hook", "letter", "cell"), CELLS)
+def test_annotation_names_what_the_hook_takes(hook, letter, cell):
+    """A plugin that announces another action is refused before its session starts."""
+    assert is_admitted(hook, type(ACTIONS[letter][0])) == (cell != ".")
+
+
+def is_admitted(hook, action):
+    """Say whether a plugin may announce this action in the annotation of its method."""
+
+    def method(self, event, context):
+        """Answer nothing."""
+
+    method.__annotations__["return"] = action
+    refusal = f"plugin 'announcing': {hook} does not take {action.__name__}"
+    try:
+        admission.as_plugin(type("Announcing", (Plugin,), {hook: method}))
+    except InvalidOptions as error:
+        return error.problems != (refusal,)
+    return True
 
 
 @pytest.mark.parametrize(
@@ -162,3 +201,69 @@ def test_failure_means_what_its_plugin_says(hook, fail, abort):
 def test_user_data_goes_into_payloads(event, user_data, told):
     """Observers read whose session it was, unless the payload declines or the kernel reads it."""
     assert with_user_data([event], user_data) == (told,)
+
+
+# --- the tests above notice every change of the tables --------------------------------------------
+
+
+def failing(test, keep):
+    """Yield the arguments with which a test fails, of those that are to be kept."""
+    [mark] = test.pytestmark
+    names, rows = mark.args
+    for row in rows:
+        arguments = (row,) if isinstance(names, str) else row
+        if not keep(arguments):
+            continue
+        try:
+            test(*arguments)
+        except Exception:  # noqa: BLE001 - whatever the changed table leads to
+            yield arguments
+
+
+def test_tables_are_total():
+    """Each of the thirteen hooks has a word about each of the ten actions."""
+    actions = {Continue, Emit, *(type(row[0]) for row in ACTIONS.values())}
+
+    assert set(MATRIX) == set(itertools.product(HOOKS, actions))
+    assert (len(HOOKS), len(actions), len(MATRIX)) == (13, 10, 130)
+    assert set(COMPOSITION) == actions
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_every_change_of_a_cell_is_noticed(hook, monkeypatch):
+    """Each cell of a row is given each word that it does not have: some test fails."""
+    tests = [
+        test_hook_takes_what_the_table_says,
+        test_annotation_names_what_the_hook_takes,
+        test_every_hook_takes_continue_and_emit,
+    ]
+    survivors = []
+    for cell, word in itertools.product((cell for cell in MATRIX if cell[0] == hook), Ruling):
+        changed = {**MATRIX, cell: word}
+        monkeypatch.setattr(module, "MATRIX", changed)
+        monkeypatch.setattr(admission, "MATRIX", changed)
+        found = (failing(test, lambda arguments: arguments[0] == hook) for test in tests)
+        is_noticed = next(itertools.chain(*found), None) is not None
+        if is_noticed == (word is MATRIX[cell]):
+            survivors.append((cell[0], cell[1].__name__, str(word)))
+
+    assert survivors == []
+
+
+@pytest.mark.parametrize("action", COMPOSITION, ids=lambda action: action.__name__)
+def test_every_change_of_a_composition_is_noticed(action, monkeypatch):
+    """Each action is given each word that it does not have: some test fails."""
+    tests = [
+        test_two_plugins_together,
+        test_every_hook_takes_continue_and_emit,
+        test_hook_takes_what_the_table_says,
+    ]
+    survivors = []
+    for word in Composition:
+        monkeypatch.setattr(module, "COMPOSITION", {**COMPOSITION, action: word})
+        found = (failing(test, lambda _: True) for test in tests)
+        is_noticed = next(itertools.chain(*found), None) is not None
+        if is_noticed == (word is COMPOSITION[action]):
+            survivors.append((action.__name__, str(word)))
+
+    assert survivors == []

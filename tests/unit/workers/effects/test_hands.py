@@ -91,7 +91,9 @@ class Workshop:
         self.plugin.gates = {kind: asyncio.Event() for kind in shut}
         nothing = SimpleNamespace(cancel=lambda: None, is_idle=True, settle=done, close=done)
         kit = Tools(
-            **dict.fromkeys(("spec", "session_id", "incarnation", "group_id", "requests"), None),
+            **dict.fromkeys(
+                ("spec", "session_id", "incarnation", "group_id", "requests", "ports"), None
+            ),
             model=nothing,
             summarizer=nothing,
             runner=nothing,
@@ -292,6 +294,7 @@ VERBS = {
     "runner": "run cancel_calls answer load change host_lost",
     "subagents": "start end count",
     "plugins": "run",
+    "ports": "give",
 }
 
 
@@ -303,7 +306,7 @@ VERBS = {
         (CancelModel(), ["model.cancel", "summarizer.cancel"]),
         (RunTools(1, 1, "m", ()), ["runner.run"]),
         (CancelCalls(("a",)), ["runner.cancel_calls"]),
-        (AnswerTool("a:ask-1", 1), ["runner.answer"]),
+        (AnswerTool("a:ask-1", 1), ["runner.answer", "ports.give"]),
         (LoadTools("c", AttachTools(tools=())), ["runner.load"]),
         (ChangeTools("c", (), ()), ["runner.change"]),
         (EndSubagents(("s.1",)), ["subagents.end"]),
@@ -332,7 +335,7 @@ def test_a_child_is_started_with_what_its_call_may_spend():
         session_id="s",
         incarnation=3,
         group_id="g",
-        **dict.fromkeys(("requests", "model", "summarizer", "runner", "plugins")),
+        **dict.fromkeys(("requests", "model", "summarizer", "runner", "plugins", "ports")),
         subagents=SimpleNamespace(start=lambda request, text: started.append((request, text))),
     )
     hands = Hands(kit, started.append, lambda _task: None)

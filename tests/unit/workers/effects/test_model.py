@@ -25,7 +25,7 @@ from workers.core.inputs import (
     ThoughtArrived,
 )
 from workers.effects import model
-from workers.effects.model import CallSettings, ModelCaller
+from workers.effects.model import CallSettings, ModelCaller, ModelWays
 
 WORK = 7
 REQUEST = ModelRequest(model="m", messages=(Message.user("hi"),), system="be kind")
@@ -81,7 +81,7 @@ async def cancelled_within():
 
 
 def calling(provider, posted, room=at_once):
-    return ModelCaller(provider, SETTINGS, posted.append, room)
+    return ModelCaller(provider, SETTINGS, ModelWays(posted.append, room))
 
 
 async def called(*script):

@@ -17,7 +17,8 @@ from cmdc_runtime.extensions.provider import (
 from cmdc_runtime.messages import Message, TokenUsage
 from workers.core.inputs import Summarized, SummaryFailed
 from workers.core.retry import Backoff
-from workers.effects import summary
+from workers.effects import asking
+from workers.effects.asking import Asker, Patience
 from workers.effects.summary import Summarizer
 
 GONE = (Message(id="m-1", role="user", content="one"), Message(id="m-2", role="user", content="2"))
@@ -62,13 +63,8 @@ async def cancelled_within():
 
 
 def summarizer(provider, posted, folder, retries_max=0):
-    return Summarizer(
-        provider,
-        posted.append,
-        session_id="s",
-        working_dir=str(folder),
-        retries=(retries_max, Backoff(1.0, 1.0), SILENCE_S),
-    )
+    asker = Asker(provider, Patience(retries_max, Backoff(1.0, 1.0), SILENCE_S))
+    return Summarizer(asker, posted.append, session_id="s", working_dir=str(folder))
 
 
 def summed_up(run, folder, *scripts):
@@ -153,8 +149,8 @@ def test_a_slow_summary_is_no_silence(run, tmp_path):
 
 def test_a_long_summary_is_cut_and_an_endless_one_fails(run, tmp_path, monkeypatch):
     """Both bounds are reached."""
-    monkeypatch.setattr(summary, "SUMMARY_CHARS_MAX", 5)
-    monkeypatch.setattr(summary, "REPLY_CHARS_MAX", 20)
+    monkeypatch.setattr(asking, "ANSWER_CHARS_MAX", 5)
+    monkeypatch.setattr(asking, "REPLY_CHARS_MAX", 20)
     with capture_logs():
         cut = summed_up(run, tmp_path, WHOLE)
         endless = summed_up(run, tmp_path, (TextChunk(text="x" * 21), END))

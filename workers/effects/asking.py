@@ -1,0 +1,119 @@
+"""Asks a model once, apart from the conversation: for a summary, or for a plugin.
+
+One question has the retries that a request of its own would have; what goes wrong is one
+``ProviderError``. What every attempt used is counted, the failed ones too.
+"""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from cmdc_runtime.extensions.provider import (
+    FailureKind,
+    FinishChunk,
+    ModelRequest,
+    Provider,
+    ProviderError,
+    TextChunk,
+    ThinkingChunk,
+    UsageChunk,
+)
+from cmdc_runtime.messages import TokenUsage
+from workers.core.retry import Backoff, delay_s, failure_kind, should_retry
+from workers.effects.cancelling import is_ending
+from workers.effects.model import REPLY_CHARS_MAX
+from workers.intake import fit
+
+log = structlog.get_logger()
+
+ANSWER_CHARS_MAX: Final = 100_000
+"""A longer answer is cut: it is a summary or a judgement, no text of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often a question is asked again, how long between, and when silence fails it."""
+
+    retries_max: int
+    backoff: Backoff
+    silence_s: float
+
+
+class Asker:
+    """Asks single questions; several may run at once."""
+
+    def __init__(self, provider: Provider, patience: Patience) -> None:
+        """Ask ``provider``."""
+        self._provider = provider
+        self._patience = patience
+
+    async def ask(self, request: ModelRequest, what: str) -> tuple[str, TokenUsage]:
+        """Return an answer that is not empty, and what it took; ``what`` names it in errors.
+
+        Raises:
+            ProviderError: there is none.
+        """
+        attempt = 0
+        spent: list[TokenUsage] = []
+        while True:
+            try:
+                text = await self._attempt(request, what, spent)
+                return text, sum(spent, TokenUsage())
+            except Exception as error:  # a provider's bug is this request's failure
+                attempt += 1
+                kind = failure_kind(error)
+                if not should_retry(kind, attempt, self._patience.retries_max):
+                    raise _told(kind, error) from error
+                after_s = error.retry_after_s if isinstance(error, ProviderError) else None
+                await asyncio.sleep(delay_s(self._patience.backoff, attempt, after_s))
+
+    async def _attempt(self, request: ModelRequest, what: str, spent: list[TokenUsage]) -> str:
+        silence_s = self._patience.silence_s
+        silence = asyncio.timeout(silence_s)
+        try:
+            async with silence:
+                text, usage = await self._read(request, what, silence)
+        except TimeoutError as error:
+            if not silence.expired():
+                raise
+            raise ProviderError(FailureKind.TIMEOUT, f"silent for {silence_s:g} s") from error
+        except asyncio.CancelledError as error:
+            if is_ending():
+                raise
+            own = "the provider cancelled its own request"
+            raise ProviderError(FailureKind.TRANSIENT, own) from error
+        spent.append(usage)
+        if not text.strip():
+            raise ProviderError(FailureKind.TRANSIENT, f"the model gave an empty {what}")
+        return text
+
+    async def _read(
+        self, request: ModelRequest, what: str, silence: asyncio.Timeout
+    ) -> tuple[str, TokenUsage]:
+        text, chars, usage, is_whole = "", 0, TokenUsage(), False
+        loop = asyncio.get_running_loop()
+        async with contextlib.aclosing(self._provider.stream(request)) as stream:
+            async for chunk in stream:
+                silence.reschedule(loop.time() + self._patience.silence_s)
+                chars += len(chunk.text) if isinstance(chunk, TextChunk | ThinkingChunk) else 0
+                if chars > REPLY_CHARS_MAX:
+                    endless = f"the {what} is longer than {REPLY_CHARS_MAX} characters"
+                    raise ProviderError(FailureKind.PERMANENT, endless)
+                if isinstance(chunk, TextChunk) and len(text) < ANSWER_CHARS_MAX:
+                    text += fit(chunk.text)
+                elif isinstance(chunk, UsageChunk):
+                    usage = chunk.usage
+                is_whole |= isinstance(chunk, FinishChunk)
+        if not is_whole:
+            raise ProviderError(FailureKind.TRANSIENT, f"the stream ended before the {what} did")
+        return text[:ANSWER_CHARS_MAX], usage
+
+
+def _told(kind: FailureKind, error: Exception) -> ProviderError:
+    if isinstance(error, ProviderError):
+        return error
+    log.error("provider.crashed", exc_info=error)
+    return ProviderError(kind, f"{type(error).__name__}: {error}".rstrip(": "))

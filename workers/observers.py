@@ -1,0 +1,179 @@
+"""Plugins that hear of what the session publishes: each has a queue and a task of its own.
+
+Nothing waits for them. A queue that is full drops what is new, and the log says how much; a plugin
+that crashes here is told of like any other crash, and hears of no crash of its own here.
+"""
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final, Protocol
+
+import structlog
+
+from cmdc_runtime.events import PluginCrashed
+from cmdc_runtime.extensions.plugin import OBSERVE, Observed, Plugin, observes
+from cmdc_runtime.extensions.plugin_context import PluginContext
+from workers.threads import Threads
+
+log = structlog.get_logger()
+
+QUEUE_MAX: Final = 10_000
+"""Events that wait for one plugin."""
+BATCH_MAX: Final = 256
+"""Events that are told in one go: a thread is handed over to once for all of them."""
+BATCH_TIMEOUT_S: Final = 30.0
+"""For one batch; a thread that takes longer is left alone, and the plugin hears of no more."""
+
+
+class Watched(Protocol):
+    """One plugin of the pipeline: its turn, its threads, and whether it is still asked."""
+
+    plugin: Plugin
+    is_off: bool
+    turn: asyncio.Lock
+    threads: Threads
+
+
+class Observer:
+    """Tells one plugin."""
+
+    def __init__(
+        self,
+        slot: Watched,
+        context_of: Callable[[], PluginContext],
+        crashed: Callable[[str, str], None],
+    ) -> None:
+        """Say by ``crashed`` what the plugin ended with."""
+        self.slot = slot
+        self._context_of = context_of
+        self._crashed = crashed
+        self._queue: deque[Observed] = deque()
+        self._dropped = 0
+        self._task: asyncio.Task[None] | None = None
+        self._is_over = False
+
+    def tell(self, event: Observed) -> None:
+        """Keep an event for the plugin."""
+        if self._is_over or self.slot.is_off or _is_own_crash(event, self.slot.plugin.name):
+            return
+        if len(self._queue) >= QUEUE_MAX:
+            self._dropped += 1
+            return
+        self._queue.append(event)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name=OBSERVE)
+
+    async def settled(self) -> None:
+        """Return when the plugin has heard all that it was told so far."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    def stop(self) -> None:
+        """Tell no more."""
+        self._is_over = True
+        self._queue.clear()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            while self._queue:
+                batch = [self._queue.popleft() for _ in range(min(len(self._queue), BATCH_MAX))]
+                async with self.slot.turn:
+                    await self._tell(batch)
+        finally:
+            self._task = None
+
+    async def _tell(self, batch: Sequence[Observed]) -> None:
+        plugin, context = self.slot.plugin, self._context_of()
+        if dropped := self._dropped:
+            self._dropped = 0
+            log.warning("plugin_observer.overrun", plugin=plugin.name, dropped=dropped)
+        bound = asyncio.timeout(BATCH_TIMEOUT_S)
+        try:
+            async with bound:
+                error = await _told(self.slot, batch, context)
+        except TimeoutError:
+            self.stop()
+            self._crashed(plugin.name, f"it took longer than {BATCH_TIMEOUT_S:g} s")
+            return
+        if error is not None:
+            log.error("plugin.crashed", plugin=plugin.name, hook=OBSERVE, exc_info=error)
+            self._crashed(plugin.name, f"{type(error).__name__}: {error}")
+
+
+class Observers:
+    """All plugins of a session that hear of what it publishes."""
+
+    def __init__(
+        self, context_of: Callable[[], PluginContext], crashed: Callable[[str, str], None]
+    ) -> None:
+        """Have none."""
+        self._context_of = context_of
+        self._crashed = crashed
+        self._observers: tuple[Observer, ...] = ()
+
+    def watch(self, slots: Iterable[Watched]) -> None:
+        """Tell these plugins from now on, as far as they listen."""
+        known = {id(one.slot): one for one in self._observers}
+        kept = [
+            known.get(id(slot)) or Observer(slot, self._context_of, self._crashed)
+            for slot in slots
+            if observes(slot.plugin)
+        ]
+        for gone in {*self._observers}.difference(kept):
+            gone.stop()
+        self._observers = tuple(kept)
+
+    def tell(self, event: Observed) -> None:
+        """Tell an event to all of them."""
+        for observer in self._observers:
+            observer.tell(event)
+
+    async def settled(self, timeout_s: float) -> None:
+        """Return when they have heard everything, or the time is over."""
+        waits = [asyncio.ensure_future(one.settled()) for one in self._observers]
+        if waits:
+            _, late = await asyncio.wait(waits, timeout=timeout_s)
+            for one in late:
+                one.cancel()
+
+
+async def _told(
+    slot: Watched, batch: Sequence[Observed], context: PluginContext
+) -> BaseException | None:
+    """Tell a batch; return the first error, after which the rest is told all the same."""
+    plugin = slot.plugin
+    if inspect.iscoroutinefunction(plugin.observe):
+        return await _awaited(plugin, batch, context)
+
+    def work() -> BaseException | None:
+        first = None
+        for event in batch:
+            try:
+                plugin.observe(event, context)
+            except BaseException as error:  # noqa: BLE001 - told by the caller
+                first = first or error
+        return first
+
+    return await slot.threads.call(work)
+
+
+async def _awaited(
+    plugin: Plugin, batch: Sequence[Observed], context: PluginContext
+) -> BaseException | None:
+    first: BaseException | None = None
+    for event in batch:
+        # Any: whatever a coroutine of a stranger yields.
+        heard: Coroutine[Any, Any, None] = plugin.observe(event, context)  # type: ignore[assignment]
+        try:
+            await heard
+        except Exception as error:  # noqa: BLE001 - told by the caller
+            first = first or error
+    return first
+
+
+def _is_own_crash(event: Observed, plugin: str) -> bool:
+    return isinstance(event, PluginCrashed) and event.plugin == plugin and event.hook == OBSERVE
