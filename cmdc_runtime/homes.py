@@ -117,11 +117,26 @@ HOMES: Final = {
         "SessionEnd",
         "SessionStart",
     ),
+    "cmdc_runtime.extensions.kernel_emits": (
+        "DecideApproval",
+        "MemoryContents",
+        "MetadataUpdate",
+        "RequireApproval",
+        "SyntheticResult",
+        "SyntheticToolResults",
+        "UpdateMessageMetadata",
+        "UpdateSystemContext",
+    ),
     "cmdc_runtime.extensions.plugin": (
+        "PipelineRun",
         "Plugin",
+        "TextFilter",
         "hook",
     ),
-    "cmdc_runtime.extensions.plugin_context": ("PluginContext",),
+    "cmdc_runtime.extensions.plugin_context": (
+        "PluginCallError",
+        "PluginContext",
+    ),
     "cmdc_runtime.extensions.tool": ("Effect",),
     "cmdc_runtime.messages": (
         "Message",
