@@ -41,6 +41,9 @@ attach_tools = of_owner(_client.attach_tools)
 detach_tool = of_owner(_client.detach_tool)
 detach_tools = of_owner(_client.detach_tools)
 replace_tools = of_owner(_client.replace_tools)
+attach_plugin = of_owner(_client.attach_plugin)
+update_plugin = of_owner(_client.update_plugin)
+detach_plugin = of_owner(_client.detach_plugin)
 switch_model = of_owner(_client.switch_model)
 monitor = of_owner(_client.monitor)
 demonitor = of_owner(_client.demonitor)
@@ -52,12 +55,14 @@ __all__ = [
     "abort",
     "agent_pid",
     "approve",
+    "attach_plugin",
     "attach_tool",
     "attach_tools",
     "close",
     "collect_reply",
     "create_agent",
     "demonitor",
+    "detach_plugin",
     "detach_tool",
     "detach_tools",
     "last_index",
@@ -78,5 +83,6 @@ __all__ = [
     "switch_model",
     "tree",
     "unsubscribe",
+    "update_plugin",
     "user_respond",
 ]

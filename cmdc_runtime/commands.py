@@ -208,6 +208,27 @@ class ReplaceTools(Command, frozen=True, kw_only=True):
     tools: tuple[Packed, ...]
 
 
+class AttachPlugin(Command, frozen=True, kw_only=True):
+    """Add a plugin, or (``is_update``) put it in the place of the one of its name.
+
+    The answer is its name. An updated plugin keeps its state.
+    """
+
+    durable: ClassVar[bool] = True
+    answer: ClassVar[Any] = str
+
+    plugin: Packed
+    is_update: bool = False
+
+
+class DetachPlugin(Command, frozen=True, kw_only=True):
+    """Remove a plugin, with what it knew."""
+
+    durable: ClassVar[bool] = True
+
+    name: str
+
+
 class SwitchModel(Command, frozen=True, kw_only=True):
     """Send the next request to ``model``; ``provider_opts`` None keeps those in force."""
 

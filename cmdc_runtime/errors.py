@@ -87,6 +87,12 @@ class ToolNotFound(UsageError):
     code = "tool_not_found"
 
 
+class PluginNotFound(UsageError):
+    """The session has no plugin of this name."""
+
+    code = "plugin_not_found"
+
+
 class ToolValidationFailed(UsageError):
     """A batch of tool changes was refused as a whole; ``problems`` pairs names with reasons."""
 

@@ -136,13 +136,14 @@ def carries_code(spec: AgentSpec) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
-    """A session that starts a subagent; model, tools and group are those that it has now."""
+    """A session that starts a subagent; model, tools, plugins and group are as they are now."""
 
     session_id: SessionId
     spec: AgentSpec
     model: str
     provider_opts: dict[str, Any]  # Any: litellm's own arguments
     tools: tuple[Packed, ...]
+    plugins: tuple[Packed, ...]
     group_id: str | None
 
 
@@ -186,7 +187,7 @@ def _child_spec(parent: Parent, subagent: SubagentSpec) -> AgentSpec:
         system_prompt=subagent.system_prompt if own_prompt else spec.system_prompt,
         identity="" if own_prompt else spec.identity,
         tools=tools if may_delegate else _without_task(tools),
-        plugins=spec.plugins if subagent.plugins is None else subagent.plugins,
+        plugins=parent.plugins if subagent.plugins is None else subagent.plugins,
         subagents=spec.subagents if may_delegate else (),
         user_data=spec.user_data if subagent.user_data is None else subagent.user_data,
         prompt_mode=subagent.prompt_mode or spec.prompt_mode,

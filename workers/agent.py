@@ -22,7 +22,7 @@ from cmdc_runtime.codec import decode, encode, failed, raw
 from cmdc_runtime.commands import Command, PendingTool, Status
 from cmdc_runtime.errors import CmdcError, ProtocolError, UsageError
 from cmdc_runtime.events import AgentHibernated, AgentWoken
-from cmdc_runtime.extensions.hooks import SessionEnd, SessionStart, kind_of
+from cmdc_runtime.extensions.hooks import SessionEnd, SessionStart
 from cmdc_runtime.extensions.kernel_emits import SYSTEM_MESSAGE_ID
 from cmdc_runtime.extensions.plugin_context import PendingApproval, PluginContext
 from cmdc_runtime.frames import (
@@ -41,7 +41,7 @@ from cmdc_runtime.ids import CommandId
 from cmdc_runtime.messages import Message
 from cmdc_runtime.reasons import AnyReason, PlainReason
 from cmdc_runtime.spec import AgentSpec
-from workers.core import commands, rebuild, results
+from workers.core import commands, pluginset, rebuild, results
 from workers.core.effects import (
     Answer,
     Effect,
@@ -109,7 +109,7 @@ class Agent:
     @property
     def greets(self) -> bool:
         """Whether a plugin wants to hear that the process is ready."""
-        return kind_of(SessionStart) in self._memory.policy.hooks
+        return self._memory.hears(SessionStart)
 
     async def greet(self) -> str | None:
         """Tell plugins that the process is ready; return why one of them wants no session."""
@@ -126,6 +126,10 @@ class Agent:
                 await self._hands.tell_plugins(SessionEnd())
         finally:
             self._publisher.flush()
+
+    def know_hooks(self, hooks: Mapping[str, frozenset[str]]) -> None:
+        """Take what each plugin hears in this process: its code may have changed since."""
+        self._memory = pluginset.with_hooks(self._memory, hooks)
 
     def memory(self) -> Memory:
         """Return what the session remembers now."""

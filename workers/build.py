@@ -1,8 +1,9 @@
 """An agent from its definition: tools loaded, memory rebuilt, parts wired. No logic."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions.plugin import Plugin, hooks_of
@@ -16,10 +17,11 @@ from workers.core.budget import Budget
 from workers.core.rebuild import replay
 from workers.core.records import Record
 from workers.core.retry import Backoff
-from workers.core.state import Memory, Policy
+from workers.core.state import Memory, PluginFacts, Policy
 from workers.effects.asking import Asker, Patience
 from workers.effects.hands import Hands, Tools
 from workers.effects.model import CallSettings, ModelCaller, ModelWays
+from workers.effects.plugin_box import PluginBox
 from workers.effects.plugin_port import PluginPorts
 from workers.effects.publish import Publisher
 from workers.effects.requests import Requests, system_of
@@ -33,6 +35,9 @@ from workers.pipeline import Home, Pipeline
 from workers.plugin_loader import load_plugins
 
 PROVIDER = "litellm"
+
+LoadedPlugin: TypeAlias = tuple[Plugin, Packed]
+"""A plugin, with the parcel that it came in."""
 
 
 class BuildError(Exception):
@@ -70,9 +75,9 @@ def build_agent(
     try:
         provider = load_provider(PROVIDER)
         own = open_parcels(spec.tools)
-        plugins = load_plugins(spec.plugins)
-        memory = replay(first_memory(assign, spec, (provider, plugins), own), records)
-        tools = _tools_of(memory, own)
+        opened = open_plugins(spec.plugins)
+        memory = replay(first_memory(assign, spec, (provider, opened), own), records)
+        tools, plugins = _tools_of(memory, own), _plugins_of(memory, opened)
     except (LoadError, InvalidTool) as error:
         raise BuildError(str(error)) from error
     return _wire(assign, spec, memory, Parts(provider, tools, plugins, around))
@@ -88,17 +93,26 @@ def open_parcels(parcels: Sequence[Packed]) -> tuple[LoadedTool, ...]:
     return tuple(LoadedTool(*pair) for pair in zip(tools, parcels, strict=True))
 
 
+def open_plugins(parcels: Sequence[Packed]) -> tuple[LoadedPlugin, ...]:
+    """Return the plugins of ``parcels``, each with its own.
+
+    Raises:
+        LoadError: one can't be opened.
+    """
+    return tuple(zip(load_plugins(parcels), parcels, strict=True))
+
+
 def first_memory(
     assign: Assign,
     spec: AgentSpec,
-    extensions: tuple[Provider, Sequence[Plugin]],
+    extensions: tuple[Provider, Sequence[LoadedPlugin]],
     tools: Sequence[LoadedTool],
 ) -> Memory:
     """Return the memory that the session was created with."""
     provider, plugins = extensions
-    heard = frozenset[str]().union(*map(hooks_of, plugins))
     return Memory(
-        policy=replace(policy_of(assign, spec, provider), hooks=heard),
+        policy=policy_of(assign, spec, provider),
+        plugins=tuple(PluginFacts(one.name, hooks_of(one), packed) for one, packed in plugins),
         model=spec.model,
         provider_opts=spec.provider_opts,
         tools=tuple(one.facts() for one in tools),
@@ -150,6 +164,7 @@ def _wire(
     ports = PluginPorts(asker, agent.post, agent.memory)
     pipeline = Pipeline(parts.plugins, agent.plugin_context, Home(ports.of, agent.plugin_crashed))
     pipeline.restore(dict(memory.plugin_states))
+    agent.know_hooks(pipeline.hooks_by_plugin())
     runner = ToolRunner(
         parts.tools, _tool_settings(assign, spec, around), agent.post, link, pipeline
     )
@@ -169,6 +184,7 @@ def _wire(
         subagents=Subagents(str(around.runtime_dir), agent.post),
         plugins=pipeline,
         ports=ports,
+        plugin_box=PluginBox(pipeline, agent.post),
     )
     hands = Hands(kit, agent.post, agent.watch)
     agent.equip(
@@ -188,6 +204,17 @@ def _tools_of(memory: Memory, own: Sequence[LoadedTool]) -> tuple[LoadedTool, ..
         assert facts.packed is not None  # noqa: S101 - only tests make tools without
         kept = known.get((facts.name, facts.packed))
         found.append(kept or open_parcels([facts.packed])[0])
+    return tuple(found)
+
+
+def _plugins_of(memory: Memory, own: Sequence[LoadedPlugin]) -> tuple[Plugin, ...]:
+    """Return the plugins of the memory: the definition's, and what was attached since."""
+    known = {(one.name, packed): one for one, packed in own}
+    found = []
+    for facts in memory.plugins:
+        assert facts.packed is not None  # noqa: S101 - only tests make plugins without
+        kept = known.get((facts.name, facts.packed))
+        found.append(kept or open_plugins([facts.packed])[0][0])
     return tuple(found)
 
 

@@ -1,121 +1,33 @@
 """Asks the plugins of a session at a hook, one after the other, and hands back their verdict.
 
 The shell around ``core.verdict``, which decides what the answers amount to. Rules: a plugin can
-neither end nor stop the session. A sync method runs in a thread of its own, an async one as part
-of the calling task; both within a bound of time. Whatever goes wrong is a reaction with an error.
-One plugin runs once at a time, whoever asks. A run that is cancelled leaves the plugin's state as
-it was before; a thread that cannot be ended keeps the old instance to itself, and a copy goes on.
+neither end nor stop the session. Whatever goes wrong is a reaction with an error. One plugin runs
+once at a time, whoever asks; how is the business of its ``Slot``.
 """
 
 import asyncio
-import copy
-import inspect
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-import msgspec
 import structlog
 
 from cmdc_runtime.events import Event
-from cmdc_runtime.extensions.actions import BadActionError, settled
-from cmdc_runtime.extensions.hooks import AfterTool, AnyHook, BeforeTool, OnToolError
-from cmdc_runtime.extensions.plugin import (
-    FILTER_OUTPUT,
-    OBSERVE,
-    Answer,
-    PipelineRun,
-    Plugin,
-    filters_output,
-    hooks_of,
-    is_async,
-    settings_of,
-)
+from cmdc_runtime.extensions.actions import settled
+from cmdc_runtime.extensions.hooks import AnyHook, SessionStart
+from cmdc_runtime.extensions.plugin import FILTER_OUTPUT, OBSERVE, PipelineRun, Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext, PluginPort
 from workers.core.verdict import Reaction, Verdict, fold, stops, with_user_data
 from workers.intake import fit
 from workers.observers import Observers
 from workers.output_filters import OutputFilters
-from workers.threads import Threads
+from workers.plugin_slot import ERROR_CHARS_MAX, Slot, answer_of, cancels, told
 
 log = structlog.get_logger()
 
-HOOK_TIMEOUT_S: Final = 30.0
-"""One method of one plugin, unless ``@hook`` says otherwise."""
-STRAY_THREADS_MAX: Final = 8
-"""Of one plugin, left alone by a timeout or an abort and still running: as long as there are so
-many the plugin is not asked, and each hook counts as failed."""
-STATE_BYTES_MAX: Final = 2**20
-"""Of one plugin's state, as MessagePack: it is journaled at each change."""
-
-
 OBSERVED_S: Final = 5.0
 """At the end of a process, for what plugins still have to hear of."""
-ERROR_CHARS_MAX: Final = 1000
-"""Of a plugin's error as observers are told; the log has all of it."""
-
-
-class _FailedError(Exception):
-    """A plugin could not be asked, or its answer can't be used; the text says why."""
-
-
-_OURS: Final = (_FailedError, BadActionError)
-
-
-class _Slot:
-    """One plugin, its turn, and what is known of its state."""
-
-    def __init__(self, plugin: Plugin) -> None:
-        self.plugin = plugin
-        self.hooks = hooks_of(plugin)
-        self.filters = filters_output(plugin)
-        self.settings = {kind: settings_of(plugin, kind) for kind in self.hooks}
-        self.is_off = False
-        self.turn = asyncio.Lock()
-        self.threads = Threads(f"plugin-{plugin.name}")
-        self.state = msgspec.msgpack.encode(plugin.state)
-        self.told_state = self.state
-
-    def hears(self, hook: AnyHook) -> bool:
-        """Say whether the plugin wants to hear of this."""
-        if self.is_off or hook.kind not in self.hooks:
-            return False
-        tools = self.settings[hook.kind].tools
-        if tools is not None and isinstance(hook, BeforeTool | OnToolError | AfterTool):
-            return hook.name in tools
-        return True
-
-    def keep_state(self) -> None:
-        """Take the plugin's state as its state from here on.
-
-        Raises:
-            _FailedError: it can't be kept.
-        """
-        try:
-            state = msgspec.msgpack.encode(self.plugin.state)
-            msgspec.msgpack.decode(state, type=self.plugin.State)
-        except Exception as error:  # a state may hold anything
-            raise _FailedError(f"its state can't be kept: {error}") from error
-        if len(state) > STATE_BYTES_MAX:
-            raise _FailedError(f"its state takes {len(state)} bytes, more than {STATE_BYTES_MAX}")
-        self.state = state
-
-    def take_back(self) -> None:
-        """Go on with the state of before, as a copy if a stray thread has this instance."""
-        if len(self.threads):
-            self.plugin = copy.copy(self.plugin)
-        self.plugin.state = msgspec.msgpack.decode(self.state, type=self.plugin.State)
-
-    def restore(self, state: bytes) -> None:
-        """Go on with a state of an earlier process, a new one if it no longer fits."""
-        self.told_state = state
-        try:
-            self.plugin.state = msgspec.msgpack.decode(state, type=self.plugin.State)
-        except (msgspec.MsgspecError, ValueError) as error:
-            log.warning("plugin_state.discarded", plugin=self.plugin.name, error=str(error))
-            self.plugin.state = self.plugin.State()
-        self.state = msgspec.msgpack.encode(self.plugin.state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +59,7 @@ class Pipeline:
         self._home = home or Home()
         self._context_of = context_of
         self._observers = Observers(context_of, lambda name, why: self._tell(name, OBSERVE, why))
-        self._slots = [_Slot(plugin) for plugin in _ordered(plugins)]
+        self._slots = _ordered([Slot(plugin) for plugin in plugins])
         self._look_at_slots()
 
     @property
@@ -183,32 +95,74 @@ class Pipeline:
         for plugin, action in verdict.ignored:
             log.debug("plugin_action.ignored", plugin=plugin, hook=hook.kind, action=action)
         emitted = with_user_data(verdict.emitted, context.user_data)
-        return replace(verdict, emitted=emitted, states=self._changed_states())
+        return replace(verdict, emitted=emitted, states=_changed_states(self._slots))
 
-    async def _ask(self, slot: _Slot, hook: AnyHook, context: PluginContext) -> Reaction:
+    async def greet(self, plugin: Plugin) -> tuple[Slot, Verdict]:
+        """Let a plugin hear ``session_start`` before it is one of ours, and hold it ready.
+
+        One that takes the place of another knows what that one knew.
+        """
+        slot = Slot(plugin)
+        old = self._slot(plugin.name)
+        if old is not None:
+            slot.restore(old.state)
+        hook = SessionStart()
+        context = self._context_of()
+        asked = [await self._ask(slot, hook, context)] if slot.hears(hook) else []
+        verdict = fold(hook.kind, asked)
+        emitted = with_user_data(verdict.emitted, context.user_data)
+        return slot, replace(verdict, emitted=emitted, states=_changed_states([slot]))
+
+    def attach(self, slot: Slot) -> None:
+        """Ask a plugin that was greeted, in the place of the one of its name or after the others.
+
+        A run that is under way goes on with those there were.
+        """
+        old = self._slot(slot.plugin.name)
+        if old is None:
+            self._slots = _ordered([*self._slots, slot])
+        else:
+            if slot.state == slot.greeted_with:  # what the old one learnt meanwhile is not lost
+                slot.restore(old.state)
+            self._slots = _ordered([slot if one is old else one for one in self._slots])
+        self._look_at_slots()
+
+    def detach(self, name: str) -> None:
+        """Ask a plugin no more."""
+        self._slots = [slot for slot in self._slots if slot.plugin.name != name]
+        self._look_at_slots()
+
+    def hooks_by_plugin(self) -> dict[str, frozenset[str]]:
+        """Return what each plugin hears, by its name."""
+        return {slot.plugin.name: slot.hooks for slot in self._slots}
+
+    def _slot(self, name: str) -> Slot | None:
+        return next((slot for slot in self._slots if slot.plugin.name == name), None)
+
+    async def _ask(self, slot: Slot, hook: AnyHook, context: PluginContext) -> Reaction:
         name, fail = slot.plugin.name, slot.plugin.fail
         if slot.is_off:  # by a run that had its turn before this one
             return Reaction(name)
-        cancels = _cancels()
+        before = cancels()
         try:
             seen = replace(context, session=self._home.port_of(name))
-            actions = settled(await _answer_of(slot, hook, seen))
+            actions = settled(await answer_of(slot, hook, seen))
             slot.keep_state()
-            if _cancels() > cancels:  # the plugin kept our cancellation to itself
+            if cancels() > before:  # the plugin kept our cancellation to itself
                 raise asyncio.CancelledError  # noqa: TRY301 - goes the way of any other one
         except GeneratorExit:  # the loop is gone
             raise
         except BaseException as error:  # a plugin may raise anything, and only its run ends
             slot.take_back()
-            if _cancels() > cancels:
+            if cancels() > before:
                 raise asyncio.CancelledError from error
             log.exception("plugin.crashed", plugin=name, hook=hook.kind, fail=fail)
-            told = _told(error)
+            why = told(error)
             if fail == "disable":
                 slot.is_off = True
                 self._look_at_slots()
-                told = f"{told}; the plugin is off from here on"
-            return Reaction(name, error=told, fail=fail)
+                why = f"{why}; the plugin is off from here on"
+            return Reaction(name, error=why, fail=fail)
         return Reaction(name, actions)
 
     def filters(self) -> OutputFilters | None:
@@ -242,16 +196,17 @@ class Pipeline:
     def _tell(self, plugin: str, where: str, why: str) -> None:
         self._home.crashed(plugin, where, fit(why[:ERROR_CHARS_MAX]))
 
-    def _changed_states(self) -> tuple[tuple[str, bytes], ...]:
-        """Return the states that no verdict has told yet; a run that was cancelled told none."""
-        changed = [slot for slot in self._slots if slot.state != slot.told_state]
-        for slot in changed:
-            slot.told_state = slot.state
-        return tuple((slot.plugin.name, slot.state) for slot in changed)
+
+def _ordered(slots: Iterable[Slot]) -> list[Slot]:
+    return sorted(slots, key=lambda slot: slot.plugin.priority)
 
 
-def _ordered(plugins: Iterable[Plugin]) -> list[Plugin]:
-    return sorted(plugins, key=lambda plugin: plugin.priority)
+def _changed_states(slots: Iterable[Slot]) -> tuple[tuple[str, bytes], ...]:
+    """Return the states that no verdict has told yet; a run that was cancelled told none."""
+    changed = [slot for slot in slots if slot.state != slot.told_state]
+    for slot in changed:
+        slot.told_state = slot.state
+    return tuple((slot.plugin.name, slot.state) for slot in changed)
 
 
 def _report(hook: str, reactions: Sequence[Reaction], seconds: float) -> PipelineRun:
@@ -263,52 +218,3 @@ def _report(hook: str, reactions: Sequence[Reaction], seconds: float) -> Pipelin
         halted_by=last.plugin if stops(hook, last) else None,
         crashed=tuple(one.plugin for one in reactions if one.error is not None),
     )
-
-
-async def _answer_of(slot: _Slot, hook: AnyHook, context: PluginContext) -> object:
-    """Return what the plugin returned, within its bound of time."""
-    if len(slot.threads) >= STRAY_THREADS_MAX:
-        raise _FailedError(f"{STRAY_THREADS_MAX} of its earlier runs have not returned yet")
-    timeout_s = slot.settings[hook.kind].timeout_s or HOOK_TIMEOUT_S
-    bound = asyncio.timeout(timeout_s)
-    try:
-        async with bound:
-            return await _run(slot, _own_copy(hook), context)
-    except TimeoutError as error:
-        if not bound.expired():
-            raise
-        raise _FailedError(f"it took longer than {timeout_s:g} s") from error
-
-
-async def _run(slot: _Slot, hook: AnyHook, context: PluginContext) -> object:
-    plugin = slot.plugin
-
-    def work() -> tuple[Answer, BaseException | None]:
-        try:
-            return plugin.handle_event(hook, context), None
-        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
-            return None, error
-
-    answer, error = work() if is_async(plugin, hook.kind) else await slot.threads.call(work)
-    if error is not None:
-        raise error
-    return await answer if inspect.isawaitable(answer) else answer
-
-
-def _own_copy(hook: AnyHook) -> AnyHook:
-    """Return ``hook`` so that a plugin that writes into its arguments harms nobody else."""
-    if isinstance(hook, BeforeTool):
-        return msgspec.structs.replace(hook, args=copy.deepcopy(hook.args))
-    return hook
-
-
-def _cancels() -> int:
-    """Return how often this task was cancelled: a plugin that cancels itself adds nothing."""
-    task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()
-
-
-def _told(error: BaseException) -> str:
-    """Return an error as it is told: short, and fit to be written down."""
-    text = str(error) if isinstance(error, _OURS) else f"{type(error).__name__}: {error}"
-    return fit(text[:ERROR_CHARS_MAX])

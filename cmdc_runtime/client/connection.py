@@ -18,7 +18,7 @@ from cmdc_runtime.client.limits import COMMAND_TIMEOUT_S, CONNECT_TIMEOUT_S, FAC
 from cmdc_runtime.client.mailbox import Mailbox
 from cmdc_runtime.client.monitors import Monitors
 from cmdc_runtime.client.topics import Topics
-from cmdc_runtime.commands import AttachTools, Command, ReplaceTools
+from cmdc_runtime.commands import AttachPlugin, AttachTools, Command, ReplaceTools
 from cmdc_runtime.dealer import Dealer, encode
 from cmdc_runtime.errors import CmdcError, CommandTimeout, DaemonUnavailable, ProtocolError
 from cmdc_runtime.frames import Ask, Failed, Notify, Published, Reply, Send, ToClient
@@ -278,7 +278,9 @@ class Connection:
 
 
 def _carries_code(command: Command) -> bool:
-    """Say whether a tool travels by value: the daemon, which opens no body, is to know it."""
+    """Say whether code travels by value: the daemon, which opens no body, is to know it."""
+    if isinstance(command, AttachPlugin):
+        return command.plugin.kind == "value"
     if not isinstance(command, AttachTools | ReplaceTools):
         return False
     return any(tool.kind == "value" for tool in command.tools)

@@ -140,6 +140,35 @@ class Guidance(Threaded):
         )
         return changed
 
+    def attach_plugin(self, session: SessionLike, plugin: object) -> str:
+        """Add a plugin; it is asked from the next hook on, at ``session_start`` first.
+
+        Raises:
+            InvalidOptions: it is no plugin, its options are wrong, or it refused to start.
+            AlreadyAttached: the session has a plugin of this name.
+
+        """
+        return str(self._run(Calls.order, checked_id(session), orders.attach_plugin(plugin)))
+
+    def update_plugin(self, session: SessionLike, plugin: object) -> str:
+        """Put a plugin in the place of the one of its name, whose state it keeps.
+
+        Raises:
+            InvalidOptions: it is no plugin, its options are wrong, or it refused to start.
+            PluginNotFound: the session has no plugin of this name.
+
+        """
+        return str(self._run(Calls.order, checked_id(session), orders.update_plugin(plugin)))
+
+    def detach_plugin(self, session: SessionLike, name: str) -> None:
+        """Remove a plugin, with what it knew; a hook that it is being asked at goes on.
+
+        Raises:
+            PluginNotFound: the session has no plugin of this name.
+
+        """
+        self._run(Calls.order, checked_id(session), orders.detach_plugin(name))
+
     def switch_model(
         self,
         session: SessionLike,
@@ -284,6 +313,35 @@ class AsyncGuidance:
             checked_id(session), orders.replace_tools(tools)
         )
         return changed
+
+    async def attach_plugin(self, session: SessionLike, plugin: object) -> str:
+        """Add a plugin; it is asked from the next hook on, at ``session_start`` first.
+
+        Raises:
+            InvalidOptions: it is no plugin, its options are wrong, or it refused to start.
+            AlreadyAttached: the session has a plugin of this name.
+
+        """
+        return str(await self._calls.order(checked_id(session), orders.attach_plugin(plugin)))
+
+    async def update_plugin(self, session: SessionLike, plugin: object) -> str:
+        """Put a plugin in the place of the one of its name, whose state it keeps.
+
+        Raises:
+            InvalidOptions: it is no plugin, its options are wrong, or it refused to start.
+            PluginNotFound: the session has no plugin of this name.
+
+        """
+        return str(await self._calls.order(checked_id(session), orders.update_plugin(plugin)))
+
+    async def detach_plugin(self, session: SessionLike, name: str) -> None:
+        """Remove a plugin, with what it knew; a hook that it is being asked at goes on.
+
+        Raises:
+            PluginNotFound: the session has no plugin of this name.
+
+        """
+        await self._calls.order(checked_id(session), orders.detach_plugin(name))
 
     async def switch_model(
         self,

@@ -15,8 +15,10 @@ from cmdc_runtime.commands import (
     PROMPT_CHARS_MAX,
     Abort,
     Approve,
+    AttachPlugin,
     AttachTools,
     Command,
+    DetachPlugin,
     DetachTools,
     Prompt,
     Reject,
@@ -35,7 +37,7 @@ from cmdc_runtime.errors import (
 )
 from cmdc_runtime.extensions.tool import as_tool
 from cmdc_runtime.options import ModelSource
-from cmdc_runtime.packing import Packed, pack
+from cmdc_runtime.packing import Packed, pack, pack_plugin
 
 C = TypeVar("C", bound=Command)
 
@@ -138,6 +140,38 @@ def attach_tools(tools: Iterable[object]) -> AttachTools:
 def replace_tools(tools: Iterable[object]) -> ReplaceTools:
     """Return the order to have these tools and no others; raises as ``attach_tools``."""
     return ReplaceTools(tools=_packed(tools))
+
+
+def attach_plugin(plugin: object) -> AttachPlugin:
+    """Return the order to add a plugin.
+
+    Raises:
+        InvalidOptions: it is no plugin, its options are wrong, or it cannot travel.
+
+    """
+    return AttachPlugin(plugin=pack_plugin(plugin, label="plugin"))
+
+
+def update_plugin(plugin: object) -> AttachPlugin:
+    """Return the order to put a plugin in the place of the one of its name.
+
+    Raises:
+        InvalidOptions: it is no plugin, its options are wrong, or it cannot travel.
+
+    """
+    return AttachPlugin(plugin=pack_plugin(plugin, label="plugin"), is_update=True)
+
+
+def detach_plugin(name: str) -> DetachPlugin:
+    """Return the order to remove a plugin.
+
+    Raises:
+        UsageError: ``name`` is no str.
+
+    """
+    if not isinstance(name, str):
+        raise UsageError(f"the name of a plugin is a str, got {type(name).__name__}")
+    return DetachPlugin(name=name)
 
 
 def detach_tool(name: str) -> DetachTools:

@@ -159,6 +159,18 @@ class Session:
         """Make these the session's tools; one whose name is kept stays as it is."""
         return self.client.replace_tools(self, tools)
 
+    def attach_plugin(self, plugin: object) -> str:
+        """Add a plugin; it is asked from the next hook on, at ``session_start`` first."""
+        return self.client.attach_plugin(self, plugin)
+
+    def update_plugin(self, plugin: object) -> str:
+        """Put a plugin in the place of the one of its name, whose state it keeps."""
+        return self.client.update_plugin(self, plugin)
+
+    def detach_plugin(self, name: str) -> None:
+        """Remove a plugin, with what it knew; a hook that it is being asked at goes on."""
+        self.client.detach_plugin(self, name)
+
     def switch_model(
         self,
         model: str | ModelSource,
@@ -320,6 +332,18 @@ class AsyncSession:
     async def replace_tools(self, tools: Iterable[object]) -> ToolsDiff:
         """Make these the session's tools; one whose name is kept stays as it is."""
         return await self.client.replace_tools(self, tools)
+
+    async def attach_plugin(self, plugin: object) -> str:
+        """Add a plugin; it is asked from the next hook on, at ``session_start`` first."""
+        return await self.client.attach_plugin(self, plugin)
+
+    async def update_plugin(self, plugin: object) -> str:
+        """Put a plugin in the place of the one of its name, whose state it keeps."""
+        return await self.client.update_plugin(self, plugin)
+
+    async def detach_plugin(self, name: str) -> None:
+        """Remove a plugin, with what it knew; a hook that it is being asked at goes on."""
+        await self.client.detach_plugin(self, name)
 
     async def switch_model(
         self,

@@ -49,6 +49,24 @@ class AgentWoken(Event, frozen=True, kw_only=True):
     incarnation: Incarnation
 
 
+class PluginAttached(Event, frozen=True, kw_only=True):
+    """A plugin was added."""
+
+    name: str
+
+
+class PluginUpdated(Event, frozen=True, kw_only=True):
+    """A plugin goes on with other options, or other code."""
+
+    name: str
+
+
+class PluginDetached(Event, frozen=True, kw_only=True):
+    """A plugin was removed."""
+
+    name: str
+
+
 class PluginCrashed(Event, frozen=True, kw_only=True):
     """A plugin raised, took too long or answered nonsense; its ``fail`` says what follows."""
 

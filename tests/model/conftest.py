@@ -24,70 +24,36 @@ from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import TokenUsage, ToolCall
 from cmdc_runtime.parcels import Packed
 from cmdc_runtime.reasons import Signal
-from workers.core import commands, rebuild, results
+from workers.core import commands, effects, inputs, rebuild, results
 from workers.core.assemble import Reply
-from workers.core.effects import (
-    Answer,
-    AnswerTool,
-    CallModel,
-    CancelCalls,
-    CancelModel,
-    Consult,
-    CountSubagents,
-    EndSubagents,
-    JudgeSteering,
-    Keep,
-    LoadTools,
-    Publish,
-    Refuse,
-    RunSubagent,
-    RunTools,
-    Settle,
-    Step,
-    Summarize,
-)
-from workers.core.inputs import (
-    ANY_WORK,
-    ApprovalNeeded,
-    CompactWanted,
-    Consulted,
-    FirstChunk,
-    Found,
-    Order,
-    QuestionAsked,
-    SteeringJudged,
-    StreamEnded,
-    SubagentDone,
-    SubagentWanted,
-    Summarized,
-    SummaryFailed,
-    TextArrived,
-    ToolBegun,
-    ToolEmitted,
-    ToolRefused,
-    ToolReturned,
-    ToolsLoaded,
-)
 from workers.core.records import TurnSpent, decode_record
 from workers.core.repair import repair
-from workers.core.state import Memory, Policy, State, ToolFacts
+from workers.core.state import Memory, PluginFacts, Policy, State, ToolFacts
 from workers.core.verdict import Aborted, Verdict
 
 KILLED = Signal(number=9, name="SIGKILL")
 USED = TokenUsage(prompt_tokens=2, completion_tokens=1, total_tokens=3, cost_usd=0.25)
 KINDS = tuple(FailureKind)
 REPEATABLE = {"read", "ask", "compact", "gated"}
-NAMES = ("read", "write", "ask", "gone", "gated", "task", "compact", "refused")
+NAMES = ("read", "write", "ask", "gone", "gated", "task", "compact", "refused", "held")
 TOOLS = tuple(ToolFacts(name, is_repeatable=name in REPEATABLE) for name in NAMES if name != "gone")
 WANTS = {
-    "ask": (QuestionAsked, ("which?", ("x",))),
-    "task": (SubagentWanted, ("any", "do it")),
-    "compact": (CompactWanted, ("long",)),
+    "ask": (inputs.QuestionAsked, ("which?", ("x",))),
+    "task": (inputs.SubagentWanted, ("any", "do it")),
+    "compact": (inputs.CompactWanted, ("long",)),
 }
+ORDERS = (
+    ("memory_contents", {"contents": {"AGENTS.md": "Use tabs."}}),
+    ("update_system_context", {"key": "Plan", "text": "1. sow"}),
+    ("update_message_metadata", {"updates": [{"id": "m-1", "metadata": {"seen": True}}]}),
+    ("synthetic_tool_results", {"results": [{"call_id": "never", "content": "lost"}]}),
+    ("decide_approval", {"approval_id": "approval-3", "decision": "approve_once"}),
+)
+GUARD = Packed(kind="ref", label="guard", ref="guard")
 VERDICTS = (
     Verdict(),
     Verdict(interventions=("mind the gap",), model=("y:n", None)),
-    Verdict(states=(("plugin", b"state"),), emitted=(("news", 1),)),
+    Verdict(states=(("plugin", b"state"),), emitted=(("news", 1), *ORDERS)),
     Verdict(abort=Aborted("plugin", "no")),
 )
 WINDOW = 60
@@ -95,6 +61,7 @@ DURABLE = {
     *("messages", "base", "calls", "outcomes", "usage", "context", "call_hashes", "latest_prompt"),
     *("queue", "steering", "approvals", "allowances", "always_approved", "asks", "answers"),
     *("tools", "model", "provider_opts", "todos", "children", "spawns", "notes", "plugin_states"),
+    *("plugins", "memory_contents", "sections", "system_metadata", "patches"),
 }
 
 
@@ -113,7 +80,9 @@ def found(name, *, is_fine=True):
     """Return what opening a parcel of a tool of this name gives."""
     packed = Packed(kind="ref", label=name, ref=f"tools:{name}")
     facts = ToolFacts(name, is_repeatable=name in REPEATABLE, packed=packed)
-    return Found(name, facts if is_fine else None, "" if is_fine else "it cannot be imported")
+    return inputs.Found(
+        name, facts if is_fine else None, "" if is_fine else "it cannot be imported"
+    )
 
 
 class Life:
@@ -123,6 +92,7 @@ class Life:
         """Begin at rest."""
         bounds = {"max_turns": 4, "max_queued_prompts": 3, "max_steering_queue": 2}
         limits = {"max_retries": 1, "max_cycle_crashes": 3, "max_children": 2, "max_spawns": 4}
+        heard = policy.pop("hooks", frozenset())
         policy = Policy(
             session_id="s",
             immune=frozenset({"compact"}),
@@ -132,7 +102,9 @@ class Life:
             window_of={"y:n": WINDOW}.get,
             **{**bounds, **limits, **policy},
         )
-        self.step = Step(State.IDLE, Memory(policy=policy, model="x:m", tools=TOOLS))
+        plugins = (PluginFacts("p", heard),)
+        memory = Memory(policy=policy, model="x:m", tools=TOOLS, plugins=plugins)
+        self.step = effects.Step(State.IDLE, memory)
         self.known = self.step.memory  # what the journal gives
         self.journal = []
         self.incarnation, self.number = 1, 0
@@ -145,6 +117,7 @@ class Life:
         self.batch, self.approved = {}, frozenset()
         self.summary, self.consulted = None, None
         self.children, self.loads, self.judging = [], {}, []
+        self.plugin_loads = {}
 
     @property
     def state(self):
@@ -164,7 +137,7 @@ class Life:
     def take(self, step):
         """Do what a step says, and check what holds after every step."""
         self.step = step
-        records = [kept.record for kept in step.effects if isinstance(kept, Keep)]
+        records = [kept.record for kept in step.effects if isinstance(kept, effects.Keep)]
         self.journal += records
         self.known = rebuild.replay(self.known, map(reread, records))
         for effect in step.effects:
@@ -174,47 +147,52 @@ class Life:
     def perform(self, effect):
         """Carry out one effect, or note that it has to be."""
         match effect:
-            case Settle(id=command_id):
+            case effects.Settle(id=command_id):
                 self.settled[command_id] += 1
-            case Publish(event=event):
+            case effects.Publish(event=event):
                 self.events.append(event)
-            case Answer(id=waiter) | Refuse(id=waiter):
+            case effects.Answer(id=waiter) | effects.Refuse(id=waiter):
                 self.told[waiter] += 1
-            case CallModel(messages=messages):
+            case effects.CallModel(messages=messages):
                 assert repair(messages) == messages == self.memory.messages
                 self.summary = None
-            case Summarize():
+            case effects.Summarize():
                 self.summary = effect
-            case CancelModel():
+            case effects.CancelModel():
                 self.summary = None
-            case Consult(work=work) if work != ANY_WORK:
+            case effects.Consult(work=work) if work != inputs.ANY_WORK:
                 self.consulted = effect
-            case JudgeSteering():
+            case effects.JudgeSteering():
                 self.judging.append(effect)
-            case LoadTools(id=command_id, command=command):
-                self.loads[command_id] = command
+            case effects.LoadPlugin() | effects.LoadTools():
+                loads = self.loads if isinstance(effect, effects.LoadTools) else self.plugin_loads
+                loads[effect.id] = effect.command
             case _:
                 self.perform_tool_work(effect)
 
     def perform_tool_work(self, effect):
         """Carry out what is about running calls and subagents."""
         match effect:
-            case RunTools(calls=calls):
+            case effects.RunTools(calls=calls):
                 self.batch = {call.call_id: (call, "new") for call in calls}
                 self.approved = effect.approved
-            case CancelCalls(call_ids=ids):
+            case effects.CancelCalls(call_ids=ids):
                 self.batch = {one: seen for one, seen in self.batch.items() if one not in ids}
-            case AnswerTool(ref=ref):
+            case effects.AnswerTool(ref=ref) if ref.startswith("held"):
+                waiting = self.calls(ref)
+                self.approved |= {call.call_id for call in waiting}
+                self.batch.update({call.call_id: (call, "new") for call in waiting})
+            case effects.AnswerTool(ref=ref):
                 waiting = self.calls(ref)
                 # A compaction may be over when nobody waits for it any more, and a question may be
                 # answered after a crash, before it is asked again. A subagent answers its own call.
                 assert waiting or not ref.startswith("task")
                 self.batch.update({call.call_id: (call, "running") for call in waiting})
-            case RunSubagent(child_id=child_id):
+            case effects.RunSubagent(child_id=child_id):
                 self.children.append(child_id)
-            case CountSubagents(child_ids=ids):
+            case effects.CountSubagents(child_ids=ids):
                 self.children += ids
-            case EndSubagents(child_ids=ids):
+            case effects.EndSubagents(child_ids=ids):
                 assert set(ids) <= {child.session_id for child in self.memory.children}
 
     def check(self):
@@ -245,6 +223,7 @@ class Life:
         assert memory.spawns <= policy.max_spawns
         running = {one.call.call_id for one in memory.calls if one.result is None}
         assert {ask.call_id for ask in memory.asks} <= running
+        assert {one.call_id for one in memory.approvals if one.ref} <= running
         assert {child.call_id for child in memory.children if child.ref} <= running
         for named in (memory.messages, memory.approvals):
             assert len({one.id for one in named}) == len(named)
@@ -252,7 +231,7 @@ class Life:
     def order(self, command, prefix):
         """Give a command."""
         self.number += 1
-        order = Order(f"{prefix}-{self.number}", command, at_ms=self.number)
+        order = inputs.Order(f"{prefix}-{self.number}", command, at_ms=self.number)
         if command.durable:
             self.ordered.append(order.id)
         self.take(commands.apply(self.state, self.memory, order))
@@ -261,7 +240,7 @@ class Life:
         """Report a result, of the work under way or of one ``late`` numbers before it."""
         result = kind(self.memory.work - late, *rest, **fields)
         step = results.apply(self.state, self.memory, result)
-        assert not late or step == Step(self.state, self.memory)
+        assert not late or step == effects.Step(self.state, self.memory)
         self.take(step)
 
     # --- what comes of the work -----------------------------------------------------------------
@@ -269,15 +248,15 @@ class Life:
     def answer(self, number):
         if self.is_held_up:
             return
-        self.post(FirstChunk)
+        self.post(inputs.FirstChunk)
         self.number += 1
         names = [NAMES[(self.number // 3 + 3 * at) % len(NAMES)] for at in range(number)]
         calls = tuple(
             ToolCall(call_id=f"{name}:{self.number}-{at}", name=name, arguments={"n": number % 2})
             for at, name in enumerate(names)
         )
-        self.post(TextArrived, ("7", "long " * 10)[self.number % 2])
-        self.post(StreamEnded, Reply("", None, calls, USED, "stop"), 1)
+        self.post(inputs.TextArrived, ("7", "long " * 10)[self.number % 2])
+        self.post(inputs.StreamEnded, Reply("", None, calls, USED, "stop"), 1)
 
     def respond(self, number):
         waiting = [ask.ref for ask in self.memory.asks] or ["ask:404"]
@@ -288,9 +267,9 @@ class Life:
             return
         late, self.summary = self.memory.work - self.summary.work, None
         if number:
-            self.post(Summarized, f"short {number}", USED, "history.md", 1, late=late)
+            self.post(inputs.Summarized, f"short {number}", USED, "history.md", 1, late=late)
         else:
-            self.post(SummaryFailed, "busy", 1, late=late)
+            self.post(inputs.SummaryFailed, "busy", 1, late=late)
 
     def calls(self, *standings):
         """Return the calls of the batch that are "new" or "running", or wait by a reference."""
@@ -301,14 +280,20 @@ class Life:
             return
         call = new[number % len(new)]
         if self.memory.tool(call.name) is None:
-            self.end(call, ToolReturned, False, "no such tool", 5, is_unknown=True)
+            self.end(call, inputs.ToolReturned, False, "no such tool", 5, is_unknown=True)
         elif call.name == "gated" and call.call_id not in self.approved:
-            self.end(call, ApprovalNeeded, RequireApproval(hint="sure?"), 5)
+            self.end(call, inputs.ApprovalNeeded, RequireApproval(hint="sure?"), 5)
+        elif call.name == "held" and call.call_id not in self.approved:
+            self.batch[call.call_id] = (call, f"{call.call_id}:approval")
+            asked = RequireApproval(hint="sure?", hold=True, timeout_s=1, family="any")
+            self.post(
+                inputs.ApprovalNeeded, call.call_id, asked, 5, None, f"{call.call_id}:approval"
+            )
         elif call.name == "refused":
-            self.end(call, ToolRefused, "not this one", 5)
+            self.end(call, inputs.ToolRefused, "not this one", 5)
         else:
             self.batch[call.call_id] = (call, "running")
-            self.post(ToolBegun, call.call_id, 5)
+            self.post(inputs.ToolBegun, call.call_id, 5)
 
     def end(self, call, kind, *rest, **fields):
         """Have a call end with a result of this kind."""
@@ -324,7 +309,7 @@ class Life:
         call = able[number % len(able)]
         ref = f"{call.call_id}:1"
         self.batch[call.call_id] = (call, ref)
-        self.post(ToolEmitted, call.call_id, "news", number)
+        self.post(inputs.ToolEmitted, call.call_id, "news", number)
         kind, rest = WANTS[call.name]
         self.post(kind, call.call_id, ref, *rest)
 
@@ -335,7 +320,7 @@ class Life:
         if able:
             effect = ("update_todos", {"todos": [{"content": f"{self.number}"}]})
             extra = {"effect": effect} if number == 2 else {}
-            self.end(able[number % len(able)], ToolReturned, number != 0, "fine", 6, **extra)
+            self.end(able[number % len(able)], inputs.ToolReturned, number != 0, "fine", 6, **extra)
 
     def refs(self):
         """Return the references by which calls wait."""
@@ -343,7 +328,7 @@ class Life:
 
     def child(self, number):
         if self.children:
-            done = SubagentDone(self.children.pop(0), number != 0, "did it", USED)
+            done = inputs.SubagentDone(self.children.pop(0), number != 0, "did it", USED)
             self.take(results.apply(self.state, self.memory, done))
 
     def load(self, number):
@@ -352,7 +337,14 @@ class Life:
             new = found(NAMES[number], is_fine=number != 3)
             table = (new, *map(found, NAMES[4:]))
             parcels = (new,) if isinstance(command, AttachTools) else table
-            loaded = ToolsLoaded(command_id, command, parcels)
+            loaded = inputs.ToolsLoaded(command_id, command, parcels)
+            self.take(results.apply(self.state, self.memory, loaded))
+
+    def load_plugin(self, number):
+        if self.plugin_loads:
+            command_id, command = self.plugin_loads.popitem()
+            facts = PluginFacts("guard", frozenset(), GUARD) if number != 3 else None
+            loaded = inputs.PluginLoaded(command_id, command, facts, VERDICTS[number], "broken")
             self.take(results.apply(self.state, self.memory, loaded))
 
     def heed(self, number):
@@ -360,18 +352,19 @@ class Life:
         if asked := self.consulted:
             self.consulted = None
             late = self.memory.work - asked.work
-            self.post(Consulted, VERDICTS[number], 7, late=late)
+            self.post(inputs.Consulted, VERDICTS[number], 7, late=late)
 
     def judge(self, number):
         """Have the plugins answer about a steering."""
         if self.judging:
             asked = self.judging.pop(0)
-            judged = SteeringJudged(asked.order, asked.command, VERDICTS[number])
+            judged = inputs.SteeringJudged(asked.order, asked.command, VERDICTS[number])
             self.take(results.apply(self.state, self.memory, judged))
 
     def crash(self, _number):
         """Lose the process; the next one begins with what the journal has."""
-        unanswered = [Order(one, command, 7) for one, command in self.loads.items()]
+        unanswered = [inputs.Order(one, command, 7) for one, command in self.loads.items()]
+        unanswered += [inputs.Order(one, command, 7) for one, command in self.plugin_loads.items()]
         unanswered += [asked.order for asked in self.judging]
         self.clear()
         self.resume(self.known)

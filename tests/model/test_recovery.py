@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from cmdc_runtime.commands import (
     Abort,
     Approve,
+    AttachPlugin,
     AttachTools,
     AwaitCycle,
+    DetachPlugin,
     DetachTools,
     Prompt,
     Reject,
@@ -26,36 +28,11 @@ from cmdc_runtime.events import AgentAbort, AgentEnd, AgentError, AgentRecovered
 from cmdc_runtime.extensions.hooks import HOOKS
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import TokenUsage
-from workers.core import rebuild, results
+from cmdc_runtime.parcels import Packed
+from workers.core import inputs, rebuild, records, results
 from workers.core.assemble import Reply
 from workers.core.budget import Budget
-from workers.core.inputs import (
-    FirstChunk,
-    PluginsAborted,
-    PluginsSpoke,
-    RetryDue,
-    StreamEnded,
-    StreamFailed,
-    StreamSilent,
-    TextArrived,
-    ThoughtArrived,
-    ToolReturned,
-)
 from workers.core.loops import fingerprint
-from workers.core.records import (
-    ApprovalAsked,
-    ApprovalDecided,
-    CycleEnded,
-    CycleStarted,
-    PromptDiscarded,
-    PromptQueued,
-    Said,
-    Steered,
-    SubagentSpawned,
-    SubagentSpent,
-    ToolEnded,
-    ToolStarted,
-)
 from workers.core.repair import repair
 from workers.core.state import State
 from workers.core.verdict import Aborted, Verdict
@@ -67,10 +44,22 @@ POLICIES = {
     "plugged": {"hooks": frozenset(HOOKS)},
     "budgeted": {"budget": Budget(max_total_tokens=400, max_cost_usd=4.0), "max_tokens": 1},
 }
+GUARD = Packed(kind="ref", label="guard", ref="guard")
 MAY_RUN_AGAIN = {"read", "ask", "compact", "gated"}
 KINDS = tuple(FailureKind)
 CLIENTS = ("prompt", "steer", "abort", "wait", "decide", "change_tools", "switch")
-ALWAYS = (*CLIENTS, "respond", "load", "child", "judge", "speak_up", "lag")
+ALWAYS = (
+    *CLIENTS,
+    "respond",
+    "load",
+    "child",
+    "judge",
+    "speak_up",
+    "lag",
+    "expire",
+    "change_plugins",
+    "load_plugin",
+)
 HELD_UP = ("heed", "summarize")
 ASKING = (*("speak", "answer") * 4, "fail", "retry", *HELD_UP * 3, *ALWAYS)
 # What brings a session on is drawn more often, so that batches get far enough to be cut.
@@ -133,6 +122,17 @@ def change_tools(session, number):
     session.order(command, "t")
 
 
+def change_plugins(session, number):
+    attach = AttachPlugin(plugin=GUARD)
+    command = (
+        attach,
+        DetachPlugin(name="guard"),
+        attach,
+        AttachPlugin(plugin=GUARD, is_update=True),
+    )[number]
+    session.order(command, "g")
+
+
 def switch(session, number):
     opts = (None, None, {"seed": 1}, {})[number]
     session.order(SwitchModel(model=("x:m", "y:n", "y:n", "none")[number], provider_opts=opts), "m")
@@ -141,43 +141,53 @@ def switch(session, number):
 def speak(session, number):
     if session.is_held_up:
         return
-    session.post(FirstChunk)
-    session.post((TextArrived, ThoughtArrived)[number % 2], ("word ", "hm", "<sta", "x")[number])
-    session.post(StreamSilent, 1.0)
+    session.post(inputs.FirstChunk)
+    session.post(
+        (inputs.TextArrived, inputs.ThoughtArrived)[number % 2],
+        ("word ", "hm", "<sta", "x")[number],
+    )
+    session.post(inputs.StreamSilent, 1.0)
 
 
 def fail(session, number):
     if not session.is_held_up:
-        session.post(StreamFailed, KINDS[number], "broke", 1)
+        session.post(inputs.StreamFailed, KINDS[number], "broke", 1)
 
 
 def retry(session, _number):
     if not session.is_held_up:
-        session.post(RetryDue, 1)
+        session.post(inputs.RetryDue, 1)
+
+
+def expire(session, number):
+    """The time to decide is over for the first that waits, if it has an end."""
+    for one in session.memory.approvals[:number]:
+        expired = inputs.ApprovalExpired(one.id, 10**9)
+        session.take(results.apply(session.state, session.memory, expired))
 
 
 def speak_up(session, number):
     """A plugin has something to say where nothing waits for it."""
-    spoken = PluginsSpoke(Verdict(interventions=(f"by the way {number}",)))
+    spoken = inputs.PluginsSpoke(Verdict(interventions=(f"by the way {number}",)))
     session.take(results.apply(session.state, session.memory, spoken))
 
 
 def stop(session, number):
     if number == 0:
-        session.post(PluginsAborted, Aborted("plugin", "no"), 7)
+        session.post(inputs.PluginsAborted, Aborted("plugin", "no"), 7)
 
 
 def lag(session, number):
     if late := min(number + 1, session.memory.work):
-        session.post(StreamEnded, Reply("", None, (), TokenUsage(), "stop"), 1, late=late)
-        session.post(ToolReturned, "read:2-0", True, "late", 6, late=late)
+        session.post(inputs.StreamEnded, Reply("", None, (), TokenUsage(), "stop"), 1, late=late)
+        session.post(inputs.ToolReturned, "read:2-0", True, "late", 6, late=late)
 
 
 INPUTS = {
     happens.__name__: happens
     for happens in (
-        *(prompt, steer, abort, wait, decide, change_tools, switch),
-        *(speak, fail, retry, speak_up, stop, lag),
+        *(prompt, steer, abort, wait, decide, change_tools, change_plugins, switch),
+        *(speak, fail, retry, speak_up, stop, lag, expire),
     )
 }
 
@@ -203,8 +213,9 @@ def lived(life, history, policy, *, stormy=True):
 def finish(session):
     """Answer everything until the session rests and nobody waits for anything."""
     for _ in range(300):
-        if session.loads or session.judging:
+        if session.loads or session.judging or session.plugin_loads:
             session.load(1)
+            session.load_plugin(1)
             session.judge(0)
         elif session.consulted:
             session.heed(0)
@@ -227,6 +238,9 @@ def work_on(session):
         session.give(1)
     elif session.memory.asks:
         session.respond(0)
+    elif any(one.ref for one in session.memory.approvals):
+        held = next(one.id for one in session.memory.approvals if one.ref)
+        session.order(Approve(approval_id=held), "d")
     elif session.summary:
         session.summarize(1)
     else:
@@ -239,25 +253,27 @@ def of(journal, *kinds):
 
 def calls_of(journal):
     """Return every call that a model made, by its id."""
-    return {call.call_id: call for said in of(journal, Said) for call in said.message.tool_calls}
+    return {
+        call.call_id: call for said in of(journal, records.Said) for call in said.message.tool_calls
+    }
 
 
 def guidance_told(journal):
     """Return the references of guidance that was told, once for each time."""
-    told = [said.message.metadata for said in of(journal, Said)]
-    told += [begun.metadata for begun in of(journal, CycleStarted)]
+    told = [said.message.metadata for said in of(journal, records.Said)]
+    told += [begun.metadata for begun in of(journal, records.CycleStarted)]
     return [ref for metadata in told for ref in metadata.get("steering", ())]
 
 
 def check_accepted(journal):
     """Whatever was accepted has one end: its cycle's, or that it was told, or dropped."""
-    begun = [record.command_id for record in of(journal, CycleStarted)]
-    dropped = [record.command_id for record in of(journal, PromptDiscarded)]
-    queued = [record.command_id for record in of(journal, PromptQueued)]
-    steered = [record.ref for record in of(journal, Steered)]
+    begun = [record.command_id for record in of(journal, records.CycleStarted)]
+    dropped = [record.command_id for record in of(journal, records.PromptDiscarded)]
+    queued = [record.command_id for record in of(journal, records.PromptQueued)]
+    steered = [record.ref for record in of(journal, records.Steered)]
     told = guidance_told(journal)
 
-    assert [record.command_id for record in of(journal, CycleEnded)] == begun
+    assert [record.command_id for record in of(journal, records.CycleEnded)] == begun
     assert len(set(begun)) == len(begun)
     assert Counter(queued) == Counter(one for one in [*begun, *dropped] if one in queued)
     assert Counter(steered) == Counter([*told, *(one for one in dropped if one in steered)])
@@ -267,8 +283,8 @@ def check_accepted(journal):
 def check_calls(journal):
     """Each call has one result; one that may not run twice did not, nor one without leave."""
     calls = calls_of(journal)
-    starts = Counter(record.call_id for record in of(journal, ToolStarted))
-    ends = Counter(record.message.call_id for record in of(journal, ToolEnded))
+    starts = Counter(record.call_id for record in of(journal, records.ToolStarted))
+    ends = Counter(record.message.call_id for record in of(journal, records.ToolEnded))
 
     assert ends == Counter(dict.fromkeys(calls, 1))
     assert [one for one in starts if calls[one].name not in MAY_RUN_AGAIN and starts[one] > 1] == []
@@ -277,10 +293,10 @@ def check_calls(journal):
 
 def check_leaves(journal, calls):
     """A leave is used once at most, and only for the call that it was given for."""
-    asked = {record.approval_id: record for record in of(journal, ApprovalAsked)}
+    asked = {record.approval_id: record for record in of(journal, records.ApprovalAsked)}
     left, begun = Counter(), set()
-    for record in of(journal, ApprovalDecided, ToolStarted):
-        if isinstance(record, ApprovalDecided):
+    for record in of(journal, records.ApprovalDecided, records.ToolStarted):
+        if isinstance(record, records.ApprovalDecided):
             wanted = asked[record.approval_id]
             leave = fingerprint(wanted.tool, wanted.args, None)
             left[leave] += 1 if record.decision == "approve_once" else 0
@@ -288,7 +304,7 @@ def check_leaves(journal, calls):
             continue
         call = calls[record.call_id]
         leave = fingerprint(call.name, call.arguments, None)
-        if call.name == "gated" and call.call_id not in begun:
+        if call.name in {"gated", "held"} and call.call_id not in begun:
             assert left[leave] + left[call.name] > 0
         left[leave] -= 1 if record.allowance == leave else 0
         begun.add(call.call_id)
@@ -304,15 +320,15 @@ def check_told(session):
     )
     dropped = [event.command_id for event in session.events if isinstance(event, PromptDropped)]
 
-    assert ended == Counter(record.command_id for record in of(session.journal, CycleEnded))
-    assert dropped == [record.command_id for record in of(session.journal, PromptDiscarded)]
+    assert ended == Counter(record.command_id for record in of(session.journal, records.CycleEnded))
+    assert dropped == [record.command_id for record in of(session.journal, records.PromptDiscarded)]
     assert session.settled == Counter(session.ordered)
 
 
 def check_subagents(session):
     """Each is counted once, and none is left."""
-    spawned = [record.child_id for record in of(session.journal, SubagentSpawned)]
-    spent = [record.child_id for record in of(session.journal, SubagentSpent)]
+    spawned = [record.child_id for record in of(session.journal, records.SubagentSpawned)]
+    spent = [record.child_id for record in of(session.journal, records.SubagentSpent)]
 
     assert sorted(spent) == sorted(spawned)
     assert session.memory.children == ()

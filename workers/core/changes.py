@@ -12,8 +12,8 @@ from cmdc_runtime.ids import CallId, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
 from workers.core.conversation import spend
 from workers.core.loops import fingerprint
-from workers.core.records import AttachedTool
-from workers.core.state import Approval, Ask, Child, Memory, Steering, ToolFacts
+from workers.core.records import AttachedPlugin, AttachedTool
+from workers.core.state import Approval, Ask, Child, Memory, PluginFacts, Steering, ToolFacts
 
 _PLUGIN_CALL: Final = "plugin:"
 
@@ -150,6 +150,16 @@ def settle_child(memory: Memory, child_id: SessionId, usage: TokenUsage) -> Memo
 def note(memory: Memory, notes: tuple[str, ...]) -> Memory:
     """Keep what plugins have to say for the next gap."""
     return replace(memory, notes=(*memory.notes, *notes))
+
+
+def change_plugin_set(
+    memory: Memory, attached: tuple[AttachedPlugin, ...], detached: tuple[str, ...]
+) -> Memory:
+    """Remove plugins with what they knew, then add others, each in the place of its name."""
+    plugins = {one.name: one for one in memory.plugins if one.name not in detached}
+    plugins |= {one.name: PluginFacts(one.name, one.hooks, one.packed) for one in attached}
+    states = tuple(pair for pair in memory.plugin_states if pair[0] not in detached)
+    return replace(memory, plugins=tuple(plugins.values()), plugin_states=states)
 
 
 def change_plugins(memory: Memory, states: Mapping[str, bytes]) -> Memory:

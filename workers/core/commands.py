@@ -10,9 +10,11 @@ from typing import Any, Final
 from cmdc_runtime.commands import (
     Abort,
     Approve,
+    AttachPlugin,
     AttachTools,
     AwaitCycle,
     Command,
+    DetachPlugin,
     DetachTools,
     GetMessages,
     GetStatus,
@@ -25,7 +27,7 @@ from cmdc_runtime.commands import (
     UserRespond,
 )
 from cmdc_runtime.errors import InvalidText, Overloaded, QueueFull, UsageError
-from workers.core import cycle
+from workers.core import cycle, pluginset
 from workers.core.conversation import (
     cycle_result,
     enqueue,
@@ -140,6 +142,8 @@ _TABLE: Final[Mapping[type[Command], tuple[Handler, ...]]] = {
     AttachTools:  (load,               load,          load,          load),
     DetachTools:  (detach,             detach,        detach,        detach),
     ReplaceTools: (load,               load,          load,          load),
+    AttachPlugin: (pluginset.load,     pluginset.load, pluginset.load, pluginset.load),
+    DetachPlugin: (pluginset.detach,   pluginset.detach, pluginset.detach, pluginset.detach),
     SwitchModel:  (switch,             switch,        switch,        switch),
     AwaitCycle:   (await_cycle,        await_cycle,   await_cycle,   await_cycle),
     GetStatus:    (tell_status,        tell_status,   tell_status,   tell_status),

@@ -19,7 +19,7 @@ def consult(
     memory: Memory, point: Point, hook: AnyHook, compacting: Compacting | None = None
 ) -> Step | None:
     """Have the plugins asked before the cycle goes on, or return None where none listens."""
-    if hook.kind not in memory.policy.hooks:
+    if not memory.hears(type(hook)):
         return None
     wait = Consulting(point, compacting)
     # A summary that a call of the batch before asked for is not waited for any more.

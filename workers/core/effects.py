@@ -7,7 +7,7 @@ Each is carried out by one method of ``workers/agent.py``. To add one: its class
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from cmdc_runtime.commands import AttachTools, ReplaceTools, Steer
+from cmdc_runtime.commands import AttachPlugin, AttachTools, ReplaceTools, Steer
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.events import Event
 from cmdc_runtime.extensions.hooks import AnyHook
@@ -136,6 +136,23 @@ class ChangeTools:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadPlugin:
+    """Open the parcel of a command, have the plugin greeted, post ``PluginLoaded``."""
+
+    id: CommandId
+    command: AttachPlugin
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePlugins:
+    """Take what was loaded for command ``load_id`` into use or drop it; drop ``detached``."""
+
+    load_id: CommandId
+    attached: bool
+    detached: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Publish:
     """Tell observers."""
 
@@ -209,6 +226,8 @@ Effect: TypeAlias = (
     | JudgeSteering
     | LoadTools
     | ChangeTools
+    | LoadPlugin
+    | ChangePlugins
     | Publish
     | Keep
     | Settle

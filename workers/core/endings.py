@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from cmdc_runtime.commands import CycleResult
 from cmdc_runtime.events import AgentAbort, Event
-from cmdc_runtime.extensions.hooks import AfterTurn, kind_of
+from cmdc_runtime.extensions.hooks import AfterTurn
 from workers.core.changes import children_of_plugins
 from workers.core.conversation import close_cycle, cycle_result, newest, since
 from workers.core.effects import Answer, Consult, Effect, EndSubagents, Keep, Publish, Step
@@ -54,7 +54,7 @@ def answer_waiters(memory: Memory, *results: tuple[str, CycleResult]) -> Step:
 
 def _after_turn(memory: Memory, ended: Cycle, at_ms: int) -> tuple[Effect, ...]:
     """Tell plugins of a cycle that is over; nothing waits for them."""
-    if kind_of(AfterTurn) not in memory.policy.hooks:
+    if not memory.hears(AfterTurn):
         return ()
     outcome = memory.outcomes[-1]
     hook = AfterTurn(

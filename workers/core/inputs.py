@@ -9,13 +9,13 @@ To add a result: its class here, its handler and its rows in ``workers/core/resu
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from cmdc_runtime.commands import AttachTools, Command, ReplaceTools, Steer
+from cmdc_runtime.commands import AttachPlugin, AttachTools, Command, ReplaceTools, Steer
 from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.messages import TokenUsage
 from workers.core.assemble import Reply
-from workers.core.state import ToolFacts
+from workers.core.state import PluginFacts, ToolFacts
 from workers.core.verdict import Aborted, Verdict
 
 ANY_WORK: Final = -1
@@ -247,6 +247,18 @@ class ToolsLoaded:
     work: int = ANY_WORK
 
 
+@dataclass(frozen=True, slots=True)
+class PluginLoaded:
+    """Result of ``LoadPlugin``: the plugin and what it said at its start, or what is wrong."""
+
+    id: CommandId
+    command: AttachPlugin
+    plugin: PluginFacts | None
+    verdict: Verdict
+    problem: str = ""
+    work: int = ANY_WORK
+
+
 # --- of plugins ---------------------------------------------------------------------------------
 
 
@@ -349,6 +361,7 @@ Result: TypeAlias = (
     | SubagentWanted
     | SubagentDone
     | ToolsLoaded
+    | PluginLoaded
     | ApprovalExpired
     | Consulted
     | PluginsSpoke

@@ -9,7 +9,7 @@ from typing import Final
 from cmdc_runtime.commands import Abort, Steer, SteerReceipt
 from cmdc_runtime.errors import InvalidText, QueueFull
 from cmdc_runtime.events import AgentAbort, PromptDropped, SteeringReceived, ToolKilled
-from cmdc_runtime.extensions.hooks import BeforeSteering, kind_of
+from cmdc_runtime.extensions.hooks import BeforeSteering
 from cmdc_runtime.ids import CallId
 from cmdc_runtime.messages import Message
 from workers.core import cycle
@@ -72,7 +72,7 @@ def interrupt_tools(state: State, memory: Memory, order: Order, command: Steer) 
 
 def _judged(state: State, memory: Memory, order: Order, command: Steer) -> Step | None:
     is_refused = text_problem(command.text) or _is_full(memory)
-    if is_refused or kind_of(BeforeSteering) not in memory.policy.hooks:
+    if is_refused or not memory.hears(BeforeSteering):
         return None
     return Step(state, memory, (JudgeSteering(order, command),))
 

@@ -40,6 +40,7 @@ from workers.core.records import (
     Noted,
     PluginOrdered,
     PluginsChanged,
+    PluginSetChanged,
     PluginSpent,
     PromptDiscarded,
     PromptQueued,
@@ -149,6 +150,9 @@ FOLD: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
     ),
     Noted: lambda memory, record: changes.note(memory, record.notes),
     PluginsChanged: lambda memory, record: changes.change_plugins(memory, record.states),
+    PluginSetChanged: lambda memory, record: changes.change_plugin_set(
+        memory, record.attached, record.detached
+    ),
     PluginOrdered: kernel_emits.reapply,
     PluginSpent: lambda memory, record: spend(memory, record.usage),
     Resumed: _resumed,

@@ -187,6 +187,21 @@ class PluginsChanged(Record, frozen=True, kw_only=True):
     states: dict[str, bytes]
 
 
+class AttachedPlugin(msgspec.Struct, frozen=True, kw_only=True):
+    """A plugin that was added, with the parcel that it came in."""
+
+    name: str
+    hooks: frozenset[str]
+    packed: Packed
+
+
+class PluginSetChanged(Record, frozen=True, kw_only=True):
+    """Plugins were removed; others were added, or took the place of those of their names."""
+
+    attached: tuple[AttachedPlugin, ...] = ()
+    detached: tuple[str, ...] = ()
+
+
 class PluginOrdered(Record, frozen=True, kw_only=True):
     """A plugin gave the session an order: an emit of ``extensions.kernel_emits``."""
 
@@ -231,6 +246,7 @@ _decoder: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(
     | SubagentSpent
     | Noted
     | PluginsChanged
+    | PluginSetChanged
     | PluginOrdered
     | PluginSpent
     | Resumed

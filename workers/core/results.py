@@ -24,7 +24,7 @@ from cmdc_runtime.events import (
 )
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import Message, TokenUsage
-from workers.core import consent, cycle, delegation, heeding, shrink, toolset, toolwork
+from workers.core import consent, cycle, delegation, heeding, pluginset, shrink, toolset, toolwork
 from workers.core.conversation import measure, next_id, say, spend
 from workers.core.effects import AnswerTool, Effect, Keep, Publish, Sleep, Step
 from workers.core.inputs import (
@@ -37,6 +37,7 @@ from workers.core.inputs import (
     FirstChunk,
     PluginAskedModel,
     PluginDelegated,
+    PluginLoaded,
     PluginsAborted,
     PluginsSpoke,
     QuestionAsked,
@@ -239,6 +240,10 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
     (_R, ApprovalExpired): consent.expire,
     (_S, ApprovalExpired): consent.expire,
     (_T, ApprovalExpired): consent.expire,
+    (_I, PluginLoaded): pluginset.use_loaded,
+    (_R, PluginLoaded): pluginset.use_loaded,
+    (_S, PluginLoaded): pluginset.use_loaded,
+    (_T, PluginLoaded): pluginset.use_loaded,
     (_I, ToolsLoaded):    toolset.use_loaded,
     (_R, ToolsLoaded):    toolset.use_loaded,
     (_S, ToolsLoaded):    toolset.use_loaded,

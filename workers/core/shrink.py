@@ -54,7 +54,7 @@ def compact_for_tool(state: State, memory: Memory, wanted: CompactWanted) -> Ste
         return Step(state, memory, (AnswerTool(wanted.ref, error=f"no summary: {reason}"),))
     asked = Compacting(evicted, "request", wanted.ref)
     hook = BeforeCompact(memory.messages[:evicted])
-    if hook.kind not in memory.policy.hooks:
+    if not memory.hears(type(hook)):
         return compact_unless(memory, asked, None)
     # Meanwhile the calls run on: plugins are asked under the batch's own number.
     waits = Consulting(Point.COMPACT, asked)

@@ -11,6 +11,7 @@ from enum import StrEnum, auto
 from typing import Any, Final, Literal
 
 from cmdc_runtime.commands import IMMUNE_TOOLS
+from cmdc_runtime.extensions.hooks import Hook, kind_of
 from cmdc_runtime.extensions.kernel_emits import APPROVAL_OPTIONS, ApprovalOption
 from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
@@ -81,7 +82,6 @@ class Policy:
     budget: Budget = field(default_factory=Budget)
     exit_on: frozenset[str] = frozenset()
     response_format: dict[str, Any] | None = None  # Any: a JSON Schema
-    hooks: frozenset[str] = frozenset()
     max_children: int = 8
     max_spawns: int = 64
     subagents: frozenset[str] = frozenset()
@@ -105,6 +105,15 @@ class ToolFacts:
     packed: Packed | None = None
     chars: int = 0
     """What the model is told of it in every request."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginFacts:
+    """One plugin of the session, as the tables know it; ``packed`` as for ``ToolFacts``."""
+
+    name: str
+    hooks: frozenset[str]
+    packed: Packed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +265,7 @@ class Memory:
     steering: tuple[Steering, ...] = ()
     notes: tuple[str, ...] = ()
     """What plugins have to say to the model, told at the next gap."""
+    plugins: tuple[PluginFacts, ...] = ()
     plugin_states: tuple[tuple[str, bytes], ...] = ()
     memory_contents: tuple[tuple[str, str], ...] = ()
     """Name and content of the memory files in the system prompt."""
@@ -287,6 +297,11 @@ class Memory:
     outcomes: tuple[Outcome, ...] = ()
     waiters: tuple[tuple[CommandId, CommandId | None], ...] = ()
     latest_prompt: CommandId | None = None
+
+    def hears(self, hook: type[Hook]) -> bool:
+        """Say whether some plugin hears of this hook."""
+        kind = kind_of(hook)
+        return any(kind in plugin.hooks for plugin in self.plugins)
 
     def tool(self, name: str) -> ToolFacts | None:
         """Return the tool of this name."""

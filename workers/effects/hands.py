@@ -23,12 +23,14 @@ from workers.core.effects import (
     CallModel,
     CancelCalls,
     CancelModel,
+    ChangePlugins,
     ChangeTools,
     Consult,
     CountSubagents,
     Effect,
     EndSubagents,
     JudgeSteering,
+    LoadPlugin,
     LoadTools,
     RunSubagent,
     RunTools,
@@ -46,6 +48,7 @@ from workers.core.inputs import (
 from workers.core.state import Memory
 from workers.core.verdict import Verdict
 from workers.effects.model import ModelCaller
+from workers.effects.plugin_box import PluginBox
 from workers.effects.plugin_port import PluginPorts
 from workers.effects.requests import Requests
 from workers.effects.subagents import Subagents
@@ -69,6 +72,7 @@ class Tools:
     subagents: Subagents
     plugins: Pipeline
     ports: PluginPorts
+    plugin_box: PluginBox
 
 
 class Hands:
@@ -99,6 +103,8 @@ class Hands:
             AnswerTool:     self._answer_tool,
             LoadTools:      self._load_tools,
             ChangeTools:    self._change_tools,
+            LoadPlugin:     self._load_plugin,
+            ChangePlugins:  self._change_plugins,
             Consult:        self._consult,
             JudgeSteering:  self._judge_steering,
             RunSubagent:    self._run_subagent,
@@ -180,6 +186,12 @@ class Hands:
     def _change_tools(self, effect: ChangeTools, _memory: Memory) -> None:
         self._tools.runner.change(effect)
 
+    def _load_plugin(self, effect: LoadPlugin, _memory: Memory) -> None:
+        self._aside(self._tools.plugin_box.load(effect.id, effect.command), self._judging)
+
+    def _change_plugins(self, effect: ChangePlugins, _memory: Memory) -> None:
+        self._tools.plugin_box.change(effect)
+
     def _consult(self, effect: Consult, _memory: Memory) -> None:
         if effect.work == ANY_WORK:
             self._aside(self.tell_plugins(effect.hook), self._told)
@@ -245,6 +257,7 @@ class Hands:
             model=memory.model,
             provider_opts=memory.provider_opts,
             tools=tuple(tool.packed for tool in memory.tools if tool.packed is not None),
+            plugins=tuple(one.packed for one in memory.plugins if one.packed is not None),
             group_id=tools.group_id,
         )
         request = child_request(

@@ -18,6 +18,7 @@ from cmdc_runtime.subagent import GENERAL_PURPOSE, TASK_TOOL, SubAgent, Subagent
 MODEL = "openai:gpt-4o-mini"
 SCHEMA = {"type": "object"}
 TASK = Packed(kind="ref", label=TASK_TOOL, ref=TASK_TOOL)
+GUARD = Packed(kind="ref", label="guard", ref="guard")
 READ = Packed(kind="ref", label="read_file", ref="read_file")
 CODE = Packed(kind="value", label="own", data=b"code", python=(3, 11))
 KIND = SubagentSpec(name="kind", description="Any.")
@@ -64,7 +65,13 @@ def parent(**given):
         prompt_mode="minimal",
         **given,
     )
-    now = {"model": "openai:now", "provider_opts": {"api_key": "k"}, "tools": (READ, TASK), **now}
+    now = {
+        "model": "openai:now",
+        "provider_opts": {"api_key": "k"},
+        "tools": (READ, TASK),
+        "plugins": (GUARD,),
+        **now,
+    }
     return Parent(session_id=SessionId("boss"), spec=spec, group_id="g", **now)
 
 
@@ -209,7 +216,7 @@ def test_a_subagent_starts_afresh():
 def test_everything_else_is_the_parents():
     """Field by field; a new option is inherited unless this test and ``child_request`` say no."""
     _, spec = started()
-    before = msgspec.structs.asdict(parent().spec)
+    before = msgspec.structs.asdict(parent().spec) | {"plugins": (GUARD,)}
 
     after = msgspec.structs.asdict(spec)
     assert {name for name in after if after[name] != before[name]} <= OWN
@@ -217,12 +224,13 @@ def test_everything_else_is_the_parents():
     assert (spec.user_data, spec.working_dir) == ({"team": "a"}, parent().spec.working_dir)
 
 
-def test_model_tools_and_group_are_those_of_now():
+def test_model_tools_plugins_and_group_are_those_of_now():
     """The parent may have changed them since it started."""
     request, spec = started(of=parent(max_depth=2))
 
     assert (spec.model, spec.provider_opts) == ("openai:now", {"api_key": "k"})
     assert (spec.tools, request.group_id) == ((READ, TASK), "g")
+    assert spec.plugins == (GUARD,)
 
 
 @pytest.mark.parametrize(
@@ -309,6 +317,7 @@ def test_depth_adds_up():
         model=child.model,
         provider_opts={},
         tools=child.tools,
+        plugins=(GUARD,),
         group_id=None,
     )
     _, grandchild = started(of=below)

@@ -15,7 +15,7 @@ from cmdc_runtime.extensions.hooks import (
 from cmdc_runtime.extensions.plugin import Plugin
 from workers import pipeline as module
 from workers.core.verdict import Verdict
-from workers.pipeline import STATE_BYTES_MAX, STRAY_THREADS_MAX
+from workers.plugin_slot import STATE_BYTES_MAX, STRAY_THREADS_MAX
 
 WAIT_S = 10.0
 

@@ -1,16 +1,18 @@
 """What was packed comes back as a checked plugin, or as one clear error."""
 
 import pickle
+import posixpath
 
 import msgspec
 import pytest
 
-from cmdc_runtime import plugins
+from cmdc_runtime import plugins, stores
 from cmdc_runtime.extensions.plugin import Plugin
-from cmdc_runtime.packing import Packed, pack_plugin
+from cmdc_runtime.packing import FUNCTION_KEY, Packed, pack_plugin
+from workers import loader
 from workers.builtin.plugins import cost_guard
 from workers.loader import LoadError
-from workers.plugin_loader import load_plugins
+from workers.plugin_loader import PLUGINS, load_plugins
 
 
 class Guard(Plugin):
@@ -44,6 +46,32 @@ def test_installed_class_gets_its_options():
     [loaded] = load_plugins([pack_plugin((reference, {"max_cost_usd": 2.5}), "")])
 
     assert loaded.config.max_cost_usd == 2.5
+
+
+def test_functions_come_back_from_within_options():
+    """One in a Struct that is an option is a function again, as one that is an option is."""
+
+    def embed(text):
+        return [float(len(text)), 1.0]
+
+    store = stores.Vector(path="memory.db", embed=embed, dimensions=2)
+    given = plugins.EpisodicMemory(memory_store=store, judge_fn=lambda *_: True)
+    [loaded] = load_plugins([pack_plugin(given, "")])
+
+    assert loaded.config.memory_store.embed("four") == [4.0, 1.0]
+    assert loaded.config.judge_fn() is True
+    assert msgspec.structs.replace(loaded.config.memory_store, embed=embed) == store
+
+
+def test_functions_come_back_however_deep_they_stand():
+    """From dicts and lists; what only looks like one stays what it is."""
+    parcel = Packed(kind="ref", label="join", ref="posixpath:join")
+    function = {FUNCTION_KEY: msgspec.structs.asdict(parcel)}
+    plain = {"text": "x", "numbers": [1, None, {}], "near": {FUNCTION_KEY: 1, "else": 2}}
+    deep = {"rules": [{"when": function}, [function]]}
+
+    assert loader._opened(deep, PLUGINS) == {"rules": [{"when": posixpath.join}, [posixpath.join]]}
+    assert loader._opened(plain, PLUGINS) == plain
 
 
 def test_every_session_has_plugins_of_its_own():

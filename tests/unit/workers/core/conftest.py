@@ -13,7 +13,7 @@ from workers.core.assemble import Reply
 from workers.core.effects import Keep, Publish, Step
 from workers.core.inputs import FirstChunk, Order, StreamEnded, TextArrived, ToolBegun, ToolReturned
 from workers.core.records import Record, decode_record
-from workers.core.state import Memory, Policy, State, ToolFacts
+from workers.core.state import Memory, PluginFacts, Policy, State, ToolFacts
 
 USED = TokenUsage(prompt_tokens=2, completion_tokens=1, total_tokens=3)
 TOOLS = (ToolFacts("read", is_repeatable=True), ToolFacts("write"), ToolFacts("thread"))
@@ -35,8 +35,10 @@ class Session:
     def new(cls, memory=None, **policy):
         """Return a session at rest."""
         memory = memory or Memory(model="x:m", tools=TOOLS)
+        hooks = policy.pop("hooks", None)
         policy = Policy(**{"session_id": "s", "subagents": frozenset({"any"}), **policy})
-        memory = replace(memory, policy=policy)
+        plugins = (PluginFacts("p", hooks),) if hooks else memory.plugins
+        memory = replace(memory, policy=policy, plugins=plugins)
         return cls(Step(State.IDLE, memory), memory)
 
     @classmethod

@@ -7,7 +7,7 @@ from cmdc_runtime.extensions.hooks import BeforePrompt, kind_of
 from workers.core.consult import consult, heed
 from workers.core.effects import Consult, Keep, Publish
 from workers.core.records import ModelChanged, Noted, PluginsChanged
-from workers.core.state import Compacting, Consulting, Memory, Point, Policy, State
+from workers.core.state import Compacting, Consulting, Memory, PluginFacts, Point, State
 from workers.core.verdict import Verdict
 
 HOOK = BeforePrompt("go")
@@ -20,7 +20,7 @@ def test_nobody_is_asked_who_does_not_listen():
 
 def test_a_cycle_waits_for_plugins_that_listen():
     """Under a number of its own, so that what was under way is late."""
-    memory = Memory(policy=Policy(hooks=frozenset({kind_of(BeforePrompt)})), work=3)
+    memory = Memory(plugins=(PluginFacts("p", frozenset({kind_of(BeforePrompt)})),), work=3)
     wanted = Compacting(2, "size")
     step = consult(memory, Point.COMPACT, HOOK, wanted)
 

@@ -36,7 +36,7 @@ from workers.core.effects import (
 )
 from workers.core.inputs import StreamFailed
 from workers.core.records import CycleEnded, CycleStarted
-from workers.core.state import Answering, Memory, Policy, QueuedPrompt, State, Steering
+from workers.core.state import Answering, Memory, PluginFacts, Policy, QueuedPrompt, State, Steering
 from workers.core.verdict import Aborted
 
 ONE, TWO = QueuedPrompt("p-1", "one"), QueuedPrompt("p-2", "two")
@@ -108,7 +108,7 @@ def test_a_cycle_that_a_decision_opens_tells_so(trigger):
 def test_a_cycle_may_be_opened_again():
     """After a crash, with only its prompt: plugins that listen hear of it once more."""
     hooks = frozenset({kind_of(BeforePrompt)})
-    asked = cycle.open_again(open_cycle(Memory(policy=Policy(hooks=hooks)), ONE), 5)
+    asked = cycle.open_again(open_cycle(Memory(plugins=(PluginFacts("p", hooks),)), ONE), 5)
     unasked = cycle.open_again(open_cycle(Memory(), ONE), 5)
 
     assert [one.hook for one in of(asked, Consult)] == [BeforePrompt("one")]

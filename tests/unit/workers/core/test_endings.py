@@ -13,14 +13,16 @@ from workers.core.effects import Answer, Consult, Keep, Publish, Step
 from workers.core.endings import aborted, answer_waiters, close
 from workers.core.inputs import ANY_WORK
 from workers.core.records import CycleEnded
-from workers.core.state import Memory, Policy, QueuedPrompt, State
+from workers.core.state import Memory, PluginFacts, Policy, QueuedPrompt, State
 
 USED = TokenUsage(total_tokens=3)
 TOLD = AgentAbort(reason="why", command_id="p-1")
 
 
 def running(**policy):
-    opened = open_cycle(Memory(policy=Policy(**policy)), QueuedPrompt("p-1", "go"), at_ms=10)
+    plugins = (PluginFacts("p", policy.pop("hooks", frozenset())),)
+    memory = Memory(policy=Policy(**policy), plugins=plugins)
+    opened = open_cycle(memory, QueuedPrompt("p-1", "go"), at_ms=10)
     return spend(say(opened, Message.assistant("yes")), USED)
 
 

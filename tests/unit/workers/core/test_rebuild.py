@@ -46,7 +46,7 @@ from workers.core.records import (
     UserAsked,
 )
 from workers.core.repair import repair
-from workers.core.state import Ask, Child, Memory, Policy, State, Steering, ToolFacts
+from workers.core.state import Ask, Child, Memory, PluginFacts, Policy, State, Steering, ToolFacts
 
 KILLED = Signal(number=9, name="SIGKILL")
 TOOLS = (ToolFacts("read", is_repeatable=True), ToolFacts("write"))
@@ -68,7 +68,9 @@ OVER = CycleEnded(command_id="p-1", outcome="finished")
 
 
 def memory_of(*records, **policy):
-    return replay(Memory(policy=Policy(**policy), model="m", tools=TOOLS), records)
+    plugins = (PluginFacts("p", policy.pop("hooks", frozenset())),)
+    first = Memory(policy=Policy(**policy), plugins=plugins, model="m", tools=TOOLS)
+    return replay(first, records)
 
 
 def resumed(*records, **policy):

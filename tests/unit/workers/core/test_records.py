@@ -12,6 +12,7 @@ from workers.core.records import (
     RECORDS,
     ApprovalAsked,
     ApprovalDecided,
+    AttachedPlugin,
     AttachedTool,
     Compacted,
     CycleEnded,
@@ -20,6 +21,7 @@ from workers.core.records import (
     Noted,
     PluginOrdered,
     PluginsChanged,
+    PluginSetChanged,
     PluginSpent,
     PromptDiscarded,
     PromptQueued,
@@ -67,6 +69,16 @@ EXAMPLES = [
     SubagentSpent(child_id="s.1", usage=TokenUsage(total_tokens=9)),
     Noted(notes=("mind", "the gap")),
     PluginsChanged(states={"plugin": b"\x00"}),
+    PluginSetChanged(
+        attached=(
+            AttachedPlugin(
+                name="guard",
+                hooks=frozenset({"before_tool"}),
+                packed=Packed(kind="ref", label="guard", ref="guard"),
+            ),
+        ),
+        detached=("old",),
+    ),
     PluginOrdered(name="update_system_context", payload={"key": "Plan", "text": "1. sow"}),
     PluginSpent(plugin="judge", usage=TokenUsage(total_tokens=9)),
     Resumed(incarnation=3),

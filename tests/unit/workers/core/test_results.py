@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmdc_runtime.commands import AttachTools, Steer
+from cmdc_runtime.commands import AttachPlugin, AttachTools, Steer
 from cmdc_runtime.events import (
     AgentAbort,
     AgentEnd,
@@ -31,6 +31,7 @@ from cmdc_runtime.events import (
 from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import Message, TokenUsage
+from cmdc_runtime.parcels import Packed
 from workers.core import results
 from workers.core.assemble import Reply
 from workers.core.budget import Grant
@@ -47,13 +48,14 @@ from workers.core.inputs import (
     ANY_WORK,
     ApprovalExpired,
     ApprovalNeeded,
-    DelegationDropped,
-    PluginAskedModel,
-    PluginDelegated,
     CompactWanted,
     Consulted,
+    DelegationDropped,
     FirstChunk,
     Order,
+    PluginAskedModel,
+    PluginDelegated,
+    PluginLoaded,
     PluginsAborted,
     PluginsSpoke,
     QuestionAsked,
@@ -77,7 +79,16 @@ from workers.core.inputs import (
 )
 from workers.core.records import CycleEnded, Said, TurnSpent
 from workers.core.retry import Backoff
-from workers.core.state import Approval, Child, Compacting, Consulting, Memory, Point, State
+from workers.core.state import (
+    Approval,
+    Child,
+    Compacting,
+    Consulting,
+    Memory,
+    PluginFacts,
+    Point,
+    State,
+)
 from workers.core.verdict import Aborted, Verdict
 
 ENDS = AgentEnd | AgentAbort | AgentError
@@ -108,7 +119,11 @@ INPUTS = {
     ToolRefused: ("a", "no", 9),
 }
 STEER = Steer(text="left")
+PACKED = Packed(kind="ref", label="guard", ref="guard")
 OF_SESSION = {
+    PluginLoaded: PluginLoaded(
+        "c", AttachPlugin(plugin=PACKED), PluginFacts("guard", frozenset(), PACKED), Verdict()
+    ),
     PluginAskedModel: PluginAskedModel("judge", "x:m", USED),
     PluginDelegated: PluginDelegated("judge", "plugin:judge-1", "any", "do it"),
     DelegationDropped: DelegationDropped("a:sub-1"),

@@ -28,6 +28,7 @@ from workers.core.effects import (
     CallModel,
     CancelCalls,
     CancelModel,
+    ChangePlugins,
     ChangeTools,
     Consult,
     CountSubagents,
@@ -92,7 +93,11 @@ class Workshop:
         nothing = SimpleNamespace(cancel=lambda: None, is_idle=True, settle=done, close=done)
         kit = Tools(
             **dict.fromkeys(
-                ("spec", "session_id", "incarnation", "group_id", "requests", "ports"), None
+                (
+                    *("spec", "session_id", "incarnation", "group_id", "requests"),
+                    *("ports", "plugin_box"),
+                ),
+                None,
             ),
             model=nothing,
             summarizer=nothing,
@@ -295,6 +300,7 @@ VERBS = {
     "subagents": "start end count",
     "plugins": "run",
     "ports": "give",
+    "plugin_box": "change",
 }
 
 
@@ -309,6 +315,7 @@ VERBS = {
         (AnswerTool("a:ask-1", 1), ["runner.answer", "ports.give"]),
         (LoadTools("c", AttachTools(tools=())), ["runner.load"]),
         (ChangeTools("c", (), ()), ["runner.change"]),
+        (ChangePlugins("c", False, ()), ["plugin_box.change"]),
         (EndSubagents(("s.1",)), ["subagents.end"]),
         (CountSubagents(("s.1",)), ["subagents.count"]),
     ],
@@ -335,7 +342,8 @@ def test_a_child_is_started_with_what_its_call_may_spend():
         session_id="s",
         incarnation=3,
         group_id="g",
-        **dict.fromkeys(("requests", "model", "summarizer", "runner", "plugins", "ports")),
+        **dict.fromkeys(("requests", "model", "summarizer", "runner")),
+        **dict.fromkeys(("plugins", "ports", "plugin_box")),
         subagents=SimpleNamespace(start=lambda request, text: started.append((request, text))),
     )
     hands = Hands(kit, started.append, lambda _task: None)
