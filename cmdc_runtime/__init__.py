@@ -15,7 +15,7 @@ from cmdc_runtime.homes import HOME_OF, MODULES
 from cmdc_runtime.version import VERSION as __version__  # noqa: N811 - Python's own name for it
 
 if TYPE_CHECKING:
-    from cmdc_runtime import aio, events, plugins, reasons, tools
+    from cmdc_runtime import aio, backends, events, plugins, reasons, stores, tools
     from cmdc_runtime.blueprint import (
         Blueprint,
     )
@@ -154,6 +154,11 @@ if TYPE_CHECKING:
         UpdateMessageMetadata,
         UpdateSystemContext,
     )
+    from cmdc_runtime.extensions.memory import (
+        Memory,
+        MemoryStore,
+        MemoryStoreError,
+    )
     from cmdc_runtime.extensions.plugin import (
         PipelineRun,
         Plugin,
@@ -174,6 +179,11 @@ if TYPE_CHECKING:
     )
     from cmdc_runtime.options import (
         Options,
+    )
+    from cmdc_runtime.plan import (
+        IllegalTransition,
+        Plan,
+        PlanStep,
     )
     from cmdc_runtime.reasons import (
         Down,
@@ -244,12 +254,16 @@ __all__ = [
     "Emit",
     "Envelope",
     "EventStream",
+    "IllegalTransition",
     "Intervene",
     "InvalidOptions",
     "InvalidSession",
     "InvalidText",
     "InvalidTool",
+    "Memory",
     "MemoryContents",
+    "MemoryStore",
+    "MemoryStoreError",
     "Message",
     "MetadataUpdate",
     "Monitor",
@@ -257,6 +271,8 @@ __all__ = [
     "Options",
     "Overloaded",
     "PipelineRun",
+    "Plan",
+    "PlanStep",
     "Plugin",
     "PluginCallError",
     "PluginContext",
@@ -304,6 +320,7 @@ __all__ = [
     "attach_plugin",
     "attach_tool",
     "attach_tools",
+    "backends",
     "collect_reply",
     "create_agent",
     "demonitor",
@@ -326,6 +343,7 @@ __all__ = [
     "status",
     "steer",
     "stop",
+    "stores",
     "subscribe",
     "subscribe_all",
     "subscribe_group",

@@ -131,6 +131,11 @@ HOMES: Final = {
         "UpdateMessageMetadata",
         "UpdateSystemContext",
     ),
+    "cmdc_runtime.extensions.memory": (
+        "Memory",
+        "MemoryStore",
+        "MemoryStoreError",
+    ),
     "cmdc_runtime.extensions.plugin": (
         "PipelineRun",
         "Plugin",
@@ -148,6 +153,11 @@ HOMES: Final = {
         "ToolCall",
     ),
     "cmdc_runtime.options": ("Options",),
+    "cmdc_runtime.plan": (
+        "IllegalTransition",
+        "Plan",
+        "PlanStep",
+    ),
     "cmdc_runtime.reasons": (
         "Down",
         "DownReason",
@@ -155,5 +165,5 @@ HOMES: Final = {
     "cmdc_runtime.requests": ("TreeNode",),
     "cmdc_runtime.subagent": ("SubAgent",),
 }
-MODULES: Final = ("aio", "events", "plugins", "reasons", "tools")
+MODULES: Final = ("aio", "backends", "events", "plugins", "reasons", "stores", "tools")
 HOME_OF: Final = {name: home for home, names in HOMES.items() for name in names}

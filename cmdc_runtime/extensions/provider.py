@@ -35,11 +35,15 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     ``max_tokens`` bounds the reply, None leaves that to the provider. ``response_format`` is a JSON
     Schema that the reply's text shall be valid by, None asks for free text. How a provider puts it
     to a model is its own affair, and no promise: who needs a valid reply checks it.
+
+    The metadata of messages, and that of the system prompt, say what is noted beside them. A
+    provider reads what it knows, such as ``cache_control``, and sends nothing of the rest.
     """
 
     model: str
     messages: tuple[Message, ...]
     system: str = ""
+    system_metadata: dict[str, object] = {}
     tools: tuple[ToolSpec, ...] = ()
     max_tokens: int | None = None
     response_format: dict[str, object] | None = None

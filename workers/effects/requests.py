@@ -49,6 +49,7 @@ class Requests:
         return ModelRequest(
             model=call.model,
             system=system_of(self._spec, tools, memory),
+            system_metadata=memory.system_metadata,
             messages=call.messages,
             tools=tools,
             max_tokens=self._spec.max_tokens,

@@ -13,7 +13,7 @@ from cmdc_runtime.extensions.hooks import (
     BeforePrompt,
 )
 from cmdc_runtime.extensions.plugin import Plugin
-from workers import pipeline as module
+from workers import plugin_slot as module
 from workers.core.verdict import Verdict
 from workers.plugin_slot import STATE_BYTES_MAX, STRAY_THREADS_MAX
 

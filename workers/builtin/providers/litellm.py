@@ -28,11 +28,12 @@ from cmdc_runtime.extensions.provider import (
 from cmdc_runtime.ids import CallId
 from cmdc_runtime.messages import Message, ToolCall
 from workers.builtin.providers._ending import Ending
-from workers.builtin.providers._facts import is_claude, is_gemini
+from workers.builtin.providers._facts import ModelFacts, is_claude, is_gemini
 from workers.builtin.providers._failures import border
 from workers.builtin.providers._formats import is_sent, response_format, with_instruction
 from workers.builtin.providers._library import litellm
 from workers.builtin.providers._models import facts_of, litellm_model, price_usd, usage_of
+from workers.builtin.providers._prompt_caching import marked, takes_marks
 
 CLOSE_TIMEOUT_S: Final = 2.0
 """How long the end of a cancelled request may take before its connection is left to itself."""
@@ -130,7 +131,7 @@ def call_arguments(request: ModelRequest) -> dict[str, object]:
         arguments["response_format"] = response_format(schema)
     elif schema is not None:
         system = with_instruction(system, schema)
-    arguments["messages"] = openai_messages(system, request.messages)
+    arguments["messages"] = _messages_for(facts, system, request)
     if request.tools:
         arguments["tools"] = [_openai_tool(tool) for tool in request.tools]
     if request.max_tokens is not None:
@@ -138,6 +139,14 @@ def call_arguments(request: ModelRequest) -> dict[str, object]:
     if is_claude(facts) and _is_inside_a_round(request.messages):
         _drop_signed_thinking(arguments, thinks_adaptively=facts.thinks_adaptively)
     return arguments
+
+
+def _messages_for(facts: ModelFacts, system: str, request: ModelRequest) -> list[dict[str, object]]:
+    entries = openai_messages(system, request.messages)
+    if not takes_marks(facts.provider, facts.model_id):
+        return entries
+    noted = [message.metadata for message in request.messages if not _is_empty(message)]
+    return marked(entries, [request.system_metadata, *noted] if system else noted)
 
 
 def _is_inside_a_round(messages: tuple[Message, ...]) -> bool:

@@ -45,6 +45,9 @@ def test_every_order_survives_the_wire():
         orders.replace_tools(()),
         orders.detach_tool("x"),
         orders.detach_tools(iter(["x", "y"])),
+        orders.attach_plugin("cost_guard"),
+        orders.update_plugin(("cost_guard", {"max_tokens": 9})),
+        orders.detach_plugin("cost_guard"),
         orders.switch_model("a:b", {"temperature": 0.1}),
     ]
 

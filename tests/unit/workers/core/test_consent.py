@@ -1,0 +1,168 @@
+"""Calls that need a person's leave: held or ended, decided, expired; across a crash too."""
+
+import pytest
+
+from cmdc_runtime.commands import Abort, Approve, Reject, Steer
+from cmdc_runtime.errors import ApprovalNotFound, UsageError
+from cmdc_runtime.events import (
+    ApprovalRequired,
+    ToolApproved,
+    ToolBlocked,
+    ToolExecutionEnd,
+    ToolRejected,
+)
+from cmdc_runtime.extensions.kernel_emits import RequireApproval
+from workers.core.effects import AnswerTool, CallModel, CancelCalls, Settle
+from workers.core.inputs import ANY_WORK, ApprovalExpired, ApprovalNeeded
+from workers.core.records import ApprovalAsked, ApprovalDecided, ToolEnded
+from workers.core.state import State
+
+HELD = RequireApproval(hint="sure?", hold=True, timeout_s=2.0, family="git push")
+ENDED = RequireApproval(hint="sure?", timeout_s=2.0)
+REF = "b:approval"
+ID = "approval-4"
+DUE = 9 + 2000
+
+
+def held(session, asked=HELD, call_id="b"):
+    """Return a session with a call that waits as it is, and one that runs."""
+    executing = session.at(State.EXECUTING_TOOLS).begin("a")
+    return executing.report(ApprovalNeeded, call_id, asked, 9, None, f"{call_id}:approval")
+
+
+def expire(session, at_ms=DUE):
+    """Let the time to decide be over."""
+    return session.post(ApprovalExpired(ID, at_ms))
+
+
+def test_a_held_call_waits_as_it_is(session):
+    """It has no result, the cycle is not blocked, and the person is told all there is."""
+    after = held(session)
+    (told,) = after.events(ApprovalRequired)
+
+    assert (told.hold, told.family, told.due_at_ms, told.hint) == (True, "git push", DUE, "sure?")
+    assert [type(record) for record in after.records()] == [ApprovalAsked]
+    assert after.memory.calls[1].result is None
+    assert not after.memory.cycle.is_blocked
+
+
+@pytest.mark.parametrize("kind", ["approve_once", "approve_always"])
+def test_an_approved_held_call_goes_on_by_itself(session, kind):
+    """No cycle is opened for it; its leave is there until it begins."""
+    after = held(session).give(Approve(approval_id=ID, kind=kind))
+
+    assert after.of(AnswerTool) == [AnswerTool(REF, value=True)]
+    assert after.of(Settle) == [Settle("c", None)]
+    assert [event.approval_id for event in after.events(ToolApproved)] == [ID]
+    assert after.memory.approvals == ()
+    begun = after.begin("b").memory
+    assert begun.allowances == ()
+    assert begun.always_approved == ({("write", "git push")} if kind == "approve_always" else set())
+
+
+def test_a_rejected_held_call_ends_with_that(session):
+    """The batch goes on without it; the model reads why."""
+    after = held(session).give(Reject(approval_id=ID))
+
+    assert after.of(CancelCalls) == [CancelCalls(("b",))]
+    assert [event.reason for event in after.events(ToolBlocked)] == ["rejected"]
+    assert [event.ok for event in after.events(ToolExecutionEnd)] == [False]
+    assert after.state is State.EXECUTING_TOOLS
+    asked = after.end("a")
+    assert asked.of(CallModel)
+    assert "a person rejected it" in asked.memory.messages[-1].content
+
+
+def test_a_held_call_that_nobody_decides_is_rejected(session):
+    """The event and the result say that the time was over; a timer that is early does nothing."""
+    waiting = held(session)
+    assert expire(waiting, DUE - 1).is_unchanged(waiting)
+    after = expire(waiting)
+
+    assert after.events(ToolRejected) == [ToolRejected(approval_id=ID, reason="timeout")]
+    assert after.records(ToolEnded)[0].message.content.startswith(
+        "Error: the call was not made: nobody approved it in time"
+    )
+    assert after.memory.approvals == ()
+
+
+@pytest.mark.parametrize("state", [State.IDLE, State.RUNNING])
+def test_a_call_that_has_ended_expires_too(session, state):
+    """In block mode its result says already that it was not made."""
+    waiting = session.at(State.EXECUTING_TOOLS).report(ApprovalNeeded, "b", ENDED, 9)
+    waiting = waiting.end("a")
+    if state is State.RUNNING:
+        waiting = waiting.prompt("on", "p-2")
+    after = expire(waiting)
+
+    assert waiting.state is state
+    assert after.events(ToolRejected) == [ToolRejected(approval_id=ID, reason="timeout")]
+    assert after.records(ApprovalDecided) == [ApprovalDecided(approval_id=ID, decision="reject")]
+    assert after.state is state
+
+
+@pytest.mark.parametrize("command", [Approve, Reject])
+def test_a_decision_that_comes_too_late_is_none(session, command):
+    """Even where nobody has noted yet that the time is over."""
+    waiting = held(session)
+    after = waiting.give(command(approval_id=ID), at_ms=DUE)
+    (settled,) = after.of(Settle)
+
+    assert isinstance(settled.outcome, ApprovalNotFound)
+    assert after.memory == waiting.memory
+
+
+def test_only_what_is_offered_can_be_decided(session):
+    """A plugin may not want this to be allowed for good."""
+    asked = RequireApproval(hint="sure?", options=("approve_once", "reject_once"))
+    waiting = session.at(State.EXECUTING_TOOLS).report(ApprovalNeeded, "b", asked, 9)
+    after = waiting.give(Approve(approval_id=ID, kind="approve_always"))
+    (settled,) = after.of(Settle)
+
+    assert isinstance(settled.outcome, UsageError)
+    assert "approve_once, reject_once" in str(settled.outcome)
+    assert after.memory == waiting.memory
+
+
+def test_a_call_is_held_under_the_same_approval_after_a_crash(session):
+    """It asks again, and its time runs on."""
+    before = held(session)
+    crashed = before.crash()
+    after = crashed.report(ApprovalNeeded, "b", HELD, 500, None, REF)
+
+    assert after.memory.approvals == before.memory.approvals
+    assert after.events(ApprovalRequired) == []
+
+
+@pytest.mark.parametrize("kind", ["approve_once", "approve_always"])
+def test_a_leave_that_came_before_the_call_asks_again_counts(session, kind):
+    """Who approves while the process is being replaced is not asked twice."""
+    approved = held(session).crash().give(Approve(approval_id=ID, kind=kind))
+    after = approved.report(ApprovalNeeded, "b", HELD, 500, None, REF)
+
+    assert after.effects == (AnswerTool(REF, value=True),)
+
+
+def test_a_rejection_that_came_before_the_call_asks_again_counts(session):
+    """The call is over, and asks no more."""
+    rejected = held(session).crash().give(Reject(approval_id=ID))
+    after = rejected.report(ApprovalNeeded, "b", HELD, 500, None, REF)
+
+    assert after.is_unchanged(rejected)
+
+
+@pytest.mark.parametrize("command", [Abort(), Steer(text="left")])
+def test_what_ends_the_call_ends_the_approval(session, command):
+    """Nobody has to decide what cannot happen any more."""
+    after = held(session).give(command)
+
+    assert after.memory.approvals == ()
+    assert after.rebuilt().approvals == ()
+
+
+def test_an_abort_of_no_work_is_no_approval(session):
+    """An approval that is not there expires without a trace."""
+    before = session.at(State.IDLE)
+
+    assert before.post(ApprovalExpired("approval-9", DUE)).is_unchanged(before)
+    assert ApprovalExpired("x", 1).work == ANY_WORK
