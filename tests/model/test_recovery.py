@@ -142,10 +142,8 @@ def speak(session, number):
     if session.is_held_up:
         return
     session.post(inputs.FirstChunk)
-    session.post(
-        (inputs.TextArrived, inputs.ThoughtArrived)[number % 2],
-        ("word ", "hm", "<sta", "x")[number],
-    )
+    kind = (inputs.TextArrived, inputs.ThoughtArrived)[number % 2]
+    session.post(kind, ("word ", "hm", "<sta", "x")[number])
     session.post(inputs.StreamSilent, 1.0)
 
 
