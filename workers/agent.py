@@ -152,6 +152,7 @@ class Agent:
             total_tokens=memory.usage.total_tokens,
             cost_usd=memory.usage.cost_usd,
             user_data=self._facts.user_data,
+            parent_id=assign.parent_id,
             group_id=assign.group_id,
             working_dir=self._facts.working_dir,
             todos=memory.todos,
@@ -238,7 +239,8 @@ class Agent:
         """Let the session sleep when nothing runs in it and nobody waits for it."""
         memory = self._memory
         is_idle = self._state is State.IDLE and not memory.waiters and not memory.children
-        self._rest.look(is_idle=is_idle and not self._deadlines.watch(memory.approvals))
+        has_deadline = self._deadlines.watch(memory.approvals)
+        self._rest.look(is_idle=is_idle and not has_deadline)
 
     def _has_taken(self, command_id: CommandId) -> bool:
         if command_id in self._taken_set:

@@ -42,10 +42,9 @@ from cmdc_runtime.events import (
     EventsLost,
     PromptDropped,
     ToolApproved,
-    ToolBlocked,
     ToolRejected,
 )
-from cmdc_runtime.ids import CallId, CommandId, EventIndex, new_session_id
+from cmdc_runtime.ids import CommandId, EventIndex, new_session_id
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.requests import TreeNode
 
@@ -68,7 +67,6 @@ class Conversation:
         self._stream = stream
         self._view = view
         self._asked = asked
-        self._blocked_id: CallId | None = None
         self._approvals: dict[str, ApprovalRequired] = {}
 
     def ask(self, text: str) -> Reply:
@@ -128,12 +126,10 @@ class Conversation:
         envelope = self._stream.get()
         self._view.take(envelope)
         event = envelope.event
-        if isinstance(event, ToolBlocked):
-            self._blocked_id = event.call_id
-        elif isinstance(event, ApprovalRequired) and event.call_id == self._blocked_id:
-            self._approvals[event.id] = event  # its cycle ends, and then it can go on
-        elif isinstance(event, ApprovalRequired):
+        if isinstance(event, ApprovalRequired) and event.hold:
             self._is_allowed(event)  # its cycle waits
+        elif isinstance(event, ApprovalRequired):
+            self._approvals[event.id] = event  # its cycle ends, and then it can go on
         elif isinstance(event, ToolApproved | ToolRejected):
             self._approvals.pop(event.approval_id, None)
         elif isinstance(event, AskUser):

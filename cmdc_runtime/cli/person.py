@@ -17,6 +17,7 @@ from cmdc_runtime.events import ApprovalRequired, AskUser
 Decision = Literal["approve_once", "approve_always", "reject"]
 
 _ALLOW: Final = "allow it? [y]es, [n]o, [a]lways: "
+_ALLOW_ONCE: Final = "allow it? [y]es, [n]o: "
 _ANSWER: Final = "your answer: "
 _CHOICE: Final = "number, or your own words: "
 _DECISIONS: Final[dict[str, Decision]] = {
@@ -49,11 +50,15 @@ class Person:
         """Ask on ``terminal``."""
         self._terminal = terminal
 
-    def decision(self, _event: ApprovalRequired) -> Decision | None:
-        """Ask until the answer is one; Ctrl-D leaves it open."""
+    def decision(self, event: ApprovalRequired) -> Decision | None:
+        """Ask until the answer is one that is offered; Ctrl-D leaves it open."""
+        offers_always = "approve_always" in event.options
+        question = _ALLOW if offers_always else _ALLOW_ONCE
         try:
-            while (found := decision_in(typed_line(self._terminal, _ALLOW))) is None:
-                pass
+            while True:
+                found = decision_in(typed_line(self._terminal, question))
+                if found is not None and (offers_always or found != "approve_always"):
+                    break
         except EOFError:
             self._terminal.note("")
             return None

@@ -77,6 +77,8 @@ class PluginContext:
     cost_usd: float | None = None
     """None where no price is known."""
     user_data: dict[str, Any] = field(default_factory=dict)  # Any: the application's own
+    parent_id: SessionId | None = None
+    """The session whose subagent this is: its model writes the prompts."""
     group_id: str | None = None
     working_dir: str = "."
     todos: tuple[dict[str, str], ...] = ()

@@ -3,6 +3,7 @@
 import json
 import threading
 
+import msgspec
 import pytest
 
 import cmdc_runtime as cmdc
@@ -271,7 +272,7 @@ def test_call_decided_elsewhere_is_no_error(agent, talk):
 
 def test_call_that_holds_its_cycle_is_asked_about_at_once(agent, talk):
     """An approval whose call was not given up is decided while the cycle waits."""
-    agent.asks = approval("a-1", "c-1")
+    agent.asks = msgspec.structs.replace(approval("a-1", "c-1"), hold=True)
     agent.is_busy = True
     agent.peer.answers[Approve] = lambda command, frame: (
         agent.end(agent.running, "held") or agent.approved(command, frame)

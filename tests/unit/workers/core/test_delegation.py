@@ -1,0 +1,79 @@
+"""Subagents of plugins: started while a cycle runs, ended with it or when nobody waits."""
+
+from cmdc_runtime.commands import Abort
+from cmdc_runtime.events import SubagentEnd, SubagentStart
+from cmdc_runtime.messages import TokenUsage
+from workers.core.effects import AnswerTool, EndSubagents, RunSubagent
+from workers.core.inputs import DelegationDropped, PluginDelegated, SubagentDone
+from workers.core.state import State
+
+REF = "plugin:judge-1"
+WANTED = PluginDelegated("judge", REF, "any", "Check it.")
+USED = TokenUsage(total_tokens=4)
+
+
+def waiting(session, state=State.RUNNING):
+    """Return a session whose plugin waits for a subagent."""
+    return session.at(state).post(WANTED)
+
+
+def test_a_plugin_gets_the_answer_of_its_subagent(session):
+    """It is started, counted and answered like one of a call."""
+    started = waiting(session)
+    (run,) = started.of(RunSubagent)
+    assert (run.subagent_type, run.description) == ("any", "Check it.")
+    assert [event.call_id for event in started.events(SubagentStart)] == ["plugin:judge"]
+
+    done = started.post(SubagentDone(run.child_id, True, "fine", USED))
+    assert done.of(AnswerTool) == [AnswerTool(REF, "fine")]
+    assert [event.text for event in done.events(SubagentEnd)] == ["fine"]
+    assert done.memory.usage.total_tokens == started.memory.usage.total_tokens + 4
+    assert done.memory.children == ()
+
+
+def test_without_a_cycle_there_is_no_subagent(session):
+    """Nothing would end it."""
+    idle = session.at(State.IDLE).post(WANTED)
+
+    assert idle.effects == (AnswerTool(REF, error="no subagent was started: no cycle runs"),)
+
+
+def test_limits_hold_for_plugins_too(session):
+    """So does the list of what may be started."""
+    other = PluginDelegated("judge", REF, "nobody", "x")
+    (answer,) = session.at(State.RUNNING).post(other).effects
+    assert "there is no subagent_type 'nobody', only any" in answer.error
+
+    full = session.at(State.RUNNING, max_children=1).post(WANTED)
+    (answer,) = full.post(PluginDelegated("judge", "plugin:judge-2", "any", "x")).effects
+    assert "max_children" in answer.error
+
+
+def test_a_subagent_ends_with_the_wait_for_it(session):
+    """What it used is counted all the same; nobody is answered."""
+    started = waiting(session)
+    (run,) = started.of(RunSubagent)
+    dropped = started.post(DelegationDropped(REF))
+
+    assert dropped.effects == (EndSubagents((run.child_id,)),)
+    assert dropped.post(DelegationDropped(REF)).effects == ()
+    done = dropped.post(SubagentDone(run.child_id, False, "ended", USED))
+    assert done.of(AnswerTool) == []
+    assert done.memory.usage.total_tokens == started.memory.usage.total_tokens + 4
+
+
+def test_a_subagent_ends_with_the_cycle(session):
+    """An abort, or the end of the answer."""
+    started = waiting(session)
+    (run,) = started.of(RunSubagent)
+
+    for over in (started.give(Abort()), started.answer()):
+        assert EndSubagents((run.child_id,)) in over.effects
+        assert [child.ref for child in over.memory.children] == [None]
+
+
+def test_after_a_crash_the_plugin_asks_anew(session):
+    """The old one is counted and answers nobody."""
+    crashed = waiting(session).crash()
+
+    assert [child.ref for child in crashed.memory.children] == [None]

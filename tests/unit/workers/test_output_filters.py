@@ -1,0 +1,111 @@
+"""The chain of text filters: order, what is kept back, and what a broken one costs."""
+
+import pytest
+from structlog.testing import capture_logs
+
+from cmdc_runtime.extensions.plugin import Plugin
+from cmdc_runtime.extensions.plugin_context import PluginContext
+from cmdc_runtime.extensions.provider import FinishChunk, TextChunk, ThinkingChunk, ToolCallChunk
+from workers.output_filters import FilterFailedError, OutputFilters
+
+CONTEXT = PluginContext(session_id="s-1")
+END = FinishChunk(reason="stop")
+
+
+class Holding:
+    """Keeps the last character back, and puts a mark behind what it lets through at the end."""
+
+    def __init__(self, mark):
+        self.mark, self.held = mark, ""
+
+    def feed(self, text):
+        if "!" in text:
+            raise ValueError("a shout")
+        text, self.held = self.held + text[:-1], text[-1:]
+        return text
+
+    def close(self):
+        return self.held + self.mark
+
+
+def plugin(mark, fail="open", channels=("text",)):
+    def filter_output(self, channel, context):
+        if mark == "broken":
+            raise RuntimeError("no filter")
+        return Holding(mark) if channel in channels else None
+
+    members = {"filter_output": filter_output, "fail": fail, "name": f"p{ord(mark[0])}"}
+    return type("Filtering", (Plugin,), members)()
+
+
+def chain(*plugins):
+    crashes = []
+    made = OutputFilters(plugins, CONTEXT, lambda name, why: crashes.append((name, why)))
+    return made, crashes
+
+
+def passed(made, *texts, kind=TextChunk):
+    """Return what is shown of texts, and of the end."""
+    chunks = [made.pass_on(kind(text=text)) for text in texts]
+    return [*chunks, made.pass_on(END)]
+
+
+def shown(chunks):
+    return "".join(chunk.text for part in chunks for chunk in part if chunk is not END)
+
+
+def test_each_filter_has_what_the_one_before_lets_through():
+    """At the end the rest of one goes through those behind it, before they are closed."""
+    made, crashes = chain(plugin("1"), plugin("2"))
+
+    assert shown(passed(made, "ab", "cd")) == "abcd12"
+    assert crashes == []
+
+
+def test_what_is_kept_back_is_no_chunk():
+    """An empty text is not shown."""
+    made, _ = chain(plugin("1"))
+
+    assert made.pass_on(TextChunk(text="a")) == ()
+    assert made.pass_on(TextChunk(text="b")) == (TextChunk(text="a"),)
+
+
+def test_other_chunks_and_channels_pass():
+    """A filter is for the channel that it was made for."""
+    made, _ = chain(plugin("1"))
+    call = ToolCallChunk(index=0, name="x")
+
+    assert made.pass_on(call) == (call,)
+    assert made.pass_on(ThinkingChunk(text="hm")) == (ThinkingChunk(text="hm"),)
+
+
+def test_thoughts_have_filters_of_their_own():
+    """Made apart from those of the text."""
+    made, _ = chain(plugin("1", channels=("text", "thinking")))
+    thought = passed(made, "ab", kind=ThinkingChunk)
+
+    assert thought[0] == (ThinkingChunk(text="a"),)
+    assert thought[1][0] == ThinkingChunk(text="b1")
+
+
+def test_an_open_filter_that_breaks_is_left_out():
+    """The text that broke them passes, and so does all that comes later."""
+    made, crashes = chain(plugin("1"), plugin("2"))
+    with capture_logs() as logs:
+        found = shown(passed(made, "ab", "!", "cd"))
+
+    assert found == "!cd"
+    assert crashes == [("p49", "ValueError: a shout"), ("p50", "ValueError: a shout")]
+    assert {entry["event"] for entry in logs} == {"plugin.crashed"}
+
+
+@pytest.mark.parametrize("mark", ["1", "broken"])
+def test_a_closed_filter_that_breaks_ends_the_answer(mark):
+    """Nothing more may be shown, whether it breaks or cannot be made."""
+
+    def use():
+        made, _ = chain(plugin(mark, fail="closed"))
+        made.pass_on(TextChunk(text="!"))
+
+    with capture_logs(), pytest.raises(FilterFailedError, match="failed at filter_output"):
+        use()

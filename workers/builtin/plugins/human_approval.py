@@ -1,0 +1,207 @@
+"""Asks a person about calls of some tools, but not about shell commands that only read.
+
+The kernel has the approvals: it lists and journals them, tells observers, waits, and lets a call
+with a leave run although it is asked for again. Here it is decided which calls are asked for, and
+what "approve_always" means for one. A command that cannot be read is never safe.
+"""
+
+import hashlib
+from collections.abc import Collection, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from cmdc_runtime import plugins
+from cmdc_runtime.extensions.actions import Emit
+from cmdc_runtime.extensions.hooks import BeforePrompt, BeforeTool
+from cmdc_runtime.extensions.kernel_emits import DecideApproval, RequireApproval
+from cmdc_runtime.extensions.plugin import Plugin
+from cmdc_runtime.extensions.plugin_context import PluginContext
+from cmdc_runtime.plugins.human_approval import ALL_TOOLS
+from workers.builtin.plugins._command_families import family_of, joined
+from workers.builtin.plugins._safe_commands import SafeCommands, is_harmless, is_plain, trick_of
+from workers.builtin.plugins._shell import Command, Reading, read
+
+CONFIRMED_MAX: Final = 16
+"""Commands that a user confirmed and no call has used yet; the oldest gives way, so that its call
+is asked for."""
+_SHOWN_MAX: Final = 5
+_SHOWN_CHARS_MAX: Final = 60
+_EXACT: Final = "exactly "
+"""What a family begins with that is one command line; a program's name has no blank."""
+_BLANKS: Final = " \t\n"
+"""What a shell takes for nothing around a command; a carriage return it does not."""
+_SHELL_ARGUMENTS: Final = frozenset({"command", "timeout"})
+
+
+class _Case(NamedTuple):
+    """A call that needs a person."""
+
+    family: str
+    why: str
+    can_be_for_good: bool = True
+
+
+class HumanApproval(Plugin):
+    """Lets people decide about calls."""
+
+    name = "human_approval"
+    priority = 60
+    fail = "closed"
+    Config = plugins.HumanApproval
+
+    class State(msgspec.Struct):
+        """Commands that users confirmed in advance, as digests, oldest first."""
+
+        confirmed: list[str] = []
+
+    def __init__(self, **config: Any) -> None:  # Any: options as they come
+        """Read the list of safe commands."""
+        super().__init__(**config)
+        self._safe = SafeCommands(self.config.safe_commands)
+
+    def before_prompt(self, event: BeforePrompt, context: PluginContext) -> Emit | None:
+        """Take a command that the user confirms: for the call that waits, or for the next one."""
+        command = self._confirmed_in(event.text, context)
+        if command is None:
+            return None
+        for waiting in context.approvals:
+            if self._shell_command(waiting.tool, waiting.args) == command:
+                return Emit(DecideApproval(approval_id=waiting.id, decision="approve_once"))
+        others = [known for known in self.state.confirmed if known != _digest(command)]
+        self.state.confirmed = [*others, _digest(command)][-CONFIRMED_MAX:]
+        return None
+
+    def before_tool(self, event: BeforeTool, context: PluginContext) -> Emit | None:
+        """Ask for a person's leave unless the call needs none or has it."""
+        if not self._is_listed(event.name) or (event.name, "") in context.always_approved:
+            return None
+        command = self._shell_command(event.name, event.args)
+        if command is None:
+            return self._ask(self._case_of_other(event))
+        if self._use_confirmation(command):
+            return None
+        approved = {family for tool, family in context.always_approved if tool == event.name}
+        case = self._case_of(command, approved)
+        return None if case is None else self._ask(case)
+
+    def _is_listed(self, tool: str) -> bool:
+        listed = self.config.require_approval_for
+        return tool in listed or ALL_TOOLS in listed
+
+    # Any: whatever the tool takes.
+    def _shell_command(self, tool: str, args: Mapping[str, Any]) -> str | None:
+        """Return the command of a call of a shell, None if the call is more than that."""
+        command = args.get("command")
+        is_known = self._is_listed(tool) and tool in self.config.shell_tools
+        if not is_known or not isinstance(command, str) or not args.keys() <= _SHELL_ARGUMENTS:
+            return None
+        return _stripped(command)
+
+    def _confirmed_in(self, text: str, context: PluginContext) -> str | None:
+        """Return the command that a prompt confirms, None if it is any other text."""
+        if context.parent_id is not None:  # the parent's model wrote it, and nobody speaks there
+            return None
+        said = text.strip(_BLANKS + "\r")
+        for prefix in self.config.confirm_prefixes:
+            if said.startswith(prefix) and (command := _stripped(said[len(prefix) :])):
+                return command
+        return None
+
+    def _use_confirmation(self, command: str) -> bool:
+        digest = _digest(command)
+        if digest not in self.state.confirmed:
+            return False
+        self.state.confirmed = [known for known in self.state.confirmed if known != digest]
+        return True
+
+    def _case_of_other(self, event: BeforeTool) -> _Case:
+        """Return the case of a call that is not just a shell command."""
+        if event.name not in self.config.shell_tools:
+            return _Case(family="", why="")
+        family = f"{_EXACT}{_digest(ascii(sorted(event.args.items())))}"
+        return _Case(family, "it is more than a command", can_be_for_good=False)
+
+    def _case_of(self, command: str, approved: Collection[str]) -> _Case | None:
+        """Return why a command needs a person, None if it needs none."""
+        exact = f"{_EXACT}{_digest(command)}"
+        if exact in approved:
+            return None
+        reading = read(command)
+        if reading.opaque is not None:
+            return _Case(exact, f"it cannot be read: {reading.opaque}", can_be_for_good=False)
+        why = trick_of(command) or _reach_of(reading)
+        if why is not None:
+            return _Case(exact, why)
+        unsafe = [one for one in reading.details if not self._safe.cover(one)]
+        return self._case_of_programs(unsafe, approved, exact) if unsafe else None
+
+    @staticmethod
+    def _case_of_programs(
+        unsafe: list[Command], approved: Collection[str], exact: str
+    ) -> _Case | None:
+        """Return why these need a person, None if they were approved for good."""
+        why = f"not on the list of safe commands: {_names_of(unsafe)}"
+        families = {family_of(one) for one in unsafe}
+        if None in families:
+            return _Case(exact, why)
+        known = {family for family in families if family is not None}
+        missing = known.difference(approved)
+        if not missing or not {joined(known), joined(missing)}.isdisjoint(approved):
+            return None
+        return _Case(joined(missing) or exact, why)
+
+    def _ask(self, case: _Case) -> Emit:
+        config = self.config
+        offered = config.permission_options
+        if not case.can_be_for_good:
+            # Nothing else may be left; then the family, which is this text alone, keeps it small.
+            offered = tuple(one for one in offered if one != "approve_always") or offered
+        return Emit(
+            RequireApproval(
+                hint=case.why,
+                family=case.family,
+                hold=config.mode == "hold",
+                timeout_s=config.timeout_ms / 1000 or None,
+                options=offered,
+            )
+        )
+
+
+def _reach_of(reading: Reading) -> str | None:
+    """Return what a command line does beside running programs, in words."""
+    if not reading.details:
+        return "it has no command"
+    if reading.assignments:
+        return f"it sets {_shown(reading.assignments[0].name)}"
+    for redirect in reading.redirects:
+        if not is_harmless(redirect):
+            verb = "reads" if redirect.direction == "read" else "writes to"
+            return f"it {verb} {_shown(redirect.target.text)}"
+    words = (word for command in reading.details for word in command.words)
+    computed = next((word for word in words if not is_plain(word)), None)
+    return None if computed is None else f"it computes {_shown(computed.text)}"
+
+
+def _stripped(command: str) -> str:
+    """Return a command without the blanks around it, unless the last one is a part of it."""
+    text = command.strip(_BLANKS)
+    return command if text.endswith("\\") else text
+
+
+def _digest(command: str) -> str:
+    return hashlib.sha256(command.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _names_of(commands: list[Command]) -> str:
+    names = dict.fromkeys(_shown(command.words[0].text) for command in commands)
+    more = ", ..." if len(names) > _SHOWN_MAX else ""
+    return ", ".join(list(names)[:_SHOWN_MAX]) + more
+
+
+def _shown(text: str) -> str:
+    """Return text as a person may be shown it: short, and without a way to draw over the rest."""
+    return ascii(text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}...")
+
+
+create = HumanApproval

@@ -1,0 +1,148 @@
+"""Keeps tool results that are too long in a backend, and shows the model a preview of each.
+
+A result is kept under its call's id and a digest of it, so that neither ids that a provider uses
+again nor a hook that is heard again confuse two results. ``read_file`` and ``grep`` of such a path
+run with that of a file on the disk: the backend's own, or a private copy that goes when the session
+ends. A kept result can be read by lines: longer ones are broken, and a NUL is shown as its symbol.
+
+Observers get ``large_result_offloaded``. Where a result cannot be kept the model gets all of it,
+and observers get ``large_result_offload_failed``.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from cmdc_runtime import plugins
+from cmdc_runtime.extensions.actions import (
+    Action,
+    BlockTool,
+    Emit,
+    ReplaceToolArgs,
+    ReplaceToolResult,
+)
+from cmdc_runtime.extensions.backend import Backend
+from cmdc_runtime.extensions.hooks import AfterTool, BeforeTool, SessionEnd
+from cmdc_runtime.extensions.plugin import Plugin, hook
+from cmdc_runtime.extensions.plugin_context import PluginContext
+from workers.builtin.backends.opening import opened
+from workers.builtin.plugins._result_preview import READERS, preview, readable
+
+FOLDER: Final = "/large_tool_results/"
+CHARS_PER_TOKEN: Final = 4
+COPIES_MAX: Final = 64
+"""Private copies for backends without files; the oldest go, and are made again when needed."""
+
+_KEPT: Final = re.compile(re.escape(FOLDER) + r"([A-Za-z0-9_-]{1,128})")
+_FOREIGN: Final = re.compile(r"[^A-Za-z0-9_-]")
+_ID_CHARS_MAX: Final = 64
+_DIGEST_CHARS: Final = 16
+
+
+class LargeResultOffload(Plugin):
+    """Keeps long results away from the conversation."""
+
+    name = "large_result_offload"
+    priority = 300
+    emits = ("large_result_offload_failed", "large_result_offloaded")
+    Config = plugins.LargeResultOffload
+
+    class State(msgspec.Struct):
+        """Where the private copies are."""
+
+        copies: str = ""
+
+    def __init__(self, **config: Any) -> None:  # Any: options as they come
+        """Open the backend when it is first needed."""
+        super().__init__(**config)
+        self._backend: Backend | None = None
+
+    def after_tool(self, event: AfterTool, context: PluginContext) -> list[Action]:
+        """Keep a result that is too long and give the model its preview."""
+        limit = self.config.tool_token_limit_before_evict * CHARS_PER_TOKEN
+        if event.name in self.config.excluded_tools or len(event.result) <= limit:
+            return []
+        path, text = path_of(event.call_id, event.result), readable(event.result)
+        told = {"call_id": event.call_id, "tool": event.name, "path": path, "chars": len(text)}
+        backend = self._opened(context)
+        if error := backend.write(path, text).error:
+            return [Emit("large_result_offload_failed", {**told, "error": error})]
+        told |= {"tokens": len(text) // CHARS_PER_TOKEN, "backend": backend.id}
+        return [
+            ReplaceToolResult(preview(path, text, context.tools)),
+            Emit("large_result_offloaded", told),
+        ]
+
+    @hook(tools=tuple(READERS))
+    def before_tool(self, event: BeforeTool, context: PluginContext) -> list[Action]:
+        """Lead a call that is about a kept result to its file."""
+        found = _KEPT.fullmatch(str(event.args.get("path")))
+        if found is None:
+            return []
+        backend, path = self._opened(context), found[0]
+        real = backend.local_path(path)
+        if real is None:
+            [download] = backend.download_files([path])
+            if download.content is None:
+                return [BlockTool(f"There is no result {path} any more: {download.error}")]
+            real = self._copied(found[1], download.content)
+        return [ReplaceToolArgs({**event.args, "path": real})]
+
+    def session_end(
+        self,
+        event: SessionEnd,  # noqa: ARG002 - the contract of the hook
+        context: PluginContext,  # noqa: ARG002
+    ) -> None:
+        """Remove the private copies."""
+        if self.state.copies and _is_ours(Path(self.state.copies)):
+            shutil.rmtree(self.state.copies, ignore_errors=True)
+        self.state.copies = ""
+
+    def _opened(self, context: PluginContext) -> Backend:
+        if self._backend is None:
+            self._backend = opened(self.config.backend, context.working_dir)
+        return self._backend
+
+    def _copied(self, name: str, content: bytes) -> str:
+        """Return the path of a private copy; one that is there has the same content."""
+        if not (self.state.copies and _is_ours(Path(self.state.copies))):
+            self.state.copies = tempfile.mkdtemp(prefix="cmdc-results-")
+        folder = Path(self.state.copies)
+        part = folder / f".{name}.part"
+        part.write_bytes(content)
+        part.replace(folder / name)
+        _remove_oldest(folder)
+        return str(folder / name)
+
+
+def path_of(call_id: str, result: str) -> str:
+    """Return where a result is kept: a call id is a provider's, and may be anything."""
+    name = _FOREIGN.sub("_", call_id)[:_ID_CHARS_MAX]
+    digest = hashlib.sha256(f"{call_id}\0{result}".encode(errors="replace")).hexdigest()
+    return f"{FOLDER}{name}-{digest[:_DIGEST_CHARS]}"
+
+
+def _is_ours(folder: Path) -> bool:
+    """Say whether it is still the folder that was made: a temporary one may have been cleared."""
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False
+    is_private = not status.st_mode & 0o077 and status.st_uid == os.geteuid()
+    return stat.S_ISDIR(status.st_mode) and is_private
+
+
+def _remove_oldest(folder: Path) -> None:
+    copies = sorted(folder.iterdir(), key=lambda copy: copy.stat().st_mtime_ns)
+    for copy in copies[:-COPIES_MAX]:
+        copy.unlink()
+
+
+create = LargeResultOffload
