@@ -1,0 +1,169 @@
+"""What a plugin asks of its session: one question to a model, one task for a subagent."""
+
+import asyncio
+
+import pytest
+
+from cmdc_runtime.extensions.plugin_context import PluginCallError
+from cmdc_runtime.extensions.provider import FailureKind, ProviderError
+from cmdc_runtime.messages import Message, TokenUsage
+from workers.core.budget import Budget
+from workers.core.inputs import DelegationDropped, PluginAskedModel, PluginDelegated
+from workers.core.state import Memory, Policy
+from workers.effects import plugin_port as module
+from workers.effects.plugin_port import PluginPorts
+
+USED = TokenUsage(total_tokens=7)
+MEMORY = Memory(model="x:m", provider_opts={"api_key": "k", "seed": 1})
+
+
+class Asker:
+    """Answers each request, or fails."""
+
+    def __init__(self, error=None):
+        self.error, self.requests = error, []
+
+    async def ask(self, request, what):
+        self.requests.append((request, what))
+        if self.error is not None:
+            raise self.error
+        return "fine", USED
+
+
+class Desk:
+    """Ports of a session without the session; ``answer`` answers what is delegated."""
+
+    def __init__(self, memory=MEMORY, error=None, answer=None):
+        self.asker, self.posted, self.answer = Asker(error), [], answer
+        self.ports = PluginPorts(self.asker, self.post, lambda: memory)
+
+    def post(self, result):
+        self.posted.append(result)
+        if self.answer is not None and isinstance(result, PluginDelegated):
+            self.ports.give(result.ref, *self.answer)
+
+    def run(self, ask):
+        """Return what ``ask`` returns of a port."""
+
+        async def scenario():
+            return await ask(self.ports.of("judge"))
+
+        return asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("given", "model", "opts"),
+    [
+        ({}, "x:m", {"api_key": "k", "seed": 1}),
+        ({"provider_opts": {"seed": 2}}, "x:m", {"api_key": "k", "seed": 2}),
+        ({"model": "y:n"}, "y:n", {}),
+        ({"model": "y:n", "provider_opts": {"seed": 2}}, "y:n", {"seed": 2}),
+    ],
+    ids=["own", "own with options", "other", "other with options"],
+)
+def test_a_question_goes_to_the_sessions_model_or_another(given, model, opts):
+    """A key of the session's provider goes to no other one. What it took is told."""
+    desk = Desk()
+    found = desk.run(lambda port: port.complete("Well?", system="Be just.", **given))
+    ((request, what),) = desk.asker.requests
+
+    assert (found.text, found.usage, what) == ("fine", USED, "answer")
+    assert (request.model, request.provider_opts, request.system) == (model, opts, "Be just.")
+    assert [said.content for said in request.messages] == ["Well?"]
+    assert desk.posted == [PluginAskedModel("judge", model, USED)]
+
+
+def test_a_question_may_be_a_conversation():
+    """And ask for an answer in a form."""
+    desk = Desk()
+    said = [Message.user("a"), Message.assistant("b"), Message.user("c")]
+    schema = {"type": "object"}
+    desk.run(lambda port: port.complete(said, response_format=schema))
+    ((request, _),) = desk.asker.requests
+
+    assert request.messages == tuple(said)
+    assert request.response_format == schema
+
+
+def test_a_failure_is_told_to_the_plugin():
+    """As its own error, with the provider's reason; nothing is counted."""
+    desk = Desk(error=ProviderError(FailureKind.PERMANENT, "no such model"))
+
+    with pytest.raises(PluginCallError, match="no such model"):
+        desk.run(lambda port: port.complete("Well?"))
+    assert desk.posted == []
+
+
+def test_a_spent_budget_asks_no_model():
+    """The session's limits hold for its plugins too."""
+    desk = Desk(Memory(policy=Policy(budget=Budget(max_total_tokens=1)), model="x:m"))
+
+    with pytest.raises(PluginCallError, match="no model was asked: "):
+        desk.run(lambda port: port.complete("Well?"))
+    assert desk.asker.requests == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"), [(("done", None), "done"), ((None, "it crashed"), PluginCallError)]
+)
+def test_a_task_is_given_and_answered(answer, expected):
+    """With the subagent's last words, or its error."""
+    desk = Desk(answer=answer)
+
+    def ask(port):
+        return port.delegate("Check.", "checker")
+
+    if isinstance(expected, str):
+        assert desk.run(ask) == expected
+    else:
+        with pytest.raises(expected, match="it crashed"):
+            desk.run(ask)
+    assert desk.posted == [PluginDelegated("judge", "plugin:judge-1", "checker", "Check.")]
+
+
+def test_a_task_that_nobody_waits_for_any_more_is_dropped():
+    """A hook that takes too long, or an abort, ends the subagent."""
+    desk = Desk()
+
+    async def scenario():
+        waiting = asyncio.create_task(desk.ports.of("judge").delegate("Check.", "checker"))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+
+    asyncio.run(scenario())
+    assert desk.posted[1:] == [DelegationDropped("plugin:judge-1")]
+
+
+def test_every_wait_has_a_name_of_its_own():
+    """Of all plugins, for as long as the process lives."""
+    desk = Desk(answer=("done", None))
+    for _ in range(2):
+        desk.run(lambda port: port.delegate("Check.", "checker"))
+
+    assert [one.ref for one in desk.posted] == ["plugin:judge-1", "plugin:judge-2"]
+
+
+def test_a_plugin_asks_so_often_and_not_more(monkeypatch):
+    """A loop that does not end asks no model for ever."""
+    monkeypatch.setattr(module, "CALLS_MAX", 2)
+
+    async def thrice(port):
+        for _ in range(3):
+            await port.complete("Well?")
+
+    with pytest.raises(PluginCallError, match="2 times at one hook"):
+        Desk().run(thrice)
+
+
+def test_a_method_in_a_thread_cannot_ask():
+    """It would need the session's loop; the error says what can."""
+
+    async def elsewhere(port):
+        def work():
+            with pytest.raises(PluginCallError, match='only "async def"'):
+                asyncio.run(port.complete("Well?"))
+
+        await asyncio.to_thread(work)
+
+    Desk().run(elsewhere)
