@@ -206,7 +206,9 @@ class Agent:
         self._rest.stop()
         self._deadlines.stop()
         if hibernates:
-            self._publisher.publish(AgentHibernated())
+            asleep = AgentHibernated()
+            self._publisher.publish(asleep)
+            self._hands.observe(asleep)
         self._publisher.flush()
         await self._hands.stop()
 

@@ -98,11 +98,11 @@ class Worker:
                 await agent.stop(hibernates=self._hibernates)
         except TimeoutError:
             log.warning("work.abandoned", after_s=STOP_S)
-        if code != EXIT_OK or self._hibernates:
+        if code != EXIT_OK:
             return
         try:
             async with asyncio.timeout(FAREWELL_S):
-                await agent.farewell(is_end=self._is_asked)
+                await agent.farewell(is_end=self._is_asked and not self._hibernates)
         except TimeoutError:
             log.warning("plugins.abandoned", after_s=FAREWELL_S)
 

@@ -26,7 +26,7 @@ from workers.plugin_slot import ERROR_CHARS_MAX, Slot, answer_of, cancels, told
 
 log = structlog.get_logger()
 
-OBSERVED_S: Final = 5.0
+OBSERVED_S: Final = 0.5
 """At the end of a process, for what plugins still have to hear of."""
 
 
