@@ -91,7 +91,8 @@ class Pipeline:
                 break
         verdict = fold(hook.kind, reactions)
         if reactions:
-            self._observers.tell(_report(hook.kind, reactions, time.perf_counter() - begun_s))
+            seconds = time.perf_counter() - begun_s
+            self._observers.tell(_report(hook.kind, reactions, verdict, seconds))
         for plugin, action in verdict.ignored:
             log.debug("plugin_action.ignored", plugin=plugin, hook=hook.kind, action=action)
         emitted = with_user_data(verdict.emitted, context.user_data)
@@ -209,12 +210,15 @@ def _changed_states(slots: Iterable[Slot]) -> tuple[tuple[str, bytes], ...]:
     return tuple((slot.plugin.name, slot.state) for slot in changed)
 
 
-def _report(hook: str, reactions: Sequence[Reaction], seconds: float) -> PipelineRun:
+def _report(
+    hook: str, reactions: Sequence[Reaction], verdict: Verdict, seconds: float
+) -> PipelineRun:
     last = reactions[-1]
     return PipelineRun(
         hook=hook,
         duration_ms=seconds * 1000,
         plugins=len(reactions),
         halted_by=last.plugin if stops(hook, last) else None,
-        crashed=tuple(one.plugin for one in reactions if one.error is not None),
+        crashed=tuple(plugin for plugin, _hook, _error in verdict.crashed),
+        ignored=verdict.ignored,
     )

@@ -104,6 +104,8 @@ class PipelineRun(msgspec.Struct, frozen=True, kw_only=True):
     """The plugin that kept later ones from being asked."""
     crashed: tuple[str, ...] = ()
     """Those that failed."""
+    ignored: tuple[tuple[str, str], ...] = ()
+    """Plugin and kind of each action that the hook does not take."""
 
 
 Observed: TypeAlias = Event | PipelineRun
@@ -134,6 +136,9 @@ class Plugin:
     State: ClassVar[type[msgspec.Struct]] = NoState
     """What the plugin remembers, as fields with defaults: ``class State(msgspec.Struct)``. It
     outlives a crash."""
+
+    emits: ClassVar[tuple[str, ...]] = ()
+    """Names of the events that it emits, for people and the reference; nothing checks it."""
 
     config: Any  # Any: an instance of the subclass's own Config
     state: Any  # Any: an instance of the subclass's own State

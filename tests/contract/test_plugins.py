@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from cmdc_runtime import plugins as references
+from cmdc_runtime import stores
 from cmdc_runtime.extensions.admission import as_plugin
 from cmdc_runtime.extensions.hooks import (
     HOOKS,
@@ -42,9 +43,36 @@ NAMES = sorted(
 # fmt: off
 AGREED = {
     # name         priority  fail       hooks
+    "content_policy": (90,   "open",    {"before_request"}),
     "cost_guard": (120,      "closed",  {"before_request"}),
+    "episodic_memory": (
+        150, "open", {"after_turn", "before_prompt", "session_end", "session_start"},
+    ),
+    "event_logger": (990,    "open",    {"on_tool_error", "session_end", "session_start"}),
+    "human_approval": (60,   "closed",  {"before_prompt", "before_tool"}),
+    "large_result_offload": (300, "open", {"after_tool", "before_tool", "session_end"}),
+    "memory_flush": (800,    "open",    {"before_compact"}),
+    "memory_loader": (30,    "open",    {"after_tool", "session_start"}),
+    "model_router": (110,    "open",    {"before_request"}),
+    "output_filter": (900,   "closed",  {"after_response"}),
+    "patch_tool_calls": (15, "open",    {"before_request"}),
+    "planning": (200,        "open",    {"after_response", "before_prompt"}),
+    "prompt_cache": (130,    "open",    {"before_request"}),
+    "reasoning": (
+        210, "open", {"after_response", "after_turn", "before_finish", "before_prompt"},
+    ),
+    "recovery": (350,        "open",    {"after_tool", "before_prompt", "on_tool_error"}),
+    "reflection": (400,      "open",    {"after_response", "before_finish", "before_prompt"}),
+    "security_guard": (10,   "closed",  {"before_tool"}),
+    "skill_guard": (20,      "closed",  {"before_tool"}),
+    "telemetry": (995,       "open",    {"session_end"}),
 }
 # fmt: on
+OPTIONS = {
+    "episodic_memory": {"memory_store": stores.InMemory()},
+    "recovery": {"backoff_base_ms": 0},  # it would wait
+}
+"""What plugins with required options are given here."""
 MESSAGES = (Message.system("Be brief."), Message.user("hi"), Message.assistant("hello"))
 RESULT = AfterTool("shell", "call_1", "ok", is_error=False)
 SAMPLES = (
@@ -82,8 +110,13 @@ def class_of(name):
 
 def made(name):
     """Return the plugin as a session gets it, with its default options."""
-    [plugin] = load_plugins([pack_plugin(light_references()[name], "plugins[0]")])
+    [plugin] = load_plugins([pack_plugin(reference(name), "plugins[0]")])
     return plugin
+
+
+def reference(name):
+    """Return what an application gives, with the options that the plugin can't do without."""
+    return light_references()[name](**OPTIONS.get(name, {}))
 
 
 def test_every_built_in_is_agreed_and_has_a_light_reference():
@@ -118,24 +151,26 @@ def test_priority_failure_and_hooks_are_as_agreed(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_light_reference_is_the_config(name):
     """Options, bounds and defaults stand once, and each option is one that can travel."""
-    reference = light_references()[name]
+    light = light_references()[name]
 
-    assert class_of(name).Config is reference
-    assert made(name).config == reference()
-    assert msgspec.json.schema(reference)["$defs"][reference.__name__]["properties"]
+    assert class_of(name).Config is light
+    assert made(name).config == reference(name)
+    assert msgspec.json.schema(light)["$defs"][light.__name__]["properties"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_short_name_and_options_are_enough(name):
     """A plugin may be given by its short name, as by its reference."""
-    [plugin] = load_plugins([pack_plugin(name, "plugins[0]")])
+    [plugin] = load_plugins([pack_plugin((name, OPTIONS.get(name, {})), "plugins[0]")])
 
     assert as_plugin(plugin).config == made(name).config
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_hook_is_survived(name):
+def test_every_hook_is_survived(name, tmp_path, monkeypatch):
     """With its default options a plugin answers each hook it hears, as its hook allows."""
+    monkeypatch.chdir(tmp_path)  # where a plugin may write
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")  # nothing is sent anywhere
     pipeline = Pipeline([made(name)], lambda: CONTEXT)
 
     async def run_all():

@@ -62,6 +62,7 @@ TOKEN_USAGE: Final = "gen_ai.client.token.usage"  # noqa: S105 - these tokens ar
 COST: Final = "cmdc.cost"
 AGENT_TURN_DURATION: Final = "cmdc.agent.turn.duration"
 COMPACTOR_RUNS: Final = "cmdc.compactor.runs"
+PLUGIN_ACTIONS_IGNORED: Final = "cmdc.plugin.actions.ignored"
 PLUGIN_CRASHES: Final = "cmdc.plugin.crashes"
 PLUGIN_PIPELINE_DURATION: Final = "cmdc.plugin.pipeline.duration"
 SESSION_RESTARTS: Final = "cmdc.session.restarts"
@@ -97,6 +98,8 @@ _INSTRUMENTS: Final = {
     AGENT_TURN_DURATION: Instrument(
         "histogram", "s", "Time of a cycle, from its prompt to its end.", _MINUTES),
     COMPACTOR_RUNS: Instrument("counter", "{run}", "Compactions of conversations."),
+    PLUGIN_ACTIONS_IGNORED: Instrument(
+        "counter", "{action}", "Actions that their hooks do not take."),
     PLUGIN_CRASHES: Instrument("counter", "{crash}", "Crashes of plugins."),
     PLUGIN_PIPELINE_DURATION: Instrument(
         "histogram", "s", "Time that all plugins took at one hook.", _QUICK),

@@ -175,6 +175,8 @@ class Tracker:
         """Measure what plugins took at a hook, and tell it where a cycle runs."""
         hook: Attributes = {"cmdc.hook": event.hook}
         self._sheet.measure(names.PLUGIN_PIPELINE_DURATION, event.duration_ms / _MS_PER_S, hook)
+        if event.ignored:
+            self._sheet.measure(names.PLUGIN_ACTIONS_IGNORED, len(event.ignored), hook)
         if self._sheet.innermost() is None:
             return
         self._pipelines += 1

@@ -31,6 +31,7 @@ class CostGuard(Plugin):
     name = "cost_guard"
     priority = 120
     fail = "closed"
+    emits = ("cost_warning",)
     Config = plugins.CostGuard
 
     class State(msgspec.Struct):

@@ -24,6 +24,7 @@ class PatchToolCalls(Plugin):
 
     name = "patch_tool_calls"
     priority = 15
+    emits = ("tool_calls_patched",)
     Config = plugins.PatchToolCalls
 
     def before_request(

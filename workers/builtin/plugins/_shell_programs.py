@@ -1,0 +1,339 @@
+"""What a command runs by way of its arguments: ``sh -c``, ``sudo``, ``xargs``, ``find -exec`` ..
+
+To teach it a program that runs another one, add a row to ``WRAPPERS``; a program that runs text of
+a language of its own, one to ``INTERPRETERS``.
+"""
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from workers.builtin.plugins._shell_parser import Assignment, Draft
+from workers.builtin.plugins._shell_scanner import Doubt
+from workers.builtin.plugins._shell_words import UNKNOWN, Word, literal
+
+SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish"})
+"""Programs that run shell text: an argument of ``-c``, or what they read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapper:
+    """How the arguments of a program that runs another one are told from the other's."""
+
+    valued: str = ""
+    """Its short options that take a value."""
+    long: tuple[str, ...] = ()
+    """Its long options that take a value as a word of its own."""
+    operands: int = 0
+    """How many arguments of its own stand in front of the program."""
+    scripts: str = ""
+    """Its short options whose value is shell text."""
+
+
+# fmt: off
+WRAPPERS: Final[dict[str, Wrapper]] = {
+    "busybox":  Wrapper(),
+    "builtin":  Wrapper(),
+    "caffeinate": Wrapper("tw"),
+    "chroot":   Wrapper(long=("--groups", "--userspec"), operands=1),
+    "chrt":     Wrapper("TPD", operands=1),
+    "command":  Wrapper(),
+    "doas":     Wrapper("uC"),
+    "env":      Wrapper("uC", ("--unset", "--chdir"), scripts="S"),
+    "exec":     Wrapper("a"),
+    "fakeroot": Wrapper("lsib"),
+    "flock":    Wrapper("wE", ("--timeout", "--wait", "--conflict-exit-code"), 1, "c"),
+    "ionice":   Wrapper("cn", ("--class", "--classdata")),
+    "nice":     Wrapper("n", ("--adjustment",)),
+    "nohup":    Wrapper(),
+    "nsenter":  Wrapper("tSG", ("--target", "--setuid", "--setgid")),
+    "parallel": Wrapper("jaIS", ("--jobs", "--arg-file", "--colsep", "--joblog")),
+    "runuser":  Wrapper("ugG", ("--user", "--group"), scripts="c"),
+    "script":   Wrapper("EIOTBm", operands=1, scripts="c"),
+    "setarch":  Wrapper(operands=1),
+    "setsid":   Wrapper(),
+    "stdbuf":   Wrapper("ioe", ("--input", "--output", "--error")),
+    "strace":   Wrapper("eopPsuaIESOX"),
+    "su":       Wrapper("gGsw", ("--group", "--shell"), 1, "c"),
+    "sudo":     Wrapper("ugpCThDRUrt", ("--user", "--group", "--prompt", "--chdir", "--host",
+                        "--close-from", "--chroot", "--command-timeout", "--other-user")),
+    "taskset":  Wrapper("p", operands=1),
+    "time":     Wrapper("fo", ("--format", "--output")),
+    "timeout":  Wrapper("ks", ("--kill-after", "--signal"), 1),
+    "unshare":  Wrapper("SGRw", ("--setuid", "--setgid", "--root", "--wd")),
+    "watch":    Wrapper("ns", ("--interval",)),
+    "xargs":    Wrapper("IEndLPsa", ("--arg-file", "--delimiter", "--max-args", "--max-procs",
+                        "--max-chars", "--max-lines", "--replace", "--eof", "--process-slot-var")),
+}
+"""Programs that run the one that their arguments name."""
+INTERPRETERS: Final[dict[str, str]] = {
+    r"python[\d.]*|pypy[\d.]*": "c",
+    r"perl[\d.]*":              "eE",
+    r"ruby[\d.]*":              "e",
+    r"node|nodejs|bun":         "ep",
+    r"php[\d.]*":               "rRBE",
+    r"lua[\d.]*|luajit":        "e",
+    r"osascript|Rscript|jshell|ghci?|guile|sbcl|emacs": "e",
+    r"tclsh|expect":            "c",
+}
+"""Programs that run code of their own, by the short options that take it as a value."""
+# fmt: on
+_LONG_CODE: Final = frozenset({"--eval", "--print", "--run", "--execute", "--eval-string", "eval"})
+_AWK: Final = re.compile(r"[gmn]?awk|original-awk|busybox-awk")
+_AWK_REACHES_OUT: Final = re.compile(
+    r"\bsystem\s*\(|\bgetline\b|(?<!\|)\|(?!\|)|print[^;}]{0,200}>"
+)
+_SED_RUNS: Final = re.compile(
+    r"(?:^|[;{\n])\s{0,9}(?:\d{1,9}|\$|/[^/\n]{0,99}/)?(?:,(?:\d{1,9}|\$|/[^/\n]{0,99}/))?"
+    r"\s{0,9}e(?:\s|$)"
+)
+_SED_SUBSTITUTES: Final = re.compile(r"s([^\w\s\\])")
+_FIELDS: Final = 3
+_SED_FLAGS: Final = re.compile(r"\w*e")
+SUBSTITUTIONS_MAX: Final = 100
+"""Of one script of sed that are looked at."""
+_NAME: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=")
+_DECLARING: Final = frozenset({"export", "declare", "local", "readonly", "typeset"})
+_FIND_RUNS: Final = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+_TELLING: Final = frozenset({"--version", "--help"})
+_SHELL_VALUED: Final = frozenset({"-o", "+o", "-O", "+O", "--rcfile", "--init-file"})
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """A command, and the programs through which it runs."""
+
+    draft: Draft
+    via: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Found:
+    """What a command runs or sets by way of its arguments."""
+
+    drafts: list[Draft] = field(default_factory=list)
+    scripts: list[str] = field(default_factory=list)
+    doubts: list[Doubt] = field(default_factory=list)
+    assignments: list[Assignment] = field(default_factory=list)
+
+
+def basename(path: str) -> str:
+    """Return a program's name without its folder."""
+    return path.rstrip("/").rpartition("/")[2]
+
+
+def inner_of(draft: Draft) -> Found:
+    """Return what the program of ``draft``, which has words, runs by way of its arguments."""
+    found = Found()
+    first, *args = draft.words
+    name = basename(first.text)
+    if not first.is_literal:
+        found.doubts.append(Doubt.NAME)
+        if args and all(part.kind == "expansion" for part in first.parts):
+            found.drafts.append(_like(draft, args))  # what runs if it gives nothing
+    if name in (".", "source"):
+        found.doubts.append(Doubt.SOURCE)
+    elif name in ("eval", "trap"):
+        _script(args if name == "eval" else args[:1], found)
+    elif name == "alias":
+        values = (word.text.partition("=")[2] for word in args)
+        found.scripts += [value for value in values if value]
+    elif name in _DECLARING:
+        found.assignments += _assignments(args)
+    elif name == "set":
+        found.assignments += _positional(args)
+    else:
+        _program(name, args, draft, found)
+    return found
+
+
+def _program(name: str, args: list[Word], draft: Draft, found: Found) -> None:
+    """Take what a program runs that is no part of the shell."""
+    if name in SHELLS:
+        _shell(draft, args, found)
+    elif name in WRAPPERS:
+        _wrapped(name, args, draft, found)
+    elif name == "find":
+        _find(args, draft, found)
+    elif _is_code(name, args, draft):
+        found.doubts.append(Doubt.INLINE)
+
+
+def _script(words: Sequence[Word], found: Found) -> None:
+    """Take words as the text of a script, if they are known."""
+    if all(word.is_literal for word in words):
+        found.scripts.append(" ".join(word.text for word in words))
+    else:
+        found.doubts.append(Doubt.EVAL)
+        # What is written there is most of what will run.
+        found.scripts.append(" ".join(word.text for word in words))
+
+
+def _shell(draft: Draft, args: list[Word], found: Found) -> None:
+    """Read what a shell runs: the argument of ``-c``, a script file, or what it reads."""
+    has_script = reads_input = False
+    rest = list(args)
+    while rest and rest[0].text[:1] in ("-", "+") and rest[0].text not in ("-", "--"):
+        option = rest.pop(0).text
+        if option in _SHELL_VALUED and rest:
+            rest.pop(0)
+        elif not option.startswith("--"):
+            has_script |= "c" in option and option[0] == "-"
+            reads_input |= "s" in option and option[0] == "-"
+            if option[-1] in "oO" and rest:
+                rest.pop(0)
+    if rest and rest[0].text in ("-", "--"):
+        rest.pop(0)
+    if not _TELLING.isdisjoint(word.text for word in args):
+        return
+    if has_script:
+        _script(rest[:1], found)
+        found.assignments += [Assignment(str(at), word) for at, word in enumerate(rest[1:])]
+        found.assignments += [Assignment("@", word) for word in rest[2:]]
+    elif reads_input or not rest or rest[0].text in ("/dev/stdin", "/proc/self/fd/0"):
+        _input(draft, found)
+    elif not rest[0].is_literal:
+        found.doubts.append(Doubt.SOURCE)
+
+
+def _input(draft: Draft, found: Found) -> None:
+    if draft.stdin is not None:
+        found.scripts.append(draft.stdin)
+    if draft.fed or draft.redirects or draft.stdin is None:
+        found.doubts.append(Doubt.PIPED)
+
+
+def _wrapped(name: str, args: list[Word], draft: Draft, found: Found) -> None:
+    """Take the program that a wrapper runs, with its arguments."""
+    wrapper = WRAPPERS[name]
+    if args and (args[0].text in _TELLING or (name == "command" and args[0].text in ("-v", "-V"))):
+        return
+    rest = list(args)
+    while rest and rest[0].text.startswith("-") and rest[0].text != "-":
+        option = rest.pop(0)
+        if option.text == "--":
+            break
+        if not option.is_literal:
+            found.doubts.append(Doubt.OPTION)
+        _option(option.text, rest, wrapper, found)
+    rest = rest[wrapper.operands :]
+    if wrapper.scripts:
+        _late_script(rest, wrapper, found)
+    if name in ("env", "sudo", "doas"):
+        while rest and (assigned := _NAME.match(rest[0].text)):
+            found.assignments.append(Assignment(assigned[1], rest.pop(0).from_(assigned.end())))
+    if name in ("watch", "parallel"):
+        _script(rest, found)
+    elif rest and not rest[0].text.startswith("-"):
+        unknown = [UNKNOWN] if name == "xargs" else []
+        found.drafts.append(_like(draft, [*rest, *unknown]))
+
+
+def _option(option: str, rest: list[Word], wrapper: Wrapper, found: Found) -> None:
+    """Step over an option's value; shell text in it is kept."""
+    if option.startswith("--"):
+        takes = option in wrapper.long or option in ("--command", "--split-string")
+        head, _, value = option.partition("=")
+        if head in ("--command", "--split-string"):
+            _script([literal(value)] if value else rest[:1], found)
+        if takes and rest:
+            rest.pop(0)
+        return
+    for at, letter in enumerate(option[1:], 2):
+        if letter in wrapper.scripts:
+            _script([literal(option[at:])] if option[at:] else rest[:1], found)
+        if letter in wrapper.valued + wrapper.scripts:
+            if not option[at:] and rest:
+                rest.pop(0)
+            return
+
+
+def _late_script(rest: list[Word], wrapper: Wrapper, found: Found) -> None:
+    """Keep shell text whose option stands behind the operands: ``su root -c text``."""
+    for option, value in itertools.pairwise(rest):
+        is_short = option.text.startswith("-") and option.text[-1:] in tuple(wrapper.scripts)
+        if is_short or option.text == "--command":
+            _script([value], found)
+
+
+def _like(draft: Draft, words: list[Word]) -> Draft:
+    """Return a command that runs in the place of ``draft``, with the same input and output."""
+    return Draft(words=words, stdin=draft.stdin, feeds=draft.feeds, fed=draft.fed)
+
+
+def _find(args: list[Word], draft: Draft, found: Found) -> None:
+    at = 0
+    while at < len(args):
+        if args[at].text not in _FIND_RUNS:
+            at += 1
+            continue
+        end = at + 1
+        while end < len(args) and args[end].text != ";" and not _is_plus(args, end):
+            end += 1
+        if words := args[at + 1 : end]:
+            found.drafts.append(_like(draft, words))
+        at = end + 1
+
+
+def _is_plus(args: list[Word], at: int) -> bool:
+    return args[at].text == "+" and args[at - 1].text.endswith("{}")
+
+
+def _assignments(args: list[Word]) -> list[Assignment]:
+    return [
+        Assignment(assigned[1], word.from_(assigned.end()))
+        for word in args
+        if (assigned := _NAME.match(word.text))
+    ]
+
+
+def _positional(args: list[Word]) -> list[Assignment]:
+    """Return what ``set -- one two`` makes of ``$1``, ``$2`` and ``$@``."""
+    if args and args[0].text == "--":
+        args = args[1:]
+    each = [Assignment(str(at), word) for at, word in enumerate(args, 1)]
+    return each + [Assignment("@", word) for word in args]
+
+
+def _is_code(name: str, args: list[Word], draft: Draft) -> bool:
+    """Say whether a program is given code of its own language, of which a shell knows nothing."""
+    texts = [word.text for word in args]
+    if _AWK.fullmatch(name):
+        return any(_AWK_REACHES_OUT.search(text) for text in texts)
+    if name == "sed":
+        return any(_SED_RUNS.search(text) or _sed_substitutes(text) for text in texts)
+    options = next((o for names, o in INTERPRETERS.items() if re.fullmatch(names, name)), None)
+    if options is None:
+        return False
+    operands = [text for text in texts if not text.startswith("-")]
+    if not operands and (draft.stdin is not None or draft.fed or "-" in texts):
+        return True
+    return any(_holds_code(text, options) for text in _leading_options(texts))
+
+
+def _sed_substitutes(script: str) -> bool:
+    """Say whether sed runs what a substitution makes: the flag ``e`` of ``s/a/b/e``."""
+    begins = itertools.islice(_SED_SUBSTITUTES.finditer(script), SUBSTITUTIONS_MAX)
+    for begin in begins:
+        fields = script[begin.end() :].split(begin[1], 2)
+        if len(fields) == _FIELDS and _SED_FLAGS.match(fields[-1]):
+            return True
+    return False
+
+
+def _leading_options(texts: list[str]) -> list[str]:
+    """Return what stands before the script's own arguments, and some more where it is not clear."""
+    for at, text in enumerate(texts):
+        is_value = at > 0 and len(texts[at - 1]) == len("-W") and texts[at - 1][0] == "-"
+        is_module = at > 0 and texts[at - 1] == "-m"
+        if is_module or not (text.startswith("-") or is_value or text == "eval"):
+            return texts[:at]
+    return texts
+
+
+def _holds_code(text: str, options: str) -> bool:
+    if text.startswith("--") or text == "eval":
+        return text.partition("=")[0] in _LONG_CODE
+    return text.startswith("-") and any(letter in text for letter in options)

@@ -1,0 +1,314 @@
+"""Reads one word of shell text at a time: quotes, backslashes, expansions, wildcards, braces.
+
+After the POSIX shell's token recognition and quoting (IEEE Std 1003.1, Shell Command Language, 2.2
+and 2.3), with what bash adds: ``$'..'``, ``<(..)``, braces.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Final
+
+from workers.builtin.plugins._shell_words import (
+    Part,
+    PartKind,
+    TooManyWordsError,
+    Word,
+    braced,
+    word_of,
+)
+
+BRACKET_CHARS_MAX: Final = 128
+"""Of ``[..]``; all of ASCII fits."""
+DEPTH_MAX: Final = 16
+"""Of substitutions, subshells and scripts in scripts; nobody writes more."""
+
+_IN_ONE_WORD: Final[dict[PartKind, PartKind]] = {"brace": "text", "blank": "expansion"}
+_META: Final = " \t\n;&|<>()"
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
+_SIMPLE: Final = re.compile(
+    r"\$\{([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*])(?::?[-=+](.*))?\}", re.DOTALL
+)
+_BRACKET: Final = re.compile(
+    r"""\[[!^]?\]?(?:\[:\w+:\]|\\.|'[^'\n]{0,8}'|"[^"\n]{0,8}"|[^]\s\\'"/`$]){0,128}+(\])?"""
+)
+_TILDE: Final = re.compile(r"~[A-Za-z0-9._+-]*(?=[/\s;&|<>():]|$)")
+_ANSI: Final = re.compile(
+    r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|c(.)|(.))",
+    re.DOTALL,
+)
+_ANSI_LETTERS: Final = {
+    "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t",
+    "v": "\v",
+}  # fmt: skip
+_UNICODE_MAX: Final = 0x10FFFF
+
+
+class Doubt(StrEnum):
+    """What a reader cannot decide; the value says it to a person."""
+
+    NAME = "the name of a command is computed when it runs"
+    PIPED = "a shell runs text that is computed or comes from elsewhere"
+    EVAL = "a script is put together when it runs"
+    SOURCE = "a file is run as part of the command"
+    INLINE = "code of another language is part of the command"
+    OPTION = "an option of a program that runs another one is not known"
+    UNBALANCED = "a quote or bracket is not closed, or one too many is"
+    LENGTH = "the command is too long to be read"
+    DEPTH = "the command is nested too deeply to be read"
+    COUNT = "the command has too many parts to be read"
+
+
+class StopReadingError(Exception):
+    """Reading ends here, for the reason in ``doubt``."""
+
+    def __init__(self, doubt: Doubt) -> None:
+        """Tell why."""
+        super().__init__(doubt)
+        self.doubt = doubt
+
+
+class WordReader:
+    """A place in a text, and the words that begin there."""
+
+    def __init__(self, text: str, depth: int) -> None:
+        """Start at the beginning; ``depth`` is how deep the text is nested in others."""
+        self.text = text
+        self.depth = depth
+        self.at = 0
+
+    def substitution(self) -> None:
+        """Read commands up to the ``)`` that ends them, and keep them."""
+
+    def script(self, text: str) -> None:
+        """Read commands that stand in a text of their own, and keep them."""
+
+    @contextmanager
+    def deeper(self) -> Iterator[None]:
+        """Bound how deep things are nested."""
+        if self.depth >= DEPTH_MAX:
+            raise StopReadingError(Doubt.DEPTH)
+        self.depth += 1
+        try:
+            yield
+        finally:
+            self.depth -= 1
+
+    def sees(self, *tokens: str) -> bool:
+        """Say whether one of ``tokens`` stands here."""
+        return self.text.startswith(tokens, self.at)
+
+    def words(self) -> list[Word]:
+        """Return the words that the characters from here to the next blank stand for."""
+        rows: list[list[Part]] = [[]]
+        for part in self.parts():
+            if part.kind == "blank":
+                rows.append([])
+            else:
+                rows[-1].append(part)
+        if len(rows) > 1:
+            rows = [row for row in rows if row]
+        try:
+            return [word for row in rows for word in braced(row)]
+        except TooManyWordsError as error:
+            raise StopReadingError(Doubt.COUNT) from error
+
+    def word(self) -> Word:
+        """Return the word that begins here where no braces are expanded: a value, a target."""
+        return word_of(
+            Part(_IN_ONE_WORD.get(part.kind, part.kind), part.text, part.name, part.default)
+            for part in self.parts()
+        )
+
+    def parts(self) -> list[Part]:
+        """Return the parts up to the next unquoted blank or operator."""
+        parts: list[Part] = []
+        while self.at < len(self.text):
+            char = self.text[self.at]
+            if char in "<>" and self.text[self.at + 1 : self.at + 2] == "(":
+                parts.append(self._process())
+            elif char in _META:
+                break
+            else:
+                parts += self._part(char, is_first=not parts)
+        return parts
+
+    def quoted(self, end: str) -> list[Part]:
+        """Return what stands up to ``end``, as in double quotes; "" is the end of the text."""
+        parts: list[Part] = []
+        while not (end and self.sees(end)):
+            if self.at >= len(self.text):
+                if end:
+                    raise StopReadingError(Doubt.UNBALANCED)
+                return parts
+            char = self.text[self.at]
+            if char in "$`":
+                parts += self._expansion(char, is_quoted=True)
+            elif char == "\\":
+                parts += self._escaped_in_quotes()
+            else:
+                parts.append(Part("text", char))
+                self.at += 1
+        self.at += len(end)
+        return parts
+
+    def _part(self, char: str, *, is_first: bool) -> list[Part]:
+        if char == "\\":
+            escaped = self.text[self.at + 1 : self.at + 2]
+            self.at += 2
+            return [Part("text", "" if escaped == "\n" else escaped)]
+        if char == "'":
+            return [Part("text", self._until("'"))]
+        if char == '"':
+            self.at += 1
+            return self.quoted('"') or [Part("text", "")]
+        if char in "$`":
+            return self._expansion(char, is_quoted=False)
+        if char == "~" and is_first and (found := _TILDE.match(self.text, self.at)):
+            self.at = found.end()
+            return [Part("tilde", found[0])]
+        return [self._plain(char)]
+
+    def _plain(self, char: str) -> Part:
+        found = _BRACKET.match(self.text, self.at) if char == "[" else None
+        if found and found.end() - self.at > BRACKET_CHARS_MAX:
+            raise StopReadingError(Doubt.COUNT)
+        if found and found[1]:
+            self.at = found.end()
+            return Part("glob", re.sub(r"""['"\\]""", "", found[0]))
+        # A range that holds more than is worth reading is open to the end.
+        is_open = found is not None and self.text[found.end() : found.end() + 1] in tuple("'\"$`")
+        self.at += 1
+        if is_open:
+            return Part("glob", char)
+        if char in "*?":
+            return Part("glob", char)
+        return Part("brace" if char in "{,}" else "text", char)
+
+    def _until(self, end: str) -> str:
+        """Return what stands between the mark here and the next ``end``, and step over both."""
+        start = self.at + 1
+        stop = self.text.find(end, start)
+        if stop < 0:
+            raise StopReadingError(Doubt.UNBALANCED)
+        self.at = stop + 1
+        return self.text[start:stop]
+
+    def _escaped_in_quotes(self) -> list[Part]:
+        escaped = self.text[self.at + 1 : self.at + 2]
+        self.at += 2
+        if escaped == "\n":
+            return []
+        return [Part("text", escaped if escaped in ("$", "`", '"', "\\") else "\\" + escaped)]
+
+    def _process(self) -> Part:
+        start = self.at
+        self.at += 2
+        self.substitution()
+        return Part("expansion", self.text[start : self.at])
+
+    def _expansion(self, char: str, *, is_quoted: bool) -> list[Part]:
+        start = self.at
+        if char == "`":
+            self._backticks(is_quoted=is_quoted)
+        elif self.sees("$((") and (end := self._arithmetic_end(start + 3)):
+            self.inside(start + 3, end - 2)
+            self.at = end
+        elif self.sees("$("):
+            self.at += 2
+            self.substitution()
+        elif self.sees("${"):
+            return [self._parameter(is_quoted=is_quoted)]
+        elif self.sees("$'") and not is_quoted:
+            self.at += 1
+            return [Part("text", self._ansi())]
+        elif self.sees('$"') and not is_quoted:
+            self.at += 2
+            return self.quoted('"')
+        elif found := _NAME.match(self.text, start + 1):
+            self.at = found.end()
+            return [_variable(self.text[start : self.at], found[0], is_quoted=is_quoted)]
+        else:
+            self.at += 1
+            return [Part("text", char)]
+        return [Part("expansion", self.text[start : self.at])]
+
+    def inside(self, start: int, end: int) -> list[Part]:
+        """Return the parts of a stretch of the text, its substitutions read; ``at`` stays."""
+        whole, back = self.text, self.at
+        self.text, self.at = whole[start:end], 0
+        with self.deeper():
+            parts = self.quoted("")
+        self.text, self.at = whole, back
+        return parts
+
+    def _arithmetic_end(self, start: int) -> int | None:
+        """Return where the ``((`` before ``start`` ends, None if it is no arithmetic."""
+        depth = 0
+        for at in range(start, len(self.text)):
+            depth += (self.text[at] == "(") - (self.text[at] == ")")
+            if depth < 0:
+                return at + 2 if self.text.startswith("))", at) else None
+        return None
+
+    def _backticks(self, *, is_quoted: bool) -> None:
+        at = self.at + 1
+        while at < len(self.text) and self.text[at] != "`":
+            at += 2 if self.text[at] == "\\" else 1
+        if at >= len(self.text):
+            raise StopReadingError(Doubt.UNBALANCED)
+        body = self.text[self.at + 1 : at]
+        self.at = at + 1
+        self.script(re.sub(r'\\([$`\\"])' if is_quoted else r"\\([$`\\])", r"\1", body))
+
+    def _parameter(self, *, is_quoted: bool) -> Part:
+        start = self.at
+        self.at += 2
+        with self.deeper():
+            self._skip_to_brace()
+        text = self.text[start : self.at]
+        found = _SIMPLE.fullmatch(text)
+        if found is None:
+            return Part("expansion", text)
+        return _variable(text, found[1], found[2], is_quoted=is_quoted)
+
+    def _skip_to_brace(self) -> None:
+        while not self.sees("}"):
+            if self.at >= len(self.text):
+                raise StopReadingError(Doubt.UNBALANCED)
+            char = self.text[self.at]
+            if char in "\"'\\$`":
+                self._part(char, is_first=False)
+            else:
+                self.at += 1
+        self.at += 1
+
+    def _ansi(self) -> str:
+        r"""Return the value of ``$'..'``, whose first quote stands here."""
+        start = self.at + 1
+        at = start
+        while at < len(self.text) and self.text[at] != "'":
+            at += 2 if self.text[at] == "\\" else 1
+        if at >= len(self.text):
+            raise StopReadingError(Doubt.UNBALANCED)
+        self.at = at + 1
+        return _ANSI.sub(_ansi_char, self.text[start:at]).partition("\0")[0]
+
+
+def _variable(text: str, name: str, default: str | None = None, *, is_quoted: bool) -> Part:
+    """Return the part that a variable is; the shell's own separator, unquoted, ends a word."""
+    is_blank = name == "IFS" and not is_quoted
+    return Part("blank" if is_blank else "expansion", text, name, default)
+
+
+def _ansi_char(found: re.Match[str]) -> str:
+    octal, hexadecimal, short, long, control, letter = found.groups()
+    if octal:
+        return chr(int(octal, 8) & 0xFF)
+    if digits := hexadecimal or short or long:
+        code = int(digits, 16)
+        return chr(code) if code <= _UNICODE_MAX else ""
+    if control:
+        return chr(ord(control) & 0x1F)
+    return _ANSI_LETTERS.get(letter, letter if letter in "\\'\"?" else "\\" + letter)
