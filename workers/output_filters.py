@@ -5,13 +5,15 @@ its plugin fails closed the answer ends with ``FilterFailedError``, else the fil
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 
 from cmdc_runtime.extensions.plugin import FILTER_OUTPUT, Channel, Plugin, TextFilter
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.extensions.provider import Chunk, FinishChunk, TextChunk, ThinkingChunk
+from workers.core.tags import Found, TagState, feed, flush
 from workers.intake import fit
 
 log = structlog.get_logger()
@@ -32,10 +34,23 @@ class _Link:
 
     plugin: Plugin
     filter: TextFilter
+    is_broken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What may be shown now: chunks, and the tags that stood in the text, filtered too."""
+
+    chunks: tuple[Chunk, ...] = ()
+    found: tuple[Found, ...] = ()
 
 
 class OutputFilters:
-    """The filters of one answer."""
+    """The filters of one answer.
+
+    Tags are taken out of the text before it is filtered: else what they stand between would come
+    together behind the filters.
+    """
 
     def __init__(
         self,
@@ -48,19 +63,16 @@ class OutputFilters:
         Raises:
             FilterFailedError: one could not be made, and its plugin fails closed.
         """
+        self._plugins = tuple(plugins)
+        self._context = context
         self._crashed = crashed
-        self._chains: dict[Channel, list[_Link]] = {"text": [], "thinking": []}
-        for plugin in plugins:
-            for channel, chain in self._chains.items():
-                try:
-                    found = plugin.filter_output(channel, context)
-                except Exception as error:  # noqa: BLE001 - told, by name
-                    self._fail(plugin, error)
-                    continue
-                if found is not None:
-                    chain.append(_Link(plugin, found))
+        self._tags = TagState()
+        self._chains: dict[Channel, list[_Link]] = {
+            "text": self._chain("text"),
+            "thinking": self._chain("thinking"),
+        }
 
-    def pass_on(self, chunk: Chunk) -> Sequence[Chunk]:
+    def pass_on(self, chunk: Chunk) -> Shown:
         """Return what may be shown and kept now of an answer's next chunk.
 
         Raises:
@@ -68,41 +80,66 @@ class OutputFilters:
         """
         match chunk:
             case TextChunk(text=text):
-                return _chunks("text", self._feed("text", text, 0))
+                self._tags, clean, found = feed(self._tags, text)
+                shown = self._feed(self._chains["text"], clean)
+                return Shown(_chunks("text", shown), self._filtered(found))
             case ThinkingChunk(text=text):
-                return _chunks("thinking", self._feed("thinking", text, 0))
+                return Shown(_chunks("thinking", self._feed(self._chains["thinking"], text)))
             case FinishChunk():
-                rest = [*_chunks("thinking", self._close("thinking"))]
-                return [*rest, *_chunks("text", self._close("text")), chunk]
+                self._tags, clean, found = flush(self._tags)
+                shown = self._feed(self._chains["text"], clean)
+                shown += self._close(self._chains["text"])
+                thought = self._close(self._chains["thinking"])
+                chunks = (*_chunks("thinking", thought), *_chunks("text", shown), chunk)
+                return Shown(chunks, self._filtered(found))
             case _:
-                return (chunk,)
+                return Shown((chunk,))
 
-    def _feed(self, channel: Channel, text: str, start: int) -> str:
-        for link in self._chains[channel][start:]:
+    def _chain(self, channel: Channel) -> list[_Link]:
+        chain = []
+        for plugin in self._plugins:
+            try:
+                found = plugin.filter_output(channel, self._context)
+            except Exception as error:  # noqa: BLE001 - told, by name
+                self._fail(plugin, error)
+                continue
+            if found is not None:
+                chain.append(_Link(plugin, found))
+        return chain
+
+    def _filtered(self, found: Iterable[Found]) -> tuple[Found, ...]:
+        """Return tags with their contents filtered, each on its own."""
+        return tuple(replace(tag, text=self._whole(tag.text)) for tag in found)
+
+    def _whole(self, text: str) -> str:
+        chain = self._chain("text")
+        return self._feed(chain, text) + self._close(chain)
+
+    def _feed(self, links: Sequence[_Link], text: str) -> str:
+        for link in links:
             if not text:
                 return ""
-            try:
-                text = fit(str(link.filter.feed(text)))
-            except Exception as error:  # noqa: BLE001 - told, by name
-                self._drop(channel, link, error)
+            if not link.is_broken:
+                text = self._ask(link, link.filter.feed, text)
         return text
 
-    def _close(self, channel: Channel) -> str:
+    def _close(self, links: Sequence[_Link]) -> str:
         """Return what is left, each filter's rest having gone through those behind it."""
         shown = ""
-        for place, link in enumerate([*self._chains[channel]]):
-            try:
-                rest = fit(str(link.filter.close()))
-            except Exception as error:  # noqa: BLE001 - told, by name
-                self._fail(link.plugin, error)
-                continue
-            shown += self._feed(channel, rest, place + 1)
-        self._chains[channel] = []
+        for place, link in enumerate(links):
+            if not link.is_broken:
+                rest = self._ask(link, partial(_closed, link.filter), "")
+                shown += self._feed(links[place + 1 :], rest)
         return shown
 
-    def _drop(self, channel: Channel, link: _Link, error: Exception) -> None:
-        self._fail(link.plugin, error)
-        self._chains[channel] = [one for one in self._chains[channel] if one is not link]
+    def _ask(self, link: _Link, work: Callable[[str], str], text: str) -> str:
+        """Return what a filter returns; of one that breaks and fails open, the text as it is."""
+        try:
+            return fit(str(work(text)))
+        except Exception as error:  # noqa: BLE001 - told, by name
+            link.is_broken = True
+            self._fail(link.plugin, error)
+            return text
 
     def _fail(self, plugin: Plugin, error: Exception) -> None:
         log.error("plugin.crashed", plugin=plugin.name, hook=FILTER_OUTPUT, exc_info=error)
@@ -112,7 +149,11 @@ class OutputFilters:
             raise FilterFailedError(plugin.name, told) from error
 
 
-def _chunks(channel: Channel, text: str) -> Sequence[Chunk]:
+def _closed(one: TextFilter, _text: str) -> str:
+    return one.close()
+
+
+def _chunks(channel: Channel, text: str) -> tuple[Chunk, ...]:
     if not text:
         return ()
     return (TextChunk(text=text) if channel == "text" else ThinkingChunk(text=text),)

@@ -42,6 +42,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "chat": ("chat:chat", "Talk with a new agent, line by line."),
     "ps": ("listing:ps", "List the live sessions."),
     "tree": ("listing:tree", "Show the supervision tree."),
+    "plugins": ("plugins:plugins", "List the built-in plugins, or tell all about one."),
     "tail": ("follow:tail", "Print a session's events as they happen."),
     "monitor": ("follow:monitor", "Tell when a session's process ends, and why."),
     "prompt": ("control:prompt", "Send a prompt to a session."),

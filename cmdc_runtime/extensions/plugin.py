@@ -210,7 +210,11 @@ class Plugin:
         """
 
     def filter_output(self, channel: Channel, context: PluginContext) -> TextFilter | None:  # noqa: ARG002 - for subclasses
-        """Return a new filter for one answer's texts of ``channel``, None to let them pass."""
+        """Return a new filter for one answer's texts of ``channel``, None to let them pass.
+
+        ``context`` is the same object for all filters of one answer; each ``<status>`` and
+        ``<title>`` in it has a filter of its own.
+        """
         return None
 
 

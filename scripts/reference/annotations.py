@@ -42,8 +42,9 @@ def bound_text(annotation: Any) -> str:  # Any: an annotation
         return ""
     if get_origin(annotation) is not Annotated:
         inner = [text for text in map(bound_text, arguments) if text]
-        each = "each " if get_origin(annotation) in (list, tuple, dict) else ""
-        return "; ".join(f"{each}{text}" for text in dict.fromkeys(inner))
+        is_many = get_origin(annotation) in (list, tuple, dict)
+        told = (f"each {text}" if is_many else text for text in dict.fromkeys(inner))
+        return "; ".join(told).replace("each each ", "each ")
     own = [text for meta in arguments[1:] if isinstance(meta, Meta) for text in _bounds(meta)]
     return ", ".join(filter(None, [", ".join(own), bound_text(arguments[0])]))
 

@@ -4,7 +4,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from scripts.reference import commands, diagram, errors, events, options, tools
+from scripts.reference import (
+    built_in_plugins,
+    commands,
+    diagram,
+    errors,
+    evasions,
+    events,
+    hooks,
+    options,
+    plugins,
+    tools,
+)
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
@@ -13,6 +24,10 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "docs/reference/options.md": options.page,
     "docs/reference/errors.md": errors.page,
     "docs/reference/tools.md": tools.page,
+    "docs/reference/plugins.md": plugins.page,
+    "docs/reference/hooks.md": hooks.page,
+    "docs/reference/evasions.md": evasions.page,
+    "cmdc_runtime/plugins/catalogue.json": built_in_plugins.catalogue,
     "ARCHITECTURE.md": diagram.page,
 }
 

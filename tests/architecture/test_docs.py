@@ -12,6 +12,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\[[^\]]*\]\((?!https?://|mailto:|#)([^)#\s]+)")
+CODE = re.compile(r"`[^`\n]+`")
 MAKE_CALL = re.compile(r"`make ([a-z-]+)|^ {4}make ([a-z-]+)", re.MULTILINE)
 MAKE_TARGET = re.compile(r"^([a-z-]+):", re.MULTILINE)
 LOCKED = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
@@ -24,11 +25,11 @@ def pages():
 
 
 def test_links_lead_somewhere():
-    """A relative link names a file of the project."""
+    """A relative link names a file of the project; what looks like one in code is none."""
     found = [
         f"{path.relative_to(ROOT)}: {target}"
         for path, text in pages()
-        for target in LINK.findall(text)
+        for target in LINK.findall(CODE.sub("", text))
         if not (path.parent / target).exists()
     ]
 

@@ -1,16 +1,19 @@
 """The reference pages say what the code says today, and leave nothing out."""
 
 import re
+import tomllib
 from typing import get_args
 
 import pytest
 
-from cmdc_runtime import tools
+from cmdc_runtime import plugins, tools
 from cmdc_runtime.commands import Command
 from cmdc_runtime.errors import ERRORS_BY_CODE
 from cmdc_runtime.events import Event
+from cmdc_runtime.extensions.actions import MATRIX
+from cmdc_runtime.extensions.hooks import HOOKS
 from cmdc_runtime.options import FIELDS
-from scripts.reference import commands, markdown, options, pages, scenes
+from scripts.reference import commands, evasions, markdown, options, pages, scenes
 from scripts.reference.exploration import explore
 from scripts.reference.sources import declared
 from workers.core.commands import HANDLERS
@@ -69,6 +72,57 @@ def test_every_event_error_option_and_tool_is_shown():
     for text, names in shown:
         assert FIRST_CELL.findall(text) == list(names)
     assert set(headings) == {name for name in tools.__all__ if not name.isupper()}
+
+
+def test_every_built_in_plugin_is_shown():
+    """Each has its row in the overview, which leads to its section."""
+    page = read("docs/reference/plugins.md")
+    links = re.findall(r"^\| \[(\w+)\]\(#(\w+)\)", page, re.MULTILINE)
+    headings = re.findall(r"^## (\w+)", page, re.MULTILINE)
+
+    assert sorted(headings) == plugins.__all__
+    assert links == [(heading, heading.lower()) for heading in headings]
+
+
+def test_every_hook_shows_what_it_takes():
+    """The matrix has each hook and each action, once."""
+    _, _, matrix = read("docs/reference/hooks.md").partition("## Which hook takes which action")
+    matrix, _, _ = matrix.partition("\n## ")
+
+    assert FIRST_CELL.findall(matrix) == list(HOOKS)
+    assert re.findall(r"`([A-Z]\w+)`", matrix) == [
+        action.__name__ for hook, action in MATRIX if hook == "session_start"
+    ]
+
+
+def corpora():
+    """Return the cases of each guard, by the file that holds them."""
+    paths = sorted(evasions.FOLDER.glob("*.toml"))
+    return {path: tomllib.loads(path.read_text(encoding="utf-8"))["case"] for path in paths}
+
+
+def test_every_way_around_a_guard_is_tried():
+    """What the page claims is tested: some test reads the file of each guard."""
+    tests = [path.read_text(encoding="utf-8") for path in (pages.ROOT / "tests").rglob("test_*.py")]
+    unread = [
+        path.name for path in corpora() if not any(f"corpora/{path.name}" in text for text in tests)
+    ]
+
+    assert unread == []
+
+
+def test_what_gets_through_says_why():
+    """A case that a guard does not stop has its reason, and no two cases have one name."""
+    cases = [(path.stem, case) for path, found in corpora().items() for case in found]
+    silent = [
+        (guard, case["name"])
+        for guard, case in cases
+        if case["outcome"] == evasions.GETS_THROUGH and not case.get("why")
+    ]
+    names = [(guard, case["name"]) for guard, case in cases]
+
+    assert silent == []
+    assert len(names) == len(set(names))
 
 
 def test_samples_cover_every_input():

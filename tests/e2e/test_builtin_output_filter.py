@@ -40,19 +40,16 @@ def test_a_secret_in_pieces_is_seen_by_nobody(agent, scripted, cycle_of):
     [
         ({"keywords": ["secret"], "action": "abort"}, "no", "what must not be shown"),
         ({"patterns": ["(?s)n.*!"], "held_chars_max": 5}, "", "more than 5: a rule that matches"),
-        ({"keywords": ["secret"]}, "no sec<status>x</status>ret", "came unfiltered"),
     ],
-    ids=["abort", "undecided", "torn apart by a tag"],
+    ids=["abort", "undecided"],
 )
 def test_what_may_not_be_shown_ends_the_cycle(agent, scripted, options, said, reason):
     """And the session lives on."""
-    text = said if "status" in said else "no secret here"
-    session = agent(
-        scripted(Text(text, chunk_chars=3), "fine"), plugins=[plugins.OutputFilter(**options)]
-    )
+    model = scripted(Text("no secret here", chunk_chars=3), "fine")
+    session = agent(model, plugins=[plugins.OutputFilter(**options)])
     with pytest.raises(cmdc.AgentAborted, match=reason):
         session.run("Go.", timeout=TURN_S)
     told = [one.content for one in session.messages() if one.role == "assistant"]
 
-    assert not [one for one in told if "secret" in one and "status" not in said]
+    assert not [one for one in told if "secret" in one]
     assert session.run("On.", timeout=TURN_S).text == "fine"

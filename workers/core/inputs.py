@@ -16,6 +16,7 @@ from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.messages import TokenUsage
 from workers.core.assemble import Reply
 from workers.core.state import PluginFacts, ToolFacts
+from workers.core.tags import Found as FoundTag
 from workers.core.verdict import Aborted, Verdict
 
 ANY_WORK: Final = -1
@@ -43,10 +44,11 @@ class FirstChunk:
 
 @dataclass(frozen=True, slots=True)
 class TextArrived:
-    """Result of ``CallModel``: a piece of text."""
+    """Result of ``CallModel``: a piece of text; ``found`` are tags taken out, None: not looked."""
 
     work: int
     text: str
+    found: tuple[FoundTag, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,8 @@ def think(state: State, memory: Memory, thought: ThoughtArrived) -> Step:
 
 def speak(state: State, memory: Memory, piece: TextArrived) -> Step:
     """Show a piece of text, without the tags in it."""
+    if piece.found is not None:
+        return Step(state, *_show(memory, piece.text, piece.found))
     tags, clean, found = feed(memory.answering.tags, piece.text)
     answering = replace(memory.answering, tags=tags)
     return Step(state, *_show(replace(memory, answering=answering), clean, found))

@@ -9,7 +9,7 @@ one ``StreamFailed``; a cancelled request comes back as nothing. ``Summarize`` i
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,10 +39,11 @@ from workers.core.inputs import (
     ThoughtArrived,
 )
 from workers.core.retry import failure_kind
+from workers.core.tags import Found
 from workers.core.verdict import Aborted
 from workers.effects.cancelling import is_ending
 from workers.intake import fit
-from workers.output_filters import FilterFailedError, OutputFilters
+from workers.output_filters import FilterFailedError, OutputFilters, Shown
 
 log = structlog.get_logger()
 
@@ -139,9 +140,9 @@ class ModelCaller:
                 if chars > REPLY_CHARS_MAX:
                     endless = f"the reply is longer than {REPLY_CHARS_MAX} characters"
                     raise ProviderError(FailureKind.PERMANENT, endless)
-                shown = (chunk,) if filters is None else filters.pass_on(chunk)
-                chunks += shown
-                self._show(call.work, shown)
+                shown = Shown((chunk,)) if filters is None else filters.pass_on(chunk)
+                chunks += shown.chunks
+                self._show(call.work, shown, None if filters is None else shown.found)
                 with watchdog.at_rest():
                     await self._room()
         reply = assemble(chunks, id_prefix=f"call-{call.work}")
@@ -149,10 +150,13 @@ class ModelCaller:
             raise ProviderError(FailureKind.TRANSIENT, "the stream ended before the reply did")
         return StreamEnded(call.work, reply, now_ms())
 
-    def _show(self, work: int, chunks: Iterable[Chunk]) -> None:
-        for chunk in chunks:
+    def _show(self, work: int, shown: Shown, found: tuple[Found, ...] | None) -> None:
+        """Post texts; ``found`` are the tags that were taken out of them, None if none were."""
+        if found:
+            self._post(TextArrived(work, "", found))
+        for chunk in shown.chunks:
             if isinstance(chunk, TextChunk):
-                self._post(TextArrived(work, chunk.text))
+                self._post(TextArrived(work, chunk.text, None if found is None else ()))
             elif isinstance(chunk, ThinkingChunk):
                 self._post(ThoughtArrived(work, chunk.text))
 

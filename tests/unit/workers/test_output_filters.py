@@ -6,7 +6,8 @@ from structlog.testing import capture_logs
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.extensions.provider import FinishChunk, TextChunk, ThinkingChunk, ToolCallChunk
-from workers.output_filters import FilterFailedError, OutputFilters
+from workers.core.tags import Found, Tag
+from workers.output_filters import FilterFailedError, OutputFilters, Shown
 
 CONTEXT = PluginContext(session_id="s-1")
 END = FinishChunk(reason="stop")
@@ -46,8 +47,8 @@ def chain(*plugins):
 
 def passed(made, *texts, kind=TextChunk):
     """Return what is shown of texts, and of the end."""
-    chunks = [made.pass_on(kind(text=text)) for text in texts]
-    return [*chunks, made.pass_on(END)]
+    chunks = [made.pass_on(kind(text=text)).chunks for text in texts]
+    return [*chunks, made.pass_on(END).chunks]
 
 
 def shown(chunks):
@@ -66,8 +67,8 @@ def test_what_is_kept_back_is_no_chunk():
     """An empty text is not shown."""
     made, _ = chain(plugin("1"))
 
-    assert made.pass_on(TextChunk(text="a")) == ()
-    assert made.pass_on(TextChunk(text="b")) == (TextChunk(text="a"),)
+    assert made.pass_on(TextChunk(text="a")) == Shown()
+    assert made.pass_on(TextChunk(text="b")) == Shown((TextChunk(text="a"),))
 
 
 def test_other_chunks_and_channels_pass():
@@ -75,8 +76,37 @@ def test_other_chunks_and_channels_pass():
     made, _ = chain(plugin("1"))
     call = ToolCallChunk(index=0, name="x")
 
-    assert made.pass_on(call) == (call,)
-    assert made.pass_on(ThinkingChunk(text="hm")) == (ThinkingChunk(text="hm"),)
+    assert made.pass_on(call) == Shown((call,))
+    assert made.pass_on(ThinkingChunk(text="hm")) == Shown((ThinkingChunk(text="hm"),))
+
+
+def test_tags_are_taken_out_before_and_filtered_apart():
+    """What stands around a tag comes together in front of the filter; its text is a whole."""
+    made, _ = chain(plugin("1"))
+    first = made.pass_on(TextChunk(text="ab<status>look"))
+    second = made.pass_on(TextChunk(text="ing</status>cd"))
+
+    assert (first, second) == (
+        Shown((TextChunk(text="a"),)),
+        Shown((TextChunk(text="bc"),), (Found(Tag.STATUS, "looking1"),)),
+    )
+
+
+def test_a_filter_that_breaks_at_the_end_hides_none_behind_it():
+    """The rest of one still goes through the next."""
+
+    class Late(Holding):
+        def close(self):
+            raise ValueError("late")
+
+    late = plugin("1")
+    type(late).filter_output = lambda self, channel, context: Late("1")
+    made, crashes = chain(plugin("0"), late, plugin("2"))
+    with capture_logs():
+        found = shown(passed(made, "abcd"))
+
+    assert found == "abcd2"
+    assert {why for _, why in crashes} == {"ValueError: late"}
 
 
 def test_thoughts_have_filters_of_their_own():

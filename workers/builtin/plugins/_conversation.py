@@ -5,9 +5,9 @@ from typing import Final
 
 from cmdc_runtime.messages import Message
 
-_NOT_A_PERSONS: Final = frozenset({"plugins", "repair"})
-"""Keys of the metadata of user messages that no user wrote: plugins' notes, and the session's
-wish for an answer in the right form."""
+_NOT_A_PERSONS: Final = frozenset({"compacted", "plugins", "repair"})
+"""Keys of the metadata of user messages that no user wrote: a summary of older messages, plugins'
+notes, and the session's wish for an answer in the right form."""
 
 
 def latest_request(messages: Sequence[Message]) -> int | None:

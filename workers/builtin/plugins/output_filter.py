@@ -6,6 +6,7 @@ complete answer once more: a match in it has come past the redaction, by whateve
 cycle. What was found is told to nobody.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
@@ -41,23 +42,30 @@ class OutputFilter(Plugin):
         """
         super().__init__(**config)
         self._rules = (*_of_patterns(self.config.patterns), *_of_keywords(self.config.keywords))
-        self._redactions: dict[Channel, Redaction] = {}
+        self._redactions: list[tuple[Channel, Redaction]] = []
+        self._answer: PluginContext | None = None
 
     def filter_output(
         self,
         channel: Channel,
-        context: PluginContext,  # noqa: ARG002 - the contract of the method
+        context: PluginContext,
     ) -> Redaction | None:
-        """Return the filter of one answer's channel, None where there is nothing to look for."""
+        """Return a filter for one answer's channel, None where there is nothing to look for.
+
+        What an answer before has shown that was broken off, and asked for anew, counts no more.
+        """
         if not self._rules:
             return None
+        if context is not self._answer:
+            self._answer = context
+            self._redactions.clear()
         bounds = Bounds(
             held_chars_max=self.config.held_chars_max, search_s_max=self.config.match_timeout
         )
         made = Redaction(
             self._rules, bounds, self.config.replacement, stops=self.config.action == "abort"
         )
-        self._redactions[channel] = made
+        self._redactions.append((channel, made))
         return made
 
     def after_response(
@@ -66,11 +74,14 @@ class OutputFilter(Plugin):
         context: PluginContext,  # noqa: ARG002 - the contract of the hook
     ) -> list[Emit | Abort]:
         """Tell how much was taken out, and end the cycle where that is wanted or not enough."""
-        counts = {channel: made.count for channel, made in self._redactions.items() if made.count}
+        counts: Counter[Channel] = Counter()
+        for channel, made in self._redactions:
+            counts[channel] += made.count
+        counts = +counts
         self._redactions.clear()
         answer: list[Emit | Abort] = []
         if counts:
-            told = {"action": self.config.action, "count": sum(counts.values()), "channels": counts}
+            told = {"action": self.config.action, "count": counts.total(), "channels": dict(counts)}
             answer.append(Emit(EVENT, told))
         if counts and self.config.action == "abort":
             answer.append(Abort("the answer held what must not be shown; the rest was withheld"))

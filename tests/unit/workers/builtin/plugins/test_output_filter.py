@@ -17,9 +17,9 @@ WITHHELD = Abort("the answer held what must not be shown; the rest was withheld"
 UNFILTERED = Abort("the answer holds what must not be shown, and came unfiltered")
 
 
-def said(plugin, *pieces, channel="text"):
-    """Return what is shown of an answer that comes in these pieces."""
-    one = plugin.filter_output(channel, CONTEXT)
+def said(plugin, *pieces, channel="text", context=CONTEXT):
+    """Return what is shown of an answer that comes in these pieces; each has its own context."""
+    one = plugin.filter_output(channel, context)
     return "".join([*map(one.feed, pieces), one.close()])
 
 
@@ -64,9 +64,11 @@ def test_answers_are_counted_apart():
     """A new filter begins at nothing; one whose answer never came is forgotten."""
     plugin = OutputFilter(keywords=["no"])
     said(plugin, "no no no")
-    said(plugin, "no")
+    later = PluginContext(session_id="s-1")
+    said(plugin, "no", context=later)
+    said(plugin, "no", context=later)  # in a tag of the same answer
 
-    assert completed(plugin) == [told("replace", text=1)]
+    assert completed(plugin) == [told("replace", text=2)]
     said(plugin, "yes")
     assert completed(plugin, "yes") == []
 

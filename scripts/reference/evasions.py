@@ -1,0 +1,97 @@
+"""``evasions.md``: which ways around the guards the tests try, and which ones get through.
+
+A file ``tests/corpora/<guard>.toml`` has the cases of one guard, each a table ``[[case]]`` with its
+``name``, ``technique`` (none: it is harmless), ``outcome`` and, where it is not plain, ``why``; its
+other keys are what is tried. A new file is a new section.
+"""
+
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from scripts.reference import markdown
+
+FOLDER: Final = Path(__file__).parents[2] / "tests" / "corpora"
+GETS_THROUGH: Final = "gets_through"
+_HARMLESS: Final = "harmless"
+"""The technique of a case that is no way around anything."""
+_TOLD: Final = frozenset({"name", "technique", "outcome", "why"})
+_INTRO: Final = (
+    "Guards read what a model wants to do or says, and text can be written in many ways. For these"
+    " guards the tests keep a list of ways around them, and of harmless things that look like one."
+    " Each case is run in every test run and must end as it says here, what gets through included:"
+    " a guard that learns more, or forgets, changes this page. No list has all of them. Guards stop"
+    " mistakes and make malice harder; what must not happen at all is made impossible elsewhere, by"
+    " tools that cannot do it, a container, or the rights of a user."
+)
+
+Case = Mapping[str, Any]  # Any: the fields of a guard's own
+
+
+def page() -> str:
+    """Return the page."""
+    guards = sorted(FOLDER.glob("*.toml"))
+    sections = (_section(path.stem, tomllib.loads(path.read_text("utf-8"))) for path in guards)
+    return markdown.page("Ways around the guards", _INTRO, *sections)
+
+
+def _section(guard: str, corpus: Mapping[str, Any]) -> str:  # Any: TOML
+    cases: list[Case] = corpus["case"]
+    outcomes = _outcomes(cases)
+    counts = Counter((_technique(case), case["outcome"]) for case in cases)
+    techniques = sorted({*map(_technique, cases)}, key=lambda one: (one == _HARMLESS, one))
+    rows = [(one, *(_count(counts[one, outcome]) for outcome in outcomes)) for one in techniques]
+    totals = Counter(case["outcome"] for case in cases)
+    rows.append((f"**all {len(cases)}**", *(f"**{totals[one]}**" for one in outcomes)))
+    file = f"tests/corpora/{guard}.toml"
+    blocks = [
+        f"## {guard}",
+        f"The cases are in [{file}](../../{file}).",
+        markdown.table(("technique", *map(_words, outcomes)), rows),
+        *_through([case for case in cases if case["outcome"] == GETS_THROUGH]),
+    ]
+    return "\n\n".join(blocks)
+
+
+def _outcomes(cases: list[Case]) -> list[str]:
+    """Return the outcomes in the order of their first cases, what gets through second."""
+    found = [one for one in dict.fromkeys(case["outcome"] for case in cases) if one != GETS_THROUGH]
+    return [*found[:1], GETS_THROUGH, *found[1:]]
+
+
+def _through(cases: list[Case]) -> Iterator[str]:
+    if not cases:
+        yield "Of these, nothing gets through."
+        return
+    yield "What gets through:"
+    rows = [(_technique(case), case["name"], _tried(case), case["why"]) for case in cases]
+    yield markdown.table(("technique", "case", "tried", "why"), rows)
+
+
+def _technique(case: Case) -> str:
+    return str(case.get("technique", _HARMLESS))
+
+
+def _tried(case: Case) -> str:
+    """Return what is tried, as JSON where it is no plain text, so that each character is seen."""
+    own = {name: value for name, value in case.items() if name not in _TOLD}
+    return ", ".join(f"{name} {_code(value)}" for name, value in own.items())
+
+
+def _code(value: object) -> str:
+    is_plain = isinstance(value, str) and value.isprintable() and value.isascii()
+    text = str(value) if is_plain else msgspec.json.encode(value).decode()
+    shown = text.encode("ascii", errors="backslashreplace").decode()
+    return f"`` {shown} ``" if "`" in shown else markdown.code(shown)
+
+
+def _count(number: int) -> str:
+    return str(number) if number else ""
+
+
+def _words(outcome: str) -> str:
+    return outcome.replace("_", " ")
