@@ -13,9 +13,11 @@ import msgspec
 from cmdc_runtime.commands import (
     Abort,
     Approve,
+    AttachPlugin,
     AttachTools,
     AwaitCycle,
     Command,
+    DetachPlugin,
     DetachTools,
     Prompt,
     Reject,
@@ -31,11 +33,15 @@ from scripts.reference.annotations import type_text
 from scripts.reference.scenes import (
     COMMANDS,
     GENERAL,
+    GUARD,
+    KEEPER,
     PARCEL,
     TAKEN,
     Scene,
     approval_of,
+    guarded,
     loaded,
+    plugin_loaded,
     scene,
 )
 from scripts.reference.sources import declared
@@ -45,6 +51,7 @@ from workers.core.effects import (
     CallModel,
     CancelCalls,
     CancelModel,
+    ChangePlugins,
     ChangeTools,
     Consult,
     CountSubagents,
@@ -53,6 +60,7 @@ from workers.core.effects import (
     ExitProcess,
     JudgeSteering,
     Keep,
+    LoadPlugin,
     LoadTools,
     Publish,
     Refuse,
@@ -116,7 +124,7 @@ _OTHERS: Final[Mapping[type[Command], tuple[Case, ...]]] = {
         Case(
             "plugins listen",
             lambda _: Steer(text="Rather so."),
-            _bounded(hooks=frozenset({kind_of(BeforeSteering)})),
+            lambda memory: replace(memory, plugins=guarded({kind_of(BeforeSteering)})),
         ),
         Case("only white space", lambda _: Steer(text=" ")),
         Case("the queue is full", lambda _: Steer(text="x"), _bounded(max_steering_queue=0)),
@@ -151,6 +159,15 @@ _OTHERS: Final[Mapping[type[Command], tuple[Case, ...]]] = {
         Case("an unknown name", lambda _: DetachTools(names=("gone",))),
         Case("an unknown name, `single=True`", lambda _: DetachTools(names=("gone",), single=True)),
     ),
+    AttachPlugin: (
+        Case("its name is taken", lambda _: AttachPlugin(plugin=GUARD)),
+        Case("`is_update=True`", lambda _: AttachPlugin(plugin=GUARD, is_update=True)),
+        Case(
+            "`is_update=True`, an unknown name",
+            lambda _: AttachPlugin(plugin=KEEPER, is_update=True),
+        ),
+    ),
+    DetachPlugin: (Case("an unknown name", lambda _: DetachPlugin(name="gone")),),
     SwitchModel: (
         Case("the same model", lambda memory: SwitchModel(model=memory.model)),
         Case("no provider", lambda _: SwitchModel(model="small")),
@@ -178,7 +195,7 @@ def outcome(case: Case, state: State) -> Outcome:
     command = case.make(before.memory)
     after = before.give(command, _ID)
     effects = after.effects
-    if any(isinstance(effect, LoadTools) for effect in effects):
+    if any(isinstance(effect, LoadTools | LoadPlugin) for effect in effects):
         after = _when_loaded(after, command)
         effects = (*effects, *after.effects)
     return Outcome(
@@ -234,9 +251,9 @@ def _answer(kind: type[Command], effects: tuple[Effect, ...]) -> str:
     for effect in effects:
         match effect:
             case Settle(id=given, outcome=value) | Answer(id=given, value=value) if given == _ID:
-                return _value(value)
+                return _value(value, kind)
             case Refuse(error=error):
-                return _value(error)
+                return _value(error, kind)
             case TellStatus() | TellMessages():
                 return markdown.code(type_text(kind.answer))
             case _:
@@ -244,7 +261,7 @@ def _answer(kind: type[Command], effects: tuple[Effect, ...]) -> str:
     return f"`{type_text(kind.answer)}`, when there is one"
 
 
-def _value(value: object) -> str:
+def _value(value: object, kind: type[Command]) -> str:
     match value:
         case CmdcError():
             return f"error `{value.code}`"
@@ -257,7 +274,7 @@ def _value(value: object) -> str:
             told = ", ".join(flags)
             return f"`{type(value).__name__}({told})`" if told else f"`{type(value).__name__}`"
         case str():
-            return "`CommandId`"
+            return "`str`" if kind.answer is str else "`CommandId`"
         case _:
             return markdown.code(value)
 
@@ -277,6 +294,8 @@ WORDS: Final[Mapping[type[Effect], Callable[[Any], str]]] = {
     JudgeSteering: lambda _: "ask the plugins, then as above",
     LoadTools: lambda _: "open the parcels",
     ChangeTools: lambda one: "change the tools" if one.attached or one.detached else "drop them",
+    LoadPlugin: lambda _: "open the parcel, ask the plugin at `session_start`",
+    ChangePlugins: lambda one: "change the plugins" if one.attached or one.detached else "drop it",
     Answer: lambda one: "" if one.id == _ID else "answer a caller who waits",
     ExitProcess: lambda _: "end the process",
 }
@@ -294,5 +313,7 @@ def _of(effects: tuple[Effect, ...], kind: type[Any]) -> Iterator[Any]:  # Any: 
 
 
 def _when_loaded(before: Scene, command: Command) -> Scene:
+    if isinstance(command, AttachPlugin):
+        return before.post(plugin_loaded(_ID, command))
     assert isinstance(command, AttachTools | ReplaceTools)  # noqa: S101 - others load nothing
     return before.post(loaded(_ID, command))

@@ -22,6 +22,7 @@ from scripts.reference.scenes import (
     TOOLS,
     Scene,
     approval_of,
+    guarded,
     new,
 )
 from workers.core import loops
@@ -38,6 +39,7 @@ Row: TypeAlias = tuple[State, type]
 
 SITUATIONS_MAX: Final = 10_000
 """More than this means that ``_likeness`` tells too much apart."""
+_NONE: Final[frozenset[str]] = frozenset()
 _ASKING: Final = (State.RUNNING, State.STREAMING)
 _MESSAGES_KEPT: Final = 3
 """Of so few messages a compaction can make nothing shorter."""
@@ -48,12 +50,14 @@ _SMALL: Final = replace(
     max_retries=1,
     loop_exempt=frozenset(tool.name for tool in TOOLS),
 )
-_POLICIES: Final[tuple[Policy, ...]] = (
-    replace(_SMALL, max_turns=3, loop_threshold=2, loop_abort=3, loop_exempt=frozenset()),
-    replace(_SMALL, max_turns=2, response_format={"type": "object"}, window_of=lambda _model: 1),
-    replace(_SMALL, max_turns=2, hooks=frozenset(HOOKS)),
-    replace(_SMALL, max_turns=2, budget=Budget(max_total_tokens=300)),
+_SHORT: Final = replace(_SMALL, max_turns=2)
+_SESSIONS: Final[tuple[tuple[Policy, frozenset[str]], ...]] = (
+    (replace(_SMALL, max_turns=3, loop_threshold=2, loop_abort=3, loop_exempt=frozenset()), _NONE),
+    (replace(_SHORT, response_format={"type": "object"}, window_of=lambda _model: 1), _NONE),
+    (_SHORT, frozenset(HOOKS)),
+    (replace(_SHORT, budget=Budget(max_total_tokens=300)), _NONE),
 )
+"""Each with the hooks that a plugin hears."""
 _STARTS: Final = CallModel | RunTools | Sleep
 """Work that an input may start without a change of the state."""
 
@@ -71,8 +75,8 @@ def explore() -> Exploration:
     """Return where every input leads, from everywhere that can be reached."""
     edges: set[Edge] = set()
     rows: set[Row] = set()
-    for policy in _POLICIES:
-        for before, given, after in _moves(_rested(policy)):
+    for policy, hooks in _SESSIONS:
+        for before, given, after in _moves(_rested(policy, hooks)):
             rows.add((before.state, given))
             if after.state is not before.state or _starts_work(after):
                 edges.add((before.state, given, after.state))
@@ -94,13 +98,13 @@ def _moves(first: Scene) -> Iterator[tuple[Scene, type, Scene]]:
         assert len(seen) <= SITUATIONS_MAX, "tell fewer situations apart"  # noqa: S101 - ours
 
 
-def _rested(policy: Policy) -> Scene:
+def _rested(policy: Policy, hooks: frozenset[str]) -> Scene:
     """Return a session at rest, with a subagent of an earlier cycle that still runs."""
     calling = new().give(Prompt(text="Look around."), "c-0")
     calling = calling.post(FirstChunk(calling.memory.work)).call("task")
     wanted = SubagentWanted(calling.memory.work, CallId("task"), "task", GENERAL, "Look.")
     rested = calling.post(wanted).give(Abort(children=False), "c-0")
-    return replace(rested, memory=replace(rested.memory, policy=policy))
+    return replace(rested, memory=replace(rested.memory, policy=policy, plugins=guarded(hooks)))
 
 
 def _next(before: Scene) -> Iterator[tuple[type, Scene]]:
@@ -137,6 +141,7 @@ def _likeness(scene: Scene) -> tuple[object, ...]:
         cycle and (cycle.turns, cycle.repairs, cycle.is_blocked),
         "steering" if memory.steering else "queue" if memory.queue else None,
         scene.state is State.IDLE and bool(memory.approvals),
+        any(one.ref is not None for one in memory.approvals),
         left if scene.state is State.EXECUTING_TOOLS else bool(left),
         memory.compacting and memory.compacting.trigger,
         memory.consulting and memory.consulting.point,

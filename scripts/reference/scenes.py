@@ -5,16 +5,18 @@ and every result some, made for the memory that they are put to; None is a resul
 come of it. To add a command or a result: its samples here, a test says which are missing.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from cmdc_runtime.commands import (
     Abort,
     Approve,
+    AttachPlugin,
     AttachTools,
     AwaitCycle,
     Command,
+    DetachPlugin,
     DetachTools,
     GetMessages,
     GetStatus,
@@ -25,6 +27,7 @@ from cmdc_runtime.commands import (
     SwitchModel,
     UserRespond,
 )
+from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.messages import TokenUsage, ToolCall
@@ -33,12 +36,17 @@ from workers.core import commands, results
 from workers.core.assemble import Reply
 from workers.core.effects import Effect, Step
 from workers.core.inputs import (
+    ApprovalExpired,
     ApprovalNeeded,
     CompactWanted,
     Consulted,
+    DelegationDropped,
     FirstChunk,
     Found,
     Order,
+    PluginAskedModel,
+    PluginDelegated,
+    PluginLoaded,
     PluginsAborted,
     PluginsSpoke,
     QuestionAsked,
@@ -60,7 +68,7 @@ from workers.core.inputs import (
     ToolReturned,
     ToolsLoaded,
 )
-from workers.core.state import Memory, Policy, State, ToolFacts
+from workers.core.state import Memory, PluginFacts, Policy, State, ToolFacts
 from workers.core.verdict import Aborted, Verdict
 
 GENERAL: Final = "general-purpose"
@@ -68,6 +76,10 @@ NOW_MS: Final = 1_000
 USED: Final = TokenUsage(prompt_tokens=8, completion_tokens=2, total_tokens=10)
 PARCEL: Final = Packed(kind="ref", label="grep", ref="grep")
 TAKEN: Final = Packed(kind="ref", label="shell", ref="shell")
+GUARD: Final = Packed(kind="ref", label="guard", ref="guard")
+KEEPER: Final = Packed(kind="ref", label="keeper", ref="keeper")
+ASKED: Final = RequireApproval(hint="deletes")
+HELD: Final = RequireApproval(hint="deletes", hold=True, timeout_s=60.0)
 TOOLS: Final = (
     ToolFacts("shell", isolation="task"),
     ToolFacts("write_file", isolation="thread"),
@@ -104,7 +116,13 @@ class Scene:
 
 def new(policy: Policy = POLICY) -> Scene:
     """Return a session that nobody has asked anything."""
-    return Scene(State.IDLE, Memory(policy=policy, model="openai:small", tools=TOOLS))
+    memory = Memory(policy=policy, model="openai:small", tools=TOOLS, plugins=guarded())
+    return Scene(State.IDLE, memory)
+
+
+def guarded(hooks: Iterable[str] = ()) -> tuple[PluginFacts, ...]:
+    """Return the plugins of a session: one, which hears these hooks."""
+    return (PluginFacts("guard", frozenset(hooks), GUARD),)
 
 
 def scene(state: State) -> Scene:
@@ -116,7 +134,7 @@ def scene(state: State) -> Scene:
     """
     rested = new().give(Prompt(text="Tidy up."), "p-1")
     rested = rested.post(FirstChunk(rested.memory.work)).call("shell")
-    rested = rested.post(ApprovalNeeded(rested.memory.work, CallId("shell"), "deletes", NOW_MS))
+    rested = rested.post(ApprovalNeeded(rested.memory.work, CallId("shell"), ASKED, NOW_MS))
     if state is State.IDLE:
         return rested
     running = rested.give(Prompt(text="Then test."), "p-2").give(AwaitCycle(), "w-1")
@@ -163,6 +181,8 @@ COMMANDS: Final[Mapping[type[Command], CommandSample]] = {
     AttachTools:  lambda _: AttachTools(tools=(PARCEL,)),
     DetachTools:  lambda _: DetachTools(names=("shell",)),
     ReplaceTools: lambda _: ReplaceTools(tools=(PARCEL,)),
+    AttachPlugin: lambda _: AttachPlugin(plugin=KEEPER),
+    DetachPlugin: lambda _: DetachPlugin(name="guard"),
     SwitchModel:  lambda _: SwitchModel(model="openai:large"),
     AwaitCycle:   lambda _: AwaitCycle(),
     GetStatus:    lambda _: GetStatus(),
@@ -179,6 +199,26 @@ def loaded(command_id: CommandId, command: AttachTools | ReplaceTools) -> ToolsL
     """Return what the shell answers when it has opened the parcels."""
     found = (Found(one.label, ToolFacts(one.label, packed=one)) for one in command.tools)
     return ToolsLoaded(command_id, command, tuple(found))
+
+
+def plugin_loaded(command_id: CommandId, command: AttachPlugin) -> PluginLoaded:
+    """Return what the shell answers when it has opened a plugin's parcel."""
+    facts = PluginFacts(command.plugin.label, frozenset(), command.plugin)
+    return PluginLoaded(command_id, command, facts, Verdict())
+
+
+def _held(work: int, call_id: CallId) -> ApprovalNeeded:
+    return ApprovalNeeded(work, call_id, HELD, NOW_MS, ref=f"{call_id}:approval")
+
+
+def _expired(memory: Memory) -> Result:
+    due = (one.id for one in memory.approvals if one.due_ms is not None)
+    return ApprovalExpired(next(due, "approval-0"), NOW_MS**2)
+
+
+def _dropped(memory: Memory) -> Result:
+    waiting = (child.ref for child in memory.children if child.call_id.startswith("plugin:"))
+    return DelegationDropped(next(waiting, None) or "plugin:judge-1")
 
 
 def _ended(memory: Memory, names: tuple[str, ...]) -> StreamEnded:
@@ -265,7 +305,11 @@ RESULTS: Final[Mapping[type, tuple[ResultSample, ...]]] = {
     Summarized: (_summarized,),
     SummaryFailed: (_summary_failed,),
     ToolBegun: (_of_call(lambda work, call_id: ToolBegun(work, call_id, NOW_MS)),),
-    ApprovalNeeded: (_of_call(lambda work, call_id: ApprovalNeeded(work, call_id, "", NOW_MS)),),
+    ApprovalNeeded: (
+        _of_call(lambda work, call_id: ApprovalNeeded(work, call_id, ASKED, NOW_MS)),
+        _of_call(_held),
+    ),
+    ApprovalExpired: (_expired,),
     ToolReturned: (_of_call(_returned),),
     ToolEmitted: (_of_call(lambda work, call_id: ToolEmitted(work, call_id, "note", None)),),
     QuestionAsked: (_of_call(lambda work, call_id: QuestionAsked(work, call_id, "ask", "?", ())),),
@@ -284,6 +328,10 @@ RESULTS: Final[Mapping[type, tuple[ResultSample, ...]]] = {
     PluginsSpoke: (lambda _: PluginsSpoke(Verdict(interventions=("Mind the tests.",))),),
     SteeringJudged: (_steering_judged(Verdict()), _steering_judged(Verdict(abort=_ABORT))),
     SubagentDone: (_subagent_done,),
+    PluginAskedModel: (lambda _: PluginAskedModel("judge", "openai:small", USED),),
+    PluginDelegated: (lambda _: PluginDelegated("judge", "plugin:judge-1", GENERAL, "Look."),),
+    DelegationDropped: (_dropped,),
+    PluginLoaded: (lambda _: plugin_loaded(CommandId("c"), AttachPlugin(plugin=KEEPER)),),
     ToolsLoaded: (lambda _: loaded(CommandId("c"), AttachTools(tools=(PARCEL,))),),
 }
 """Of each result those that differ in where they lead."""

@@ -11,23 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cmdc_runtime import events
 from cmdc_runtime.commands import AttachPlugin, AttachTools, Steer
-from cmdc_runtime.events import (
-    AgentAbort,
-    AgentEnd,
-    AgentError,
-    ContextOverflow,
-    MessageDelta,
-    MessageStart,
-    ResponseComplete,
-    Retry,
-    StatusUpdate,
-    StreamReset,
-    StreamStalled,
-    ThinkingDelta,
-    ThinkingStart,
-    TitleGenerated,
-)
 from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import Message, TokenUsage
@@ -91,7 +76,7 @@ from workers.core.state import (
 )
 from workers.core.verdict import Aborted, Verdict
 
-ENDS = AgentEnd | AgentAbort | AgentError
+ENDS = events.AgentEnd | events.AgentAbort | events.AgentError
 USED = TokenUsage(prompt_tokens=2, total_tokens=2)
 DONE = Reply("", None, (), USED, "stop")
 KINDS = get_args(Result)
@@ -231,13 +216,13 @@ def test_text_is_shown_as_it_comes(session):
     two = one.report(TextArrived, "c<title>T</title><sta")
     end = two.report(StreamEnded, DONE, 5)
 
-    assert len(one.events(MessageStart)) == 1
-    assert [event.text for event in one.events(StatusUpdate)] == ["looking"]
-    assert [event.delta for event in one.events(MessageDelta)] == ["ab"]
-    assert two.events(MessageStart) == []
-    assert [event.title for event in two.events(TitleGenerated)] == ["T"]
-    assert [event.delta for event in end.events(MessageDelta)] == ["<sta"]
-    assert end.events(ResponseComplete)[0].message.content == "abc<sta"
+    assert len(one.events(events.MessageStart)) == 1
+    assert [event.text for event in one.events(events.StatusUpdate)] == ["looking"]
+    assert [event.delta for event in one.events(events.MessageDelta)] == ["ab"]
+    assert two.events(events.MessageStart) == []
+    assert [event.title for event in two.events(events.TitleGenerated)] == ["T"]
+    assert [event.delta for event in end.events(events.MessageDelta)] == ["<sta"]
+    assert end.events(events.ResponseComplete)[0].message.content == "abc<sta"
 
 
 def test_thinking_is_shown_beside_the_text(session):
@@ -245,10 +230,10 @@ def test_thinking_is_shown_beside_the_text(session):
     one = streaming(session).report(ThoughtArrived, "x")
     two = one.report(ThoughtArrived, "y")
     ended = two.report(StreamEnded, Reply("", "xy", (), None, None), 5)
-    message = ended.events(ResponseComplete)[0].message
+    message = ended.events(events.ResponseComplete)[0].message
 
-    assert len(one.events(ThinkingStart) + two.events(ThinkingStart)) == 1
-    assert [event.delta for event in two.events(ThinkingDelta)] == ["y"]
+    assert len(one.events(events.ThinkingStart) + two.events(events.ThinkingStart)) == 1
+    assert [event.delta for event in two.events(events.ThinkingDelta)] == ["y"]
     assert (message.content, message.thinking) == ("", "xy")
 
 
@@ -261,7 +246,7 @@ def test_an_answer_without_calls_ends_the_cycle(session):
     assert [message.content for message in ended.messages] == ["go", "hello"]
     assert ended.usage == after.memory.usage == USED
     assert after.records(TurnSpent) == [TurnSpent(usage=USED)]
-    assert after.events(ResponseComplete)[0].usage == USED
+    assert after.events(events.ResponseComplete)[0].usage == USED
     assert [seen.outcome for seen in after.memory.outcomes] == ["finished"]
 
 
@@ -292,7 +277,7 @@ def test_silence_is_told(session, begin):
     before = begin(session)
     after = before.report(StreamSilent, 30.0)
 
-    told = (Publish(StreamStalled(elapsed_s=30.0)),)
+    told = (Publish(events.StreamStalled(elapsed_s=30.0)),)
     assert after.step == Step(before.state, before.memory, told)
 
 
@@ -300,10 +285,10 @@ def test_silence_is_told(session, begin):
 @pytest.mark.parametrize(
     ("kind", "retries", "ending"),
     [
-        (TRANSIENT, 2, (AgentError, "failed", "why")),
-        (TIMEOUT, 2, (AgentAbort, "aborted", "provider_timeout")),
-        (PERMANENT, 0, (AgentError, "failed", "why")),
-        (OVERFLOW, 0, (AgentAbort, "aborted", "context_overflow")),
+        (TRANSIENT, 2, (events.AgentError, "failed", "why")),
+        (TIMEOUT, 2, (events.AgentAbort, "aborted", "provider_timeout")),
+        (PERMANENT, 0, (events.AgentError, "failed", "why")),
+        (OVERFLOW, 0, (events.AgentAbort, "aborted", "context_overflow")),
     ],
     ids=["transient", "timeout", "permanent", "overflow"],
 )
@@ -332,7 +317,7 @@ def test_an_error_says_whether_later_may_work(session, kind, retryable):
     """A provider that is down may come back; a wrong key will not."""
     after = streaming(session, max_retries=0).report(StreamFailed, kind, "why", 9)
 
-    assert after.events(AgentError)[0].retryable == retryable
+    assert after.events(events.AgentError)[0].retryable == retryable
 
 
 @pytest.mark.parametrize(
@@ -345,7 +330,7 @@ def test_what_was_shown_of_a_failed_answer_is_taken_back(session, kind, resets, 
     after = after if kind is None else after.report(kind, "part")
     after = after.report(StreamFailed, failure, "broke", 9)
 
-    assert len(after.events(StreamReset)) == resets
+    assert len(after.events(events.StreamReset)) == resets
     assert after.memory.answering.text == ""
     assert not after.memory.answering.is_text_started
 
@@ -357,7 +342,7 @@ def test_the_delay_is_told_and_kept(session):
     after = before.report(StreamFailed, TRANSIENT, "busy", 9, chance=1.0)
 
     assert after.of(Sleep) == [Sleep(after.memory.work, 3.0)]
-    assert after.events(Retry) == [Retry(attempt=1, delay_ms=3000, reason="busy")]
+    assert after.events(events.Retry) == [events.Retry(attempt=1, delay_ms=3000, reason="busy")]
 
 
 def test_retries_are_counted_for_each_request(session):
@@ -366,7 +351,7 @@ def test_retries_are_counted_for_each_request(session):
     after = after.report(RetryDue, 9).call("read:a").end("a")
     after = after.report(StreamFailed, TRANSIENT, "busy", 9)
 
-    assert after.events(Retry)[0].attempt == 1
+    assert after.events(events.Retry)[0].attempt == 1
 
 
 def test_an_overflow_is_compacted_once(session):
@@ -375,11 +360,11 @@ def test_an_overflow_is_compacted_once(session):
     again = first.report(Summarized, "short", USED, None, 9)
     second = again.report(StreamFailed, OVERFLOW, "still too long", 9)
 
-    assert first.events(ContextOverflow) == [ContextOverflow(reason="too long")]
+    assert first.events(events.ContextOverflow) == [events.ContextOverflow(reason="too long")]
     assert (first.state, len(first.of(Summarize)), first.of(CallModel)) == (State.RUNNING, 1, [])
     assert len(again.of(CallModel)[0].messages) < len(LONG)
     assert second.of(Summarize) == []
-    assert [event.reason for event in second.events(AgentAbort)] == ["context_overflow"]
+    assert [event.reason for event in second.events(events.AgentAbort)] == ["context_overflow"]
 
 
 def test_a_retry_after_a_compaction_may_not_compact_again(session):
@@ -389,7 +374,7 @@ def test_a_retry_after_a_compaction_may_not_compact_again(session):
     after = after.report(StreamFailed, TRANSIENT, "busy", 9).report(RetryDue, 9)
     after = after.report(StreamFailed, OVERFLOW, "too long", 9)
 
-    assert [event.reason for event in after.events(AgentAbort)] == ["context_overflow"]
+    assert [event.reason for event in after.events(events.AgentAbort)] == ["context_overflow"]
 
 
 def test_the_next_turn_may_compact_again(session):
