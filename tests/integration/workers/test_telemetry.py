@@ -13,11 +13,12 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
+from workers.builtin.telemetry import exporting as module
 from cmdc_runtime import events as ev
 from cmdc_runtime.extensions.hooks import SessionEnd
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import Message, TokenUsage
-from workers.builtin.plugins import _otel
+from workers.builtin.telemetry import exporting
 from workers.builtin.plugins.telemetry import Telemetry
 
 SOON_S = 20.0
@@ -149,7 +150,7 @@ def test_metrics_can_be_left_out(plugin_of):
 
 def test_many_spans_are_sent_in_parts(plugin_of, monkeypatch):
     """A collector bounds its requests."""
-    monkeypatch.setattr(_otel, "SPANS_MAX", 3)
+    monkeypatch.setattr(module, "SPANS_MAX", 3)
     sizes = []
 
     class Counting(SpanExporter):

@@ -1,7 +1,7 @@
 """A judgement without a model: phrases that subvert instructions, and names of competitors.
 
-It knows the common phrases, in four languages, and looks past what ``_folding.ALIKE`` does. It is
-made to let ordinary talk pass, so whoever rephrases passes too.
+It knows the common phrases, in four languages, and looks past what ``filtering.folding.ALIKE``
+does. It is made to let ordinary talk pass, so whoever rephrases passes too.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ from typing import Final
 import regex
 
 from cmdc_runtime.plugins.content_policy import Verdict
-from workers.builtin.plugins._folding import ALIKE
+from workers.builtin.filtering.folding import ALIKE
 
 SEARCH_S_MAX: Final = 2.0
 """Processor time for one pattern; none of ours takes a hundredth of it for the longest prompt."""

@@ -1,7 +1,7 @@
 """Writes what the session does into a file of JSON lines.
 
 It observes, so the session waits for it only at the three hooks that nothing published tells of.
-What is written at which level is ``_event_table``. Events are written when they are observed, a
+What is written at which level is ``eventlog.table``. Events are written when they are observed, a
 little after subscribers see them, and ``turn`` is that of the session by then. Lines are handed to
 the system and not forced to disk: they outlive the process, not the machine.
 """
@@ -21,9 +21,9 @@ from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.ids import is_session_id
 from cmdc_runtime.plugins.event_logger import SESSION_PLACEHOLDER
 from cmdc_runtime.reasons import snake
-from workers.builtin.plugins._event_table import EVENTS, HOOKS_HEARD, LEVELS, Row
-from workers.builtin.plugins._line_file import LineFile
-from workers.builtin.plugins._log_line import line_of
+from workers.builtin.eventlog.file import LineFile
+from workers.builtin.eventlog.line import line_of
+from workers.builtin.eventlog.table import EVENTS, HOOKS_HEARD, LEVELS, Row
 
 log = structlog.get_logger()
 

@@ -17,9 +17,9 @@ from cmdc_runtime.extensions.actions import Abort, Emit
 from cmdc_runtime.extensions.hooks import AfterResponse
 from cmdc_runtime.extensions.plugin import Channel, Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext
-from workers.builtin.plugins._folding import ALIKE, AS_SEEN, LETTERS, MARKS, WORDS, Fold
-from workers.builtin.plugins._streaming import Bounds, Redaction, Rule, Span, stretches_of
-from workers.builtin.plugins._word_list import pattern_of
+from workers.builtin.filtering.folding import ALIKE, AS_SEEN, LETTERS, MARKS, WORDS, Fold
+from workers.builtin.filtering.streaming import Bounds, Redaction, Rule, Span, stretches_of
+from workers.builtin.filtering.word_list import pattern_of
 
 EVENT: Final = "output_filtered"
 _LATIN: Final = regex.compile(r"\p{Latin}")

@@ -1,9 +1,9 @@
 """Reports what the session does as OpenTelemetry's traces and metrics.
 
 It hears of events in the session's own loop, where it only writes down when each came. What they
-amount to is found out, and sent, in a thread of its own (``_outlet``), which imports OpenTelemetry
-at the first event and sleeps while nothing happens. So no hook waits for it, but the end of a
-session, for a second at most. Which spans and metrics there are says ``_spans``.
+amount to is found out, and sent, in a thread of its own (``telemetry.outlet``), which imports
+OpenTelemetry at the first event and sleeps while nothing happens. So no hook waits for it, but the
+end of a session, for a second at most. Which spans and metrics there are says ``telemetry.tracker``.
 
 The session's trace is not carried over to subagents: a child has traces of its own if it has the
 plugin, and is found by the id of its conversation. A crash loses what is open and what has not been
@@ -26,9 +26,9 @@ from cmdc_runtime.extensions.hooks import SessionEnd
 from cmdc_runtime.extensions.plugin import Observed, Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.plugins.telemetry import CONSOLE
-from workers.builtin.plugins._outlet import Outlet
-from workers.builtin.plugins._span_sheet import Facts
-from workers.builtin.plugins._spans import TOLD, Tracker
+from workers.builtin.telemetry.outlet import Outlet
+from workers.builtin.telemetry.sheet import Facts
+from workers.builtin.telemetry.tracker import TOLD, Tracker
 
 log = structlog.get_logger()
 
@@ -103,7 +103,7 @@ class _Reporter:
     """Turns what was heard into spans and metrics, and sends them: the work of the thread."""
 
     def __init__(self, config: plugins.Telemetry) -> None:
-        from workers.builtin.plugins._otel import Telemeter  # noqa: PLC0415 - OpenTelemetry
+        from workers.builtin.telemetry.exporting import Telemeter  # noqa: PLC0415 - OpenTelemetry
 
         self._tracker = Tracker(captures=config.capture_content)
         self._telemeter = Telemeter(config)

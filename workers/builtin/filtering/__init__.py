@@ -1,0 +1,1 @@
+"""Finding what must not be shown in text that comes in pieces."""

@@ -1,0 +1,316 @@
+"""Finds and replaces in a text that comes in pieces, as if it had come as a whole.
+
+``Redaction`` gives out text as soon as it is certain that no match will ever touch it. What is
+certain, rule by rule: from the first place on where matching runs into the end of what has come,
+more text may tell otherwise (``cmdc_runtime.plugins.streamable`` says how that place is found).
+Before it, a match is one whatever comes, and what is no match never becomes one.
+
+Each rule finds what ``regex.finditer`` finds in the whole text, empty matches left out. Matches
+that overlap are one stretch, which is replaced once; so neither the order of the rules nor the
+length of a match matters. A lookbehind sees ``BEFORE_CHARS`` at least. Every rule goes on where it
+got to, whatever another one has to keep back.
+
+While little is kept back, each piece is looked at; more is searched again only when it has grown
+by a quarter, so that the work for an answer grows with its length, but for patterns that are
+themselves slow. Those meet the time limit of a search.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import regex
+
+from cmdc_runtime.plugins.streamable import probe_of
+from workers.builtin.filtering.folding import Fold
+
+BEFORE_CHARS: Final = 256
+"""What is remembered of the text that was given out, for lookbehinds and boundaries."""
+SEARCHED_AT_ONCE: Final = 256
+"""Characters kept back up to which every piece is looked at: less than a millisecond's work."""
+GROWTH: Final = 4
+"""Beyond those, a search waits until the part that was never searched is one of so many."""
+
+SLICE: Final = 4096
+"""Characters of a long piece that are searched together; a probe may take the square of it."""
+
+Span: TypeAlias = tuple[int, int]
+
+
+class UndecidedError(Exception):
+    """A rule cannot be decided within its bounds; the text says which bound, and the way out."""
+
+
+class Rule:
+    """One regular expression, with the ways in which text is looked at."""
+
+    def __init__(
+        self,
+        label: str,
+        pattern: str,
+        folds: Sequence[Fold | None] = (None,),
+        *,
+        accepts: Callable[[str], bool] = bool,
+        overlaps: bool = False,
+    ) -> None:
+        """Search for ``pattern`` in the text as each fold makes it; None is the text itself.
+
+        A match counts where ``accepts`` says so of the original text. With ``overlaps`` a match may
+        begin inside another one. ``label`` names the rule in errors. The pattern is one that
+        ``streamable.problem_of`` has nothing against.
+        """
+        self.label = label
+        self.whole = regex.compile(pattern)
+        self.probe = probe_of(pattern)
+        self.folds = tuple(folds)
+        self.accepts = accepts
+        self.overlaps = overlaps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a redaction may take."""
+
+    held_chars_max: int
+    search_s_max: float
+    """Processor time of one search for one rule, in seconds."""
+
+
+class Redaction:
+    """Replaces what rules find in one text that comes in pieces."""
+
+    def __init__(
+        self, rules: Iterable[Rule], bounds: Bounds, replacement: str, *, stops: bool = False
+    ) -> None:
+        """Put ``replacement`` in the place of each stretch.
+
+        With ``stops`` nothing is given out from the first stretch on instead.
+        """
+        self.count = 0
+        """Stretches that were taken out so far."""
+        self._watches = _watches(rules, bounds.search_s_max)
+        self._held_chars_max = bounds.held_chars_max
+        self._replacement = replacement
+        self._stops = stops
+        self._before = ""
+        self._held: list[str] = []
+        self._kept = 0
+        self._fresh = 0
+
+    def feed(self, text: str) -> str:
+        """Take the next piece and return what is certain now.
+
+        Raises:
+            UndecidedError: a rule takes too long, or too much would have to be kept back.
+        """
+        slices = (text[at : at + SLICE] for at in range(0, len(text), SLICE))
+        return "".join(map(self._feed, slices))
+
+    def close(self) -> str:
+        """Return the rest: the text is complete.
+
+        Raises:
+            UndecidedError: a rule takes too long.
+        """
+        return self._decide(is_final=True)
+
+    def _feed(self, text: str) -> str:
+        self._held.append(text)
+        self._fresh += len(text)
+        if self._kept > SEARCHED_AT_ONCE and self._fresh * GROWTH < self._kept:
+            return ""
+        given = self._decide(is_final=False)
+        if self._kept > self._held_chars_max:
+            raise UndecidedError(
+                f"{self._kept} characters would have to be kept back, more than"
+                f" {self._held_chars_max}: a rule that matches without end needs a bound"
+            )
+        return given
+
+    def _decide(self, *, is_final: bool) -> str:
+        """Search what is held, keep what is not certain, and return what becomes of the rest."""
+        if self._stops and self.count:
+            self._held.clear()
+            return ""
+        held = "".join(self._held)
+        stretches, certain = _certain(self._watches, _Text(self._before, held, is_final=is_final))
+        for watch in self._watches:
+            watch.leave(certain)
+        self._before = (self._before + held[:certain])[-BEFORE_CHARS:]
+        self._held = [held[certain:]]
+        self._kept, self._fresh = len(held) - certain, 0
+        return "".join(self._given(held[:certain], stretches))
+
+    def _given(self, certain: str, stretches: Iterable[Span]) -> Iterator[str]:
+        shown = 0
+        for start, stop in stretches:
+            self.count += 1
+            yield certain[shown:start]
+            if self._stops:
+                return
+            yield self._replacement
+            shown = stop
+        yield certain[shown:]
+
+
+def stretches_of(rules: Iterable[Rule], text: str, search_s_max: float) -> list[Span]:
+    """Return what rules find in a text that is there as a whole, in order.
+
+    Raises:
+        UndecidedError: a rule takes too long.
+    """
+    stretches, _ = _certain(_watches(rules, search_s_max), _Text("", text, is_final=True))
+    return stretches
+
+
+class _Text:
+    """What is held, and what went before it."""
+
+    def __init__(self, before: str, held: str, *, is_final: bool) -> None:
+        """Hold ``held``; nothing comes after it if ``is_final``."""
+        self.held = held
+        self.is_final = is_final
+        self.results: dict[tuple[Rule, str, int, int], tuple[list[Span], int]] = {}
+        """What was found, and up to where all is certain: by rule, text, and where that begins."""
+        self._all = before + held
+        self._shift = len(before)
+        self._views: dict[tuple[Fold | None, int], _View] = {}
+
+    def view(self, fold: Fold | None, at: int) -> "_View":
+        """Return what is held from ``at`` on, as a fold makes it."""
+        if (view := self._views.get((fold, at))) is None:
+            seam = self._shift + at
+            before = self._all[max(0, seam - BEFORE_CHARS) : seam]
+            view = self._views[fold, at] = _View(before, self.held[at:], fold, at)
+        return view
+
+
+class _View:
+    """A part of a text as a fold makes it, with what went before it."""
+
+    def __init__(self, before: str, part: str, fold: Fold | None, at: int) -> None:
+        self._part = part
+        self._fold = fold
+        self._at = at
+        self._origins: list[int] | None = None
+        head = before if fold is None else fold(before)
+        self.start = len(head)
+        self.text = head + (part if fold is None else fold(part))
+
+    def place(self, at: int) -> int:
+        """Return where in the held text the character at ``at`` comes from."""
+        at -= self.start
+        if self._fold is None:
+            return self._at + at
+        if self._origins is None:
+            self._origins = self._fold.origins(self._part)
+        return self._at + (self._origins[at] if at < len(self._origins) else len(self._part))
+
+    def span(self, start: int, stop: int) -> Span:
+        """Return what of the held text a match is, whole characters."""
+        return self.place(start), self.place(stop - 1) + 1
+
+
+def _certain(watches: Sequence["_Watch"], text: _Text) -> tuple[list[Span], int]:
+    """Return the stretches that are certain, and up to where of the held text all is."""
+    for watch in watches:
+        watch.look(text)
+    certain = min((watch.at for watch in watches), default=len(text.held))
+    stretches = _merged(span for watch in watches for span in watch.found)
+    for start, stop in stretches:
+        if start < certain < stop:
+            certain = start
+    return [span for span in stretches if span[0] < certain], certain
+
+
+def _merged(spans: Iterable[Span]) -> list[Span]:
+    """Return spans in order, those that overlap as one; spans that touch stay two."""
+    merged: list[Span] = []
+    for start, stop in sorted(spans):
+        if merged and start < merged[-1][1]:
+            merged[-1] = merged[-1][0], max(stop, merged[-1][1])
+        else:
+            merged.append((start, stop))
+    return merged
+
+
+def _watches(rules: Iterable[Rule], search_s_max: float) -> list["_Watch"]:
+    return [_Watch(rule, fold, search_s_max) for rule in rules for fold in rule.folds]
+
+
+class _Watch:
+    """How far one rule is with a text, seen in one way."""
+
+    def __init__(self, rule: Rule, fold: Fold | None, search_s_max: float) -> None:
+        """Begin at the beginning."""
+        self.found: list[Span] = []
+        """The matches in what is held that are certain."""
+        self.at = 0
+        """Up to where in what is held all is certain; never inside a match."""
+        self._rule = rule
+        self._fold = fold
+        self._search_s_max = search_s_max
+
+    def leave(self, chars: int) -> None:
+        """Forget so many characters of what was held, all of them certain."""
+        self.at -= chars
+        self.found = [(start - chars, stop - chars) for start, stop in self.found if start >= chars]
+
+    def look(self, text: _Text) -> None:
+        """Search what is not certain yet; another watch of the rule may have seen just that."""
+        view = text.view(self._fold, self.at)
+        seen = (self._rule, view.text, view.start, self.at)
+        if seen not in text.results:
+            text.results[seen] = self._search(view, text)
+        found, self.at = text.results[seen]
+        self.found += found
+
+    def _search(self, view: _View, text: _Text) -> tuple[list[Span], int]:
+        """Return the matches that are certain, and up to where all is."""
+        found: list[Span] = []
+        at, end = view.start, len(view.text)
+        unsure = end if text.is_final else self._unsure(view, at)
+        while (match := self._next(view, at)) is not None and match.start() < unsure:
+            start, stop = match.span()
+            if stop == end and not text.is_final:
+                unsure = start
+                break
+            span = view.span(start, max(stop, start + 1))
+            is_one = stop > start and self._rule.accepts(text.held[slice(*span)])
+            if is_one:
+                found.append(span)
+            at = stop if is_one and not self._rule.overlaps else start + 1
+            if at > unsure:
+                unsure = self._unsure(view, at)
+        return _settled(found, view.place(unsure))
+
+    def _unsure(self, view: _View, at: int) -> int:
+        """Return the first place from which on more text may tell otherwise."""
+        search = self._rule.probe.search
+        match = self._timed(
+            lambda: search(view.text, at, partial=True, timeout=self._search_s_max), view
+        )
+        return len(view.text) if match is None else match.start()
+
+    def _next(self, view: _View, at: int) -> "regex.Match[str] | None":
+        search = self._rule.whole.search
+        return self._timed(lambda: search(view.text, at, timeout=self._search_s_max), view)
+
+    def _timed(
+        self, search: Callable[[], "regex.Match[str] | None"], view: _View
+    ) -> "regex.Match[str] | None":
+        try:
+            return search()
+        except TimeoutError as error:
+            raise UndecidedError(
+                f"the search for {self._rule.label} took longer than {self._search_s_max:g} s in"
+                f" {len(view.text)} characters: the pattern tries too many ways"
+            ) from error
+
+
+def _settled(found: list[Span], certain: int) -> tuple[list[Span], int]:
+    """Return what ends before ``certain``, and that place or the start of what does not."""
+    for start, stop in reversed(found):
+        if stop > certain:
+            certain = start
+    return [span for span in found if span[1] <= certain], certain

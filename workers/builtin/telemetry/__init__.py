@@ -1,0 +1,1 @@
+"""Spans and metrics of a session: a pure tracker of events, and the thread that sends them."""

@@ -1,0 +1,188 @@
+"""The open spans of a session, and what is to be done to them and to its metrics.
+
+One sheet is shared by all that tell of a session: ``telemetry.tracker`` and what it is made of.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+from cmdc_runtime.extensions.plugin_context import PluginContext
+from cmdc_runtime.ids import SessionId
+from cmdc_runtime.messages import Message, TokenUsage
+from workers.builtin.telemetry import names
+from workers.builtin.telemetry.operations import (
+    Attributes,
+    Close,
+    Describe,
+    Measure,
+    Note,
+    Open,
+    Operation,
+)
+
+CYCLE: Final = "cycle"
+REQUEST: Final = "request"
+_ALONE: Final = "alone"
+_NS_PER_S: Final = 1e9
+_NS_PER_MS: Final = 1e6
+
+
+class Facts(NamedTuple):
+    """What has to be known of the session when an event is told."""
+
+    session_id: SessionId
+    model: str = ""
+    incarnation: int = 1
+    group_id: str | None = None
+    messages: tuple[Message, ...] = ()
+    """Only where content is captured."""
+
+    @classmethod
+    def of(cls, context: PluginContext, *, with_messages: bool) -> "Facts":
+        """Return what is needed of ``context``."""
+        return cls(
+            session_id=context.session_id,
+            model=context.model,
+            incarnation=int(context.incarnation),
+            group_id=context.group_id,
+            messages=context.messages if with_messages else (),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a span ends."""
+
+    outcome: str
+    error: str | None = None
+    """The type of what went wrong."""
+    text: str | None = None
+    """What was said of it: content."""
+
+
+class Sheet:
+    """What is open, and what was said about it since the last event."""
+
+    def __init__(self, *, captures: bool) -> None:
+        """Begin with nothing; ``captures`` is whether content may be told."""
+        self.captures: Final = captures
+        self.facts = Facts(SessionId(""))
+        self.now_ns = 0
+        self._told: list[Operation] = []
+        self._began_ns: dict[str, int] = {}
+
+    def turn(self, facts: Facts, at_ns: int) -> None:
+        """Begin with the next event; a clock that somebody set back stands still."""
+        self.facts, self._told = facts, []
+        self.now_ns = max(self.now_ns, at_ns)
+
+    def told(self) -> list[Operation]:
+        """Return what this event amounts to."""
+        return self._told
+
+    def has(self, key: str) -> bool:
+        """Say whether a span is open."""
+        return key in self._began_ns
+
+    def innermost(self) -> str | None:
+        """Return the request, else the cycle, that things happen in."""
+        return next((key for key in (REQUEST, CYCLE) if self.has(key)), None)
+
+    def open(
+        self,
+        key: str,
+        operation: str,
+        subject: str = "",
+        kind: Literal["internal", "client"] = "internal",
+        more: Attributes | None = None,
+    ) -> None:
+        """Begin a span of the cycle, or the cycle's own."""
+        name = f"{operation} {subject}" if subject else operation
+        attributes = {names.OPERATION: operation, **self._common(), **(more or {})}
+        parent = CYCLE if key != CYCLE and self.has(CYCLE) else None
+        self._told.append(Open(key, parent, name, kind, self.now_ns, attributes))
+        self._began_ns[key] = self.now_ns
+
+    def describe(self, key: str, attributes: Attributes) -> None:
+        """Add to an open span."""
+        self._told.append(Describe(key, attributes))
+
+    def note(self, name: str, attributes: Attributes, key: str | None = None) -> None:
+        """Add an event to the span ``key``, else to the innermost, else to one of its own."""
+        where = key or self.innermost()
+        alone = where is None
+        if where is None:
+            where = _ALONE
+            self._told.append(Open(where, None, name, "internal", self.now_ns, self._common()))
+        self._told.append(Note(where, name, self.now_ns, attributes))
+        if alone:
+            self._told.append(Close(where, self.now_ns))
+
+    def close(self, key: str, ending: Ending, at_ns: int | None = None) -> None:
+        """End an open span."""
+        del self._began_ns[key]
+        self.describe(key, {"cmdc.outcome": ending.outcome})
+        text = ending.text if self.captures else None
+        self._told.append(Close(key, at_ns or self.now_ns, ending.error, text))
+
+    def elapsed_s(self, key: str) -> float:
+        """Return the seconds since a span began."""
+        return (self.now_ns - self._began_ns[key]) / _NS_PER_S
+
+    def elapsed_ms(self, key: str) -> int:
+        """Return the milliseconds since a span began."""
+        return round((self.now_ns - self._began_ns[key]) / _NS_PER_MS)
+
+    def measure(self, instrument: str, value: float, attributes: Attributes) -> None:
+        """Add to a metric; ``attributes`` have few values, or there would be too many series."""
+        self._told.append(Measure(instrument, value, attributes))
+
+    def spend(self, usage: TokenUsage, model: str, purpose: str) -> None:
+        """Add what a request took."""
+        kinds = {**request_kinds(model), "cmdc.purpose": purpose}
+        for side, tokens in (("input", usage.prompt_tokens), ("output", usage.completion_tokens)):
+            if tokens:
+                self.measure(names.TOKEN_USAGE, tokens, {**kinds, names.TOKEN_TYPE: side})
+        if usage.cost_usd:
+            self.measure(names.COST, usage.cost_usd, kinds)
+
+    def _common(self) -> Attributes:
+        facts = self.facts
+        common: Attributes = {
+            names.CONVERSATION_ID: facts.session_id,
+            "cmdc.incarnation": facts.incarnation,
+        }
+        if facts.group_id is not None:
+            common["cmdc.group_id"] = facts.group_id
+        return common
+
+
+def request_kinds(model: str) -> Attributes:
+    """Return what requests to a model have in common."""
+    return {names.OPERATION: names.CHAT, **model_attributes(model)}
+
+
+def model_attributes(model: str) -> Attributes:
+    """Return the model and its provider."""
+    return {
+        names.PROVIDER: names.provider_of(model),
+        names.REQUEST_MODEL: names.model_id_of(model),
+    }
+
+
+def usage_attributes(usage: TokenUsage) -> Attributes:
+    """Return what one or more requests took, as far as it is known."""
+    told: Attributes = {
+        names.USAGE_INPUT: usage.prompt_tokens,
+        names.USAGE_OUTPUT: usage.completion_tokens,
+    }
+    if usage.cached_tokens is not None:
+        told[names.USAGE_CACHED] = usage.cached_tokens
+    if usage.cost_usd is not None:
+        told["cmdc.cost_usd"] = usage.cost_usd
+    return told
+
+
+def error_kind(ending: Ending) -> Attributes:
+    """Return the type of an error, if there was one."""
+    return {} if ending.error is None else {names.ERROR_TYPE: ending.error}

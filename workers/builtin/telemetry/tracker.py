@@ -1,0 +1,277 @@
+"""Which spans and metrics a session's events amount to: events in, operations out.
+
+It knows neither OpenTelemetry nor a clock. A cycle is a trace of its own: its ``invoke_agent`` span
+holds a ``chat`` span for each request and an ``execute_tool`` span for each call. What CMDC's
+telemetry tells by a name is an event, under that name, of the span that it happened in; between
+cycles, of a span without length.
+
+Any event may be missing, since a process dies or an observer cannot keep up. What ends without
+having begun is a span without length. What never ends is ended by the next thing that cannot come
+before its end; its outcome is "unknown". What is open when a process dies is lost.
+
+To tell of one more event, add its row to ``_HANDLERS``; the others stand in ``UNTOLD``.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from cmdc_runtime import events
+from cmdc_runtime.extensions.plugin import Observed, PipelineRun
+from cmdc_runtime.ids import CommandId
+from cmdc_runtime.messages import Message
+from workers.builtin.telemetry import names
+from workers.builtin.telemetry.calls import Calls
+from workers.builtin.telemetry.content import messages_json
+from workers.builtin.telemetry.operations import Attributes, Operation
+from workers.builtin.telemetry.requests import Requests
+from workers.builtin.telemetry.sheet import (
+    CYCLE,
+    REQUEST,
+    Ending,
+    Facts,
+    Sheet,
+    error_kind,
+    model_attributes,
+    usage_attributes,
+)
+
+PIPELINES_MAX: Final = 64
+"""Runs of plugins that a cycle's spans tell: a span has room for 128 events. All are measured."""
+PROMPTS_MAX: Final = 64
+"""Texts that are kept for the cycles that they will open."""
+_MS_PER_S: Final = 1000
+
+
+class Tracker:
+    """The open spans of one process of a session."""
+
+    def __init__(self, *, captures: bool) -> None:
+        """Begin with nothing open; ``captures`` is whether content may be told."""
+        self._sheet = sheet = Sheet(captures=captures)
+        self.requests: Final = Requests(sheet)
+        self.calls: Final = Calls(sheet)
+        self._trigger: str | None = None
+        self._prompts: dict[CommandId, str] = {}
+        self._pipelines = 0
+
+    def hear(self, event: Observed, facts: Facts, at_ns: int) -> list[Operation]:
+        """Return what an event amounts to that was published at ``at_ns``."""
+        handler = _HANDLERS.get(type(event))
+        if handler is None:
+            return []
+        self._sheet.turn(facts, at_ns)
+        if type(event) not in _WITH_ABORT:
+            self.calls.settle()
+        if type(event) in _IN_CYCLE and not self._sheet.has(CYCLE):
+            self._open({"cmdc.begin": "unknown"})
+        handler(self, event)
+        return self._sheet.told()
+
+    def end(self, facts: Facts, at_ns: int) -> list[Operation]:
+        """Return what ends all that is open, since the session ends."""
+        self._sheet.turn(facts, at_ns)
+        self.calls.settle()
+        if self._sheet.has(CYCLE):
+            self._close(Ending("stopped"))
+        return self._sheet.told()
+
+    # --- cycles ---------------------------------------------------------------------------------
+
+    def keep_prompt(self, event: events.PromptReceived) -> None:
+        """Keep the text for the cycle that it opens."""
+        if self._sheet.captures:
+            self._prompts[event.command_id] = event.text
+            if len(self._prompts) > PROMPTS_MAX:
+                del self._prompts[next(iter(self._prompts))]
+
+    def drop_prompt(self, event: events.PromptDropped) -> None:
+        """Forget the text."""
+        self._prompts.pop(event.command_id, None)
+
+    def keep_trigger(self, event: events.AgentResumed) -> None:
+        """Keep what opens the next cycle."""
+        self._trigger = event.trigger
+
+    def start(self, event: events.AgentStart) -> None:
+        """Open a cycle."""
+        more: Attributes = {"cmdc.command_id": event.command_id}
+        if self._trigger is not None:
+            more["cmdc.trigger"], self._trigger = self._trigger, None
+        if (text := self._prompts.pop(event.command_id, None)) is not None:
+            more[names.INPUT_MESSAGES], _ = messages_json([Message.user(text)])
+        self._open(more)
+
+    def finish(self, event: events.AgentEnd) -> None:
+        """Close the cycle: the model is done."""
+        self._sheet.describe(CYCLE, usage_attributes(event.usage))
+        if self._sheet.captures:
+            answers = [message for message in event.messages if message.role == "assistant"]
+            self._sheet.describe(CYCLE, {names.OUTPUT_MESSAGES: messages_json(answers[-1:])[0]})
+        self._close(Ending("finished"))
+
+    def abort(self, event: events.AgentAbort) -> None:
+        """Close the cycle; calls that are ended with it are told of afterwards."""
+        if not self._sheet.has(CYCLE):
+            if event.command_id is None:
+                return  # nothing ran
+            self._open({"cmdc.begin": "unknown"})
+        word = names.word_of(event.reason)
+        if word is not None:
+            self._sheet.describe(CYCLE, {"cmdc.abort.reason": word})
+        error = word if names.is_failure(event.reason) else None
+        self._close(Ending("aborted", error, event.reason))
+
+    def fail(self, event: events.AgentError) -> None:
+        """Close the cycle: it failed."""
+        self._sheet.describe(CYCLE, {"cmdc.retryable": event.retryable})
+        error = names.word_of(event.reason) or names.OTHER_ERROR
+        self._close(Ending("failed", error, event.reason))
+
+    def recover(self, event: events.AgentRecovered) -> None:
+        """Tell of the restart, in the cycle that goes on if one does."""
+        kind: Attributes = {"cmdc.reason": names.kind_of(event.reason)}
+        if event.resumed != "idle":
+            self._open({"cmdc.resumed": event.resumed})
+        told: Attributes = {
+            "cmdc.resumed": event.resumed,
+            "cmdc.restart.incarnation": int(event.incarnation),
+        }
+        self._sheet.note(names.SESSION_RESTART, {**kind, **told})
+        self._sheet.measure(names.SESSION_RESTARTS, 1, kind)
+
+    def _open(self, more: Attributes) -> None:
+        if self._sheet.has(CYCLE):
+            self._close(Ending("unknown"))
+        attributes = {**model_attributes(self._sheet.facts.model), **more}
+        self._sheet.open(CYCLE, names.INVOKE_AGENT, more=attributes)
+        self.requests.begin_cycle()
+        self.calls.begin_cycle()
+        self._pipelines = 0
+
+    def _close(self, ending: Ending) -> None:
+        sheet = self._sheet
+        if sheet.has(REQUEST):
+            self.requests.end(Ending(ending.outcome))
+        if ending.outcome == "aborted":
+            self.calls.leave()
+        else:
+            self.calls.close_all(ending.outcome, sheet.now_ns)
+        if self._pipelines > PIPELINES_MAX:
+            sheet.describe(CYCLE, {"cmdc.pipelines.omitted": self._pipelines - PIPELINES_MAX})
+        told: Attributes = {
+            "cmdc.outcome": ending.outcome,
+            "cmdc.requests": self.requests.count,
+            "cmdc.duration_ms": sheet.elapsed_ms(CYCLE),
+        }
+        sheet.note(names.AGENT_TURN, told, CYCLE)
+        kinds: Attributes = {"cmdc.outcome": ending.outcome, **error_kind(ending)}
+        sheet.measure(names.AGENT_TURN_DURATION, sheet.elapsed_s(CYCLE), kinds)
+        sheet.close(CYCLE, ending)
+
+    # --- plugins --------------------------------------------------------------------------------
+
+    def run_pipeline(self, event: PipelineRun) -> None:
+        """Measure what plugins took at a hook, and tell it where a cycle runs."""
+        hook: Attributes = {"cmdc.hook": event.hook}
+        self._sheet.measure(names.PLUGIN_PIPELINE_DURATION, event.duration_ms / _MS_PER_S, hook)
+        if event.ignored:
+            self._sheet.measure(names.PLUGIN_ACTIONS_IGNORED, len(event.ignored), hook)
+        if self._sheet.innermost() is None:
+            return
+        self._pipelines += 1
+        if self._pipelines > PIPELINES_MAX:
+            return
+        told: Attributes = {"cmdc.duration_ms": event.duration_ms, "cmdc.plugins": event.plugins}
+        if event.halted_by is not None:
+            told["cmdc.halted_by"] = event.halted_by
+        if event.crashed:
+            told["cmdc.crashed"] = event.crashed
+        self._sheet.note(names.PLUGIN_PIPELINE, {**hook, **told})
+
+    def crash_plugin(self, event: events.PluginCrashed) -> None:
+        """Tell which plugin crashed at which hook."""
+        told: Attributes = {"cmdc.plugin": event.plugin, "cmdc.hook": event.hook}
+        self._sheet.measure(names.PLUGIN_CRASHES, 1, told)
+        if self._sheet.captures:
+            told = {**told, "exception.message": event.error}
+        self._sheet.note(names.PLUGIN_CRASH, told)
+
+
+Handler = Callable[[Tracker, Any], None]  # Any: the event of the row
+# fmt: off
+_HANDLERS: Final[Mapping[type[Observed], Handler]] = MappingProxyType({
+    events.AgentAbort:            Tracker.abort,
+    events.AgentEnd:              Tracker.finish,
+    events.AgentError:            Tracker.fail,
+    events.AgentRecovered:        Tracker.recover,
+    events.AgentResumed:          Tracker.keep_trigger,
+    events.AgentStart:            Tracker.start,
+    events.ContextOverflow:       lambda one, event: one.requests.overflow(event),
+    events.ConversationCompacted: lambda one, event: one.requests.compact(event),
+    events.LoopDetected:          lambda one, event: one.calls.loop(event),
+    events.MessageStart:          lambda one, event: one.requests.begin_answer(event),
+    events.ModelSwitched:         lambda one, event: one.requests.switch_model(event),
+    events.PluginCrashed:         Tracker.crash_plugin,
+    events.PluginModelCall:       lambda one, event: one.requests.spend_by_plugin(event),
+    events.PromptDropped:         Tracker.drop_prompt,
+    events.PromptReceived:        Tracker.keep_prompt,
+    events.RequestStart:          lambda one, event: one.requests.start(event),
+    events.ResponseComplete:      lambda one, event: one.requests.complete(event),
+    events.Retry:                 lambda one, event: one.requests.retry(event),
+    events.StreamError:           lambda one, event: one.requests.fail(event),
+    events.StreamReset:           lambda one, event: one.requests.reset(event),
+    events.StreamStalled:         lambda one, event: one.requests.stall(event),
+    events.SubagentEnd:           lambda one, event: one.calls.end_subagent(event),
+    events.SubagentStart:         lambda one, event: one.calls.start_subagent(event),
+    events.ThinkingStart:         lambda one, event: one.requests.begin_answer(event),
+    events.ToolBlocked:           lambda one, event: one.calls.block(event),
+    events.ToolCallUnknown:       lambda one, event: one.calls.miss(event),
+    events.ToolExecutionEnd:      lambda one, event: one.calls.end(event),
+    events.ToolExecutionMetrics:  lambda one, event: one.calls.time(event),
+    events.ToolExecutionStart:    lambda one, event: one.calls.start(event),
+    events.ToolKilled:            lambda one, event: one.calls.kill(event),
+    PipelineRun:                  Tracker.run_pipeline,
+})
+# fmt: on
+TOLD: Final = frozenset(_HANDLERS)
+"""What the tracker wants to hear."""
+UNTOLD: Final = frozenset[type[Observed]](
+    {
+        events.AgentHibernated,
+        events.AgentWoken,
+        events.ApprovalRequired,
+        events.AskUser,
+        events.MessageDelta,
+        events.PluginAttached,
+        events.PluginDetached,
+        events.PluginEvent,
+        events.PluginUpdated,
+        events.StatusUpdate,
+        events.SteeringApplied,
+        events.SteeringReceived,
+        events.ThinkingDelta,
+        events.TitleGenerated,
+        events.TodoChange,
+        events.ToolApproved,
+        events.ToolAttached,
+        events.ToolCalls,
+        events.ToolDetached,
+        events.ToolRejected,
+        events.ToolsUpdated,
+        events.UserResponded,
+    }
+)
+"""What happens without a span, an event or a metric of its own."""
+_WITH_ABORT: Final = frozenset({events.ToolKilled, events.PromptDropped})
+"""What may follow the end of a cycle and belongs to it still."""
+_IN_CYCLE: Final = frozenset(
+    {
+        events.AgentEnd,
+        events.AgentError,
+        events.RequestStart,
+        events.ResponseComplete,
+        events.ToolExecutionStart,
+    }
+)
+"""What happens in a cycle only, so that one has begun."""
