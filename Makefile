@@ -60,8 +60,16 @@ $(MOCKS)/.setup: $(MOCK_LISTS)
 demo: setup $(if $(ANTHROPIC_API_KEY)$(OPENAI_API_KEY)$(CMDC_MODEL),,setup-local) ## Crash an agent and see it come back
 	@$(BIN)/python examples/demo.py
 
+# Most of the whole suite's time is waiting for processes, so what only computes runs beside it;
+# it is told when both are done.
+QUICK_TESTS := tests/unit tests/contract tests/model
+WHOLE_TESTS := tests/architecture tests/integration tests/e2e tests/fault
+
 test: setup setup-local setup-mocks check ## Set up, check, and run every test, those with the local model too
-	@$(BIN)/pytest
+	@log=$$(mktemp); quick=; trap 'rm -f "$$log"; test -z "$$quick" || kill "$$quick"' EXIT; \
+	$(BIN)/pytest -p no:cacheprovider $(QUICK_TESTS) >"$$log" 2>&1 & quick=$$!; \
+	$(BIN)/pytest $(WHOLE_TESTS); whole=$$?; \
+	wait "$$quick"; beside=$$?; quick=; cat "$$log"; exit $$((whole ? whole : beside))
 
 check: lint types imports ## Format, lint, types and import rules
 

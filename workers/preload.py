@@ -43,7 +43,7 @@ _MODULES: Final = (
     "workers.bootstrap",
     "workers.toolhost.start",
 )
-_FOLDERS: Final = ("workers.builtin.providers", "workers.builtin.tools")
+_FOLDERS: Final = tuple(f"workers.builtin.{kind}" for kind in ("plugins", "providers", "tools"))
 """Packages of which every module is preloaded: a new built-in needs no line here."""
 
 THREADS_WAIT_S: Final = 2.0

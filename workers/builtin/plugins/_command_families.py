@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from workers.builtin.plugins._safe_commands import NARROWED
-from workers.builtin.plugins._shell import Command, Word, basename
+from workers.builtin.shell.reader import Command, Word, basename
 
 FAMILY_CHARS_MAX: Final = 128
 """What the kernel takes."""

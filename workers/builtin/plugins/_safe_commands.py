@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from cmdc_runtime.plugins.human_approval import REGEX_MARK
-from workers.builtin.plugins._shell import Command, Part, Redirect, Word
+from workers.builtin.shell.reader import Command, Part, Redirect, Word
 
 REGEX_CHARS_MAX: Final = 4_000
 """Of a command that is held against regular expressions: matching may take long, and a longer

@@ -20,7 +20,7 @@ from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.plugins.human_approval import ALL_TOOLS
 from workers.builtin.plugins._command_families import family_of, joined
 from workers.builtin.plugins._safe_commands import SafeCommands, is_harmless, is_plain, trick_of
-from workers.builtin.plugins._shell import Command, Reading, read
+from workers.builtin.shell.reader import Command, Reading, read
 
 CONFIRMED_MAX: Final = 16
 """Commands that a user confirmed and no call has used yet; the oldest gives way, so that its call
@@ -172,6 +172,8 @@ def _reach_of(reading: Reading) -> str | None:
     """Return what a command line does beside running programs, in words."""
     if not reading.details:
         return "it has no command"
+    if reading.functions:
+        return f"it defines {_shown(reading.functions[0])}"
     if reading.assignments:
         return f"it sets {_shown(reading.assignments[0].name)}"
     for redirect in reading.redirects:

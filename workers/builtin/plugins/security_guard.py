@@ -18,10 +18,10 @@ from cmdc_runtime.extensions.hooks import BeforeTool
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.plugins.security_guard import BLOCKED_PATHS, REGEX_MARK
-from workers.builtin.plugins._blocked_paths import BlockedPaths
-from workers.builtin.plugins._guarded_arguments import PathGuard, arguments_of
-from workers.builtin.plugins._guarded_shell import Finding, ShellGuard, ShellRules
-from workers.builtin.plugins._shell_paths import Surroundings
+from workers.builtin.guarding.blocked_paths import BlockedPaths
+from workers.builtin.guarding.guarded_arguments import PathGuard, arguments_of
+from workers.builtin.guarding.guarded_shell import Finding, ShellGuard, ShellRules
+from workers.builtin.guarding.shell_paths import Surroundings
 
 ARGUMENTS_MAX: Final = 1000
 """Paths and commands of one call."""

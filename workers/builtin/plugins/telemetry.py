@@ -3,7 +3,8 @@
 It hears of events in the session's own loop, where it only writes down when each came. What they
 amount to is found out, and sent, in a thread of its own (``telemetry.outlet``), which imports
 OpenTelemetry at the first event and sleeps while nothing happens. So no hook waits for it, but the
-end of a session, for a second at most. Which spans and metrics there are says ``telemetry.tracker``.
+end of a session, for a second at most. Which spans and metrics there are says
+``telemetry.tracker``.
 
 The session's trace is not carried over to subagents: a child has traces of its own if it has the
 plugin, and is found by the id of its conversation. A crash loses what is open and what has not been

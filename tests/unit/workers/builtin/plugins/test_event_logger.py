@@ -25,8 +25,8 @@ from cmdc_runtime.extensions.hooks import HOOKS, OnToolError, SessionEnd, Sessio
 from cmdc_runtime.extensions.plugin import PipelineRun
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from scripts.reference.sources import declared
-from workers.builtin.plugins import _line_file
-from workers.builtin.plugins._event_table import EVENTS, HOOKS_HEARD, HOOKS_TOLD, LEVELS
+from workers.builtin.eventlog import file as module
+from workers.builtin.eventlog.table import EVENTS, HOOKS_HEARD, HOOKS_TOLD, LEVELS
 from workers.builtin.plugins.event_logger import EventLogger
 
 PROMPT = PromptReceived(text="my secret", queued=False, command_id="c-1")
@@ -120,7 +120,7 @@ def test_hooks_that_nothing_published_tells_of_are_written(context, written, log
 
 
 def test_every_event_has_a_level():
-    """A new event needs a row in workers/builtin/plugins/_event_table.py."""
+    """A new event needs a row in workers/builtin/eventlog/table.py."""
     published = set(declared(events.Event)) - MADE_BY_THE_CLIENT
 
     assert set(EVENTS) == {*published, PipelineRun}
@@ -128,7 +128,7 @@ def test_every_event_has_a_level():
 
 
 def test_every_hook_is_heard_or_told():
-    """A new hook needs a row in workers/builtin/plugins/_event_table.py."""
+    """A new hook needs a row in workers/builtin/eventlog/table.py."""
     assert not HOOKS_HEARD.keys() & HOOKS_TOLD.keys()
     assert {*HOOKS_HEARD, *HOOKS_TOLD} == set(HOOKS.values())
     assert {kind for told in HOOKS_TOLD.values() for kind in told} <= EVENTS.keys()
@@ -336,7 +336,7 @@ def test_a_link_that_the_options_name_is_followed(context, tmp_path, written, lo
 
 def test_a_full_disk_ends_the_log(context, monkeypatch, logger_of):
     """A line that is not written as a whole counts as none."""
-    monkeypatch.setattr(_line_file.os, "write", lambda _fd, line: len(line) - 1)
+    monkeypatch.setattr(module.os, "write", lambda _fd, line: len(line) - 1)
     [(_, _, error)] = stopped(logger_of(), context)
 
     assert re.search(r"only \d+ of \d+ bytes were written", error)

@@ -9,7 +9,7 @@ from cmdc_runtime.extensions.hooks import AfterResponse
 from cmdc_runtime.extensions.plugin import filters_output
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import Message
-from workers.builtin.plugins._streaming import UndecidedError
+from workers.builtin.filtering.streaming import UndecidedError
 from workers.builtin.plugins.output_filter import OutputFilter
 
 CONTEXT = PluginContext(session_id="s-1")

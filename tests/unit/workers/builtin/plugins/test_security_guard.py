@@ -11,8 +11,8 @@ from cmdc_runtime import plugins
 from cmdc_runtime.extensions.actions import BlockTool, Emit
 from cmdc_runtime.extensions.hooks import BeforeTool
 from cmdc_runtime.extensions.plugin_context import PluginContext
-from workers.builtin.plugins._blocked_paths import ENTRIES_MAX, MATCHES_MAX, PATH_CHARS_MAX
-from workers.builtin.plugins._guarded_shell import FOLDERS_MAX, PATHS_MAX, WILD_MAX
+from workers.builtin.guarding.blocked_paths import ENTRIES_MAX, MATCHES_MAX, PATH_CHARS_MAX
+from workers.builtin.guarding.guarded_shell import FOLDERS_MAX, PATHS_MAX, WILD_MAX
 from workers.builtin.plugins.security_guard import (
     ARGUMENTS_MAX,
     SUBJECT_CHARS_MAX,
@@ -233,7 +233,7 @@ def test_searches_of_folders_with_secrets(ask, reason, tmp_path):
 
 def test_a_search_looks_at_so_many_files_only(ask, tmp_path, monkeypatch):
     """In a larger folder what comes later is not found, and the call is not held up."""
-    monkeypatch.setattr("workers.builtin.plugins._blocked_paths.ENTRIES_MAX", 3)
+    monkeypatch.setattr("workers.builtin.guarding.blocked_paths.ENTRIES_MAX", 3)
     for name in ("a", "b", "c"):
         (tmp_path / "work" / name).mkdir()
     (tmp_path / "work" / "c" / ".env").write_text("A=1")

@@ -207,7 +207,7 @@ def test_any_sequence_keeps_the_rules(heard, ends, captures, drawing_of):
 
 
 def test_every_event_is_told_or_not():
-    """A new event needs a row in _HANDLERS or a line in UNTOLD of workers/builtin/telemetry/tracker.py."""
+    """A new event needs a row in _HANDLERS or a line in UNTOLD of telemetry/tracker.py."""
     assert not TOLD & UNTOLD
     published = set(declared(ev.Event)) - MADE_BY_THE_CLIENT
 

@@ -12,17 +12,12 @@ what kind of thing stayed unseen. A guard that needs certainty refuses a reading
 from dataclasses import dataclass
 from typing import Final
 
-from workers.builtin.plugins._shell_parser import (
-    Assignment,
-    Direction,
-    Draft,
-    Findings,
-    Redirect,
-    parse,
-)
-from workers.builtin.plugins._shell_programs import SHELLS, Inner, basename, inner_of
-from workers.builtin.plugins._shell_scanner import DEPTH_MAX, Doubt
-from workers.builtin.plugins._shell_words import Part, Word
+from workers.builtin.shell.findings import Assignment, Direction, Draft, Findings, Redirect
+from workers.builtin.shell.parser import COMMANDS_MAX as DRAFTS_MAX
+from workers.builtin.shell.parser import parse
+from workers.builtin.shell.programs import SHELLS, Inner, basename, inner_of
+from workers.builtin.shell.scanner import DEPTH_MAX, Doubt
+from workers.builtin.shell.words import Part, Word
 
 __all__ = [
     "COMMAND_CHARS_MAX", "SHELLS", "Assignment", "Command", "Direction", "Doubt", "Part", "Reading",
@@ -31,6 +26,12 @@ __all__ = [
 
 COMMAND_CHARS_MAX: Final = 65_536
 """Of a command; a longer one is a script that belongs into a file, and is opaque."""
+
+
+COMMANDS_MAX: Final = 2 * DRAFTS_MAX
+"""Of all; those of the text itself are at most half of them."""
+VALUES_MAX: Final = 30_000
+"""Given to variables and positional parameters, the same ones at every call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,10 @@ class Reading:
     """Of all variables, in order; a variable may be given several values."""
     doubts: tuple[Doubt, ...]
     """All that reading could not decide, in the order in which it was met."""
+    functions: tuple[str, ...] = ()
+    """Names that are defined: a command of that name runs a body, whose commands are there too.
+
+    Its arguments are the body's ``$1`` and so on, and another command where the body runs them."""
 
     @property
     def commands(self) -> tuple[tuple[str, ...], ...]:
@@ -104,7 +109,8 @@ def read(command: str) -> Reading:
     redirects: list[Redirect] = []
     assignments: list[Assignment] = []
     queue = [Inner(draft) for draft in findings.drafts]
-    while queue:
+    positional: list[Inner] = []
+    while queue or (queue := _run(commands, positional)):
         inner = queue.pop(0)
         draft = inner.draft
         redirects += draft.redirects
@@ -112,12 +118,33 @@ def read(command: str) -> Reading:
         if not draft.words:
             continue
         commands.append(_command(draft, inner.via))
-        found = inner_of(draft)
+        found = inner_of(draft, findings.functions)
+        via = (*inner.via, draft.words[0].text)
+        positional += [Inner(one, via) for one in found.positional]
+        if len(commands) > COMMANDS_MAX or len(assignments) > VALUES_MAX:
+            findings.doubt(Doubt.COUNT)
+            break
         for doubt in found.doubts:
             findings.doubt(doubt)
         assignments += found.assignments
         queue[:0] = _nested(found.drafts, found.scripts, inner, findings)
-    return Reading(tuple(commands), tuple(redirects), tuple(assignments), tuple(findings.doubts))
+    return Reading(
+        details=tuple(commands),
+        redirects=tuple(redirects),
+        assignments=tuple(assignments),
+        doubts=tuple(findings.doubts),
+        functions=tuple(dict.fromkeys(findings.functions)),
+    )
+
+
+def _run(commands: list[Command], positional: list[Inner]) -> list[Inner]:
+    """Return, once, what ``$@`` stands for, if it is anywhere in the place of a program."""
+    names = {part.name for one in commands for word in one.words[:1] for part in word.parts}
+    if not any(name in ("@", "*") or name.isdecimal() for name in names):
+        return []
+    found = {tuple(one.draft.words): one for one in positional if len(one.via) <= DEPTH_MAX}
+    positional.clear()
+    return list(found.values())
 
 
 def _command(draft: Draft, via: tuple[str, ...]) -> Command:

@@ -5,12 +5,12 @@ and 2.3), with what bash adds: ``$'..'``, ``<(..)``, braces.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Final
 
-from workers.builtin.plugins._shell_words import (
+from workers.builtin.shell.words import (
     Part,
     PartKind,
     TooManyWordsError,
@@ -26,14 +26,19 @@ DEPTH_MAX: Final = 16
 
 _IN_ONE_WORD: Final[dict[PartKind, PartKind]] = {"brace": "text", "blank": "expansion"}
 _META: Final = " \t\n;&|<>()"
+_OPERATORS: Final = frozenset(";&|\n")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-]")
 _SIMPLE: Final = re.compile(
     r"\$\{([A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*])(?::?[-=+](.*))?\}", re.DOTALL
 )
 _BRACKET: Final = re.compile(
-    r"""\[[!^]?\]?(?:\[:\w+:\]|\\.|'[^'\n]{0,8}'|"[^"\n]{0,8}"|[^]\s\\'"/`$]){0,128}+(\])?"""
+    # An operator or blank that is not quoted ends the word, and what is open then is no range.
+    r"""\[[!^]?\]?(?:\[:\w+:\]|\\[^\n]|'[^'\n]{0,8}'|"[^"\n`$\\]{0,8}"|[^] \t\n;&|<>()\\'"/`$])"""
+    r"""{0,128}+(\])?"""
 )
-_TILDE: Final = re.compile(r"~[A-Za-z0-9._+-]*(?=[/\s;&|<>():]|$)")
+_TILDE: Final = re.compile(r"~[A-Za-z0-9._+-]*(?=[/ \t\n;&|<>():]|$)")
+_PLAIN: Final = re.compile(r"""(?:[^'"`\\#\n]|\\\n)*+""")
+"""In which a backslash at the end of a line joins the next one, wherever in a command it stands."""
 _ANSI: Final = re.compile(
     r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|c(.)|(.))",
     re.DOTALL,
@@ -77,12 +82,31 @@ class WordReader:
         self.text = text
         self.depth = depth
         self.at = 0
+        self._joined = 0
+        self._has_document = False
 
     def substitution(self) -> None:
         """Read commands up to the ``)`` that ends them, and keep them."""
 
     def script(self, text: str) -> None:
         """Read commands that stand in a text of their own, and keep them."""
+
+    def other_script(self, text: str) -> None:
+        """Read commands as a shell other than bash would see them."""
+
+    def doubt(self, doubt: Doubt) -> None:
+        """Note what cannot be decided."""
+
+    def spend(self, chars: int) -> None:
+        """Bound what is read twice."""
+
+    def attempt(self, read: Callable[[], bool]) -> bool:
+        """Read something that may turn out to be something else: False undoes it."""
+        text, at, joined = self.text, self.at, self._joined
+        if done := read():
+            return done
+        self.text, self.at, self._joined = text, at, joined
+        return False
 
     @contextmanager
     def deeper(self) -> Iterator[None]:
@@ -95,14 +119,23 @@ class WordReader:
         finally:
             self.depth -= 1
 
+    def join(self) -> None:
+        """Join the lines that are one from here to the next mark that may quote."""
+        if self.at < self._joined or not (found := _PLAIN.match(self.text, self.at)):
+            return
+        joined = found[0].replace("\\\n", "")
+        self._joined = self.at + len(joined)
+        if len(joined) < len(found[0]):
+            self.text = self.text[: self.at] + joined + self.text[found.end() :]
+
     def sees(self, *tokens: str) -> bool:
         """Say whether one of ``tokens`` stands here."""
         return self.text.startswith(tokens, self.at)
 
-    def words(self) -> list[Word]:
-        """Return the words that the characters from here to the next blank stand for."""
+    def words(self, head: Iterable[Part] = ()) -> list[Word]:
+        """Return the words that ``head`` and the characters up to the next blank stand for."""
         rows: list[list[Part]] = [[]]
-        for part in self.parts():
+        for part in [*head, *self.parts()]:
             if part.kind == "blank":
                 rows.append([])
             else:
@@ -124,7 +157,7 @@ class WordReader:
     def parts(self) -> list[Part]:
         """Return the parts up to the next unquoted blank or operator."""
         parts: list[Part] = []
-        while self.at < len(self.text):
+        while self._joins() < len(self.text):
             char = self.text[self.at]
             if char in "<>" and self.text[self.at + 1 : self.at + 2] == "(":
                 parts.append(self._process())
@@ -133,6 +166,10 @@ class WordReader:
             else:
                 parts += self._part(char, is_first=not parts)
         return parts
+
+    def _joins(self) -> int:
+        self.join()
+        return self.at
 
     def quoted(self, end: str) -> list[Part]:
         """Return what stands up to ``end``, as in double quotes; "" is the end of the text."""
@@ -155,8 +192,9 @@ class WordReader:
 
     def _part(self, char: str, *, is_first: bool) -> list[Part]:
         if char == "\\":
-            escaped = self.text[self.at + 1 : self.at + 2]
-            self.at += 2
+            # The last character of a text escapes nothing.
+            escaped = self.text[self.at + 1 : self.at + 2] or "\\"
+            self.at = min(self.at + 2, len(self.text))
             return [Part("text", "" if escaped == "\n" else escaped)]
         if char == "'":
             return [Part("text", self._until("'"))]
@@ -184,7 +222,7 @@ class WordReader:
             return Part("glob", char)
         if char in "*?":
             return Part("glob", char)
-        return Part("brace" if char in "{,}" else "text", char)
+        return Part("brace" if char in "{,}~" else "text", char)
 
     def _until(self, end: str) -> str:
         """Return what stands between the mark here and the next ``end``, and step over both."""
@@ -209,12 +247,14 @@ class WordReader:
         return Part("expansion", self.text[start : self.at])
 
     def _expansion(self, char: str, *, is_quoted: bool) -> list[Part]:
+        self.join()
         start = self.at
         if char == "`":
             self._backticks(is_quoted=is_quoted)
-        elif self.sees("$((") and (end := self._arithmetic_end(start + 3)):
-            self.inside(start + 3, end - 2)
-            self.at = end
+        elif self.sees("$((") and self.arithmetic("$((", "))"):
+            pass
+        elif self.sees("$["):
+            self._old_arithmetic()
         elif self.sees("$("):
             self.at += 2
             self.substitution()
@@ -236,21 +276,46 @@ class WordReader:
 
     def inside(self, start: int, end: int) -> list[Part]:
         """Return the parts of a stretch of the text, its substitutions read; ``at`` stays."""
-        whole, back = self.text, self.at
-        self.text, self.at = whole[start:end], 0
+        whole, back, joined = self.text, self.at, self._joined
+        self.text, self.at, self._joined = whole[start:end], 0, 0
         with self.deeper():
             parts = self.quoted("")
-        self.text, self.at = whole, back
+        self.text, self.at, self._joined = whole, back, joined
         return parts
 
-    def _arithmetic_end(self, start: int) -> int | None:
-        """Return where the ``((`` before ``start`` ends, None if it is no arithmetic."""
+    def arithmetic(self, begin: str, end: str) -> bool:
+        """Read arithmetic between the marks, if what stands here is that; its commands are kept."""
+        self._has_document = False
+        if self.attempt(lambda: self._sum(begin, end)):
+            return True
+        if self._has_document:  # bash looks for its text behind what it took for arithmetic
+            self.doubt(Doubt.UNBALANCED)
+        return False
+
+    def _sum(self, begin: str, end: str) -> bool:
+        start, opening, closing = self.at, begin[-1], end[0]
+        self.at += len(begin)
         depth = 0
-        for at in range(start, len(self.text)):
-            depth += (self.text[at] == "(") - (self.text[at] == ")")
-            if depth < 0:
-                return at + 2 if self.text.startswith("))", at) else None
-        return None
+        with self.deeper():
+            while depth or not self.sees(closing):
+                if self.at >= len(self.text):
+                    raise StopReadingError(Doubt.UNBALANCED)
+                depth += self.sees(opening) - self.sees(closing)
+                self._in_braces(is_quoted=True)
+        if not self.sees(end):
+            self.spend(self.at - start)
+            self._has_document = "<<" in self.text[start : self.at]
+            return False
+        self.at += len(end)
+        return True
+
+    def _old_arithmetic(self) -> None:
+        """Read ``$[..]``, which other shells than bash take for words."""
+        start = self.at + len("$[")
+        self.arithmetic("$[", "]")
+        body = self.text[start : self.at - 1]
+        if not _OPERATORS.isdisjoint(body):
+            self.other_script(body)
 
     def _backticks(self, *, is_quoted: bool) -> None:
         at = self.at + 1
@@ -265,24 +330,40 @@ class WordReader:
     def _parameter(self, *, is_quoted: bool) -> Part:
         start = self.at
         self.at += 2
+        is_script = self.sees(" ", "\t", "\n", "|")
         with self.deeper():
-            self._skip_to_brace()
+            self._skip_to_brace(is_quoted=is_quoted)
         text = self.text[start : self.at]
+        if is_script:  # of bash 5.3: its output, or what it sets REPLY to
+            self.script(text[len("${") : -1].removeprefix("|"))
         found = _SIMPLE.fullmatch(text)
         if found is None:
             return Part("expansion", text)
         return _variable(text, found[1], found[2], is_quoted=is_quoted)
 
-    def _skip_to_brace(self) -> None:
+    def _skip_to_brace(self, *, is_quoted: bool) -> None:
         while not self.sees("}"):
             if self.at >= len(self.text):
                 raise StopReadingError(Doubt.UNBALANCED)
-            char = self.text[self.at]
-            if char in "\"'\\$`":
-                self._part(char, is_first=False)
-            else:
-                self.at += 1
+            self._in_braces(is_quoted=is_quoted)
         self.at += 1
+
+    def _in_braces(self, *, is_quoted: bool) -> None:
+        """Step over a character, or what is quoted or substituted here."""
+        char = self.text[self.at]
+        if char == "'" and is_quoted:
+            # It hides what ends the expansion, and yet quotes nothing.
+            start = self.at + 1
+            self._until("'")
+            self.inside(start, self.at - 1)
+        elif char in "$`":
+            self._expansion(char, is_quoted=is_quoted)
+        elif char in "\"'\\":
+            self._part(char, is_first=False)
+        elif self.sees("<(", ">(") and not is_quoted:
+            self._process()
+        else:
+            self.at += 1
 
     def _ansi(self) -> str:
         r"""Return the value of ``$'..'``, whose first quote stands here."""

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workers.builtin.plugins._shell import COMMAND_CHARS_MAX, Assignment, Doubt, Part, Word, read
-from workers.builtin.plugins._shell_parser import COMMANDS_MAX, WORDS_MAX
-from workers.builtin.plugins._shell_scanner import BRACKET_CHARS_MAX, DEPTH_MAX
-from workers.builtin.plugins._shell_words import BRACE_WORDS_MAX
+from workers.builtin.shell.parser import COMMANDS_MAX, WORDS_MAX
+from workers.builtin.shell.reader import COMMAND_CHARS_MAX, Assignment, Doubt, Part, Word, read
+from workers.builtin.shell.scanner import BRACKET_CHARS_MAX, DEPTH_MAX
+from workers.builtin.shell.words import BRACE_WORDS_MAX
 
 LS, CAT = ("ls",), ("cat", "x")
 

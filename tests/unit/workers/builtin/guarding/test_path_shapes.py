@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workers.builtin.plugins._path_shapes import (
+from workers.builtin.guarding.path_shapes import (
     NAME_CHARS_MAX,
     STARS_MAX,
     fold,

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from workers.builtin.plugins._shell import Command, Reading
+from workers.builtin.shell.reader import Command, Reading
 
 _ESCAPE: Final = re.compile(r"\\(?:0?([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|(.))")
 _LETTERS: Final = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\"}

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from workers.builtin.plugins._blocked_paths import WrittenName
-from workers.builtin.plugins._decoded_text import printed
-from workers.builtin.plugins._path_shapes import DEEP, Name, Token, letters, one_of
-from workers.builtin.plugins._shell import Command, Doubt, Part, Reading, Word
+from workers.builtin.guarding.blocked_paths import WrittenName
+from workers.builtin.guarding.decoded_text import printed
+from workers.builtin.guarding.path_shapes import DEEP, Name, Token, letters, one_of
+from workers.builtin.shell.reader import Command, Doubt, Part, Reading, Word
 
 MEANINGS_MAX: Final = 32
 """Of one word, by the values of its variables; more values are not tried."""

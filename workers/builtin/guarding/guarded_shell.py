@@ -11,12 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from workers.builtin.plugins._blocked_commands import destructive
-from workers.builtin.plugins._blocked_paths import Blocked, BlockedPaths, Budget
-from workers.builtin.plugins._decoded_text import decoded
-from workers.builtin.plugins._folder_reads import searches_of
-from workers.builtin.plugins._shell import Doubt, Reading, Word, read
-from workers.builtin.plugins._shell_paths import (
+from workers.builtin.guarding.blocked_commands import destructive
+from workers.builtin.guarding.blocked_paths import Blocked, BlockedPaths, Budget
+from workers.builtin.guarding.decoded_text import decoded
+from workers.builtin.guarding.folder_reads import searches_of
+from workers.builtin.guarding.shell_paths import (
     Folders,
     Surroundings,
     folders_of,
@@ -26,6 +25,7 @@ from workers.builtin.plugins._shell_paths import (
     pieces,
     values_of,
 )
+from workers.builtin.shell.reader import Doubt, Reading, Word, read
 
 PATHS_MAX: Final = 5000
 """Paths that the words of one command may be, looked at in each folder that it works in; more are
@@ -38,6 +38,11 @@ FOLDERS_MAX: Final = 8
 """Folders that one command works in."""
 _UNREADABLE: Final = frozenset({Doubt.UNBALANCED, Doubt.LENGTH, Doubt.DEPTH, Doubt.COUNT})
 _VALUES_RUN: Final = frozenset({Doubt.NAME, Doubt.EVAL})
+_SUBSTITUTION: Final = re.compile(r"\$\(|`")
+_EVALUATING: Final = frozenset({
+    "[", "[[", "declare", "let", "local", "printf", "read", "readonly", "test", "typeset", "unset",
+})  # fmt: skip
+"""Commands whose arguments are, or name, elements of arrays; a subscript is arithmetic."""
 _STRING: Final = re.compile(r"\"([^\"\n]+)\"|'([^'\n]+)'")
 
 
@@ -157,7 +162,7 @@ class ShellGuard:
 
     def _of_hidden(self, reading: Reading, budget: Budget) -> Finding | None:
         """Judge what decoders write, and what is run although it is data."""
-        texts = list(decoded(reading))
+        texts = [*decoded(reading), *_evaluated(reading)]
         if not _VALUES_RUN.isdisjoint(reading.doubts):
             texts += [assignment.value.text for assignment in reading.assignments]
         for command in reading.details:
@@ -169,6 +174,17 @@ class ShellGuard:
             if found is not None:
                 return found
         return None
+
+
+def _evaluated(reading: Reading) -> Iterator[str]:
+    """Yield values that run what is written in them where arithmetic or a prompt has them."""
+    words = [assignment.value for assignment in reading.assignments]
+    for command in reading.details:
+        if command.name in _EVALUATING:
+            words += command.words[1:]
+    for word in words:
+        if any(part.kind == "text" and _SUBSTITUTION.search(part.text) for part in word.parts):
+            yield word.text
 
 
 def _strings(args: Sequence[str]) -> list[str]:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from workers.builtin.plugins._decoded_text import decoded, printed
-from workers.builtin.plugins._shell import read
+from workers.builtin.guarding.decoded_text import decoded, printed
+from workers.builtin.shell.reader import read
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from workers.builtin.plugins._path_shapes import (
+from workers.builtin.guarding.path_shapes import (
     DEEP,
     Name,
     Shape,

@@ -15,10 +15,11 @@ BRACE_WORDS_MAX: Final = 256
 
 PartKind: TypeAlias = Literal["text", "glob", "expansion", "tilde", "brace", "blank"]
 """What a part is: exact text; ``*``, ``?`` or ``[..]``; something computed; a leading ``~`` or
-``~user``. No word has parts of the last two kinds, an unquoted ``{``, ``,`` or ``}``, and ``$IFS``:
-words are made of them."""
+``~user``. No word has parts of the last two kinds, an unquoted ``{``, ``,``, ``}`` or later ``~``,
+and ``$IFS``: words are made of them."""
 
 _NUMBERS: Final = re.compile(r"(-?\d{1,9})\.\.(-?\d{1,9})(?:\.\.(-?\d{1,9}))?")
+_HOME: Final = re.compile(r"~[A-Za-z0-9._+-]*(?=[/:]|$)")
 _LETTERS: Final = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.(-?\d{1,9}))?")
 
 
@@ -91,12 +92,12 @@ def braced(parts: Sequence[Part]) -> list[Word]:
     Raises:
         TooManyWordsError: they are more than ``BRACE_WORDS_MAX``.
     """
-    braces = sum(part.kind == "brace" for part in parts)
+    braces = sum(part.kind == "brace" and part.text != "~" for part in parts)
     if not braces:
-        return [word_of(parts)]
+        return [word_of(_plain(parts))]
     if braces > BRACE_WORDS_MAX:
         raise TooManyWordsError
-    words = (word_of(row) for row in _rows(list(parts)))
+    words = (_at_home(row) for row in _rows(list(parts)))
     return [word for word in words if word.parts]
 
 
@@ -106,10 +107,21 @@ def _rows(parts: list[Part]) -> list[list[Part]]:
             choices = _choices(parts[start + 1 : end])
             if choices is None:
                 continue
-            heads = [_plain(parts[:start])]
+            heads = [parts[:start]]
             middles = [row for choice in choices for row in _rows(choice)]
             return _product(heads, middles, _rows(parts[end + 1 :]))
-    return [_plain(parts)]
+    return [parts]
+
+
+def _at_home(row: list[Part]) -> Word:
+    """Return a word that braces made; a ``~`` that has come to its front is the home."""
+    if not row or not _is_brace(row[0], "~"):
+        return word_of(_plain(row))
+    word = word_of(_plain(row))
+    found = _HOME.match(word.parts[0].text)
+    if not found:
+        return word
+    return word_of([Part("tilde", found[0]), *word.from_(found.end()).parts])
 
 
 def _product(*rows: list[list[Part]]) -> list[list[Part]]:

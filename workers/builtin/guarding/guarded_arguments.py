@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote
 
-from workers.builtin.plugins._blocked_paths import (
+from workers.builtin.guarding.blocked_paths import (
     Blocked,
     BlockedPaths,
     Budget,
     Search,
     WrittenName,
 )
-from workers.builtin.plugins._folder_reads import is_read
-from workers.builtin.plugins._guarded_shell import Finding
-from workers.builtin.plugins._path_shapes import DEEP, Name, Token, letters, wildcards
-from workers.builtin.plugins._shell_words import Part, TooManyWordsError, braced
+from workers.builtin.guarding.folder_reads import is_read
+from workers.builtin.guarding.guarded_shell import Finding
+from workers.builtin.guarding.path_shapes import DEEP, Name, Token, letters, wildcards
+from workers.builtin.shell.words import Part, TooManyWordsError, braced
 
 NESTING_MAX: Final = 8
 """Of lists and objects in arguments; what lies deeper is not looked at."""

@@ -10,10 +10,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from workers.builtin.plugins._shell import SHELLS, Command, Doubt, Part, Reading, Word, basename
+from workers.builtin.shell.reader import SHELLS, Command, Doubt, Part, Reading, Word, basename
 
 PATTERN_CHARS_MAX: Final = 100
 """Of a pattern of names of processes; one that means all of them is short."""
+VALUES_MAX: Final = 8
+"""Of a variable that is given several, the last ones, that are put in for it."""
 
 # fmt: off
 _PROGRAMS: Final[dict[str, str]] = {
@@ -123,16 +125,20 @@ def _tellings(command: Command, values: dict[str, list[str]]) -> Iterator[list[s
     if command.is_literal:
         return
     empty = [_filled(word, {}) for word in command.words]
-    known = [_filled(word, values) for word in command.words]
     yield [text for text in empty if text]
-    yield [piece for word in known for piece in word.split() or [""]]
+    names = {part.name for word in command.words for part in word.parts if part.name}
+    times = max((len(values.get(name, ())) for name in names), default=1)
+    for time in range(-min(times, VALUES_MAX), 0):
+        at_a_time = {name: found[time:][:1] for name in names if (found := values.get(name))}
+        known = [_filled(word, at_a_time) for word in command.words]
+        yield [piece for word in known for piece in word.split() or [""]]
 
 
 def _filled(word: Word, values: dict[str, list[str]]) -> str:
     return "".join(
         part.text
         if part.kind != "expansion"
-        else (values.get(part.name) or [part.default or ""])[-1]
+        else (values.get(part.name) or [part.default or ""])[0]
         for part in word.parts
     )
 

@@ -6,13 +6,13 @@ a language of its own, one to ``INTERPRETERS``.
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from workers.builtin.plugins._shell_parser import Assignment, Draft
-from workers.builtin.plugins._shell_scanner import Doubt
-from workers.builtin.plugins._shell_words import UNKNOWN, Word, literal
+from workers.builtin.shell.findings import Assignment, Draft
+from workers.builtin.shell.scanner import Doubt
+from workers.builtin.shell.words import UNKNOWN, Word, literal
 
 SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish"})
 """Programs that run shell text: an argument of ``-c``, or what they read."""
@@ -92,10 +92,14 @@ _SED_RUNS: Final = re.compile(
 _SED_SUBSTITUTES: Final = re.compile(r"s([^\w\s\\])")
 _FIELDS: Final = 3
 _SED_FLAGS: Final = re.compile(r"\w*e")
+SHIFTS_MAX: Final = 4
+"""Arguments in front of a program that a script runs by ``$@``."""
 SUBSTITUTIONS_MAX: Final = 100
 """Of one script of sed that are looked at."""
 _NAME: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=")
 _DECLARING: Final = frozenset({"export", "declare", "local", "readonly", "typeset"})
+_LONE_DASH: Final = frozenset({"env", "su"})
+"""Wrappers for which a dash alone is an option."""
 _FIND_RUNS: Final = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _TELLING: Final = frozenset({"--version", "--help"})
 _SHELL_VALUED: Final = frozenset({"-o", "+o", "-O", "+O", "--rcfile", "--init-file"})
@@ -117,6 +121,8 @@ class Found:
     scripts: list[str] = field(default_factory=list)
     doubts: list[Doubt] = field(default_factory=list)
     assignments: list[Assignment] = field(default_factory=list)
+    positional: list[Draft] = field(default_factory=list)
+    """The values that ``$@`` may have, as the commands that they are where a script runs them."""
 
 
 def basename(path: str) -> str:
@@ -124,8 +130,11 @@ def basename(path: str) -> str:
     return path.rstrip("/").rpartition("/")[2]
 
 
-def inner_of(draft: Draft) -> Found:
-    """Return what the program of ``draft``, which has words, runs by way of its arguments."""
+def inner_of(draft: Draft, functions: Collection[str] = ()) -> Found:
+    """Return what the program of ``draft``, which has words, runs by way of its arguments.
+
+    ``functions`` are the names of those that are defined.
+    """
     found = Found()
     first, *args = draft.words
     name = basename(first.text)
@@ -133,6 +142,8 @@ def inner_of(draft: Draft) -> Found:
         found.doubts.append(Doubt.NAME)
         if args and all(part.kind == "expansion" for part in first.parts):
             found.drafts.append(_like(draft, args))  # what runs if it gives nothing
+    if first.text in functions:
+        _positional(draft, args, found)
     if name in (".", "source"):
         found.doubts.append(Doubt.SOURCE)
     elif name in ("eval", "trap"):
@@ -143,7 +154,7 @@ def inner_of(draft: Draft) -> Found:
     elif name in _DECLARING:
         found.assignments += _assignments(args)
     elif name == "set":
-        found.assignments += _positional(args)
+        _positional(draft, args[1:] if args and args[0].text == "--" else args, found)
     else:
         _program(name, args, draft, found)
     return found
@@ -190,8 +201,8 @@ def _shell(draft: Draft, args: list[Word], found: Found) -> None:
         return
     if has_script:
         _script(rest[:1], found)
-        found.assignments += [Assignment(str(at), word) for at, word in enumerate(rest[1:])]
-        found.assignments += [Assignment("@", word) for word in rest[2:]]
+        found.assignments += [Assignment("0", word) for word in rest[1:2]]
+        _positional(draft, rest[2:], found)
     elif reads_input or not rest or rest[0].text in ("/dev/stdin", "/proc/self/fd/0"):
         _input(draft, found)
     elif not rest[0].is_literal:
@@ -210,14 +221,7 @@ def _wrapped(name: str, args: list[Word], draft: Draft, found: Found) -> None:
     wrapper = WRAPPERS[name]
     if args and (args[0].text in _TELLING or (name == "command" and args[0].text in ("-v", "-V"))):
         return
-    rest = list(args)
-    while rest and rest[0].text.startswith("-") and rest[0].text != "-":
-        option = rest.pop(0)
-        if option.text == "--":
-            break
-        if not option.is_literal:
-            found.doubts.append(Doubt.OPTION)
-        _option(option.text, rest, wrapper, found)
+    rest = _without_options(name, args, found)
     rest = rest[wrapper.operands :]
     if wrapper.scripts:
         _late_script(rest, wrapper, found)
@@ -226,9 +230,24 @@ def _wrapped(name: str, args: list[Word], draft: Draft, found: Found) -> None:
             found.assignments.append(Assignment(assigned[1], rest.pop(0).from_(assigned.end())))
     if name in ("watch", "parallel"):
         _script(rest, found)
-    elif rest and not rest[0].text.startswith("-"):
+    elif rest and (rest[0].text == "-" or not rest[0].text.startswith("-")):
         unknown = [UNKNOWN] if name == "xargs" else []
         found.drafts.append(_like(draft, [*rest, *unknown]))
+
+
+def _without_options(name: str, args: list[Word], found: Found) -> list[Word]:
+    """Return what stands behind a wrapper's own options."""
+    rest = list(args)
+    while rest and rest[0].text.startswith("-") and rest[0].text != "-":
+        option = rest.pop(0)
+        if option.text == "--":
+            break
+        if not option.is_literal:
+            found.doubts.append(Doubt.OPTION)
+        _option(option.text, rest, WRAPPERS[name], found)
+    if name in _LONE_DASH and rest and rest[0].text == "-":
+        rest.pop(0)
+    return rest
 
 
 def _option(option: str, rest: list[Word], wrapper: Wrapper, found: Found) -> None:
@@ -289,12 +308,12 @@ def _assignments(args: list[Word]) -> list[Assignment]:
     ]
 
 
-def _positional(args: list[Word]) -> list[Assignment]:
-    """Return what ``set -- one two`` makes of ``$1``, ``$2`` and ``$@``."""
-    if args and args[0].text == "--":
-        args = args[1:]
-    each = [Assignment(str(at), word) for at, word in enumerate(args, 1)]
-    return each + [Assignment("@", word) for word in args]
+def _positional(draft: Draft, args: list[Word], found: Found) -> None:
+    """Take arguments as what ``$1``, ``$2`` and ``$@`` are in a body or script."""
+    found.assignments += [Assignment(str(at), word) for at, word in enumerate(args, 1)]
+    found.assignments += [Assignment("@", word) for word in args]
+    # After ``shift`` the command begins with any of them.
+    found.positional += [_like(draft, args[at:]) for at in range(min(len(args), SHIFTS_MAX))]
 
 
 def _is_code(name: str, args: list[Word], draft: Draft) -> bool:

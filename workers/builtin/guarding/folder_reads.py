@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from workers.builtin.plugins._blocked_paths import Search
+from workers.builtin.guarding.blocked_paths import Search
 
 _UNHIDING: Final = re.compile(r"--hidden|--no-ignore|--unrestricted|-[a-z]*[u.][a-z]*")
 

@@ -1,0 +1,1 @@
+"""What the security guard is made of: blocked paths and commands, and where calls name them."""

@@ -1,0 +1,1 @@
+"""Reads shell commands without running them; ``reader`` is the way in."""
