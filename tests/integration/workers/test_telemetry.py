@@ -13,13 +13,12 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from workers.builtin.telemetry import exporting as module
 from cmdc_runtime import events as ev
 from cmdc_runtime.extensions.hooks import SessionEnd
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import Message, TokenUsage
-from workers.builtin.telemetry import exporting
 from workers.builtin.plugins.telemetry import Telemetry
+from workers.builtin.telemetry import exporting as module
 
 SOON_S = 20.0
 NEVER_S = 3600.0

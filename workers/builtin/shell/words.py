@@ -104,8 +104,11 @@ def braced(parts: Sequence[Part]) -> list[Word]:
 def _rows(parts: list[Part]) -> list[list[Part]]:
     for start, part in enumerate(parts):
         if _is_brace(part, "{") and (end := _closing(parts, start)) is not None:
-            choices = _choices(parts[start + 1 : end])
-            if choices is None:
+            inner = parts[start + 1 : end]
+            choices = _choices(inner) or _rows(
+                inner
+            )  # of what is no sequence bash drops the braces
+            if len(choices) == 1 and choices[0] == inner:
                 continue
             heads = [parts[:start]]
             middles = [row for choice in choices for row in _rows(choice)]
@@ -134,12 +137,26 @@ def _product(*rows: list[list[Part]]) -> list[list[Part]]:
 
 
 def _closing(parts: Sequence[Part], start: int) -> int | None:
+    """Return where the brace at ``start`` ends: before a comma or ``..`` none ends it."""
     depth = 0
-    for at in range(start, len(parts)):
-        depth += _is_brace(parts[at], "{") - _is_brace(parts[at], "}")
-        if depth == 0:
+    has_choices = False
+    for at in range(start + 1, len(parts)):
+        if depth == 0 and has_choices and _is_brace(parts[at], "}"):
             return at
+        depth = _depth(depth, parts[at])
+        has_choices |= depth == 0 and (_is_brace(parts[at], ",") or _has_dots(parts[at : at + 3]))
     return None
+
+
+def _has_dots(parts: Sequence[Part]) -> bool:
+    """Say whether these begin with the ``..`` of a sequence."""
+    dots = [part.text for part in parts[:2] if part.kind == "text"]
+    return dots == [".", "."] and not any(_is_brace(part, "}") for part in parts[2:])
+
+
+def _depth(depth: int, part: Part) -> int:
+    """Return how many braces are open behind a part; one too many closes nothing."""
+    return max(0, depth + _is_brace(part, "{") - _is_brace(part, "}"))
 
 
 def _choices(inner: list[Part]) -> list[list[Part]] | None:
@@ -147,7 +164,7 @@ def _choices(inner: list[Part]) -> list[list[Part]] | None:
     found: list[list[Part]] = [[]]
     depth = 0
     for part in inner:
-        depth += _is_brace(part, "{") - _is_brace(part, "}")
+        depth = _depth(depth, part)
         if depth == 0 and _is_brace(part, ","):
             found.append([])
         else:

@@ -79,6 +79,10 @@ def commands(text):
         # Definitions of functions.
         ("function f (a); b", ["a", "b"]),
         ("f()\n{ a; }; b", ["a", "b"]),
+        # A brace ends behind a comma or two dots only.
+        ("a b{},c} {d},e} {{}},f}", ["a b} bc d} e {}} f"]),
+        ("a {b..{,}c} {b..c..d} {b..}", ["a b..c b..c {b..c..d} {b..}"]),
+        ("a {b}{c,d} {e},{f,g} {h} {1..2}", ["a {b}c {b}d {e},f {e},g {h} 1 2"]),
         # Wrappers.
         ("env - a", ["env - a", "a"]),
         ("env -i - a", ["env -i - a", "a"]),
