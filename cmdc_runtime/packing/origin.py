@@ -53,7 +53,7 @@ def local_modules() -> dict[str, ModuleType]:
     """Return every loaded module that another process could not import, but the script itself."""
     return {
         name: module
-        for name, module in list(sys.modules.items())
+        for name, module in sys.modules.copy().items()  # in one step: others may import
         if getattr(module, "__name__", None) == name  # anything may stand in sys.modules
         if name != MAIN and not is_installed(name)  # cloudpickle knows what __main__ is
     }

@@ -7,6 +7,7 @@ client goes away or the server closes; nothing outlives ``close``. It knows noth
 
 import asyncio
 import contextlib
+import socket
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -188,35 +189,34 @@ class ServerThread:
             self._ready.set_exception(error)
 
     async def _serve(self) -> None:
-        server = await asyncio.start_server(
-            self._connected, HOST, 0, backlog=BACKLOG, limit=HEAD_BYTES_MAX
-        )
-        self._loop = asyncio.get_running_loop()
-        self._ready.set_result(server.sockets[0].getsockname()[1])
-        try:
-            await self._closing.wait()
-        finally:
-            server.close()
-            while self._connections:  # one may have been accepted a moment ago
+        self._loop = loop = asyncio.get_running_loop()
+        with socket.create_server((HOST, 0), backlog=BACKLOG) as listener:
+            listener.settimeout(0)
+            loop.add_reader(listener, self._accept, listener)
+            self._ready.set_result(listener.getsockname()[1])
+            try:
+                await self._closing.wait()
+            finally:
+                loop.remove_reader(listener)
                 await _end(self._connections)
-                await asyncio.sleep(0)
-            await asyncio.sleep(0)  # transports that were aborted close in the next turn
-            await server.wait_closed()
+                await asyncio.sleep(0)  # transports that were aborted close in the next turn
 
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A task of our own: asyncio 3.11 reports a cancelled task of its own as an error.
-        task = asyncio.create_task(self._serve_connection(reader, writer))
-        self._connections.add(task)
-        task.add_done_callback(lambda done: self._forget(done, writer))
+    def _accept(self, listener: socket.socket) -> None:
+        # asyncio's own server loses what it accepts in the moment in which it is closed.
+        with contextlib.suppress(BlockingIOError, InterruptedError, ConnectionAbortedError):
+            connection, _address = listener.accept()
+            connection.settimeout(0)
+            task = asyncio.create_task(self._serve_connection(connection))
+            self._connections.add(task)
+            task.add_done_callback(lambda done: self._forget(done, connection))
 
-    def _forget(self, connection: asyncio.Task[Any], writer: asyncio.StreamWriter) -> None:
+    def _forget(self, task: asyncio.Task[Any], connection: socket.socket) -> None:
         # One that was cancelled before its first step has closed nothing itself.
-        writer.transport.abort()
-        self._connections.discard(connection)
+        connection.close()
+        self._connections.discard(task)
 
-    async def _serve_connection(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _serve_connection(self, connection: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=connection, limit=HEAD_BYTES_MAX)
         try:
             if await self._conversed(reader, writer):
                 await _flush(writer)

@@ -1,5 +1,6 @@
 """The server behind ``ScriptedModel``: its start, its end and the requests that it refuses."""
 
+import gc
 import http.client
 import socket
 import threading
@@ -117,3 +118,19 @@ def test_malformed_http_is_refused(head, status):
 
     assert first.split()[1] == str(status).encode()
     assert b'"fine"' in body
+
+
+def test_a_connection_of_the_last_moment_is_closed_too():
+    """Whoever connects while the server closes leaves no socket behind: a warning is an error."""
+    for _ in range(30):
+        raw = [socket.socket() for _ in range(6)]
+        with ScriptedModel(["fine"]) as model:
+            address = urllib.parse.urlsplit(model.url)
+            for one in raw:
+                one.setblocking(False)
+                one.connect_ex((address.hostname, address.port))
+        for one in raw:
+            one.close()
+    gc.collect()
+
+    assert server_threads() == []

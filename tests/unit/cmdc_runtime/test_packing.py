@@ -1,5 +1,6 @@
 """What travels by name, what by value, and what is refused before it leaves."""
 
+import gc
 import json
 import sys
 import threading
@@ -194,6 +195,26 @@ def test_origin_is_told_by_the_file():
     found = [is_installed(name) for name in names]
 
     assert found == [True, True, True, True, True, False, False, False]
+
+
+def test_modules_that_come_meanwhile_do_not_matter():
+    """A thread may import while we look, or what the garbage collector calls."""
+    before, threshold = set(sys.modules), gc.get_threshold()
+
+    def arrive(_phase, _info):
+        sys.modules[f"late_{len(sys.modules)}"] = HERE
+
+    gc.callbacks.append(arrive)
+    gc.set_threshold(1)
+    try:
+        found = local_modules()
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(arrive)
+        for name in set(sys.modules).difference(before):
+            del sys.modules[name]
+
+    assert __name__ in found
 
 
 def test_local_modules_hold_this_test():

@@ -97,22 +97,27 @@ def braced(parts: Sequence[Part]) -> list[Word]:
         return [word_of(_plain(parts))]
     if braces > BRACE_WORDS_MAX:
         raise TooManyWordsError
+    if [part.text for part in parts[:2] if part.kind == "brace"] == ["{", "}"]:
+        parts = [Part("text", "{"), *parts[1:]]  # for ``find``
     words = (_at_home(row) for row in _rows(list(parts)))
     return [word for word in words if word.parts]
 
 
 def _rows(parts: list[Part]) -> list[list[Part]]:
+    next_at = 0
     for start, part in enumerate(parts):
-        if _is_brace(part, "{") and (end := _closing(parts, start)) is not None:
-            inner = parts[start + 1 : end]
-            choices = _choices(inner) or _rows(
-                inner
-            )  # of what is no sequence bash drops the braces
-            if len(choices) == 1 and choices[0] == inner:
-                continue
-            heads = [parts[:start]]
+        if start < next_at or not _is_brace(part, "{"):
+            continue
+        if (end := _closing(parts, start)) is None:
+            continue
+        inner = parts[start + 1 : end]
+        if (choices := _choices(inner)) is not None:
             middles = [row for choice in choices for row in _rows(choice)]
-            return _product(heads, middles, _rows(parts[end + 1 :]))
+        else:  # bash drops the braces of what is no sequence, but has some in it
+            middles = _rows(inner)
+        if choices is not None or len(middles) > 1:
+            return _product([parts[:start]], middles, _rows(parts[end + 1 :]))
+        next_at = end + 1
     return [parts]
 
 

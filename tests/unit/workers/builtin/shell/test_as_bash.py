@@ -80,7 +80,7 @@ def commands(text):
         ("function f (a); b", ["a", "b"]),
         ("f()\n{ a; }; b", ["a", "b"]),
         # A brace ends behind a comma or two dots only.
-        ("a b{},c} {d},e} {{}},f}", ["a b} bc d} e {}} f"]),
+        ("a b{},c} {d},e} {{}},f} {},g}", ["a b} bc d} e {}} f {},g}"]),
         ("a {b..{,}c} {b..c..d} {b..}", ["a b..c b..c {b..c..d} {b..}"]),
         ("a {b}{c,d} {e},{f,g} {h} {1..2}", ["a {b}c {b}d {e},f {e},g {h} 1 2"]),
         # Wrappers.
@@ -182,7 +182,8 @@ def test_arguments_of_other_functions_are_values_only():
     "piece",
     [
         'f() { f "$@"; };', "set -- a b c d;$@;", "f(){ $@;};f f f f f;", "$(( a ) ", "(( a ) ;",
-        "x[", "$[", "x[$(", "\\\n'a'", "a\\\n", "${x-<(", "[[ a ", "~{,", "((<<E\n", "x=(a)#",
+        "x[", "$[", "x[$(",
+        "\\\n'a'", "a\\\n", "${x-<(", "[[ a ", "~{,", "{a..", "{a..{,}", "((<<E\n", "x=(a)#",
     ],
 )  # fmt: skip
 def test_reading_is_bounded(piece):
