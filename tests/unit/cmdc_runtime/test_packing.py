@@ -200,6 +200,7 @@ def test_origin_is_told_by_the_file():
 def test_modules_that_come_meanwhile_do_not_matter():
     """A thread may import while we look, or what the garbage collector calls."""
     before, threshold = set(sys.modules), gc.get_threshold()
+    held = [(number, number) for number in range(5_000)]  # so that each new pair asks for memory
 
     def arrive(_phase, _info):
         sys.modules[f"late_{len(sys.modules)}"] = HERE
@@ -214,6 +215,7 @@ def test_modules_that_come_meanwhile_do_not_matter():
         for name in set(sys.modules).difference(before):
             del sys.modules[name]
 
+    assert held
     assert __name__ in found
 
 
