@@ -1,6 +1,6 @@
 """How an approval is decided, whoever decides it: a person, a plugin, or the clock."""
 
-from typing import Final, Literal
+from typing import Literal, TypeAlias
 
 from cmdc_runtime.events import ToolApproved, ToolRejected
 from workers.core.changes import Decision, decide
@@ -8,12 +8,12 @@ from workers.core.effects import Effect, Keep, Publish
 from workers.core.records import ApprovalDecided
 from workers.core.state import Approval, Memory
 
-TIMEOUT: Final = "timeout"
-"""Why an approval that nobody decided in time counts as rejected."""
+Why: TypeAlias = Literal["timeout"] | None
+"""Why there is no leave: nobody decided in time, or (None) a person said so."""
 
 
 def settle(
-    memory: Memory, found: Approval, decision: Decision, reason: Literal["timeout"] | None = None
+    memory: Memory, found: Approval, decision: Decision, reason: Why = None
 ) -> tuple[Memory, tuple[Effect, ...]]:
     """Note a decision, write it down and tell it."""
     told = (

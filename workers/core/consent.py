@@ -4,11 +4,12 @@ A call in block mode ends with a result that says that it waits, and its cycle r
 held waits as it is: ``ref`` is what it is answered by.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from cmdc_runtime.events import ApprovalRequired, ToolBlocked, ToolExecutionEnd
 from workers.core import cycle
-from workers.core.approvals import settle
+from workers.core.approvals import Why, settle
 from workers.core.changes import find_approval, require
 from workers.core.conversation import end_call, find_running, result_of, result_place
 from workers.core.effects import AnswerTool, CancelCalls, Effect, Keep, Publish, Step
@@ -22,7 +23,10 @@ _WAITS: Final = (
     " again before it is approved."
 )
 _REFUSED: Final = "Error: the call was not made: {why} ({approval_id}). Go on without it."
-_WHY: Final = {None: "a person rejected it", "timeout": "nobody approved it in time"}
+_WHY: Final[Mapping[Why, str]] = {
+    None: "a person rejected it",
+    "timeout": "nobody approved it in time",
+}
 
 
 def require_approval(state: State, memory: Memory, needed: ApprovalNeeded) -> Step:
@@ -54,11 +58,9 @@ def expire(state: State, memory: Memory, expired: ApprovalExpired) -> Step:
     return refuse(state, memory, found, expired.at_ms, "timeout")
 
 
-def refuse(
-    state: State, memory: Memory, found: Approval, at_ms: int, reason: str | None = None
-) -> Step:
+def refuse(state: State, memory: Memory, found: Approval, at_ms: int, reason: Why = None) -> Step:
     """Note that there is no leave; a call that was held for it ends with that."""
-    memory, effects = settle(memory, found, "reject", "timeout" if reason else None)
+    memory, effects = settle(memory, found, "reject", reason)
     if found.ref is None or find_running(memory, found.call_id) is None:
         return Step(state, memory, effects)
     name, call_id = found.tool, found.call_id

@@ -21,6 +21,7 @@ from cmdc_runtime.extensions.kernel_emits import (
     UpdateMessageMetadata,
     UpdateSystemContext,
 )
+from cmdc_runtime.ids import MessageId
 from cmdc_runtime.messages import Message
 from workers.core.approvals import settle
 from workers.core.changes import find_approval
@@ -96,7 +97,7 @@ def _synthetic_tool_results(memory: Memory, order: SyntheticToolResults) -> Memo
     patches = {patch.call_id: patch for patch in memory.patches}
     for result in order.results:
         patches[result.call_id] = Message(
-            id=msgspec.convert(f"patch-{result.call_id}", type=str),  # type: ignore[arg-type]
+            id=MessageId(f"patch-{result.call_id}"),
             role="tool_result",
             content=result.content,
             call_id=result.call_id,
