@@ -136,7 +136,6 @@ class Pump:
         waiting = self._outboxes.get(peer)
         if waiting is None:
             sent = self._try(parts, peer)
-            self._schedule()
             if sent is not None:
                 return sent
             waiting = self._outboxes[peer] = deque()
@@ -182,6 +181,8 @@ class Pump:
 
     def _try(self, parts: Parts, peer: bytes) -> bool | None:
         """Return True: sent, False: no such peer, None: no room now."""
+        # Also a probe that fails: what it swallows may be all that tells of another peer's message.
+        self._schedule()
         try:
             self._socket.send_multipart([peer, *parts] if peer else parts, zmq.NOBLOCK)
         except zmq.Again:
@@ -213,7 +214,6 @@ class Pump:
             self._is_calm.set()
         if self._outboxes:
             self._retry_later()
-        self._schedule()
 
     def _schedule(self) -> None:
         if self._loop is not None and not self._is_scheduled:

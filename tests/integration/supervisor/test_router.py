@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 
 import pytest
 import zmq
@@ -28,6 +29,8 @@ BATCH = encode(Batch(first=1, count=1, durable=True))
 BODY = encode_events([(0, StreamReset())])
 STARTED = encode(Started())
 WAIT_S = 10.0
+ASKING_S = 0.05
+"""Much longer than a message takes to arrive."""
 
 
 @contextlib.asynccontextmanager
@@ -104,3 +107,21 @@ def test_a_client_sends_one_frame_and_is_told_otherwise(tmp_path):
     assert got == []
     assert isinstance(answer, Failed)
     assert (answer.id, answer.code) == ("", ProtocolError.code)
+
+
+def test_asking_for_a_peer_loses_no_message_of_another(tmp_path):
+    """The question swallows the wake-up for what has just arrived, so the router looks again."""
+
+    async def ask():
+        async with routed(tmp_path) as (router, peer, _got, arrived), asyncio.timeout(WAIT_S):
+            peer.send_multipart([HEADER, STARTED])
+            await arrived.wait()
+            arrived.clear()
+            peer.send_multipart([HEADER, STARTED])
+            due_s = time.monotonic() + ASKING_S
+            while time.monotonic() < due_s:  # the loop has no turn meanwhile
+                assert not router.is_connected(b"gone")
+            await arrived.wait()
+            return True
+
+    assert asyncio.run(ask())
