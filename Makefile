@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-local setup-mocks demo test check fmt lint types imports docs docs-check cov bench soak lock clean
+.PHONY: help setup setup-local setup-mocks demo test check fmt lint types imports docs docs-check cov bench incidents incidents-check simulate plot conformance fault leaks soak lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,16 +60,15 @@ $(MOCKS)/.setup: $(MOCK_LISTS)
 demo: setup $(if $(ANTHROPIC_API_KEY)$(OPENAI_API_KEY)$(CMDC_MODEL),,setup-local) ## Crash an agent and see it come back
 	@$(BIN)/python examples/demo.py
 
-# Most of the whole suite's time is waiting for processes, so what only computes runs beside it;
-# it is told when both are done.
-QUICK_TESTS := tests/unit tests/contract tests/model
-WHOLE_TESTS := tests/architecture tests/integration tests/e2e tests/fault
+# Most of the suite's time is waiting for processes, so it runs in three lanes side by side, each with
+# a daemon of its own; all are told when all are done. What judges a run of all end-to-end tests runs
+# with them.
+LANE_1 := tests/architecture tests/e2e
+LANE_2 := tests/integration tests/fault tests/systemd
+LANE_3 := tests/unit tests/contract tests/model tests/conformance
 
 test: setup setup-local setup-mocks check ## Set up, check, and run every test, those with the local model too
-	@log=$$(mktemp); quick=; trap 'rm -f "$$log"; test -z "$$quick" || kill "$$quick"' EXIT; \
-	$(BIN)/pytest -p no:cacheprovider $(QUICK_TESTS) >"$$log" 2>&1 & quick=$$!; \
-	$(BIN)/pytest $(WHOLE_TESTS); whole=$$?; \
-	wait "$$quick"; beside=$$?; quick=; cat "$$log"; exit $$((whole ? whole : beside))
+	@$(BIN)/python -m scripts.lanes '$(LANE_1)' '$(LANE_2)' '$(LANE_3)'
 
 check: lint types imports ## Format, lint, types and import rules
 
@@ -102,6 +101,28 @@ cov: setup ## Tests with branch coverage, agents' processes included
 
 bench: setup ## Run the benchmarks: NAME=<subject> for one, JSON=1 for one line per metric
 	@$(BIN)/python -m benchmarks $(NAME) $(if $(JSON),--json)
+
+incidents: setup ## Play every way to die and write docs/discussion/why-did-my-session-die.md
+	@$(BIN)/python -m scripts.incidents
+
+incidents-check: setup ## Play them again and say what differs from that page
+	@$(BIN)/python -m scripts.incidents --check
+
+simulate: setup ## Play random lives of supervision trees: N=100000 SEED=1
+	@$(BIN)/python -m scripts.simulate --schedules $(or $(N),100000) --seed $(or $(SEED),1)
+
+plot: setup ## Draw docs/discussion/recovery.svg from the newest results of the benchmark
+	@$(PIP) install $(QUIET) --editable '.[plot]'
+	@$(BIN)/python -m scripts.plot_recovery
+
+conformance: setup ## Every case of the supervisor's contract, on the engine and with real processes
+	@$(BIN)/pytest -p no:cacheprovider --quiet --conformance tests/conformance
+
+fault: setup ## Every way in which something dies, hangs or is starved: FAULT_FULL=1 for the long form
+	@$(BIN)/pytest -p no:cacheprovider tests/fault
+
+leaks: setup ## Start and kill sessions and look at what is left: N=10000
+	@LEAKS_N=$(or $(N),10000) $(BIN)/pytest -p no:cacheprovider tests/fault/test_leaks.py
 
 soak: setup ## Drive sessions at random and count what is wrong: N=200 PROMPTS=20 SEED=1
 	@$(BIN)/python -m scripts.soak --sessions $(or $(N),200) --prompts $(or $(PROMPTS),20) \

@@ -70,6 +70,11 @@ def no_more_than(limit: float, *, rank: float = MEDIAN) -> Bar:
     return Bar("value", "<=", limit, rank)
 
 
+def no_less_than(limit: float) -> Bar:
+    """Return what the value itself has to reach."""
+    return Bar("value", ">=", limit)
+
+
 def percentile(samples: Sequence[float], rank: float) -> float:
     """Return the smallest sample that ``rank`` percent of all do not exceed (nearest rank)."""
     ordered = sorted(samples)

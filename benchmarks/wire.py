@@ -7,6 +7,7 @@ id; Down notices that come in between are kept.
 import os
 import secrets
 import select
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -138,6 +139,21 @@ class Wire:
                 raise TypeError(f"expected a Down, got {frame}")
             self._downs.append(frame.down)
         return self._downs.popleft()
+
+    def arrivals(self, count: int) -> Iterator[tuple[float, Down | CommandId]]:
+        """Yield the next ``count`` Downs and answers as they come, each with its time in seconds.
+
+        A Down that came before is not among them.
+        """
+        for _ in range(count):
+            frame = self._take()
+            at_s = time.perf_counter()
+            if isinstance(frame, Failed):
+                raise raised(frame)
+            if isinstance(frame, Notify):
+                yield at_s, frame.down
+            elif isinstance(frame, Reply):
+                yield at_s, frame.id
 
     def _ask_all(self, requests: Sequence[Request]) -> None:
         for some in batched(requests, OPEN_MAX):

@@ -10,10 +10,10 @@ from typing import Final
 
 import msgspec
 
-from cmdc_runtime.ids import CommandId, EventIndex, Incarnation, SessionId
+from cmdc_runtime.ids import CommandId, DownSeq, EventIndex, Incarnation, SessionId
 from cmdc_runtime.reasons import AnyReason, Down, PlainReason, snake
 
-WIRE_VERSION: Final = 1
+WIRE_VERSION: Final = 2
 MAGIC: Final = b"cmdc"
 HEADER: Final = MAGIC + bytes([WIRE_VERSION])
 
@@ -68,9 +68,15 @@ class Failed(ToClient, frozen=True, kw_only=True, array_like=True):
 
 
 class Notify(ToClient, frozen=True, kw_only=True, array_like=True):
-    """A monitored process ended."""
+    """A monitored process ended; ``seq`` is the number of the record, None where there is none.
+
+    ``after`` is the newest recorded Down that this monitor was sent before: one that has not had it
+    has lost some. At first it is what ``Monitored`` says.
+    """
 
     down: Down
+    seq: DownSeq | None = None
+    after: DownSeq = DownSeq(0)
 
 
 class ToWorker(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=snake):
@@ -88,6 +94,8 @@ class Assign(ToWorker, frozen=True, kw_only=True, array_like=True):
     parent_id: SessionId | None
     group_id: str | None
     last_reason: AnyReason | None
+    unresponsive_after: float = 30.0
+    max_open_files: int | None = None
 
 
 class JournalRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=True):

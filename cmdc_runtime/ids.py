@@ -17,7 +17,11 @@ EventIndex = NewType("EventIndex", int)
 """Number of one event in its session: starts at 1, steps by 1, goes on across restarts."""
 Incarnation = NewType("Incarnation", int)
 """How many processes the session has had, this one included: starts at 1."""
+DownSeq = NewType("DownSeq", int)
+"""Number of one recorded Down: each is larger than all before it, across sessions and daemons."""
 
+SUPERVISOR: Final = SessionId("_supervisor")
+"""Whose events are the reports of the supervision tree; no session can be called so."""
 _SESSION_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
 
 

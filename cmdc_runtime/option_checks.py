@@ -5,7 +5,9 @@ the value to what is raised. To check one more field, add its function here and 
 """
 
 import difflib
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +18,15 @@ from cmdc_runtime.subagent import SubAgent
 
 SUBAGENTS_MAX: Final = 64
 SHOWN_CHARS_MAX: Final = 80
+MEMORY_BYTES_MIN: Final = 16 * 2**20
+"""Less than any agent needs to start; what is lower is a unit that was forgotten."""
+MEMORY_BYTES_MAX: Final = 2**62
+"""What the kernel takes as a limit, with room to add to it."""
+_UNITS: Final[Mapping[str, int]] = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+# As the kernel's tools read it: K, KB and KiB are all 1024 bytes.
+_SIZE: Final = re.compile(
+    r"([0-9]{1,19}(?:\.[0-9]{1,19})?) ?([KMGT])(?:I?B)?", re.ASCII | re.IGNORECASE
+)
 
 
 def check_session_id(value: object) -> object:
@@ -62,6 +73,23 @@ def check_working_dir(value: object) -> str:
     if not isinstance(path, str) or not Path(path).is_dir():
         raise TypeError("expected a directory that is there")
     return path
+
+
+def check_memory_limit(value: object) -> int | None:
+    """Return a size in bytes, however it is written, or None."""
+    if value is None:
+        return None
+    size = _bytes_of(value)
+    if size is None or not MEMORY_BYTES_MIN <= size <= MEMORY_BYTES_MAX:
+        raise TypeError("expected 16 MiB to 4 EiB, as bytes or as '512M', '2G' or '1.5GiB'")
+    return size
+
+
+def _bytes_of(value: object) -> int | None:
+    if isinstance(value, str):
+        found = _SIZE.fullmatch(value.strip())
+        return None if found is None else int(Fraction(found[1]) * _UNITS[found[2].upper()])
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def check_response_format(value: object) -> object:

@@ -31,6 +31,7 @@ from cmdc_runtime.commands import IMMUNE_TOOLS, names_provider
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.messages import Message
 from cmdc_runtime.option_checks import (
+    check_memory_limit,
     check_plugins,
     check_response_format,
     check_session_id,
@@ -47,6 +48,7 @@ Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(ge=0, le=1_000_000)]
 Moment = Annotated[float, Meta(gt=0, le=1_000_000)]
+Silence = Annotated[float, Meta(ge=0.5, le=1_000_000)]
 Cost = Annotated[float, Meta(gt=0, le=1_000_000_000)]
 Loops = Annotated[int, Meta(ge=2, le=10)]
 ExitCondition = Literal["max_turns_exceeded", "provider_timeout", "plugin_aborted"]
@@ -118,6 +120,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     interrupt_immune_tools: ToolNames = field(default_factory=lambda: [*IMMUNE_TOOLS])  # run on
     max_parallel_tools: Positive = 8  # calls of one answer at a time
     tool_timeout: Moment = 300.0  # of one call, unless its tool says otherwise
+    cycle_timeout: Moment | None = None  # of one cycle, all its waits included; it is aborted
     tool_max_retries: Count = 2  # tools with effects "read" or "idempotent" only
     max_retries: Count = 3  # of one request to the model
     retry_base_delay: Seconds = 2.0  # before the first retry; it doubles from there
@@ -141,6 +144,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     start_timeout: Moment = 30.0  # until the agent must be up
     max_cycle_crashes: Positive = 2  # a cycle that kills its process so often is given up
     hibernate_after: Moment | None = None  # idle seconds until the process is given up
+    unresponsive_after: Silence = 30.0  # without a sign of life: the process is killed
+    memory_limit: int | str | None = None  # of all its processes together; more ends it
+    cpu_limit: Annotated[float, Meta(ge=0.01, le=4096)] | None = None  # cores, as 0.5
+    max_processes: Annotated[int, Meta(ge=4, le=1_000_000)] | None = None  # threads count too
+    max_open_files: Annotated[int, Meta(ge=64, le=1_000_000)] | None = None  # of one process
     event_buffer_size: Annotated[int, Meta(ge=0, le=1_000_000)] = 1000  # for replay; 0: none
 
 
@@ -257,6 +265,7 @@ def _model(value: object) -> object:
 
 _OWN_CHECKS: Final[Mapping[str, Callable[[object], object]]] = {
     "blueprint": _blueprint,
+    "memory_limit": check_memory_limit,
     "model": _model,
     "plugins": check_plugins,
     "response_format": check_response_format,

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from cmdc_runtime.ids import EventIndex, Incarnation, MonitorRef, SessionId
+from cmdc_runtime.ids import DownSeq, EventIndex, Incarnation, MonitorRef, SessionId
 from cmdc_runtime.reasons import AnyReason, snake
 
 RestartType = Literal["permanent", "transient", "temporary"]
@@ -15,7 +15,10 @@ SessionPhase = Literal["starting", "up", "restarting", "hibernated", "stopping",
 
 
 class Supervision(msgspec.Struct, frozen=True, kw_only=True):
-    """How the daemon keeps one session; the words are OTP's. Times are seconds."""
+    """How the daemon keeps one session; the words are OTP's.
+
+    Times are seconds, ``memory_limit`` is bytes, ``cpu_limit`` is cores. None: no limit.
+    """
 
     restart: RestartType = "transient"
     max_restarts: int = 3
@@ -23,6 +26,11 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True):
     restart_delay: tuple[float, float] = (0.1, 5.0)
     shutdown: float | None = 5.0
     start_timeout: float = 30.0
+    unresponsive_after: float = 30.0
+    memory_limit: int | None = None
+    cpu_limit: float | None = None
+    max_processes: int | None = None
+    max_open_files: int | None = None
     event_buffer_size: int = 1000
 
 
@@ -53,8 +61,23 @@ class TreeNode(msgspec.Struct, frozen=True, kw_only=True):
     children: tuple["TreeNode", ...] = ()
 
 
+class LayerFact(msgspec.Struct, frozen=True, kw_only=True):
+    """Who holds one kind of bound of sessions (``memory``, ``kill``, ...), and why nobody better.
+
+    ``by`` is cgroup v2, cgroup v1, rlimit, watch, process session, or none.
+    """
+
+    what: str
+    by: str
+    why: str
+
+
 class DaemonFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Who answers; ``nursery`` is ready, warming, or lost and why."""
+    """Who answers; ``nursery`` is ready, warming, or lost and why.
+
+    ``notices`` steps by 1 with each Down notice to the client that asks: one that has counted
+    fewer since the answer before has lost some. None where no client asks.
+    """
 
     pid: int
     instance: str
@@ -64,6 +87,8 @@ class DaemonFacts(msgspec.Struct, frozen=True, kw_only=True):
     spares: int
     events_address: str
     refused_frames: int
+    notices: int | None = None
+    layers: tuple[LayerFact, ...] = ()
 
 
 class ReplayedBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,12 +173,26 @@ class GetFacts(Request, frozen=True, kw_only=True):
     answer: ClassVar[Any] = DaemonFacts
 
 
+class Monitored(msgspec.Struct, frozen=True, kw_only=True):
+    """The monitor is set; ``since`` is the newest Down that is not for it."""
+
+    since: DownSeq
+
+
 class Monitor(Request, frozen=True, kw_only=True):
-    """Send a Down notice when the session's process ends; ``persistent`` means every process."""
+    """Send a Down notice when the session's process ends; ``persistent`` means every process.
+
+    ``since`` is None when the monitor is new. Who sets it again, because a notice was lost or
+    another daemon took over, names the newest Down that it has had, or else what the first answer
+    said: what was recorded after that is sent at once.
+    """
+
+    answer: ClassVar[Any] = Monitored
 
     session_id: SessionId
     ref: MonitorRef
     persistent: bool = False
+    since: DownSeq | None = None
 
 
 class Demonitor(Request, frozen=True, kw_only=True):

@@ -22,7 +22,8 @@ import msgspec
 CONTROL_SOCKET: Final = "control.sock"
 EVENTS_SOCKET: Final = "events.sock"
 WORKERS_SOCKET: Final = "workers.sock"
-SOCKETS: Final = (CONTROL_SOCKET, EVENTS_SOCKET, WORKERS_SOCKET)
+OUTPUT_SOCKET: Final = "output.sock"
+SOCKETS: Final = (CONTROL_SOCKET, EVENTS_SOCKET, WORKERS_SOCKET, OUTPUT_SOCKET)
 LOCK_FILE: Final = "daemon.lock"
 SOCKET_PATH_BYTES_MAX: Final = 107
 """``sun_path`` has 108 bytes on Linux, the last one for the final NUL (unix(7))."""

@@ -49,6 +49,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     interrupt_immune_tools: tuple[str, ...]
     max_parallel_tools: int
     tool_timeout: float
+    cycle_timeout: float | None = None
     tool_max_retries: int
     max_retries: int
     retry_base_delay: float

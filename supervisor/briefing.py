@@ -1,14 +1,25 @@
 """What a new process is told before it is the agent of a session: who it is, and what was."""
 
+from typing import Protocol
+
 from cmdc_runtime.frames import Assign, ToWorker
-from cmdc_runtime.ids import EventIndex
+from cmdc_runtime.ids import EventIndex, Incarnation
+from cmdc_runtime.reasons import AnyReason
 from cmdc_runtime.requests import StartSession
 from supervisor.core.history import slices
-from supervisor.core.lifecycle import Life
 from supervisor.desk import Desk
 
 
-async def briefing(desk: Desk, spec: StartSession, life: Life) -> tuple[ToWorker, ...]:
+class Briefed(Protocol):
+    """What of a session its process has to know."""
+
+    spec: StartSession
+    incarnation: Incarnation
+    restarts: int
+    last_reason: AnyReason | None
+
+
+async def briefing(desk: Desk, session: Briefed) -> tuple[ToWorker, ...]:
     """Return the frames for the process of the current incarnation, in their order.
 
     From now on no earlier process of the session can write to the journal.
@@ -16,18 +27,22 @@ async def briefing(desk: Desk, spec: StartSession, life: Life) -> tuple[ToWorker
     Raises:
         CmdcError: the journal could not be read or written.
     """
+    spec, incarnation = session.spec, session.incarnation
+    restarts, last_reason = session.restarts, session.last_reason
     stored = None
-    if life.incarnation > 1:
-        await desk.journal.began(spec.session_id, life.incarnation, life.restarts)
+    if incarnation > 1:
+        await desk.journal.began(spec.session_id, incarnation, restarts)
         stored = await desk.journal.load(spec.session_id)
     assign = Assign(
         session_id=spec.session_id,
-        incarnation=life.incarnation,
-        restarts=life.restarts,
+        incarnation=incarnation,
+        restarts=restarts,
         next_index=EventIndex(desk.hub.taken_index(spec.session_id) + 1),
         agent=spec.agent,
         parent_id=spec.parent_id,
         group_id=spec.group_id,
-        last_reason=life.last_reason,
+        last_reason=last_reason,
+        unresponsive_after=spec.supervision.unresponsive_after,
+        max_open_files=spec.supervision.max_open_files,
     )
     return (assign, *slices(stored))

@@ -30,6 +30,8 @@ CONFIG_FILE_BYTES_MAX: Final = 2**20
 
 _PREFIX: Final = "CMDC_"
 _FLAGS_ONLY: Final = frozenset({"embedded", "owner_pid", "ready_fd"})
+RELOADABLE: Final = frozenset({"log_level", "max_sessions", "spares"})
+"""What a running daemon takes over from a configuration that it reads again."""
 _LIKENESS_MIN: Final = 0.5
 """Of a misspelt name to the one that is offered; below it the valid names are listed."""
 
@@ -105,6 +107,29 @@ def load_config(
     if problems:
         raise InvalidOptions(problems)
     return DaemonConfig(**merged)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What becomes of a running daemon's configuration when it is read again."""
+
+    config: DaemonConfig
+    """What holds from now on; what needs a restart has its old value."""
+    applied: dict[str, object]
+    """Options that change now, with their new values."""
+    needs_restart: list[str]
+    """Options that have changed and cannot be taken over."""
+
+
+def changes(running: DaemonConfig, fresh: DaemonConfig) -> Changes:
+    """Return what a running daemon makes of a configuration that was just read."""
+    differing = [name for name in _TYPES if getattr(running, name) != getattr(fresh, name)]
+    applied = {name: getattr(fresh, name) for name in differing if name in RELOADABLE}
+    return Changes(
+        config=msgspec.structs.replace(running, **applied),
+        applied=applied,
+        needs_restart=[name for name in differing if name not in RELOADABLE],
+    )
 
 
 def _from_flags(given: Mapping[str, object], problems: list[str]) -> list[_Given]:

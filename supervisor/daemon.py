@@ -11,8 +11,9 @@ import os
 import secrets
 import signal
 import tempfile
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
 import zmq
@@ -21,25 +22,39 @@ from cmdc_runtime.clock import now_ms
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.frames import FromClient, FromWorker, ToClient, ToWorker
 from cmdc_runtime.process import DAEMON_RESTARTED
-from cmdc_runtime.reasons import Other
+from cmdc_runtime.reasons import AnyReason, Other
 from cmdc_runtime.requests import DaemonFacts
 from cmdc_runtime.runtime_dir import SOCKET_PATH_BYTES_MAX, Holder
 from cmdc_runtime.sockets import Role
 from cmdc_runtime.version import VERSION
+from supervisor.adapters.checkup import Caller, ask_journal, ask_reaper
+from supervisor.adapters.doors import Doors
 from supervisor.adapters.endpoint import Endpoint
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.sqlite import SqliteJournal
-from supervisor.adapters.nursery import Nursery, NurseryFailed, NurseryLost
-from supervisor.adapters.orphans import set_child_subreaper
+from supervisor.adapters.nursery import Nursery, NurseryLost
+from supervisor.adapters.orphans import end_strangers, set_child_subreaper
 from supervisor.adapters.reaper import Reaper
 from supervisor.adapters.router import Router
 from supervisor.adapters.systemd import Notifier
+from supervisor.adapters.threads import started_threads
 from supervisor.config import DaemonConfig
-from supervisor.core import lifecycle
-from supervisor.core.limits import NURSERY_RETRY_S, STOP_ALL_S
+from supervisor.core.household import SHOWN, root_spec
+from supervisor.core.limits import STOP_ALL_S
+from supervisor.core.status import status_line
+from supervisor.core.tree.words import Label, Report
+from supervisor.cradle import Cradle
 from supervisor.frontdesk import FrontDesk
 from supervisor.handlers import House
+from supervisor.keeper import Keeper
+from supervisor.logs import set_level
+from supervisor.recordings import write_recording
+from supervisor.reload import Hangup, Reload
+from supervisor.reports import Reports
 from supervisor.sessions import Sessions
+from supervisor.vitals import VitalSigns
+from supervisor.wards import Wards
+from supervisor.watchers import Watchers
 from supervisor.workforce import Workforce
 
 log = structlog.get_logger()
@@ -48,10 +63,16 @@ _LISTENER_BYTES_MAX: Final = len("/pymp-12345678/listener-12345678")
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
+class RootGaveUp(CmdcError):
+    """The root of the supervision tree ended, and with it the daemon."""
+
+
 class Daemon:
     """One daemon, from claim to end."""
 
-    def __init__(self, config: DaemonConfig, notifier: Notifier) -> None:
+    def __init__(
+        self, config: DaemonConfig, notifier: Notifier, read_again: Callable[[], DaemonConfig]
+    ) -> None:
         """Construct every part; ``run`` brings them to life, in the running loop."""
         self._config = config
         self._notifier = notifier
@@ -61,17 +82,24 @@ class Daemon:
         _keep_temporary_files_in(config.runtime_dir)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._journal = SqliteJournal(config.state_dir, durability=config.durability)
-        self._nursery_problem = ""
-        self._nursery_lost = asyncio.Event()
-        self._nursery = Nursery(on_lost=lambda _lost: self._nursery_lost.set())
+        self._nursery = Nursery(on_lost=self._nursery_lost)
+        self._cradle = Cradle(self._nursery, self._warmed)
+        self._keeper = self._cradle.keeper = Keeper(root_spec(self._cradle), self._report)
         self._reaper = Reaper()
         self._hub = Hub(self._context, self._journal)
+        self._reports = Reports(self._hub)
+        self._wards = Wards(config.runtime_dir, config.state_dir, config.log_level)
+        self._wards.know(lambda: self._nursery.pids | self._reaper.pids)
         self._workforce = Workforce(
-            self._nursery, self._reaper, self._endpoint.workers, config.spares
+            self._nursery, self._reaper, self._wards, self._endpoint.workers, config.spares
         )
-        self._sessions = Sessions(self._workforce, self._hub, self._journal, config.max_sessions)
+        self._sessions = Sessions(
+            self._keeper, self._workforce, self._hub, self._journal, config.max_sessions
+        )
         accepts_code = config.allow_code_by_value != "never"
-        house = House(self._sessions, self._hub, accepts_code, self.facts)
+        watchers = Watchers(self._journal, self._sessions.look_up, self._notify)
+        self._sessions.watchers = watchers
+        house = House(self._sessions, watchers, self._hub, accepts_code, self.facts)
         self._desk = FrontDesk(house, self._sessions)
         self._control: Router[FromClient, ToClient] = Router(
             self._context, Role.CONTROL, FromClient, self._desk.receive
@@ -79,9 +107,22 @@ class Daemon:
         self._workers: Router[FromWorker, ToWorker] = Router(
             self._context, Role.WORKERS, FromWorker, self._workforce.receive
         )
+        self._caller = Caller(self._context, self._endpoint.control)
         self._desk.control = self._sessions.control = self._control
         self._workforce.router = self._workers
         self._stop = asyncio.Event()
+        self._gave_up: AnyReason | None = None
+        """Why the tree's root ended by itself, None while it has not."""
+        self._reload = Reload(
+            config,
+            read_again,
+            {
+                "log_level": set_level,
+                "max_sessions": self._allow_sessions,
+                "spares": self._workforce.want_spares,
+            },
+            notifier,
+        )
 
     def facts(self) -> DaemonFacts:
         """Return who the daemon is and how it stands."""
@@ -89,11 +130,12 @@ class Daemon:
             pid=os.getpid(),
             instance=self._instance,
             version=VERSION,
-            nursery=self._nursery_state(),
+            nursery=self._cradle.state,
             sessions=len(self._sessions.live),
             spares=self._workforce.spares,
             events_address=self._endpoint.events,
             refused_frames=self._control.refused + self._workers.refused,
+            layers=self._wards.layers,
         )
 
     async def run(self) -> None:
@@ -106,27 +148,39 @@ class Daemon:
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
+        loop.set_default_executor(started_threads())
         set_child_subreaper()
         for number in _STOP_SIGNALS:
             loop.add_signal_handler(number, self._stop.set)
+        hangup = Hangup(on_reload=self._reload.request, on_gone=self._stop.set)
+        loop.add_signal_handler(signal.SIGHUP, hangup.hear)
         loop.add_signal_handler(signal.SIGCHLD, self._workforce.reap)
+        loop.add_signal_handler(signal.SIGUSR1, self._record, "asked for by SIGUSR1")
+        self._wards.start()
         self._workers.bind(self._endpoint.workers)
         self._hub.bind(self._endpoint.events)
         # Before the first client is heard: one that waited for this daemon must not be told that
         # its session is gone because it was not taken over yet.
+        self._keeper.begin()
         resumed = await self._sessions.take_over(Other(detail=DAEMON_RESTARTED))
         self._control.bind(self._endpoint.control)
         if self._config.owner_pid is not None:
             self._watch_owner(self._config.owner_pid)
         self._say_ready()
         background = [
-            asyncio.create_task(self._keep_warm(), name="nursery"),
-            asyncio.create_task(self._workforce.keep_spares(), name="spares"),
-            asyncio.create_task(self._notifier.keep_alive(), name="watchdog"),
+            _keep("spares", self._workforce.keep_spares()),
+            _keep("wards", self._wards.watch()),
+            _keep("doors", Doors(self._endpoint.directory).keep()),
+            _keep("vitals", self._vital_signs().keep()),
+            _keep("status", self._notifier.keep_status(self._status)),
+            _keep("reload", self._reload.keep()),
         ]
         log.info("daemon.started", directory=str(self._endpoint.directory), resumed=resumed)
         try:
             await self._stop.wait()
+            if self._gave_up is not None:
+                self._record("the root gave up")
+                raise RootGaveUp(f"the supervision tree gave up: {self._gave_up}")
         finally:
             self._notifier.stopping()
             log.info("daemon.stopping", sessions=len(self._sessions.live))
@@ -134,25 +188,43 @@ class Daemon:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
 
-    async def _keep_warm(self) -> None:
-        """Warm the nursery, and a new one whenever it is lost; agents live on meanwhile."""
-        while True:
-            self._nursery_lost.clear()
-            try:
-                report = await self._nursery.warm()
-            except (NurseryFailed, NurseryLost) as error:
-                self._nursery_problem = str(error)
-                log.error("nursery.not_warmed", problem=str(error), retry_s=NURSERY_RETRY_S)
-                await asyncio.sleep(NURSERY_RETRY_S)
-                continue
-            self._nursery_problem = ""
-            self._notifier.ready(f"nursery warmed in {report.total_ms:.0f} ms")
-            await self._nursery_lost.wait()
+    def _allow_sessions(self, count: int) -> None:
+        self._sessions.sessions_max = count
 
-    def _nursery_state(self) -> str:
-        if self._nursery.is_warm:
-            return "ready"
-        return f"lost: {self._nursery_problem}" if self._nursery_problem else "warming"
+    def _vital_signs(self) -> VitalSigns:
+        questions = {
+            "reaper": ask_reaper,
+            "journal": lambda: ask_journal(self._journal),
+            "router": self._caller.ask_router,
+        }
+        return VitalSigns(questions, self._notifier.alive, self._notifier.watchdog_s)
+
+    def _status(self) -> str:
+        phases = (SHOWN[session.phase] for session in self._sessions.live.values())
+        return status_line(phases, self._workforce.spares, self._cradle.state)
+
+    def _notify(self, client: bytes, notice: ToClient) -> bool:
+        return self._control.send(client, notice)
+
+    def _record(self, note: str) -> None:
+        lines = self._keeper.record(note)
+        self._wards.spawn(asyncio.to_thread(write_recording, self._config.state_dir, lines))
+
+    def _nursery_lost(self, lost: NurseryLost) -> None:
+        self._cradle.lost(lost)
+
+    def _warmed(self) -> None:
+        self._notifier.status(self._status())
+        self._notifier.ready()
+
+    def _report(self, report: Report) -> None:
+        if report.label is Label.SHUTDOWN and not report.path:
+            # The root gives up: what stops now is not over, the next daemon goes on with it. It
+            # would wait for sessions as long as they may take; the daemon's own end has a bound.
+            self._sessions.is_leaving = True
+            self._gave_up = report.reason
+            self._stop.set()
+        self._reports.tell(report)
 
     def _say_ready(self) -> None:
         """Tell an owner that waits on a pipe that the sockets are bound."""
@@ -173,31 +245,55 @@ class Daemon:
 
     async def _close(self) -> None:
         self._sessions.is_leaving = True
+        ends = (
+            self._stop_tree,
+            self._workforce.close,
+            self._desk.close,
+            self._nursery.close,
+            self._end_strangers,
+            self._wards.close,
+            self._journal.close,
+        )
         try:
-            await self._stop_sessions()
-            await self._workforce.close()
-            await self._desk.close()
-            await self._nursery.close()
-            self._workforce.reap()
-            self._reaper.close()
-            await self._journal.close()
-        except CmdcError as error:
-            log.error("stop.incomplete", problem=str(error))
+            for end in ends:
+                await self._try(end)
         finally:
-            for part in (self._control, self._workers, self._hub):
+            for part in (self._caller, self._control, self._workers, self._hub):
                 part.close()
             self._context.destroy(linger=0)
             self._endpoint.close()
             log.info("daemon.stopped")
 
-    async def _stop_sessions(self) -> None:
-        live = list(self._sessions.live.values())
-        for session in live:
-            grace_s = session.spec.supervision.shutdown
-            bound_s = STOP_ALL_S if grace_s is None else min(grace_s, STOP_ALL_S)
-            session.take(lifecycle.Stop("the daemon is stopping", bound_s))
-        if live:
-            await asyncio.wait([session.ended for session in live], timeout=STOP_ALL_S + 1.0)
+    async def _try(self, end: Callable[[], Awaitable[None]]) -> None:
+        """End one part; what stands behind it ends all the same, the journal above all."""
+        try:
+            await end()
+        except Exception:
+            log.exception("stop.incomplete", part=end.__qualname__)
+
+    async def _end_strangers(self) -> None:
+        """End what came to this process from its dead workers and that no sweep has known."""
+        self._workforce.reap()
+        killed = await asyncio.to_thread(end_strangers, self._nursery.pids | self._reaper.pids)
+        if killed:
+            log.warning("orphan.killed", killed=killed)
+        self._reaper.close()
+
+    async def _stop_tree(self) -> None:
+        self._keeper.stop("the daemon is stopping", STOP_ALL_S)
+        await asyncio.wait([self._keeper.ended], timeout=STOP_ALL_S + 1.0)
+
+
+def _keep(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:  # Any: asyncio's own
+    """Do something in the background for as long as the daemon serves; its failure is told."""
+
+    def done(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("background.failed", task=name, exc_info=error)
+
+    task = asyncio.create_task(work, name=name)
+    task.add_done_callback(done)
+    return task
 
 
 def _keep_temporary_files_in(directory: Path) -> None:

@@ -3,16 +3,18 @@
 from typing import Any, Protocol
 
 from cmdc_runtime.frames import ToClient
-from cmdc_runtime.reasons import AnyReason
+from cmdc_runtime.reasons import AnyReason, Evidence
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import Journal
-from supervisor.core import lifecycle
+from supervisor.core.tree.words import Departed
+from supervisor.keeper import Keeper
 from supervisor.workforce import Workforce
 
 
 class Desk(Protocol):
     """What a session needs of the rest of the daemon."""
 
+    keeper: Keeper
     workforce: Workforce
     hub: Hub
     journal: Journal
@@ -22,8 +24,11 @@ class Desk(Protocol):
         """Send one frame to one client."""
 
     # Any: the session itself, which stands above this file.
-    def notify(self, session: Any, effect: lifecycle.TellDown) -> None:
+    def notify(self, session: Any, departed: Departed, evidence: Evidence) -> None:
         """Tell the monitors that a process ended."""
+
+    def slept(self, session: Any) -> None:
+        """Take note that a process ended and nobody is told."""
 
     def forget(self, session: Any, reason: AnyReason) -> None:
         """Strike an ended session off the list."""

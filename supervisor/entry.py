@@ -6,9 +6,12 @@ Exit status: 0 stopped as asked, 1 it failed, 2 wrong options, 3 another daemon 
 import argparse
 import asyncio
 import contextlib
+import faulthandler
 import json
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -16,6 +19,7 @@ import structlog
 
 import supervisor
 from cmdc_runtime.errors import CmdcError, InvalidOptions
+from supervisor.adapters import systemd
 from supervisor.adapters.endpoint import DaemonRunning
 from supervisor.adapters.systemd import Notifier
 from supervisor.config import DaemonConfig, load_config
@@ -32,23 +36,29 @@ EXIT_RUNNING: Final = 3
 def main() -> None:
     """Run a daemon as the arguments and the environment say."""
     flags = _parse(sys.argv[1:])
+    environ = dict(os.environ)
+    read = partial(load_config, flags, environ, uid=os.getuid(), home=Path.home())
     try:
-        config = load_config(flags, os.environ, uid=os.getuid(), home=Path.home())
+        config = read()
     except InvalidOptions as error:
         _fail(flags.get("ready_fd"), "; ".join(error.problems), EXIT_USAGE)
     _check_platform(config)
     configure_logs(config.log_level, config.log_format)
+    # The stacks of all threads, when a watchdog's SIGABRT or a crash ends the process.
+    faulthandler.enable()
+    for name in systemd.VARIABLES:
+        os.environ.pop(name, None)
     try:
-        with Notifier.from_environment(os.environ, pid=os.getpid()) as notifier:
-            asyncio.run(_run(config, notifier))
+        with Notifier.from_environment(environ, pid=os.getpid()) as notifier:
+            asyncio.run(_run(config, notifier, read))
     except DaemonRunning as error:
         _fail(config.ready_fd, str(error), EXIT_RUNNING)
     except (CmdcError, OSError) as error:
         _fail(config.ready_fd, str(error), EXIT_FAILED)
 
 
-async def _run(config: DaemonConfig, notifier: Notifier) -> None:
-    await Daemon(config, notifier).run()
+async def _run(config: DaemonConfig, notifier: Notifier, read: Callable[[], DaemonConfig]) -> None:
+    await Daemon(config, notifier, read).run()
 
 
 def _parse(arguments: list[str]) -> dict[str, object]:

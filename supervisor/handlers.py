@@ -7,14 +7,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from cmdc_runtime import requests
 from cmdc_runtime.errors import AccessDenied, UsageError
 from cmdc_runtime.requests import DaemonFacts, Replayed, SessionInfo, TreeNode
 from supervisor.adapters.hub import Hub
 from supervisor.core.limits import STOP_TIMEOUT_S_MAX
-from supervisor.core.monitors import Monitor
 from supervisor.sessions import Sessions
 from supervisor.tree import tree_of
+from supervisor.watchers import Watchers
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,7 @@ class House:
     """What the handlers work with."""
 
     sessions: Sessions
+    watchers: Watchers
     hub: Hub
     accepts_code: bool
     facts: Callable[[], DaemonFacts]
@@ -78,20 +81,20 @@ async def get_tree(house: House, _client: bytes, _request: requests.GetTree) -> 
     return tree_of(house.facts(), house.sessions)
 
 
-async def get_facts(house: House, _client: bytes, _request: requests.GetFacts) -> DaemonFacts:
-    """Answer who the daemon is."""
-    return house.facts()
+async def get_facts(house: House, client: bytes, _request: requests.GetFacts) -> DaemonFacts:
+    """Answer who the daemon is, and how many notices it has sent to who asks."""
+    notices = house.watchers.notices(client)
+    return msgspec.structs.replace(house.facts(), notices=notices)
 
 
-async def monitor(house: House, client: bytes, request: requests.Monitor) -> None:
+async def monitor(house: House, client: bytes, request: requests.Monitor) -> requests.Monitored:
     """Set a monitor for this client."""
-    wish = Monitor(request.ref, request.session_id, client, request.persistent)
-    await house.sessions.monitor(wish)
+    return await house.watchers.set(request, client)
 
 
 async def demonitor(house: House, _client: bytes, request: requests.Demonitor) -> None:
     """Forget a monitor."""
-    house.sessions.demonitor(request.ref)
+    house.watchers.demonitor(request.ref)
 
 
 async def replay(house: House, _client: bytes, request: requests.Replay) -> Replayed:

@@ -1,15 +1,14 @@
-"""One session as the daemon keeps it: does what ``core/transitions.py`` decides.
+"""One session as the daemon keeps it: the post of its agent in the supervision tree.
 
-It holds the session's worker, its children, and the callers that wait for its start or its end.
-Everything runs in the loop; the awaits are in tasks that this file starts and whose failure is an
-input of the table.
+The tree decides when a process is started, ended or given up. Here stands what is a session's own:
+it is hired and briefed, sleeps and is woken, its commands wait for a process, its callers for its
+start and its end. Everything runs in the loop; the awaits are in tasks that this file starts.
 """
 
 import asyncio
-import signal
-import time
 from collections.abc import Awaitable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 import msgspec
 import structlog
@@ -23,51 +22,49 @@ from cmdc_runtime.errors import (
     StartFailed,
     TransientError,
 )
-from cmdc_runtime.frames import (
-    Answer,
-    Batch,
-    Deliver,
-    Doze,
-    Failed,
-    FromWorker,
-    LastWords,
-    NotStarted,
-    Refusal,
-    Reply,
-    Started,
-    Terminate,
-    ToClient,
-    Write,
-    Written,
-)
+from cmdc_runtime.frames import Deliver, ToClient
 from cmdc_runtime.ids import CommandId, Incarnation, SessionId
-from cmdc_runtime.reasons import AnyReason, Other, PlainReason, Shutdown
+from cmdc_runtime.process import HIBERNATE
+from cmdc_runtime.reasons import (
+    AnyReason,
+    Evidence,
+    NoProcess,
+    Normal,
+    NurseryLost,
+    Other,
+    PlainReason,
+    Shutdown,
+    Unkillable,
+)
 from cmdc_runtime.reasons import StartFailed as StartFailedReason
 from cmdc_runtime.requests import SessionInfo, StartSession
-from supervisor.adapters.reaper import Exited
+from supervisor.adapters.nursery import NurseryLost as NurseryDied
 from supervisor.briefing import briefing
 from supervisor.chores import Chores
-from supervisor.core import lifecycle
-from supervisor.core.exits import Evidence, classify, ending_of
-from supervisor.core.lifecycle import Effect, Input, Life, Phase
-from supervisor.core.limits import STOP_ALL_S
-from supervisor.core.restart import Ending
-from supervisor.core.transitions import advance
+from supervisor.core.household import AGENT, DOZE_GRACE_S, HAVING_CHILDREN, SHOWN, Phase
+from supervisor.core.limits import START_STACK_S
+from supervisor.core.tree.words import (
+    Answer,
+    Departed,
+    Ending,
+    Outcome,
+    Path,
+    Ref,
+    SupervisorEnded,
+)
 from supervisor.desk import Desk
+from supervisor.hosts import SpawnErrors
+from supervisor.incarnation import AgentProcess, Ended
+from supervisor.keeper import unheeded
 from supervisor.waiting import Waiting
-from supervisor.workforce import SpawnErrors, Worker
+from supervisor.workforce import Worker
 
 log = structlog.get_logger()
 
-
-@dataclass(slots=True)
-class _Process:
-    """What is known of the process of one incarnation."""
-
-    worker: Worker
-    last_words: PlainReason | None = None
-    not_started: StartFailedReason | None = None
-    blamed: PlainReason | None = None
+STOPPED_EARLY: Final = "it was stopped before it was started"
+BUG: Final = "a task of the daemon failed while the process was started; its log says how"
+_NOT_ITS_OWN: Final = (Shutdown(detail=HIBERNATE), Shutdown(detail="normal"))
+"""What a process says, or is said of it, that was stopped while it fell asleep or was not there."""
 
 
 @dataclass(slots=True, eq=False)
@@ -76,14 +73,22 @@ class Session:
 
     desk: Desk
     spec: StartSession
-    life: Life
+    path: Path
     created_ms: int
+    incarnation: Incarnation = Incarnation(0)
+    restarts: int = 0
+    was_up: bool = False
+    last_reason: AnyReason | None = None
     phase: Phase = Phase.STARTING
     children: "set[Session]" = field(default_factory=set)
     waiting: Waiting = field(init=False)
     ended: asyncio.Future[AnyReason] = field(init=False)
     started: asyncio.Future[None] = field(init=False)
-    _process: _Process | None = None
+    _ref: Ref | None = None
+    _process: AgentProcess | None = None
+    _evidence: Evidence = field(default_factory=Evidence)
+    _is_wanted: bool = False
+    _stop_reason: PlainReason | None = None
     _chores: Chores = field(init=False)
 
     def __post_init__(self) -> None:
@@ -91,7 +96,7 @@ class Session:
         loop = asyncio.get_running_loop()
         self.ended, self.started = loop.create_future(), loop.create_future()
         self.waiting = Waiting(self.id)
-        self._chores = Chores(self.id, on_bug=lambda: self._signal(signal.SIGKILL))
+        self._chores = Chores(self.id, on_bug=self._let_crash)
 
     @property
     def id(self) -> SessionId:
@@ -99,29 +104,23 @@ class Session:
         return self.spec.session_id
 
     @property
-    def pid(self) -> int | None:
-        """The pid of its process, None between two."""
-        return self._process.worker.pid if self._process is not None else None
+    def worker(self) -> Worker | None:
+        """Its process, None between two."""
+        return None if self._process is None else self._process.worker
 
     def info(self) -> SessionInfo:
         """Return what is known without asking the agent."""
         return SessionInfo(
             session_id=self.id,
-            phase=lifecycle.SHOWN[self.phase],
-            incarnation=self.life.incarnation,
-            restarts=self.life.restarts,
-            pid=self.pid,
+            phase=SHOWN[self.phase],
+            incarnation=self.incarnation,
+            restarts=self.restarts,
+            pid=None if self.worker is None else self.worker.pid,
             parent_id=self.spec.parent_id,
             group_id=self.spec.group_id,
             last_index=self.desk.hub.taken_index(self.id),
-            reason=self.life.last_reason,
+            reason=self.last_reason,
         )
-
-    def take(self, given: Input) -> None:
-        """Feed one input to the table and do what it says."""
-        self.phase, self.life, effects = advance(self.phase, self.life, given)
-        for effect in effects:
-            self._perform(effect)
 
     def check_child(self, parent_incarnation: Incarnation | None) -> None:
         """Refuse a child that could outlive the process that it is started for.
@@ -130,13 +129,13 @@ class Session:
             SessionNotAlive: the session ends.
             TransientError: it has no process now, or not the one that asks.
         """
-        if self.phase in {Phase.STOPPING, Phase.ENDING}:
-            raise SessionNotAlive(self.life.last_reason or Shutdown(detail="it is being stopped"))
-        asks = parent_incarnation or self.life.incarnation
-        if self.phase not in lifecycle.HAVING_CHILDREN or asks != self.life.incarnation:
+        if self.phase in {Phase.STOPPING, Phase.ENDING, Phase.ENDED}:
+            raise SessionNotAlive(self.last_reason or Shutdown(detail="it is being stopped"))
+        asks = parent_incarnation or self.incarnation
+        if self.phase not in HAVING_CHILDREN or asks != self.incarnation:
             raise TransientError(
-                f"parent_id: session {self.id} is {lifecycle.SHOWN[self.phase]} as incarnation "
-                f"{self.life.incarnation}; start the child from there when it is up"
+                f"parent_id: session {self.id} is {SHOWN[self.phase]} as incarnation "
+                f"{self.incarnation}; start the child from there when it is up"
             )
 
     def deliver(
@@ -155,222 +154,247 @@ class Session:
         process = self._process if self.phase is Phase.UP else None
         self.waiting.add(client, command, is_sent=process is not None)
         if process is not None:
-            self.desk.workforce.send(process.worker, command)
-        else:
-            self.take(lifecycle.Wanted())
+            process.send(command)
+        elif self.phase is Phase.DOZING:
+            self._is_wanted = True
+        elif self.phase is Phase.HIBERNATED:
+            self._wake()
 
     def record_end(self, reason: bytes) -> None:
-        """Write the session's end down, in the background."""
-        self._chores.spawn(self._record_end(reason))
-
-    async def _record_end(self, reason: bytes) -> None:
+        """Write the session's end down: asked for now, ahead of a new session of this id."""
         try:
-            await self.desk.journal.ended(self.id, reason, now_ms())
+            recorded = self.desk.journal.ended(self.id, reason, now_ms())
+        except CmdcError as error:
+            log.error("end.not_journaled", session_id=self.id, problem=str(error))
+            return
+        self._chores.spawn(self._await_record(recorded))
+
+    async def _await_record(self, recorded: Awaitable[None]) -> None:
+        try:
+            await recorded
         except CmdcError as error:
             log.error("end.not_journaled", session_id=self.id, problem=str(error))
 
-    # --- effects --------------------------------------------------------------------------------
+    # --- its start and its end, as the tree tells them -----------------------------------------
 
-    def _perform(self, effect: Effect) -> None:  # noqa: C901 - one case for each effect
-        match effect:
-            case lifecycle.StartProcess(timeout_s=timeout_s):
-                self._chores.spawn(self._start_process(timeout_s))
-            case lifecycle.TellUp():
-                self._tell_up()
-            case lifecycle.EndChildren(grace_s=grace_s):
-                self._end_children(grace_s)
-            case lifecycle.AwaitChildren():
-                self._await_children()
-            case lifecycle.WaitDelay(delay_s=delay_s):
-                self._chores.later(delay_s, lambda: self.take(lifecycle.DelayOver()))
-            case lifecycle.AskToEnd(reason=reason, term_s=term_s, kill_s=kill_s):
-                self._ask_to_end(reason, term_s, kill_s)
-            case lifecycle.Terminate():
-                self._signal(signal.SIGTERM)
-            case lifecycle.Kill(blamed=blamed):
-                self._kill(blamed)
-            case lifecycle.TellDown():
-                self._tell_down(effect)
-            case lifecycle.TellEnded(reason=reason, was_up=was_up):
-                self._end(reason, was_up=was_up)
+    def begun(self, answer: Answer) -> None:
+        """Take the answer of the call that started the session."""
+        if answer.outcome is Outcome.OK:
+            if not self.started.done():
+                self.started.set_result(None)
+        elif self.phase is not Phase.ENDED:  # it never was in the tree, so nothing else tells
+            self._tell_last(self._stop_reason or Shutdown(detail=STOPPED_EARLY))
 
-    async def _start_process(self, timeout_s: float) -> None:
-        process: _Process | None = None
-        try:
-            worker = await self.desk.workforce.hire()
-            worker.on_frame, worker.on_exit = self._on_frame, self._on_exit
-            process = self._process = _Process(worker)
-            for frame in await briefing(self.desk, self.spec, self.life):
-                self.desk.workforce.send(worker, frame)
-        except SpawnErrors as error:
-            log.warning("process.not_started", session_id=self.id, problem=str(error))
-            stage = "spawn" if process is None else "rebuild"
-            reason = StartFailedReason(stage=stage, message=str(error))
-            if process is None:
-                self.take(lifecycle.ProcessEnded(reason, Ending.CRASH, time.monotonic()))
-            elif self._process is process:
-                self._kill(reason)
+    def unwritten(self, error: CmdcError) -> None:
+        """Answer who waits for a session that could not be written down, and so never was."""
+        self.phase = Phase.ENDED
+        self._answer_all(error)
+        self.ended.set_result(NoProcess())
+
+    def stop(self, reason: str, grace_s: float | None) -> None:
+        """End the session; a second time may be more impatient than the first."""
+        if self.phase is Phase.ENDED:
             return
-        if self._process is not process:
-            return  # it ended meanwhile, and its end was told
-        if self.phase is Phase.STOPPING:
-            self._signal(signal.SIGKILL)
-        elif self.phase is Phase.STARTING:
-            self._chores.later(timeout_s, lambda: self.take(lifecycle.StartOverdue()))
+        if self.phase not in {Phase.STOPPING, Phase.ENDING}:
+            self._stop_reason = Normal() if reason == "normal" else Shutdown(detail=reason)
+            self.phase = Phase.STOPPING
+        self._end_in_tree(reason, grace_s)
 
-    def _tell_up(self) -> None:
-        self._chores.cancel_timers()
-        if not self.started.done():
-            self.started.set_result(None)
-        log.info(
-            "agent.started",
-            session_id=self.id,
-            pid=self.pid,
-            incarnation=self.life.incarnation,
+    def _end_in_tree(self, why: str, grace_s: float | None) -> None:
+        self.desk.keeper.terminate_child(self.path[:-1], self.path[-1], unheeded, why, grace_s)
+
+    def over(self, ended: SupervisorEnded) -> None:
+        """Take note that nothing of the session is left in the tree."""
+        if self.phase is Phase.ENDING:
+            assert self.last_reason is not None  # noqa: S101 - set by ``departed``
+            self._end(self.last_reason)
+        elif self.phase is not Phase.ENDED:
+            self._tell_last(self._stop_reason or ended.cause)
+
+    def _tell_last(self, reason: AnyReason) -> None:
+        """Tell an end for which there was no process of it to be told of."""
+        ref = Ref(self.path, AGENT, self.incarnation)
+        self._tell(
+            Departed(ref=ref, reason=reason, restarting=False, asked=True, restarts=self.restarts)
         )
-        assert self._process is not None  # noqa: S101 - it has just said that it is up
-        for command in self.waiting.owed():
-            self.desk.workforce.send(self._process.worker, command)
+        self._end(reason)
 
-    def _tell_down(self, down: lifecycle.TellDown) -> None:
-        log.info(
-            "process.ended",
-            session_id=self.id,
-            reason=str(down.reason),
-            incarnation=down.incarnation,
-            restarting=down.restarting,
-        )
-        self.desk.notify(self, down)
-
-    def _end_children(self, grace_s: float | None) -> None:
-        for child in list(self.children):
-            own_s = child.spec.supervision.shutdown
-            bounds_s = (STOP_ALL_S if own_s is None else own_s, STOP_ALL_S, grace_s)
-            least_s = min(bound_s for bound_s in bounds_s if bound_s is not None)
-            child.take(lifecycle.Stop(lifecycle.PARENT_ENDED, least_s))
-
-    def _await_children(self) -> None:
-        if self.children:
-            self._chores.spawn(self._outlive_children())
-        else:
-            self.take(lifecycle.ChildrenGone())
-
-    async def _outlive_children(self) -> None:
-        while self.children:
-            await asyncio.wait([child.ended for child in self.children])
-        self.take(lifecycle.ChildrenGone())
-
-    def _ask_to_end(self, reason: str, term_s: float | None, kill_s: float | None) -> None:
+    def _end(self, reason: AnyReason) -> None:
+        self.phase, self.last_reason = Phase.ENDED, reason
         self._chores.cancel_timers()
-        if self._process is not None:
-            self.desk.workforce.send(self._process.worker, Terminate(reason=reason))
-        if term_s is not None:
-            self._chores.later(term_s, lambda: self.take(lifecycle.TermDue()))
-        if kill_s is not None:
-            self._chores.later(kill_s, lambda: self.take(lifecycle.KillDue()))
-
-    def _kill(self, blamed: PlainReason | None) -> None:
-        if self._process is not None:
-            self._process.blamed = blamed
-        self._signal(signal.SIGKILL)
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None:
-            self.desk.workforce.signal(self._process.worker, number)
-
-    def _end(self, reason: AnyReason, *, was_up: bool) -> None:
-        self._chores.cancel_timers()
-        error: CmdcError = SessionNotAlive(reason) if was_up else StartFailed(reason)
+        error: CmdcError = SessionNotAlive(reason) if self.was_up else StartFailed(reason)
         if self.desk.is_leaving:
             error = DaemonUnavailable("the daemon is stopping; the next one goes on with it")
-        for command_id, client in self.waiting.drain():
-            self.desk.answer(client, failed(command_id, error))
+        self._answer_all(error)
         if not self.started.done():
             self.started.set_exception(error)
             self.started.exception()  # nobody may be waiting
         self.ended.set_result(reason)
         self.desk.forget(self, reason)
 
-    # --- what the worker says -------------------------------------------------------------------
+    def _answer_all(self, error: CmdcError) -> None:
+        for command_id, client in self.waiting.drain():
+            self.desk.answer(client, failed(command_id, error))
 
-    def _on_frame(self, frame: FromWorker, more: bytes) -> None:
-        match frame:
-            case Batch():
-                if not self.desk.hub.take(self.id, frame, more):
-                    log.warning("event.refused", session_id=self.id, first=frame.first)
-            case Write():
-                self._write(frame)
-            case Answer(id=command_id, body=body):
-                self._reply(command_id, Reply(id=command_id, body=msgspec.Raw(body)))
-            case Refusal(id=command_id, code=code, message=message, details=details):
-                refused = Failed(
-                    id=command_id, code=code, message=message, details=msgspec.Raw(details)
-                )
-                self._reply(command_id, refused)
-            case Started():
-                self.take(lifecycle.AgentUp())
-            case Doze():
-                self.take(lifecycle.Doze(len(self.waiting), len(self.children)))
-            case NotStarted(stage=stage, message=message) if self._process is not None:
-                self._process.not_started = StartFailedReason(stage=stage, message=message)
-            case LastWords(reason=reason) if self._process is not None:
-                self._process.last_words = reason
-            case _:
-                log.warning("frame.refused", session_id=self.id, frame=type(frame).__name__)
+    # --- the post of its agent ------------------------------------------------------------------
 
-    def _reply(self, command_id: CommandId, frame: ToClient | bytes) -> None:
-        client = self.waiting.answered(command_id)
-        if client is not None:
+    def launch(self, ref: Ref) -> None:
+        """Hire a worker and make it the agent."""
+        self._ref, self.incarnation, self._evidence = ref, ref.generation, Evidence()
+        self.phase = Phase.STARTING
+        self._chores.spawn(self._start_process(ref))
+
+    def ask(self, ref: Ref, reason: str) -> None:
+        """Ask the process politely to end; where there is none yet, there will be none."""
+        if self.phase is not Phase.DOZING:
+            self.phase = Phase.STOPPING
+        if self._process is None:
+            self._give_up_hiring(ref, Shutdown(detail=reason), Ending.NORMAL)
+        else:
+            self._process.ask(reason)
+
+    def terminate(self, _ref: Ref) -> None:
+        """Send SIGTERM."""
+        if self._process is not None:
+            self._process.terminate()
+
+    def kill(self, ref: Ref, blamed: PlainReason | None) -> None:
+        """Send SIGKILL."""
+        if self._process is not None:
+            self._process.kill(blamed)
+        elif blamed is None:
+            early = self._stop_reason or Shutdown(detail=STOPPED_EARLY)
+            self._give_up_hiring(ref, early, Ending.NORMAL)
+        else:
+            self._give_up_hiring(ref, blamed, Ending.CRASH)
+
+    def departed(self, departed: Departed) -> None:
+        """Tell who watches, unless the process only sleeps."""
+        if self.phase is Phase.DOZING:
+            self.last_reason = None
+            self.desk.slept(self)
+            return
+        if departed.asked and departed.reason in _NOT_ITS_OWN:
+            departed = replace(departed, reason=self._stop_reason or Normal())
+        if isinstance(departed.reason, Unkillable) and self._process is not None:
+            stuck = self._process.stuck(departed.reason)
+            departed, self._evidence = replace(departed, reason=stuck.reason), stuck.evidence
+        self.restarts, self.last_reason = departed.restarts, departed.reason
+        self.phase = Phase.RESTARTING if departed.restarting else Phase.ENDING
+        self._tell(departed)
+        if isinstance(departed.reason, Unkillable):
+            # No process takes its place, so a supervisor that was not about to end would wait.
+            self._end_in_tree(str(departed.reason), 0.0)
+
+    def _tell(self, departed: Departed) -> None:
+        log.info(
+            "process.ended",
+            session_id=self.id,
+            reason=str(departed.reason),
+            incarnation=departed.ref.generation,
+            restarting=departed.restarting,
+        )
+        self.desk.notify(self, departed, self._evidence)
+
+    async def _start_process(self, ref: Ref) -> None:
+        try:
+            worker = await self.desk.workforce.hire(lambda: self.was_up and self._ref == ref)
+        except SpawnErrors as error:
+            log.warning("process.not_started", session_id=self.id, problem=str(error))
+            self._give_up_hiring(ref, unborn(error), Ending.CRASH)
+            return
+        if self._ref != ref:  # nobody wants it any more
+            self.desk.workforce.release(worker)
+            return
+        process = AgentProcess(ref, self, self.desk, worker, self._chores)
+        self._process = process
+        process.take_over(self.spec.supervision)
+        try:
+            for frame in await briefing(self.desk, self):
+                process.send(frame)
+        except CmdcError as error:
+            process.kill(StartFailedReason(stage="rebuild", message=str(error)))
+            return
+        if self._process is process and self.phase is Phase.STARTING:
+            timeout_s = self.spec.supervision.start_timeout
+            self._chores.later(timeout_s, lambda: self._overdue(process, timeout_s))
+
+    def _overdue(self, process: AgentProcess, timeout_s: float) -> None:
+        if self._process is process and self.phase is Phase.STARTING:
+            process.ask_for_stack()  # where it hangs stands in the evidence then
+            message = f"the agent was not up within {timeout_s:g} s"
+            late = StartFailedReason(stage="load", message=message)
+            self._chores.later(START_STACK_S, lambda: process.kill(late))
+
+    def _give_up_hiring(self, ref: Ref, reason: PlainReason, ending: Ending) -> None:
+        if self._ref == ref:
+            self._ref = None
+            self.desk.keeper.exited(ref, reason, ending)
+
+    # --- what its process says ------------------------------------------------------------------
+
+    def reply(self, command_id: CommandId, frame: ToClient | bytes) -> None:
+        """Answer a command."""
+        if (client := self.waiting.answered(command_id)) is not None:
             self.desk.answer(client, frame)
 
-    def _write(self, write: Write) -> None:
-        """Hand records and outcomes to the journal at once, ahead of the events behind them."""
-        process = self._process
-        assert process is not None  # noqa: S101 - it has just spoken
-        records = [(record.kind, record.body) for record in write.records]
-        settled = [(one.id, one.frame) for one in write.settled]
-        try:
-            written = self.desk.journal.append(self.id, self.life.incarnation, records, settled)
-        except CmdcError as error:
-            self._lose_write(process, write, error)
+    def process_up(self, process: AgentProcess) -> None:
+        """Give the agent what waits for it; callers of the start have their answer."""
+        if process is not self._process or self.phase is not Phase.STARTING:
             return
-        self._chores.spawn(self._settle(process, write, written))
-
-    async def _settle(self, process: _Process, write: Write, written: Awaitable[None]) -> None:
-        try:
-            await written
-        except CmdcError as error:
-            self._lose_write(process, write, error)
-            return
-        for one in write.settled:
-            self._reply(one.id, one.frame)
-        if write.barrier:
-            self.desk.workforce.send(process.worker, Written(barrier=write.barrier))
-
-    def _lose_write(self, process: _Process, write: Write, error: CmdcError) -> None:
-        """End a process whose records could not be stored: the next one begins where they end.
-
-        Going on would leave a hole in the history, and a later record would stand beside it.
-        """
-        log.error("record.not_journaled", session_id=self.id, problem=str(error))
-        for one in write.settled:
-            self._reply(one.id, failed(one.id, error))
-        if self._process is process:
-            self._kill(Other(detail=f"its records could not be journaled: {error}"))
-
-    def _on_exit(self, exited: Exited) -> None:
-        self._chores.spawn(self._conclude(exited))
-
-    async def _conclude(self, exited: Exited) -> None:
-        process, self._process = self._process, None
         self._chores.cancel_timers()
-        assert process is not None  # noqa: S101 - it is the one that ended
-        # A Down is told after every event that the process published.
-        await self.desk.hub.flushed(self.id)
-        reason = classify(
-            Evidence(exited.status, process.last_words, process.not_started, process.blamed)
-        )
-        ending = ending_of(reason, exited.status)
+        self.phase, self.was_up = Phase.UP, True
+        pid = process.worker.pid
+        log.info("agent.started", session_id=self.id, pid=pid, incarnation=self.incarnation)
+        process.expect(self.spec.supervision)
+        self.desk.keeper.up(process.ref, pid)
+        for command in self.waiting.owed():
+            process.send(command)
+
+    def process_idle(self, process: AgentProcess) -> None:
+        """Give the process up unless somebody depends on it: it says so again later."""
+        is_needed = len(self.waiting) > 0 or len(self.children) > 0
+        if process is self._process and self.phase is Phase.UP and not is_needed:
+            self.phase, self._is_wanted = Phase.DOZING, False
+            self.desk.keeper.rest_child(process.ref, self._rested, HIBERNATE, DOZE_GRACE_S)
+
+    def process_ended(self, process: AgentProcess, ended: Ended) -> None:
+        """Tell the tree."""
+        if process is not self._process:
+            return
+        self._process, self._ref, self._evidence = None, None, ended.evidence
+        self._chores.cancel_timers()
         if self.phase is Phase.DOZING:
-            log.info("agent.hibernated", session_id=self.id, reason=str(reason))
-        self.take(lifecycle.ProcessEnded(reason, ending, time.monotonic()))
+            log.info("agent.hibernated", session_id=self.id, reason=str(ended.reason))
+        self.desk.keeper.exited(process.ref, ended.reason, ended.ending)
+
+    def _rested(self, answer: Answer) -> None:
+        if self.phase is not Phase.DOZING:
+            return  # it was stopped meanwhile
+        if answer.outcome is Outcome.NO_PROCESS:
+            self.phase = Phase.STOPPING  # its supervisor is about to end, and then asks it to
+            return
+        if answer.outcome is not Outcome.OK:
+            self.stop(f"its idle process could not be ended: {answer.reason}", 0.0)
+            return
+        self.phase = Phase.HIBERNATED
+        if self._is_wanted:
+            self._wake()
+
+    def _wake(self) -> None:
+        self.phase = Phase.STARTING
+        self.desk.keeper.wake_child(Ref(self.path, AGENT, self.incarnation), unheeded)
+
+    def _let_crash(self) -> None:
+        """End what is under way after a task of ours has failed: nothing else would come of it."""
+        if self._process is not None:
+            self._process.kill()
+        elif self._ref is not None:
+            self._give_up_hiring(self._ref, Other(detail=BUG), Ending.CRASH)
+
+
+def unborn(error: Exception) -> PlainReason:
+    """Return why there is no process."""
+    if isinstance(error, NurseryDied):
+        return NurseryLost()
+    return StartFailedReason(stage="spawn", message=str(error))

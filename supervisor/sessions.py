@@ -1,31 +1,53 @@
-"""All sessions of the daemon, and what clients get of them: answers, Down notices, last reasons.
+"""All sessions of the daemon, and what clients get of them: answers and last reasons.
 
 A session with a parent belongs to one process of it: it is started only for a live one, and ends
 with it. So none of them is taken over from an earlier daemon, whose processes are all gone.
 """
 
-import contextlib
+import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+import msgspec
 import structlog
 
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.codec import decode_as, encode
-from cmdc_runtime.errors import InvalidSession, Overloaded, SessionExists, SessionNotAlive
-from cmdc_runtime.frames import FromClient, Notify, ToClient
-from cmdc_runtime.ids import EventIndex, Incarnation, MonitorRef, SessionId
-from cmdc_runtime.reasons import AnyReason, NoProcess, Shutdown
+from cmdc_runtime.errors import (
+    CmdcError,
+    DaemonUnavailable,
+    InvalidOptions,
+    InvalidSession,
+    Overloaded,
+    SessionExists,
+    SessionNotAlive,
+)
+from cmdc_runtime.frames import FromClient, ToClient
+from cmdc_runtime.ids import SUPERVISOR, EventIndex, Incarnation, SessionId
+from cmdc_runtime.reasons import AnyReason, Down, Evidence, NoProcess, Shutdown
 from cmdc_runtime.requests import SessionInfo, StartSession
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import Journal, SessionRow
 from supervisor.adapters.router import Router
-from supervisor.core import lifecycle
-from supervisor.core.lifecycle import Life, Phase
-from supervisor.core.limits import INDEX_JUMP, MONITORS_MAX, REASONS_KEPT_MAX
-from supervisor.core.monitors import Monitor, Monitors, down
+from supervisor.core.household import (
+    ALL_SESSIONS,
+    PARENT_ENDED,
+    Phase,
+    check_session,
+    session_path,
+    session_spec,
+)
+from supervisor.core.limits import (
+    INDEX_JUMP,
+    REASONS_KEPT_MAX,
+    SESSIONS_DEEP_MAX,
+    TAKEN_OVER_AT_ONCE_MAX,
+)
+from supervisor.core.tree.words import Answer, Departed, Outcome
+from supervisor.keeper import Keeper
 from supervisor.session import Session
 from supervisor.specs import spec_bytes, spec_of
+from supervisor.watchers import NOBODY, Watchers
 from supervisor.workforce import Workforce
 
 log = structlog.get_logger()
@@ -33,38 +55,47 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class Sessions:
-    """The live sessions, the monitors, and the newest of the dead."""
+    """The live sessions, and the newest of the dead."""
 
+    keeper: Keeper
     workforce: Workforce
     hub: Hub
     journal: Journal
     sessions_max: int
     control: Router[FromClient, ToClient] = field(init=False)
+    watchers: Watchers = field(init=False)
     is_leaving: bool = False
     """The daemon ends: what stops now is not over, the next daemon goes on with it."""
     live: dict[SessionId, Session] = field(default_factory=dict)
-    monitors: Monitors = field(default_factory=Monitors)
     _ended: OrderedDict[SessionId, SessionInfo] = field(default_factory=OrderedDict)
 
     async def start(self, spec: StartSession) -> Session:
         """Start a session and return when its agent is up.
 
         Raises:
+            InvalidOptions: no session can be kept like that.
             SessionExists: the id is taken by a live session.
             InvalidSession: there never was such a parent.
+            TransientError: the parent has no process now, or not the one that asks.
             SessionNotAlive: the parent ended.
             StartFailed: the agent can't be built, or its process died while it was.
             Overloaded: there are too many sessions.
         """
+        check_session(spec)
         parent = await self.find(spec.parent_id) if spec.parent_id is not None else None
+        asks = spec.parent_incarnation
         if parent is not None:
-            parent.check_child(spec.parent_incarnation)
+            parent.check_child(asks)
+            asks = parent.incarnation
         if spec.session_id in self.live:
             raise SessionExists(f"session {spec.session_id!r} is alive; stop it or use another id")
         if len(self.live) >= self.sessions_max:
             raise Overloaded(f"max_sessions: {self.sessions_max} sessions are alive already")
         at_ms = now_ms()
-        session = Session(self, spec, Life(spec.supervision), at_ms)
+        path = session_path(None if parent is None else parent.path, spec.session_id)
+        if len(path) > len(ALL_SESSIONS) + 1 + 2 * SESSIONS_DEEP_MAX:
+            raise InvalidOptions([f"parent_id: {SESSIONS_DEEP_MAX} sessions are above it already"])
+        session = Session(self, spec, path, at_ms)
         self.live[spec.session_id] = session
         if parent is not None:  # known to it before anything is waited for: it may end meanwhile
             parent.children.add(session)
@@ -78,47 +109,69 @@ class Sessions:
         )
         try:
             await self.journal.create(row)
-        except BaseException:
+        except BaseException as error:
             self._strike(session)
-            session.ended.set_result(NoProcess())
+            session.unwritten(
+                error if isinstance(error, CmdcError) else DaemonUnavailable("the daemon ends")
+            )
             raise
         self._ended.pop(spec.session_id, None)
         events_max = spec.supervision.event_buffer_size
         self.hub.open_channel(spec.session_id, events_max, EventIndex(0))
+        if not _may_begin(session, parent, asks):
+            session.begun(Answer(Outcome.NO_PROCESS))
+            await session.started
         if spec.group_id is not None:
             self.hub.announce(spec.group_id, spec.session_id)
-        session.take(lifecycle.Begin())
+        self._begin(session)
         await session.started
         return session
+
+    def _begin(self, session: Session) -> None:
+        """Give the session to the tree."""
+        child = session_spec(
+            session.spec, session, incarnation=session.incarnation, restarts=session.restarts
+        )
+        self.keeper.start_child(session.path[:-1], child, session.begun, session.over)
 
     async def take_over(self, reason: AnyReason) -> int:
         """Go on with the sessions that an earlier daemon left; return how many there are."""
         rows = await self.journal.alive()
-        orphaned = encode(Shutdown(detail=lifecycle.PARENT_ENDED))
-        for child in [row for row in rows if row.parent_id is not None]:
-            await self.journal.ended(child.session_id, orphaned, now_ms())
-        rows = [row for row in rows if row.parent_id is None]
-        for row in rows:
+        resumed = 0
+        for first in range(0, len(rows), TAKEN_OVER_AT_ONCE_MAX):
+            some = rows[first : first + TAKEN_OVER_AT_ONCE_MAX]  # they share the journal's commits
+            resumed += sum(await asyncio.gather(*(self._resume(row, reason) for row in some)))
+        return resumed
+
+    async def _resume(self, row: SessionRow, reason: AnyReason) -> bool:
+        """Go on with one of them; False: it is over, or nobody can."""
+        try:
             spec = spec_of(row.spec)
-            life = Life(
-                spec.supervision,
-                incarnation=row.incarnation,
-                restarts=row.restarts + 1,
-                was_up=True,
-                last_reason=reason,
-            )
-            session = Session(self, spec, life, row.created_ms)
-            self.live[row.session_id] = session
-            last = await self.journal.last_index(row.session_id)
-            last = EventIndex(last + INDEX_JUMP)
-            self.hub.open_channel(row.session_id, spec.supervision.event_buffer_size, last)
-            session.take(lifecycle.Begin())
-        return len(rows)
+            check_session(spec)
+        except (msgspec.MsgspecError, InvalidOptions) as error:
+            # It stays as it is, for a daemon that can; the others go on.
+            log.error("session.not_resumed", session_id=row.session_id, problem=str(error))
+            return False
+        is_child = row.parent_id is not None
+        last_down = await self.watchers.settle(
+            row, Shutdown(detail=PARENT_ENDED) if is_child else reason, restarting=not is_child
+        )
+        if last_down is not None:
+            await self.journal.ended(row.session_id, encode(last_down.reason), now_ms())
+            return False
+        path = session_path(None, row.session_id)
+        session = Session(self, spec, path, row.created_ms, row.incarnation)
+        session.restarts, session.was_up, session.last_reason = row.restarts + 1, True, reason
+        self.live[row.session_id] = session
+        last = EventIndex(await self.journal.last_index(row.session_id) + INDEX_JUMP)
+        self.hub.open_channel(row.session_id, spec.supervision.event_buffer_size, last)
+        self._begin(session)
+        return True
 
     async def stop(self, session_id: SessionId, reason: str, grace_s: float | None) -> None:
         """End a session and return when no process of it and its children is left."""
         session = await self.find(session_id)
-        session.take(lifecycle.Stop(reason, grace_s))
+        session.stop(reason, grace_s)
         await session.ended
 
     async def find(self, session_id: SessionId) -> Session:
@@ -131,6 +184,8 @@ class Sessions:
         session = self.live.get(session_id)
         if session is not None:
             return session
+        if session_id == SUPERVISOR:
+            raise InvalidSession(f"{SUPERVISOR} is no session; its events can be followed")
         info = await self.look_up(session_id)
         raise SessionNotAlive(info.reason or NoProcess())
 
@@ -142,6 +197,8 @@ class Sessions:
         """
         if (session := self.live.get(session_id)) is not None:
             return session.info()
+        if session_id == SUPERVISOR:
+            return _tree_itself(self.hub.taken_index(session_id))
         if (info := self._ended.get(session_id)) is not None:
             return info
         row = await self.journal.find(session_id)
@@ -160,26 +217,6 @@ class Sessions:
             reason=decode_as(AnyReason, row.reason) if row.reason is not None else None,
         )
 
-    async def monitor(self, monitor: Monitor) -> None:
-        """Set a monitor; a session that is not there any more answers it at once."""
-        if monitor.ref not in self.monitors and len(self.monitors) >= MONITORS_MAX:
-            raise Overloaded(f"{MONITORS_MAX} monitors are set already")
-        session = self.live.get(monitor.session_id)
-        if session is not None and session.phase is not Phase.ENDING:  # its end is told already
-            self.monitors.add(monitor)
-            return
-        reason: AnyReason = NoProcess()
-        incarnation = Incarnation(0)
-        with contextlib.suppress(InvalidSession):
-            info = await self.look_up(monitor.session_id)
-            reason, incarnation = info.reason or reason, info.incarnation
-        notice = down(monitor, reason, incarnation, restarting=False)
-        self.control.send(monitor.client, Notify(down=notice))
-
-    def demonitor(self, ref: MonitorRef) -> None:
-        """Forget a monitor."""
-        self.monitors.remove(ref)
-
     # --- what a session needs -------------------------------------------------------------------
 
     def answer(self, client: bytes, frame: ToClient | bytes) -> None:
@@ -189,15 +226,28 @@ class Sessions:
         else:
             self.control.send(client, frame)
 
-    def notify(self, session: Session, effect: lifecycle.TellDown) -> None:
+    def notify(self, session: Session, departed: Departed, evidence: Evidence) -> None:
         """Tell the monitors that a process ended; not when it only ends with the daemon."""
         if self.is_leaving:
             return
-        notices = self.monitors.fire(
-            session.id, effect.reason, effect.incarnation, restarting=effect.restarting
+        wait_ms = round(departed.delay_s * 1000) if departed.restarting else None
+        self.watchers.tell(
+            Down(
+                ref=NOBODY,
+                session_id=session.id,
+                reason=departed.reason,
+                incarnation=departed.ref.generation,
+                restarting=departed.restarting,
+                restarts=departed.restarts,
+                next_attempt_ms=wait_ms,
+                evidence=evidence,
+            )
         )
-        for client, notice in notices:
-            self.control.send(client, Notify(down=notice))
+
+    def slept(self, session: Session) -> None:
+        """Take note that a process ended and nobody is told."""
+        if not self.is_leaving:
+            self.watchers.pass_over(session.id, session.incarnation)
 
     def forget(self, session: Session, reason: AnyReason) -> None:
         """Strike an ended session off the list, and write its end down."""
@@ -214,3 +264,30 @@ class Sessions:
         parent = self.live.get(session.spec.parent_id) if session.spec.parent_id else None
         if parent is not None:
             parent.children.discard(session)
+
+
+def _tree_itself(last: EventIndex) -> SessionInfo:
+    """Return the supervision tree as those see it who follow its reports."""
+    return SessionInfo(
+        session_id=SUPERVISOR,
+        phase="up",
+        incarnation=Incarnation(0),
+        restarts=0,
+        pid=None,
+        parent_id=None,
+        group_id=None,
+        last_index=last,
+    )
+
+
+def _may_begin(session: Session, parent: Session | None, asks: Incarnation | None) -> bool:
+    """Say whether the session is still wanted, by the process of its parent that asked for it."""
+    if session.phase is not Phase.STARTING:
+        return False
+    if parent is None:
+        return True
+    try:
+        parent.check_child(asks)
+    except CmdcError:
+        return False
+    return True

@@ -4,6 +4,8 @@ from collections import defaultdict
 
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.requests import DaemonFacts, TreeNode
+from supervisor.core.household import AGENT, NURSERY, SESSIONS, SUBAGENTS, TOOL_HOST
+from supervisor.core.tree.specs import Strategy
 from supervisor.session import Session
 from supervisor.sessions import Sessions
 
@@ -15,16 +17,16 @@ def tree_of(facts: DaemonFacts, sessions: Sessions) -> TreeNode:
         parent = session.spec.parent_id
         children[parent if parent in sessions.live else None].append(session)
     nursery = TreeNode(
-        id="nursery",
+        id=NURSERY,
         kind="worker",
         restart="permanent",
         state=facts.nursery,
         pid=sessions.workforce.nursery.pid,
     )
     roots = TreeNode(
-        id="sessions",
+        id=SESSIONS,
         kind="supervisor",
-        strategy="one_for_one",
+        strategy=Strategy.DYNAMIC,
         restart="permanent",
         state="up",
         children=tuple(_node(session, children) for session in children[None]),
@@ -32,7 +34,7 @@ def tree_of(facts: DaemonFacts, sessions: Sessions) -> TreeNode:
     return TreeNode(
         id="root",
         kind="supervisor",
-        strategy="one_for_one",
+        strategy=Strategy.ONE_FOR_ONE,
         pid=facts.pid,
         state="up",
         children=(nursery, roots),
@@ -42,7 +44,7 @@ def tree_of(facts: DaemonFacts, sessions: Sessions) -> TreeNode:
 def _node(session: Session, children: defaultdict[SessionId | None, list[Session]]) -> TreeNode:
     info = session.info()
     agent = TreeNode(
-        id="agent",
+        id=AGENT,
         kind="worker",
         restart=session.spec.supervision.restart,
         pid=info.pid,
@@ -51,14 +53,19 @@ def _node(session: Session, children: defaultdict[SessionId | None, list[Session
     )
     below = tuple(_node(child, children) for child in children[session.id])
     subagents = TreeNode(
-        id="subagents", kind="supervisor", strategy="one_for_one", state="up", children=below
+        id=SUBAGENTS, kind="supervisor", strategy=Strategy.DYNAMIC, state="up", children=below
+    )
+    hosts = () if session.worker is None else tuple(session.worker.hosts.all)
+    host = tuple(
+        TreeNode(id=TOOL_HOST, kind="worker", restart="temporary", pid=one.child.pid, state="up")
+        for one in hosts
     )
     return TreeNode(
-        id=f"session:{session.id}",
+        id=session.path[-1],
         kind="supervisor",
-        strategy="rest_for_one",
+        strategy=Strategy.REST_FOR_ONE,
         restart="temporary",
         state=info.phase,
         restarts=info.restarts,
-        children=(agent, subagents) if below else (agent,),
+        children=(agent, *host, subagents) if below else (agent, *host),
     )

@@ -2,9 +2,6 @@
 
 A worker is known by the identity of its connection, which the daemon chose, so what it says is
 about itself and nobody else. Its exit is told by the pidfd; its last frames are read first.
-
-A tool host is a second kind of child: it belongs to one worker and speaks to it alone. A worker is
-buried, and so replaced, only when its host and all that ran in it are gone.
 """
 
 import asyncio
@@ -16,42 +13,42 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import structlog
 
-from cmdc_runtime.errors import CmdcError, Overloaded
+from cmdc_runtime.errors import Overloaded
 from cmdc_runtime.frames import FromWorker, HostLost, HostWanted, Ready, ToWorker
 from cmdc_runtime.ids import WorkerId, new_worker_id
-from cmdc_runtime.process import HOST_MODULE
-from supervisor.adapters.forkserver import Boot, Child
+from supervisor.adapters.forkserver import Boot
 from supervisor.adapters.nursery import Nursery, NurseryFailed, NurseryLost
-from supervisor.adapters.orphans import reap_adopted, sweep
+from supervisor.adapters.orphans import REAPED_MAX, Mark, reap_adopted, sweep
 from supervisor.adapters.reaper import Exited, Reaper
 from supervisor.adapters.router import Router
-from supervisor.core.exits import Evidence, classify
+from supervisor.core.exits import LastSeen
 from supervisor.core.limits import (
+    FORK_RETRY_S,
+    FORK_RETRY_S_MAX,
     HANDSHAKE_S,
-    HOST_END_S,
+    HIRES_PATIENT_MAX,
     LAST_FRAMES_LOOK_S,
     LAST_FRAMES_S,
     SPARE_PAUSE_S,
     SPARE_RETRY_S,
+    SWEEP_RETRY_S,
 )
+from supervisor.hosts import SpawnErrors, ToolHosts
+from supervisor.wards import Inquest, Ward, Wards
 
 log = structlog.get_logger()
 
-SpawnErrors: Final = (NurseryFailed, NurseryLost, CmdcError, OSError, TimeoutError)
-"""What forking and greeting a worker may fail with."""
 
+@dataclass(frozen=True, slots=True)
+class Obituary:
+    """How a worker ended, and what was found out about it."""
 
-@dataclass(slots=True, eq=False)
-class ToolHost:
-    """The tool host of a worker; ``gone`` is set when nothing of it runs any more."""
-
-    address: str
-    child: Child
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    exited: Exited
+    inquest: Inquest
 
 
 @dataclass(slots=True, eq=False)
@@ -59,19 +56,27 @@ class Worker:
     """One process; its owner sets the callbacks when it takes the worker over."""
 
     id: WorkerId
+    ward: Ward
     pid: int
     pidfd: int
     ready: asyncio.Future[None]
+    forked_at: float = 0.0
+    mark: Mark | None = None
+    """What its orphans are known by, once it is an agent."""
     has_ended: bool = False
     on_frame: Callable[[FromWorker, bytes], None] | None = None
-    on_exit: Callable[[Exited], None] | None = None
-    hosts: set[ToolHost] = field(default_factory=set)
-    is_hiring: bool = False
+    on_exit: Callable[[Obituary], None] | None = None
+    hosts: ToolHosts = field(init=False)
 
     @property
     def peer(self) -> bytes:
         """Its connection's identity."""
         return self.id.encode()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether there is a process; before that it waits for its turn, or for a nursery."""
+        return self.pidfd >= 0
 
 
 @dataclass(slots=True)
@@ -80,6 +85,7 @@ class Workforce:
 
     nursery: Nursery
     reaper: Reaper
+    wards: Wards
     address: str
     spares_wanted: int
     router: Router[FromWorker, ToWorker] = field(init=False)
@@ -91,8 +97,11 @@ class Workforce:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _empty: asyncio.Event = field(default_factory=asyncio.Event)
-    _unswept: set[int] = field(default_factory=set)
+    _unswept: dict[int, Mark | None] = field(default_factory=dict)
     _sweeping: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _patient: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(HIRES_PATIENT_MAX)
+    )
 
     @property
     def spares(self) -> int:
@@ -103,11 +112,42 @@ class Workforce:
         """Return how many workers there are."""
         return len(self._workers)
 
-    async def hire(self) -> Worker:
+    async def hire(self, is_waiting: Callable[[], bool]) -> Worker:
         """Return a worker that waits for its Assign: a spare, or a new one.
+
+        Where no process can be forked, one who waits is kept waiting until it can be or until
+        ``is_waiting`` says no; another is told at once what is wrong.
 
         Raises one of ``SpawnErrors``.
         """
+        if not is_waiting():
+            return await self._hire()
+        pause_s = FORK_RETRY_S
+        while is_waiting():
+            try:
+                async with self._patient:  # the nursery's queue has room for those who don't wait
+                    if not self._spares:
+                        await self.nursery.warmed.wait()  # its post warms it, at its own pace
+                    if is_waiting():
+                        return await self._hire()
+            except (NurseryFailed, NurseryLost):
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, FORK_RETRY_S_MAX)
+        raise NurseryLost("nobody waits for a process any more")
+
+    def release(self, worker: Worker) -> None:
+        """Take back a worker that was hired and not assigned."""
+        if worker.has_ended or len(self._spares) >= self.spares_wanted:
+            self.kill(worker)
+        else:
+            self._keep(worker)
+
+    def kill(self, worker: Worker) -> None:
+        """Send SIGKILL to a worker and to what it has started."""
+        self.signal(worker, signal.SIGKILL)
+        worker.ward.kill()
+
+    async def _hire(self) -> Worker:
         while self._spares:
             worker = self._spares.popleft()
             self._wake.set()
@@ -128,17 +168,31 @@ class Workforce:
         while True:
             try:
                 while len(self._spares) < self.spares_wanted:
-                    spare = await self._fork()
-                    spare.on_exit = lambda _exited, spare=spare: self._lose_spare(spare)
-                    self._spares.append(spare)
+                    self._keep(await self._fork())
             except SpawnErrors as error:
                 log.warning("spare.not_forked", problem=str(error), retry_s=SPARE_RETRY_S)
                 await asyncio.sleep(SPARE_RETRY_S)
+                if isinstance(error, (NurseryFailed, NurseryLost)):
+                    await self.nursery.warmed.wait()  # as in ``hire``
                 continue
             self._wake.clear()
             await self._wake.wait()
             # A fork costs a core some milliseconds, which the agent just hired needs now.
             await asyncio.sleep(SPARE_PAUSE_S)
+
+    def want_spares(self, count: int) -> None:
+        """Keep this many spares from now on; those beyond it end."""
+        self.spares_wanted = count
+        while len(self._spares) > count:
+            self.signal(self._spares.pop(), signal.SIGKILL)
+        self._wake.set()
+
+    def _keep(self, spare: Worker) -> None:
+        spare.on_exit = lambda _obituary: self._lose_spare(spare)
+        spare.ward.on_blame = lambda _reason: self.kill(spare)
+        spare.ward.on_stack = lambda: self.signal(spare, signal.SIGQUIT)
+        spare.ward.idle()
+        self._spares.append(spare)
 
     def send(self, worker: Worker, frame: ToWorker) -> bool:
         """Send ``frame``; False means that the worker is gone."""
@@ -146,7 +200,7 @@ class Workforce:
 
     def signal(self, worker: Worker, number: signal.Signals) -> None:
         """Send a signal, by the pidfd and so never to a stranger."""
-        if not worker.has_ended:
+        if not worker.has_ended and worker.is_forked:
             try:
                 signal.pidfd_send_signal(worker.pidfd, number)
             except ProcessLookupError:
@@ -162,7 +216,7 @@ class Workforce:
             if not worker.ready.done():
                 worker.ready.set_result(None)
         elif isinstance(frame, HostWanted):
-            self._start_host(worker, frame.address)
+            worker.hosts.start(frame.address)
         elif worker.on_frame is not None:
             worker.on_frame(frame, more)
 
@@ -171,79 +225,40 @@ class Workforce:
         self._is_closing = True
         for worker in list(self._workers.values()):
             self.signal(worker, signal.SIGKILL)
-        if self._workers:
+        if self._has_processes():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HANDSHAKE_S):
                     await self._empty.wait()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.nursery.close()  # who still waits for a process, a tool host say, waits no more
+        while self._tasks:  # the end of one may be what another one begins with
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def reap(self) -> None:
         """Reap what was left to the daemon by a process that died before its children."""
-        reap_adopted(self.nursery.pids | self.reaper.pids)
-
-    def _start_host(self, worker: Worker, address: str) -> None:
-        """Give a worker a tool host that connects to ``address``, in place of any that it has.
-
-        That happens in the background; where it can't be, and when the host ends, the worker is
-        told ``HostLost``.
-        """
-        if worker.has_ended:
-            return
-        folder = Path(self.address.removeprefix("ipc://")).parent
-        if worker.is_hiring or Path(address).parent != folder:
-            problem = "another is being started" if worker.is_hiring else f"it is not in {folder}"
-            self.send(worker, HostLost(address=address, message=problem))
-            return
-        worker.is_hiring = True
-        self._spawn(self._hire_host(worker, address), f"host-{worker.id}")
-
-    async def _hire_host(self, worker: Worker, address: str) -> None:
-        for old in worker.hosts:
-            old.child.send_signal(signal.SIGKILL)
         try:
-            host = ToolHost(address, await self._fork_host(address))
-        except SpawnErrors as error:
-            message = f"it could not be started: {error}"
+            reaped = reap_adopted(self.nursery.pids | self.reaper.pids)
+            if len(reaped) >= REAPED_MAX:
+                asyncio.get_running_loop().call_soon(self.reap)
+        except OSError as error:  # no descriptor is left to look with
+            log.warning("orphan.not_reaped", problem=str(error), retry_s=SWEEP_RETRY_S)
+            asyncio.get_running_loop().call_later(SWEEP_RETRY_S, self.reap)
+
+    def _hosts_of(self, worker: Worker) -> ToolHosts:
+        def tell_lost(address: str, message: str) -> None:
             self.send(worker, HostLost(address=address, message=message))
-            return
-        finally:
-            worker.is_hiring = False
-        worker.hosts.add(host)
-        self.reaper.watch(
-            host.child,
-            lambda exited: self._spawn(self._bury_host(worker, host, exited), f"bury-{address}"),
+
+        return ToolHosts(
+            self.nursery,
+            self.reaper,
+            worker.ward,
+            folder=Path(self.address.removeprefix("ipc://")).parent,
+            tell_lost=tell_lost,
+            spawn=self._spawn,
+            check_open=self._check_open,
         )
-        log.debug("host.forked", pid=host.child.pid, worker_pid=worker.pid)
-        if worker.has_ended:
-            host.child.send_signal(signal.SIGKILL)
 
-    async def _fork_host(self, address: str) -> Child:
-        self._check_open()
-        boot: Boot = {"address": address, "daemon_pid": os.getpid()}
-        try:
-            return await self.nursery.fork(boot, module=HOST_MODULE)
-        except NurseryLost:  # as in ``hire``
-            return await self.nursery.fork(boot, module=HOST_MODULE)
-
-    async def _bury_host(self, worker: Worker, host: ToolHost, exited: Exited) -> None:
-        # Its calls die with it; what they have started is still there.
-        await asyncio.to_thread(sweep, {exited.pid})
-        await asyncio.to_thread(Path(host.address).unlink, missing_ok=True)
-        worker.hosts.discard(host)
-        host.gone.set()
-        message = str(classify(Evidence(exited.status)))
-        self.send(worker, HostLost(address=host.address, message=message))
-
-    async def _end_hosts(self, worker: Worker) -> None:
-        """Return when nothing runs any more in the tool hosts of a dead worker."""
-        gone = [asyncio.ensure_future(host.gone.wait()) for host in worker.hosts]
-        for host in worker.hosts:
-            host.child.send_signal(signal.SIGKILL)
-        if gone:
-            _, late = await asyncio.wait(gone, timeout=HOST_END_S)
-            for waiter in late:
-                waiter.cancel()
-                log.error("host.not_ended", worker_pid=worker.pid, after_s=HOST_END_S)
+    def _has_processes(self) -> bool:
+        return any(worker.is_forked for worker in self._workers.values())
 
     def _check_open(self) -> None:
         if self._is_closing:
@@ -253,23 +268,29 @@ class Workforce:
         self._check_open()
         self._number += 1
         worker_id = new_worker_id(self._number)
+        ward = self.wards.open(worker_id)
         boot: Boot = {
             "address": self.address,
             "worker_id": worker_id,
             "daemon_pid": os.getpid(),
+            **ward.boot,
         }
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = loop.create_future()
         # Known before it is forked: its first frame may be faster than the fork's return.
-        worker = Worker(worker_id, pid=0, pidfd=-1, ready=ready)
+        worker = Worker(worker_id, ward, pid=0, pidfd=-1, ready=ready)
+        worker.hosts = self._hosts_of(worker)
         self._workers[worker.peer] = worker
         try:
             child = await self.nursery.fork(boot)
         except BaseException:
             del self._workers[worker.peer]
+            await ward.close()
             raise
-        worker.pid, worker.pidfd = child.pid, child.pidfd
+        worker.pid, worker.pidfd, worker.forked_at = child.pid, child.pidfd, child.started_at
         self.reaper.watch(child, lambda exited: self._start_burial(worker, exited))
+        if self._is_closing:  # while it waited for a nursery
+            self.signal(worker, signal.SIGKILL)
         try:
             async with asyncio.timeout(HANDSHAKE_S):
                 await asyncio.shield(ready)
@@ -282,6 +303,7 @@ class Workforce:
 
     def _start_burial(self, worker: Worker, exited: Exited) -> None:
         worker.has_ended = True
+        worker.ward.ended()
         if not worker.ready.done():
             worker.ready.set_exception(
                 Overloaded(f"worker {worker.pid} ended before it was ready ({exited.status})")
@@ -296,23 +318,45 @@ class Workforce:
         while self.router.is_connected(worker.peer) and loop.time() < deadline:
             await asyncio.sleep(LAST_FRAMES_LOOK_S)
             self.router.drain()
-        await self._end_hosts(worker)
+        inquest = await self._examine(worker, exited)
         self._workers.pop(worker.peer, None)
-        if self._is_closing and not self._workers:
-            self._empty.set()
         if worker.on_exit is not None:
-            worker.on_exit(exited)
-        self._unswept.add(worker.pid)
+            worker.on_exit(Obituary(exited, inquest))
+        await worker.ward.close()
+        if self._is_closing and not self._has_processes():
+            self._empty.set()
+        self._unswept[worker.pid] = worker.mark
         async with self._sweeping:  # those who die meanwhile are swept together
-            dead, self._unswept = self._unswept, set()
-            killed = await asyncio.to_thread(sweep, dead) if dead else 0
+            dead, self._unswept = self._unswept, {}
+            own = self.nursery.pids | self.reaper.pids if dead else frozenset()
+            marks = [mark for one in dead.values() if (mark := one) is not None]
+            try:
+                killed = await asyncio.to_thread(sweep, dead, marks, own) if dead else 0
+            except OSError as error:  # as in ``reap``; the next burial sweeps for them too
+                log.warning("orphan.not_swept", problem=str(error))
+                self._unswept |= dead
+                killed = 0
         if killed:
             log.info("orphan.killed", killed=killed)
+
+    async def _examine(self, worker: Worker, exited: Exited) -> Inquest:
+        """End what a dead worker leaves, and find out what there is to know of it."""
+        try:
+            await worker.hosts.end()
+            return await worker.ward.inquest(worker.pid, exited.exited_at - worker.forked_at)
+        except Exception:  # its session would wait for its end for ever
+            log.exception("worker.not_examined", worker_id=worker.id, pid=worker.pid)
+            return Inquest(LastSeen(pid=worker.pid))
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:  # Any: asyncio's own
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("burial.failed", task=task.get_name(), exc_info=error)
 
     def _lose_spare(self, spare: Worker) -> None:
         if spare in self._spares:

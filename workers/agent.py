@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import structlog
@@ -56,7 +56,7 @@ from workers.core.effects import (
 )
 from workers.core.inputs import Order, PluginsSpoke, Result
 from workers.core.kernel_emits import patched
-from workers.core.state import Memory, State
+from workers.core.state import Memory, OpenCall, State
 from workers.core.verdict import Verdict
 from workers.effects.deadlines import Deadlines
 from workers.effects.hands import Hands
@@ -68,6 +68,10 @@ log = structlog.get_logger()
 
 ORDERS_REMEMBERED: Final = 10_000
 """How many durable commands are remembered so that one that comes twice is taken once."""
+
+
+Note: TypeAlias = Callable[[str, int, tuple[str, ...], int], None]
+"""Takes the state, the turns, the calls in flight and the index of the newest event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +94,12 @@ class Agent:
         self._publisher = publisher
         self._started_s = time.monotonic()
         self._deadlines = Deadlines(self.post)
+        self._is_begun = False
         self._taken: deque[CommandId] = deque(maxlen=ORDERS_REMEMBERED)
         self._taken_set: set[CommandId] = set()
+        self._note: Note | None = None
+        self._noted_calls: tuple[OpenCall, ...] = ()
+        self._tools: tuple[str, ...] = ()
         # fmt: off
         self._perform: Final[Mapping[type, Callable[[Any], None]]] = {  # Any: the effect of the row
             Answer:       self._answer,
@@ -105,6 +113,11 @@ class Agent:
     def equip(self, hands: Hands, rest: Rest, ways: Ways, facts: AgentSpec) -> None:
         """Give the agent its hands, what lets it sleep, its ways to end, and its definition."""
         self._hands, self._rest, self._ways, self._facts = hands, rest, ways, facts
+
+    def tell(self, note: Note) -> None:
+        """Have ``note`` told what the agent does: now, and in each step before its effects."""
+        self._note = note
+        self._tell_doing()
 
     @property
     def greets(self) -> bool:
@@ -172,6 +185,7 @@ class Agent:
     def begin(self, reason: AnyReason | None, unanswered: Iterable[JournalCommand]) -> None:
         """Go on where the process before this one ended, then take what it left unanswered."""
         incarnation = self._assign.incarnation
+        self._is_begun = True
         if reason is not None:
             self._take(rebuild.resume(self._memory, incarnation, reason, now_ms()))
         elif incarnation > 1:
@@ -230,6 +244,7 @@ class Agent:
                 self._hands.observe(said.event)
         if records or settled:
             self._link.write(records, settled, self._publisher.take())
+        self._tell_doing()
         for effect in step.effects:
             if self._hands.can(effect):
                 self._hands.perform(effect, step.memory)
@@ -237,11 +252,27 @@ class Agent:
                 self._perform[type(effect)](effect)
         self._look_at_rest()
 
+    def _tell_doing(self) -> None:
+        """Leave word of what the agent is about to do: the process may die of it."""
+        if self._note is None:
+            return
+        memory = self._memory
+        if memory.calls is not self._noted_calls:
+            self._noted_calls = memory.calls
+            self._tools = tuple(
+                f"{seen.call.name} {seen.call.call_id}"
+                for seen in memory.calls
+                if seen.started_at_ms is not None and seen.result is None
+            )
+        self._note(self._state.value, memory.turns, self._tools, self._publisher.last_index)
+
     def _look_at_rest(self) -> None:
         """Let the session sleep when nothing runs in it and nobody waits for it."""
+        if not self._is_begun:
+            return  # what the journal says may be under way is not yet gone on with
         memory = self._memory
         is_idle = self._state is State.IDLE and not memory.waiters and not memory.children
-        has_deadline = self._deadlines.watch(memory.approvals)
+        has_deadline = self._deadlines.watch(memory)
         self._rest.look(is_idle=is_idle and not has_deadline)
 
     def _has_taken(self, command_id: CommandId) -> bool:

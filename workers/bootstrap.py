@@ -2,7 +2,7 @@
 
 The nursery calls ``main`` in a fresh child. The process ends by ``os._exit`` and never returns to
 the nursery's code. It ends by itself when the daemon is gone: the loop watches the daemon's pidfd,
-and a thread does the same for the case that the loop is stuck in somebody's code.
+and ``guard`` does the same for the case that the loop is stuck in somebody's code.
 """
 
 import asyncio
@@ -10,9 +10,8 @@ import faulthandler
 import os
 import select
 import signal
-import sys
-import threading
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ import msgspec
 import structlog
 
 from cmdc_runtime import reasons
+from cmdc_runtime.board import PERIOD_S_MAX, period_for
 from cmdc_runtime.codec import decode_as
 from cmdc_runtime.errors import ProtocolError
 from cmdc_runtime.frames import (
@@ -49,7 +49,12 @@ from workers.agent import Agent
 from workers.build import BuildError, Surroundings, build_agent
 from workers.core.records import decode_record
 from workers.detach import leave_nursery
+from workers.guard import Guard
+from workers.limits import LimitError, apply_limits, step_forward
 from workers.link import Link
+from workers.logs import configure_logs
+from workers.output import send_output
+from workers.pulse import Pulse
 
 log = structlog.get_logger()
 
@@ -62,11 +67,16 @@ FAREWELL_S: Final = 1.5
 class Worker:
     """One process: first a spare, then an agent."""
 
-    def __init__(self, boot: dict[str, Any]) -> None:  # Any: str, int or float, by the key
-        """Connect to the daemon named in ``boot``."""
+    def __init__(
+        self,
+        boot: dict[str, Any],  # Any: str, int or float, by the key
+        pulse: Pulse | None = None,
+    ) -> None:
+        """Connect to the daemon named in ``boot``; ``pulse`` is the running loop's."""
         address = str(boot["address"])
         self._link = Link(address, str(boot["worker_id"]), self._on_frame)
         self._runtime_dir = Path(address.removeprefix("ipc://")).parent
+        self._pulse = pulse
         self._assign: Assign | None = None
         self._records: list[JournalRecord] = []
         self._unanswered: list[JournalCommand] = []
@@ -81,6 +91,9 @@ class Worker:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_loop_error)
         loop.add_signal_handler(signal.SIGTERM, self._on_sigterm)
+        if self._pulse is not None:
+            self._pulse.note("spare", 0, (), 0)
+            self._pulse.start(PERIOD_S_MAX)
         self._link.start()
         self._link.send(Ready(pid=os.getpid()))
         code, reason = await self._ended
@@ -89,6 +102,8 @@ class Worker:
         if reason is not None:
             self._link.send(LastWords(reason=reason))
         self._link.close()
+        if self._pulse is not None:
+            self._pulse.stop()
         return code
 
     async def _wind_up(self, agent: Agent, code: int) -> None:
@@ -118,6 +133,7 @@ class Worker:
         match frame:
             case Assign():
                 self._assign = frame
+                self._expect(frame)
             case History():
                 self._take_history(frame)
             case Deliver(id=command_id, body=body, durable=durable) if self._agent is not None:
@@ -128,6 +144,12 @@ class Worker:
                 self._terminate(reason)
             case _:
                 log.warning("frame.refused", frame=type(frame).__name__)
+
+    def _expect(self, assign: Assign) -> None:
+        """Beat as often as the session's limit needs, and tell that its agent is being made."""
+        if self._pulse is not None:
+            self._pulse.note("starting", 0, (), assign.next_index - 1)
+            self._pulse.start(period_for(assign.unresponsive_after))
 
     def _on_sigterm(self) -> None:
         """End as politely, but as what it is: nobody asked the daemon, so the session goes on.
@@ -155,12 +177,13 @@ class Worker:
         try:
             spec: AgentSpec = decode_as(AgentSpec, assign.agent)
             _enter(spec.working_dir)
+            apply_limits(assign.max_open_files)
             stage = "rebuild"
             records = [decode_record(record.body) for record in self._records]
             stage = "load"
             around = Surroundings(self._link, self._runtime_dir, self._crash, self._exit)
             agent = build_agent(assign, spec, records, around)
-        except (BuildError, ProtocolError, msgspec.DecodeError) as error:
+        except (BuildError, LimitError, ProtocolError, msgspec.DecodeError) as error:
             self._give_up(stage, str(error))
             return
         _name_process(f"cmdc agent {assign.session_id}")
@@ -181,6 +204,8 @@ class Worker:
     def _present(self, agent: Agent) -> None:
         assert self._assign is not None  # noqa: S101 - the agent is made of it
         self._agent = agent
+        if self._pulse is not None:
+            agent.tell(self._pulse.note)
         self._link.send(Started())
         agent.begin(self._assign.last_reason, self._unanswered)
         self._records, self._unanswered = [], []
@@ -216,41 +241,41 @@ def main(boot: dict[str, Any]) -> None:  # Any: str, int or float, by the key
     """Be a worker; never returns."""
     leave_nursery()
     os.setsid()  # the tools' process groups stay in this POSIX session, so they can be found
+    step_forward()
+    is_sent = "output" in boot and send_output(str(boot["output"]), str(boot["worker_id"]))
     faulthandler.enable()
-    _configure_logs()
+    # The daemon asks a silent process for its stacks: it writes them without its interpreter's
+    # help, and goes on.
+    faulthandler.register(signal.SIGQUIT, all_threads=True, chain=False)
+    configure_logs(str(boot.get("log_level", "info")), as_records=is_sent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     daemon_fd = _open_daemon(int(boot["daemon_pid"]))
-    threading.Thread(target=_guard, args=(daemon_fd,), name="guard", daemon=True).start()
+    guard = Guard(daemon_fd)
+    guard.start()
     code = EXIT_CRASHED
     try:
-        code = asyncio.run(_main(boot, daemon_fd))
+        code = _run(boot, daemon_fd, guard)
     except BaseException:  # noqa: BLE001 - the last line of defence; the exit code tells
-        traceback.print_exc()
+        if _is_over(daemon_fd):
+            code = EXIT_ORPHANED  # what it was about to open went with the daemon
+        else:
+            traceback.print_exc()
     finally:
         os._exit(code)
 
 
-def _configure_logs() -> None:
-    """Write to standard error, as the daemon does, and never what stood in a frame's variables.
-
-    structlog's own default shows them with every traceback: keys, prompts and tool arguments.
-    """
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.dev.ConsoleRenderer(
-                colors=False, exception_formatter=structlog.dev.plain_traceback
-            ),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger("info"),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+def _run(boot: dict[str, Any], daemon_fd: int, guard: Guard) -> int:
+    pulse = Pulse(str(boot["board"]), int(boot["slot"])) if "board" in boot else None
+    runner = asyncio.Runner(loop_factory=pulse.new_loop if pulse else None)
+    code = runner.run(_main(boot, daemon_fd, pulse))
+    guard.leave(code)
+    with suppress(RuntimeError):  # it takes a thread, and a tool may have left none to be had
+        runner.close()
+    return code
 
 
-async def _main(boot: dict[str, Any], daemon_fd: int) -> int:
-    worker = Worker(boot)
+async def _main(boot: dict[str, Any], daemon_fd: int, pulse: Pulse | None) -> int:
+    worker = Worker(boot, pulse)
     asyncio.get_running_loop().add_reader(daemon_fd, worker.orphaned)
     return await worker.run()
 
@@ -262,14 +287,10 @@ def _open_daemon(pid: int) -> int:
         os._exit(EXIT_ORPHANED)
 
 
-def _guard(daemon_fd: int) -> None:
-    """End the process some time after the daemon's death, even if the loop is stuck."""
+def _is_over(daemon_fd: int) -> bool:
     poller = select.poll()
     poller.register(daemon_fd, select.POLLIN)
-    poller.poll()
-    ended = threading.Event()
-    ended.wait(STOP_S + 2.0)
-    os._exit(EXIT_ORPHANED)
+    return bool(poller.poll(0))
 
 
 def _enter(directory: str) -> None:

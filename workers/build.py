@@ -133,6 +133,7 @@ def policy_of(assign: Assign, spec: AgentSpec, provider: Provider) -> Policy:
         system_chars=len(system_of(spec)),
         backoff=_backoff(spec),
         stall_timeout_s=spec.stall_timeout,
+        cycle_timeout_s=spec.cycle_timeout,
         immune=frozenset(spec.interrupt_immune_tools),
         loop_threshold=spec.loop_threshold,
         loop_abort=spec.loop_abort,

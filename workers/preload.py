@@ -73,6 +73,7 @@ def _preload() -> PreloadReport:
     warm_ms = _timed("rehearsal", _rehearse, "", problems)
     warm_ms += _timed("warm-up", _warm, "", problems) if "litellm" in sys.modules else 0.0
     problems += _left_over(before_fds)
+    _timed("forking", _outlive_failed_forks, "", problems)
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -115,6 +116,12 @@ def _warm(_name: str) -> None:
     from workers.warmup import warm  # noqa: PLC0415 - after the environment is set
 
     warm()
+
+
+def _outlive_failed_forks(_name: str) -> None:
+    from workers.forking import outlive_failed_forks  # noqa: PLC0415 - told as a problem like all
+
+    outlive_failed_forks()
 
 
 def _open_fds() -> dict[str, str]:

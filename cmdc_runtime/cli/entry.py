@@ -42,6 +42,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "chat": ("chat:chat", "Talk with a new agent, line by line."),
     "ps": ("listing:ps", "List the live sessions."),
     "tree": ("listing:tree", "Show the supervision tree."),
+    "doctor": ("doctor:doctor", "Look whether machine and daemon are as they should be."),
     "plugins": ("plugins:plugins", "List the built-in plugins, or tell all about one."),
     "tail": ("follow:tail", "Print a session's events as they happen."),
     "monitor": ("follow:monitor", "Tell when a session's process ends, and why."),
@@ -53,6 +54,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "model": ("control:model", "Send a session's next request to another model."),
     "abort": ("control:abort", "End a session's running cycle; the session stays."),
     "stop": ("control:stop", "End a session."),
+    "service": ("service:service", "Have systemd run the daemon: install, uninstall."),
 }
 """Name to where it is below this package, and its line in the overview."""
 

@@ -9,9 +9,10 @@ from cmdc_runtime.cli.choices import address_option, json_option, running_client
 from cmdc_runtime.cli.terminal import Terminal
 from cmdc_runtime.cli.text import json_line, one_line
 from cmdc_runtime.errors import InvalidSession, SessionNotAlive
-from cmdc_runtime.reasons import NoProcess, Normal, Shutdown
+from cmdc_runtime.reasons import Down, NoProcess, Normal, Shutdown
 
 if TYPE_CHECKING:
+    from cmdc_runtime.client.monitors import Monitor
     from cmdc_runtime.client.stream import EventStream
 
 _ORDERLY: Final = (Normal, Shutdown)
@@ -52,22 +53,46 @@ def _print_events(stream: "EventStream", terminal: Terminal, *, as_json: bool) -
 
 @click.command()
 @click.argument("session")
+@click.option("--brief", "is_brief", is_flag=True, help="One line for each end, however it came.")
 @json_option
 @address_option
-def monitor(session: str, *, as_json: bool, address: str | None) -> int:
+def monitor(session: str, *, is_brief: bool, as_json: bool, address: str | None) -> int:
     """Print a line whenever a process of SESSION ends, until the session has ended.
 
+    Below a line that tells of a failure stands what is known of it. Of a session that has ended
+    already its last end is told.
     Exit status: 0 if it ended as asked, 1 if it failed or there was none.
     """
-    from cmdc_runtime.cli.narration import down_told  # noqa: PLC0415 - with the client
-
     terminal = Terminal()
     with running_client(address) as client:
         watch = client.monitor(session, persistent=True)
+        down = _first(watch, terminal)
         while True:
-            down = watch.wait()
             if isinstance(down.reason, NoProcess):
                 raise InvalidSession(f"session {session!r} was never seen here")
-            terminal.line(json_line(down) if as_json else down_told(down))
+            if as_json:
+                terminal.line(json_line(down))
+            else:
+                _print_down(down, terminal, is_brief=is_brief)
             if not down.restarting:
                 return 0 if isinstance(down.reason, _ORDERLY) else 1
+            down = watch.wait()
+
+
+def _first(watch: "Monitor", terminal: Terminal) -> Down:
+    """Return the first notice; who has to wait for it is told that somebody watches."""
+    try:
+        return watch.wait(0)
+    except TimeoutError:
+        terminal.note(f"watching {one_line(watch.session_id)} from now on")
+        return watch.wait()
+
+
+def _print_down(down: Down, terminal: Terminal, *, is_brief: bool) -> None:
+    from cmdc_runtime.cli.evidence import evidence_lines  # noqa: PLC0415 - with the client
+    from cmdc_runtime.cli.narration import down_told  # noqa: PLC0415 - with the client
+
+    terminal.line(down_told(down))
+    if not is_brief and not isinstance(down.reason, _ORDERLY):
+        for line in evidence_lines(down):
+            terminal.line(line, "quiet")

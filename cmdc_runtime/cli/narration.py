@@ -11,7 +11,13 @@ from typing import Any, Final
 from cmdc_runtime import events
 from cmdc_runtime.cli.text import duration, one_line
 from cmdc_runtime.events import Event
-from cmdc_runtime.reasons import Down
+from cmdc_runtime.reasons import (
+    LINE_CHARS_MAX,
+    Down,
+    KilledBy,
+    RestartIntensityExceeded,
+    Signal,
+)
 
 Telling = Callable[[Any], str]  # Any: a telling takes the event of its own row
 
@@ -60,6 +66,11 @@ TELLINGS: Final[Mapping[type[Event], Telling]] = {
     events.ToolCallUnknown: lambda e: f"there is no tool {one_line(e.name)}",
     events.ToolAttached: lambda e: one_line(e.name),
     events.ToolDetached: lambda e: one_line(e.name),
+    events.SupervisorReport: lambda e: (
+        f"{e.report} {one_line('/'.join(filter(None, (e.supervisor, e.child))), LINE_CHARS_MAX)}: "
+        f"{one_line(e.reason or e.context, LINE_CHARS_MAX)}"
+        + (f" (restart {e.in_window} of {e.max_restarts})" if e.next_attempt_s is not None else "")
+    ),
     events.ToolsUpdated: lambda e: f"{len(e.attached)} tools attached, {len(e.detached)} detached",
     events.LoopDetected: lambda e: f"{one_line(e.name)} repeats itself: {e.type}, {e.count} times",
     events.TodoChange: lambda e: f"{len(e.todos)} todos",
@@ -122,6 +133,13 @@ LOUD: Final[Mapping[type[Event], str]] = {
 }
 """The style that each of them is told in."""
 
+_BY: Final[Mapping[KilledBy, str]] = {
+    "": "",
+    "daemon": ", by the daemon",
+    "kernel": ", by the kernel",
+    "outside": ", from outside",
+}
+
 
 def told(event: Event) -> str:
     """Return what happened, on one line and without control characters."""
@@ -129,13 +147,26 @@ def told(event: Event) -> str:
 
 
 def down_told(down: Down) -> str:
-    """Return a Down notice as one line."""
-    after = "another one follows" if down.restarting else "the session has ended"
-    return f"process {down.incarnation} of {down.session_id} is down: {_reason(down)}; {after}"
+    """Return a Down notice as one line: which process, why, and what comes of it."""
+    pid = "" if down.evidence.pid is None else f" (pid {down.evidence.pid})"
+    who = f"process {down.incarnation} of {one_line(down.session_id)}{pid}"
+    return f"{who} is down: {_why(down)}; {_verdict(down)}"
 
 
-def _reason(down: Down) -> str:
-    return one_line(str(down.reason))
+def _why(down: Down) -> str:
+    reason = down.reason
+    last = reason.last if isinstance(reason, RestartIntensityExceeded) else reason
+    by = _BY[down.evidence.killed_by] if isinstance(last, Signal) else ""
+    return one_line(str(reason), LINE_CHARS_MAX) + by
+
+
+def _verdict(down: Down) -> str:
+    if not down.restarting:
+        return "the session has ended"
+    wait_ms = down.next_attempt_ms
+    when = "" if wait_ms is None else f" in {duration(wait_ms)}" if wait_ms else " at once"
+    count = f" (restart {down.restarts})" if down.restarts else ""
+    return f"restarting{when} as process {down.incarnation + 1}{count}"
 
 
 def _arguments(args: Mapping[str, object]) -> str:

@@ -79,7 +79,8 @@ class CallbackThread:
         while (call := self._next()) is not None:
             try:
                 call.callback(call.down)
-            except Exception:  # noqa: BLE001 - it is the application's, and the log has it
+            # Of every kind: a callback that calls sys.exit must not silence all others.
+            except BaseException:  # noqa: BLE001 - it is the application's, and the log has it
                 _log.exception("callback.raised", extra={"ref": call.watch.ref})
             with self._changed:
                 self._running = None

@@ -233,10 +233,10 @@ class Calls:
 
     async def unwatch(self, ref: MonitorRef) -> Watch | None:
         """Forget a monitor and return it, if anybody still holds it; see ``demonitor``."""
-        connection = await self._connector.connected()
         watch = self._watches.pop(ref, None)
         if watch is not None:
             watch.mark_removed()
+        connection = await self._connector.connected()
         await connection.monitors.remove(ref)
         return watch
 

@@ -72,6 +72,7 @@ class Connection:
                 f"{CONNECT_TIMEOUT_S:g} s: see its log"
             ) from error
         self._instance = facts.instance
+        self.monitors.reconcile(facts.notices, is_new=False)
         self._beat = self.loop.call_later(FACTS_S, self._ask_facts)
 
     async def ask(self, request: Request, *, timeout_s: float | None = COMMAND_TIMEOUT_S) -> Any:
@@ -158,7 +159,7 @@ class Connection:
     def on_frame(self, frame: ToClient) -> None:
         """Take an answer or a notice."""
         if isinstance(frame, Notify):
-            self.monitors.take(frame.down)
+            self.monitors.take(frame)
         elif isinstance(frame, Failed):
             self._on_failed(frame)
         elif isinstance(frame, Reply):
@@ -247,12 +248,12 @@ class Connection:
 
     def _compare(self, frame: Reply) -> None:
         facts = codec.decode_as(DaemonFacts, frame.body)
-        if facts.instance == self._instance:
-            return
-        self._instance = facts.instance
-        for waiting in self._mailbox.all_frames(self.loop.time()):
-            self._dealer.send(waiting)
-        self.spawn(self.monitors.renew())
+        is_new = facts.instance != self._instance
+        if is_new:
+            self._instance = facts.instance
+            for waiting in self._mailbox.all_frames(self.loop.time()):
+                self._dealer.send(waiting)
+        self.monitors.reconcile(facts.notices, is_new=is_new)
 
     # --- an embedded daemon's end -------------------------------------------------------------
 

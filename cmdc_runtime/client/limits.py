@@ -46,6 +46,12 @@ SESSIONS_FOLLOWED_MAX: Final = 10_000
 # --- monitors -------------------------------------------------------------------------------
 DOWNS_QUEUED_MAX: Final = 1_000
 """Notices one monitor keeps for a caller that does not fetch them; the oldest go first."""
+EARLY_DOWNS_MAX: Final = 100
+"""Notices of one monitor put aside because an earlier one is missing; recorded ones come again."""
+RENEWALS_PARALLEL_MAX: Final = 64
+"""Monitors that are set again at a time, after a loss or by the next daemon."""
+RENEW_RETRY_S: Final = 1.0
+"""Before those are tried again that could not be set again."""
 CALLBACKS_QUEUED_MAX: Final = 10_000
 DEMONITOR_WAIT_S: Final = 5.0
 """How long ``demonitor`` waits for a callback of this monitor that is running."""

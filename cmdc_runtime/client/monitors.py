@@ -1,21 +1,32 @@
 """Standing requests to be told of a session's end, each told exactly what was asked for.
 
-``Monitors`` keeps the books in the client's loop and asks again when another daemon took over.
+``Monitors`` keeps the books in the client's loop: for each monitor the newest end that it has had.
+It counts the notices and compares with what the daemon has counted. Where some were lost, because
+the connection broke, or where another daemon took over, all are set again, each from its own place.
 ``AsyncMonitor`` and ``Monitor`` are what the application holds.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
 
 from cmdc_runtime.client.inbox import AsyncInbox, Filled, ThreadInbox
-from cmdc_runtime.client.limits import DOWNS_QUEUED_MAX
-from cmdc_runtime.errors import CmdcError, UsageError
-from cmdc_runtime.ids import MonitorRef, SessionId, new_monitor_ref
+from cmdc_runtime.client.limits import (
+    DOWNS_QUEUED_MAX,
+    EARLY_DOWNS_MAX,
+    RENEW_RETRY_S,
+    RENEWALS_PARALLEL_MAX,
+)
+from cmdc_runtime.errors import CmdcError, TransientError, UsageError
+from cmdc_runtime.frames import Notify
+from cmdc_runtime.ids import DownSeq, MonitorRef, SessionId, new_monitor_ref
 from cmdc_runtime.reasons import Down
-from cmdc_runtime.requests import Demonitor, Request
+from cmdc_runtime.requests import Demonitor, Monitored, Request
 from cmdc_runtime.requests import Monitor as MonitorRequest
 
 _log = logging.getLogger(__name__)
@@ -34,18 +45,41 @@ class Watcher(Protocol):
 class Asker(Protocol):
     """What the books need of a connection."""
 
-    async def ask(self, request: Request) -> object:
-        """Return the daemon's answer."""
+    async def ask(self, request: Request) -> Any:
+        """Return the daemon's answer (Any: what the request's ``answer`` says)."""
 
     def tell(self, request: Request) -> None:
         """Send a request whose answer nobody waits for."""
 
+    # Any: nothing is sent to such a coroutine.
+    def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Run ``work`` until it is done or the connection fails."""
+
 
 @dataclass(slots=True)
 class _Entry:
+    """One monitor; ``since`` is the newest recorded end that it has had or that is not for it.
+
+    It is None until the first answer. ``early`` is what came before that, or behind a loss.
+    """
+
     request: MonitorRequest
     watcher: Watcher
-    last: Down | None = None
+    since: DownSeq | None = None
+    is_over: bool = False
+    last: Notify | None = None
+    early: list[Notify] = field(default_factory=list)
+
+    def has_had(self, notice: Notify, since: DownSeq) -> bool:
+        """Say whether the end of this notice was told already."""
+        if notice.seq is not None and notice.seq <= since:
+            return True
+        if self.last is None or not notice.down.restarting:
+            return False
+        if notice.seq is not None and self.last.seq is not None:
+            return False
+        # One of them could not be recorded, and the other may tell of the same end.
+        return notice.down.incarnation <= self.last.down.incarnation
 
 
 class Monitors:
@@ -55,6 +89,9 @@ class Monitors:
         """Start with none."""
         self._asker = asker
         self._entries: dict[MonitorRef, _Entry] = {}
+        self._heard: int | None = None
+        self._stale: dict[MonitorRef, None] = {}
+        self._renewing: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         """Return how many monitors wait for a notice."""
@@ -65,26 +102,25 @@ class Monitors:
     ) -> None:
         """Watch a session; notices may come before this returns."""
         request = MonitorRequest(session_id=session_id, ref=ref, persistent=persistent)
-        self._entries[ref] = _Entry(request, watcher)
+        entry = self._entries[ref] = _Entry(request, watcher)
         try:
-            await self._asker.ask(request)
+            answer: Monitored = await self._asker.ask(request)
         except BaseException:
             self.drop(ref)
             raise
+        entry.since = answer.since
+        self._take_early(entry)
+        self._renew_stale()
 
-    def take(self, down: Down) -> None:
+    def take(self, notice: Notify) -> None:
         """Hand a notice to its watcher, unless it has heard it or wants no more."""
-        entry = self._entries.get(down.ref)
-        if entry is None:
-            if down.restarting:  # a persistent one that we have forgotten
-                self._asker.tell(Demonitor(ref=down.ref))
-            return
-        if entry.last is not None and not _is_news(down, entry.last):
-            return
-        entry.last = down
-        if not (entry.request.persistent and down.restarting):
-            del self._entries[down.ref]
-        entry.watcher.on_down(down)
+        if self._heard is not None:
+            self._heard += 1
+        entry = self._entries.get(notice.down.ref)
+        if entry is not None:
+            self._hand(entry, notice)
+        elif notice.down.restarting:  # a persistent one that we have forgotten
+            self._asker.tell(Demonitor(ref=notice.down.ref))
 
     async def remove(self, ref: MonitorRef) -> None:
         """Forget a monitor, at once; returns when the daemon has forgotten it too."""
@@ -96,17 +132,18 @@ class Monitors:
         if self._entries.pop(ref, None) is not None:
             self._asker.tell(Demonitor(ref=ref))
 
-    async def renew(self) -> None:
-        """Ask again for all of them: the daemon that knew them is gone."""
-        requests = [entry.request for entry in self._entries.values()]
-        answers = await asyncio.gather(
-            *(self._asker.ask(request) for request in requests), return_exceptions=True
-        )
-        for request, answer in zip(requests, answers, strict=True):
-            if isinstance(answer, CmdcError):
-                _log.warning(
-                    "monitor.lost", extra={"session_id": request.session_id, "error": str(answer)}
-                )
+    def reconcile(self, notices: int | None, *, is_new: bool) -> None:
+        """Compare counts with the daemon, in order with its notices; set anew what may be lost.
+
+        ``is_new``: it is another daemon, which knows none of the monitors.
+        """
+        if notices is None and not is_new:
+            return
+        has_lost = is_new or notices != self._heard
+        self._heard = notices
+        if has_lost:
+            self._stale = dict.fromkeys(self._entries)
+            self._renew_stale()
 
     def fail(self, error: CmdcError) -> None:
         """Let every watcher know that nothing more comes."""
@@ -115,9 +152,73 @@ class Monitors:
         for entry in entries:
             entry.watcher.on_end(error)
 
+    def _hand(self, entry: _Entry, notice: Notify) -> None:
+        if entry.since is None or notice.after > entry.since:
+            self._keep(entry, notice)
+            return
+        has_had = entry.has_had(notice, entry.since)
+        if notice.seq is not None:
+            entry.since = max(entry.since, notice.seq)
+        if has_had:
+            return
+        entry.last = notice
+        if not (entry.request.persistent and notice.down.restarting):
+            entry.is_over = True
+            self._entries.pop(notice.down.ref, None)
+        entry.watcher.on_down(notice.down)
 
-def _is_news(down: Down, last: Down) -> bool:
-    return (down.incarnation, not down.restarting) > (last.incarnation, not last.restarting)
+    def _keep(self, entry: _Entry, notice: Notify) -> None:
+        """Put a notice aside until those before it have come; recorded ones come again."""
+        if len(entry.early) < EARLY_DOWNS_MAX:
+            entry.early.append(notice)
+        if entry.since is not None:
+            self._stale[notice.down.ref] = None
+            self._renew_stale()
+
+    def _take_early(self, entry: _Entry) -> None:
+        early, entry.early = entry.early, []
+        for notice in early:
+            if not entry.is_over:
+                self._hand(entry, notice)
+
+    def _renew_stale(self) -> None:
+        if self._stale and (self._renewing is None or self._renewing.done()):
+            self._renewing = self._asker.spawn(self._renew())
+
+    async def _renew(self) -> None:
+        """Set again what is stale; one whose first answer is still open waits for that."""
+        while refs := self._ready():
+            for ref in refs:
+                del self._stale[ref]
+            is_done = await asyncio.gather(*map(self._set_again, refs))
+            if not all(is_done):
+                await asyncio.sleep(RENEW_RETRY_S)
+
+    def _ready(self) -> list[MonitorRef]:
+        self._stale = {ref: None for ref in self._stale if ref in self._entries}
+        ready = [ref for ref in self._stale if self._entries[ref].since is not None]
+        return ready[:RENEWALS_PARALLEL_MAX]
+
+    async def _set_again(self, ref: MonitorRef) -> bool:
+        entry = self._entries.get(ref)
+        if entry is None:
+            return True
+        request = msgspec.structs.replace(entry.request, since=entry.since)
+        try:
+            await self._asker.ask(request)
+        except TransientError as error:
+            _log.warning("monitor.not_renewed", extra={"ref": ref, "error": str(error)})
+            self._stale[ref] = None
+            return False
+        except CmdcError as error:
+            self._entries.pop(ref, None)
+            entry.watcher.on_end(error)
+            return True
+        if ref in self._entries:
+            self._take_early(entry)
+        elif not entry.is_over:  # removed meanwhile, and perhaps set again since
+            self._asker.tell(Demonitor(ref=ref))
+        return True
 
 
 class Watch:
@@ -139,12 +240,20 @@ class Watch:
         self._filled = inbox
         self._deliver = deliver
         self._final: Down | None = None
+        self._has_overflowed = False
+        self._lock = threading.Lock()  # a thread may remove it while the loop fills it
 
     def on_down(self, down: Down) -> None:
         """Take one notice."""
-        if not (self.persistent and down.restarting):
-            self._final = down
-        self._filled.put([down])
+        with self._lock:
+            if self.is_removed:
+                return
+            if len(self._filled) == DOWNS_QUEUED_MAX and not self._has_overflowed:
+                self._has_overflowed = True
+                _log.warning("down.dropped", extra={"ref": self.ref, "queued": DOWNS_QUEUED_MAX})
+            if not (self.persistent and down.restarting):
+                self._final = down
+            self._filled.put([down])
         if self._deliver is not None:
             self._deliver(self, down)
 
@@ -154,11 +263,14 @@ class Watch:
 
     def mark_removed(self) -> None:
         """Discard what was not fetched or delivered yet."""
-        self.is_removed = True
-        self._final = None
-        self._filled.finish(UsageError("the monitor was removed"), drop=True)
+        with self._lock:
+            self.is_removed = True
+            self._final = None
+            self._filled.finish(UsageError("the monitor was removed"), drop=True)
 
     def _told_already(self) -> Down | None:
+        if self.is_removed:  # whatever its inbox was finished with before
+            raise UsageError("the monitor was removed")
         return None if len(self._filled) else self._final
 
 

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from cmdc_runtime.errors import InvalidSession, UsageError
-from cmdc_runtime.ids import SessionId, is_session_id
+from cmdc_runtime.ids import SUPERVISOR, SessionId, is_session_id
 
 
 class HasId(Protocol):
@@ -31,14 +31,14 @@ def id_of(session: SessionLike) -> SessionId:
 
 
 def checked_id(session: SessionLike) -> SessionId:
-    """Return the id of a session object or a str.
+    """Return the id of a session object or a str, also that of the supervision tree itself.
 
     Raises:
         InvalidSession: it is neither, or no id can look like this.
 
     """
     found = id_of(session)
-    if not is_session_id(found):
+    if not is_session_id(found) and found != SUPERVISOR:
         raise InvalidSession(f"not a session id: {found!r}")
     return found
 

@@ -21,7 +21,7 @@ from cmdc_runtime.frames import (
     group_topic_of,
     topic_of,
 )
-from cmdc_runtime.ids import SessionId, new_monitor_ref
+from cmdc_runtime.ids import SUPERVISOR, SessionId, new_monitor_ref
 from cmdc_runtime.reasons import AnyReason, Down, Other
 from cmdc_runtime.requests import FindSession, ListSessions, SessionInfo
 
@@ -210,7 +210,8 @@ class Topics:
         known = self._topics.get(session_id)
         if known is not None:
             known.welcomed.set()
-        feeds = [*known.feeds, *self._all] if known is not None else list(self._all)
+        feeds = [] if session_id == SUPERVISOR else list(self._all)  # it is no session
+        feeds += [] if known is None else known.feeds
         if isinstance(frame, Events):
             batch = Batch(frame.first, frame.count, body)
             for feed in feeds:

@@ -63,6 +63,9 @@ from cmdc_runtime.events.session import (
     SubagentEnd,
     SubagentStart,
 )
+from cmdc_runtime.events.supervision import (
+    SupervisorReport,
+)
 from cmdc_runtime.events.tools import (
     LoopDetected,
     TodoChange,
@@ -117,6 +120,7 @@ __all__ = [
     "StreamStalled",
     "SubagentEnd",
     "SubagentStart",
+    "SupervisorReport",
     "ThinkingDelta",
     "ThinkingStart",
     "TitleGenerated",

@@ -7,6 +7,7 @@ from typing import Final
 from scripts.reference import (
     built_in_plugins,
     commands,
+    conformance,
     diagram,
     errors,
     evasions,
@@ -14,6 +15,7 @@ from scripts.reference import (
     hooks,
     options,
     plugins,
+    reasons,
     tools,
 )
 
@@ -23,10 +25,12 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "docs/reference/events.md": events.page,
     "docs/reference/options.md": options.page,
     "docs/reference/errors.md": errors.page,
+    "docs/reference/reasons.md": reasons.page,
     "docs/reference/tools.md": tools.page,
     "docs/reference/plugins.md": plugins.page,
     "docs/reference/hooks.md": hooks.page,
     "docs/reference/evasions.md": evasions.page,
+    "docs/reference/conformance.md": conformance.page,
     "cmdc_runtime/plugins/catalogue.json": built_in_plugins.catalogue,
     "ARCHITECTURE.md": diagram.page,
 }

@@ -40,6 +40,7 @@ from workers.core.inputs import (
     ApprovalNeeded,
     CompactWanted,
     Consulted,
+    CycleExpired,
     DelegationDropped,
     FirstChunk,
     Found,
@@ -86,7 +87,9 @@ TOOLS: Final = (
     ToolFacts("ask_user", is_repeatable=True, isolation="task"),
     ToolFacts("task", isolation="task"),
 )
-POLICY: Final = Policy(session_id=SessionId("s-1"), subagents=frozenset({GENERAL}))
+POLICY: Final = Policy(
+    session_id=SessionId("s-1"), cycle_timeout_s=60.0, subagents=frozenset({GENERAL})
+)
 
 CommandSample: TypeAlias = Callable[[Memory], Command]
 ResultSample: TypeAlias = Callable[[Memory], Result | None]
@@ -216,6 +219,10 @@ def _expired(memory: Memory) -> Result:
     return ApprovalExpired(next(due, "approval-0"), NOW_MS**2)
 
 
+def _overrun(memory: Memory) -> Result | None:
+    return None if memory.cycle is None else CycleExpired(memory.cycle.command_id, NOW_MS**2)
+
+
 def _dropped(memory: Memory) -> Result:
     waiting = (child.ref for child in memory.children if child.call_id.startswith("plugin:"))
     return DelegationDropped(next(waiting, None) or "plugin:judge-1")
@@ -310,6 +317,7 @@ RESULTS: Final[Mapping[type, tuple[ResultSample, ...]]] = {
         _of_call(_held),
     ),
     ApprovalExpired: (_expired,),
+    CycleExpired: (_overrun,),
     ToolReturned: (_of_call(_returned),),
     ToolEmitted: (_of_call(lambda work, call_id: ToolEmitted(work, call_id, "note", None)),),
     QuestionAsked: (_of_call(lambda work, call_id: QuestionAsked(work, call_id, "ask", "?", ())),),

@@ -37,8 +37,8 @@ _PYTHON: Final = re.compile(
 )
 """How Python complains of what nobody has caught, awaited or closed."""
 _LEVELS: Final = frozenset({"error", "critical"})
-_EXPECTED: Final = frozenset({"tool.crashed", "plugin.crashed"})
-"""Errors that tools and plugins of a soak make on purpose."""
+_EXPECTED: Final = frozenset({"tool.crashed", "plugin.crashed", "child.terminated"})
+"""Errors that tools and plugins of a soak make on purpose, and the ends of what it kills."""
 _NEVER: Final = frozenset({"frame.refused"})
 """Lines that say that a part of ours misunderstood another one."""
 

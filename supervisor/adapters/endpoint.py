@@ -12,9 +12,10 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 import msgspec
+import structlog
 
 from cmdc_runtime.errors import InvalidOptions, UsageError
 from cmdc_runtime.runtime_dir import (
@@ -31,6 +32,11 @@ from cmdc_runtime.runtime_dir import (
     socket_address,
 )
 from supervisor.core.limits import LOCK_RETRY_S, LOCK_TRIES_MAX
+
+log = structlog.get_logger()
+
+_TEMPORARY: Final = ("pymp-*", "cmdc-nursery-*")
+"""Folders that a daemon was killed with: multiprocess's, and that of the nursery's first child."""
 
 
 class DaemonRunning(UsageError):
@@ -66,6 +72,11 @@ def private_umask() -> Iterator[None]:
         yield
     finally:
         os.umask(before)
+
+
+def shut_path(path: Path) -> Path:
+    """Return where a socket is put aside while nobody new is let in."""
+    return path.with_suffix(".shut")
 
 
 class Lock:
@@ -107,10 +118,12 @@ class Lock:
         """Remove the lock file and let go; a second call does nothing."""
         if self._fd is None:
             return
-        # Removed while it is still held: whoever opened it meanwhile finds that it is gone.
-        self._path.unlink(missing_ok=True)
-        os.close(self._fd)
-        self._fd = None
+        lock_fd, self._fd = self._fd, None
+        try:
+            # Removed while it is still held: whoever opened it meanwhile finds that it is gone.
+            self._path.unlink(missing_ok=True)
+        finally:
+            os.close(lock_fd)
 
 
 class Endpoint:
@@ -144,19 +157,28 @@ class Endpoint:
         return endpoint
 
     def close(self) -> None:
-        """Remove the sockets and the lock, or the whole directory when embedded."""
-        self._remove_sockets()
-        if self._embedded:
-            shutil.rmtree(self.directory, ignore_errors=True)
-        self._lock.release()
+        """Remove the sockets and the lock, or the whole directory when embedded.
+
+        What cannot be removed is told, and is for the next daemon.
+        """
+        try:
+            self._remove_sockets()
+            if self._embedded:
+                shutil.rmtree(self.directory, ignore_errors=True)
+            self._lock.release()
+        except OSError as error:
+            log.warning("directory.not_cleared", problem=str(error))
 
     def _remove_sockets(self) -> None:
         for name in SOCKETS:
             (self.directory / name).unlink(missing_ok=True)
+            shut_path(self.directory / name).unlink(missing_ok=True)
         for path in self.directory.glob("h-*"):  # of an agent that was killed with its daemon
-            path.unlink(missing_ok=True)
-        for folder in self.directory.glob("pymp-*"):  # multiprocess's, of a daemon that was killed
-            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):  # in nobody's way: the next one has another name
+                path.unlink(missing_ok=True)
+        for pattern in _TEMPORARY:
+            for folder in self.directory.glob(pattern):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _take(lock_fd: int, path: Path) -> bool:

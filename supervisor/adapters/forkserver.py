@@ -23,9 +23,15 @@ import multiprocess
 from multiprocess import forkserver, resource_tracker
 
 from cmdc_runtime.process import run_module
+from supervisor.adapters.descriptors import descriptors
 
 TRACKER_WAIT_S: Final = 2.0
 """How long the resource tracker may take to end by itself before it is killed."""
+END_WAIT_S: Final = 2.0
+"""For a killed forkserver to be gone, which takes milliseconds."""
+DESCRIPTORS_FREE_MIN: Final = 64
+"""With fewer left nothing is forked: one process costs its daemon about 8, and those that are left
+are for clients and the journal. libzmq ends the process in which it finds none to accept with."""
 
 _ENDED: Final = (errno.ESRCH, errno.EBADF)
 """A pidfd of a reaped process; no pidfd any more, or none because it ended too soon."""
@@ -110,10 +116,11 @@ class Server:
     def start(self, module: str, boot: Boot) -> Child:
         """Fork a child that calls ``main(boot)`` of ``module``; waits for a preload to end.
 
-        Raises ServerGone.
+        Raises ServerGone, and OSError where there can't be another process now.
         """
         if self.has_ended():
             raise ServerGone(f"the nursery (pid {self.pid}) has ended")
+        _check_descriptors()
         process = _CONTEXT.Process(target=run_module, args=(module, boot), name="cmdc")
         try:
             with _main_kept_out():
@@ -125,6 +132,10 @@ class Server:
         # multiprocess would join it at interpreter exit, kill it by pid, and read its status from
         # whatever thread starts the next process. All three are the reaper's business.
         multiprocess.process._children.discard(process)  # noqa: SLF001 - no public way
+        if process.pid < 0:  # the nursery's word for an error; never to be sent a signal
+            number = -process.pid
+            del process  # and with it two descriptors
+            raise OSError(number, f"no process could be forked: {os.strerror(number)}")
         child = _take_over(process)
         if forkserver._forkserver._forkserver_pid != self.pid:  # noqa: SLF001 - as above
             child.send_signal(signal.SIGKILL)
@@ -135,6 +146,18 @@ class Server:
     def has_ended(self) -> bool:
         """Say whether the forkserver is gone, before the loop may have heard of it."""
         return _is_readable(self.pidfd, 0.0)
+
+    def threads(self) -> int:
+        """Return how many threads it has; 0 if it has ended."""
+        try:
+            return len(os.listdir(f"/proc/{self.pid}/task"))  # noqa: PTH208 - only the number counts
+        except OSError:
+            return 0
+
+    def end(self) -> None:
+        """Kill the forkserver and wait until it has ended, ``END_WAIT_S`` at most."""
+        self.kill()
+        _is_readable(self.pidfd, END_WAIT_S)
 
     def kill(self) -> None:
         """End the forkserver at once; whoever waits for a fork gets ServerGone."""
@@ -157,6 +180,12 @@ class Server:
         if self.pidfd >= 0:
             os.close(self.pidfd)
             self.pidfd = -1
+
+
+def server_pid() -> int | None:
+    """Return the pid of multiprocess's forkserver, a child of ours from its start to ``stop``."""
+    pid: int | None = forkserver._forkserver._forkserver_pid  # noqa: SLF001 - told nowhere else
+    return pid
 
 
 def tracker_pid() -> int | None:
@@ -226,6 +255,17 @@ def _take_over(process: Any) -> Child:  # Any: multiprocess has no types
     except OSError:  # out of descriptors: a process without an owner must not live
         process.kill()
         raise
+
+
+def _check_descriptors() -> None:
+    """Fail before multiprocess does, which leaves a half-made process behind; raises OSError."""
+    used, limit = descriptors()
+    if limit is not None and limit - used < DESCRIPTORS_FREE_MIN:
+        raise OSError(
+            errno.EMFILE,
+            f"{used} of the daemon's {limit} descriptors are in use and the last "
+            f"{DESCRIPTORS_FREE_MIN} are kept free: raise LimitNOFILE= in its unit, or ulimit -n",
+        )
 
 
 def _open_pidfd(pid: int) -> int:

@@ -101,6 +101,8 @@ class Nursery:
         self._generation = 0
         self._server: Server | None = None
         self._warm: WarmReport | None = None
+        self.warmed = asyncio.Event()
+        """Set while a fork would start at once."""
         self._is_closed = False
 
     @property
@@ -115,8 +117,12 @@ class Nursery:
 
     @property
     def pids(self) -> frozenset[int]:
-        """Children of the daemon that the nursery waits for itself; nobody else may reap them."""
-        return frozenset(pid for pid in (self.pid, forkserver.tracker_pid()) if pid is not None)
+        """Children of the daemon that the nursery waits for itself; nobody else may reap them.
+
+        A forkserver that is being ended is still one of them, though ``pid`` is None by then.
+        """
+        ours = (forkserver.server_pid(), forkserver.tracker_pid())
+        return frozenset(pid for pid in ours if pid is not None)
 
     async def warm(self) -> WarmReport:
         """Return when a nursery is ready to fork, at once if one is; raises NurseryFailed."""
@@ -172,6 +178,7 @@ class Nursery:
             if self._server:
                 self._server.kill()
             raise
+        self.warmed.set()
         log.info("nursery.warmed", **_fields(self._warm))
         return server, self._warm
 
@@ -188,6 +195,8 @@ class Nursery:
         server = self._server = launch.result()
         self._generation += 1
         loop.add_reader(server.pidfd, self._lose, server)
+        if self._is_closed:  # before there was a server that it could have killed
+            raise NurseryLost("the nursery is closed")
         return server
 
     async def _probe(self, server: Server) -> ProbeReport:
@@ -200,6 +209,8 @@ class Nursery:
             raise NurseryFailed("preload", f"not ready in {options.warm_s_max:g} s") from problem
         except ServerGone as gone:
             raise NurseryFailed("preload", f"{gone}; its stderr says why") from gone
+        except OSError as problem:
+            raise NurseryFailed("probe", str(problem)) from problem
         if not answer:
             raise NurseryFailed("probe", "the first child ended without a word; see its stderr")
         return msgspec.json.decode(answer, type=ProbeReport)
@@ -233,7 +244,8 @@ class Nursery:
 
     async def _fork(self, server: Server, module: str, boot: Boot) -> Child:
         bound_s = self._options.fork_s_max
-        call = asyncio.get_running_loop().run_in_executor(self._thread, server.start, module, boot)
+        loop = asyncio.get_running_loop()
+        call = loop.run_in_executor(self._thread, _start, server, module, boot)
         try:
             async with asyncio.timeout(bound_s):
                 return await asyncio.shield(call)
@@ -256,6 +268,7 @@ class Nursery:
         if not asyncio.get_running_loop().remove_reader(server.pidfd):
             return
         was_warm, self._warm = self._warm is not None, None
+        self.warmed.clear()
         if not was_warm or self._is_closed:
             return
         lost = NurseryLost(f"the nursery (pid {server.pid}) ended with status {server.status()}")
@@ -266,6 +279,7 @@ class Nursery:
     async def _end(self, server: Server) -> None:
         """Stop and reap the server: gently, then by SIGKILL."""
         self._server, self._warm = None, None
+        self.warmed.clear()
         asyncio.get_running_loop().remove_reader(server.pidfd)
         stopping = asyncio.get_running_loop().run_in_executor(self._thread, server.stop)
         try:
@@ -280,6 +294,19 @@ class Nursery:
     async def _run(self, work: Callable[[], _T]) -> _T:
         """Run blocking work in the nursery's thread, which outlives a cancelled caller."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def _start(server: Server, module: str, boot: Boot) -> Child:
+    """Fork a child from a nursery that is as it was when it was probed.
+
+    A fork copies the calling thread alone, and with it every lock that another one holds: a nursery
+    that has got a second thread is ended, and the next one is warmed.
+    """
+    if (threads := server.threads()) > 1:
+        server.end()
+        log.error("nursery.poisoned", pid=server.pid, threads=threads)
+        raise ServerGone(f"the nursery (pid {server.pid}) had {threads} threads: unsafe to fork")
+    return server.start(module, boot)
 
 
 def _probe(server: Server, options: NurseryOptions) -> bytes:

@@ -1,59 +1,45 @@
 """What a dead agent leaves behind: processes of its POSIX session, and orphans that come to us.
 
 An agent calls ``setsid`` at boot, so everything that it started is in the session that bears its
-pid, unless it called ``setsid`` too. Rules: a process is signalled through a pidfd and only after
-it was seen again behind that pidfd; every loop has a bound. All functions are synchronous:
-``sweep`` reads the process table, so call it in a thread.
+pid, unless it called ``setsid`` too. Who did that and lost its parent comes to the daemon, which is
+a subreaper, and is known by its environment: commands of a tool are started with the session's id
+and incarnation there. What hides both is found when the daemon stops: it is a child that nobody
+knows.
+
+Rules: those of ``processes``; what the caller knows is never touched, nor are its descendants.
 """
 
 import ctypes
 import os
-import select
-import signal
 import time
-from collections.abc import Collection, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-SWEEP_ROUNDS_MAX: Final = 20
-"""A round ends what the process table shows; more come only if something forks meanwhile."""
+from supervisor.adapters.processes import (
+    Census,
+    ProcessLine,
+    Table,
+    end_all,
+    process_table,
+    with_descendants,
+)
+
 SWEEP_WAIT_S: Final = 2.0
 """For all rounds together, to see the killed processes end."""
+ENVIRON_BYTES_MAX: Final = 2**22
+"""Of an environment that is looked through: more than the kernel lets a program have by default."""
+
+REAPED_MAX: Final = 500
+"""Orphans reaped at once; one takes some 5 us, and the loop has other work."""
+
+SESSION_VARIABLE: Final = b"CMDC_SESSION_ID="
+INCARNATION_VARIABLE: Final = b"CMDC_INCARNATION="
+
+Mark = tuple[str, int]
+"""A session's id and incarnation, as they stand in the environment of what its tools start."""
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
-_ENDED_STATES: Final = frozenset("ZXx")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessLine:
-    """The fields of a line of /proc/<pid>/stat that tell a process from its successors."""
-
-    pid: int
-    state: str
-    ppid: int
-    sid: int
-    start_ticks: int
-    """Since the machine's boot; with the pid it names a process for good."""
-
-    @property
-    def has_ended(self) -> bool:
-        """A zombie, or on its way to be one."""
-        return self.state in _ENDED_STATES
-
-
-def parse_stat(line: str) -> ProcessLine:
-    """Read a line of /proc/<pid>/stat; the command may hold blanks and parentheses."""
-    pid, _, rest = line.partition(" ")
-    fields = rest.rpartition(")")[2].split()
-    return ProcessLine(
-        pid=int(pid),
-        state=fields[0],
-        ppid=int(fields[1]),
-        sid=int(fields[3]),
-        start_ticks=int(fields[19]),
-    )
 
 
 def set_child_subreaper() -> None:
@@ -63,39 +49,139 @@ def set_child_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
-def sweep(sids: Collection[int]) -> int:
-    """Kill all that is left of dead agents' sessions; returns how many were killed.
+def sweep(sids: Collection[int], marks: Collection[Mark] = (), known: Collection[int] = ()) -> int:
+    """Kill all that is left of dead agents; returns how many were killed.
 
-    Blocks for up to ``SWEEP_WAIT_S``. A session whose leader, the process of pid ``sid``, is alive
-    is left alone: either the agent did not die, or its pid was given to another process, whose
-    session this is now. Many sessions cost no more than one: the process table is read once.
+    Blocks for up to ``SWEEP_WAIT_S``. Meant are the POSIX sessions ``sids``, orphans that came to
+    this process with one of ``marks``, and what descends from either. ``known`` are the pids of
+    this process's own children: the nursery's and the reaper's.
+
+    A session whose leader, the process of pid ``sid``, is alive is left alone: either the agent did
+    not die, or its pid was given to another process, whose session this is now. Many sessions cost
+    no more than one: the process table is read once where nothing is left, and thrice at least
+    where something is.
     """
-    deadline = time.monotonic() + SWEEP_WAIT_S
-    killed: set[tuple[int, int]] = set()
-    for _ in range(SWEEP_ROUNDS_MAX):
-        members = [line for line in _processes() if line.sid in sids and not line.has_ended]
-        led = {line.sid for line in members if line.pid == line.sid}
-        left = [line for line in members if line.sid not in led]
-        if not left:
-            break
-        killed |= _kill_all(left, deadline)
-        if time.monotonic() >= deadline:
-            break
-    return len(killed)
+
+    def find() -> list[ProcessLine]:
+        table = process_table()
+        roots = [*_led_by_nobody(table, sids), *_adopted(table, marks, known)]
+        return with_descendants(roots, table, known)
+
+    return end_all(find, time.monotonic() + SWEEP_WAIT_S)
+
+
+def of_sessions(
+    table: Table, leaders: Mapping[int, int], marks: Collection[Mark], known: Collection[int]
+) -> list[ProcessLine]:
+    """Return the POSIX sessions of ``leaders``, dead or alive, and all that is theirs.
+
+    ``leaders`` says when each pid started: a session whose number is another process's by now is
+    not meant. The rest is as for ``sweep``.
+    """
+    census = Census.of(table)
+    roots: list[ProcessLine] = []
+    for pid, start_ticks in leaders.items():
+        leader = census.get(pid)
+        if leader is None or leader.start_ticks == start_ticks:
+            roots += census.by_sid.get(pid, ())
+            roots += () if leader is None else (leader,)
+    return with_descendants([*roots, *_adopted(census, marks, known)], census, known)
+
+
+def end_sessions(
+    leaders: Mapping[int, int], marks: Collection[Mark], known: Collection[int], deadline: float
+) -> int:
+    """Kill what ``of_sessions`` finds, leaders included; returns how many were killed.
+
+    Returns soon after ``deadline``, of the monotonic clock.
+    """
+    return end_all(lambda: of_sessions(process_table(), leaders, marks, known), deadline)
+
+
+def end_strangers(known: Collection[int]) -> int:
+    """Kill every child of this process that is not ``known``, with all that descends from it.
+
+    For the daemon's stop: what came to it and bears no mark of a session. Reaps those children too;
+    returns how many were killed. Blocks for up to ``SWEEP_WAIT_S``.
+    """
+
+    def find() -> list[ProcessLine]:
+        table = process_table()
+        return with_descendants(_children(table, known), table, known)
+
+    killed = end_all(find, time.monotonic() + SWEEP_WAIT_S)
+    reap_adopted(known)
+    return killed
 
 
 def reap_adopted(known: Collection[int]) -> list[int]:
     """Reap ended children of this process that nobody else waits for; returns their pids.
 
-    ``known`` are the pids whose status somebody wants: the nursery's own and the reaper's.
+    ``known`` are the pids whose status somebody wants: the nursery's own and the reaper's. At most
+    ``REAPED_MAX`` are reaped at once: where there were so many there may be more. The kernel says
+    who has ended; the process table is read only while one that is known is to be waited for,
+    since that hides the others.
+
+    Raises:
+        OSError: this process is out of descriptors.
     """
-    me = os.getpid()
-    orphans = [
-        line.pid
-        for line in _processes()
-        if line.ppid == me and line.state == "Z" and line.pid not in known
-    ]
-    return [pid for pid in orphans if _reap(pid)]
+    reaped: list[int] = []
+    while len(reaped) < REAPED_MAX:
+        try:
+            first = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return reaped
+        if first is None:
+            return reaped
+        if first.si_pid in known:
+            return reaped + _reap_seen(known)
+        if _reap(first.si_pid):
+            reaped.append(first.si_pid)
+    return reaped
+
+
+def _reap_seen(known: Collection[int]) -> list[int]:
+    ended = [line.pid for line in _children(process_table(), known) if line.state == "Z"]
+    return [pid for pid in ended if _reap(pid)]
+
+
+def mark_of(pid: int) -> Mark | None:
+    """Return the mark that a process was started with; None where there is none to be read."""
+    try:
+        with Path(f"/proc/{pid}/environ").open("rb") as file:
+            variables = file.read(ENVIRON_BYTES_MAX).split(b"\0")
+    except OSError:  # it has ended, or changed its user
+        return None
+    found = {SESSION_VARIABLE: b"", INCARNATION_VARIABLE: b""}
+    for variable in variables:
+        for name in found:
+            if variable.startswith(name):
+                found[name] = variable.removeprefix(name)
+    session_id, incarnation = found.values()
+    if not session_id or not incarnation.isdigit():
+        return None
+    return session_id.decode(errors="surrogateescape"), int(incarnation)
+
+
+def _led_by_nobody(table: Table, sids: Collection[int]) -> Iterator[ProcessLine]:
+    """Yield the members of those sessions whose leader is dead."""
+    led = {sid for sid in sids if sid in table and not table[sid].has_ended}
+    return (line for line in table.values() if line.sid in sids and line.sid not in led)
+
+
+def _adopted(
+    table: Table, marks: Collection[Mark], known: Collection[int]
+) -> Iterator[ProcessLine]:
+    """Yield the children that came to this process, bear one of ``marks`` and are not known."""
+    wanted = frozenset(marks) - {mark_of(os.getpid())}  # our children may have this one from us
+    if not wanted:
+        return iter(())
+    return (line for line in _children(table, known) if mark_of(line.pid) in wanted)
+
+
+def _children(table: Table, known: Collection[int]) -> Iterator[ProcessLine]:
+    mine = Census.of(table).by_parent.get(os.getpid(), ())
+    return (line for line in mine if line.pid not in known)
 
 
 def _reap(pid: int) -> bool:
@@ -104,46 +190,3 @@ def _reap(pid: int) -> bool:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG) is not None
     except ChildProcessError:
         return False
-
-
-def _kill_all(lines: Collection[ProcessLine], deadline: float) -> set[tuple[int, int]]:
-    """Kill these processes and wait for their ends until the deadline; returns who it was."""
-    pidfds = {(line.pid, line.start_ticks): _kill(line) for line in lines}
-    for pidfd in filter(None, pidfds.values()):
-        _wait(pidfd, deadline)
-        os.close(pidfd)
-    return {name for name, pidfd in pidfds.items() if pidfd}
-
-
-def _kill(line: ProcessLine) -> int | None:
-    """Kill one process and return its pidfd; None if it has ended or the pid is another's now."""
-    try:
-        pidfd = os.pidfd_open(line.pid)
-    except ProcessLookupError:
-        return None
-    again = _read(line.pid)
-    if again is not None and (again.start_ticks, again.sid) == (line.start_ticks, line.sid):
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            return pidfd
-    os.close(pidfd)
-    return None
-
-
-def _wait(pidfd: int, deadline: float) -> None:
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    poll.poll(max(0.0, deadline - time.monotonic()) * 1e3)
-
-
-def _processes() -> Iterator[ProcessLine]:
-    for name in os.listdir("/proc"):  # noqa: PTH208 - half the time of Path.iterdir
-        line = _read(int(name)) if name.isdecimal() else None
-        if line is not None:
-            yield line
-
-
-def _read(pid: int) -> ProcessLine | None:
-    with suppress(FileNotFoundError, ProcessLookupError):
-        return parse_stat(Path(f"/proc/{pid}/stat").read_text(errors="replace"))
-    return None

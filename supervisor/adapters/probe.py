@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import traceback
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,8 @@ def main(boot: dict[str, str | int | float]) -> None:
         preload=preload,
         failure=failure,
     )
-    Path(str(boot["path"])).write_bytes(msgspec.json.encode(report))
+    with suppress(FileNotFoundError):  # the daemon was killed, and the next one has cleared away
+        Path(str(boot["path"])).write_bytes(msgspec.json.encode(report))
 
 
 def _preload_report(name: str) -> tuple[dict[str, Any] | None, str]:

@@ -1,8 +1,12 @@
 """When a forked process ended and with which status: exactly one ``Exited`` for each child.
 
-The pidfd is the truth about the end; the status comes from the nursery, which waited for it, a
-moment later. Rules: everything runs in the loop and nothing waits; a status that does not come in
-``STATUS_WAIT_S`` is None; all descriptors of a child are closed before its callback runs.
+The pidfd is the truth about the end, and the kernel tells the status in the same moment, however
+busy the nursery is and whether or not it lives. Where the kernel does not tell (``pidfd`` says
+when), the nursery does, which waits for its children, or the kernel again once it has reaped them.
+
+Rules: everything runs in the loop and nothing waits; a status that nobody tells in
+``STATUS_WAIT_S`` is None; all descriptors of a child are closed before its callback runs. A process
+may still be a zombie then, until the nursery comes to it: all that it held is free.
 """
 
 import asyncio
@@ -11,7 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from supervisor.adapters.forkserver import Child, wait_status
+from supervisor.adapters.forkserver import Child
+from supervisor.adapters.pidfd import ExitStatus, exit_status, reap
 
 STATUS_WAIT_S: Final = 2.0
 """The nursery needs about a millisecond, but it tells nothing while it forks: as many children
@@ -29,6 +34,8 @@ class Exited:
     """Exit code, or minus the number of the signal; None if nobody could tell."""
     exited_at: float
     """Monotonic seconds, when this process noticed."""
+    core_dumped: bool = False
+    """False also where only the nursery could tell the status."""
 
 
 OnExit = Callable[[Exited], None]
@@ -53,8 +60,8 @@ class Reaper:
 
     @property
     def pids(self) -> frozenset[int]:
-        """The processes whose end was not reported yet."""
-        return frozenset(watch.child.pid for watch in self._watches.values())
+        """The processes whose end was not reported yet; may be asked for in any thread."""
+        return frozenset(watch.child.pid for watch in list(self._watches.values()))
 
     def watch(self, child: Child, on_exit: OnExit) -> None:
         """Call ``on_exit`` once, in the loop, when the child has ended; takes over its fds."""
@@ -72,34 +79,49 @@ class Reaper:
         loop = asyncio.get_running_loop()
         loop.remove_reader(pidfd)
         watch.exited_at = time.monotonic()
-        watch.timer = loop.call_later(STATUS_WAIT_S, self._report, pidfd)
+        if self._report_known(pidfd):
+            return
+        watch.timer = loop.call_later(STATUS_WAIT_S, self._report_late, pidfd)
         loop.add_reader(watch.child.sentinel, self._note_status, pidfd)
-        if watch.child.status() is not None:
-            self._report(pidfd)
 
     def _note_status(self, pidfd: int) -> None:
         """Report what the nursery told; if it died instead, the process may come to us yet."""
-        if self._watches[pidfd].child.status() is not None:
-            self._report(pidfd)
+        if self._report_known(pidfd):
             return
         watch, loop = self._watches[pidfd], asyncio.get_running_loop()
         loop.remove_reader(watch.child.sentinel)
-        status = wait_status(pidfd)
-        if status is not None:
-            self._report(pidfd, status)
-            return
         if watch.timer:
             watch.timer.cancel()
-        watch.timer = loop.call_later(STATUS_WAIT_ALONE_S, self._report, pidfd)
+        watch.timer = loop.call_later(STATUS_WAIT_ALONE_S, self._report_late, pidfd)
 
-    def _report(self, pidfd: int, status: int | None = None) -> None:
+    def _report_late(self, pidfd: int) -> None:
+        """Report the end although it took too long to hear how it came."""
+        if not self._report_known(pidfd):
+            self._report(pidfd, None)
+
+    def _report_known(self, pidfd: int) -> bool:
+        """Report the end if somebody knows the status by now."""
+        child = self._watches[pidfd].child
+        status = exit_status(child.pid, pidfd)
+        # A child is ours if the nursery died before it, and then nobody else reaps it.
+        reaped = reap(pidfd)
+        told = child.status()
+        by_nursery = ExitStatus(told) if told is not None else None
+        status = status or reaped or by_nursery
+        if status is not None:
+            self._report(pidfd, status)
+        return status is not None
+
+    def _report(self, pidfd: int, status: ExitStatus | None) -> None:
         watch = self._watches[pidfd]
-        if status is None:
-            status = watch.child.status()
-        if status is None:
-            status = wait_status(pidfd)
         self._forget(pidfd)
-        watch.on_exit(Exited(pid=watch.child.pid, status=status, exited_at=watch.exited_at))
+        exited = Exited(
+            pid=watch.child.pid,
+            status=status.code if status else None,
+            exited_at=watch.exited_at,
+            core_dumped=status is not None and status.core_dumped,
+        )
+        watch.on_exit(exited)
 
     def _forget(self, pidfd: int) -> None:
         watch = self._watches.pop(pidfd)

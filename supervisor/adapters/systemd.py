@@ -2,19 +2,22 @@
 
 Without ``NOTIFY_SOCKET`` every call is a no-op, so that nobody else has to ask. A message that
 cannot be sent is logged and forgotten: the service goes on, and systemd acts by its own time-outs.
+Whether the service is alive is decided elsewhere (``supervisor.vitals``); here it is only told.
 """
 
 import asyncio
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Self
 
 import structlog
 
+from supervisor.core.limits import STATUS_CHARS_MAX, STATUS_INTERVAL_S
+
 log = structlog.get_logger(__name__)
 
-_BEATS_PER_INTERVAL: Final = 2
-"""sd_watchdog_enabled(3) advises half of the interval."""
+VARIABLES: Final = frozenset({"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"})
+"""What a service manager tells one process; its children must not inherit it."""
 
 
 class Notifier:
@@ -24,6 +27,8 @@ class Notifier:
         """Speak to the datagram socket at ``address``, a path or ``@`` and an abstract name."""
         self.watchdog_s = watchdog_s
         self._address = address and (f"\0{address[1:]}" if address[0] == "@" else address)
+        self._status = ""
+        self._is_ready = False
         self._socket: socket.socket | None = None
         if self._address:
             kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
@@ -48,28 +53,50 @@ class Notifier:
         """Close it."""
         self.close()
 
-    def ready(self, status: str) -> None:
-        """Tell that the service takes calls; ``status`` is shown by ``systemctl status``."""
-        self._send(f"READY=1\nSTATUS={_one_line(status)}")
+    def ready(self) -> None:
+        """Tell that the service takes calls."""
+        self._is_ready = True
+        self._send("READY=1")
 
     def status(self, status: str) -> None:
-        """Tell in one line what the service does."""
-        self._send(f"STATUS={_one_line(status)}")
+        """Tell in one line what the service does; ``systemctl status`` shows it."""
+        line = _one_line(status)
+        if line != self._status and self._send(f"STATUS={line}"):
+            self._status = line
 
     def stopping(self) -> None:
         """Tell that the service is about to end, on purpose."""
         self._send("STOPPING=1")
 
-    async def keep_alive(self) -> None:
-        """Tell twice per watchdog interval that the loop turns; returns at once if nobody asks.
+    def alive(self) -> None:
+        """Feed the watchdog: the service works now. Nothing is sent where nobody watches."""
+        if self.watchdog_s is not None:
+            self._send("WATCHDOG=1")
 
-        It runs in the loop that it speaks for, so a loop that hangs falls silent. Cancel it to end.
+    def reloading(self, at_us: int) -> None:
+        """Tell that the configuration is read again, since monotonic ``at_us``.
+
+        The time tells a service of ``Type=notify-reload`` which request this is the answer to.
+        Before ``ready`` nothing is told: what ends a reload would end the start.
         """
-        if self._socket is None or self.watchdog_s is None:
+        if self._is_ready:
+            self._send(f"RELOADING=1\nMONOTONIC_USEC={at_us}")
+
+    def reloaded(self) -> None:
+        """Tell that what ``reloading`` began is done, with whatever result."""
+        if self._is_ready:
+            self._send("READY=1")
+
+    async def keep_status(self, text: Callable[[], str]) -> None:
+        """Tell what ``text`` returns whenever it has changed, at most once a second.
+
+        Returns at once if nobody asked to be told. Cancel it to end.
+        """
+        if self._socket is None:
             return
         while True:
-            self._send("WATCHDOG=1")
-            await asyncio.sleep(self.watchdog_s / _BEATS_PER_INTERVAL)
+            self.status(text())
+            await asyncio.sleep(STATUS_INTERVAL_S)
 
     def close(self) -> None:
         """Close the socket; what comes after it is not sent."""
@@ -77,14 +104,16 @@ class Notifier:
             self._socket.close()
             self._socket = None
 
-    def _send(self, message: str) -> None:
+    def _send(self, message: str) -> bool:
         if self._socket is None:
-            return
+            return False
         try:
             self._socket.sendto(message.encode(), self._address or "")
         except OSError as error:
             log.warning("systemd.notification_lost", error=str(error))
+            return False
+        return True
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return " ".join(text.split())[:STATUS_CHARS_MAX]

@@ -21,6 +21,11 @@ JOURNAL_WAL_BYTES_MAX: Final = 64 * 2**20
 """What SQLite leaves of its write-ahead log after a checkpoint; a burst may exceed it."""
 REPLAY_BATCHES_MAX: Final = 1_000
 """Event batches in one answer of the journal: bounds the answer and the writer's pause."""
+DOWNS_KEPT_MAX: Final = 1_000
+"""Recorded ends of one session: by the default restart intensity those of half an hour of crashes
+without a pause. Who was away for more of them hears of the newest."""
+DOWNS_READ_MAX: Final = 100
+"""Ends in one answer of the journal; one may hold a traceback."""
 
 # Runtime directory.
 LOCK_TRIES_MAX: Final = 20
@@ -33,6 +38,13 @@ COMMANDS_PENDING_MAX: Final = 2_000
 """Commands of one session that wait for its answer; the next one is refused as Overloaded."""
 MONITORS_MAX: Final = 100_000
 """Monitors of all clients; one costs about 0.5 kB."""
+MONITORS_SWEEP_MIN: Final = 1_000
+"""Fewer monitors are not worth a search for those of clients that are gone."""
+CLIENT_SILENT_S: Final = 120.0
+"""A client with monitors asks for the facts every 2 s. Monitors of one that was silent for so long
+may be forgotten; it notices when it asks again, and sets them anew."""
+NOTICE_COUNTS_MAX: Final = 20_000
+"""Clients whose Down notices are counted; one that is forgotten sets its monitors anew."""
 REPLAY_BYTES_MAX: Final = 4 * 2**20
 """Of one answer to Replay; the client asks again for the rest."""
 REASONS_KEPT_MAX: Final = 10_000
@@ -47,10 +59,36 @@ SPARE_PAUSE_S: Final = 0.05
 """Between a spare's leaving and the fork of the next one: the new agent starts undisturbed."""
 SPARE_RETRY_S: Final = 1.0
 """Before spares are forked again after a fork failed."""
+SWEEP_RETRY_S: Final = 1.0
+"""Before orphans are looked for again, when there was no descriptor to look with."""
+HIRE_S_MAX: Final = 300.0
+"""For a restarted session to get a process at all, while a new nursery gets warm: two tries."""
+FORK_RETRY_S: Final = 0.05
+"""Before a restarted session tries again to get a process; it doubles from there."""
+FORK_RETRY_S_MAX: Final = 2.0
+"""No such pause is longer."""
+HIRES_PATIENT_MAX: Final = 64
+"""Restarted sessions in the nursery's queue at a time: a first start waits a second behind them."""
+START_STACK_S: Final = 0.5
+"""For a process whose start takes too long to write its stacks, before it is killed for that."""
 HANDSHAKE_S: Final = 10.0
 """For a forked worker to say that it is ready."""
 HOST_END_S: Final = 5.0
 """For a killed tool host, and all that ran in it, to be gone before its agent is replaced."""
+BOARD_SLOTS: Final = 100_256
+"""Of the heartbeat board: as many sessions as can be configured, spares and the dying. A slot has
+its memory when it is taken first, so all others cost nothing."""
+SPARE_SILENT_S: Final = 30.0
+"""Without a beat, until a spare is killed: as long as an agent has by default."""
+OOM_LOOK_S: Final = 1.0
+"""Between two looks at the OOM kills of sessions with a memory limit: a tool that was killed before
+the last look says nothing about the end of its agent."""
+CELL_RETRY_S: Final = 1.0
+"""Between two tries to remove cells that the kernel did not let go of."""
+WATCH_RETRY_S: Final = 1.0
+"""Before a watch over all workers that has failed goes on."""
+LAST_OUTPUT_S: Final = 0.05
+"""For what a dead worker has written to be read; something else may hold its output open."""
 LAST_FRAMES_S: Final = 0.25
 """For what a dead worker had sent to be read, before its end is told."""
 LAST_FRAMES_LOOK_S: Final = 0.0005
@@ -59,6 +97,14 @@ STOP_ALL_S: Final = 10.0
 """For all sessions to end when the daemon does."""
 STOP_TIMEOUT_S_MAX: Final = 3_600.0
 """The longest grace that a caller of stop may ask for."""
+
+# Sessions.
+SESSIONS_DEEP_MAX: Final = 32
+"""Sessions above one another: four times what ``max_depth`` allows. The tree is recursive."""
+TAKEN_OVER_AT_ONCE_MAX: Final = 256
+"""Sessions of an earlier daemon that are settled together: as many as share one commit."""
+SILENT_S_MIN: Final = 0.1
+"""The least ``unresponsive_after`` that is taken; the pulse looks four times in that."""
 
 # Hub.
 RING_BYTES_MAX: Final = 8 * 2**20
@@ -70,10 +116,30 @@ WATERMARKS_AFTER: Final = 3
 INDEX_JUMP: Final = 1_000_000
 """Indexes skipped when a new daemon takes a session over: more than the ephemeral events that may
 have been published after its last durable one."""
+REPORTS_KEPT_MAX: Final = 1_000
+"""Reports of the supervision tree that a late reader still gets."""
 CHANNELS_ENDED_MAX: Final = 256
 """Ended sessions whose ring is still there for late readers."""
 GROUPS_KNOWN_MAX: Final = 10_000
 """Groups whose newest number is remembered; a follower of a forgotten one looks through the list of
 sessions once more than needed."""
-NURSERY_RETRY_S: Final = 2.0
-"""Before a nursery that did not get warm is started again."""
+
+# Vitals: whether the daemon itself still works.
+VITALS_INTERVAL_S: Final = 5.0
+"""Between two rounds of questions, and for the answers of one; a watchdog may want it shorter."""
+VITALS_RETRY_S: Final = 0.05
+"""Before a part that is too busy for a question is asked again."""
+LOOP_LOOK_S: Final = 0.5
+"""Between two looks at the loop, and two beats of it; four wake-ups a second cost nothing."""
+LOOP_STALL_S: Final = 2.0
+"""Without a turn of the loop, until that is reported; its longest step should take 0.01 s."""
+PAUSE_S: Final = 1.5
+"""Between two looks that should be 0.5 s apart: then it was the process that did not run."""
+STACK_LINES_MAX: Final = 40
+"""Innermost calls of a stack in the log."""
+STATUS_INTERVAL_S: Final = 1.0
+"""Between two lines to the service manager; a person reads them."""
+STATUS_CHARS_MAX: Final = 200
+"""Of such a line; what ``systemctl status`` shows beyond it wraps."""
+RELOAD_S: Final = 5.0
+"""For the configuration to be read again; a file on a dead network share never comes."""

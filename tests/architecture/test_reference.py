@@ -13,7 +13,8 @@ from cmdc_runtime.events import Event
 from cmdc_runtime.extensions.actions import MATRIX
 from cmdc_runtime.extensions.hooks import HOOKS
 from cmdc_runtime.options import FIELDS
-from scripts.reference import commands, evasions, markdown, options, pages, scenes
+from cmdc_runtime.reasons import DownReason
+from scripts.reference import commands, evasions, markdown, options, pages, reasons, scenes
 from scripts.reference.exploration import explore
 from scripts.reference.sources import declared
 from workers.core.commands import HANDLERS
@@ -72,6 +73,15 @@ def test_every_event_error_option_and_tool_is_shown():
     for text, names in shown:
         assert FIRST_CELL.findall(text) == list(names)
     assert set(headings) == {name for name in tools.__all__ if not name.isupper()}
+
+
+def test_every_reason_has_a_sample_and_is_shown():
+    """A new reason needs a sample in ``scripts/reference/reasons.py``."""
+    kinds = declared(DownReason)
+    table, _, _ = read("docs/reference/reasons.md").partition("\n## ")
+
+    assert set(reasons.SAMPLES) == set(kinds)
+    assert FIRST_CELL.findall(table) == [kind.__name__ for kind in kinds]
 
 
 def test_every_built_in_plugin_is_shown():

@@ -15,6 +15,8 @@ from cmdc_runtime.reasons import Normal, Signal
 from cmdc_runtime.testing import Hold
 
 TURN_S = 20.0
+REAPED_S = 1.0
+"""For the nursery to reap what has ended: its end is told when the kernel tells it."""
 SOON_S = 0.2
 
 
@@ -48,7 +50,7 @@ def test_idle_process_ends_and_the_next_prompt_brings_a_new_one(agent, scripted,
     stream = session.subscribe(since=0)
     first = process_at(session, model, "Hi.")
     assert poll(lambda: sleeps(session))
-    assert not first.is_running()
+    assert psutil.wait_procs([first], REAPED_S)[1] == []
 
     second = process_at(session, model, "And now?")
     assert texts(session) == [

@@ -12,6 +12,8 @@ from cmdc_runtime.reasons import Shutdown
 from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
 
 TURN_S = 20.0
+REAPED_S = 1.0
+"""For the nursery to reap what has ended: its end is told when the kernel tells it."""
 TASK = "Find out where the river ends."
 DONE = Shutdown(detail="the task is done")
 
@@ -101,11 +103,11 @@ def test_events_tell_of_the_subagent_from_its_start_to_its_end(agent, client, sc
     below.release()
     while not isinstance((envelope := stream.get(TURN_S)).event, events.SubagentEnd):
         pass
-    was_running = process.is_running()
+    _, left = psutil.wait_procs([process], REAPED_S)
     past = client.subscribe(session, since=0)
     found = cycle_of(past)
 
-    assert was_running is False
+    assert left == []
     assert monitor.wait(TURN_S).reason == DONE
     with pytest.raises(cmdc.SessionNotAlive):
         client.status(child)

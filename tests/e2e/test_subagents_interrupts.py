@@ -12,6 +12,8 @@ from cmdc_runtime.reasons import Shutdown
 from cmdc_runtime.testing import Hold, Text, ToolCalls, ToolUse
 
 TURN_S = 20.0
+REAPED_S = 1.0
+"""For the nursery to reap what has ended: its end is told when the kernel tells it."""
 
 
 def task(kind="scout", description="Look."):
@@ -88,7 +90,7 @@ def test_abort_ends_the_subagents_that_the_cycle_waits_for(
     ends = [read_until(stream, events.SubagentEnd)[-1].event for _ in processes]
 
     assert found[-1].event.reason == "enough"
-    assert [process for process in processes if process.is_running()] == []
+    assert psutil.wait_procs(processes, REAPED_S)[1] == []
     assert [(end.ok, end.text) for end in ends] == [(False, "the subagent was ended")] * 2
     below.wait_abandoned(2)
     assert session.messages() == messages  # what is late changes nothing
@@ -221,7 +223,7 @@ def test_stop_of_the_parent_ends_its_subagents(agent, client, scripted, processe
     monitors = [client.monitor(one) for one in ids[1:]]
     session.stop()
 
-    assert [process for process in processes if process.is_running()] == []
+    assert psutil.wait_procs(processes, REAPED_S)[1] == []
     ended = Shutdown(detail="the parent's process ended")
     assert [monitor.wait(TURN_S).reason for monitor in monitors] == [ended] * 2
     assert client.list_sessions() == []

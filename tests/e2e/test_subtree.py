@@ -16,6 +16,8 @@ from cmdc_runtime.reasons import Normal, Shutdown, Signal
 from cmdc_runtime.testing import Hold
 
 TURN_S = 20.0
+REAPED_S = 1.0
+"""For the nursery to reap what has ended: its end is told when the kernel tells it."""
 KILLED = Signal(number=9, name="SIGKILL")
 PARENT_ENDED = Shutdown(detail="the parent's process ended")
 
@@ -61,7 +63,7 @@ def test_stop_ends_the_whole_subtree(agent, child, scripted):
     processes = [process_of(session) for session in sessions]
     parent.stop()
 
-    assert [process for process in processes if process.is_running()] == []
+    assert psutil.wait_procs(processes, REAPED_S)[1] == []
     downs = [monitor.wait(TURN_S) for monitor in monitors]
     assert [down.reason for down in downs] == [Normal(), *[PARENT_ENDED] * 3]
     assert [down.restarting for down in downs] == [False] * 4
@@ -80,7 +82,7 @@ def test_children_of_a_crash_are_gone_before_the_next_process(
     os.kill(parent.agent_pid(), signal.SIGKILL)
 
     assert poll(lambda: is_up_as(parent, 2))
-    assert [process for process in processes if process.is_running()] == []
+    assert psutil.wait_procs(processes, REAPED_S)[1] == []
     assert [monitor.wait(TURN_S).reason for monitor in monitors] == [PARENT_ENDED] * 2
     log = cmdc_daemon.log_text()
     starts = [line for line in log.splitlines() if "agent.started" in line and parent.id in line]

@@ -15,6 +15,8 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.testing import ScriptedModel
+from supervisor.adapters.cells import Cells
+from supervisor.core.cells import base_name
 
 GONE_S = 15.0
 """For every process of a dead daemon: an agent stops its work first, then the guard ends it."""
@@ -48,6 +50,9 @@ def processes_of(place):
 
 class Cradle:
     """One pair of directories, and the daemons that live there one after the other."""
+
+    spares = 2
+    poll = staticmethod(poll_for)
 
     def __init__(self):
         self.place = Path(tempfile.mkdtemp(prefix="cmdc-fault-"))
@@ -105,6 +110,8 @@ class Cradle:
         for process in left:
             with contextlib.suppress(psutil.Error):
                 process.kill()
+        # A killed daemon leaves empty cgroups, which the next one anywhere would remove.
+        Cells.survey(base_name(str(self.address))).close()
         for path in sorted(self.place.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
         self.place.rmdir()

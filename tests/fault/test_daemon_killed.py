@@ -6,12 +6,13 @@ import psutil
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.reasons import Normal, Other, Shutdown
+from cmdc_runtime.reasons import Other, Shutdown
 from cmdc_runtime.testing import Hold, Text, ToolCalls, ToolUse
 
 pytestmark = [pytest.mark.fault, pytest.mark.process]
 
 TURN_S = 30.0
+RESTARTED = Other(detail="the daemon was restarted")
 
 
 def test_all_of_a_killed_daemon_ends(cradle, scripted, poll, tmp_path):
@@ -104,7 +105,8 @@ def test_client_goes_on_with_the_next_daemon(cradle, scripted, end):
         assert kinds.index("events_lost") < kinds.index("agent_recovered")
         assert session.run("3", timeout=TURN_S).text == "more"
         session.stop()
-        assert monitor.wait(TURN_S).reason == Normal()
+        down = monitor.wait(TURN_S)
+        assert (down.reason, down.incarnation, down.restarting) == (RESTARTED, 1, True)
 
 
 def test_second_daemon_is_refused(cradle):

@@ -98,6 +98,7 @@ class Life:
             immune=frozenset({"compact"}),
             loop_threshold=2,
             loop_abort=4,
+            cycle_timeout_s=1e5,
             subagents=frozenset({"any"}),
             window_of={"y:n": WINDOW}.get,
             **{**bounds, **limits, **policy},
@@ -360,6 +361,14 @@ class Life:
             asked = self.judging.pop(0)
             judged = inputs.SteeringJudged(asked.order, asked.command, VERDICTS[number])
             self.take(results.apply(self.state, self.memory, judged))
+
+    def expire(self, number):
+        """Have a time be over: to decide, of the first that wait, or of the cycle."""
+        over = [inputs.ApprovalExpired(one.id, 10**9) for one in self.memory.approvals[:number]]
+        if number == 0 and self.memory.cycle:
+            over = [inputs.CycleExpired(self.memory.cycle.command_id, 10**9)]
+        for expired in over:
+            self.take(results.apply(self.state, self.memory, expired))
 
     def crash(self, _number):
         """Lose the process; the next one begins with what the journal has."""

@@ -157,13 +157,6 @@ def retry(session, _number):
         session.post(inputs.RetryDue, 1)
 
 
-def expire(session, number):
-    """The time to decide is over for the first that waits, if it has an end."""
-    for one in session.memory.approvals[:number]:
-        expired = inputs.ApprovalExpired(one.id, 10**9)
-        session.take(results.apply(session.state, session.memory, expired))
-
-
 def speak_up(session, number):
     """A plugin has something to say where nothing waits for it."""
     spoken = inputs.PluginsSpoke(Verdict(interventions=(f"by the way {number}",)))
@@ -185,7 +178,7 @@ INPUTS = {
     happens.__name__: happens
     for happens in (
         *(prompt, steer, abort, wait, decide, change_tools, change_plugins, switch),
-        *(speak, fail, retry, speak_up, stop, lag, expire),
+        *(speak, fail, retry, speak_up, stop, lag),
     )
 }
 

@@ -19,7 +19,14 @@ def call_tools(memory: Memory, calls: tuple[ToolCall, ...]) -> Step:
     """Run ``calls`` of the open batch."""
     # A compaction that a call of an earlier batch asked for ended with that call.
     memory = replace(memory, work=memory.work + 1, compacting=None, consulting=None)
-    run = RunTools(memory.work, memory.turns, memory.model, calls, _allowed(memory, calls))
+    run = RunTools(
+        memory.work,
+        memory.turns,
+        memory.model,
+        calls,
+        _allowed(memory, calls),
+        is_suspect=memory.cycle is not None and memory.cycle.crashes > 0,
+    )
     return Step(State.EXECUTING_TOOLS, memory, (Publish(ToolCalls(count=len(calls))), run))
 
 

@@ -53,13 +53,18 @@ class CancelModel:
 
 @dataclass(frozen=True, slots=True)
 class RunTools:
-    """Run a batch of calls; those of ``approved`` need nobody's leave any more."""
+    """Run a batch of calls; those of ``approved`` need nobody's leave any more.
+
+    ``is_suspect``: the cycle has cost a process already, and this one notes so. No call starts
+    before the journal has that, or one that kills at once would never be counted.
+    """
 
     work: int
     turn: int
     model: str
     calls: tuple[ToolCall, ...]
     approved: frozenset[CallId] = frozenset()
+    is_suspect: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,6 +231,15 @@ class ApprovalExpired:
 
 
 @dataclass(frozen=True, slots=True)
+class CycleExpired:
+    """The cycle of this prompt has run for as long as a cycle may."""
+
+    command_id: CommandId
+    at_ms: int
+    work: int = ANY_WORK
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """One parcel of tools after it was opened: what is in it, or what is wrong with it."""
 
@@ -365,6 +374,7 @@ Result: TypeAlias = (
     | ToolsLoaded
     | PluginLoaded
     | ApprovalExpired
+    | CycleExpired
     | Consulted
     | PluginsSpoke
     | PluginAskedModel

@@ -1,7 +1,8 @@
 """Steer and abort: how a running cycle is interrupted, softly or for good.
 
 An abort is announced before anything else is done about it. What may be ended by either is decided
-by two functions of a call: ``_steering_ends`` and ``_abort_ends``.
+by two functions of a call: ``_steering_ends`` and ``_abort_ends``. A cycle that has run for as long
+as it may is aborted as a caller would, but for what waits: that has its turn.
 """
 
 from typing import Final
@@ -36,11 +37,13 @@ from workers.core.effects import (
     Step,
 )
 from workers.core.endings import answer_waiters
-from workers.core.inputs import Order
+from workers.core.inputs import CycleExpired, Order
 from workers.core.records import PromptDiscarded, Said, Steered
 from workers.core.state import Memory, OpenCall, QueuedPrompt, State, Steering
 from workers.core.tags import flush
 
+CYCLE_TIMEOUT: Final = "cycle_timeout"
+_EXPIRY: Final = Abort(reason=CYCLE_TIMEOUT, clear_queue=False)
 _ABORTED: Final = "Error: the call was ended because the cycle was aborted."
 _LEFT: Final = "Error: the cycle was aborted; the call may still have run to its end."
 _STEERED: Final = (
@@ -125,11 +128,44 @@ def note_abort(state: State, memory: Memory, order: Order, command: Abort) -> St
 
 def abort_request(_state: State, memory: Memory, order: Order, command: Abort) -> Step:
     """Tell observers, end the request, keep what was said so far and mark it."""
+    return _settled(_end_request(memory, command, order.at_ms), order)
+
+
+def abort_tools(_state: State, memory: Memory, order: Order, command: Abort) -> Step:
+    """Tell observers and end the calls that may be ended; none of them counts any more."""
+    return _settled(_end_tools(memory, command, order.at_ms), order)
+
+
+def expire_request(state: State, memory: Memory, expired: CycleExpired) -> Step:
+    """Abort a cycle that asks a model or plugins, if its time is over."""
+    if not _is_over(memory, expired):
+        return Step(state, memory)
+    return _end_request(memory, _EXPIRY, expired.at_ms)
+
+
+def expire_tools(state: State, memory: Memory, expired: CycleExpired) -> Step:
+    """Abort a cycle that runs calls, if its time is over."""
+    if not _is_over(memory, expired):
+        return Step(state, memory)
+    return _end_tools(memory, _EXPIRY, expired.at_ms)
+
+
+def _is_over(memory: Memory, expired: CycleExpired) -> bool:
+    running, due_ms = memory.cycle, memory.cycle_due_ms
+    is_meant = running is not None and running.command_id == expired.command_id
+    return is_meant and due_ms is not None and expired.at_ms >= due_ms
+
+
+def _settled(step: Step, order: Order) -> Step:
+    return Step(step.state, step.memory, (*step.effects, Settle(order.id, None)))
+
+
+def _end_request(memory: Memory, wanted: Abort, at_ms: int) -> Step:
     memory, said = keep_partial(memory)
     effects = (CancelModel(), *said)
     # An answer whose calls plugins were still being asked about: none of them runs.
     memory, kept = give_results(memory, lambda _open: _ABORTED)
-    return _abort(memory, order, command, (*effects, *kept))
+    return _abort(memory, wanted, at_ms, (*effects, *kept))
 
 
 def keep_partial(memory: Memory) -> tuple[Memory, tuple[Effect, ...]]:
@@ -144,12 +180,11 @@ def keep_partial(memory: Memory) -> tuple[Memory, tuple[Effect, ...]]:
     return say(memory, partial), (Keep(Said(message=partial)),)
 
 
-def abort_tools(_state: State, memory: Memory, order: Order, command: Abort) -> Step:
-    """Tell observers and end the calls that may be ended; none of them counts any more."""
+def _end_tools(memory: Memory, wanted: Abort, at_ms: int) -> Step:
     doomed = [
         open_
         for open_ in memory.calls
-        if open_.result is None and _abort_ends(memory, open_, command)
+        if open_.result is None and _abort_ends(memory, open_, wanted)
     ]
     ids = tuple(open_.call.call_id for open_ in doomed)
     # A call whose subagent goes on without it has nothing left to wait for, and gives its room up.
@@ -159,12 +194,12 @@ def abort_tools(_state: State, memory: Memory, order: Order, command: Abort) -> 
         if open_ not in doomed and children_of(memory, (open_.call.call_id,))
     )
     given_up = (CancelCalls(alone),) if alone else ()
-    ended = (*cancel(memory, ids), *given_up, *killed(memory, doomed, command.reason))
+    ended = (*cancel(memory, ids), *given_up, *killed(memory, doomed, wanted.reason))
     effects = (CancelModel(), *_end_compaction(memory), *ended)
     memory, kept = give_results(
         memory, lambda open_: _ABORTED if open_.call.call_id in ids else _LEFT
     )
-    return _abort(memory, order, command, (*effects, *kept))
+    return _abort(memory, wanted, at_ms, (*effects, *kept))
 
 
 def _end_compaction(memory: Memory) -> tuple[Effect, ...]:
@@ -216,17 +251,17 @@ def killed(memory: Memory, calls: list[OpenCall], reason: str | None) -> tuple[E
     return tuple(Publish(event) for event in events)
 
 
-def _abort(memory: Memory, order: Order, command: Abort, effects: tuple[Effect, ...]) -> Step:
+def _abort(memory: Memory, wanted: Abort, at_ms: int, effects: tuple[Effect, ...]) -> Step:
     dropped: list[Effect] = []
     results = []
-    for command_id, text in waiting(memory) if command.clear_queue else ():
+    for command_id, text in waiting(memory) if wanted.clear_queue else ():
         memory = discard(memory, command_id)
         results.append((command_id, cycle_result(memory, memory.outcomes[-1])))
         gone = PromptDropped(text=text, command_id=command_id)
         dropped += (Publish(gone), Keep(PromptDiscarded(command_id=command_id)))
     answered = answer_waiters(memory, *results)
-    ended = cycle.abort(answered.memory, command.reason, order.at_ms)
+    ended = cycle.abort(answered.memory, wanted.reason, at_ms)
     # The abort is announced before anything else is done about it: within 100 ms, in every state.
     first, *rest = ended.effects
-    after = (*effects, *dropped, *answered.effects, Settle(order.id, None), *rest)
+    after = (*effects, *dropped, *answered.effects, *rest)
     return Step(ended.state, ended.memory, (first, *after))

@@ -30,6 +30,7 @@ from workers.core.conversation import (
     spend,
 )
 from workers.core.effects import CountSubagents, Effect, Keep, Publish, Step
+from workers.core.interrupt import CYCLE_TIMEOUT
 from workers.core.records import (
     ApprovalAsked,
     ApprovalDecided,
@@ -184,11 +185,10 @@ def _resume(memory: Memory, incarnation: Incarnation, reason: AnyReason, at_ms: 
     is_blamed = not (isinstance(reason, Other) and reason.detail == DAEMON_RESTARTED)
     resumed = Resumed(incarnation=incarnation, is_blamed=is_blamed)
     note, memory = Keep(resumed), _resumed(memory, resumed)
-    assert memory.cycle is not None  # noqa: S101 - checked above, and _resumed keeps it
-    if memory.cycle.crashes >= memory.policy.max_cycle_crashes:
+    if why := _why_given_up(memory, reason, at_ms):
         memory, kept = give_results(memory, lambda _open: _UNCERTAIN)
         told = _told(incarnation, reason, "idle")
-        ended = cycle.abort(memory, f"crashed({reason})", at_ms)
+        ended = cycle.abort(memory, why, at_ms)
         return cycle.then(ended, (note, told, Publish(StreamReset()), *kept))
     if memory.calls:
         told = _told(incarnation, reason, "tools")
@@ -198,6 +198,15 @@ def _resume(memory: Memory, incarnation: Incarnation, reason: AnyReason, at_ms: 
         return cycle.then(again(memory, at_ms), (note, told))
     told = _told(incarnation, reason, "stream")
     return cycle.then(_resume_turn(memory, at_ms), (note, told, Publish(StreamReset())))
+
+
+def _why_given_up(memory: Memory, reason: AnyReason, at_ms: int) -> str | None:
+    """Say why the running cycle is not gone on with: what killed it, or that its time is over."""
+    assert memory.cycle is not None  # noqa: S101 - a cycle is what there is to go on with
+    if memory.cycle.crashes >= memory.policy.max_cycle_crashes:
+        return f"crashed({reason})"
+    due_ms = memory.cycle_due_ms
+    return CYCLE_TIMEOUT if due_ms is not None and at_ms >= due_ms else None
 
 
 def _resume_turn(memory: Memory, at_ms: int) -> Step:

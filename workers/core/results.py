@@ -24,7 +24,17 @@ from cmdc_runtime.events import (
 )
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import Message, TokenUsage
-from workers.core import consent, cycle, delegation, heeding, pluginset, shrink, toolset, toolwork
+from workers.core import (
+    consent,
+    cycle,
+    delegation,
+    heeding,
+    interrupt,
+    pluginset,
+    shrink,
+    toolset,
+    toolwork,
+)
 from workers.core.conversation import measure, next_id, say, spend
 from workers.core.effects import AnswerTool, Effect, Keep, Publish, Sleep, Step
 from workers.core.inputs import (
@@ -33,6 +43,7 @@ from workers.core.inputs import (
     ApprovalNeeded,
     CompactWanted,
     Consulted,
+    CycleExpired,
     DelegationDropped,
     FirstChunk,
     PluginAskedModel,
@@ -242,6 +253,9 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
     (_R, ApprovalExpired): consent.expire,
     (_S, ApprovalExpired): consent.expire,
     (_T, ApprovalExpired): consent.expire,
+    (_R, CycleExpired):   interrupt.expire_request,
+    (_S, CycleExpired):   interrupt.expire_request,
+    (_T, CycleExpired):   interrupt.expire_tools,
     (_I, PluginLoaded): pluginset.use_loaded,
     (_R, PluginLoaded): pluginset.use_loaded,
     (_S, PluginLoaded): pluginset.use_loaded,

@@ -75,6 +75,7 @@ class Policy:
     """Of the system prompt without what tools add to it."""
     backoff: Backoff = field(default_factory=Backoff)
     stall_timeout_s: float = 120.0
+    cycle_timeout_s: float | None = None
     immune: frozenset[str] = IMMUNE
     loop_threshold: int = 3
     loop_abort: int = 5
@@ -297,6 +298,17 @@ class Memory:
     outcomes: tuple[Outcome, ...] = ()
     waiters: tuple[tuple[CommandId, CommandId | None], ...] = ()
     latest_prompt: CommandId | None = None
+
+    @property
+    def cycle_due_ms(self) -> int | None:
+        """When the running cycle must be over, None where it may take as long as it likes.
+
+        Wall time, counted from the cycle's first beginning: a crash gives it no time anew.
+        """
+        limit_s = self.policy.cycle_timeout_s
+        if self.cycle is None or limit_s is None:
+            return None
+        return self.cycle.started_at_ms + round(limit_s * 1000)
 
     def hears(self, hook: type[Hook]) -> bool:
         """Say whether some plugin hears of this hook."""

@@ -1,31 +1,37 @@
-"""Posts ``ApprovalExpired`` when the time to decide is over, whichever process asked."""
+"""Posts that a time is over: to decide an approval, or of the running cycle.
+
+Deadlines are moments of the wall clock, so that they hold across processes: whichever process asked
+a person or began the cycle, the one that runs when the time is over tells.
+"""
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Final, TypeAlias
 
 from cmdc_runtime.clock import now_ms
-from workers.core.inputs import ApprovalExpired, Result
-from workers.core.state import Approval
+from workers.core.inputs import ApprovalExpired, CycleExpired, Result
+from workers.core.state import Memory
 
 _LOOK_S_MAX: Final = 3600.0
 """A timer is set for no longer: the wall clock may be put forward meanwhile."""
 
+Due: TypeAlias = ApprovalExpired | CycleExpired
+"""What is posted when a time is over; ``at_ms`` is when that is."""
+
 
 class Deadlines:
-    """Watches the approvals of one session by one timer, for the next that is due."""
+    """Watches the deadlines of one session by one timer, for the next that is due."""
 
     def __init__(self, post: Callable[[Result], None]) -> None:
         """Watch nothing yet."""
         self._post = post
         self._timer: asyncio.TimerHandle | None = None
-        self._next: tuple[int, str] | None = None
+        self._next: Due | None = None
 
-    def watch(self, approvals: Iterable[Approval]) -> bool:
-        """Watch these from now on; return whether one of them has a deadline."""
-        due = min(
-            ((one.due_ms, one.id) for one in approvals if one.due_ms is not None), default=None
-        )
+    def watch(self, memory: Memory) -> bool:
+        """Watch the deadlines that there are now; return whether there is one."""
+        due = min(_dues(memory), key=lambda one: one.at_ms, default=None)
         if due != self._next:
             self.stop()
             self._next = due
@@ -42,17 +48,24 @@ class Deadlines:
     def _set(self) -> None:
         if self._next is None:
             return
-        left_s = max(0.0, (self._next[0] - now_ms()) / 1000)
+        left_s = max(0.0, (self._next.at_ms - now_ms()) / 1000)
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(min(left_s, _LOOK_S_MAX), self._look)
 
     def _look(self) -> None:
-        if self._next is None:
+        due, now = self._next, now_ms()
+        if due is None:
             return
-        due_ms, approval_id = self._next
-        now = now_ms()
-        if now < due_ms:
+        if now < due.at_ms:
             self._set()
             return
         self._next = None
-        self._post(ApprovalExpired(approval_id, now))
+        self._post(replace(due, at_ms=now))
+
+
+def _dues(memory: Memory) -> Iterator[Due]:
+    for one in memory.approvals:
+        if one.due_ms is not None:
+            yield ApprovalExpired(one.id, one.due_ms)
+    if memory.cycle is not None and memory.cycle_due_ms is not None:
+        yield CycleExpired(memory.cycle.command_id, memory.cycle_due_ms)

@@ -75,7 +75,11 @@ class ToolRunner:
         link: Wire,
         plugins: Pipeline | None = None,
     ) -> None:
-        """Post results by ``post``; a call that may not run twice waits for the journal first."""
+        """Post results by ``post``.
+
+        A call that may not run twice waits for the journal first, as does one of a cycle that has
+        cost a process before.
+        """
         self._hooks = ToolHooks(plugins, post)
         self._box = Toolbox(tools, post)
         self._settings = settings
@@ -173,7 +177,7 @@ class ToolRunner:
                     batch.work, call.call_id, now_ms(), job.summary, args=job.args_given(call)
                 )
             )
-            if job.tool.effects not in REPEATABLE:
+            if batch.is_suspect or job.tool.effects not in REPEATABLE:
                 await self._link.synced()
             ending = await self._execute(job)
             told = None if ending is None else await self._hooks.after(batch.work, call, ending)

@@ -9,6 +9,7 @@ import traceback
 from typing import Any, Final, NoReturn
 
 from cmdc_runtime.process import EXIT_CRASHED, EXIT_OK, EXIT_ORPHANED
+from workers.output import keep_printing
 from workers.toolhost.host import Host
 
 _PEER: Final = struct.Struct("3i")
@@ -19,6 +20,7 @@ def main(address: str, daemon_pid: int) -> NoReturn:
     code = EXIT_CRASHED
     host: Host | None = None
     try:
+        keep_printing()
         faulthandler.enable()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, _leave)

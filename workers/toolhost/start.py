@@ -9,6 +9,9 @@ import os
 import sys
 from typing import Any, Final, NoReturn
 
+from workers.limits import apply_limits, step_forward
+from workers.output import send_output
+
 _KEPT_FDS: Final = 3
 _FDS_MAX: Final = 2**31 - 1
 # The path is the nursery's, whatever the environment or the folder would make of it; -P keeps that
@@ -22,6 +25,10 @@ _PROGRAM: Final = (
 def main(boot: dict[str, Any]) -> NoReturn:  # Any: str, int or float, by the key
     """Be the tool host that connects to ``boot["address"]``; never returns."""
     os.setsid()  # all that its calls start stays in this POSIX session, so it can be found
+    if output_id := str(boot.get("output_id", "")):
+        send_output(str(boot["output"]), output_id)
+    step_forward()
+    apply_limits(int(boot.get("max_open_files", 0)) or None)
     os.closerange(_KEPT_FDS, _FDS_MAX)
     os.execv(sys.executable, command(str(boot["address"]), int(boot["daemon_pid"])))  # noqa: S606
 

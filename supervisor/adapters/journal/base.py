@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 from cmdc_runtime.errors import Overloaded, ProtocolError, SessionError, TransientError, UsageError
-from cmdc_runtime.ids import CommandId, EventIndex, Incarnation, SessionId
+from cmdc_runtime.ids import CommandId, DownSeq, EventIndex, Incarnation, SessionId
 
 Durability: TypeAlias = Literal["process", "power"]
 """``process``: committed outlives the death of any process; ``power``: also that of the machine."""
@@ -93,6 +93,22 @@ class EventRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DownRow:
+    """One end: of a process, or without ``restarting`` of the session, also between two processes.
+
+    ``seq`` is given by the journal. ``incarnation`` is None where the id was used again since. An
+    empty body is an end that nobody is told of.
+    """
+
+    session_id: SessionId
+    incarnation: Incarnation | None
+    restarting: bool
+    at_ms: int
+    body: bytes
+    seq: DownSeq = DownSeq(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
     """What a session is rebuilt from; ``seq`` of records and commands is one common counter."""
 
@@ -134,6 +150,8 @@ class Journal(Protocol):
 
     def create(self, row: SessionRow) -> Awaitable[None]:
         """Start a session; the history of an ended one with this id is deleted.
+
+        Its ends stay, for whoever was away when it ended.
 
         Raises:
             SessionExists: the id is alive.
@@ -203,6 +221,18 @@ class Journal(Protocol):
         """
         ...
 
+    def note_down(self, row: DownRow) -> Awaitable[DownSeq]:
+        """Record an end and return its number; the first of (incarnation, restarting) stays.
+
+        The session's incarnation is no less than this one from now on. The newest
+        ``DOWNS_KEPT_MAX`` are kept, and of those that nobody is told of the newest only.
+
+        Raises:
+            InvalidSession: there was never such a session.
+
+        """
+        ...
+
     def load(self, session_id: SessionId) -> Awaitable[Stored | None]:
         """Return what the session is rebuilt from, or None when it was never there."""
         ...
@@ -235,4 +265,16 @@ class Journal(Protocol):
 
     def answer(self, session_id: SessionId, command_id: CommandId) -> Awaitable[bytes | None]:
         """Return the recorded answer to a command, or None."""
+        ...
+
+    def downs(self, session_id: SessionId, after: DownSeq, limit: int) -> Awaitable[list[DownRow]]:
+        """Return ends that somebody is told of, numbered after ``after``, oldest first.
+
+        At most ``limit`` of them, and never more than ``DOWNS_READ_MAX``: ask again after the last
+        one. Those of earlier sessions with this id are among them.
+        """
+        ...
+
+    def newest_down(self, session_id: SessionId) -> Awaitable[DownRow | None]:
+        """Return the newest end, also one that nobody is told of, or None."""
         ...

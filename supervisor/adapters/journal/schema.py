@@ -66,6 +66,21 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         )
         """,
     ),
+    (
+        # incarnation: NULL once the session has ended and its id is used again.
+        """
+        CREATE TABLE downs (
+            seq         INTEGER PRIMARY KEY NOT NULL,
+            session_id  TEXT NOT NULL,
+            incarnation INTEGER,
+            restarting  INTEGER NOT NULL,
+            at_ms       INTEGER NOT NULL,
+            body        BLOB NOT NULL,
+            UNIQUE (session_id, incarnation, restarting)
+        )
+        """,
+        "CREATE INDEX downs_in_order ON downs (session_id, seq)",
+    ),
 )
 VERSION: Final = len(MIGRATIONS)
 

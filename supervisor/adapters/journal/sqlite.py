@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from cmdc_runtime.ids import CommandId, EventIndex, Incarnation, SessionId
+from cmdc_runtime.ids import CommandId, DownSeq, EventIndex, Incarnation, SessionId
 from supervisor.adapters.journal.base import (
     Accepted,
+    DownRow,
     Duplicate,
     Durability,
     EventRow,
@@ -77,6 +78,10 @@ class SqliteJournal:
         call = partial(self._store.ended, session_id, reason, at_ms)
         return self._writer.write(call, len(reason))
 
+    def note_down(self, row: DownRow) -> Future[DownSeq]:
+        """Record an end and return its number; the first of (incarnation, restarting) stays."""
+        return self._writer.write(partial(self._store.note_down, row), len(row.body))
+
     def load(self, session_id: SessionId) -> Future[Stored | None]:
         """Return what the session is rebuilt from, or None when it was never there."""
         return self._writer.read(partial(self._store.load, session_id))
@@ -107,3 +112,11 @@ class SqliteJournal:
     def answer(self, session_id: SessionId, command_id: CommandId) -> Future[bytes | None]:
         """Return the recorded answer to a command, or None."""
         return self._writer.read(partial(self._store.answer, session_id, command_id))
+
+    def downs(self, session_id: SessionId, after: DownSeq, limit: int) -> Future[list[DownRow]]:
+        """Return ends that somebody is told of, numbered after ``after``, oldest first."""
+        return self._writer.read(partial(self._store.downs, session_id, after, limit))
+
+    def newest_down(self, session_id: SessionId) -> Future[DownRow | None]:
+        """Return the newest end, also one that nobody is told of, or None."""
+        return self._writer.read(partial(self._store.newest_down, session_id))

@@ -16,11 +16,13 @@ from typing import Any, Final
 import structlog
 
 from cmdc_runtime.errors import InvalidSession, SessionExists
-from cmdc_runtime.ids import CommandId, EventIndex, Incarnation, SessionId
+from cmdc_runtime.ids import CommandId, DownSeq, EventIndex, Incarnation, SessionId
 from supervisor.adapters.endpoint import make_private
+from supervisor.adapters.journal import downs
 from supervisor.adapters.journal.base import (
     Accepted,
     CommandRow,
+    DownRow,
     Duplicate,
     Durability,
     EventConflict,
@@ -129,6 +131,7 @@ class SqliteStore:
                 raise SessionExists(f"the session {row.session_id} is alive")
             for table in ("events", "records", "commands", "sessions"):
                 self._db.execute(f"DELETE FROM {table} WHERE session_id = ?", (row.session_id,))  # noqa: S608 - our names
+            downs.retire(self._db, row.session_id)
         self._db.execute(
             f"INSERT INTO sessions ({', '.join(_SESSION_COLUMNS)})"  # noqa: S608 - our names
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -232,6 +235,20 @@ class SqliteStore:
         )
         del self._heads[session_id]
 
+    def note_down(self, row: DownRow) -> DownSeq:
+        """Record an end."""
+        head = self._head(row.session_id)
+        if head is None:
+            self._check_known(row.session_id)
+        seq = downs.note(self._db, row)
+        if head is not None and row.incarnation is not None and row.incarnation > head.incarnation:
+            self._db.execute(
+                "UPDATE sessions SET incarnation = ? WHERE session_id = ?",
+                (row.incarnation, row.session_id),
+            )
+            head.incarnation = row.incarnation
+        return seq
+
     def load(self, session_id: SessionId) -> Stored | None:
         """Return what a session is rebuilt from."""
         row = self.find(session_id)
@@ -300,6 +317,14 @@ class SqliteStore:
             (session_id, command_id),
         ).fetchone()
         return None if row is None else row[0]
+
+    def downs(self, session_id: SessionId, after: DownSeq, limit: int) -> list[DownRow]:
+        """Return the ends that somebody is told of."""
+        return downs.told(self._db, session_id, after, limit)
+
+    def newest_down(self, session_id: SessionId) -> DownRow | None:
+        """Return the newest end."""
+        return downs.newest(self._db, session_id)
 
     @property
     def _db(self) -> sqlite3.Connection:

@@ -9,6 +9,7 @@ import fcntl
 import queue
 import threading
 import time
+from collections import Counter
 from concurrent.futures import Future
 
 import msgspec
@@ -37,6 +38,7 @@ from cmdc_runtime.requests import (
     GetFacts,
     ListSessions,
     Monitor,
+    Monitored,
     Replay,
     Replayed,
     ReplayedBatch,
@@ -63,6 +65,8 @@ class Peer:
         self.answers = {}  # class -> answer, error or function of (request, frame); None: silence
         self.received = []  # (frame id, request or command), in order
         self.monitors = {}  # ref -> (identity, request)
+        self.notices = Counter()  # identity -> how many notices it was sent, lost ones included
+        self.newest_down = 0  # what a new monitor is told that it watches from
         self.welcomes = True
         self.subscribed = []  # (topic, is it a subscription)
         self._jobs = queue.SimpleQueue()
@@ -116,12 +120,13 @@ class Peer:
         last = self.sessions[session_id].last_index
         self.do(lambda: self._say(topic_of(session_id), Watermark(last=last)))
 
-    def down(self, ref, reason, *, incarnation=1, restarting=False):
-        """Tell one monitor of an end."""
+    def down(self, ref, reason, *, seq=None, is_lost=False, **more):
+        """Tell one monitor of an end; ``is_lost``: the notice is counted and never arrives."""
 
         def job():
             identity, request = self.monitors[ref]
-            self._notify(identity, request, reason, incarnation, restarting)
+            notice = Notify(down=_down_of(request, reason, **more), seq=seq)
+            self._notify(identity, notice, is_lost=is_lost)
 
         self.do(job)
 
@@ -133,6 +138,7 @@ class Peer:
             self._events.close()
             self.instance = instance
             self.monitors.clear()
+            self.notices.clear()
             self._bind()
 
         self.do(job)
@@ -192,20 +198,24 @@ class Peer:
             value = None if answer is True else answer
             self._answer(identity, Reply(id=frame.id, body=codec.raw(value)))
         if isinstance(body, Monitor) and body.session_id not in self.sessions:
-            self._notify(identity, body, NoProcess(), 1, restarting=False)
+            self._notify(identity, Notify(down=_down_of(body, NoProcess(), incarnation=0)))
 
     def _own_answer(self, identity, body):
         answers = {
-            GetFacts: self._facts,
+            GetFacts: lambda: self._facts(identity),
             FindSession: lambda: self.sessions.get(body.session_id) or InvalidSession("unknown"),
             ListSessions: lambda: tuple(self.sessions.values()),
-            Monitor: lambda: self.monitors.update({body.ref: (identity, body)}) or True,
+            Monitor: lambda: self._monitored(identity, body),
             Demonitor: lambda: self.monitors.pop(body.ref, None) is None or True,
             Replay: lambda: self._replayed(body),
         }
         return answers.get(type(body), lambda: None)()
 
-    def _facts(self):
+    def _monitored(self, identity, request):
+        self.monitors[request.ref] = (identity, request)
+        return Monitored(since=request.since or self.newest_down)
+
+    def _facts(self, identity):
         return DaemonFacts(
             pid=1,
             instance=self.instance,
@@ -215,6 +225,7 @@ class Peer:
             spares=0,
             events_address="",
             refused_frames=0,
+            notices=self.notices[identity],
         )
 
     def _replayed(self, request):
@@ -249,15 +260,10 @@ class Peer:
         with contextlib.suppress(zmq.ZMQError):  # the client is gone
             self._control.send_multipart([identity, self.header, codec.encode(frame)])
 
-    def _notify(self, identity, request, reason, incarnation, restarting):
-        down = Down(
-            ref=request.ref,
-            session_id=request.session_id,
-            reason=reason,
-            incarnation=incarnation,
-            restarting=restarting,
-        )
-        self._answer(identity, Notify(down=down))
+    def _notify(self, identity, notice, *, is_lost=False):
+        self.notices[identity] += 1
+        if not is_lost:
+            self._answer(identity, notice)
 
     def _on_subscription(self, message):
         topic = message[1:]
@@ -266,6 +272,16 @@ class Peer:
             return
         session = self.sessions.get(topic[:-1].decode())
         self._say(topic, Watermark(last=session.last_index if session else 0))
+
+
+def _down_of(request, reason, *, incarnation=1, restarting=False):
+    return Down(
+        ref=request.ref,
+        session_id=request.session_id,
+        reason=reason,
+        incarnation=incarnation,
+        restarting=restarting,
+    )
 
 
 @pytest.fixture

@@ -2,15 +2,18 @@
 
 import asyncio
 import logging
+import sys
 import threading
 
 import pytest
 
 import cmdc_runtime as cmdc
+from cmdc_runtime.client import connection
 from cmdc_runtime.reasons import NoProcess, Normal, Signal
 from cmdc_runtime.requests import Demonitor, Monitor
 
 WAIT_S = 10.0
+SOON_S = 0.05
 KILLED = Signal(number=9, name="SIGKILL")
 
 
@@ -78,6 +81,18 @@ def test_raising_callback_ends_nothing(peer, client, caplog):
     assert "ZeroDivisionError" in caplog.text
 
 
+def test_callback_that_exits_silences_no_other(peer, client, caplog):
+    """``sys.exit`` ends the callback that calls it, and not the thread that runs them all."""
+    peer.add("s1")
+    called = threading.Event()
+    with caplog.at_level(logging.ERROR):
+        peer.down(client.monitor("s1", lambda _down: sys.exit(3)).ref, KILLED)
+        peer.down(client.monitor("s1", lambda _down: called.set()).ref, KILLED)
+
+        assert called.wait(WAIT_S)
+    assert "SystemExit" in caplog.text
+
+
 def test_nothing_comes_after_demonitor(peer, client):
     """After ``demonitor`` neither ``wait`` nor a callback is told, also of what was under way."""
     peer.add("s1")
@@ -104,6 +119,40 @@ def test_nothing_comes_after_demonitor(peer, client):
     assert [one.ref for one in peer.of(Demonitor)] == [monitor.ref]
     with pytest.raises(cmdc.UsageError, match="removed"):
         monitor.wait(0)
+
+
+def test_removed_monitor_has_nothing_left(peer, client):
+    """Also when the connection had failed before, with a notice that nobody had fetched."""
+    peer.add("s1")
+    monitor = client.monitor("s1", persistent=True)
+    peer.down(monitor.ref, KILLED, restarting=True)
+    client.last_index("s1")
+    client.close()
+    with pytest.raises(cmdc.UsageError, match="closed"):
+        client.demonitor("s1", monitor)
+
+    with pytest.raises(cmdc.UsageError, match="removed"):
+        monitor.wait(0)
+
+
+def test_lost_notice_is_asked_for(peer, monkeypatch):
+    """The daemon has counted more than arrived: each monitor is set again from where it was."""
+    monkeypatch.setattr(connection, "FACTS_S", SOON_S)
+    peer.newest_down = 4
+    peer.add("s1")
+    with cmdc.Client(peer.directory) as client:
+        monitor, other = client.monitor("s1", persistent=True), client.monitor("s1")
+        peer.down(monitor.ref, KILLED, restarting=True, seq=5)
+        peer.down(monitor.ref, KILLED, incarnation=2, restarting=True, seq=6, is_lost=True)
+        peer.wait_for(lambda: len(peer.of(Monitor)) == 4)
+        peer.down(monitor.ref, KILLED, incarnation=2, restarting=True, seq=6)
+        heard = [monitor.wait(WAIT_S).incarnation for _ in range(2)]
+
+    assert heard == [1, 2]
+    assert {(one.ref, one.since) for one in peer.of(Monitor)[2:]} == {
+        (monitor.ref, 5),
+        (other.ref, 4),
+    }
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ import pytest
 from cmdc_runtime.errors import Overloaded
 from supervisor.adapters import nursery as module
 from supervisor.adapters.nursery import Nursery, NurseryFailed, NurseryLost, NurseryOptions
+from supervisor.adapters.orphans import reap_adopted
 
 pytestmark = pytest.mark.process
 
@@ -280,6 +281,27 @@ def test_close_leaves_no_process_thread_or_descriptor():
     assert psutil.Process().children() == children_before
     assert [t.name for t in threading.enumerate() if t.name.startswith("nursery")] == []
     assert open_fds() == before
+
+
+def test_nobody_else_reaps_a_nursery_that_is_being_closed():
+    """A daemon that reaps what came to it leaves the forkserver to the nursery, until the end."""
+
+    async def work():
+        async with light_nursery() as nursery:
+            await nursery.warm()
+            busy, server = threading.Event(), psutil.Process(nursery.pid)
+            nursery._thread.submit(busy.wait, WAIT_S)
+            server.kill()
+            until(lambda: server.status() == psutil.STATUS_ZOMBIE)
+            closing = asyncio.create_task(nursery.close())
+            for _ in range(10):
+                await asyncio.sleep(0)
+            reaped = reap_adopted(nursery.pids)
+            busy.set()
+            await closing
+            return reaped
+
+    assert asyncio.run(work()) == []
 
 
 DAEMON = """

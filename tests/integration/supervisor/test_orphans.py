@@ -118,6 +118,87 @@ def test_orphans_come_to_the_subreaper_which_reaps_only_what_nobody_waits_for():
     assert told["own"] == 5
 
 
+# A daemon with an agent that has no cgroup. The agent starts a command of its tools: a shell that
+# forks twice, calls setsid, and starts another program that has no mark of its own any more. A
+# command of another session does the same. The daemon itself was started by a tool, as its
+# variables say, and has a child that has these from it.
+HIDDEN = """
+import json, os, subprocess, sys
+from supervisor.adapters.cells import Cells
+from supervisor.adapters.orphans import end_strangers, set_child_subreaper
+from supervisor.core.cells import Limits, base_name, cell_name
+
+AGENT = '''
+import os, subprocess, sys
+def hide(session_id):
+    mark = {"CMDC_SESSION_ID": session_id, "CMDC_INCARNATION": "1", "PATH": os.environ["PATH"]}
+    command = "(setsid sh -c \'env -i sleep 600 & echo $! $$; exec sleep 600\' &)"
+    done = subprocess.Popen(["sh", "-c", command], env=mark, stdout=subprocess.PIPE, text=True)
+    line = done.stdout.readline()
+    done.wait()
+    return line.split()
+os.setsid()
+print(*hide("a"), *hide("b"), flush=True)
+sys.stdin.read()
+'''
+
+def alive(pids):
+    states = [open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] for pid in pids
+              if os.path.exists(f"/proc/{pid}/stat")]
+    return sum(state != "Z" for state in states)
+
+set_child_subreaper()
+nursery = subprocess.Popen(["sleep", "600"], env={**os.environ, "CMDC_SESSION_ID": "a"})
+known = {nursery.pid}
+cells = Cells.survey(base_name("/nowhere"), versions=())
+cells.known = lambda: known
+cell = cells.open(cell_name("a", 1), Limits())
+pipe = subprocess.PIPE
+agent = subprocess.Popen([sys.executable, "-c", AGENT], stdin=pipe, stdout=pipe, text=True)
+known.add(agent.pid)
+cell.admit(agent.pid)
+pids = [int(word) for word in agent.stdout.readline().split()]
+ours, others = pids[:2], pids[2:]
+told = {"started": alive(pids), "found": len(cell.pids() & {*pids, agent.pid})}
+told["killed"] = cell.kill()
+told["status"] = agent.wait()
+told["ours"], told["others"] = alive(ours), alive(others)
+told["strangers"] = end_strangers({nursery.pid})
+told["left"], told["nursery"] = alive(pids), nursery.poll()
+nursery.kill()
+nursery.wait()
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.fault
+def test_who_hides_from_the_session_is_found_by_its_mark_and_else_at_the_end():
+    """A double fork with setsid does not survive its session, nor the daemon what has no mark.
+
+    Nobody is taken for another session's, and the daemon's own children are never touched.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", HIDDEN],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=True,
+        env=os.environ | {"CMDC_SESSION_ID": "x", "CMDC_INCARNATION": "1"},
+    )
+
+    assert json.loads(done.stdout) == {
+        "started": 4,
+        "found": 3,
+        "killed": True,
+        "status": -9,
+        "ours": 0,
+        "others": 2,
+        "strangers": 2,
+        "left": 0,
+        "nursery": None,
+    }
+
+
 # A nursery that dies leaves its child to the subreaper, which then knows how that ended.
 ADOPTER = """
 import asyncio, os, signal, sys

@@ -3,7 +3,9 @@
 import asyncio
 import gc
 import os
+import select
 import signal
+import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,7 +14,8 @@ import pytest
 
 from supervisor.adapters import reaper as module
 from supervisor.adapters.nursery import Nursery, NurseryOptions
-from supervisor.adapters.reaper import Reaper
+from supervisor.adapters.pidfd import ExitStatus
+from supervisor.adapters.reaper import Exited, Reaper
 
 pytestmark = pytest.mark.process
 
@@ -60,6 +63,14 @@ class Ends:
         return told
 
 
+async def until(is_true):
+    """Wait for a condition of the operating system; the loop goes on meanwhile."""
+    deadline = time.monotonic() + WAIT_S
+    while not is_true():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        await asyncio.sleep(0.001)  # tidy: polls what the kernel alone knows
+
+
 def open_fds():
     return len(list(Path("/proc/self/fd").iterdir()))
 
@@ -101,8 +112,31 @@ def test_a_signal_is_told_as_its_negative_number(number):
     assert not child.send_signal(signal.SIGKILL)
 
 
+@pytest.fixture
+def silent_kernel(monkeypatch):
+    """Be on a kernel, or in a sandbox, that tells nobody but the parent how a process ended."""
+    monkeypatch.setattr(module, "exit_status", lambda *_: None)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, None], ids=["killed", "ended"])
+@pytest.mark.usefixtures("silent_kernel")
+def test_the_nursery_tells_what_the_kernel_does_not(number):
+    """It is the parent, and has waited for the process."""
+
+    async def scenario():
+        async with nursery_and_reaper() as (nursery, reaper):
+            ends = Ends()
+            child = await fork(nursery, "end" if number is None else "stay", status=255)
+            reaper.watch(child, ends)
+            if number is not None:
+                child.send_signal(number)
+            return [exited.status for exited in await ends.of(1)]
+
+    assert asyncio.run(scenario()) == [255 if number is None else -9]
+
+
 @pytest.mark.fault
-def test_a_lost_nursery_makes_nobody_look_dead_and_its_statuses_unknown():
+def test_a_lost_nursery_makes_nobody_look_dead_and_loses_no_status():
     """The sentinel of multiprocess says 255 for a living child; the pidfd does not lie."""
 
     async def scenario():
@@ -114,15 +148,40 @@ def test_a_lost_nursery_makes_nobody_look_dead_and_its_statuses_unknown():
             os.kill(nursery.pid, signal.SIGKILL)
             await asyncio.wait_for(lost.wait(), WAIT_S)
             assert ends.told.empty()
-            child.send_signal(signal.SIGKILL)
+            child.send_signal(signal.SIGTERM)
             return [exited.status for exited in await ends.of(1)]
 
-    assert asyncio.run(scenario()) == [None]
+    assert asyncio.run(scenario()) == [-15]
 
 
 @pytest.mark.fault
-def test_a_status_that_nobody_tells_delays_the_end_by_a_bounded_time_only():
+def test_a_stopped_nursery_neither_delays_an_end_nor_loses_its_status():
+    """The process stays a zombie until it goes on; the kernel tells its status all the same."""
+
+    async def scenario():
+        async with nursery_and_reaper() as (nursery, reaper):
+            ends = Ends()
+            child = await fork(nursery, "stay")
+            reaper.watch(child, ends)
+            os.kill(nursery.pid, signal.SIGSTOP)
+            child.send_signal(signal.SIGKILL)
+            told = await ends.of(1)
+            waited_s = asyncio.get_running_loop().time() - told[0].exited_at
+            state = psutil.Process(child.pid).status()
+            os.kill(nursery.pid, signal.SIGCONT)
+            return told[0].status, state, waited_s
+
+    status, state, waited_s = asyncio.run(scenario())
+
+    assert (status, state) == (-9, psutil.STATUS_ZOMBIE)
+    assert waited_s < module.STATUS_WAIT_ALONE_S
+
+
+@pytest.mark.fault
+@pytest.mark.usefixtures("silent_kernel")
+def test_a_status_that_nobody_tells_delays_the_end_by_a_bounded_time_only(monkeypatch):
     """A stopped nursery cannot wait for its child; the end is told all the same."""
+    monkeypatch.setattr(module, "STATUS_WAIT_S", 0.2)
 
     async def scenario():
         async with nursery_and_reaper() as (nursery, reaper):
@@ -139,7 +198,86 @@ def test_a_status_that_nobody_tells_delays_the_end_by_a_bounded_time_only():
     status, waited_s = asyncio.run(scenario())
 
     assert status is None
-    assert waited_s >= module.STATUS_WAIT_S
+    assert waited_s >= 0.2
+
+
+@pytest.mark.fault
+@pytest.mark.usefixtures("silent_kernel")
+def test_a_status_that_died_with_the_nursery_is_not_waited_for_long():
+    """Nobody can tell it any more: the child is init's now, unless it is ours."""
+
+    async def scenario():
+        lost = asyncio.Event()
+        async with nursery_and_reaper(on_lost=lambda _: lost.set()) as (nursery, reaper):
+            ends = Ends()
+            child = await fork(nursery, "stay")
+            reaper.watch(child, ends)
+            os.kill(nursery.pid, signal.SIGKILL)
+            await asyncio.wait_for(lost.wait(), WAIT_S)
+            child.send_signal(signal.SIGKILL)
+            told = await ends.of(1)
+            return told[0].status, asyncio.get_running_loop().time() - told[0].exited_at
+
+    status, waited_s = asyncio.run(scenario())
+
+    assert status is None
+    assert module.STATUS_WAIT_ALONE_S <= waited_s < module.STATUS_WAIT_S
+
+
+def test_an_end_that_two_tell_is_told_once():
+    """The nursery's word comes while the kernel's is taken: whoever is first, there is one end."""
+
+    async def scenario():
+        async with nursery_and_reaper() as (nursery, reaper):
+            ends = Ends()
+            child = await fork(nursery, "end", status=7)
+            select.select([child.sentinel], [], [], WAIT_S)  # the nursery has told already
+            reaper.watch(child, ends)
+            first = await ends.of(1)
+            await asyncio.sleep(0)  # what else the loop has to say
+            assert ends.told.empty()
+            return first[0]
+
+    told = asyncio.run(scenario())
+
+    assert told == Exited(pid=told.pid, status=7, exited_at=told.exited_at)
+
+
+def test_a_core_is_told_with_the_end(monkeypatch):
+    """As the kernel says it; ``test_pidfd`` has a real one."""
+    monkeypatch.setattr(module, "exit_status", lambda *_: ExitStatus(-11, core_dumped=True))
+
+    async def scenario():
+        async with nursery_and_reaper() as (nursery, reaper):
+            ends = Ends()
+            child = await fork(nursery, "stay")
+            reaper.watch(child, ends)
+            child.send_signal(signal.SIGSEGV)
+            return await ends.of(1)
+
+    told = asyncio.run(scenario())
+
+    assert [(exited.status, exited.core_dumped) for exited in told] == [(-11, True)]
+
+
+def test_a_child_that_stops_and_goes_on_has_not_ended():
+    """Only its end is told."""
+
+    async def scenario():
+        async with nursery_and_reaper() as (nursery, reaper):
+            ends = Ends()
+            child = await fork(nursery, "stay")
+            reaper.watch(child, ends)
+            process = psutil.Process(child.pid)
+            child.send_signal(signal.SIGSTOP)
+            await until(lambda: process.status() == psutil.STATUS_STOPPED)
+            child.send_signal(signal.SIGCONT)
+            await until(lambda: process.status() == psutil.STATUS_SLEEPING)
+            assert ends.told.empty()
+            child.send_signal(signal.SIGTERM)
+            return [exited.status for exited in await ends.of(1)]
+
+    assert asyncio.run(scenario()) == [-15]
 
 
 def test_close_leaves_the_processes_alone_and_tells_nothing():
@@ -179,6 +317,7 @@ def test_two_hundred_forks_and_kills_leave_no_descriptor_and_no_process():
             assert {exited.pid for exited in told} == pids
             assert {exited.status for exited in told} == {-signal.SIGKILL}
             assert open_fds() == before
-            assert psutil.Process(nursery.pid).children() == []
+            # The last of them may be zombies for a moment more.
+            await until(lambda: psutil.Process(nursery.pid).children() == [])
 
     asyncio.run(scenario())

@@ -7,16 +7,27 @@ import msgspec
 import pytest
 import zmq
 
-from cmdc_runtime.errors import CmdcError, SessionNotAlive, StartFailed, TransientError
-from cmdc_runtime.reasons import Shutdown
-from cmdc_runtime.requests import StartSession, Supervision
+from cmdc_runtime.errors import (
+    CmdcError,
+    InvalidOptions,
+    SessionNotAlive,
+    StartFailed,
+    TransientError,
+)
+from cmdc_runtime.reasons import Normal, Shutdown
+from cmdc_runtime.requests import Monitor, StartSession, Supervision
 from supervisor.adapters.hub import Hub
-from supervisor.adapters.journal.base import JournalFailed
+from supervisor.adapters.journal.base import JournalFailed, SessionRow
 from supervisor.adapters.journal.sqlite import SqliteJournal
-from supervisor.core import lifecycle
-from supervisor.core.lifecycle import Life, Phase
+from supervisor.core.household import Phase, root_spec, session_path
+from supervisor.core.limits import SESSIONS_DEEP_MAX
+from supervisor.core.tree.words import Answer, Outcome
+from supervisor.keeper import Keeper
 from supervisor.session import Session
 from supervisor.sessions import Sessions
+from supervisor.specs import spec_bytes
+from supervisor.watchers import Watchers
+from tests.unit.supervisor.desk import Workforce
 
 WAIT_S = 10.0
 
@@ -38,6 +49,17 @@ class SlowJournal(SqliteJournal):
         await super().create(row)
 
 
+class Told(Sessions):
+    """Sessions with what their monitors were told, in ``told``."""
+
+
+class NoNursery:
+    """The post of a nursery that never gets warm."""
+
+    def launch(self, ref):
+        pass
+
+
 def spec(session_id, parent_id=None):
     return StartSession(
         session_id=session_id,
@@ -55,9 +77,16 @@ async def begun(tmp_path, phase=Phase.UP):
     await journal.open()
     with zmq.Context() as context:
         hub = Hub(context, journal)
-        sessions = Sessions(None, hub, journal, sessions_max=10)
-        life = Life(Supervision(), incarnation=1, was_up=True)
-        parent = sessions.live["parent"] = Session(sessions, spec("parent"), life, 0, phase)
+        keeper = Keeper(root_spec(NoNursery()), lambda _report: None)
+        keeper.begin()
+        sessions = Told(keeper, None, hub, journal, sessions_max=10)
+        sessions.told = []
+        sessions.watchers = Watchers(
+            journal, sessions.look_up, lambda _client, one: sessions.told.append(one.down) or True
+        )
+        parent = Session(sessions, spec("parent"), session_path(None, "parent"), 0)
+        parent.phase, parent.incarnation = phase, 1
+        sessions.live["parent"] = parent
         start = asyncio.create_task(sessions.start(spec("child", "parent")))
         try:
             yield sessions, parent, start
@@ -73,7 +102,7 @@ def test_child_whose_parent_ends_while_it_is_written_down_never_starts(tmp_path)
     async def main():
         async with asyncio.timeout(WAIT_S), begun(tmp_path) as (sessions, parent, start):
             await sessions.journal.is_reached.wait()
-            parent.take(lifecycle.Stop("normal", 1.0))
+            parent.stop("normal", 1.0)
             sessions.journal.may_go_on.set()
             with pytest.raises(StartFailed) as caught:
                 await start
@@ -104,7 +133,7 @@ def test_child_that_cannot_be_written_down_is_forgotten(tmp_path):
     assert asyncio.run(main()) == (set(), {"parent"})
 
 
-@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
+@pytest.mark.parametrize("phase", list(Phase))
 def test_child_needs_a_process_that_stays(tmp_path, phase):
     """Where the parent has none, or loses it, the start is refused with the reason."""
 
@@ -118,11 +147,115 @@ def test_child_needs_a_process_that_stays(tmp_path, phase):
 
     kind, children = asyncio.run(refusal())
     expected = {
-        Phase.STARTING: JournalFailed,
         Phase.UP: JournalFailed,
         Phase.STOPPING: SessionNotAlive,
         Phase.ENDING: SessionNotAlive,
+        Phase.ENDED: SessionNotAlive,
     }
 
     assert kind is expected.get(phase, TransientError)
     assert children == set()
+
+
+def test_who_watches_a_session_that_is_written_down_hears_that_it_never_began(tmp_path):
+    """A monitor is set before the start has finished: one Down, with the reason of the end."""
+
+    async def main():
+        async with asyncio.timeout(WAIT_S), begun(tmp_path) as (sessions, parent, start):
+            await sessions.journal.is_reached.wait()
+            request = Monitor(session_id="child", ref="r-1", persistent=True)
+            await sessions.watchers.set(request, b"client")
+            parent.stop("normal", 1.0)
+            sessions.journal.may_go_on.set()
+            with pytest.raises(StartFailed):
+                await start
+            newest = await sessions.journal.newest_down("child")
+            told = [(down.reason, down.restarting) for down in sessions.told]
+            return told, newest.restarting
+
+    told, restarting = asyncio.run(main())
+
+    assert [(type(reason), is_restarting) for reason, is_restarting in told] == [(Shutdown, False)]
+    assert restarting is False
+
+
+def test_id_is_free_as_soon_as_its_session_is_over(tmp_path):
+    """Its end is written down before a new one of that id, also in the same turn of the loop."""
+
+    async def main():
+        async with asyncio.timeout(WAIT_S), begun(tmp_path) as (sessions, _, start):
+            sessions.journal.may_go_on.set()
+            with pytest.raises(CmdcError):  # the parent was never in the tree
+                await start
+            row = await sessions.journal.find("child")
+            again = sessions.live["child"] = Session(
+                sessions, spec("child"), session_path(None, "child"), 0
+            )
+            again.begun(Answer(Outcome.NO_PROCESS))
+            await SqliteJournal.create(sessions.journal, row_of("child"))
+            await sessions.journal.find("child")
+            return row.ended_ms is not None, (await sessions.journal.find("child")).ended_ms
+
+    assert asyncio.run(main()) == (True, None)
+
+
+def test_what_no_session_can_be_kept_by_leaves_nothing(tmp_path):
+    """A client that checks nothing is refused, and the next daemon does not stumble over it."""
+
+    async def main():
+        async with asyncio.timeout(WAIT_S), begun(tmp_path) as (sessions, parent, start):
+            sessions.journal.may_go_on.set()
+            await asyncio.gather(start, return_exceptions=True)
+            wrong = Supervision(max_restarts=-1)
+            with pytest.raises(InvalidOptions, match="max_restarts"):
+                await sessions.start(msgspec.structs.replace(spec("wrong"), supervision=wrong))
+            deep = parent
+            while True:
+                deep = Session(sessions, spec("d"), session_path(deep.path, "d"), 0)
+                deep.phase, deep.incarnation = Phase.UP, 1
+                sessions.live["d"] = deep
+                with contextlib.suppress(StartFailed):
+                    try:
+                        await sessions.start(spec("e", "d"))
+                    except InvalidOptions:
+                        break
+            return await sessions.journal.find("wrong"), "wrong" in sessions.live, len(deep.path)
+
+    row, is_live, depth = asyncio.run(main())
+
+    assert row is None
+    assert not is_live
+    assert depth == 2 + 2 * SESSIONS_DEEP_MAX
+
+
+def test_session_that_cannot_be_resumed_does_not_stop_the_others(tmp_path):
+    """It is left as it is, for a daemon that can; those beside it go on."""
+
+    async def main():
+        async with asyncio.timeout(WAIT_S), begun(tmp_path) as (sessions, _, start):
+            sessions.journal.may_go_on.set()
+            await asyncio.gather(start, return_exceptions=True)
+            sessions.live.clear()
+            sessions.workforce = Workforce()
+            sessions.workforce.is_open.clear()
+            wrong = msgspec.structs.replace(spec("wrong"), supervision=Supervision(max_seconds=0))
+            rows = [row_of("good"), row_of("garbage", b"?"), row_of("wrong", spec_bytes(wrong))]
+            for row in rows:
+                await SqliteJournal.create(sessions.journal, row)
+            resumed = await sessions.take_over(Normal())
+            alive = [row.session_id for row in await sessions.journal.alive()]
+            downs = [await sessions.journal.newest_down(name) for name in ("garbage", "wrong")]
+            return resumed, list(sessions.live), alive, downs
+
+    assert asyncio.run(main()) == (1, ["good"], ["good", "garbage", "wrong"], [None, None])
+
+
+def row_of(session_id, data=None):
+    return SessionRow(
+        session_id=session_id,
+        created_ms=0,
+        spec=spec_bytes(spec(session_id)) if data is None else data,
+        parent_id=None,
+        group_id=None,
+        incarnation=1,
+    )

@@ -15,6 +15,7 @@ from cmdc_runtime.frames import HostLost, HostWanted
 from cmdc_runtime.ids import new_worker_id
 from supervisor.adapters.nursery import Nursery, NurseryOptions
 from supervisor.adapters.reaper import Exited, Reaper
+from supervisor.wards import Wards
 from supervisor.workforce import Worker, Workforce
 
 pytestmark = pytest.mark.process
@@ -59,20 +60,25 @@ async def workforce_in(folder):
     """Yield a workforce with one worker, which is no process, and its router."""
     nursery = Nursery(NurseryOptions(preload="light_preload", needs=()))
     reaper, router = Reaper(), Router()
-    workforce = Workforce(nursery, reaper, f"ipc://{folder}/workers.sock", 0)
+    wards = Wards(folder, folder, "info")
+    wards.start()
+    workforce = Workforce(nursery, reaper, wards, f"ipc://{folder}/workers.sock", 0)
     workforce.router = router
     ready = asyncio.get_running_loop().create_future()
-    worker = Worker(new_worker_id(1), pid=os.getpid(), pidfd=-1, ready=ready)
+    worker_id = new_worker_id(1)
+    worker = Worker(worker_id, wards.open(worker_id), pid=os.getpid(), pidfd=-1, ready=ready)
+    worker.hosts = workforce._hosts_of(worker)
     worker.ready.set_result(None)
     workforce._workers[worker.peer] = worker
     try:
         yield workforce, worker, router
     finally:
-        await workforce._end_hosts(worker)
+        await worker.hosts.end()
         workforce._workers.clear()
         await workforce.close()
         await nursery.close()
         reaper.close()
+        await wards.close()
 
 
 def listening_at(address):
@@ -105,11 +111,11 @@ def test_a_host_connects_and_its_end_is_told(folder):
         with contextlib.closing(listening_at(address)) as listener:
             async with workforce_in(folder) as (workforce, worker, router):
                 await ask(workforce, worker, address)
-                (host,) = worker.hosts
+                (host,) = worker.hosts.all
                 peer, _ = await asyncio.to_thread(listener.accept)
                 host.child.send_signal(signal.SIGKILL)
                 with peer:
-                    return await told(router), worker.hosts, address.exists()
+                    return await told(router), worker.hosts.all, address.exists()
 
     lost, left, is_there = asyncio.run(scenario())
 
@@ -124,7 +130,7 @@ def test_an_address_elsewhere_is_refused(folder):
     async def scenario():
         async with workforce_in(folder) as (workforce, worker, router):
             await ask(workforce, worker, "/tmp/elsewhere")
-            return router.sent, worker.hosts
+            return router.sent, worker.hosts.all
 
     sent, hosts = asyncio.run(scenario())
 
@@ -163,6 +169,13 @@ def test_a_nursery_that_cannot_fork_is_told(folder):
     assert "the nursery is closed" in lost.message
 
 
+def is_running(pid):
+    """Say whether there is such a process, and not only a zombie that nobody reaped yet."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
 def test_a_worker_is_buried_when_its_host_is_gone(folder):
     """Only then may the next one start, and be alone with what the calls write."""
     seen = []
@@ -172,14 +185,29 @@ def test_a_worker_is_buried_when_its_host_is_gone(folder):
         with contextlib.closing(listening_at(address)) as listener:
             async with workforce_in(folder) as (workforce, worker, _):
                 await ask(workforce, worker, address)
-                (host,) = worker.hosts
+                (host,) = worker.hosts.all
                 peer, _ = await asyncio.to_thread(listener.accept)
-                worker.on_exit = lambda _exited: seen.append(psutil.pid_exists(host.child.pid))
+                worker.on_exit = lambda _exited: seen.append(is_running(host.child.pid))
                 exited = Exited(pid=2**22, status=-9, exited_at=0.0)
                 with peer:
                     workforce._start_burial(worker, exited)
                     await asyncio.gather(*workforce._tasks)
-                return worker.hosts
+                return worker.hosts.all
 
     assert asyncio.run(scenario()) == set()
     assert seen == [False]
+
+
+def test_a_host_that_comes_after_its_workers_end_is_ended_at_once(folder):
+    """It was being forked when the worker died: nothing of it is named or stays."""
+
+    async def scenario():
+        async with workforce_in(folder) as (workforce, worker, _):
+            workforce.receive(worker.peer, HostWanted(address=f"{folder}/h-1"), b"")
+            workforce._start_burial(worker, Exited(pid=2**22, status=-9, exited_at=0.0))
+            while workforce._tasks or worker.hosts.all:
+                await asyncio.gather(*workforce._tasks)
+                await asyncio.sleep(0.002)  # tidy: the end of a process comes from the kernel
+            return workforce.reaper.pids, dict(workforce.wards.outputs._workers)
+
+    assert asyncio.run(scenario()) == (frozenset(), {})

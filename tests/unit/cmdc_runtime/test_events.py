@@ -6,12 +6,15 @@ from cmdc_runtime.events import Envelope, Event, MessageDelta, UnknownEvent
 from cmdc_runtime.reasons import snake
 
 KINDS = [kind for kind in Event.__subclasses__() if kind is not UnknownEvent]
-EPHEMERAL = {"message_start", "message_delta", "thinking_start", "thinking_delta"}
+PIECES = {"message_start", "message_delta", "thinking_start", "thinking_delta"}
+REPORTS = {"supervisor_report"}
 
 
-def test_only_the_pieces_of_an_answer_are_ephemeral():
-    """They come again whole; everything else outlives every crash."""
-    assert {kind.__struct_config__.tag for kind in KINDS if not kind.durable} == EPHEMERAL
+def test_only_pieces_of_an_answer_and_reports_are_ephemeral():
+    """Pieces come again whole, reports are in the log; everything else outlives every crash."""
+    ephemeral = {kind.__struct_config__.tag for kind in KINDS if not kind.durable}
+
+    assert ephemeral == PIECES | REPORTS
 
 
 def test_every_event_has_a_name_of_its_own():

@@ -22,13 +22,15 @@ DOCUMENTED = {
     "prompt_mode": "full", "messages": [], "user_data": {}, "group_id": None, "max_turns": 100,
     "max_tokens": None, "max_cost_usd": None, "max_total_tokens": None, "max_steering_queue": 3,
     "max_queued_prompts": 100, "max_parallel_tools": 8, "tool_timeout": 300.0,
+    "cycle_timeout": None,
     "interrupt_immune_tools": ["write_file", "edit_file", "write_todos", "compact_conversation"],
     "tool_max_retries": 2, "max_retries": 3, "retry_base_delay": 2.0, "retry_max_delay": 60.0,
     "retry_jitter": 0.0, "stall_after": 30.0, "stall_timeout": 120.0, "loop_threshold": 3,
     "loop_abort": 5, "loop_exempt_tools": [], "exit_on": [], "max_children": 8, "max_spawns": 64,
     "max_depth": 1, "event_buffer_size": 1000, "hibernate_after": None, "restart": "transient",
     "max_restarts": 3, "max_seconds": 5.0, "restart_delay": (0.1, 5.0), "shutdown": 5.0,
-    "start_timeout": 30.0, "max_cycle_crashes": 2,
+    "start_timeout": 30.0, "max_cycle_crashes": 2, "unresponsive_after": 30.0,
+    "memory_limit": None, "cpu_limit": None, "max_processes": None, "max_open_files": None,
 }
 # fmt: on
 
@@ -134,11 +136,35 @@ def test_a_typo_gets_a_suggestion(typo, meant):
         ("max_parallel_tools", 0),
         ("tool_timeout", 0),
         ("tool_timeout", math.nan),
+        ("cycle_timeout", 0),
+        ("cycle_timeout", "1h"),
         ("retry_jitter", 1.5),
         ("restart", "sometimes"),
         ("restart_delay", (1.0,)),
         ("shutdown", -1.0),
         ("max_cycle_crashes", 0),
+        ("unresponsive_after", 0.4),
+        ("unresponsive_after", None),
+        ("memory_limit", 16 * 2**20 - 1),
+        ("memory_limit", 2**62 + 1),
+        ("memory_limit", 2.0**31),
+        ("memory_limit", True),
+        ("memory_limit", "2147483648"),
+        ("memory_limit", "512"),
+        ("memory_limit", "8M"),
+        ("memory_limit", "-1G"),
+        ("memory_limit", "1,5G"),
+        ("memory_limit", "2GiBs"),
+        ("memory_limit", "9999999T"),
+        ("memory_limit", f"{'9' * 50}G"),
+        ("memory_limit", "\u0662G"),
+        ("memory_limit", b"2G"),
+        ("cpu_limit", 0),
+        ("cpu_limit", 4097),
+        ("max_processes", 3),
+        ("max_processes", 4.5),
+        ("max_open_files", 63),
+        ("max_open_files", 1_000_001),
         ("event_buffer_size", 1_000_001),
         ("max_steering_queue", -1),
         ("max_cost_usd", 0),
@@ -196,6 +222,26 @@ def test_a_wrong_value_is_told_with_its_name(name, value):
         ("event_buffer_size", 0, 0),
         ("max_restarts", 0, 0),
         ("tool_timeout", 5, 5.0),
+        ("cycle_timeout", 0.001, 0.001),
+        ("cycle_timeout", 1_000_000, 1_000_000.0),
+        ("cycle_timeout", None, None),
+        ("unresponsive_after", 0.5, 0.5),
+        ("memory_limit", None, None),
+        ("memory_limit", 16 * 2**20, 16 * 2**20),
+        ("memory_limit", 2**62, 2**62),
+        ("memory_limit", "16M", 16 * 2**20),
+        ("memory_limit", "512M", 512 * 2**20),
+        ("memory_limit", "2G", 2 * 2**30),
+        ("memory_limit", "1.5GiB", 3 * 2**29),
+        ("memory_limit", " 100000 kB ", 100_000 * 2**10),
+        ("memory_limit", "0.1t", 2**40 // 10),
+        ("cpu_limit", 0.01, 0.01),
+        ("cpu_limit", 2, 2.0),
+        ("cpu_limit", None, None),
+        ("max_processes", 4, 4),
+        ("max_processes", None, None),
+        ("max_open_files", 64, 64),
+        ("max_open_files", None, None),
         ("shutdown", None, None),
         ("shutdown", 0, 0.0),
         ("retry_jitter", 1, 1.0),
@@ -236,6 +282,15 @@ def test_a_closed_set_of_words_is_told():
     (line,) = problems(exit_on={"timeout"})
 
     assert "expected of max_turns_exceeded, provider_timeout, plugin_aborted, got" in line
+
+
+def test_a_wrong_size_is_told_with_a_right_one():
+    """Whoever forgets the unit reads how one is written."""
+    (line,) = problems(memory_limit="512")
+
+    assert line == (
+        "memory_limit: expected 16 MiB to 4 EiB, as bytes or as '512M', '2G' or '1.5GiB', got '512'"
+    )
 
 
 def test_a_loop_is_told_before_it_is_aborted():

@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 from cmdc_runtime.errors import InvalidOptions
-from supervisor.config import CLIENT_VARIABLES, DaemonConfig, load_config
+from supervisor.config import (
+    CLIENT_VARIABLES,
+    RELOADABLE,
+    DaemonConfig,
+    changes,
+    load_config,
+)
 
 HOME = Path("/home")
 
@@ -138,3 +144,24 @@ def test_a_missing_file_is_a_problem(config_file):
 def test_an_empty_path_is_a_problem():
     """An empty name would be the directory in which the daemon happens to start."""
     assert problems({"state_dir": ""}) == ("--state-dir: state_dir: Expected a path, got ''",)
+
+
+def test_what_a_running_daemon_takes_over_is_applied():
+    """The new values hold from now on; nothing else is touched."""
+    fresh = load({"spares": 5, "log_level": "debug", "max_sessions": 7})
+    found = changes(load(), fresh)
+
+    assert found.applied == {"spares": 5, "log_level": "debug", "max_sessions": 7}
+    assert (found.config, found.needs_restart) == (fresh, [])
+    assert found.applied.keys() == RELOADABLE
+
+
+def test_what_needs_a_restart_keeps_its_value_and_is_named_each_time():
+    """The difference stays until the restart, so the next reload tells it again."""
+    running, fresh = load(), load({"durability": "power", "state_dir": "/new", "spares": 3})
+    found = changes(running, fresh)
+    again = changes(found.config, fresh)
+
+    assert (found.applied, again.applied) == ({"spares": 3}, {})
+    assert found.needs_restart == again.needs_restart == ["state_dir", "durability"]
+    assert found.config == load({"spares": 3})

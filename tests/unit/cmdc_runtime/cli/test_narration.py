@@ -6,7 +6,18 @@ from cmdc_runtime import events
 from cmdc_runtime.cli.narration import LOUD, TELLINGS, down_told, told
 from cmdc_runtime.cli.terminal import STYLES
 from cmdc_runtime.ids import CallId, Incarnation, MonitorRef, SessionId
-from cmdc_runtime.reasons import Down, Signal
+from cmdc_runtime.reasons import (
+    LINE_CHARS_MAX,
+    Down,
+    Evidence,
+    Normal,
+    Other,
+    RestartIntensityExceeded,
+    Signal,
+    Unresponsive,
+)
+
+KILLED = Signal(number=9, name="SIGKILL")
 
 
 def test_every_event_can_be_told():
@@ -68,16 +79,94 @@ def test_what_a_person_has_to_answer_names_how(event, line):
     assert told(event) == line
 
 
-def test_down_is_one_line():
-    """A crash reads as what happened, why, and what follows."""
-    down = Down(
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        (
+            {"reason": str(KILLED), "in_window": 1, "max_restarts": 3, "next_attempt_s": 0.1},
+            (
+                "child_terminated root/sessions/session:s/agent: killed by signal 9 (SIGKILL) "
+                "(restart 1 of 3)"
+            ),
+        ),
+        (
+            {"reason": str(KILLED), "in_window": 4, "max_restarts": 3},
+            "child_terminated root/sessions/session:s/agent: killed by signal 9 (SIGKILL)",
+        ),
+        ({"child": None}, "child_terminated root/sessions/session:s: why"),
+    ],
+    ids=["restarted", "given up", "no child"],
+)
+def test_a_report_names_its_session(more, line):
+    """All sessions tell on one topic, and all of their agents have one name there."""
+    known = {"report": "child_terminated", "context": "why", "child": "agent"}
+    event = events.SupervisorReport(supervisor="root/sessions/session:s", **{**known, **more})
+
+    assert told(event) == line
+
+
+def down(reason=KILLED, *, restarting=True, **more):
+    return Down(
         ref=MonitorRef("r"),
         session_id=SessionId("s"),
-        reason=Signal(number=9, name="SIGKILL"),
+        reason=reason,
         incarnation=Incarnation(2),
-        restarting=True,
+        restarting=restarting,
+        **more,
     )
 
-    assert down_told(down) == (
-        "process 2 of s is down: killed by signal 9 (SIGKILL); another one follows"
-    )
+
+@pytest.mark.parametrize(
+    ("notice", "line"),
+    [
+        (
+            down(),
+            "process 2 of s is down: killed by signal 9 (SIGKILL); restarting as process 3",
+        ),
+        (
+            down(restarts=2, next_attempt_ms=200, evidence=Evidence(pid=7, killed_by="outside")),
+            (
+                "process 2 of s (pid 7) is down: killed by signal 9 (SIGKILL), from outside; "
+                "restarting in 200 ms as process 3 (restart 2)"
+            ),
+        ),
+        (
+            down(next_attempt_ms=0, evidence=Evidence(killed_by="daemon")),
+            (
+                "process 2 of s is down: killed by signal 9 (SIGKILL), by the daemon; "
+                "restarting at once as process 3"
+            ),
+        ),
+        (
+            down(Unresponsive(silent_ms=30_000), evidence=Evidence(killed_by="daemon")),
+            "process 2 of s is down: unresponsive: silent for 30 s; restarting as process 3",
+        ),
+        (
+            down(Normal(), restarting=False),
+            "process 2 of s is down: normal; the session has ended",
+        ),
+        (
+            down(
+                RestartIntensityExceeded(restarts=3, seconds=5.0, last=KILLED),
+                restarting=False,
+                evidence=Evidence(killed_by="outside"),
+            ),
+            (
+                "process 2 of s is down: 3 restarts in 5 s were not enough; "
+                "last: killed by signal 9 (SIGKILL), from outside; the session has ended"
+            ),
+        ),
+    ],
+    ids=["bare", "later", "at once", "blamed", "asked", "given up"],
+)
+def test_down_is_one_line(notice, line):
+    """A crash reads as what happened, why, by whose hand, and what follows."""
+    assert down_told(notice) == line
+
+
+def test_down_is_short_and_commands_nothing():
+    """Whatever a process said of its end."""
+    line = down_told(down(Other(detail="\x1b[2J\n" * 10_000)))
+
+    assert line.isprintable()
+    assert len(line) < LINE_CHARS_MAX + 100

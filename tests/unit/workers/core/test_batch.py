@@ -42,6 +42,14 @@ def test_calls_run_as_one_batch():
     assert (step.state, step.effects[0].event.count) == (State.EXECUTING_TOOLS, 3)
 
 
+def test_a_batch_of_a_cycle_that_has_cost_a_process_is_suspect():
+    """Its calls may be why; a later cycle begins without that."""
+    memory = executing()
+    crashed = replace(memory, cycle=replace(memory.cycle, crashes=1))
+
+    assert (run_of(memory).is_suspect, run_of(crashed).is_suspect) == (False, True)
+
+
 def test_a_batch_begins_without_what_an_earlier_one_waited_for():
     """Else a compaction whose call was ended would be in the way of the next one."""
     wanted = Compacting(2, "request", "a:compact")

@@ -35,6 +35,7 @@ from workers.core.inputs import (
     ApprovalNeeded,
     CompactWanted,
     Consulted,
+    CycleExpired,
     DelegationDropped,
     FirstChunk,
     Order,
@@ -113,6 +114,7 @@ OF_SESSION = {
     PluginDelegated: PluginDelegated("judge", "plugin:judge-1", "any", "do it"),
     DelegationDropped: DelegationDropped("a:sub-1"),
     ApprovalExpired: ApprovalExpired("approval-1", 9),
+    CycleExpired: CycleExpired("p-1", 10**9),
     SubagentDone: SubagentDone("s.1", True, "done", USED),
     ToolsLoaded: ToolsLoaded("c", AttachTools(tools=()), ()),
     PluginsSpoke: PluginsSpoke(Verdict(interventions=("mind",))),
@@ -147,7 +149,7 @@ def prepared(session, state):
     child = Child("s.1", "a", "a:sub-1", Grant())
     is_waiting = state in (State.RUNNING, State.EXECUTING_TOOLS)
     return with_memory(
-        session.at(state),
+        session.at(state, cycle_timeout_s=1.0),
         children=(child,),
         approvals=(Approval("approval-1", "x", "t", {}, 1, due_ms=5),),
         compacting=Compacting(1, "size") if is_waiting else None,

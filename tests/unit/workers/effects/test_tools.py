@@ -75,8 +75,8 @@ class Broken(Picky):
 class Runner:
     """A tool runner, what it posted, and when it waited for the journal; it is its own link."""
 
-    def __init__(self, *tools, calls=(ONE,)):
-        self.posted, self.calls = [], calls
+    def __init__(self, *tools, calls=(ONE,), is_suspect=False):
+        self.posted, self.calls, self.is_suspect = [], calls, is_suspect
         loaded = [LoadedTool(tool, Packed(kind="ref", label=tool.name)) for tool in tools]
         self.runner = ToolRunner(loaded, SETTINGS, self.posted.append, self)
         self.synced_after = []
@@ -85,7 +85,7 @@ class Runner:
         self.synced_after.append(list(self.posted))
 
     def start(self):
-        batch = RunTools(7, 3, "m", tuple(self.calls))
+        batch = RunTools(7, 3, "m", tuple(self.calls), is_suspect=self.is_suspect)
         return self.runner.run(batch, ({"content": "x", "status": "pending"},))
 
     async def whole(self):
@@ -249,6 +249,16 @@ def test_a_write_waits_until_it_is_written_down():
 
     assert seen[0].call_id == "write"
     assert "write" not in [one.call_id for one in seen if isinstance(one, ToolReturned)]
+
+
+def test_a_read_waits_too_where_the_cycle_has_cost_a_process():
+    """One that kills at once would else never be counted."""
+    read = Async(fine, name="read", effects="read")
+    calls = [ToolCall(call_id="read", name="read")]
+    runner = asyncio.run(Runner(read, calls=calls, is_suspect=True).whole())
+    (seen,) = runner.synced_after
+
+    assert [type(one) for one in seen] == [ToolBegun]
 
 
 def test_only_so_many_calls_run_at_a_time():

@@ -1,0 +1,136 @@
+"""``conformance.md``: which cases of OTP's supervisor contract hold here, and which test says so.
+
+The cases are in ``tests/conformance/cases.toml``. Who plays one is read from the tests as they are
+written, so that nothing is run: ``@case("C17")`` names the cases of a test, and what it takes says
+who plays it.
+"""
+
+import ast
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from scripts.reference import markdown
+
+ROOT: Final = Path(__file__).parents[2]
+FOLDER: Final = ROOT / "tests" / "conformance"
+SECTIONS: Final[Mapping[str, str]] = {
+    "C": "Supervisors, after OTP",
+    "D": "Monitors and reasons",
+    "X": "Ours beyond OTP",
+}
+_BOTH: Final = "stage"
+"""The fixture that plays a case on the engine and again with real processes."""
+_MARK: Final = "pytest.mark.process"
+_INTRO: Final = (
+    "The reference for supervision is Erlang/OTP's `supervisor`. These are the cases that say what"
+    " that means, in our words. The engine is pure, so that most cases are played on it with a"
+    " virtual clock; those with real processes play them again with processes that are forked,"
+    " watched by pidfds and killed as groups, or with a whole daemon. `make conformance` plays all"
+    " and tells how many passed of how many. How to add one stands in"
+    " [tests/conformance/stage.py](../../tests/conformance/stage.py)."
+)
+
+Row = Mapping[str, Any]  # Any: TOML
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """One test that plays some cases; ``file`` is named from the root of the project."""
+
+    file: str
+    name: str
+    cases: tuple[str, ...]
+    on_engine: bool
+    with_processes: bool
+
+
+def page() -> str:
+    """Return the page."""
+    sections = (_section(kind, title) for kind, title in SECTIONS.items())
+    return markdown.page("Conformance", _INTRO, *sections)
+
+
+def cases() -> dict[str, Row]:
+    """Return all cases by name, in their order."""
+    rows = tomllib.loads((FOLDER / "cases.toml").read_text(encoding="utf-8"))["case"]
+    return {row["name"]: row for row in rows}
+
+
+@cache
+def plays() -> tuple[Play, ...]:
+    """Return every test of the folder that plays a case."""
+    paths = sorted(FOLDER.glob("test_*.py"))
+    return tuple(play for path in paths for play in _plays_in(path))
+
+
+def elsewhere(row: Row) -> list[Play]:
+    """Return the tests of other folders that play a case: they have real processes, or clients."""
+    named = (test.partition("::") for test in row.get("elsewhere", ()))
+    return [
+        Play(file, name, (row["name"],), on_engine=False, with_processes=True)
+        for file, _, name in named
+    ]
+
+
+def functions_in(path: Path) -> Iterator[ast.FunctionDef]:
+    """Yield the test functions of a file."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            yield node
+
+
+def _plays_in(path: Path) -> Iterator[Play]:
+    for node in functions_in(path):
+        names = tuple(_names(node))
+        if names:
+            takes = {argument.arg for argument in node.args.args}
+            is_real = any(ast.unparse(one) == _MARK for one in node.decorator_list)
+            yield Play(
+                file=str(path.relative_to(ROOT)),
+                name=node.name,
+                cases=names,
+                on_engine=_BOTH in takes or not is_real,
+                with_processes=_BOTH in takes or is_real,
+            )
+
+
+def _names(node: ast.FunctionDef) -> Iterator[str]:
+    for decorator in node.decorator_list:
+        match decorator:
+            case ast.Call(func=ast.Name(id="case"), args=arguments):
+                yield from (ast.literal_eval(one) for one in arguments)
+            case _:
+                continue
+
+
+def _section(kind: str, title: str) -> str:
+    rows = [row for name, row in cases().items() if name.startswith(kind)]
+    head = ("case", "what holds", "engine", "real processes", "tests", "note")
+    return f"## {title}\n\n{markdown.table(head, map(_row, rows))}"
+
+
+def _row(row: Row) -> tuple[str, ...]:
+    found = [play for play in plays() if row["name"] in play.cases] + elsewhere(row)
+    return (
+        row["name"],
+        row["title"],
+        _yes(any(play.on_engine for play in found)),
+        _yes(any(play.with_processes for play in found)),
+        ", ".join(_files(found)),
+        row.get("note", ""),
+    )
+
+
+def _files(found: list[Play]) -> Iterator[str]:
+    """Yield each file with its tests, which a reader can search for."""
+    for file in dict.fromkeys(play.file for play in found):
+        names = [markdown.code(play.name) for play in found if play.file == file]
+        yield f"[{Path(file).name}](../../{file}): {', '.join(names)}"
+
+
+def _yes(claim: bool) -> str:  # noqa: FBT001 - it says what it is given
+    return "yes" if claim else "no"

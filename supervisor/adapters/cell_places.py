@@ -1,0 +1,299 @@
+"""Where this process may make cgroups, and taking that place: below its own cgroup, nowhere else.
+
+Under systemd only a unit with ``Delegate=yes`` may. Elsewhere the cgroup that we are in will do, if
+we can write there. A place is a directory named after the daemon; a ``flock`` on it says that its
+owner lives, whatever the pid namespace, and the kernel gives it back however the owner dies.
+
+The controllers of cgroup v2 are had only by children of a cgroup without processes, so this process
+moves into a leaf of its own first. Call ``survey_places`` before anything is started.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from supervisor.adapters import cgroupfs
+from supervisor.core.cells import NEEDED_FILES, Controller, Version
+from supervisor.core.hierarchies import (
+    SYSTEMD,
+    UNIFIED,
+    Hierarchy,
+    Spot,
+    parse_mountinfo,
+    parse_own_cgroups,
+    spot_of,
+)
+
+LEAF: Final = "daemon"
+"""Where this process goes; units are never called so, since their names have a suffix."""
+CLAIM_TRIES_MAX: Final = 10
+"""Another daemon that looks for litter holds the lock for a moment; an owner holds it for good."""
+CLAIM_PAUSE_S: Final = 0.01
+"""Between two tries."""
+
+_DELEGATED: Final = ("user.delegate", "trusted.delegate")
+"""Extended attributes by which systemd says that a cgroup is left to its unit (since 246)."""
+_V1_ORDER: Final = (Controller.PROCESSES, Controller.MEMORY, Controller.CPU)
+"""The first one is where processes are killed if there is no v2: they can be kept from forking."""
+_CPUSET: Final = "cpuset"
+"""A v1 hierarchy with it lets nothing in before cores and memory nodes are chosen."""
+
+
+class Unusable(Exception):
+    """No cells can be made there; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A directory in which this daemon makes its cells, and what is limited there."""
+
+    version: Version
+    path: Path
+    controllers: frozenset[Controller]
+    lock_fd: int
+
+
+@dataclass(slots=True)
+class Survey:
+    """What was found: the places, best first, and why there are not more of them."""
+
+    ground: "Ground"
+    places: list[Place] = field(default_factory=list)
+    refusals: dict[tuple[Version, Controller | None], str] = field(default_factory=dict)
+    """By version and controller; None as the controller: no cell of this version at all."""
+    left: Path | None = None
+    """The cgroup that this process has moved out of."""
+
+    def refusal(self, controller: Controller | None) -> str:
+        """Say in one line why no cgroup is there for this; what holds for both is said once."""
+        found: dict[str, list[str]] = {}
+        for version in Version:
+            keys = (version, controller), (version, None)
+            why = next((self.refusals[key] for key in keys if key in self.refusals), None)
+            if why is not None:
+                found.setdefault(why, []).append(version)
+        return "; ".join(f"{' and '.join(versions)}: {why}" for why, versions in found.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What this process can see of the machine's cgroups."""
+
+    hierarchies: tuple[Hierarchy, ...]
+    own: dict[str, str]
+    is_managed: bool
+    """systemd is there, and all cgroups are its own but those that it delegates."""
+
+    @classmethod
+    def here(cls) -> "Ground":
+        """Look."""
+        return cls(
+            parse_mountinfo(cgroupfs.read(Path("/proc/self/mountinfo")) or ""),
+            parse_own_cgroups(cgroupfs.read(Path("/proc/self/cgroup")) or ""),
+            Path("/run/systemd/system").is_dir(),
+        )
+
+    def spot(self, controller: str) -> Spot:
+        """Return where this process is in one hierarchy; raises Unusable."""
+        found = spot_of(controller, self.hierarchies, self.own)
+        if found is None:
+            raise Unusable("it is not mounted, or not where this process can see its own cgroup")
+        return found
+
+    def subtree(self, controller: str) -> Path:
+        """Return the cgroup below which this process may make others; raises Unusable."""
+        spot = self.spot(controller)
+        if not self.is_managed:
+            return Path(spot.path)
+        unit = self._unit()
+        if controller != UNIFIED and spot.below != unit:
+            raise Unusable(f"systemd has not delegated it to {unit}")
+        return Path(spot.hierarchy.point, unit)
+
+    def _unit(self) -> str:
+        """Return the cgroup that systemd has left to this process."""
+        spot = spot_of(UNIFIED, self.hierarchies, self.own) or self.spot(SYSTEMD)
+        above, _, last = spot.below.rpartition("/")
+        for below in (above, spot.below) if last == LEAF else (spot.below,):
+            if _is_delegated(Path(spot.hierarchy.point, below)):
+                return below
+        raise Unusable(
+            f"systemd manages the cgroups and {spot.path} is its own: set Delegate=yes in the unit,"
+            " or start with systemd-run --scope -p Delegate=yes (for a user: --user)"
+        )
+
+
+def survey_places(name: str, versions: Collection[Version]) -> Survey:
+    """Take the places called ``name`` that this process may have; ``versions``: no others.
+
+    May move this process into a cgroup of its own, below the one that it is in.
+    """
+    survey = Survey(Ground.here())
+    for version in Version:
+        if version not in versions:
+            survey.refusals[version, None] = "not wanted"
+    if Version.V2 in versions:
+        with _refused(survey, Version.V2, None):
+            _take_v2(survey, name)
+    if Version.V1 in versions:
+        had = {controller for place in survey.places for controller in place.controllers}
+        for controller in _V1_ORDER:
+            if controller not in had:
+                with _refused(survey, Version.V1, controller):
+                    _take_v1(survey, name, controller)
+    return survey
+
+
+def claim(path: Path) -> int:
+    """Return a descriptor that holds the lock of a place, which is made if it is not there.
+
+    Raises:
+        Unusable: its owner lives, or it cannot be made or opened.
+
+    """
+    for attempt in range(CLAIM_TRIES_MAX):
+        if attempt:
+            time.sleep(CLAIM_PAUSE_S)
+        try:
+            path.mkdir(exist_ok=True)
+        except OSError as error:
+            raise Unusable(f"{path}: {error.strerror}") from error
+        lock_fd = lock(path)
+        if lock_fd is not None:
+            return lock_fd
+    raise Unusable(f"{path} belongs to another daemon, which lives")
+
+
+def lock(path: Path) -> int | None:
+    """Return a descriptor that holds the lock of a place; None: it is gone, or its owner lives."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Whoever held it before may have removed the directory that this is a lock of.
+        if os.path.samestat(path.stat(), os.fstat(fd)):
+            return fd
+    except OSError:
+        pass
+    os.close(fd)
+    return None
+
+
+def enable(subtree: Path, controllers: Collection[str]) -> dict[str, str]:
+    """Have children of a v2 cgroup limited by ``controllers``; returns why not, for those left out.
+
+    This process moves into ``LEAF`` below ``subtree`` if that is needed, and nothing else is moved.
+    """
+    had = _words(subtree / "cgroup.subtree_control")
+    offered = _words(subtree / "cgroup.controllers")
+    refusals = {
+        one: f"{subtree} has no controller {one}" for one in controllers if one not in offered
+    }
+    wanted = [one for one in controllers if one in offered and one not in had]
+    if not wanted:
+        return refusals
+    if problem := _leave(subtree):
+        return refusals | dict.fromkeys(wanted, problem)
+    for one in wanted:
+        try:
+            cgroupfs.write(subtree / "cgroup.subtree_control", f"+{one}")
+        except OSError as error:
+            refusals[one] = f"{subtree}: {error.strerror}"
+    return refusals
+
+
+def come_back(subtree: Path) -> None:
+    """Undo ``enable`` as far as the kernel lets us; to be called when no cell is left."""
+    with suppress(OSError):
+        for one in _words(subtree / "cgroup.subtree_control"):
+            cgroupfs.write(subtree / "cgroup.subtree_control", f"-{one}")
+        cgroupfs.admit(subtree, os.getpid())
+        (subtree / LEAF).rmdir()
+
+
+def _take_v2(survey: Survey, name: str) -> None:
+    subtree = survey.ground.subtree(UNIFIED)
+    fd = claim(subtree / name)
+    refusals = enable(subtree, list(Controller))
+    if str(os.getpid()) in (cgroupfs.read(subtree / LEAF / cgroupfs.PROCS) or "").split():
+        survey.left = subtree
+    refusals |= enable(subtree / name, [one for one in Controller if one not in refusals])
+    usable = set()
+    for controller in Controller:
+        missing = _missing(subtree / name, controller, Version.V2)
+        if why := refusals.get(controller) or missing:
+            survey.refusals[Version.V2, controller] = why
+        else:
+            usable.add(controller)
+    if survey.left and not usable:
+        come_back(subtree)
+        survey.left = None
+    survey.places.append(Place(Version.V2, subtree / name, frozenset(usable), fd))
+
+
+def _take_v1(survey: Survey, name: str, controller: Controller) -> None:
+    spot = survey.ground.spot(controller)
+    path = survey.ground.subtree(controller) / name
+    if _CPUSET in spot.hierarchy.controllers:
+        raise Unusable(f"it shares {spot.hierarchy.point} with {_CPUSET}")
+    for index, place in enumerate(survey.places):
+        if place.path == path:  # two controllers in one hierarchy
+            both = place.controllers | {controller}
+            survey.places[index] = Place(Version.V1, path, both, place.lock_fd)
+            return
+    fd = claim(path)
+    if missing := _missing(path, controller, Version.V1):
+        os.close(fd)
+        cgroupfs.remove(path)
+        raise Unusable(missing)
+    survey.places.append(Place(Version.V1, path, frozenset({controller}), fd))
+
+
+def _missing(path: Path, controller: Controller, version: Version) -> str:
+    absent = [one for one in NEEDED_FILES[controller, version] if not (path / one).exists()]
+    return f"this kernel has no {' and no '.join(absent)}" if absent else ""
+
+
+def _leave(subtree: Path) -> str:
+    """Move this process into its leaf; returns why that would not help, or ""."""
+    if not (subtree / "cgroup.type").exists():
+        return f"{subtree} is the machine's root cgroup, which is not ours to change"
+    me = os.getpid()
+    inside = (cgroupfs.read(subtree / cgroupfs.PROCS) or "").split()
+    if others := [pid for pid in inside if pid != str(me)]:
+        return f"{len(others)} other processes are in {subtree}, where none may be then"
+    if not inside:
+        return ""
+    try:
+        (subtree / LEAF).mkdir(exist_ok=True)
+        cgroupfs.admit(subtree / LEAF, me)
+    except OSError as error:
+        return f"{subtree / LEAF}: {error.strerror}"
+    return ""
+
+
+def _is_delegated(cgroup: Path) -> bool:
+    for attribute in _DELEGATED:
+        with suppress(OSError):
+            if os.getxattr(cgroup, attribute) == b"1":
+                return True
+    return False
+
+
+def _words(path: Path) -> frozenset[str]:
+    return frozenset((cgroupfs.read(path) or "").split())
+
+
+@contextmanager
+def _refused(survey: Survey, version: Version, controller: Controller | None) -> Iterator[None]:
+    try:
+        yield
+    except Unusable as unusable:
+        survey.refusals[version, controller] = str(unusable)

@@ -1,0 +1,237 @@
+"""The cells of one daemon: which layers hold a session's limits, and the cells in those layers.
+
+``Cells.survey`` finds out what this process may use, each resource on its own, and ends what an
+earlier life of the same daemon has left there. Who cannot have a cgroup gets a cell without one,
+never an error. Every call may come from any thread, and blocks for as long as it says.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from cmdc_runtime.runtime_dir import PRIVATE_MODE
+from supervisor.adapters import cgroupfs
+from supervisor.adapters.cell import Cell, Room, open_room
+from supervisor.adapters.cell_places import Place, Survey, come_back, lock, survey_places
+from supervisor.core.cells import By, Controller, Layer, Limits, Version, What, is_base_name
+
+log = structlog.get_logger()
+
+SWEEP_S: Final = 5.0
+"""For all that an earlier life has left to be gone, before the daemon starts all the same."""
+LITTER_MAX: Final = 100
+"""Places of other daemons that are looked at, whether their owner has died and left nothing."""
+RECORD_BYTES_MAX: Final = 2**16
+"""Of the file that says where the places of an earlier life were."""
+
+_BY: Final[Mapping[Version, By]] = {Version.V2: "cgroup v2", Version.V1: "cgroup v1"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Without:
+    """What becomes of a limit that no cgroup holds."""
+
+    what: What
+    option: str
+    by: By
+    way: str
+
+
+_WITHOUT: Final[Mapping[Controller, _Without]] = {
+    Controller.MEMORY: _Without("memory", "memory_limit", "watch", "PSS is added up every second"),
+    Controller.CPU: _Without("cpu", "cpu_limit", "none", "nothing else holds a share"),
+    Controller.PROCESSES: _Without(
+        "processes", "max_processes", "watch", "they are counted every second"
+    ),
+}
+
+
+class Cells:
+    """All cells of this daemon."""
+
+    def __init__(self, survey: Survey, name: str) -> None:
+        """Use what a survey has found; ``Cells.survey`` makes one."""
+        self._survey = survey
+        self._name = name
+        self._quarantine: set[Path] = set()
+        self.known: Callable[[], Collection[int]] = tuple
+        """The pids of this process's own children, to be set before a cell is opened."""
+
+    @classmethod
+    def survey(
+        cls,
+        base_name: str,
+        *,
+        versions: Collection[Version] = tuple(Version),
+        record: Path | None = None,
+    ) -> "Cells":
+        """Take the places called ``base_name``, and end what is left there of an earlier life.
+
+        Call it before anything is started: it may move this process into a cgroup of its own, below
+        the one that it is in. ``record`` is a file that outlives the daemon and says where its
+        places were, for a successor that is started in another cgroup. Takes some 20 ms, and up to
+        ``SWEEP_S`` where something does not end.
+        """
+        found = survey_places(base_name, versions)
+        cells = cls(found, base_name)
+        deadline = time.monotonic() + SWEEP_S
+        for place in found.places:
+            cells._sweep(cgroupfs.children(place.path), deadline)
+            _remove_litter(place.path.parent, base_name)
+        if record is not None:
+            cells._sweep_recorded(record, deadline)
+        return cells
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Where its cells are, best first."""
+        return tuple(self._survey.places)
+
+    @property
+    def quarantined(self) -> frozenset[Path]:
+        """What could not be removed, and is not used again before it is."""
+        return frozenset(self._quarantine)
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """Say for each kind of bound who holds it, and why."""
+        limits = [self._layer(controller) for controller in Controller]
+        files = Layer("files", "rlimit", "RLIMIT_NOFILE of each process")
+        return (*limits, files, self._kill_layer(), self._oom_layer())
+
+    def unenforced(self, limits: Limits) -> tuple[str, ...]:
+        """Return the names of those limits that nobody here can hold."""
+        left = limits.controllers - {one for place in self.places for one in place.controllers}
+        without = [_WITHOUT[one] for one in Controller if one in left]
+        return tuple(one.option for one in without if one.by == "none")
+
+    def open(self, name: str, limits: Limits) -> Cell:
+        """Make the cell of one process generation; ``name`` is from ``core.cells.cell_name``.
+
+        Takes less than a millisecond. Where a hierarchy refuses, the cell does without.
+        """
+        rooms: list[Room] = []
+        for place in self._survey.places:
+            # Of v1 each hierarchy is a directory more: only those that tell, hold or kill.
+            told = place.controllers & (limits.controllers | {Controller.MEMORY})
+            if not told and rooms and place.version is Version.V1:
+                continue
+            try:
+                rooms.append(open_room(place.path / name, place.version, place.controllers, limits))
+            except OSError as error:
+                log.warning("cell.weakened", cell=name, problem=str(error), place=str(place.path))
+        return Cell(name, limits, rooms, known=self.known, on_stuck=self._hold_back)
+
+    def retry(self) -> frozenset[Path]:
+        """Try once more to empty and remove what is in quarantine; returns what still is."""
+        for path in self.quarantined:
+            cgroupfs.kill(path, time.monotonic())
+            if cgroupfs.remove(path):
+                self._quarantine.discard(path)
+                log.info("cell.removed_late", place=str(path))
+        return self.quarantined
+
+    def close(self) -> None:
+        """Kill what is left in any cell, remove them all, and give the places back.
+
+        Takes a millisecond, and up to ``SWEEP_S`` where something does not end.
+        """
+        deadline = time.monotonic() + SWEEP_S
+        for place in self._survey.places:
+            self._sweep(cgroupfs.children(place.path), deadline)
+            if not cgroupfs.remove(place.path):
+                log.warning("cell.left_behind", place=str(place.path))
+            os.close(place.lock_fd)
+        self._survey.places.clear()
+        if self._survey.left is not None and not self._survey.ground.is_managed:
+            come_back(self._survey.left)
+            self._survey.left = None
+
+    def _hold_back(self, path: Path) -> None:
+        """Take note of a directory that is to be removed when the kernel lets go of it."""
+        self._quarantine.add(path)
+        log.warning("cell.stuck", place=str(path))
+
+    def _sweep(self, found: Iterable[Path], deadline: float) -> None:
+        """Empty and remove cells that nobody owns any more."""
+        for path in found:
+            if not path.exists():
+                continue
+            left = len(cgroupfs.pids(path))
+            cgroupfs.kill(path, deadline)
+            is_gone = cgroupfs.remove(path)
+            if left or not is_gone:
+                log.warning("cell.swept", place=str(path), killed=left, is_gone=is_gone)
+            if not is_gone:
+                self._quarantine.add(path)
+
+    def _sweep_recorded(self, record: Path, deadline: float) -> None:
+        """End what an earlier life had in other places, and write down where ours are."""
+        ours = {place.path for place in self._survey.places}
+        mounts = [Path(one.point) for one in self._survey.ground.hierarchies]
+        for path in _recorded(record):
+            is_named = path.name == self._name and ".." not in path.parts
+            if path in ours or not is_named or not any(map(path.is_relative_to, mounts)):
+                continue
+            lock_fd = lock(path)
+            if lock_fd is not None:
+                self._sweep([path], deadline)
+                os.close(lock_fd)
+        try:  # of a daemon's first life there is no directory yet; the journal comes later
+            record.parent.mkdir(mode=PRIVATE_MODE, parents=True, exist_ok=True)
+            record.write_text(json.dumps(sorted(map(str, ours))), encoding="utf-8")
+        except OSError as error:
+            log.warning("cell.places_not_recorded", file=str(record), problem=str(error))
+
+    def _place_of(self, controller: Controller) -> Place | None:
+        return next((one for one in self._survey.places if controller in one.controllers), None)
+
+    def _layer(self, controller: Controller) -> Layer:
+        without = _WITHOUT[controller]
+        place = self._place_of(controller)
+        if place is None:
+            why = f"{without.way}; {self._survey.refusal(controller)}"
+            return Layer(without.what, without.by, why)
+        return Layer(without.what, _BY[place.version], f"controller {controller} in {place.path}")
+
+    def _kill_layer(self) -> Layer:
+        if not self.places:
+            way = "what has left its POSIX session is known by its environment"
+            return Layer("kill", "process session", f"{way}; {self._survey.refusal(None)}")
+        best = self.places[0]
+        is_whole = (best.path / cgroupfs.KILL).exists()
+        way = "all at once" if is_whole else "each process by its pidfd"
+        return Layer("kill", _BY[best.version], f"{way} in {best.path}")
+
+    def _oom_layer(self) -> Layer:
+        place = self._place_of(Controller.MEMORY)
+        if place is None:
+            return Layer("oom", "watch", "only what the daemon's own watch ended is told apart")
+        return Layer("oom", _BY[place.version], "the kernel counts its kills in each cell")
+
+
+def _remove_litter(ground: Path, own_name: str) -> None:
+    """Remove what daemons left behind that died without a word, unless something runs in there."""
+    names = [one for one in cgroupfs.children(ground) if is_base_name(one.name)]
+    for path in names[:LITTER_MAX]:
+        lock_fd = None if path.name == own_name else lock(path)
+        if lock_fd is None:
+            continue
+        if cgroupfs.is_empty(path):
+            cgroupfs.remove(path)
+        os.close(lock_fd)
+
+
+def _recorded(record: Path) -> list[Path]:
+    try:
+        with record.open("rb") as file:
+            found = json.loads(file.read(RECORD_BYTES_MAX))
+    except (OSError, ValueError):
+        return []
+    return [Path(one) for one in found if isinstance(one, str)] if isinstance(found, list) else []

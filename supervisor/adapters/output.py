@@ -1,0 +1,363 @@
+"""What workers write to stdout and stderr, read by a thread of its own.
+
+A worker connects twice and says who it is (``cmdc_runtime.output_lines``); tools that it starts
+hold the same sockets. Rules: the thread serves everybody in turn, ``READ_BYTES`` each and at most
+once in ``ROUND_S``, and rests for as long as it has worked. So it takes half of a core at most, and
+reads 64 MiB/s of one stream at most: a worker that writes more waits in its ``write``. Nobody else
+waits, for what the others wrote is read in the same round. Every connection has bounded memory, and
+there is a bound of connections: one too many is closed at once, since nobody would read it and its
+worker would wait for ever.
+
+What becomes of the bytes stands in ``output_log``.
+"""
+
+import asyncio
+import contextlib
+import os
+import selectors
+import socket
+import threading
+import time
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from cmdc_runtime.ids import Incarnation, SessionId
+from cmdc_runtime.output_lines import HEADER_BYTES_MAX, Stream, read_header
+from supervisor.adapters.output_listener import OutputListener
+from supervisor.adapters.output_log import OutputLog, WorkerOutput
+from supervisor.core.output import TAIL_BYTES_MAX, LineCutter, last_lines
+from supervisor.logs import redact_text
+
+READ_BYTES: Final = 64 * 1024
+"""Of one stream in one round."""
+ROUND_S: Final = 0.001
+"""Rest after a round at least: with ``READ_BYTES`` this makes 64 MiB/s of one stream."""
+REST_S_MAX: Final = 0.25
+"""The longest rest: a round that took more was held up and has not worked all the time."""
+CONNECTIONS_MAX: Final = 20_000
+"""A session has two, and two more with a tool host: 5,000 busy sessions."""
+HEADER_S: Final = 5.0
+"""For a connection to say whose it is; a worker does it at once."""
+NAMELESS_MAX: Final = 1_000
+"""Connections that did not say it yet; the oldest gives way to one more."""
+STREAMS_MAX: Final = 8
+"""Connections of one worker; it makes two."""
+UNNAMED_ENDED_MAX: Final = 256
+"""Workers that ended before they were named, and whose last words are still there."""
+CLOSE_S: Final = 1.0
+"""For what is written to be read when the daemon ends; then the thread is left alone."""
+LAST_ROUNDS_MAX: Final = 16
+"""For what is in the sockets then, which is at most four times ``READ_BYTES`` each."""
+FAILED_REST_S: Final = 1.0
+"""After a round that failed for a reason of our own, so that it can't fill the log."""
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True, eq=False)
+class _Connection:
+    """One stream of one worker, or a connection that has not said whose it is."""
+
+    sock: socket.socket
+    pid: int
+    opened_at: float
+    head: bytes = b""
+    worker: WorkerOutput | None = None
+    worker_id: str = ""
+    stream: Stream = "out"
+    cutter: LineCutter = field(default_factory=LineCutter)
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    """Somebody who waits for a worker's connections to be at their end."""
+
+    worker_id: str
+    loop: asyncio.AbstractEventLoop
+    drained: asyncio.Future[None]
+
+    def wake(self) -> None:
+        """Let it go on; called on the thread."""
+        with contextlib.suppress(RuntimeError):  # its loop is closed
+            self.loop.call_soon_threadsafe(self._resolve)
+
+    def _resolve(self) -> None:
+        if not self.drained.done():
+            self.drained.set_result(None)
+
+
+class Outputs:
+    """The listener at ``path`` and its thread; the methods are for the loop and return at once.
+
+    ``close`` alone waits, ``CLOSE_S`` at most.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Prepare; ``start`` listens."""
+        self._path = path
+        self._thread = threading.Thread(target=self._main, name="output", daemon=True)
+        self._turn = threading.Lock()  # for ``_workers``, held as long as a look into it takes
+        self._workers: dict[str, WorkerOutput] = {}
+        self._inbox: deque[_Waiter | WorkerOutput] = deque()
+        self._is_running = self._is_closing = False
+        self.refused = 0
+        """Connections that were closed: too many, of another user, or nameless."""
+
+    def start(self) -> None:
+        """Listen and start the thread; raises OSError where that can't be."""
+        self._listener = OutputListener(self._path)
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener.sock, selectors.EVENT_READ)
+        self._selector.register(self._wake_fd, selectors.EVENT_READ)
+        self._log = OutputLog()
+        self._connections: set[_Connection] = set()
+        self._streams: defaultdict[WorkerOutput, set[_Connection]] = defaultdict(set)
+        self._nameless: dict[_Connection, None] = {}  # oldest first
+        self._unnamed_ended: deque[str] = deque()
+        self._waiters: list[_Waiter] = []
+        self._is_running = True
+        self._thread.start()
+
+    def close(self) -> None:
+        """Read what is there, within ``CLOSE_S``, and close every connection; twice is once."""
+        if not self._is_running:
+            return
+        self._is_running, self._is_closing = False, True
+        self._wake()
+        self._thread.join(CLOSE_S)
+        if self._thread.is_alive():
+            log.error("output.not_closed", after_s=CLOSE_S)
+        else:
+            os.close(self._wake_fd)
+
+    def name(
+        self, worker_id: str, *, session_id: SessionId, incarnation: Incarnation, pid: int
+    ) -> None:
+        """Bind what the worker writes from now on; before, its lines have its own id.
+
+        Whoever names a worker forgets it, too.
+        """
+        bound = {"session_id": session_id, "incarnation": incarnation, "pid": pid}
+        with self._turn:
+            worker = self._workers.setdefault(worker_id, WorkerOutput(bound))
+            worker.is_named, worker.bound = True, bound
+
+    def tail(self, worker_id: str, bytes_max: int = TAIL_BYTES_MAX) -> str:
+        """Return its last words on stderr, without records; ``TAIL_KEPT_BYTES_MAX`` are kept."""
+        worker = self._workers.get(worker_id)
+        return "" if worker is None else last_lines(redact_text(worker.tail.text()), bytes_max)
+
+    async def drained(self, worker_id: str, bound_s: float) -> None:
+        """Return when all was read that a dead worker has written, or after ``bound_s``.
+
+        What it has started may hold its sockets, and go on writing.
+        """
+        if not self._is_running:
+            return
+        loop = asyncio.get_running_loop()
+        waiter = _Waiter(worker_id, loop, loop.create_future())
+        self._inbox.append(waiter)
+        self._wake()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(bound_s):
+                await waiter.drained
+
+    def forget(self, worker_id: str) -> None:
+        """Let go of its last words, and close its connections to whoever still holds them."""
+        with self._turn:
+            worker = self._workers.pop(worker_id, None)
+        if worker is not None and self._is_running:
+            self._inbox.append(worker)
+            self._wake()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # it was woken often enough
+            os.eventfd_write(self._wake_fd, 1)
+
+    # Everything below runs on the thread.
+
+    def _main(self) -> None:
+        while not self._is_closing:
+            try:
+                self._round(wait=True)
+            except Exception:
+                log.exception("output.failed")
+                time.sleep(FAILED_REST_S)
+        try:
+            for _ in range(LAST_ROUNDS_MAX):
+                if not self._round(wait=False):
+                    break
+        finally:
+            self._let_go()
+
+    def _round(self, *, wait: bool) -> bool:
+        """Serve everybody who has something, once, and rest; False when nobody had."""
+        is_asked = self._take_orders()
+        ready = self._selector.select(self._patience_s() if wait and not is_asked else 0)
+        began = time.monotonic()
+        is_all_accepted = True
+        for key, _ in ready:
+            if isinstance(key.data, _Connection):
+                self._serve(key.data)
+            elif key.fileobj is self._listener.sock:
+                is_all_accepted = self._accept()
+            else:
+                self._hear()
+        while (
+            self._nameless and (oldest := next(iter(self._nameless))).opened_at < began - HEADER_S
+        ):
+            self._refuse(oldest)
+        if self._log.tell_at is not None and began >= self._log.tell_at:
+            self._log.tell_losses()
+        if is_all_accepted:  # a dead worker's connection may be among the others
+            self._waiters = [waiter for waiter in self._waiters if not self._is_answered(waiter)]
+        time.sleep(min(max(ROUND_S, time.monotonic() - began), REST_S_MAX))
+        return bool(ready)
+
+    def _take_orders(self) -> bool:
+        """Do what was asked for; True when somebody waits who was not looked after yet."""
+        is_asked = False
+        while self._inbox:
+            order = self._inbox.popleft()
+            if isinstance(order, _Waiter):
+                self._waiters.append(order)
+                is_asked = True
+                continue
+            for connection in tuple(self._streams.get(order, ())):
+                self._serve(connection)
+                self._end(connection)
+        return is_asked
+
+    def _is_answered(self, waiter: _Waiter) -> bool:
+        worker = self._workers.get(waiter.worker_id)
+        if worker in self._streams and not waiter.drained.done():
+            return False
+        waiter.wake()
+        return True
+
+    def _patience_s(self) -> float | None:
+        """Return when something is to be done even if nobody writes."""
+        times = [] if self._log.tell_at is None else [self._log.tell_at]
+        if self._nameless:
+            times.append(next(iter(self._nameless)).opened_at + HEADER_S)
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def _hear(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._wake_fd)
+
+    def _accept(self) -> bool:
+        """Take on whoever waits; False when that were not all."""
+        turned_away = self._listener.turned_away
+        accepted, is_all = self._listener.accept()
+        for sock, pid in accepted:
+            connection = _Connection(sock, pid, time.monotonic())
+            self._connections.add(connection)
+            if len(self._connections) > CONNECTIONS_MAX:
+                self._refuse(connection)
+                continue
+            self._nameless[connection] = None
+            self._selector.register(sock, selectors.EVENT_READ, connection)
+            self._serve(connection)  # who connects says at once who it is
+            if len(self._nameless) > NAMELESS_MAX:
+                self._refuse(next(iter(self._nameless)))
+        self._note_refused(self._listener.turned_away - turned_away)
+        return is_all
+
+    def _serve(self, connection: _Connection) -> None:
+        """Read once from a connection; one that we cannot cope with is closed, others go on."""
+        try:
+            self._read(connection)
+        except Exception:
+            log.exception("output.failed", pid=connection.pid)
+            self._end(connection)
+
+    def _read(self, connection: _Connection) -> None:
+        try:
+            chunk = connection.sock.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self._end(connection)
+            return
+        if connection.worker is None:
+            chunk = self._greet(connection, chunk)
+        if connection.worker is not None and chunk:
+            self._log.take(connection.worker, connection.stream, connection.cutter, chunk)
+
+    def _greet(self, connection: _Connection, chunk: bytes) -> bytes:
+        """Find out whose the connection is; return what comes after that."""
+        connection.head += chunk
+        line, newline, rest = connection.head.partition(b"\n")
+        if not newline and len(line) < HEADER_BYTES_MAX:
+            return b""
+        found = read_header(line) if newline else None
+        if found is None:
+            self._refuse(connection)
+            return b""
+        worker_id, stream = found
+        with self._turn:
+            unnamed = WorkerOutput({"worker_id": worker_id, "pid": connection.pid})
+            worker = self._workers.setdefault(worker_id, unnamed)
+        if len(self._streams[worker]) >= STREAMS_MAX:
+            self._refuse(connection)
+            return b""
+        del self._nameless[connection]
+        self._streams[worker].add(connection)
+        connection.head, connection.worker_id = b"", worker_id
+        connection.worker, connection.stream = worker, stream
+        return rest
+
+    def _refuse(self, connection: _Connection) -> None:
+        self._note_refused(1)
+        self._end(connection)
+
+    def _note_refused(self, count: int) -> None:
+        self.refused += count
+        self._log.refuse(count)
+
+    def _end(self, connection: _Connection) -> None:
+        """Close a connection, once, and note that its worker has one less."""
+        if connection not in self._connections:
+            return
+        self._connections.remove(connection)
+        self._nameless.pop(connection, None)
+        with contextlib.suppress(KeyError):  # refused before it was registered
+            self._selector.unregister(connection.sock)
+        connection.sock.close()
+        worker = connection.worker
+        if worker is None:
+            return
+        self._log.end(worker, connection.stream, connection.cutter)
+        self._streams[worker].discard(connection)
+        if not self._streams[worker]:
+            del self._streams[worker]
+            self._log.tell_loss(worker)
+            self._keep_last_words(connection.worker_id)
+
+    def _keep_last_words(self, worker_id: str) -> None:
+        """Forget by ourselves whom nobody named, and so nobody forgets."""
+        self._unnamed_ended.append(worker_id)
+        while len(self._unnamed_ended) > UNNAMED_ENDED_MAX:
+            oldest = self._unnamed_ended.popleft()
+            with self._turn:
+                worker = self._workers.get(oldest)
+                if worker is not None and not worker.is_named and worker not in self._streams:
+                    del self._workers[oldest]
+
+    def _let_go(self) -> None:
+        for connection in tuple(self._connections):
+            self._end(connection)
+        self._log.tell_losses()
+        self._take_orders()
+        for waiter in self._waiters:
+            waiter.wake()
+        self._selector.close()
+        self._listener.close()

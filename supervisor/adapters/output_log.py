@@ -1,0 +1,149 @@
+"""What workers write, as records of the daemon's log; for one thread.
+
+A line of text is ``worker.wrote``; a line that is a record keeps its event, level and fields. Whose
+it is, is bound here, and nothing that a worker writes can change it. Secrets of the form
+``name=value`` are taken out. A record in the log that has a ``stream`` was written by a worker, or
+by what it has started. What goes beyond the allowance of a worker, or of all together, is counted,
+and ``output.dropped`` tells it once a second.
+"""
+
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from cmdc_runtime.output_lines import Stream
+from supervisor.core.output import (
+    LINES_BURST,
+    LINES_PER_S,
+    Allowance,
+    Line,
+    LineCutter,
+    Tail,
+    pieces,
+    readable,
+    units,
+)
+from supervisor.core.output_records import read_record
+from supervisor.logs import redact_text
+
+TELL_S: Final = 1.0
+"""Between two records of what was dropped."""
+TOTAL_LINES_PER_S: Final = 2_000
+"""Of all workers together; one takes some 50 us, so this is a tenth of a core."""
+TOTAL_LINES_BURST: Final = 10_000
+"""The same after a pause."""
+QUIET_LINES: Final = LINES_BURST // 2
+"""What a worker has of its own allowance beyond this it may use whatever the others write: who has
+written little lately is heard."""
+YIELD_LINES: Final = 16
+"""Records made at a stretch, which takes less than a millisecond; then others have their turn."""
+YIELD_S: Final = 0.000_05
+"""Long enough for a thread that waits for the interpreter to get it."""
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True, eq=False)
+class WorkerOutput:
+    """One worker that writes: whose its lines are, its last words, what was dropped of it."""
+
+    bound: dict[str, object]
+    """Replaced as a whole, by any thread."""
+    is_named: bool = False
+    tail: Tail = field(default_factory=Tail)
+    allowance: Allowance = field(default_factory=lambda: Allowance(LINES_PER_S, LINES_BURST))
+    dropped_lines: int = 0
+    dropped_bytes: int = 0
+
+
+class OutputLog:
+    """Tells what workers write, and once in ``TELL_S`` what it could not tell."""
+
+    def __init__(self) -> None:
+        """Begin with nothing told."""
+        self._total = Allowance(TOTAL_LINES_PER_S, TOTAL_LINES_BURST)
+        self._untold: dict[WorkerOutput, None] = {}
+        self._refused = 0
+        self._told = 0
+        self.tell_at: float | None = None
+        """When ``tell_losses`` is due, in monotonic seconds."""
+
+    def take(self, worker: WorkerOutput, stream: Stream, cutter: LineCutter, chunk: bytes) -> None:
+        """Tell the lines of one chunk, as many as the worker may write now."""
+        if stream == "err":
+            worker.tail.add(chunk)
+        lines = cutter.feed(chunk, self._allowed(worker))
+        for line in lines.told:
+            self._tell(worker, stream, line)
+        if lines.dropped_bytes:
+            self._drop(worker, lines.dropped, lines.dropped_bytes)
+
+    def end(self, worker: WorkerOutput, stream: Stream, cutter: LineCutter) -> None:
+        """Tell the last line of a stream, which had no newline."""
+        line = cutter.end()
+        if line is not None and self._allowed(worker):
+            self._tell(worker, stream, line)
+        elif line is not None:
+            self._drop(worker, 1, len(line.raw))
+
+    def refuse(self, count: int) -> None:
+        """Count connections that were closed, to be told with the rest."""
+        self._refused += count
+        if count:
+            self._tell_soon()
+
+    def tell_losses(self) -> None:
+        """Tell what was dropped since the last time."""
+        untold, self._untold, self.tell_at = self._untold, {}, None
+        for worker in untold:
+            self.tell_loss(worker)
+        if self._refused:
+            log.warning("output.refused", connections=self._refused)
+            self._refused = 0
+
+    def tell_loss(self, worker: WorkerOutput) -> None:
+        """Tell what was dropped of one worker."""
+        lost = {"lines": worker.dropped_lines, "bytes": worker.dropped_bytes}
+        worker.dropped_lines = worker.dropped_bytes = 0
+        if lost["bytes"]:
+            log.warning("output.dropped", **(lost | worker.bound))
+
+    def _allowed(self, worker: WorkerOutput) -> int:
+        now = time.monotonic()
+        own, total = worker.allowance.at(now), self._total.at(now)
+        return max(min(own, total), own - QUIET_LINES)
+
+    def _drop(self, worker: WorkerOutput, lines: int, size_bytes: int) -> None:
+        worker.dropped_lines += lines
+        worker.dropped_bytes += size_bytes
+        self._untold[worker] = None
+        self._tell_soon()
+
+    def _tell_soon(self) -> None:
+        if self.tell_at is None:
+            self.tell_at = time.monotonic() + TELL_S
+
+    def _tell(self, worker: WorkerOutput, stream: Stream, line: Line) -> None:
+        count = units(line)
+        worker.allowance.spend(count)
+        self._total.spend(count)
+        whose = worker.bound | {"stream": stream}
+        for piece in pieces(line):
+            record = read_record(piece)
+            if record is None:
+                cut = {"is_cut": True} if line.is_cut else {}
+                log.info("worker.wrote", line=redact_text(readable(piece)), **cut, **whose)
+            else:
+                log.log(record.level, record.event, **(_redacted(record.fields) | whose))
+        self._told += 1
+        if self._told % YIELD_LINES == 0:
+            time.sleep(YIELD_S)
+
+
+def _redacted(fields: dict[str, object]) -> dict[str, object]:
+    return {
+        name: redact_text(value) if isinstance(value, str) else value
+        for name, value in fields.items()
+    }

@@ -1,0 +1,149 @@
+"""How a process ended, in the kernel's own words, whoever is its parent and whoever reaped it.
+
+The daemon is not the parent of its workers, so it cannot wait for them. The kernel tells it all the
+same, in two places, and between them there is no moment at which neither knows:
+
+- while the process is a zombie, the last field of ``/proc/<pid>/stat``;
+- once its parent has reaped it, ``PIDFD_GET_INFO`` on its pidfd, since Linux 6.15.
+
+Both hold the status as ``waitpid`` gives it, with the bit that says that a core was written (the
+mask of ``PIDFD_INFO_COREDUMP`` stays 0 for a core that goes to a file, so it is not asked for).
+
+Rules: nothing here waits or reaps, but for ``reap``; what the kernel does not know, or does not
+want to tell us, is None, and then others have to be asked. A pid is trusted only while the process
+behind the pidfd keeps it from being given to another one.
+"""
+
+import fcntl
+import os
+import signal
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+_INFO_BYTES: Final = 64
+"""Of ``struct pidfd_info`` as it was first published; later fields come behind it."""
+_MASK: Final = struct.Struct("=Q")
+"""At the start: what we ask for, and then what we got."""
+_EXIT_CODE: Final = struct.Struct("=i")
+_EXIT_CODE_AT: Final = 60
+"""Behind the mask, the cgroup's id (8 bytes each) and eleven ids of 4 bytes."""
+_ASK_EXIT: Final = 1 << 3
+"""PIDFD_INFO_EXIT."""
+_READ_WRITE: Final = 3
+_MAGIC: Final = 0xFF
+_GET_INFO: Final = _READ_WRITE << 30 | _INFO_BYTES << 16 | _MAGIC << 8 | 11
+"""PIDFD_GET_INFO, an ``_IOWR`` with the size of what we read and write."""
+
+_STATE_AT: Final = 0
+_WCHAN_AT: Final = 32
+_STATUS_AT: Final = 49
+"""Where the fields of /proc/<pid>/stat are, counted behind the command's closing parenthesis."""
+_ENDED: Final = frozenset("ZX")
+
+
+@dataclass(frozen=True, slots=True)
+class ExitStatus:
+    """How a process ended: its exit code, or minus the number of the signal."""
+
+    code: int
+    core_dumped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """Where in the kernel a process is that does not end."""
+
+    state: str
+    """As ps shows it: D is a wait that no signal ends."""
+    wchan: str
+    """The kernel's function that waits; "" where the kernel does not say."""
+
+
+def exit_status(pid: int, pidfd: int) -> ExitStatus | None:
+    """Return how the process of ``pidfd`` ended; None if it lives, or if the kernel won't tell.
+
+    A stopped process lives. Any descriptor will do: one that is no pidfd gets None.
+    """
+    # The last look is for a process that was reaped between the first two.
+    return _of_reaped(pidfd) or _of_zombie(pid, pidfd) or _of_reaped(pidfd)
+
+
+def reap(pidfd: int) -> ExitStatus | None:
+    """Reap a child of ours and return how it ended.
+
+    None if it lives, is no child of this process, or was reaped by somebody else.
+    """
+    try:
+        ended = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
+    except OSError:  # not ours, or not a pidfd
+        return None
+    if ended is None:
+        return None
+    if ended.si_code == os.CLD_EXITED:
+        return ExitStatus(ended.si_status)
+    return ExitStatus(-ended.si_status, core_dumped=ended.si_code == os.CLD_DUMPED)
+
+
+def stuck_at(pid: int, pidfd: int) -> Stuck | None:
+    """Say where a process is that should be gone by now; None if it has ended."""
+    fields = _stat(pid)
+    if not fields or fields[_STATE_AT] in _ENDED or not _holds_pid(pidfd):
+        return None
+    return Stuck(state=fields[_STATE_AT], wchan=_wchan(pid))
+
+
+def _of_reaped(pidfd: int) -> ExitStatus | None:
+    """None also on kernels before 6.15 (ENOTTY, EINVAL, or no exit code in the answer)."""
+    asked = _MASK.pack(_ASK_EXIT).ljust(_INFO_BYTES, b"\0")
+    try:
+        info = fcntl.ioctl(pidfd, _GET_INFO, asked)
+    except OSError:
+        return None
+    (got,) = _MASK.unpack_from(info)
+    if not got & _ASK_EXIT:
+        return None
+    (status,) = _EXIT_CODE.unpack_from(info, _EXIT_CODE_AT)
+    return _decoded(status)
+
+
+def _of_zombie(pid: int, pidfd: int) -> ExitStatus | None:
+    fields = _stat(pid)
+    if not fields or fields[_STATE_AT] not in _ENDED:
+        return None
+    status = int(fields[_STATUS_AT])
+    # Of a process that is none of our business (another user's, or one that must not be dumped)
+    # the kernel shows 0 as the status, and 0 as whether it waits, which a zombie does.
+    if status == 0 and fields[_WCHAN_AT] == "0":
+        return None
+    return _decoded(status) if _holds_pid(pidfd) else None
+
+
+def _decoded(status: int) -> ExitStatus:
+    return ExitStatus(os.waitstatus_to_exitcode(status), core_dumped=os.WCOREDUMP(status))
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields behind the command, which may hold blanks and parentheses."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:  # noqa: PTH123 - half the time of Path
+            return file.read().rpartition(")")[2].split()
+    except OSError:  # reaped, or another user's under hidepid
+        return []
+
+
+def _wchan(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/wchan", encoding="ascii", errors="replace") as file:  # noqa: PTH123 - as above
+            return file.read().strip("0\n")
+    except OSError:
+        return ""
+
+
+def _holds_pid(pidfd: int) -> bool:
+    """Say whether the process still has its pid: it lives, or is a zombie that nobody reaped."""
+    try:
+        signal.pidfd_send_signal(pidfd, 0)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,176 @@
+"""Our supervision tree: who is below whom, how each is kept, and a session's phases. Pure.
+
+root                  one_for_one
+|- nursery            permanent
+`- sessions           dynamic
+   `- session:<id>    rest_for_one, ends with its agent
+      |- agent        permanent, transient or temporary, as its options say
+      `- subagents    dynamic: a session for each, which ends with the agent's process
+"""
+
+import math
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.ids import Incarnation, SessionId, is_session_id
+from cmdc_runtime.requests import SessionPhase, StartSession, Supervision
+from supervisor.core.limits import HIRE_S_MAX, SILENT_S_MIN, STOP_ALL_S
+from supervisor.core.tree.specs import (
+    AutoShutdown,
+    ChildSpec,
+    Flags,
+    Strategy,
+    SupervisorSpec,
+    child_problems,
+)
+from supervisor.core.tree.words import Path
+
+SESSIONS: Final = "sessions"
+NURSERY: Final = "nursery"
+AGENT: Final = "agent"
+SUBAGENTS: Final = "subagents"
+TOOL_HOST: Final = "tool_host"
+"""It is started by its agent's wish and ends with the agent's process: the agent's, not the tree's.
+"""
+ALL_SESSIONS: Final[Path] = (SESSIONS,)
+
+PARENT_ENDED: Final = "the parent's process ended"
+"""The detail of the Shutdown that ends a child."""
+DOZE_GRACE_S: Final = 5.0
+"""For an idle process to end when it is given up; it has nothing to do, so this is ample."""
+ROOT_RESTARTS_MAX: Final = 20
+ROOT_WINDOW_S: Final = 60.0
+"""A nursery that can't be warmed is tried so often before the daemon gives up; with the back-off
+below that takes some minutes. systemd starts a new daemon then, which may do better."""
+SHOWN_CHARS_MAX: Final = 40
+"""Of a session id that is none, in the error."""
+NURSERY_DELAY_S: Final = (1.0, 30.0)
+
+
+class Phase(StrEnum):
+    """Where a session stands, as its supervisor sees it."""
+
+    STARTING = "starting"  # a worker is asked for, or builds the agent
+    UP = "up"
+    RESTARTING = "restarting"  # its children are being ended, or the back-off runs
+    DOZING = "dozing"  # its idle process is asked to end
+    HIBERNATED = "hibernated"  # no process until the next command
+    STOPPING = "stopping"
+    ENDING = "ending"  # its last process is gone and told, its children are being ended
+    ENDED = "ended"
+
+
+# fmt: off
+SHOWN: Final[Mapping[Phase, SessionPhase]] = {
+    Phase.STARTING:   "starting",
+    Phase.UP:         "up",
+    Phase.RESTARTING: "restarting",
+    Phase.DOZING:     "hibernated",
+    Phase.HIBERNATED: "hibernated",
+    Phase.STOPPING:   "stopping",
+    Phase.ENDING:     "ended",
+    Phase.ENDED:      "ended",
+}
+# fmt: on
+"""What callers are told of each phase."""
+HAVING_CHILDREN: Final = frozenset({Phase.UP})
+"""Where a session may get a child: in the others there is no process, or it is about to end."""
+
+
+def root_spec(nursery: object) -> SupervisorSpec:
+    """Return the whole tree as the daemon starts it; ``nursery`` is the nursery's post.
+
+    It resumes: what can't be started at once is tried again, and holds up nobody.
+    """
+    return SupervisorSpec(
+        flags=Flags(max_restarts=ROOT_RESTARTS_MAX, max_seconds=ROOT_WINDOW_S, resumes=True),
+        children=(
+            ChildSpec(
+                id=NURSERY, start=nursery, restart_delay=NURSERY_DELAY_S, shutdown=STOP_ALL_S
+            ),
+            ChildSpec(
+                id=SESSIONS,
+                start=SupervisorSpec(flags=Flags(strategy=Strategy.DYNAMIC)),
+                shutdown=None,
+            ),
+        ),
+    )
+
+
+def session_path(parent: Path | None, session_id: SessionId) -> Path:
+    """Return where a session is: below ``parent``, the path of another one, or at the top."""
+    above = ALL_SESSIONS if parent is None else (*parent, SUBAGENTS)
+    return (*above, f"session:{session_id}")
+
+
+def session_spec(
+    spec: StartSession, agent: object, *, incarnation: Incarnation, restarts: int
+) -> ChildSpec:
+    """Return one session; ``agent`` is its post, the numbers are those of an earlier life.
+
+    Its agent is significant: where the restart type leaves it down, the session is over. A session
+    as a whole is never restarted: its budget is spent, or it was told to end.
+    """
+    policy: Supervision = spec.supervision
+    has_lived = incarnation > 0
+    flags = Flags(
+        strategy=Strategy.REST_FOR_ONE,
+        max_restarts=policy.max_restarts,
+        max_seconds=policy.max_seconds,
+        auto_shutdown=(
+            AutoShutdown.NEVER if policy.restart == "permanent" else AutoShutdown.ANY_SIGNIFICANT
+        ),
+        resumes=has_lived,
+    )
+    children = (
+        ChildSpec(
+            id=AGENT,
+            start=agent,
+            restart=policy.restart,
+            shutdown=None,  # the session's own grace counts, for the whole of it
+            significant=policy.restart != "permanent",
+            restart_delay=policy.restart_delay,
+            start_timeout=policy.start_timeout + HIRE_S_MAX,
+            generation=incarnation,
+            restarts=restarts,
+        ),
+        ChildSpec(
+            id=SUBAGENTS,
+            start=SupervisorSpec(flags=Flags(strategy=Strategy.DYNAMIC, stop_reason=PARENT_ENDED)),
+            shutdown=None,
+        ),
+    )
+    return ChildSpec(
+        id=session_path(None, spec.session_id)[-1],
+        start=SupervisorSpec(flags=flags, children=children),
+        restart="temporary",
+        shutdown=_grace_s(policy, is_child=spec.parent_id is not None),
+    )
+
+
+def check_session(spec: StartSession) -> None:
+    """Refuse what no session can be kept by; a client of ours has looked at it before.
+
+    Raises:
+        InvalidOptions: with one line for each problem.
+    """
+    problems = child_problems(session_spec(spec, None, incarnation=Incarnation(0), restarts=0))
+    if not is_session_id(spec.session_id):
+        problems.append(
+            f"session_id: expected 1 to 128 of A-Z a-z 0-9 . _ : @ -, got "
+            f"{spec.session_id[:SHOWN_CHARS_MAX]!r}"
+        )
+    silent_s = spec.supervision.unresponsive_after
+    if not SILENT_S_MIN <= silent_s < math.inf:
+        problems.append(f"unresponsive_after: expected {SILENT_S_MIN} s or more, got {silent_s}")
+    if problems:
+        raise InvalidOptions(problems)
+
+
+def _grace_s(policy: Supervision, *, is_child: bool) -> float | None:
+    """Return the grace of a session; a child that may take for ever would hold up its parent."""
+    if not is_child:
+        return policy.shutdown
+    return STOP_ALL_S if policy.shutdown is None else min(policy.shutdown, STOP_ALL_S)

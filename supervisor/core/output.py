@@ -1,0 +1,207 @@
+"""What becomes of the bytes that a worker writes: lines for the log, and last words on its stderr.
+
+Everything here is bounded, whatever the bytes are: a line is cut, a flood is counted and not kept,
+and text is made fit for a terminal. Lines that are records are read in ``output_records``.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from cmdc_runtime.output_lines import LINE_BYTES_MAX, RECORD_MARK
+
+LINES_PER_S: Final = 200
+"""Of one worker in the log, in the long run; a person who reads along sees ten a second."""
+LINES_BURST: Final = 1_000
+"""At once, after a pause: a test's or a compiler's whole output comes through."""
+LINE_UNIT_BYTES: Final = 1024
+"""A longer line counts as one for each of these, so that long ones do not fill the log's disk."""
+TAIL_BYTES_MAX: Final = 4 * 1024
+"""Of the last words on stderr, in a report."""
+TAIL_KEPT_BYTES_MAX: Final = 16 * 1024
+"""Of stderr in memory: records and the list of a dump's modules are taken out of it for the tail,
+and what is left should still be as long."""
+_NUL_PICTURE: Final = 0x2400
+_DELETE: Final = 0x7F
+_C1: Final = range(0x80, 0xA0)
+_BREAKS: Final = (0x2028, 0x2029)
+_BIDI: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+"""Overrides and isolates: text that shows in another order than it is."""
+VISIBLE: Final = {
+    **{code: chr(_NUL_PICTURE + code) for code in range(0x20)},
+    _DELETE: "\u2421",
+    **{code: f"\\x{code:02x}" for code in _C1},
+    **{code: f"\\u{code:04x}" for code in (*_BREAKS, *_BIDI)},
+    ord("\t"): "\t",
+}
+"""What makes the text of one line neutral, by ``str.translate``."""
+VISIBLE_LINES: Final = {**VISIBLE, ord("\n"): "\n", ord("\r"): None}
+"""The same for text of several lines."""
+
+_RECORD: Final = re.compile(re.escape(RECORD_MARK) + rb"[^\n]*\n?")
+_MODULES: Final = re.compile(r"^Extension modules: .*\n?", re.MULTILINE)
+_FATAL: Final = "Fatal Python error: "
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line without its newline; the rest of one that was too long is gone."""
+
+    raw: bytes
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """What a chunk held: lines to tell, and how much is not told."""
+
+    told: list[Line]
+    dropped: int = 0
+    dropped_bytes: int = 0
+
+
+class LineCutter:
+    """Makes lines of the chunks of one stream; keeps less than ``LINE_BYTES_MAX`` of them."""
+
+    def __init__(self) -> None:
+        """Begin at the beginning of a line."""
+        self._pending = b""
+        self._is_skipping = False
+
+    def feed(self, chunk: bytes, lines_max: int) -> Lines:
+        """Return the lines that end in ``chunk``, at most ``lines_max``; the others are dropped.
+
+        A line that is too long is one of them as soon as that is known. The work is bounded by
+        ``lines_max`` and one pass over the chunk, however many lines it has.
+        """
+        skipped = 0
+        if self._is_skipping:
+            skipped = chunk.find(b"\n") + 1 or len(chunk)
+            self._is_skipping = not chunk[:skipped].endswith(b"\n")
+        end = chunk.rfind(b"\n")
+        if end < skipped:
+            rest = self._begin(chunk[skipped:], lines_max)
+            return Lines(rest.told, rest.dropped, rest.dropped_bytes + skipped)
+        whole = self._pending + chunk[skipped:end]
+        self._pending = b""
+        pieces = whole.split(b"\n", lines_max)
+        dropped = dropped_bytes = 0
+        if len(pieces) > lines_max:
+            refused = pieces.pop()
+            dropped, dropped_bytes = refused.count(b"\n") + 1, len(refused) + 1
+        told = [_line(piece) for piece in pieces]
+        dropped_bytes += sum(len(piece) - LINE_BYTES_MAX for piece in pieces if _is_long(piece))
+        rest = self._begin(chunk[end + 1 :], lines_max - len(told))
+        return Lines(
+            told + rest.told,
+            dropped + rest.dropped,
+            skipped + dropped_bytes + rest.dropped_bytes,
+        )
+
+    def end(self) -> Line | None:
+        """Return the line that never got its newline, if there is one."""
+        pending, self._pending = self._pending, b""
+        return _line(pending) if pending else None
+
+    def _begin(self, piece: bytes, lines_max: int) -> Lines:
+        """Keep the beginning of a line, or cut it when it is too long."""
+        pending = self._pending + piece
+        if not _is_long(pending):
+            self._pending = pending
+            return Lines([])
+        self._pending, self._is_skipping = b"", True
+        if lines_max < 1:
+            return Lines([], 1, len(pending))
+        return Lines([_line(pending)], 0, len(pending) - LINE_BYTES_MAX)
+
+
+def _is_long(piece: bytes) -> bool:
+    return len(piece) > LINE_BYTES_MAX
+
+
+def _line(piece: bytes) -> Line:
+    return Line(piece[:LINE_BYTES_MAX], is_cut=_is_long(piece))
+
+
+def units(line: Line) -> int:
+    """Return what a line counts for in an ``Allowance``."""
+    return 1 + len(line.raw) // LINE_UNIT_BYTES
+
+
+@dataclass(slots=True)
+class Allowance:
+    """How many lines may be told: ``burst`` after a pause, ``per_s`` in the long run."""
+
+    per_s: float
+    burst: float
+    left: float = field(init=False)
+    _at: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Begin with all of the burst."""
+        self.left = self.burst
+
+    def at(self, now: float) -> int:
+        """Return how many are left at ``now``, in monotonic seconds."""
+        self.left = min(self.burst, self.left + max(0.0, now - self._at) * self.per_s)
+        self._at = max(self._at, now)
+        return max(0, int(self.left))
+
+    def spend(self, count: int) -> None:
+        """Take away ``count``; what is taken too much is waited for, as far as a burst goes."""
+        self.left = max(-self.burst, self.left - count)
+
+
+class Tail:
+    """The last words of a worker on its stderr; ``text`` may be asked for from any thread."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._kept = b""
+
+    def add(self, chunk: bytes) -> None:
+        """Keep the end of what there is with ``chunk``."""
+        kept = self._kept + chunk[-TAIL_KEPT_BYTES_MAX:]
+        self._kept = kept[-TAIL_KEPT_BYTES_MAX:]
+
+    def text(self) -> str:
+        """Return it with records left out and control characters made visible."""
+        kept = self._kept
+        if len(kept) == TAIL_KEPT_BYTES_MAX:  # begins within a line, or at best with one
+            kept = kept.partition(b"\n")[2] or kept.partition(b" ")[2] or kept
+        text = _RECORD.sub(b"", kept).decode(errors="backslashreplace")
+        return text.translate(VISIBLE_LINES)
+
+
+def last_lines(text: str, bytes_max: int = TAIL_BYTES_MAX) -> str:
+    """Return the end of ``text``, cut at the beginning of a line where that is possible.
+
+    What a dump of the interpreter lists of modules goes first, and what it begins with last.
+    """
+    if _size(text) <= bytes_max:
+        return text
+    text = _MODULES.sub("", text)
+    if _size(text) <= bytes_max:
+        return text
+    fatal = text.rfind(_FATAL)
+    head = "" if fatal < 0 else text[fatal:].partition("\n")[0] + "\n"
+    if _size(text[max(fatal, 0) :]) <= bytes_max or _size(head) > bytes_max // 2:
+        head = ""
+    room = bytes_max - _size(head)
+    end = text.encode()[-room:].decode(errors="ignore")
+    return head + (end.partition("\n")[2] or end)
+
+
+def _size(text: str) -> int:
+    return len(text.encode())
+
+
+def readable(raw: bytes) -> str:
+    """Return one line as text that no terminal takes for commands and no reader for two lines."""
+    return raw.decode(errors="backslashreplace").translate(VISIBLE)
+
+
+def pieces(line: Line) -> list[bytes]:
+    """Return the parts of a line: text, and from the mark on a record; empty ones are none."""
+    text, mark, record = line.raw.partition(RECORD_MARK)
+    return [part for part in (text.removesuffix(b"\r"), mark + record) if part]

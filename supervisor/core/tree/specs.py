@@ -1,0 +1,262 @@
+"""What a supervisor and its children are to be: specifications, and the check of them.
+
+The words and the defaults are OTP's (``supervisor``, and Elixir's 3 restarts in 5 s). Beyond OTP:
+a name that nobody knows is an error and never ignored, all problems are told at once, and a child
+may have a start deadline and a back-off.
+"""
+
+import difflib
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any, Final, TypeAlias, get_args
+
+from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.ids import Incarnation
+from cmdc_runtime.requests import RestartType
+
+
+class Strategy(StrEnum):
+    """Who is restarted with a child that ended."""
+
+    ONE_FOR_ONE = "one_for_one"
+    ONE_FOR_ALL = "one_for_all"
+    REST_FOR_ONE = "rest_for_one"
+    DYNAMIC = "dynamic"  # OTP's simple_one_for_one: children of one kind, made at run time
+
+
+class AutoShutdown(StrEnum):
+    """When the end of significant children ends their supervisor."""
+
+    NEVER = "never"
+    ANY_SIGNIFICANT = "any_significant"
+    ALL_SIGNIFICANT = "all_significant"
+
+
+Kind: TypeAlias = str
+WORKER: Final = "worker"
+SUPERVISOR: Final = "supervisor"
+WORKER_SHUTDOWN_S: Final = 5.0
+"""OTP's default for a worker; a supervisor is waited for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flags:
+    """How one supervisor keeps its children."""
+
+    strategy: Strategy = Strategy.ONE_FOR_ONE
+    max_restarts: int = 3
+    max_seconds: float = 5.0
+    auto_shutdown: AutoShutdown = AutoShutdown.NEVER
+    max_children: int | None = None
+    """Of a dynamic supervisor, those that wait for a restart included; None: no bound."""
+    resumes: bool = False
+    """Its children were there before: a first start that fails is a restart that failed."""
+    stop_reason: str | None = None
+    """What its children are told when they are stopped with it; None: what it was told itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildSpec:
+    """One child; ``start`` means nothing here but to the shell, or is a ``SupervisorSpec``.
+
+    ``shutdown`` is seconds of grace, 0 kills at once, None waits for ever. ``restart_delay`` is the
+    first and the longest back-off; the first restart of a series has none. ``generation`` and
+    ``restarts`` are those of an earlier life.
+    """
+
+    id: str
+    start: object
+    restart: RestartType = "permanent"
+    shutdown: float | None = WORKER_SHUTDOWN_S
+    significant: bool = False
+    restart_delay: tuple[float, float] = (0.0, 0.0)
+    start_timeout: float | None = None
+    generation: Incarnation = Incarnation(0)
+    restarts: int = 0
+
+    @property
+    def type(self) -> Kind:
+        """What OTP calls the child's type."""
+        return SUPERVISOR if isinstance(self.start, SupervisorSpec) else WORKER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisorSpec:
+    """A supervisor with the children that it starts, in order."""
+
+    flags: Flags = Flags()
+    children: tuple[ChildSpec, ...] = field(default=())
+
+
+def flags_from(given: Mapping[str, object]) -> Flags:
+    """Return the flags that a person wrote.
+
+    Raises:
+        InvalidOptions: with one line for each wrong or unknown one.
+    """
+    problems = list(_unknown(given, Flags, ""))
+    known = {name: value for name, value in given.items() if name in _names(Flags)}
+    for name, enum in (("strategy", Strategy), ("auto_shutdown", AutoShutdown)):
+        if name in known:
+            known[name] = _member(name, enum, known[name], problems)
+    flags = Flags(**known)  # type: ignore[arg-type]  # checked below
+    problems += flag_problems(flags)
+    if problems:
+        raise InvalidOptions(sorted(set(problems)))
+    return flags
+
+
+def child_from(given: Mapping[str, object]) -> ChildSpec:
+    """Return the child that a person wrote; a supervisor is waited for unless it says otherwise.
+
+    ``type`` may be given, as in OTP, and has to be what ``start`` is.
+
+    Raises:
+        InvalidOptions: with one line for each wrong, missing or unknown field.
+    """
+    problems = list(_unknown(given, ChildSpec, "type"))
+    problems += [f"{name}: required" for name in ("id", "start") if name not in given]
+    known: dict[str, Any] = {name: given[name] for name in given if name in _names(ChildSpec)}
+    if isinstance(known.get("start"), SupervisorSpec):
+        known.setdefault("shutdown", None)
+    child = ChildSpec(**({"id": "?", "start": None} | known))
+    if given.get("type", child.type) != child.type:
+        problems.append(f"type: expected {child.type} for this start, got {given['type']!r}")
+    problems += child_problems(child)
+    if problems:
+        raise InvalidOptions(sorted(set(problems)))
+    return child
+
+
+def spec_problems(spec: SupervisorSpec) -> list[str]:
+    """Return what is wrong with a supervisor, its children and all below them."""
+    problems = flag_problems(spec.flags)
+    seen: set[str] = set()
+    for child in spec.children:
+        label = f"child {child.id!r}: "
+        if str(child.id) in seen:
+            problems.append(f"{label}the id is taken by an earlier child")
+        seen.add(str(child.id))
+        problems += [label + problem for problem in child_problems(child)]
+        problems += [label + problem for problem in significance_problems(spec.flags, child)]
+    if spec.flags.strategy is Strategy.DYNAMIC and spec.children:
+        problems.append("children: a dynamic supervisor starts with none")
+    return problems
+
+
+def flag_problems(flags: Flags) -> list[str]:
+    """Return what is wrong with a supervisor's flags."""
+    problems = [
+        f"{name}: expected one of {', '.join(enum)}, got {value!r}"
+        for name, enum, value in _words_of(flags)
+        if not isinstance(value, enum)
+    ]
+    if not _is_count(flags.max_restarts):
+        problems.append(f"max_restarts: expected an int of 0 or more, got {flags.max_restarts!r}")
+    if not _is_seconds(flags.max_seconds) or flags.max_seconds <= 0:
+        problems.append(f"max_seconds: expected seconds above 0, got {flags.max_seconds!r}")
+    is_dynamic = flags.strategy is Strategy.DYNAMIC
+    if is_dynamic and flags.auto_shutdown is not AutoShutdown.NEVER:
+        problems.append(f"auto_shutdown: a dynamic supervisor has none, got {flags.auto_shutdown}")
+    if flags.max_children is not None:
+        if not _is_count(flags.max_children):
+            problems.append(f"max_children: expected an int of 0 or more, got {flags.max_children}")
+        if not is_dynamic:
+            problems.append("max_children: only a dynamic supervisor has it")
+    problems += _no_claim("resumes", flags.resumes)
+    stop_reason: object = flags.stop_reason
+    if stop_reason is not None and not isinstance(stop_reason, str):
+        problems.append(f"stop_reason: expected text or None, got {stop_reason!r}")
+    return problems
+
+
+def child_problems(child: ChildSpec) -> list[str]:
+    """Return what is wrong with one child, those below it included."""
+    problems = []
+    name: object = child.id
+    if not isinstance(name, str) or not name:
+        problems.append(f"id: expected text, got {name!r}")
+    if child.restart not in _RESTART_TYPES:
+        choices = ", ".join(_RESTART_TYPES)
+        problems.append(f"restart: expected one of {choices}, got {child.restart!r}")
+    if child.shutdown is not None and not _is_seconds(child.shutdown):
+        problems.append(
+            f"shutdown: expected seconds of 0 or more or None (wait for ever), "
+            f"got {child.shutdown!r}"
+        )
+    problems += _no_claim("significant", child.significant)
+    for count, number in (("generation", child.generation), ("restarts", child.restarts)):
+        if not _is_count(number):
+            problems.append(f"{count}: expected an int of 0 or more, got {number!r}")
+    problems += _timing_problems(child)
+    if child.significant is True and child.restart == "permanent":
+        problems.append("significant: a permanent child ends nothing, make it transient")
+    if isinstance(child.start, SupervisorSpec):
+        problems += spec_problems(child.start)
+    return problems
+
+
+def _timing_problems(child: ChildSpec) -> Iterator[str]:
+    bounds: object = child.restart_delay
+    if not (isinstance(bounds, (tuple, list)) and [*map(_is_seconds, bounds)] == [True, True]):
+        yield f"restart_delay: expected two times in seconds, got {bounds!r}"
+    if child.start_timeout is None:
+        return
+    if not _is_seconds(child.start_timeout):
+        yield f"start_timeout: expected seconds or None, got {child.start_timeout!r}"
+    if child.type == SUPERVISOR:
+        yield "start_timeout: a supervisor has none, its children have"
+
+
+def significance_problems(flags: Flags, child: ChildSpec) -> list[str]:
+    """Return what is wrong with a child below a supervisor of these flags."""
+    if child.significant and flags.auto_shutdown is AutoShutdown.NEVER:
+        return ["significant: its supervisor has auto_shutdown never"]
+    return []
+
+
+_RESTART_TYPES: Final = get_args(RestartType)
+
+
+def _member(name: str, enum: type[StrEnum], value: object, problems: list[str]) -> object:
+    try:
+        return enum(str(value))
+    except ValueError:
+        choices = ", ".join(enum)
+        problems.append(f"{name}: expected one of {choices}, got {value!r}")
+        return next(iter(enum))
+
+
+def _names(kind: type) -> list[str]:
+    return [one.name for one in fields(kind)]
+
+
+def _words_of(flags: Flags) -> Iterable[tuple[str, type[StrEnum], object]]:
+    yield "strategy", Strategy, flags.strategy
+    yield "auto_shutdown", AutoShutdown, flags.auto_shutdown
+
+
+def _no_claim(name: str, value: object) -> Iterable[str]:
+    if not isinstance(value, bool):
+        yield f"{name}: expected True or False, got {value!r}"
+
+
+def _unknown(given: Iterable[str], kind: type, beside: str) -> Iterable[str]:
+    known = _names(kind)
+    for name in given:
+        if name not in known and name != beside:
+            near = difflib.get_close_matches(name, known, 1)
+            offer = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            yield f"{name}: unknown; {offer}"
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_seconds(value: object) -> bool:
+    return (  # whatever a person wrote
+        isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
+    )

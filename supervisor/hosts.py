@@ -1,0 +1,142 @@
+"""The tool hosts: a second process beside a worker, which speaks to that worker alone.
+
+A worker has one at a time, from its first process-isolated call on, in its own cell. A worker is
+buried, and so replaced, only when its host and all that ran in it are gone.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from cmdc_runtime.errors import CmdcError
+from cmdc_runtime.ids import WorkerId, new_worker_id
+from cmdc_runtime.process import HOST_MODULE
+from supervisor.adapters.forkserver import Boot, Child
+from supervisor.adapters.nursery import Nursery, NurseryFailed, NurseryLost
+from supervisor.adapters.orphans import sweep
+from supervisor.adapters.reaper import Exited, Reaper
+from supervisor.core.exits import Evidence, classify
+from supervisor.core.limits import HOST_END_S
+from supervisor.wards import Ward
+
+log = structlog.get_logger()
+
+SpawnErrors: Final = (NurseryFailed, NurseryLost, CmdcError, OSError, TimeoutError)
+"""What forking and greeting a process may fail with."""
+
+
+@dataclass(slots=True, eq=False)
+class ToolHost:
+    """One tool host; ``gone`` is set when nothing of it runs any more."""
+
+    address: str
+    child: Child
+    output_id: WorkerId
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(slots=True, eq=False)
+class ToolHosts:
+    """The tool hosts of one worker, of which at most one is not about to end.
+
+    ``tell_lost`` gets the address and why: it can't be had, or has ended. ``spawn`` runs a task
+    that whoever gave it looks after.
+    """
+
+    nursery: Nursery
+    reaper: Reaper
+    ward: Ward
+    folder: Path
+    tell_lost: Callable[[str, str], None]
+    spawn: Callable[[Coroutine[Any, Any, None], str], None]  # Any: asyncio's own
+    check_open: Callable[[], None]
+    all: set[ToolHost] = field(default_factory=set)
+    max_open_files: int | None = None
+    _is_hiring: bool = False
+    _is_over: bool = False
+    _number: int = 0
+
+    def start(self, address: str) -> None:
+        """Start one that connects to ``address``, in place of any that there is.
+
+        That happens in the background; where it can't be, and when the host ends, it is told lost.
+        """
+        if self._is_over:
+            return
+        if self._is_hiring or Path(address).parent != self.folder:
+            is_other = self._is_hiring
+            problem = "another is being started" if is_other else f"it is not in {self.folder}"
+            self.tell_lost(address, problem)
+            return
+        self._is_hiring = True
+        self.spawn(self._hire(address), f"host-{address}")
+
+    async def end(self) -> None:
+        """Return when nothing runs any more in any of them; no other one is started."""
+        self._is_over = True
+        gone = [asyncio.ensure_future(host.gone.wait()) for host in self.all]
+        for host in self.all:
+            host.child.send_signal(signal.SIGKILL)
+        if gone:
+            _, late = await asyncio.wait(gone, timeout=HOST_END_S)
+            for waiter in late:
+                waiter.cancel()
+                log.error("host.not_ended", worker_id=self.ward.worker_id, after_s=HOST_END_S)
+
+    async def _hire(self, address: str) -> None:
+        for old in self.all:
+            old.child.send_signal(signal.SIGKILL)
+        self._number += 1
+        output_id = new_worker_id(self._number)
+        try:
+            child = await self._fork(address, output_id)
+        except SpawnErrors as error:
+            self.tell_lost(address, f"it could not be started: {error}")
+            return
+        finally:
+            self._is_hiring = False
+        host = ToolHost(address, child, output_id)
+        self.all.add(host)
+        self.reaper.watch(
+            child, lambda exited: self.spawn(self._bury(host, exited), f"bury-{address}")
+        )
+        is_in = not self._is_over  # else its worker died while it was forked
+        if is_in:
+            self.ward.name(output_id, child.pid)
+            is_in = await self.ward.admit(child.pid)
+        log.debug("host.forked", pid=child.pid, worker_id=self.ward.worker_id)
+        if self._is_over or not is_in:
+            child.send_signal(signal.SIGKILL)
+
+    async def _fork(self, address: str, output_id: WorkerId) -> Child:
+        self.check_open()
+        boot: Boot = {
+            "address": address,
+            "daemon_pid": os.getpid(),
+            "output": str(self.ward.house.outputs_path),
+            "output_id": output_id,
+            "max_open_files": self.max_open_files or 0,
+        }
+        try:
+            return await self.nursery.fork(boot, module=HOST_MODULE)
+        except NurseryLost:  # it died over this very fork: the next one comes from a new nursery
+            return await self.nursery.fork(boot, module=HOST_MODULE)
+
+    async def _bury(self, host: ToolHost, exited: Exited) -> None:
+        # Its calls die with it; what they have started is still there.
+        await asyncio.to_thread(sweep, {exited.pid})
+        try:
+            await asyncio.to_thread(Path(host.address).unlink, missing_ok=True)
+        except OSError as error:  # the daemon's end removes what can be removed then
+            log.warning("host.socket_left", path=host.address, problem=str(error))
+        self.ward.house.outputs.forget(host.output_id)
+        self.all.discard(host)
+        host.gone.set()
+        evidence = Evidence(exited.status, core_dumped=exited.core_dumped)
+        self.tell_lost(host.address, str(classify(evidence)))

@@ -1,0 +1,219 @@
+"""Holds the supervision tree: gives it the time, and has done what it decides.
+
+A worker's specification carries a ``Post`` as its ``start``: the object that does what the tree
+wants done about that child. Inputs are taken one at a time: what a post says while an effect is
+performed is heard when the step is over.
+"""
+
+import asyncio
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+import structlog
+
+from cmdc_runtime.reasons import AnyReason, PlainReason
+from supervisor.core.tree.recorder import RecordedTree
+from supervisor.core.tree.specs import ChildSpec, SupervisorSpec
+from supervisor.core.tree.words import (
+    Answer,
+    Ask,
+    CancelTimer,
+    Departed,
+    Effect,
+    Ending,
+    Kill,
+    Launch,
+    Outcome,
+    Path,
+    Ref,
+    Replied,
+    Report,
+    SetTimer,
+    Stop,
+    SupervisorEnded,
+    SupervisorUp,
+    Terminate,
+    Timer,
+)
+
+log = structlog.get_logger()
+
+Call: TypeAlias = Callable[[Answer], None]
+Input: TypeAlias = Callable[[float], list[Effect]]
+
+
+class Post(Protocol):
+    """What a worker child is to the daemon; nothing here may block or raise."""
+
+    def launch(self, ref: Ref) -> None:
+        """Start the process, and say ``up`` or ``exited`` of it."""
+
+    def ask(self, ref: Ref, reason: str) -> None:
+        """Ask it politely to end."""
+
+    def terminate(self, ref: Ref) -> None:
+        """Send SIGTERM."""
+
+    def kill(self, ref: Ref, blamed: PlainReason | None) -> None:
+        """Send SIGKILL to all of it."""
+
+    def departed(self, departed: Departed) -> None:
+        """Tell who watches that it is gone, and what becomes of it."""
+
+
+class Keeper:
+    """The tree, its timers and its posts."""
+
+    def __init__(self, spec: SupervisorSpec, on_report: Callable[[Report], None]) -> None:
+        """Hold the tree of ``spec``; ``begin`` starts it."""
+        self.tree = RecordedTree(spec)
+        self.ended: asyncio.Future[AnyReason] = asyncio.get_event_loop().create_future()
+        """Done with the root's reason when it is gone."""
+        self._on_report = on_report
+        self._posts: defaultdict[Path, dict[str, Post]] = defaultdict(dict)
+        self._on_end: dict[Path, Callable[[SupervisorEnded], None]] = {}
+        self._timers: dict[Timer, asyncio.TimerHandle] = {}
+        self._inputs: deque[Input] = deque()
+        self._is_stepping = False
+
+    # --- inputs -----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start the tree."""
+        self._take(self.tree.begin)
+
+    def up(self, ref: Ref, handle: object = None) -> None:
+        """Take note that a process is ready."""
+        self._take(lambda now_s: self.tree.up(ref, now_s, handle))
+
+    def exited(self, ref: Ref, reason: AnyReason, ending: Ending) -> None:
+        """Take note that a process is gone, or that there is none."""
+        self._take(lambda now_s: self.tree.exited(ref, reason, ending, now_s))
+
+    def record(self, note: str) -> list[bytes]:
+        """Return what the tree was told so far, as lines that can be played again."""
+        return list(self.tree.recorder.lines(note))
+
+    def stop(self, why: str, bound_s: float) -> None:
+        """End everything within ``bound_s`` seconds."""
+        self._take(lambda now_s: self.tree.stop(why, now_s + bound_s, now_s))
+
+    def start_child(
+        self,
+        path: Path,
+        spec: ChildSpec,
+        call: Call,
+        on_end: Callable[[SupervisorEnded], None] | None = None,
+    ) -> None:
+        """Add a child and start it; ``on_end`` hears of the end of a supervisor that was begun."""
+        place = (*path, spec.id)
+
+        def answered(answer: Answer) -> None:
+            if answer.outcome in {Outcome.NO_PROCESS, Outcome.MAX_CHILDREN}:
+                self._on_end.pop(place, None)
+            call(answer)
+
+        if on_end is not None:
+            self._on_end[place] = on_end
+        self._take(lambda now_s: self.tree.start_child(path, spec, answered, now_s))
+
+    def terminate_child(
+        self, path: Path, child_id: str, call: Call, why: str, grace_s: float | None
+    ) -> None:
+        """End a child within ``grace_s`` seconds, None: however long it takes."""
+
+        def give(now_s: float) -> list[Effect]:
+            deadline_s = None if grace_s is None else now_s + grace_s
+            return self.tree.terminate_child(path, child_id, call, now_s, Stop(why, deadline_s))
+
+        self._take(give)
+
+    def rest_child(self, ref: Ref, call: Call, why: str, grace_s: float) -> None:
+        """End a child's process and keep the child, to be woken."""
+        self._take(
+            lambda now_s: self.tree.rest_child(
+                ref.path, ref.child, call, now_s, Stop(why, now_s + grace_s)
+            )
+        )
+
+    def wake_child(self, ref: Ref, call: Call) -> None:
+        """Start a child that rests."""
+        self._take(lambda now_s: self.tree.wake_child(ref.path, ref.child, call, now_s))
+
+    # --- steps ------------------------------------------------------------------------------
+
+    def _take(self, given: Input) -> None:
+        self._inputs.append(given)
+        if self._is_stepping:
+            return
+        self._is_stepping = True
+        try:
+            while self._inputs:
+                for effect in self._inputs.popleft()(time.monotonic()):
+                    self._try(effect)
+        finally:
+            self._is_stepping = False
+
+    def _try(self, effect: Effect) -> None:
+        """Perform an effect; a bug of one post does not take those of all others from them."""
+        try:
+            self._perform(effect)
+        except Exception:
+            log.exception("effect.failed", effect=type(effect).__name__)
+
+    def _perform(self, effect: Effect) -> None:  # noqa: C901 - one case for each effect
+        match effect:
+            case Launch(ref=ref, start=start):
+                self._posts[ref.path][ref.child] = start  # type: ignore[assignment]  # see Post
+                self._post(ref).launch(ref)
+            case Ask(ref=ref, reason=reason):
+                self._post(ref).ask(ref, reason)
+            case Terminate(ref=ref):
+                self._post(ref).terminate(ref)
+            case Kill(ref=ref, blamed=blamed):
+                self._post(ref).kill(ref, blamed)
+            case Departed(ref=ref):
+                self._post(ref).departed(effect)
+            case SetTimer(timer=timer, delay_s=delay_s):
+                self._set(timer, delay_s)
+            case CancelTimer(timer=timer):
+                self._cancel(timer)
+            case Replied(call=call, answer=answer):
+                call(answer)  # type: ignore[operator]  # whatever was given with the call: a Call
+            case Report():
+                self._on_report(effect)
+            case SupervisorUp():
+                pass  # who started it has the answer of its call
+            case SupervisorEnded():
+                self._forget(effect)
+
+    def _post(self, ref: Ref) -> Post:
+        return self._posts[ref.path][ref.child]
+
+    def _set(self, timer: Timer, delay_s: float) -> None:
+        self._cancel(timer)
+        loop = asyncio.get_running_loop()
+        self._timers[timer] = loop.call_later(delay_s, self._due, timer)
+
+    def _cancel(self, timer: Timer) -> None:
+        handle = self._timers.pop(timer, None)
+        if handle is not None:
+            handle.cancel()
+
+    def _due(self, timer: Timer) -> None:
+        self._timers.pop(timer, None)
+        self._take(lambda now_s: self.tree.due(timer, now_s))
+
+    def _forget(self, ended: SupervisorEnded) -> None:
+        self._posts.pop(ended.path, None)
+        on_end = self._on_end.pop(ended.path, None)
+        if on_end is not None:
+            on_end(ended)
+        if not ended.path and not self.ended.done():
+            self.ended.set_result(ended.reason)
+
+
+def unheeded(_answer: Answer) -> None:
+    """Take the answer of a call that nobody waits for."""

@@ -1,0 +1,243 @@
+"""Who watches a process: what is heard of its end, when, and how often."""
+
+import os
+import signal
+import socket
+
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime.reasons import Exception as Raised
+from cmdc_runtime.reasons import ExitCode, NoProcess, OutOfMemory, Shutdown, Signal
+from cmdc_runtime.testing import Hold, Text, ToolCalls, ToolUse
+from supervisor.core import exits
+from tests.conformance.script import (
+    ENDS,
+    EXIT_CODE,
+    KILLED,
+    RAISED,
+    Life,
+    below,
+    case,
+    child,
+    one_for_all,
+    one_for_one,
+    rest_for_one,
+)
+
+TURN_S = 30.0
+OFTEN = 40
+
+
+def downs(stage):
+    """Return what watchers were told, in order."""
+    return [(note.who, note.fact.restarting) for note in stage.log if note.what == "down"]
+
+
+# --- the engine: one notice for each end -------------------------------------------------------
+
+
+@case("D07")
+def test_each_end_is_told_once(stage):
+    """Every process that ended is told of once, whoever ended it and in which company."""
+    inner = rest_for_one(child("x"), child("y"))
+    stage.start(one_for_all(child("a"), below("inner", inner), child("b")))
+    stage.crash("x", path=("inner",))
+    stage.until_up("x2", "y2", path=("inner",))
+    stage.crash("b")
+    stage.until_up("a2", "inner/x3", "inner/y3", "b2")
+    stage.stop()
+
+    assert sorted(who for who, _ in downs(stage)) == sorted(stage.told("launch"))
+    assert [who for who, restarting in downs(stage) if not restarting] == [
+        *("inner/y2", "inner/x2", "b2", "inner/y3", "inner/x3", "a2"),
+    ]
+
+
+@case("D07", "X11")
+@pytest.mark.parametrize("make", [one_for_all, rest_for_one])
+@pytest.mark.parametrize("how", ["terminate_child", "delete_child", "stop"])
+def test_who_was_to_come_back_and_does_not_is_told_of(sim, make, how):
+    """A group restart that is called off is told to those who wait for any of its members."""
+    sim.start(make(child("a", restart_delay=(5.0, 5.0)), child("b"), max_restarts=9))
+    sim.crash("a")
+    sim.until_up("b2")
+    sim.crash("a")
+    sim.wait(lambda: sim.states() == {"a": "restarting", "b": "down"}, "the back-off")
+    before = sim.down("b2").restarting
+    if how == "stop":
+        sim.stop()
+    else:
+        sim.ask_for(how, "b" if how == "delete_child" else "a")
+
+    assert before is True
+    assert (sim.down("b2").restarting, sim.down("b2").asked) == (False, True)
+
+
+@case("D07")
+def test_a_restart_that_is_ignored_is_told_of(stage):
+    """Who was to come back and wants no process is told to be gone."""
+    stage.start(one_for_one(child("a", Life(), Life(start="ignore"))))
+    stage.crash("a")
+    stage.wait(lambda: "a2" in stage.told("ignored"), "the ignored start")
+
+    assert downs(stage) == [("a1", True), ("a2", False)]
+    assert isinstance(stage.down("a2").reason, Shutdown)
+
+
+@case("D09")
+def test_status_zero_alone_is_no_normal_end(stage):
+    """A process that leaves with 0 and without a goodbye has crashed, and is restarted."""
+    stage.start(one_for_one(child("a", restart="transient")))
+    stage.crash("a", "silent_zero")
+    stage.until_up("a2")
+
+    assert stage.down("a1").reason == ExitCode(code=0)
+
+
+@case("D05")
+@pytest.mark.process
+def test_what_a_process_had_is_free_when_its_end_is_told(proc, tmp_path):
+    """Again and again the next process has the lock at once that the last one's company held."""
+    lock = tmp_path / "lock"
+    lock.touch()
+    spec = child("a", Life(lock=str(lock), company=True))
+    proc.start(one_for_one(spec, max_restarts=OFTEN))
+    for generation in range(1, OFTEN):
+        proc.crash("a")
+        proc.until_up(f"a{generation + 1}")
+
+    assert proc.reported("start_error") == []
+
+
+@case("D08")
+@pytest.mark.parametrize(
+    ("known", "reason", "by"),
+    [
+        ({"status": -9}, KILLED, "outside"),
+        ({"status": -9, "asked": exits.Asked.SIGKILL}, KILLED, "daemon"),
+        ({"status": -9, "oom_kills": 1}, OutOfMemory(), "kernel"),
+        ({"status": -9, "oom_kills": 1, "asked": exits.Asked.SIGKILL}, KILLED, "daemon"),
+        ({"status": -11}, Signal(number=11, name="SIGSEGV"), ""),
+        ({"status": EXIT_CODE}, ExitCode(code=EXIT_CODE), ""),
+        ({"status": 1, "last_words": RAISED}, RAISED, ""),
+        ({"status": 0, "last_words": ENDS["normal"][2]}, ENDS["normal"][2], ""),
+    ],
+)
+def test_the_kernel_says_who_killed_a_process(known, reason, by):
+    """That memory ran out is told by the kernel's count, and never by signal 9 alone."""
+    evidence = exits.Evidence(**known)
+
+    assert (exits.classify(evidence), exits.killed_by(evidence)) == (reason, by)
+
+
+# --- real sessions -----------------------------------------------------------------------------
+
+
+@cmdc.tool(effects="write", isolation="thread")
+def leave(code: int) -> str:
+    """End the process without a word."""
+    os._exit(code)
+
+
+@cmdc.tool(effects="write")
+async def break_loop() -> str:
+    """Let the agent's own loop meet an error that nobody catches."""
+    import asyncio  # noqa: PLC0415 - it runs in the agent
+
+    def explode() -> None:
+        raise LookupError("nobody catches this")
+
+    asyncio.get_running_loop().call_soon(explode)
+    await asyncio.Event().wait()
+    return "never"
+
+
+@cmdc.tool(effects="write", isolation="thread")
+def hold_port(port: int) -> str:
+    """Listen on a port of this machine until the process ends."""
+    listener = socket.create_server(("127.0.0.1", port))
+    listener.detach()
+    return "listening"
+
+
+@case("D01", "D02", "D08")
+@pytest.mark.process
+def test_each_monitor_has_a_down_of_its_own(cmdc_session, cmdc_daemon):
+    """Two monitors of one session hear of its end under their own references; a late one too."""
+    session = cmdc_session(["fine"], restart="temporary")
+    monitors = [session.monitor(), session.monitor()]
+    os.kill(session.agent_pid(), signal.SIGKILL)
+    heard = [monitor.wait(TURN_S) for monitor in monitors]
+    with cmdc_daemon.client() as client:
+        late = client.monitor(session.id).wait(TURN_S)
+        never = client.monitor("conformance-never-seen").wait(TURN_S)
+
+    assert [down.ref for down in heard] == [monitor.ref for monitor in monitors]
+    assert monitors[0].ref != monitors[1].ref
+    assert [(down.reason, down.evidence.killed_by) for down in heard] == [(KILLED, "outside")] * 2
+    assert (late.reason, late.restarting) == (KILLED, False)
+    assert (never.reason, never.restarting) == (NoProcess(), False)
+
+
+@case("D04", "D08")
+@pytest.mark.process
+def test_every_event_of_a_process_comes_before_its_down(cmdc_session, scripted):
+    """The last index that a Down tells of is the last event that the process published."""
+    model = scripted((*(Text(f"{number} ") for number in range(200)), Hold(), "never"))
+    session = cmdc_session(model, restart="temporary")
+    stream = session.subscribe()
+    monitor = session.monitor()
+    session.prompt("Count.")
+    model.wait_held()
+    os.kill(session.agent_pid(), signal.SIGSTOP)
+    session.stop(timeout=0.2)
+    down = monitor.wait(TURN_S)
+    indexes = [envelope.index for envelope in stream]
+
+    assert (down.reason, down.evidence.killed_by) == (KILLED, "daemon")
+    assert indexes == [*range(1, len(indexes) + 1)]
+    assert down.evidence.last_index is not None
+    assert down.evidence.last_index <= indexes[-1]
+
+
+@case("D07", "D09", "C30")
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("tool", "given", "kind"), [(leave, {"code": 0}, ExitCode), (break_loop, {}, Raised)]
+)
+def test_an_end_with_much_evidence_is_one_down(cmdc_session, scripted, tool, given, kind):
+    """A status and last words are one end; status 0 without a goodbye is a crash."""
+    model = scripted(ToolCalls(ToolUse(tool.name, given)), default="fine")
+    session = cmdc_session(model, tools=[tool], restart="transient")
+    monitor = session.monitor(persistent=True)
+    session.prompt("Go.")
+    first = monitor.wait(TURN_S)
+    session.collect_reply(timeout=TURN_S)
+    session.stop()
+    last = monitor.wait(TURN_S)
+
+    assert isinstance(first.reason, kind)
+    assert (first.incarnation, first.restarting) == (1, True)
+    assert (last.incarnation, last.restarting) == (2, False)
+
+
+@case("D05", "C70")
+@pytest.mark.process
+def test_a_port_is_free_when_the_down_is_there(cmdc_session, scripted):
+    """Whoever hears of the end may use at once what the process had."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
+    model = scripted(ToolCalls(ToolUse("hold_port", {"port": port})), "listening", default="fine")
+    session = cmdc_session(model, tools=[hold_port])
+    session.run("Listen.", timeout=TURN_S)
+    monitor = session.monitor()
+    with pytest.raises(OSError, match="in use"):
+        socket.create_server(("127.0.0.1", port))
+    os.kill(session.agent_pid(), signal.SIGKILL)
+    down = monitor.wait(TURN_S)
+    with socket.create_server(("127.0.0.1", port)):
+        pass
+    session.run("Again.", timeout=TURN_S)
+
+    assert (down.incarnation, session.status().incarnation) == (1, 2)

@@ -1,0 +1,170 @@
+"""What must be true after every fault: nobody else was touched, and nothing is left.
+
+``Audit`` is taken before a fault and checked after it. A case may kill, stop or starve what it
+likes, the daemon included; when the sessions of the case are ended, the same holds as before.
+"""
+
+import contextlib
+import shutil
+import sqlite3
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from cmdc_runtime.commands import Status
+
+SETTLE_S = 20.0
+"""For the machine, which may be busy, to be as it was."""
+FDS_MORE_MAX = 8
+"""Descriptors of the daemon beyond those before: a spare on its way, a log, a connection."""
+FILES = {"board", "daemon.lock", "control.sock", "events.sock", "workers.sock", "output.sock"}
+"""What may lie in a runtime directory; multiprocess keeps a folder of its own there."""
+COPIES_MAX = 5
+"""Of a journal that is written to meanwhile, until one is whole."""
+TRACEBACKS = ("Traceback (most recent call last)", "never retrieved", "Exception ignored")
+
+
+@dataclass
+class Audit:
+    """One daemon with one session that has nothing to do with the fault."""
+
+    cradle: object
+    poll: object
+    bystander: object
+    daemon_died: bool = False
+    """Whether the case has ended the daemon; the next one goes on with the bystander."""
+    log_says: tuple = ()
+    """Words of tracebacks in the log that the case brings about on purpose."""
+    _before: dict = field(default_factory=dict)
+
+    def begin(self):
+        """Remember how things are, once the spares of the case before are replaced."""
+        self.poll(lambda: len(self._spares()) >= self.cradle.spares, SETTLE_S)
+        status = self.bystander.status()
+        self._before = {
+            "pid": status.pid,
+            "incarnation": status.incarnation,
+            "daemon": self.cradle.process.pid,
+            "fds": self._fds(),
+            "log": len(self._log()),
+        }
+
+    def check(self):
+        """Fail with everything that is not as it should be."""
+        problems = [*self._bystander(), *self._log_problems()]
+        for name, look in (
+            ("processes", self._strangers),
+            ("zombies", self._zombies),
+            ("files", self._litter),
+        ):
+            if not self.poll(lambda look=look: not look(), SETTLE_S):
+                problems.append(f"{name} are left: {look()}")
+        if not self.daemon_died and not self.poll(self._fds_are_back, SETTLE_S):
+            problems.append(f"descriptors: {self._before['fds']} before, {self._fds()} after")
+        problems += self._journal_problems()
+        assert problems == [], "\n".join(problems)
+
+    # --- looks ------------------------------------------------------------------------------
+
+    def _bystander(self):
+        status: Status = self.bystander.status()
+        found = []
+        if self.bystander.run("Still there?", timeout=60.0).text != "fine":
+            found.append("the bystander does not answer as before")
+        if not self.daemon_died and status.pid != self._before["pid"]:
+            found.append(f"the bystander's pid is {status.pid}, it was {self._before['pid']}")
+        return found
+
+    def _daemon(self):
+        return psutil.Process(self.cradle.process.pid)
+
+    def _strangers(self):
+        """Return processes of the place beyond its daemon, nursery, tracker, spares and agents."""
+        known = self._known() | set(self._spares()[: self.cradle.spares])
+        return [one for one in self.cradle.left() if one.pid not in known]
+
+    def _known(self):
+        """Return the pids of the daemon, its own children, and the agents."""
+        daemon = self._daemon()
+        agents = (one.pid for one in self.bystander.client.list_sessions())
+        return {daemon.pid, *(one.pid for one in daemon.children()), *agents}
+
+    def _spares(self):
+        """Return the pids of what else is below the daemon."""
+        below = (one.pid for one in self._daemon().children(recursive=True))
+        known = self._known()
+        return [pid for pid in below if pid not in known]
+
+    def _zombies(self):
+        found = [self._daemon(), *self._daemon().children(recursive=True)]
+        return [one for one in found if _is_zombie(one)]
+
+    def _fds(self):
+        return self._daemon().num_fds()
+
+    def _fds_are_back(self):
+        return self._fds() <= self._before["fds"] + FDS_MORE_MAX
+
+    def _litter(self):
+        names = {path.name for path in Path(self.cradle.address).iterdir()}
+        return {name for name in names - FILES if not name.startswith(("pymp-", "h-"))}
+
+    def _log(self):
+        return self.cradle.log.read_text(errors="replace")
+
+    def _log_problems(self):
+        new = self._log()[self._before["log"] :]
+        return [
+            f"the log has: {line}"
+            for line in new.splitlines()
+            if any(word in line for word in TRACEBACKS)
+            and not any(word in line for word in self.log_says)
+        ]
+
+    def _journal_problems(self):
+        """Check the file itself, and that each end was told once."""
+        with self._journal_copy() as db:
+            (verdict,) = db.execute("PRAGMA integrity_check").fetchone()
+            doubled = db.execute(
+                "SELECT session_id, incarnation, restarting, count(*) FROM downs "
+                "WHERE incarnation IS NOT NULL "
+                "GROUP BY session_id, incarnation, restarting HAVING count(*) > 1"
+            ).fetchall()
+            untold = db.execute(
+                "SELECT s.session_id, s.incarnation, count(DISTINCT d.incarnation) AS told "
+                "FROM sessions s LEFT JOIN downs d ON d.session_id = s.session_id "
+                "AND d.incarnation IS NOT NULL GROUP BY s.session_id "
+                "HAVING told < s.incarnation - (s.ended_ms IS NULL)"
+            ).fetchall()
+        found = [] if verdict == "ok" else [f"the journal: {verdict}"]
+        found += [f"told twice: {row}" for row in doubled]
+        return found + [f"an end that was not told: {row}" for row in untold]
+
+    @contextlib.contextmanager
+    def _journal_copy(self):
+        """Lend a copy of the journal, which its daemon has locked and may be writing to."""
+        for attempt in range(COPIES_MAX):
+            with tempfile.TemporaryDirectory() as folder:
+                for path in (self.cradle.place / "state").glob("journal.sqlite3*"):
+                    shutil.copy(path, folder)
+                with contextlib.closing(sqlite3.connect(Path(folder, "journal.sqlite3"))) as db:
+                    is_last = attempt == COPIES_MAX - 1
+                    if is_last or _is_whole(db):
+                        yield db
+                        return
+
+
+def _is_whole(db):
+    try:
+        return db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    except sqlite3.DatabaseError:
+        return False
+
+
+def _is_zombie(process):
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,110 @@
+"""One daemon for the cases of a file, a session that no fault may touch, the audit after each.
+
+A case says its name with ``@pytest.mark.fault_case("F11")``; the names and what they mean stand in
+``cases.toml``. ``make fault`` runs all and says at its end how many passed of how many.
+"""
+
+import contextlib
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from cmdc_runtime.testing import ScriptedModel
+from tests.fault.audit import Audit
+
+FOLDER = Path(__file__).parent
+WARM_S = 120.0
+_TALLY = pytest.StashKey()
+
+
+@pytest.fixture(scope="module")
+def place(new_cradle):
+    """A daemon that is warm; ``place.start()`` starts the next one where a case has ended it."""
+    new_cradle.start()
+    with new_cradle.client() as client:
+        assert new_cradle.poll(lambda: is_warm(client), WARM_S)
+    return new_cradle
+
+
+@pytest.fixture(scope="module")
+def client(place):
+    """A client of that daemon, and of the next one in its place."""
+    with place.client() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def bystander(client):
+    """A session that has nothing to do with any fault."""
+    with ScriptedModel([], default="fine") as model, client.create_agent(model=model) as session:
+        assert session.run("Are you there?", timeout=60.0).text == "fine"
+        yield session
+
+
+@pytest.fixture(autouse=True)
+def audit(place, bystander, poll):
+    """Check after the case that all is as before it; ``audit.daemon_died = True`` where it did."""
+    found = Audit(place, poll, bystander)
+    found.begin()
+    yield found
+    found.check()
+
+
+@pytest.fixture
+def agent(audit, client, scripted):
+    """Make sessions that are stopped before the audit; without a model, one that says "fine"."""
+    with contextlib.ExitStack() as stack:
+
+        def create(model=None, **options):
+            model = scripted(default="fine") if model is None else model
+            return stack.enter_context(client.create_agent(model=model, **options))
+
+        yield create
+
+
+def is_warm(client):
+    """Say whether the nursery forks at once."""
+    return any(one.id == "nursery" and one.state == "ready" for one in client.tree().children)
+
+
+# --- the count --------------------------------------------------------------------------------
+
+
+def cases():
+    """Return what each case is called, by its name."""
+    return tomllib.loads((FOLDER / "cases.toml").read_text(encoding="utf-8"))
+
+
+class Tally:
+    """Which cases were played and passed."""
+
+    def __init__(self):
+        self.passed, self.failed = set(), set()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item):
+        """Count a case by all of its tests and their audits."""
+        report = yield
+        names = {name for marker in item.iter_markers("fault_case") for name in marker.args}
+        if report.failed:
+            self.failed |= names
+        elif report.passed and report.when == "call":
+            self.passed |= names
+        return report
+
+    def pytest_terminal_summary(self, terminalreporter):
+        """Tell the count, and what is missing."""
+        played = self.passed | self.failed
+        if played:
+            known = cases()
+            missing = sorted(known.keys() - (self.passed - self.failed))
+            count = len(known) - len(missing)
+            told = f"; without {', '.join(missing)}" if missing else ""
+            terminalreporter.line(f"fault cases: {count} of {len(known)} passed{told}")
+
+
+def pytest_configure(config):
+    """Begin to count."""
+    tally = config.stash[_TALLY] = Tally()
+    config.pluginmanager.register(tally, "fault-tally")

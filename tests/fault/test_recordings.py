@@ -1,0 +1,41 @@
+"""What a daemon's supervision tree was told is written down on demand, and plays again the same."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.fault, pytest.mark.process]
+
+ROOT = Path(__file__).parents[2]
+TURN_S = 30.0
+
+
+def test_record_of_a_crash_plays_again_as_it_was(cradle, scripted, poll):
+    """SIGUSR1 writes it; today's tree decides as the daemon's did."""
+    model = scripted(default="fine")
+    pid = cradle.start()
+    with cradle.client() as client, client.create_agent(model=model) as session:
+        monitor = session.monitor()
+        os.kill(session.agent_pid(), signal.SIGKILL)
+        monitor.wait(TURN_S)
+        assert session.run("1", timeout=TURN_S).text == "fine"
+        os.kill(pid, signal.SIGUSR1)
+        folder = cradle.place / "state" / "recordings"
+        assert poll(lambda: "recording.written" in cradle.log.read_text())
+        (record,) = folder.iterdir()
+    played = subprocess.run(
+        [sys.executable, "-m", "scripts.simulate", "--replay", str(record)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=TURN_S,
+        check=False,
+    )
+
+    assert played.returncode == 0, played.stdout + played.stderr
+    assert "exited" in played.stdout
+    assert record.stat().st_mode & 0o777 == 0o600

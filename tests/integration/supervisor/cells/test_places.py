@@ -1,0 +1,191 @@
+"""Which layers a daemon has, and how daemons and their earlier lives are kept apart."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from supervisor.adapters import cgroupfs
+from supervisor.adapters.cells import Cells
+from supervisor.core.cells import NEEDED_FILES, Controller, Limits, Version, base_name, cell_name
+
+pytestmark = pytest.mark.process
+
+WAIT_S = 10.0
+LIMIT_BYTES = 48 * 2**20
+NAME = cell_name("s1", 1)
+
+
+# --- other daemons, and earlier lives ----------------------------------------------------------
+
+
+def test_what_an_earlier_life_left_is_ended_before_this_one_starts(stage, name):
+    """Stale cells are killed and removed; another daemon's cells are not touched."""
+    with stage.surveyed(base_name(name)) as other:
+        stage.need(other, "kill", *Version)
+        stale = Cells.survey(name)
+        cell, foreign = stale.open(NAME, Limits()), other.open(NAME, Limits())
+        with stage.program("input()") as left, stage.program("input()") as stranger:
+            cell.admit(left.pid)
+            foreign.admit(stranger.pid)
+            die(stale)
+            with stage.surveyed(name) as cells:
+                assert left.wait(WAIT_S) == -9
+                assert [room.path for room in cell.rooms if room.path.exists()] == []
+                assert len(cells.places) == len(other.places)
+            assert stranger.poll() is None
+            assert foreign.kill()
+
+
+def die(cells):
+    """Do what the kernel does for a daemon that is killed: give its locks back."""
+    for place in cells.places:
+        os.close(place.lock_fd)
+
+
+def test_the_place_of_a_daemon_that_lives_is_not_taken(stage, name):
+    """Two daemons of one name are kept apart, and the second one knows why it has nothing."""
+    with stage.surveyed(name) as first:
+        stage.need(first, "kill", *Version)
+        cell = first.open(NAME, Limits())
+        with stage.program("input()") as process:
+            cell.admit(process.pid)
+            with stage.surveyed(name) as second:
+                (layer,) = [one for one in second.layers if one.what == "kill"]
+
+                assert second.places == ()
+                assert layer.by == "process session"
+                assert "belongs to another daemon" in layer.why
+            assert process.poll() is None
+            assert cell.kill()
+
+
+def test_an_empty_place_of_a_dead_daemon_is_removed_by_any_other(stage, name):
+    """A daemon that never comes back leaves no directories behind for good."""
+    dead = Cells.survey(base_name(name))
+    stage.need(dead, "kill", *Version)
+    dead.open(NAME, Limits())
+    die(dead)
+    with stage.surveyed(name):
+        assert [place.path for place in dead.places if place.path.exists()] == []
+
+
+def test_what_was_left_in_another_cgroup_is_found_by_the_record(stage, name, tmp_path):
+    """Started elsewhere, a daemon still knows where its earlier life had its cells."""
+    record = tmp_path / "places.json"
+    with stage.surveyed(name) as cells:
+        stage.need(cells, "kill", "cgroup v2")
+        ground = cells.places[0].path.parent / f"{name}-elsewhere"
+    cell = ground / name / NAME
+    cell.mkdir(parents=True)
+    try:
+        record.write_text(f'["{ground / name}", "{ground}", "/etc", 7]')
+        with stage.program("input()") as left:
+            cgroupfs.admit(cell, left.pid)
+            with stage.surveyed(name, record=record) as cells:
+                ours = [str(place.path) for place in cells.places]
+
+                assert left.wait(WAIT_S) == -9
+                assert not (ground / name).exists()
+                assert ground.exists()
+                assert sorted(ours) == sorted(json.loads(record.read_text()))
+    finally:
+        cgroupfs.remove(ground)
+
+
+# --- what is told -----------------------------------------------------------------------------
+
+
+def test_each_resource_has_its_own_layer_and_reason(cells):
+    """What cannot be held by a cgroup says why, and nothing else is the worse for it."""
+    found = {layer.what: layer for layer in cells.layers}
+    wanted = Limits(memory_bytes=LIMIT_BYTES, cpu_cores=1.0, processes=30)
+    held = frozenset().union(*(place.controllers for place in cells.places))
+    cell = cells.open(NAME, wanted)
+
+    assert list(found) == ["memory", "cpu", "processes", "files", "kill", "oom"]
+    assert [layer for layer in cells.layers if not layer.why] == []
+    assert cell.guards == held
+    assert cells.unenforced(wanted) == (() if Controller.CPU in held else ("cpu_limit",))
+    assert cell.close()
+
+
+# A daemon that is alone in its cgroup: it makes room for a controller, and takes that back.
+ALONE = """
+import json, os, sys
+from pathlib import Path
+from supervisor.adapters.cell_places import come_back, enable
+
+ground, controller = Path(sys.argv[1]), sys.argv[2]
+input()
+told = [enable(ground, [controller, "nonsense"]), (ground / "cgroup.procs").read_text()]
+base = ground / "base"
+base.mkdir()
+told += [enable(base, [controller]), (base / "cgroup.subtree_control").read_text().split()]
+base.rmdir()
+come_back(ground)
+print(json.dumps([*told, (ground / "cgroup.procs").read_text().split() == [str(os.getpid())]]))
+"""
+
+
+def test_a_daemon_makes_room_for_the_controllers_of_v2(stage, name):
+    """It leaves its cgroup for one below, since the kernel limits no children of a full one."""
+    with stage.surveyed(name) as cells:
+        stage.need(cells, "kill", "cgroup v2")
+        own = cells.places[0].path.parent
+    offered = (own / "cgroup.subtree_control").read_text().split()
+    if not offered:
+        pytest.skip(f"{own} passes no controller of cgroup v2 on")
+    ground = own / f"{name}-alone"
+    ground.mkdir()
+    try:
+        command = [sys.executable, "-c", ALONE, str(ground), offered[0]]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as daemon:
+            cgroupfs.admit(ground, daemon.pid)
+            output, _ = daemon.communicate("\n", WAIT_S)
+        refused, inside, below, passed_on, is_back = json.loads(output)
+
+        assert list(refused) == ["nonsense"]
+        assert inside == ""
+        assert below == {}
+        assert passed_on == [offered[0]]
+        assert is_back
+        assert cgroupfs.children(ground) == []
+    finally:
+        cgroupfs.remove(ground)
+
+
+def test_without_cgroups_everything_has_a_layer_all_the_same(name):
+    """Where no cgroup is wanted or to be had, the daemon watches, and says so."""
+    cells = Cells.survey(name, versions=())
+    found = {layer.what: layer.by for layer in cells.layers}
+    cell = cells.open(NAME, Limits(memory_bytes=LIMIT_BYTES, cpu_cores=1.0))
+
+    assert found == {
+        "memory": "watch",
+        "cpu": "none",
+        "processes": "watch",
+        "files": "rlimit",
+        "kill": "process session",
+        "oom": "watch",
+    }
+    assert cells.unenforced(cell.limits) == ("cpu_limit",)
+    assert cell.guards == frozenset()
+    assert cell.close()
+    cells.close()
+
+
+def test_every_needed_file_is_there_where_a_controller_is_used(cells):
+    """A controller counts only if the kernel was built with all that is asked of it."""
+    found = [
+        place.path / file
+        for place in cells.places
+        for controller in place.controllers
+        for file in NEEDED_FILES[controller, place.version]
+    ]
+
+    assert [path for path in found if not path.exists()] == []

@@ -1,0 +1,115 @@
+"""Forks that the kernel refuses: who asked is told why, and the nursery forks again later."""
+
+import asyncio
+import os
+import resource
+import select
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from supervisor.adapters.nursery import Nursery, NurseryFailed, NurseryOptions
+
+pytestmark = pytest.mark.process
+
+HERE = Path(__file__).parent
+END_S = 10.0
+FORKS = 5
+POOR_PRELOAD = """
+import errno, os
+from pathlib import Path
+from light_preload import REPORT
+from workers.forking import outlive_failed_forks
+
+fork = os.fork
+
+def refuse():
+    if Path({path!r}).exists():
+        raise BlockingIOError(errno.EAGAIN, "no more")
+    return fork()
+
+os.fork = refuse
+outlive_failed_forks()
+"""
+
+
+@pytest.fixture(autouse=True)
+def import_path(monkeypatch, tmp_path):
+    """Let the nursery import this folder's modules and the one that a test writes."""
+    monkeypatch.setenv("PYTHONPATH", f"{HERE}{os.pathsep}{tmp_path}")
+
+
+async def refused(nursery):
+    """Return what is told of each of some forks that fail, at the stage of the fork."""
+    told = []
+    for _ in range(FORKS):
+        with pytest.raises(NurseryFailed) as caught:
+            await nursery.fork({"do": "stay"}, module="nursery_children")
+        assert caught.value.stage == "fork"
+        told.append(caught.value.message)
+    return told
+
+
+async def fork_and_end(nursery):
+    """Fork one child, end it, and wait until the nursery has heard of it."""
+    child = await nursery.fork({"do": "stay"}, module="nursery_children")
+    child.send_signal(signal.SIGKILL)
+    poll = select.poll()
+    poll.register(child.sentinel, select.POLLIN)
+    assert poll.poll(END_S * 1e3)
+    status = child.status()
+    child.close()
+    return status
+
+
+def test_nursery_outlives_forks_that_fail(tmp_path):
+    """Neither side keeps a descriptor of them, and the next fork is as any other."""
+    poor = tmp_path / "poor"
+    (tmp_path / "poor_preload.py").write_text(POOR_PRELOAD.format(path=str(poor)))
+
+    async def scenario():
+        nursery = Nursery(NurseryOptions(preload="poor_preload", needs=()))
+        try:
+            await nursery.warm()
+            assert await fork_and_end(nursery) == -signal.SIGKILL
+            both, pid = [psutil.Process(), psutil.Process(nursery.pid)], nursery.pid
+            before = [one.num_fds() for one in both]
+            poor.touch()
+            told = await refused(nursery)
+            poor.unlink()
+            assert await fork_and_end(nursery) == -signal.SIGKILL
+            return told, before, [one.num_fds() for one in both], nursery.pid == pid
+        finally:
+            await nursery.close()
+
+    told, before, after, is_the_same = asyncio.run(scenario())
+
+    assert told == ["[Errno 11] no process could be forked: Resource temporarily unavailable"] * 5
+    assert (after, is_the_same) == (before, True)
+
+
+def test_nothing_is_forked_with_the_last_descriptors():
+    """They are for who speaks with the daemon; the message says how there will be more."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def scenario():
+        nursery = Nursery(NurseryOptions(preload="light_preload", needs=()))
+        try:
+            await nursery.warm()
+            used = psutil.Process().num_fds()
+            resource.setrlimit(resource.RLIMIT_NOFILE, (used + 32, limits[1]))
+            told = await refused(nursery)
+            left = psutil.Process().num_fds() - used
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            assert await fork_and_end(nursery) == -signal.SIGKILL
+            return told, left
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            await nursery.close()
+
+    told, left = asyncio.run(scenario())
+
+    assert all("descriptors are in use" in text and "LimitNOFILE=" in text for text in told)
+    assert left <= 0

@@ -1,0 +1,223 @@
+"""The ends that a journal keeps: once, in order, bounded, and there for whoever was away."""
+
+import asyncio
+import sqlite3
+
+import pytest
+
+from cmdc_runtime.errors import InvalidSession
+from supervisor.adapters.journal.base import DownRow, JournalFailed, SessionRow
+from supervisor.adapters.journal.schema import APPLICATION_ID, MIGRATIONS
+from supervisor.adapters.journal.sqlite import SqliteJournal
+from supervisor.adapters.journal.store import JOURNAL_FILE
+from supervisor.core.limits import DOWNS_KEPT_MAX, DOWNS_READ_MAX
+
+ROW = SessionRow(session_id="s-1", created_ms=5, spec=b"spec", incarnation=1)
+
+
+def end(incarnation, body=b"told", *, restarting=True, session_id="s-1", at_ms=1_000):
+    """Return an end as it is noted."""
+    return DownRow(
+        session_id=session_id,
+        incarnation=incarnation,
+        restarting=restarting,
+        at_ms=at_ms,
+        body=body,
+    )
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run a coroutine function with a journal that is opened and closed for it."""
+
+    async def whole(scenario):
+        journal = SqliteJournal(tmp_path / "state")
+        await journal.open()
+        try:
+            return await scenario(journal)
+        finally:
+            await journal.close()
+
+    return lambda scenario: asyncio.run(whole(scenario))
+
+
+def test_ends_are_there_after_a_restart(run):
+    """Another daemon reads what was noted, oldest first, each with its number."""
+
+    async def work(journal):
+        await journal.create(ROW)
+        await journal.create(SessionRow(session_id="s-2", created_ms=6, spec=b""))
+        return [
+            await journal.note_down(end(1, b"one")),
+            await journal.note_down(end(1, b"theirs", session_id="s-2")),
+            await journal.note_down(end(2, b"two", at_ms=5_000)),
+            await journal.note_down(end(2, b"over", restarting=False, at_ms=4_000)),
+        ]
+
+    async def read(journal):
+        downs = await journal.downs("s-1", 0, 9)
+        return downs, await journal.downs("s-1", downs[0].seq, 1), await journal.newest_down("s-1")
+
+    numbers = run(work)
+    downs, second, newest = run(read)
+
+    assert numbers == [1_000, 1_001, 5_000, 5_001]  # the time, or one more than the last
+    assert [(one.seq, one.body, one.restarting) for one in downs] == [
+        (1_000, b"one", True),
+        (5_000, b"two", True),
+        (5_001, b"over", False),
+    ]
+    assert (second, newest) == ([downs[1]], downs[2])
+    assert downs[1] == DownRow(
+        session_id="s-1", incarnation=2, restarting=True, at_ms=5_000, body=b"two", seq=5_000
+    )
+
+
+def test_an_end_is_noted_once(run):
+    """The first stays, and whoever notes it again gets its number."""
+
+    async def work(journal):
+        await journal.create(ROW)
+        first = await journal.note_down(end(1, b"first"))
+        await journal.note_down(end(2))
+        again = await journal.note_down(end(1, b"again", at_ms=9_000))
+        return first, again, [one.body for one in await journal.downs("s-1", 0, 9)]
+
+    assert run(work) == (1_000, 1_000, [b"first", b"told"])
+
+
+def test_ends_of_sessions_never_seen_are_refused(run):
+    """Reading finds nothing."""
+
+    async def work(journal):
+        with pytest.raises(InvalidSession):
+            await journal.note_down(end(1))
+        return await journal.downs("s-1", 0, 9), await journal.newest_down("s-1")
+
+    assert run(work) == ([], None)
+
+
+def test_ends_stay_when_the_id_is_used_again(run):
+    """They are no longer those of an incarnation, and the new session has its own."""
+
+    async def work(journal):
+        await journal.create(ROW)
+        await journal.note_down(end(1, b"old", restarting=False))
+        await journal.ended("s-1", b"normal", 9)
+        await journal.note_down(end(2, b"late", restarting=False))
+        await journal.create(ROW)
+        await journal.note_down(end(1, b"new"))
+        return [(one.incarnation, one.body) for one in await journal.downs("s-1", 0, 9)]
+
+    assert run(work) == [(None, b"old"), (None, b"late"), (1, b"new")]
+
+
+def test_an_end_that_nobody_is_told_of_is_remembered(run):
+    """The newest one only: a session that dozes often keeps the ends that matter."""
+
+    async def work(journal):
+        await journal.create(ROW)
+        await journal.note_down(end(1, b"told"))
+        for incarnation in range(2, DOWNS_KEPT_MAX + 3):
+            journal.note_down(end(incarnation, b""))
+        newest = await journal.newest_down("s-1")
+        told = [one.body for one in await journal.downs("s-1", 0, 9)]
+        await journal.note_down(end(newest.incarnation + 1, b"more"))
+        return newest, told, [one.body for one in await journal.downs("s-1", 0, 9)]
+
+    newest, told, later = run(work)
+
+    assert (newest.incarnation, newest.body) == (DOWNS_KEPT_MAX + 2, b"")
+    assert (told, later) == ([b"told"], [b"told", b"more"])
+
+
+@pytest.mark.slow
+def test_the_newest_ends_are_kept(run):
+    """So many for each session, and so many in one answer."""
+
+    async def work(journal):
+        await journal.create(ROW)
+        for incarnation in range(1, DOWNS_KEPT_MAX + 11):
+            journal.note_down(end(incarnation))
+        found, after = [], 0
+        while page := await journal.downs("s-1", after, 10**6):
+            assert len(page) <= DOWNS_READ_MAX
+            found += page
+            after = page[-1].seq
+        return [one.incarnation for one in found]
+
+    assert run(work) == [*range(11, DOWNS_KEPT_MAX + 11)]
+
+
+def test_an_incarnation_that_ended_is_not_used_again(run):
+    """Also where its start failed before the journal knew of it."""
+
+    async def work(journal):
+        await journal.create(ROW)
+        await journal.note_down(end(3))
+        await journal.note_down(end(2))
+
+    run(work)
+    (row,) = run(lambda journal: journal.alive())
+
+    assert row.incarnation == 3
+
+
+@pytest.mark.fault
+def test_a_full_database_recovers(run):
+    """An end that found no room was not noted, and can be when there is some."""
+
+    async def pages(journal, limit):
+        query = f"PRAGMA max_page_count = {limit}"
+        await journal._writer.read(lambda: journal._store._db.execute(query).fetchone())
+
+    async def work(journal):
+        await journal.create(ROW)
+        await pages(journal, 1)
+        with pytest.raises(JournalFailed):
+            await journal.note_down(end(1, bytes(100_000)))
+        while_full = await journal.downs("s-1", 0, 9), (await journal.find("s-1")).incarnation
+        await pages(journal, 1_000_000)
+        await journal.note_down(end(2))
+        return while_full, await journal.newest_down("s-1")
+
+    while_full, newest = run(work)
+
+    assert while_full == ([], 1)
+    assert newest.incarnation == 2
+
+
+def test_a_cancelled_caller_changes_nothing(run):
+    """The end is noted all the same."""
+
+    async def work(journal):
+        await journal.create(ROW)
+        journal.note_down(end(1)).cancel()
+        return await journal.newest_down("s-1")
+
+    assert run(work).incarnation == 1
+
+
+def test_an_older_file_is_brought_up_to_date(run, tmp_path):
+    """A journal of the first format keeps what is in it, and has room for ends."""
+    (tmp_path / "state").mkdir(mode=0o700)
+    with sqlite3.connect(tmp_path / "state" / JOURNAL_FILE) as old:
+        for statement in MIGRATIONS[0]:
+            old.execute(statement)
+        old.execute(
+            "INSERT INTO sessions VALUES ('s-1', 5, x'73706563', NULL, NULL, 1, 0, NULL, NULL)"
+        )
+        old.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        old.execute("PRAGMA user_version = 1")
+    old.close()
+
+    async def work(journal):
+        alive = await journal.alive()
+        before = await journal.newest_down("s-1")
+        await journal.note_down(end(1))
+        return alive, before, await journal.downs("s-1", 0, 9)
+
+    alive, before, downs = run(work)
+
+    assert (alive, before) == ([ROW], None)
+    assert [one.body for one in downs] == [b"told"]

@@ -1,0 +1,359 @@
+"""What real processes write to stdout and stderr, as the daemon's log has it."""
+
+import asyncio
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from structlog.testing import capture_logs
+
+from supervisor.adapters import output as module
+from supervisor.adapters.output import Outputs
+from supervisor.core.output import LINES_BURST, TAIL_BYTES_MAX
+
+pytestmark = pytest.mark.process
+
+WAIT_S = 10.0
+BEGIN = """
+import os, subprocess, sys
+import faulthandler, logging
+from workers.output import send_output
+assert send_output(sys.argv[1], sys.argv[2])
+"""
+
+
+@pytest.fixture
+def path(tmp_path_factory):
+    """Return a short path: that of a socket may have 107 bytes."""
+    return tmp_path_factory.mktemp("o") / "output.sock"
+
+
+@pytest.fixture
+def entries():
+    """Return the log records of this process."""
+    with capture_logs() as captured:
+        yield captured
+
+
+@pytest.fixture
+def outputs(path, entries):  # the thread is to end before its log is given back
+    outputs = Outputs(path)
+    outputs.start()
+    yield outputs
+    outputs.close()
+
+
+@contextmanager
+def worker(path, script, worker_id="w-1", begin=BEGIN):
+    """Run a process that may read from ``stdin``, and end it."""
+    line = [sys.executable, "-c", begin + script, str(path), worker_id]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def run(path, script, worker_id="w-1"):
+    """Run a process to its end; return its status."""
+    with worker(path, script, worker_id) as process:
+        return process.wait(WAIT_S)
+
+
+def drain(outputs, worker_id="w-1", bound_s=WAIT_S):
+    asyncio.run(outputs.drained(worker_id, bound_s))
+
+
+def until(is_true):
+    deadline = time.monotonic() + WAIT_S
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)  # tidy: polls another thread
+
+
+def name(outputs, worker_id="w-1", pid=7):
+    outputs.name(worker_id, session_id="s-1", incarnation=2, pid=pid)
+
+
+def written(entries, event="worker.wrote"):
+    return [entry for entry in entries if entry["event"] == event]
+
+
+def lines(entries, stream="out"):
+    return [entry["line"] for entry in written(entries) if entry["stream"] == stream]
+
+
+def open_fds():
+    return sorted(Path("/proc/self/fd").iterdir())
+
+
+def test_every_line_is_a_record_with_its_session(path, outputs, entries):
+    """Python, C code and programs that the worker starts: all of it, the last half line too."""
+    name(outputs)
+    script = """
+print("from print")
+os.write(1, b"from the descriptor\\n")
+subprocess.run(["sh", "-c", "echo from a program; echo to stderr >&2; exec 2>&1"])
+print("api_key=sk-canary, and \\x1b[31mred\\ud800")
+logging.warning("from logging")
+print("no end", end="", flush=True)
+os._exit(3)
+"""
+
+    assert run(path, script) == 3
+    drain(outputs)
+    assert lines(entries) == [
+        *("from print", "from the descriptor", "from a program"),
+        *("api_key=[redacted], and ␛[31mred\\ud800", "no end"),
+    ]
+    assert lines(entries, "err") == ["to stderr", "WARNING:root:from logging"]
+    assert outputs.tail("w-1") == "to stderr\nWARNING:root:from logging\n"
+    for entry in written(entries):
+        assert (entry["session_id"], entry["incarnation"], entry["pid"]) == ("s-1", 2, 7)
+        assert "worker_id" not in entry
+
+
+def test_a_worker_without_a_name_writes_as_itself(path, outputs, entries, monkeypatch):
+    """A spare has no session yet; the last words of those that ended so are kept for a while."""
+    monkeypatch.setattr(module, "UNNAMED_ENDED_MAX", 2)
+    with worker(path, "input(); print('later')") as process:
+        pid = process.pid
+        process.stdin.write(b"\n")
+        process.stdin.close()
+        process.wait(WAIT_S)
+    drain(outputs)
+    for number in range(2, 4):
+        run(path, "print('x', file=sys.stderr)", f"w-{number}")
+        drain(outputs, f"w-{number}")
+
+    assert written(entries)[0] == {
+        "event": "worker.wrote",
+        "line": "later",
+        "stream": "out",
+        "worker_id": "w-1",
+        "pid": pid,
+        "log_level": "info",
+    }
+    assert [outputs.tail(f"w-{number}") for number in range(2, 4)] == ["x\n", "x\n"]
+    assert list(outputs._workers) == ["w-2", "w-3"]
+
+
+def test_a_workers_own_log_lines_stay_records(path, outputs, entries):
+    """Level, event, fields and traceback arrive; locals and what the daemon binds do not."""
+    name(outputs)
+    script = """
+import structlog
+from workers.logs import configure_logs
+configure_logs("info", as_records=True)
+log = structlog.get_logger()
+log.debug("not.kept")
+print("half a line", end="", file=sys.stderr, flush=True)
+log.warning("tool.failed", tool="shell", took_ms=3, session_id="forged", text="secret=x")
+try:
+    canary = "in a variable"
+    raise ValueError("broken")
+except ValueError:
+    log.exception("model.failed", very_long="x" * 100_000)
+"""
+    run(path, script)
+    drain(outputs)
+    half, first, second = entries
+    stack = second.pop("exception")
+
+    assert (half["line"], half["stream"]) == ("half a line", "err")
+    bound = {"session_id": "s-1", "incarnation": 2, "pid": 7, "stream": "err"}
+    failed = {"event": "tool.failed", "log_level": "warning", "tool": "shell", "took_ms": 3}
+    assert first == failed | {"text": "secret=[redacted]"} | bound
+    assert second.pop("very_long") == "x" * 1_000
+    assert second == {"event": "model.failed", "log_level": "error"} | bound
+    assert stack.endswith("  ValueError: broken")
+    assert "in a variable" not in stack
+    assert outputs.tail("w-1") == "half a line"
+
+
+def test_forged_records_claim_nothing(path, outputs, entries):
+    """Whoever prints what looks like a record speaks for its own session, and in one line."""
+    name(outputs)
+    script = r"""
+print('\x1e{"event": "daemon.stopped", "level": "error", "session_id": "s-2", "exc_info": true}')
+print('\x1e{"event": "broken')
+print('{"event": "daemon.stopped", "level": "error"}')
+print('x\r\x1b]0;title\x07')
+"""
+    run(path, script)
+    drain(outputs)
+
+    bound = {"session_id": "s-1", "incarnation": 2, "pid": 7, "stream": "out"}
+    assert entries[0] == {"event": "daemon.stopped", "log_level": "error"} | bound
+    assert lines(entries) == [
+        '␞{"event": "broken',
+        '{"event": "daemon.stopped", "level": "error"}',
+        "x␍␛]0;title␇",
+    ]
+
+
+@pytest.mark.slow
+def test_a_flood_is_bounded_counted_and_holds_up_nobody(path, outputs, entries, monkeypatch):
+    """50 MB of junk cost no memory; another worker's lines come through, and so does the end."""
+    monkeypatch.setattr("supervisor.adapters.output_log.TELL_S", 0.2)
+    name(outputs)
+    flood = """
+junk = os.urandom(1 << 20)
+for _ in range(50):
+    os.write(1, junk)
+os.write(2, b"the end\\n")
+"""
+    before = psutil.Process().memory_info().rss
+    with (
+        worker(path, flood) as flooder,
+        worker(path, "for line in sys.stdin: print('heard', line, end='')", "w-2") as quiet,
+    ):
+        until(lambda: written(entries, "output.dropped"))
+        quiet.stdin.write(b"hello\n")
+        quiet.stdin.flush()
+        until(lambda: "heard hello" in lines(entries))
+        is_flooding = flooder.poll() is None
+        assert flooder.wait(WAIT_S) == 0
+        drain(outputs)
+    grown = psutil.Process().memory_info().rss - before
+    dropped = written(entries, "output.dropped")
+
+    assert is_flooding
+    assert grown < 30 * 2**20
+    assert outputs.tail("w-1") == "the end\n"
+    assert LINES_BURST // 4 < len(lines(entries)) < LINES_BURST * 3
+    assert {entry["session_id"] for entry in dropped} == {"s-1"}
+    assert 40e6 < sum(entry["bytes"] for entry in dropped) < 53e6
+    assert sum(entry["lines"] for entry in dropped) > 100_000
+
+
+def test_a_grandchild_that_keeps_the_sockets_keeps_nobody(path, outputs, entries):
+    """The end of a worker is not its sockets' end: there is a bound, and then they are closed."""
+    name(outputs)
+    script = """
+subprocess.Popen([sys.executable, "-c", "import sys, time\\n"
+    "for line in sys.stdin:\\n print(line, end='', flush=True)"], stdin=0)
+print("last words", file=sys.stderr)
+print("half", end="", flush=True)
+os.kill(os.getpid(), 9)
+"""
+    with worker(path, script) as process:
+        assert process.wait(WAIT_S) == -signal.SIGKILL
+        began = time.monotonic()
+        drain(outputs, bound_s=0.2)
+        waited_s = time.monotonic() - began
+        tail = outputs.tail("w-1")
+        process.stdin.write(b" and more\n")
+        process.stdin.flush()
+        until(lambda: lines(entries))
+        outputs.forget("w-1")
+        until(lambda: not outputs._connections)
+        process.stdin.write(b"nobody hears it\n")
+        process.stdin.close()
+        process.stdout.read()  # ends with the grandchild, which hears that nobody reads
+
+    assert 0.2 <= waited_s < 2.0
+    assert tail == "last words\n"
+    assert lines(entries) == ["half and more"]
+    assert outputs.tail("w-1") == ""
+
+
+def test_the_stack_of_a_segfault_is_in_the_tail(path, outputs):
+    """What the interpreter says of its crash is told whole."""
+    script = """
+import ctypes
+faulthandler.enable()
+print("x" * 20_000, file=sys.stderr)
+def deep(n):
+    deep(n - 1) if n else ctypes.string_at(0)
+deep(20)
+"""
+
+    assert run(path, script) == -signal.SIGSEGV
+    drain(outputs)
+    dump = outputs.tail("w-1").partition("Fatal Python error: ")[2]
+    assert dump.startswith("Segmentation fault\n\nCurrent thread 0x")
+    assert dump.count(" in deep\n") == 21
+    assert " in <module>\n" in dump
+    assert len(outputs.tail("w-1")) <= TAIL_BYTES_MAX
+    assert len(outputs.tail("w-1", 9)) <= 9
+
+
+def test_a_process_that_is_killed_at_once_has_said_all_that_it_wrote(path, outputs, entries):
+    """Waiting for a worker whose connection nobody has seen yet begins with looking for it."""
+    for number in range(5):
+        run(
+            path,
+            "print('a' * 100); os.write(2, b'b' * 100); os.kill(os.getpid(), 9)",
+            f"w-{number}",
+        )
+        drain(outputs, f"w-{number}")
+
+        assert (len(lines(entries)), len(lines(entries, "err"))) == (number + 1, number + 1)
+    drain(outputs, "w-unknown")
+
+
+def test_without_a_daemon_output_stays_where_it_was(path):
+    """Who can't be reached changes nothing; a daemon that goes makes no print fail."""
+    begin = "import sys; from workers.output import send_output\n"
+    script = "print(send_output(sys.argv[1], sys.argv[2]), flush=True)"
+    with worker(path, script, begin=begin) as process:
+        assert process.stdout.read() == b"False\n"
+
+    outputs = Outputs(path)
+    outputs.start()
+    script = """
+sys.stdin.read()
+for _ in range(100):
+    print("x" * 1_000)
+logging.warning("and %d", 1)
+sys.stdout.flush()
+sys.exit(5)
+"""
+    with worker(path, script) as process:
+        until(lambda: len(outputs._connections) == 2)
+        outputs.close()
+        process.stdin.close()
+
+        assert process.wait(WAIT_S) == 5
+
+
+def test_a_tool_hosts_output_survives_its_exec(path, outputs, entries, monkeypatch):
+    """The interpreter that the host becomes writes where the process did before."""
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")  # makes it write
+    script = """
+from workers.toolhost.start import main
+main({"address": "nobody", "daemon_pid": os.getpid(), "output": sys.argv[1], "output_id": "w-h"})
+"""
+    with worker(path, script, begin="import os, sys") as process:
+        process.wait(WAIT_S)
+    drain(outputs, "w-h")
+
+    assert any(line.endswith("workers.toolhost.entry") for line in lines(entries, "err"))
+
+
+def test_closing_leaves_nothing_and_tells_what_was_there(path, entries):
+    """No thread, descriptor or file is left; what was in a socket is told, and nobody waits on."""
+    before = open_fds()
+    outputs = Outputs(path)
+    drain(outputs)
+    outputs.start()
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(str(path))
+        sock.sendall(b"w-1 out\nlast")
+        outputs.close()
+        outputs.close()
+        drain(outputs)
+
+        assert sock.recv(1) == b""
+    assert lines(entries) == ["last"]
+    assert not path.exists()
+    assert open_fds() == before
+    assert [thread.name for thread in threading.enumerate() if thread.name == "output"] == []

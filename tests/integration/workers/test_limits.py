@@ -1,0 +1,88 @@
+"""Bounds that a worker sets for itself, in a process of its own each."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.process
+
+WAIT_S = 10.0
+
+WORKER = """
+import json, os, resource, subprocess, sys
+from workers.limits import LimitError, apply_limits, step_forward
+
+told = {"stepped": [step_forward(), step_forward()]}
+apply_limits(None)
+told["core"] = resource.getrlimit(resource.RLIMIT_CORE)
+told["files"] = resource.getrlimit(resource.RLIMIT_NOFILE)
+apply_limits(100)
+told["fewer"] = resource.getrlimit(resource.RLIMIT_NOFILE)
+try:
+    while True:
+        os.dup(0)
+except OSError as error:
+    told["full"] = error.errno
+os.closerange(3, 100)
+told["child"] = json.loads(subprocess.run(
+    [sys.executable, "-c", "import resource; print(list(resource.getrlimit(7)))"],
+    capture_output=True, check=True,
+).stdout)
+told["score"] = int(open("/proc/self/oom_score_adj").read())
+if os.getuid() == 0:
+    os.setuid(65534)
+try:
+    apply_limits(200)
+except LimitError as error:
+    told["refused"] = str(error)
+print(json.dumps(told))
+"""
+
+
+def told_by(prelude=""):
+    done = subprocess.run(
+        [sys.executable, "-c", prelude + WORKER],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module", name="told")
+def _told():
+    """What a worker says of itself that took one limit after the other."""
+    return told_by()
+
+
+def test_open_files_are_limited_for_the_process_and_what_it_starts(told):
+    """The limit is hard, so no program takes it back, and None changes nothing."""
+    assert told["files"][1] > 100
+    assert told["fewer"] == [100, 100]
+    assert told["full"] == 24
+    assert told["child"] == [100, 100]
+
+
+def test_more_than_the_system_allows_is_refused_by_name(told):
+    """The error names the option, the value, the bound, and what can be done."""
+    assert told["refused"].startswith("max_open_files: 200 is more than the 100 ")
+    assert "LimitNOFILE=" in told["refused"]
+
+
+def test_no_core_is_written(told):
+    """A core would hold what the session was told."""
+    assert told["core"] == [0, 0]
+
+
+def test_a_worker_is_chosen_before_the_daemon_when_memory_runs_out(told):
+    """Its score is raised once, and what was higher already stays."""
+    own = int(Path("/proc/self/oom_score_adj").read_text())
+    raised = "open('/proc/self/oom_score_adj', 'w').write('700')\n"
+
+    assert told["stepped"] == [True, True]
+    assert told["score"] == max(own, 300)
+    assert told_by(raised)["score"] == 700

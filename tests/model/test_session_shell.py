@@ -1,0 +1,278 @@
+"""Sessions in the real tree, with whatever may happen between two awaits drawn at random.
+
+Workers come up, fall asleep and die when they like, hires wait or fail, callers stop and ask, timers
+go off. In the end everything is stopped. However it went: each session is over, was told so once and
+last, nobody waits for it, and nothing of it is left.
+"""
+
+import asyncio
+import random
+from collections import Counter, defaultdict
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from cmdc_runtime.errors import CmdcError
+from cmdc_runtime.frames import Doze, LastWords, Started, Terminate
+from cmdc_runtime.reasons import MaxTurnsExceeded
+from supervisor import keeper as keeper_module
+from supervisor.adapters.nursery import NurseryLost
+from supervisor.core.household import Phase, root_spec
+from supervisor.keeper import Keeper
+from tests.unit.supervisor.desk import (
+    CLIENT,
+    NO_PROCESS,
+    PID_FIRST,
+    Desk,
+    Nursery,
+    Worker,
+    begin,
+    play,
+    session_of,
+    settle,
+)
+
+STEPS = 150
+SESSIONS_MAX = 8
+WIND_DOWN_ROUNDS = 400
+SIGKILL = 9
+NIL = msgspec.Raw(b"\xc0")
+RESTARTS = ("permanent", "transient", "temporary")
+
+
+class ByHand(Keeper):
+    """A keeper whose timers go off when they are told to, earliest first."""
+
+    now_s = 0.0
+
+    def _set(self, timer, delay_s):
+        self._timers[timer] = self.now_s + delay_s
+
+    def _cancel(self, timer):
+        self._timers.pop(timer, None)
+
+    def _try(self, effect):
+        self._perform(effect)  # a bug fails the test
+
+    def go_off(self):
+        """Have the next timer go off, if there is one."""
+        if self._timers:
+            timer = min(self._timers, key=self._timers.get)
+            self.now_s = max(self.now_s, self._timers[timer])
+            self._due(timer)
+
+
+class Chancy:
+    """A workforce with which a hire may wait, fail, or succeed."""
+
+    def __init__(self, chance):
+        self.chance, self.hired = chance, 0
+        self.living, self.waiting = [], []
+
+    async def hire(self, _is_waiting):
+        drawn = self.chance.random()
+        if drawn < 0.3:
+            self.waiting.append(asyncio.get_running_loop().create_future())
+            await self.waiting[-1]
+        elif drawn > 0.9:
+            raise NurseryLost("it died") if drawn > 0.95 else CmdcError("no")
+        self.hired += 1
+        self.living.append(Worker(PID_FIRST + self.hired))
+        return self.living[-1]
+
+    def release(self, worker):
+        self.living.remove(worker)
+
+    def send(self, worker, frame):
+        worker.sent.append(frame)
+        return not worker.has_ended
+
+    def signal(self, worker, number):
+        worker.signals.append(number)
+
+    def kill(self, worker):
+        worker.signals.append(SIGKILL)
+
+    def let_all_go_on(self):
+        while self.waiting:
+            self.waiting.pop().set_result(None)
+
+    def bury(self, worker, *, crashes):
+        """Have a worker end as it was told to, or of itself."""
+        self.living.remove(worker)
+        worker.ends(-SIGKILL if crashes or SIGKILL in worker.signals else 0)
+
+
+def is_doomed(worker):
+    """Say whether a worker was asked to end, or killed."""
+    return SIGKILL in worker.signals or any(isinstance(one, Terminate) for one in worker.sent)
+
+
+class Play:
+    """One game: a desk, its sessions, and what has been told of them."""
+
+    def __init__(self, chance):
+        self.chance = chance
+        nursery = Nursery()
+        self.desk = Desk(ByHand(root_spec(nursery), lambda _report: None))
+        nursery.keeper = self.keeper = self.desk.keeper
+        self.force = self.desk.workforce = Chancy(chance)
+        self.desk.forget, self.desk.notify = self.forget, self.notify
+        self.sessions, self.parents = [], {}
+        self.forgotten, self.downs = Counter(), defaultdict(list)
+        self.commands = 0
+        self.keeper.begin()
+
+    def forget(self, session, _reason):
+        self.forgotten[session] += 1
+        if (parent := self.parents[session]) is not None:
+            parent.children.discard(session)
+
+    def notify(self, session, departed, _evidence):
+        self.downs[session].append((departed.ref.generation, departed.restarting))
+
+    @property
+    def live(self):
+        return [one for one in self.sessions if one.phase is not Phase.ENDED]
+
+    # --- what may happen --------------------------------------------------------------------
+
+    def start(self, parent=None):
+        if len(self.live) >= SESSIONS_MAX:
+            return
+        session = session_of(
+            self.desk,
+            f"s{len(self.sessions)}",
+            parent,
+            restart=self.chance.choice(RESTARTS),
+            shutdown=self.chance.choice([None, 0.0, 5.0]),
+            max_restarts=self.chance.choice([0, 1, 3]),
+        )
+        self.sessions.append(session)
+        self.parents[session] = parent
+        if parent is not None:
+            parent.children.add(session)
+        elif self.chance.random() < 0.1:  # of an earlier daemon
+            session.incarnation, session.was_up = 3, True
+        if self.chance.random() < 0.05:  # it was stopped while it was written down
+            session.stop("early", 1.0)
+            session.begun(NO_PROCESS)
+        else:
+            begin(session)
+
+    def child(self):
+        parents = [one for one in self.live if one.phase is Phase.UP]
+        if parents:
+            self.start(self.chance.choice(parents))
+
+    def speak(self, frame):
+        if self.force.living:
+            worker = self.chance.choice(self.force.living)
+            if worker.on_frame is not None:
+                worker.says(frame)
+
+    def up(self):
+        self.speak(Started())
+
+    def idle(self):
+        self.speak(Doze())
+
+    def die(self):
+        if not self.force.living:
+            return
+        worker = self.chance.choice(self.force.living)
+        if worker.on_exit is not None and (is_doomed(worker) or self.chance.random() < 0.4):
+            if self.chance.random() < 0.1:
+                worker.says(LastWords(reason=MaxTurnsExceeded(max_turns=1)))
+            self.force.bury(worker, crashes=self.chance.random() < 0.5)
+
+    def stop(self):
+        if self.live:
+            grace_s = self.chance.choice([0.0, 1.0, 10.0])
+            self.chance.choice(self.live).stop(self.chance.choice(["normal", "x"]), grace_s)
+
+    def deliver(self):
+        if self.live:
+            self.commands += 1
+            is_durable = self.chance.random() < 0.5
+            session = self.chance.choice(self.live)
+            session.deliver(CLIENT, f"c-{self.commands}", NIL, durable=is_durable)
+
+    def answer(self):
+        for session in self.live:
+            if session.phase is Phase.UP:
+                for command_id in list(session.waiting._pending):
+                    session.reply(command_id, SimpleNamespace(id=command_id))
+
+    def time(self):
+        self.keeper.go_off()
+
+    def hire(self):
+        if self.force.waiting:
+            hire = self.force.waiting.pop(self.chance.randrange(len(self.force.waiting)))
+            if self.chance.random() < 0.8:
+                hire.set_result(None)
+            else:
+                hire.set_exception(NurseryLost("it died"))
+
+    # --- the end ----------------------------------------------------------------------------
+
+    async def wind_down(self):
+        """Stop everything, and have every process do as it is told."""
+        for number in range(WIND_DOWN_ROUNDS):
+            self.force.let_all_go_on()
+            await settle()
+            if not self.live:
+                break
+            for session in self.live:
+                if self.parents[session] is None:
+                    session.stop("end", 5.0)
+            for worker in [one for one in self.force.living if is_doomed(one)]:
+                self.force.bury(worker, crashes=False)
+            await settle()
+            if number % 3 == 2:
+                self.keeper.go_off()
+        self.force.let_all_go_on()
+        await settle()
+
+
+MOVES = {
+    "start": 2, "child": 2, "up": 4, "idle": 2, "die": 4, "stop": 1, "deliver": 4, "answer": 3,
+    "time": 2, "hire": 3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_happens_every_session_ends_once_and_is_told_so(seed, monkeypatch):
+    """One last Down, one answer for each command, and nothing left in the tree's shell."""
+
+    async def scenario():
+        chance = random.Random(seed)
+        game = Play(chance)
+        clock = SimpleNamespace(monotonic=lambda: game.keeper.now_s)
+        monkeypatch.setattr(keeper_module, "time", clock)
+        for _ in range(STEPS):
+            (move,) = chance.choices(list(MOVES), weights=list(MOVES.values()))
+            getattr(game, move)()
+            if chance.random() < 0.3:
+                await settle()
+        await game.wind_down()
+        return game
+
+    game = play(scenario)
+
+    assert game.live == []
+    assert set(game.forgotten.values()) <= {1}
+    for session in game.sessions:
+        told = game.downs[session]
+        assert sorted(set(told), key=lambda down: (down[0], not down[1])) == told
+        assert [restarting for _, restarting in told].count(False) == 1
+        assert not told[-1][1]
+        assert session.ended.done() and session.started.done()
+        assert len(session.waiting) == 0
+    answers = Counter(frame.id for _, frame in game.desk.answers)
+    assert answers == Counter(f"c-{number + 1}" for number in range(game.commands))
+    keeper = game.keeper
+    assert (list(keeper._posts), keeper._on_end, keeper._timers) == ([()], {}, {})
+    assert [worker for worker in game.force.living if not is_doomed(worker)] == []

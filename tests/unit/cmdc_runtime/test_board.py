@@ -1,0 +1,193 @@
+"""What is written into a slot of the heartbeat board is read again; nothing in it is trusted."""
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cmdc_runtime.board import (
+    BEAT_WORD,
+    PERIOD_S_MAX,
+    PERIOD_S_MIN,
+    SLOT_BYTES,
+    TEXT_BYTES_MAX,
+    TOOLS_MAX,
+    WORD_BYTES,
+    Beat,
+    Doing,
+    Slot,
+    Usage,
+    period_for,
+    read,
+)
+
+NOW_NS = 10**12
+SEQUENCE_AT = 5 * WORD_BYTES
+TEXT_AT = SLOT_BYTES - TEXT_BYTES_MAX
+WORDS = st.text(st.characters(exclude_categories=[]), max_size=200)
+
+
+@pytest.fixture
+def memory():
+    """Return the memory of one slot that was just taken."""
+    return memoryview(bytearray(SLOT_BYTES))
+
+
+def test_an_untouched_slot_has_never_beaten(memory):
+    """Zeros are a beat like any other, with nothing in it."""
+    assert read(memory, NOW_NS) == Beat(0, Usage(), 0, Doing())
+
+
+def test_what_was_written_is_read(memory):
+    """Numbers and text, and the newest of each."""
+    slot, usage = Slot(memory), Usage(50 * 2**20, 1_500_000, 20_000)
+    slot.beat(NOW_NS - 2, Usage())
+    slot.beat(NOW_NS - 1, usage)
+    slot.index(17)
+    slot.tell(Doing("idle"))
+    slot.tell(Doing("executing_tools", 3, ("shell call_1", "grep call_2")))
+    doing = Doing("executing_tools", 3, ("shell call_1", "grep call_2"))
+
+    assert read(memory, NOW_NS) == Beat(NOW_NS - 1, usage, 17, doing)
+
+
+def test_a_beat_without_news_changes_the_time_alone(memory):
+    """What was used stands as it was."""
+    slot, usage = Slot(memory), Usage(50 * 2**20, 1_500_000, 20_000)
+    slot.beat(NOW_NS - 2, usage)
+    slot.beat_again(NOW_NS - 1)
+
+    assert read(memory, NOW_NS) == Beat(NOW_NS - 1, usage, 0, Doing())
+
+
+def test_the_beat_is_the_word_that_a_scan_reads(memory):
+    """The daemon looks at this word alone, in all slots at once."""
+    Slot(memory).beat(NOW_NS, Usage())
+
+    assert memory.cast("Q")[BEAT_WORD] == NOW_NS
+
+
+def test_a_beat_of_the_future_is_one_of_now(memory):
+    """Nobody gains time by a clock that he made up."""
+    Slot(memory).beat(2**64 - 1, Usage(2**64 - 1, 0, 0))
+    beat = read(memory, NOW_NS)
+
+    assert beat.beat_ns == NOW_NS
+    assert beat.usage.max_rss_bytes == 2**63 - 1
+
+
+@given(
+    WORDS, st.integers(0, 2**31), st.lists(st.one_of(WORDS, st.just("shell c" * 9)), max_size=40)
+)
+def test_every_doing_fits(state, turns, tools):
+    """What is too long is cut, what has no room is counted, and the rest is as it was."""
+    memory = memoryview(bytearray(SLOT_BYTES + WORD_BYTES))
+    Slot(memory).tell(Doing(state, turns, tuple(tools)))
+    doing = read(memory[:SLOT_BYTES], NOW_NS).doing
+    told = [tool[:100].encode(errors="replace").decode() for tool in tools]
+    kept = len(doing.tools) - (len(doing.tools) < len(tools) or list(doing.tools) != told)
+
+    assert doing.state == state[:32].encode(errors="replace").decode()
+    assert doing.turns == turns
+    assert list(doing.tools[:kept]) == told[:kept]
+    assert doing.tools[kept:] == ((f"and {len(tools) - kept} more",) if kept < len(tools) else ())
+    assert bytes(memory[SLOT_BYTES:]) == bytes(WORD_BYTES)
+
+
+def test_half_a_character_is_replaced(memory):
+    """JSON can bring one into the id of a call, and no text of ours may have it."""
+    Slot(memory).tell(Doing("running", 1, ("shell \ud800",)))
+
+    assert read(memory, NOW_NS).doing.tools == ("shell ?",)
+
+
+def test_tools_without_room_are_counted_in_the_last_place(memory):
+    """A reader knows that there were more."""
+    tools = tuple(f"t{at}" for at in range(TOOLS_MAX + 4))
+    Slot(memory).tell(Doing("executing_tools", 1, tools))
+
+    assert read(memory, NOW_NS).doing.tools == (*tools[:TOOLS_MAX], "and 4 more")
+
+
+@given(st.binary(min_size=SLOT_BYTES, max_size=SLOT_BYTES))
+def test_any_memory_is_a_beat(content):
+    """A worker may write what it likes, and no reader is harmed."""
+    beat = read(memoryview(bytearray(content)), NOW_NS)
+
+    assert 0 <= beat.beat_ns <= NOW_NS
+    assert beat.doing == Doing()
+
+
+@given(st.binary(max_size=TEXT_BYTES_MAX))
+def test_any_text_is_a_doing(text):
+    """Also one with a checksum that is right: it is empty unless it is a Doing."""
+    memory = memoryview(bytearray(SLOT_BYTES))
+    slot = Slot(memory)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cmdc_runtime.board._fitting", lambda _doing: text)
+        slot.tell(Doing())
+
+    assert isinstance(read(memory, NOW_NS).doing, Doing)
+
+
+def test_a_text_that_is_being_written_is_not_read(memory):
+    """The sequence number is odd while it changes, and after a death in the midst of it."""
+    Slot(memory).tell(Doing("idle"))
+    memory[SEQUENCE_AT : SEQUENCE_AT + WORD_BYTES].cast("Q")[0] += 1
+
+    assert read(memory, NOW_NS).doing == Doing()
+
+
+def test_a_text_that_is_half_another_one_is_not_read(memory):
+    """The checksum tells, where the order of the stores has not."""
+    Slot(memory).tell(Doing("running", 1, ("shell call_1",)))
+    memory[TEXT_AT + 3] ^= 1
+
+    assert read(memory, NOW_NS).doing == Doing()
+
+
+def test_a_writer_that_comes_after_a_torn_text_mends_it(memory):
+    """A new writer makes the sequence number even again."""
+    memory[SEQUENCE_AT] = 7
+    Slot(memory).tell(Doing("idle"))
+
+    assert read(memory, NOW_NS).doing == Doing("idle")
+
+
+def test_a_reader_sees_one_text_or_none_while_another_is_written(memory):
+    """Never the beginning of one with the end of another."""
+    said = {Doing(word * 8, at, (word * 90,) * at) for at, word in enumerate("abcd")}
+    stop, slot = threading.Event(), Slot(memory)
+
+    def write():
+        while not stop.is_set():
+            for doing in said:
+                slot.tell(doing)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    seen = {read(memory, NOW_NS).doing for _ in range(5_000)}
+    stop.set()
+    writer.join()
+
+    assert seen <= said | {Doing()}
+
+
+def test_a_released_slot_keeps_what_was_written(memory):
+    """It is evidence; only the writer's hold on the memory is gone."""
+    slot = Slot(memory)
+    slot.tell(Doing("streaming"))
+    slot.release()
+
+    assert read(memory, NOW_NS).doing == Doing("streaming")
+    memory.release()
+
+
+@pytest.mark.parametrize(
+    ("limit_s", "period_s"),
+    [(0.5, PERIOD_S_MIN), (3.0, 0.5), (30.0, PERIOD_S_MAX), (1_000_000.0, PERIOD_S_MAX)],
+)
+def test_beats_come_several_times_in_a_limit(limit_s, period_s):
+    """But neither too often nor so seldom that they tell nothing."""
+    assert period_for(limit_s) == period_s

@@ -1,0 +1,194 @@
+"""Lines, allowances and last words: bounded and harmless, whatever bytes a worker writes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cmdc_runtime.output_lines import LINE_BYTES_MAX
+from supervisor.core.output import (
+    LINE_UNIT_BYTES,
+    TAIL_BYTES_MAX,
+    TAIL_KEPT_BYTES_MAX,
+    Allowance,
+    Line,
+    LineCutter,
+    Tail,
+    last_lines,
+    pieces,
+    readable,
+    units,
+)
+
+LONG = b"x" * (LINE_BYTES_MAX + 10)
+MANY = 1_000
+
+
+def fed(chunks, lines_max=MANY):
+    """Return the lines, the number of dropped ones and of dropped bytes of a whole stream."""
+    cutter, told, dropped, dropped_bytes = LineCutter(), [], 0, 0
+    for chunk in chunks:
+        lines = cutter.feed(chunk, lines_max)
+        told += lines.told
+        dropped += lines.dropped
+        dropped_bytes += lines.dropped_bytes
+    if last := cutter.end():
+        told.append(last)
+    return told, dropped, dropped_bytes
+
+
+def split(text, every):
+    return [text[start : start + every] for start in range(0, len(text), every)]
+
+
+def test_lines_are_whole_however_they_arrive():
+    """A line ends at its newline, and the last one where the stream does."""
+    text = b"one\n\ntwo\nthr"
+    expected = [Line(b"one"), Line(b""), Line(b"two"), Line(b"thr")]
+
+    for every in range(1, len(text) + 1):
+        assert fed(split(text, every)) == (expected, 0, 0)
+    assert fed([]) == ([], 0, 0)
+
+
+@given(
+    st.lists(st.integers(0, 30).map(lambda count: b"x" * count * 600)),
+    st.integers(1, 3 * LINE_BYTES_MAX),
+)
+def test_a_long_line_is_cut_once_and_its_rest_is_counted(lines, every):
+    """Each line is told once, at most as long as it may be, whatever the chunks are."""
+    text = b"".join(line + b"\n" for line in lines)
+    told, dropped, dropped_bytes = fed(split(text, every))
+    kept = [line[:LINE_BYTES_MAX] for line in lines]
+    missing = sum(map(len, lines)) - sum(map(len, kept))
+
+    assert [line.raw for line in told] == kept
+    assert [line.is_cut for line in told] == [len(line) > LINE_BYTES_MAX for line in lines]
+    assert dropped == 0
+    assert missing <= dropped_bytes <= missing + len(lines)
+
+
+@given(st.lists(st.integers(0, 12).map(lambda count: b"y" * count * 800)), st.integers(0, 4))
+def test_lines_beyond_the_allowance_are_counted(lines, lines_max):
+    """What is told and what is dropped is all there was."""
+    text = b"".join(line + b"\n" for line in lines)
+    told, dropped, dropped_bytes = fed([text], lines_max)
+
+    assert (len(told), dropped) == (min(lines_max, len(lines)), max(0, len(lines) - lines_max))
+    assert (dropped_bytes > 0) == (dropped > 0 or any(line.is_cut for line in told))
+
+
+def test_a_cut_line_that_may_not_be_told_is_dropped_with_its_rest():
+    """A flood without a newline costs nothing but counting."""
+    cutter = LineCutter()
+
+    assert cutter.feed(LONG, 0).dropped == 1
+    assert (cutter.feed(LONG, 0).dropped, cutter.end()) == (0, None)
+    assert cutter.feed(b"rest\nnext\n", 1).told == [Line(b"next")]
+
+
+def test_a_pending_line_counts_with_what_is_dropped():
+    """The beginning of a line that came earlier goes with the line."""
+    cutter = LineCutter()
+    cutter.feed(b"begin", 1)
+
+    assert cutter.feed(b"end\nx", 0).dropped_bytes == len(b"beginend\n")
+    assert cutter.end() == Line(b"x")
+
+
+def test_long_lines_count_for_more():
+    """The bound is one of the log's bytes, too."""
+    assert units(Line(b"")) == 1
+    assert units(Line(b"x" * (LINE_UNIT_BYTES * 3))) == 4
+
+
+def test_an_allowance_is_a_burst_and_then_a_rate():
+    """After a pause the burst is there again; debts are paid first, and are bounded too."""
+    allowance = Allowance(per_s=10, burst=100)
+
+    assert allowance.at(5.0) == 100
+    allowance.spend(100)
+    assert (allowance.at(5.0), allowance.at(5.5), allowance.at(5.0)) == (0, 5, 5)
+    allowance.spend(15)
+    assert (allowance.at(6.0), allowance.at(7.25)) == (0, 7)
+    allowance.spend(10_000)
+    assert allowance.at(17.5) == 2
+    assert allowance.at(1_000.0) == 100
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b"plain \xc3\xa4\tb", "plain ä\tb"),
+        (b"\x1b[2J\x00\r\x7f", "␛[2J␀␍␡"),
+        (b"\xff\xfe", "\\xff\\xfe"),
+        ("\x9b1m\u202e\u2028".encode(), "\\x9b1m\\u202e\\u2028"),
+    ],
+)
+def test_text_is_readable(raw, text):
+    """No control character, half a character or trick of direction gets through."""
+    assert readable(raw) == text
+
+
+def test_a_record_ends_half_a_line():
+    """What somebody had begun to write stands by itself, and so does the record."""
+    assert pieces(Line(b"half\x1e{}")) == [b"half", b"\x1e{}"]
+    assert pieces(Line(b"dos\r")) == [b"dos"]
+    assert pieces(Line(b"")) == pieces(Line(b"\r")) == []
+
+
+def test_the_tail_is_what_was_written_last_without_records():
+    """Text in chunks stays text; what is in the log as a record is not told again."""
+    tail = Tail()
+    for chunk in (b"a\x1b[1m\r\n\x1e{", b'"event": 1}\nb\n', b"half\x1e{}"):
+        tail.add(chunk)
+
+    assert tail.text() == "a␛[1m\nb\nhalf"
+
+
+@pytest.mark.parametrize("end", [b"\n", b" ", b"x"])
+def test_the_tail_begins_where_it_can_with_a_line(end):
+    """What is left of a line that was cut is left out: a secret may have lost its name."""
+    tail = Tail()
+    tail.add(b"s" * TAIL_KEPT_BYTES_MAX)
+    tail.add(end + b"last")
+    text = tail.text()
+
+    assert text.lstrip("s") == ("xlast" if end == b"x" else "last")
+    assert len(text) <= TAIL_KEPT_BYTES_MAX
+
+
+def test_last_lines_are_cut_at_a_line():
+    """At most the bound, whole lines where there are any, no half character."""
+    text = "".join(f"line {number}\n" for number in range(1_000))
+    short = last_lines(text)
+
+    assert TAIL_BYTES_MAX - 20 < len(short) <= TAIL_BYTES_MAX
+    assert text.endswith(short)
+    assert short.startswith("line ")
+    assert last_lines("ä" * 10, 5) == "ää"
+    assert last_lines("short") == "short"
+
+
+def test_the_list_of_modules_goes_before_the_stack_does():
+    """A dump of the interpreter ends with what says least, and with many modules that is long."""
+    stack = "Fatal Python error: Aborted\n\n" + "  File x\n" * 400
+    dump = f"{stack}\nExtension modules: {'a.b, ' * 400}(total: 400)\n"
+
+    assert last_lines(dump) == stack + "\n"
+
+
+def test_what_a_dump_begins_with_stays():
+    """The interpreter's own word for its end is worth more than the outermost frames."""
+    stack = "before\n" * 10 + "Fatal Python error: Aborted\n\n" + "  File x\n" * 1_000
+    short = last_lines(stack)
+
+    assert short.startswith("Fatal Python error: Aborted\n  File x\n")
+    assert len(short) <= TAIL_BYTES_MAX
+
+
+def test_a_dump_that_fits_is_whole_and_a_forged_head_takes_no_room():
+    """The head is put in front only where it was cut off, and only if it is short."""
+    dump = "Fatal Python error: Aborted\n  File x\n"
+
+    assert last_lines("x\n" * TAIL_BYTES_MAX + dump).count("Fatal Python error") == 1
+    assert last_lines("Fatal Python error: " + "y" * TAIL_BYTES_MAX + "\n" + "z\n" * 9) == "z\n" * 9

@@ -1,0 +1,24 @@
+"""The line for ``systemctl status``."""
+
+import pytest
+
+from supervisor.core.status import status_line
+
+
+@pytest.mark.parametrize(
+    ("phases", "spares", "line"),
+    [
+        ((), 2, "0 sessions, 2 spares, nursery ready"),
+        (("up",), 1, "1 session (1 up), 1 spare, nursery ready"),
+        (
+            ("up", "hibernated", "up", "restarting"),
+            0,
+            "4 sessions (2 up, 1 restarting, 1 hibernated), 0 spares, nursery ready",
+        ),
+        (("ended", "up"), 0, "1 session (1 up), 0 spares, nursery ready"),
+    ],
+    ids=["none", "one", "several", "ended"],
+)
+def test_sessions_are_counted_by_phase(phases, spares, line):
+    """Phases without a session are left out, and ended sessions are no sessions."""
+    assert status_line(phases, spares, "ready") == line

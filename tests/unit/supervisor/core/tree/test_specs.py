@@ -1,0 +1,176 @@
+"""What may be asked for: everything wrong is told at once, by name, with what would be right."""
+
+import pytest
+
+from cmdc_runtime.errors import InvalidOptions
+from supervisor.core.tree.specs import (
+    AutoShutdown,
+    ChildSpec,
+    Flags,
+    Strategy,
+    SupervisorSpec,
+    child_from,
+    child_problems,
+    flag_problems,
+    flags_from,
+    spec_problems,
+)
+
+
+def test_all_problems_of_a_child_are_told_at_once():
+    """Unknown, missing and wrong fields stand in one list, each once, in the order of the names."""
+    given = {
+        "start": "it",
+        "restart": "sometimes",
+        "shutdown": float("nan"),
+        "significant": "yes",
+        "restart_delay": (1.0, "long"),
+        "start_timeout": -1,
+        "generation": -1,
+        "restarts": True,
+        "type": "boss",
+        "module": "m",
+    }
+    with pytest.raises(InvalidOptions) as caught:
+        child_from(given)
+
+    assert list(caught.value.problems) == [
+        "generation: expected an int of 0 or more, got -1",
+        "id: required",
+        (
+            "module: unknown; there are id, start, restart, shutdown, significant, restart_delay, "
+            "start_timeout, generation, restarts"
+        ),
+        "restart: expected one of permanent, transient, temporary, got 'sometimes'",
+        "restart_delay: expected two times in seconds, got (1.0, 'long')",
+        "restarts: expected an int of 0 or more, got True",
+        "shutdown: expected seconds of 0 or more or None (wait for ever), got nan",
+        "significant: expected True or False, got 'yes'",
+        "start_timeout: expected seconds or None, got -1",
+        "type: expected worker for this start, got 'boss'",
+    ]
+
+
+def test_all_problems_of_flags_are_told_at_once():
+    """The same holds for a supervisor."""
+    given = {
+        "strategy": "one_for_two",
+        "max_restarts": True,
+        "max_seconds": float("inf"),
+        "auto_shutdown": None,
+        "max_children": -3,
+        "resumes": 1,
+        "stop_reason": 7,
+        "intensity": 3,
+    }
+    with pytest.raises(InvalidOptions) as caught:
+        flags_from(given)
+
+    assert list(caught.value.problems) == [
+        "auto_shutdown: expected one of never, any_significant, all_significant, got None",
+        (
+            "intensity: unknown; there are strategy, max_restarts, max_seconds, auto_shutdown, "
+            "max_children, resumes, stop_reason"
+        ),
+        "max_children: expected an int of 0 or more, got -3",
+        "max_children: only a dynamic supervisor has it",
+        "max_restarts: expected an int of 0 or more, got True",
+        "max_seconds: expected seconds above 0, got inf",
+        "resumes: expected True or False, got 1",
+        "stop_reason: expected text or None, got 7",
+        (
+            "strategy: expected one of one_for_one, one_for_all, rest_for_one, dynamic, "
+            "got 'one_for_two'"
+        ),
+    ]
+
+
+def test_words_become_flags():
+    """What a person writes is taken as it is meant."""
+    given = {"strategy": "dynamic", "max_restarts": 0, "max_seconds": 1, "max_children": 0}
+
+    assert flags_from(given) == Flags(
+        strategy=Strategy.DYNAMIC, max_restarts=0, max_seconds=1, max_children=0
+    )
+    assert flags_from({"auto_shutdown": "any_significant"}) == Flags(
+        auto_shutdown=AutoShutdown.ANY_SIGNIFICANT
+    )
+
+
+@pytest.mark.parametrize("value", [0, 0.0, 5, None])
+def test_every_grace_is_a_grace(value):
+    """0 kills at once, None waits for ever."""
+    assert child_from({"id": "a", "start": "it", "shutdown": value}).shutdown == value
+
+
+def test_a_supervisor_is_waited_for_unless_it_says_otherwise():
+    """Its children have their graces; its own default is none, as OTP's."""
+    start = SupervisorSpec()
+
+    assert child_from({"id": "a", "start": start}).shutdown is None
+    assert child_from({"id": "a", "start": start, "shutdown": 3.0}).shutdown == 3.0
+    assert child_from({"id": "a", "start": start, "type": "supervisor"}).type == "supervisor"
+
+
+@pytest.mark.parametrize(
+    ("child", "problem"),
+    [
+        (ChildSpec(id=7, start="it"), "id: expected text, got 7"),
+        (ChildSpec(id=["a"], start="it"), "id: expected text, got ['a']"),
+        (
+            ChildSpec(id="a", start="it", restart_delay=(1.0,)),
+            "restart_delay: expected two times in seconds, got (1.0,)",
+        ),
+        (
+            ChildSpec(id="a", start=SupervisorSpec(), start_timeout=3.0),
+            "start_timeout: a supervisor has none, its children have",
+        ),
+        (
+            ChildSpec(id="a", start="it", restart="permanent", significant=True),
+            "significant: a permanent child ends nothing, make it transient",
+        ),
+    ],
+)
+def test_a_child_that_was_made_by_code_is_checked_too(child, problem):
+    """Whatever code puts into a specification, the check says what is wrong and never fails."""
+    assert child_problems(child) == [problem]
+
+
+def test_words_in_place_of_members_are_told():
+    """A strategy that is only text would be none of them, so it is no strategy."""
+    problems = flag_problems(Flags(strategy="dynamic", auto_shutdown="never"))
+
+    assert [told.split(":")[0] for told in problems] == ["strategy", "auto_shutdown"]
+
+
+def test_problems_below_say_where_they_are():
+    """A path of children leads to what is wrong."""
+    deep = SupervisorSpec(children=(ChildSpec(id="x", start="it", shutdown=-1),))
+    spec = SupervisorSpec(
+        flags=Flags(strategy=Strategy.DYNAMIC),
+        children=(
+            ChildSpec(id=["a"], start="it"),
+            ChildSpec(id="b", start=deep, restart="transient", significant=True),
+            ChildSpec(id="b", start="it"),
+        ),
+    )
+
+    assert spec_problems(spec) == [
+        "child ['a']: id: expected text, got ['a']",
+        (
+            "child 'b': child 'x': shutdown: expected seconds of 0 or more or None "
+            "(wait for ever), got -1"
+        ),
+        "child 'b': significant: its supervisor has auto_shutdown never",
+        "child 'b': the id is taken by an earlier child",
+        "children: a dynamic supervisor starts with none",
+    ]
+
+
+def test_a_dynamic_supervisor_ends_for_no_child():
+    """Its children come and go."""
+    flags = Flags(strategy=Strategy.DYNAMIC, auto_shutdown=AutoShutdown.ALL_SIGNIFICANT)
+
+    assert flag_problems(flags) == [
+        "auto_shutdown: a dynamic supervisor has none, got all_significant"
+    ]

@@ -1,0 +1,276 @@
+"""What a session needs of the rest of the daemon, without a process, a socket or a file.
+
+``Desk`` has a workforce whose workers say what a test has them say, and the tree that it is given:
+``Calls`` writes down what the tree is asked, a real ``Keeper`` decides.
+"""
+
+import asyncio
+from types import SimpleNamespace
+
+import msgspec
+
+from cmdc_runtime.frames import Doze, LastWords, Started, Terminate
+from cmdc_runtime.reasons import Normal, Shutdown
+from cmdc_runtime.requests import StartSession, Supervision
+from supervisor.adapters.reaper import Exited
+from supervisor.core.exits import LastSeen
+from supervisor.core.household import root_spec, session_path, session_spec
+from supervisor.core.tree.words import Answer, Ending, Outcome
+from supervisor.keeper import Keeper
+from supervisor.session import Session
+from supervisor.wards import Inquest
+from supervisor.workforce import Obituary
+
+CLIENT = b"client"
+PID_FIRST = 2**22 + 1
+"""No process has such a number."""
+TURNS = 20
+"""Of the loop: more than any chain of callbacks here takes."""
+
+
+class Ward:
+    """The surroundings of a worker, in which nothing happens."""
+
+    def __init__(self):
+        self.expected = []
+
+    def assign(self, pid, session_id, incarnation, policy):
+        pass
+
+    def expect(self, pid, limit_s):
+        self.expected.append(limit_s)
+
+    def kill(self):
+        pass
+
+
+class Worker:
+    """A process that does what the test says; ``sent`` is what it was sent."""
+
+    def __init__(self, pid):
+        self.pid, self.pidfd = pid, -1
+        self.ward = Ward()
+        self.hosts = SimpleNamespace(max_open_files=None)
+        self.on_frame = self.on_exit = self.mark = None
+        self.has_ended = self.is_forked = False
+        self.peer = b"w-%d" % pid
+        self.sent, self.signals = [], []
+
+    def says(self, frame):
+        self.on_frame(frame, b"")
+
+    def ends(self, status=0):
+        asked = next((one for one in self.sent if isinstance(one, Terminate)), None)
+        if status == 0 and asked is not None:  # it obeys, and says so
+            reason = asked.reason
+            words = Normal() if reason == "normal" else Shutdown(detail=reason)
+            self.says(LastWords(reason=words))
+        self.has_ended = True
+        exited = Exited(pid=self.pid, status=status, exited_at=1.0)
+        self.on_exit(Obituary(exited, Inquest(LastSeen(pid=self.pid))))
+
+
+class Workforce:
+    """Hands out workers, at once or when the test says so."""
+
+    def __init__(self):
+        self.workers, self.released = [], []
+        self.problems = []
+        """What the next hires fail with."""
+        self.is_open = asyncio.Event()
+        self.is_open.set()
+
+    async def hire(self, is_waiting):
+        await self.is_open.wait()
+        if self.problems:
+            raise self.problems.pop(0)
+        self.workers.append(Worker(PID_FIRST + len(self.workers)))
+        return self.workers[-1]
+
+    def release(self, worker):
+        self.released.append(worker)
+
+    def send(self, worker, frame):
+        worker.sent.append(frame)
+        return not worker.has_ended
+
+    def signal(self, worker, number):
+        worker.signals.append(number)
+
+    def kill(self, worker):
+        worker.signals.append(9)
+
+
+class Hub:
+    """No events at all."""
+
+    def taken_index(self, session_id):
+        return 0
+
+    def last_index(self, session_id):
+        return 0
+
+    async def flushed(self, session_id):
+        pass
+
+
+class Journal:
+    """A journal that keeps nothing but what was called."""
+
+    def __init__(self):
+        self.calls = []
+
+    def ended(self, session_id, reason, at_ms):
+        return self._call("ended", session_id)
+
+    def began(self, session_id, incarnation, restarts):
+        return self._call("began", incarnation, restarts)
+
+    def load(self, session_id):
+        return self._call("load")
+
+    def _call(self, *called):
+        self.calls.append(called)
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+
+class Calls:
+    """A keeper that writes down what it is asked and decides nothing."""
+
+    def __init__(self):
+        self.made = []
+
+    def up(self, ref, handle=None):
+        self.made.append("up")
+
+    def exited(self, ref, reason, ending):
+        self.made.append(f"exited: {reason} ({ending})")
+
+    def rest_child(self, ref, call, why, grace_s):
+        self.made.append("rest")
+
+    def wake_child(self, ref, call):
+        self.made.append("wake")
+
+    def terminate_child(self, path, child_id, call, why, grace_s):
+        self.made.append(f"terminate {child_id}: {why} within {grace_s} s")
+
+
+class Desk:
+    """The rest of the daemon as one session sees it."""
+
+    def __init__(self, keeper=None):
+        self.keeper = keeper or Calls()
+        self.workforce, self.hub, self.journal = Workforce(), Hub(), Journal()
+        self.is_leaving = False
+        self.downs, self.answers, self.forgotten = [], [], []
+        self.sleeps = 0
+
+    def answer(self, client, frame):
+        self.answers.append((client, frame))
+
+    def notify(self, session, departed, evidence):
+        self.downs.append(departed)
+
+    def slept(self, session):
+        self.sleeps += 1
+
+    def forget(self, session, reason):
+        self.forgotten.append(reason)
+
+    @property
+    def told(self):
+        """The notices as (reason, incarnation, whether another process follows)."""
+        return [(one.reason, one.ref.generation, one.restarting) for one in self.downs]
+
+    @property
+    def worker(self):
+        """The newest worker."""
+        return self.workforce.workers[-1]
+
+
+class Nursery:
+    """The post of a nursery that never gets warm, and is never missed."""
+
+    def launch(self, ref):
+        pass
+
+    def ask(self, ref, reason):
+        self.keeper.exited(ref, Normal(), Ending.NORMAL)
+
+    def departed(self, departed):
+        pass
+
+
+def spec(session_id="s", **policy):
+    parent_id = policy.pop("parent_id", None)
+    return StartSession(
+        session_id=session_id,
+        supervision=Supervision(**policy),
+        agent=msgspec.Raw(b"\xc0"),
+        carries_code=False,
+        parent_id=parent_id,
+    )
+
+
+def session_of(desk, session_id="s", parent=None, **policy):
+    """Return a session that is not in the tree yet."""
+    above = None if parent is None else parent.path
+    if parent is not None:
+        policy["parent_id"] = parent.id
+    return Session(desk, spec(session_id, **policy), session_path(above, session_id), 0)
+
+
+def desk_with_tree():
+    """Return a desk and its real tree, which has begun."""
+    nursery = Nursery()
+    desk = Desk(Keeper(root_spec(nursery), lambda _report: None))
+    nursery.keeper = desk.keeper
+    desk.keeper.begin()
+    return desk
+
+
+def begin(session):
+    """Give a session to the tree of its desk."""
+    child = session_spec(
+        session.spec, session, incarnation=session.incarnation, restarts=session.restarts
+    )
+    session.desk.keeper.start_child(session.path[:-1], child, session.begun, session.over)
+
+
+async def settle():
+    """Return when all that can happen without a timer has happened."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+async def up(session):
+    """Return the worker of a session that has just come up."""
+    await settle()
+    worker = session.desk.worker
+    worker.says(Started())
+    await settle()
+    return worker
+
+
+async def asleep(session):
+    """Have a session that is up give its process up."""
+    worker = session.desk.worker
+    worker.says(Doze())
+    worker.ends()
+    await settle()
+
+
+def play(scenario):
+    """Return what a coroutine function returns."""
+
+    async def bounded():
+        async with asyncio.timeout(10.0):
+            return await scenario()
+
+    return asyncio.run(bounded())
+
+
+NO_PROCESS = Answer(Outcome.NO_PROCESS)

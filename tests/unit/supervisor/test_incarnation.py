@@ -1,0 +1,128 @@
+"""One process of a session: what is said of its end, and what comes too late to be said."""
+
+import os
+
+import pytest
+
+from cmdc_runtime.frames import LastWords, NotStarted
+from cmdc_runtime.reasons import OutOfMemory, Shutdown, Signal, StartFailed, Unkillable
+from cmdc_runtime.requests import Supervision
+from supervisor.adapters.reaper import Exited
+from supervisor.chores import Chores
+from supervisor.core.exits import LastSeen
+from supervisor.core.tree.words import Ending, Ref
+from supervisor.incarnation import NOT_JUDGED, AgentProcess
+from supervisor.wards import Inquest
+from supervisor.workforce import Obituary
+from tests.unit.supervisor.desk import Desk, Worker, play, settle
+
+HUNG = OutOfMemory(rss_bytes=2, limit_bytes=1)
+KILLED = Signal(number=9, name="SIGKILL")
+LATE, IN_TIME = True, False
+
+
+class Owner:
+    """A session that writes down how its process ended."""
+
+    id = "s"
+
+    def __init__(self):
+        self.ended = []
+
+    def process_ended(self, _process, ended):
+        self.ended.append(ended)
+
+
+async def end(work, *, status=-9, oom_kills=0, comes=IN_TIME):
+    """Return how a process ended for which ``work`` was done before its end or after it."""
+    desk, owner, worker = Desk(), Owner(), Worker(7)
+    process = AgentProcess(
+        Ref(("sessions", "session:s"), "agent", 1), owner, desk, worker, Chores("s", print)
+    )
+    process.take_over(Supervision())
+    if comes is IN_TIME:
+        work(process)
+    worker.has_ended = True
+    if comes is LATE:
+        work(process)
+    exited = Exited(pid=7, status=status, exited_at=1.0)
+    worker.on_exit(Obituary(exited, Inquest(LastSeen(pid=7), oom_kills=oom_kills)))
+    await settle()
+    (ended,) = owner.ended
+    return ended
+
+
+def kill(process):
+    process.kill(HUNG)
+
+
+def stop(process):
+    process.ask("enough")
+    process.terminate()
+    process.kill()
+
+
+@pytest.mark.parametrize(
+    ("work", "comes", "oom_kills", "reason", "killed_by"),
+    [
+        (kill, IN_TIME, 0, HUNG, "daemon"),
+        (kill, LATE, 0, KILLED, "outside"),
+        (stop, IN_TIME, 0, KILLED, "daemon"),
+        (stop, LATE, 0, KILLED, "outside"),
+        (stop, IN_TIME, 1, KILLED, "daemon"),
+        (stop, LATE, 1, OutOfMemory(rss_bytes=0, limit_bytes=0), "kernel"),
+    ],
+)
+def test_what_was_done_after_its_end_is_no_evidence(work, comes, oom_kills, reason, killed_by):
+    """A blame or a stop that comes while it is buried does not make its end the daemon's doing."""
+    ended = play(lambda: end(work, comes=comes, oom_kills=oom_kills))
+
+    assert ended.reason == reason
+    assert ended.evidence.killed_by == killed_by
+
+
+def test_last_words_count_whenever_they_are_read():
+    """What it had still sent is read after its end, and is its own."""
+
+    def say(process):
+        process._on_frame(LastWords(reason=Shutdown(detail="bye")), b"")
+
+    def fail(process):
+        process._on_frame(NotStarted(stage="load", message="no tool"), b"")
+
+    said = play(lambda: end(say, status=0, comes=LATE))
+    failed = play(lambda: end(fail, status=1, comes=LATE))
+
+    assert (said.reason, said.ending) == (Shutdown(detail="bye"), Ending.NORMAL)
+    assert failed.reason == StartFailed(stage="load", message="no tool")
+
+
+def test_end_that_cannot_be_judged_is_told_all_the_same():
+    """The session would wait for it for ever; the log has the traceback."""
+
+    async def broken(_session_id):
+        raise RuntimeError("a bug")
+
+    def spoil(process):
+        process.desk.hub.flushed = broken
+
+    ended = play(lambda: end(spoil))
+
+    assert ended.reason.detail == NOT_JUDGED
+    assert ended.ending is Ending.CRASH
+
+
+def test_stuck_process_is_not_looked_up_once_it_has_ended():
+    """Its number may be another one's by then."""
+
+    async def stuck():
+        worker = Worker(os.getpid())
+        worker.pidfd = os.pidfd_open(worker.pid)
+        process = AgentProcess(Ref((), "agent", 1), Owner(), Desk(), worker, Chores("s", print))
+        before = process.stuck(Unkillable(seconds=10.0)).reason
+        worker.has_ended = True
+        after = process.stuck(Unkillable(seconds=10.0)).reason
+        os.close(worker.pidfd)
+        return before.state, after.state
+
+    assert play(stuck) == ("R", "")

@@ -1,0 +1,371 @@
+"""What happens to a session in each of its phases: one table, phase x what happens.
+
+A row without a cell for something says that it can't happen there: the tree tells of a process only
+while there is one.
+"""
+
+import msgspec
+import pytest
+
+from cmdc_runtime.errors import SessionNotAlive, StartFailed, TransientError
+from cmdc_runtime.frames import Deliver, Doze, Failed, Started, Terminate
+from cmdc_runtime.process import HIBERNATE
+from cmdc_runtime.reasons import NoProcess, Normal, Shutdown, Signal
+from supervisor.core.household import AGENT, HAVING_CHILDREN, Phase
+from supervisor.core.tree.words import Answer, Departed, Outcome, Ref, SupervisorEnded
+from tests.unit.supervisor.desk import CLIENT, NO_PROCESS, Desk, play, session_of, settle
+
+KILLED = Signal(number=9, name="SIGKILL")
+NIL = msgspec.Raw(b"\xc0")
+OVER = Shutdown(detail="its supervisor ended")
+
+
+class Case:
+    """One session on a desk whose tree decides nothing."""
+
+    def __init__(self):
+        self.desk = Desk()
+        self.session = session_of(self.desk)
+
+    @property
+    def ref(self):
+        return Ref(self.session.path, AGENT, self.session.incarnation)
+
+    async def reach(self, phase):
+        """Bring the session into ``phase``, as the tree would."""
+        for step in WAYS[phase]:
+            await self.do(step)
+        assert self.session.phase is phase
+
+    async def do(self, step):
+        getattr(self, step)()
+        await settle()
+
+    # --- what happens -----------------------------------------------------------------------
+
+    def launch(self):
+        self.session.launch(self.ref._replace(generation=self.session.incarnation + 1))
+
+    def up(self):
+        self.desk.worker.says(Started())
+
+    def idle(self):
+        self.desk.worker.says(Doze())
+
+    def died(self):
+        self.desk.worker.ends(-9)
+
+    def again(self):
+        self._departed(restarting=True)
+
+    def gone(self):
+        self._departed(restarting=False)
+
+    def rested(self):
+        self.session._rested(Answer(Outcome.OK))
+
+    def unrested(self):
+        self.session._rested(Answer(Outcome.RESTARTING))
+
+    def uncalled(self):
+        self.session._rested(NO_PROCESS)
+
+    def stop(self):
+        self.session.stop("normal", 5.0)
+
+    def ask(self):
+        self.session.ask(self.ref, "the parent's process ended")
+
+    def over(self):
+        self.session.over(SupervisorEnded(self.session.path, OVER, OVER))
+
+    def refused(self):
+        self.session.begun(NO_PROCESS)
+
+    def deliver(self):
+        self.session.deliver(CLIENT, "c-1", NIL, durable=False)
+
+    def _departed(self, *, restarting):
+        restarts = self.session.restarts + restarting
+        self.session.departed(
+            Departed(
+                ref=self.ref,
+                reason=KILLED,
+                restarting=restarting,
+                asked=not restarting,
+                restarts=restarts,
+            )
+        )
+
+
+WAYS = {
+    Phase.STARTING: ("launch",),
+    Phase.UP: ("launch", "up"),
+    Phase.RESTARTING: ("launch", "up", "died", "again"),
+    Phase.DOZING: ("launch", "up", "idle"),
+    Phase.HIBERNATED: ("launch", "up", "idle", "died", "gone", "rested"),
+    Phase.STOPPING: ("launch", "up", "stop"),
+    Phase.ENDING: ("launch", "up", "died", "gone"),
+    Phase.ENDED: ("launch", "up", "died", "gone", "over"),
+}
+EXITED = f"exited: {KILLED} (crash)"
+TERMINATE = "terminate session:s: normal within 5.0 s"
+UNRESTED = "terminate session:s: its idle process could not be ended: None within 0.0 s"
+SAME = None
+# fmt: off
+# What happens -> (the phase after it, what the tree is asked, whether a Down is told).
+TABLE = {
+    Phase.STARTING: {
+        "up":       (Phase.UP,         ("up",),      0),
+        "idle":     (SAME,             (),           0),
+        "died":     (SAME,             (EXITED,),    0),
+        "again":    (Phase.RESTARTING, (),           1),
+        "gone":     (Phase.ENDING,     (),           1),
+        "rested":   (SAME,             (),           0),
+        "unrested": (SAME,             (),           0),
+        "uncalled": (SAME,             (),           0),
+        "stop":     (Phase.STOPPING,   (TERMINATE,), 0),
+        "ask":      (Phase.STOPPING,   (),           0),
+        "over":     (Phase.ENDED,      (),           1),
+        "refused":  (Phase.ENDED,      (),           1),
+        "deliver":  (SAME,             (),           0),
+    },
+    Phase.UP: {
+        "up":       (SAME,             (),           0),
+        "idle":     (Phase.DOZING,     ("rest",),    0),
+        "died":     (SAME,             (EXITED,),    0),
+        "again":    (Phase.RESTARTING, (),           1),
+        "gone":     (Phase.ENDING,     (),           1),
+        "rested":   (SAME,             (),           0),
+        "unrested": (SAME,             (),           0),
+        "uncalled": (SAME,             (),           0),
+        "stop":     (Phase.STOPPING,   (TERMINATE,), 0),
+        "ask":      (Phase.STOPPING,   (),           0),
+        "over":     (Phase.ENDED,      (),           1),
+        "deliver":  (SAME,             (),           0),
+    },
+    Phase.RESTARTING: {
+        "launch":   (Phase.STARTING,   (),           0),
+        "up":       (SAME,             (),           0),
+        "idle":     (SAME,             (),           0),
+        "gone":     (Phase.ENDING,     (),           1),
+        "rested":   (SAME,             (),           0),
+        "unrested": (SAME,             (),           0),
+        "uncalled": (SAME,             (),           0),
+        "stop":     (Phase.STOPPING,   (TERMINATE,), 0),
+        "over":     (Phase.ENDED,      (),           1),
+        "deliver":  (SAME,             (),           0),
+    },
+    Phase.DOZING: {
+        "up":       (SAME,             (),           0),
+        "idle":     (SAME,             (),           0),
+        "died":     (SAME,             (EXITED,),    0),
+        "gone":     (SAME,             (),           0),
+        "rested":   (Phase.HIBERNATED, (),           0),
+        "unrested": (Phase.STOPPING,   (UNRESTED,),  0),
+        "uncalled": (Phase.STOPPING,   (),           0),
+        "stop":     (Phase.STOPPING,   (TERMINATE,), 0),
+        "ask":      (SAME,             (),           0),
+        "over":     (Phase.ENDED,      (),           1),
+        "deliver":  (SAME,             (),           0),
+    },
+    Phase.HIBERNATED: {
+        "launch":   (Phase.STARTING,   (),           0),
+        "up":       (SAME,             (),           0),
+        "idle":     (SAME,             (),           0),
+        "rested":   (SAME,             (),           0),
+        "unrested": (SAME,             (),           0),
+        "uncalled": (SAME,             (),           0),
+        "stop":     (Phase.STOPPING,   (TERMINATE,), 0),
+        "over":     (Phase.ENDED,      (),           1),
+        "deliver":  (Phase.STARTING,   ("wake",),    0),
+    },
+    Phase.STOPPING: {
+        "up":       (SAME,             (),           0),
+        "idle":     (SAME,             (),           0),
+        "died":     (SAME,             (EXITED,),    0),
+        "gone":     (Phase.ENDING,     (),           1),
+        "rested":   (SAME,             (),           0),
+        "unrested": (SAME,             (),           0),
+        "uncalled": (SAME,             (),           0),
+        "stop":     (SAME,             (TERMINATE,), 0),
+        "ask":      (SAME,             (),           0),
+        "over":     (Phase.ENDED,      (),           1),
+        "refused":  (Phase.ENDED,      (),           1),
+        "deliver":  (SAME,             (),           0),
+    },
+    Phase.ENDING: {
+        "up":       (SAME,             (),           0),
+        "idle":     (SAME,             (),           0),
+        "rested":   (SAME,             (),           0),
+        "unrested": (SAME,             (),           0),
+        "uncalled": (SAME,             (),           0),
+        "stop":     (SAME,             (TERMINATE,), 0),
+        "over":     (Phase.ENDED,      (),           0),
+        "deliver":  (SAME,             (),           0),
+    },
+    Phase.ENDED: {
+        "up":       (SAME,             (),           0),
+        "idle":     (SAME,             (),           0),
+        "rested":   (SAME,             (),           0),
+        "unrested": (SAME,             (),           0),
+        "uncalled": (SAME,             (),           0),
+        "stop":     (SAME,             (),           0),
+        "over":     (SAME,             (),           0),
+        "refused":  (SAME,             (),           0),
+    },
+}
+# fmt: on
+CELLS = [(phase, what) for phase, row in TABLE.items() for what in row]
+
+
+def test_table_is_total_over_phases():
+    """Every phase has a way and a row, and each says what a stop and the supervisor's end are."""
+    assert set(TABLE) == set(WAYS) == set(Phase)
+    assert all({"stop", "over", "rested"} <= set(row) for row in TABLE.values())
+
+
+@pytest.mark.parametrize(("phase", "what"), CELLS)
+def test_cell(phase, what):
+    """The phase that follows, what the tree is asked, and who is told."""
+
+    async def scenario():
+        case = Case()
+        await case.reach(phase)
+        made, told = len(case.desk.keeper.made), len(case.desk.downs)
+        await case.do(what)
+        asked = tuple(case.desk.keeper.made[made:])
+        return case.session.phase, asked, len(case.desk.downs) - told
+
+    after, asked, told = TABLE[phase][what]
+
+    assert play(scenario) == (after or phase, asked, told)
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_only_a_process_that_stays_may_have_children(phase):
+    """The error says whether it is worth trying again."""
+
+    async def scenario():
+        case = Case()
+        await case.reach(phase)
+        case.session.check_child(1)
+
+    over = {Phase.STOPPING, Phase.ENDING, Phase.ENDED}
+    if phase in HAVING_CHILDREN:
+        play(scenario)
+    else:
+        with pytest.raises(SessionNotAlive if phase in over else TransientError):
+            play(scenario)
+
+
+def test_polite_request_says_why():
+    """The words of a stop, of a parent's end and of sleep reach the process."""
+
+    async def words(*steps):
+        case = Case()
+        for step in steps:
+            await case.do(step)
+        return [one.reason for one in case.desk.worker.sent if isinstance(one, Terminate)]
+
+    assert play(lambda: words("launch", "up", "ask")) == ["the parent's process ended"]
+    assert play(lambda: words("launch", "ask")) == ["the parent's process ended"]
+
+
+@pytest.mark.parametrize(
+    ("stopped", "said", "told"),
+    [
+        ("normal", Shutdown(detail=HIBERNATE), Normal()),
+        ("enough", Shutdown(detail=HIBERNATE), Shutdown(detail="enough")),
+        ("normal", Normal(), Normal()),
+        ("normal", Shutdown(detail="normal"), Normal()),
+        ("enough", KILLED, KILLED),
+    ],
+)
+def test_caller_s_reason_stands_for_what_only_obeyed(stopped, said, told):
+    """A process that fell asleep when it was stopped says so; a crash stays what it is."""
+
+    async def scenario():
+        case = Case()
+        await case.reach(Phase.DOZING)
+        case.session.stop(stopped, 5.0)
+        departed = Departed(ref=case.ref, reason=said, restarting=False, asked=True, restarts=0)
+        case.session.departed(departed)
+        return case.session.last_reason
+
+    assert play(scenario) == told
+
+
+def test_commands_wait_for_a_process_and_then_for_the_answer():
+    """What came before it was up is given to it in order; what comes after that at once."""
+
+    async def scenario():
+        case = Case()
+        await case.reach(Phase.STARTING)
+        case.session.deliver(CLIENT, "c-1", NIL, durable=False)
+        case.session.deliver(CLIENT, "c-2", NIL, durable=True)
+        await case.do("up")
+        case.session.deliver(CLIENT, "c-3", NIL, durable=False)
+        return [one.id for one in case.desk.worker.sent if isinstance(one, Deliver)]
+
+    assert play(scenario) == ["c-1", "c-2", "c-3"]
+
+
+def test_command_that_comes_while_it_falls_asleep_wakes_it():
+    """It is no end: as soon as the process is gone another one is asked for."""
+
+    async def scenario():
+        case = Case()
+        await case.reach(Phase.DOZING)
+        case.session.deliver(CLIENT, "c-1", NIL, durable=True)
+        for step in ("died", "gone", "rested"):
+            await case.do(step)
+        return case.session.phase, case.desk.keeper.made[-1], case.desk.sleeps
+
+    assert play(scenario) == (Phase.STARTING, "wake", 1)
+
+
+def test_busy_session_and_one_with_children_stay():
+    """Whoever waits for an answer, or belongs to the process, depends on it."""
+
+    async def phase_of(*, commands, children):
+        case = Case()
+        await case.reach(Phase.UP)
+        for number in range(commands):
+            case.session.deliver(CLIENT, f"c-{number}", NIL, durable=False)
+        case.session.children |= set(range(children))
+        await case.do("idle")
+        return case.session.phase
+
+    assert play(lambda: phase_of(commands=1, children=0)) is Phase.UP
+    assert play(lambda: phase_of(commands=0, children=1)) is Phase.UP
+    assert play(lambda: phase_of(commands=0, children=0)) is Phase.DOZING
+
+
+def test_session_that_could_not_be_written_down_answers_who_waits():
+    """There is none, and nobody waits for its end."""
+
+    async def scenario():
+        case = Case()
+        case.session.deliver(CLIENT, "c-1", NIL, durable=False)
+        case.session.unwritten(TransientError("the disk is full"))
+        case.session.stop("normal", 1.0)
+        return await case.session.ended, [type(frame) for _, frame in case.desk.answers]
+
+    assert play(scenario) == (NoProcess(), [Failed])
+
+
+def test_callers_of_a_start_hear_what_became_of_it():
+    """One that ends before it was up has failed; one that was up has ended."""
+
+    async def outcome(*steps):
+        case = Case()
+        for step in steps:
+            await case.do(step)
+        case.session.deliver(CLIENT, "c-1", NIL, durable=False)
+        await case.do("over")
+        (_, failed) = case.desk.answers[-1]
+        return failed.code
+
+    assert play(lambda: outcome("launch")) == StartFailed.code
+    assert play(lambda: outcome("launch", "up")) == SessionNotAlive.code

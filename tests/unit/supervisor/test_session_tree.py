@@ -1,0 +1,435 @@
+"""A session in the real tree, with workers that do what a test says: what comes between two steps.
+
+Every test ends with the session over and everybody who waited for it told, or with it as it was.
+"""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from cmdc_runtime.errors import CmdcError, StartFailed
+from cmdc_runtime.frames import Doze, Failed, Started, Terminate
+from cmdc_runtime.reasons import (
+    Normal,
+    NurseryLost,
+    Shutdown,
+    Signal,
+    Unkillable,
+)
+from supervisor.adapters.nursery import NurseryLost as NurseryDied
+from supervisor.core.household import AGENT, PARENT_ENDED, Phase
+from supervisor.core.tree.words import Kind, Timer
+from tests.unit.supervisor.desk import (
+    CLIENT,
+    NO_PROCESS,
+    asleep,
+    begin,
+    desk_with_tree,
+    play,
+    session_of,
+    settle,
+    up,
+)
+
+KILLED = Signal(number=9, name="SIGKILL")
+
+
+def test_session_that_is_stopped_before_it_is_in_the_tree_is_told_to_its_monitors():
+    """Who watched it while it was written down hears of its end, once."""
+
+    async def scenario():
+        desk = desk_with_tree()
+        session = session_of(desk)
+        session.stop("normal", 1.0)
+        session.begun(NO_PROCESS)
+        with pytest.raises(StartFailed):
+            await session.started
+        return desk.told, desk.forgotten, session.ended.result()
+
+    told, forgotten, ended = play(scenario)
+
+    assert told == [(Normal(), 0, False)]
+    assert forgotten == [Normal()]
+    assert ended == Normal()
+
+
+def test_start_that_sigkill_does_not_end_ends_the_session():
+    """No other process takes its place, so nobody waits for one."""
+
+    async def scenario():
+        desk = desk_with_tree()
+        session = session_of(desk)
+        session.was_up, session.incarnation = True, 4  # of an earlier daemon: its start is tried
+        begin(session)
+        await settle()
+        desk.keeper._due(Timer(session.path, AGENT, Kind.START))
+        desk.keeper._due(Timer(session.path, AGENT, Kind.UNKILLABLE))
+        return desk.told, session.ended.done(), session.phase
+
+    told, is_over, phase = play(scenario)
+
+    assert [(type(reason), restarting) for reason, _, restarting in told] == [(Unkillable, False)]
+    assert is_over
+    assert phase is Phase.ENDED
+
+
+@pytest.mark.parametrize("grace_s", [0.0, 5.0])
+def test_stop_while_a_worker_is_hired(grace_s):
+    """It ends at once, as its caller said, and the worker that comes later is given back."""
+
+    async def scenario():
+        desk = desk_with_tree()
+        desk.workforce.is_open.clear()
+        session = session_of(desk)
+        begin(session)
+        await settle()
+        session.stop("enough", grace_s)
+        reason = await session.ended
+        desk.workforce.is_open.set()
+        await settle()
+        return reason, desk.told, desk.workforce.released == desk.workforce.workers
+
+    reason, told, is_given_back = play(scenario)
+
+    assert reason == Shutdown(detail="enough")
+    assert told == [(Shutdown(detail="enough"), 1, False)]
+    assert is_given_back
+
+
+def test_stop_while_a_worker_is_briefed():
+    """The process is asked to end before it is told who it is, and its end is the session's."""
+
+    async def scenario():
+        desk = desk_with_tree()
+        session = session_of(desk)
+        session.was_up, session.incarnation = True, 1
+        loaded = asyncio.get_running_loop().create_future()
+        desk.journal.load = lambda _id: loaded
+        begin(session)
+        await settle()
+        session.stop("normal", 5.0)
+        loaded.set_result(None)
+        await settle()
+        frames = [type(one) for one in desk.worker.sent]
+        desk.worker.says(Started())  # too late: nothing comes of it
+        desk.worker.ends()
+        await settle()
+        return frames, session.was_up, desk.told
+
+    frames, _, told = play(scenario)
+
+    assert frames[0] is Terminate
+    assert [restarting for _, _, restarting in told] == [False]
+
+
+def test_nursery_that_dies_over_a_first_start_fails_it():
+    """The caller is told why, and nothing is left."""
+
+    async def scenario():
+        desk = desk_with_tree()
+        desk.workforce.problems.append(NurseryDied("it died"))
+        session = session_of(desk)
+        begin(session)
+        with pytest.raises(StartFailed) as caught:
+            await session.started
+        return caught.value.reason, desk.told, session.phase
+
+    reason, told, phase = play(scenario)
+
+    assert reason == NurseryLost()
+    assert told == [(NurseryLost(), 1, False)]
+    assert phase is Phase.ENDED
+
+
+def test_hire_that_fails_for_a_bug_fails_the_start():
+    """Nobody waits for the tree's own limit, which is minutes."""
+
+    async def scenario():
+        desk = desk_with_tree()
+        desk.workforce.problems.append(RuntimeError("a bug"))
+        session = session_of(desk)
+        begin(session)
+        with pytest.raises(StartFailed):
+            await session.started
+        return [restarting for _, _, restarting in desk.told]
+
+    assert play(scenario) == [False]
+
+
+def test_end_that_cannot_be_judged_for_a_bug_is_an_end_all_the_same():
+    """The next process comes; without that the session would be up for ever."""
+
+    async def scenario():
+        desk = desk_with_tree()
+        session = session_of(desk)
+        begin(session)
+        worker = await up(session)
+
+        async def broken(_session_id):
+            raise RuntimeError("a bug")
+
+        desk.hub.flushed = broken
+        worker.ends(-9)
+        await settle()
+        return session.phase, session.incarnation, desk.told
+
+    phase, incarnation, told = play(scenario)
+
+    assert (phase, incarnation) == (Phase.STARTING, 2)
+    assert [restarting for _, _, restarting in told] == [True]
+
+
+def test_second_stop_hastens_the_end_of_children_when_the_process_is_gone():
+    """It ends with its agent; a caller in a hurry need not wait for the children's grace."""
+
+    async def scenario():
+        desk = desk_with_tree()
+        parent = session_of(desk, "p", restart="temporary")
+        begin(parent)
+        worker = await up(parent)
+        child = session_of(desk, "c", parent, shutdown=10.0)
+        begin(child)
+        below = await up(child)
+        worker.ends(-9)
+        await settle()
+        phase = parent.phase
+        parent.stop("now", 0.0)
+        await settle()
+        return phase, below.signals
+
+    assert play(scenario) == (Phase.ENDING, [9])
+
+
+def test_crash_while_dozing_is_sleep():
+    """It was idle: nobody is told, and the next command starts another process."""
+
+    async def scenario():
+        desk = desk_with_tree()
+        session = session_of(desk)
+        begin(session)
+        worker = await up(session)
+        worker.says(Doze())
+        session.deliver(CLIENT, "c-1", msgspec.Raw(b"\xc0"), durable=False)
+        worker.ends(-11)
+        await settle()
+        return desk.told, desk.sleeps, session.phase, session.incarnation, session.restarts
+
+    assert play(scenario) == ([], 1, Phase.STARTING, 2, 0)
+
+
+@pytest.mark.parametrize("is_asleep", [False, True])
+def test_stop_of_a_session_that_falls_asleep_or_sleeps(is_asleep):
+    """One Down, with the caller's reason, whenever the stop comes."""
+
+    async def scenario():
+        desk = desk_with_tree()
+        session = session_of(desk)
+        begin(session)
+        worker = await up(session)
+        worker.says(Doze())
+        if is_asleep:
+            worker.ends()
+            await settle()
+        session.stop("normal", 5.0)
+        if not is_asleep:
+            worker.ends()
+        await settle()
+        return desk.told, await session.ended
+
+    assert play(scenario) == ([(Normal(), 1, False)], Normal())
+
+
+@pytest.mark.parametrize("is_wanted", [False, True])
+def test_child_that_dozes_when_its_parent_ends(is_wanted):
+    """It sleeps for nobody: one Down, and no process is started for what it is asked then."""
+
+    async def scenario():
+        desk = desk_with_tree()
+        parent = session_of(desk, "p")
+        begin(parent)
+        above = await up(parent)
+        child = session_of(desk, "c", parent)
+        begin(child)
+        below = await up(child)
+        below.says(Doze())
+        if is_wanted:
+            child.deliver(CLIENT, "c-1", msgspec.Raw(b"\xc0"), durable=False)
+        above.ends(-9)
+        await settle()
+        below.ends()
+        await settle()
+        told = [one for one in desk.downs if one.ref.path == child.path]
+        return [(one.reason, one.restarting) for one in told], child.phase, len(desk.answers)
+
+    told, phase, answers = play(scenario)
+
+    assert told == [(Shutdown(detail=PARENT_ENDED), False)]
+    assert phase is Phase.ENDED
+    assert answers == is_wanted
+
+
+def test_doze_of_a_child_that_is_about_to_be_ended_changes_nothing():
+    """Its supervisor takes no calls any more; the end that is under way is the one that is told."""
+
+    async def scenario():
+        desk = desk_with_tree()
+        parent = session_of(desk, "p")
+        begin(parent)
+        above = await up(parent)
+        child = session_of(desk, "c", parent)
+        begin(child)
+        below = await up(child)
+        grandchild = session_of(desk, "g", child)
+        begin(grandchild)
+        last = await up(grandchild)
+        above.ends(-9)
+        await settle()
+        below.says(Doze())  # its own children are being ended, it is not asked yet
+        phase = child.phase
+        last.ends()
+        await settle()
+        asked = [type(one) for one in below.sent]
+        below.ends()
+        await settle()
+        told = [one.reason for one in desk.downs if one.ref.path == child.path]
+        return phase, asked.count(Terminate), told, child.phase
+
+    phase, asked, told, end = play(scenario)
+
+    assert phase is Phase.STOPPING
+    assert asked == 1
+    assert told == [Shutdown(detail=PARENT_ENDED)]
+    assert end is Phase.ENDED
+
+
+def test_temporary_session_sleeps_and_wakes_and_ends_with_its_process():
+    """Its specification is kept while it sleeps, and only then."""
+
+    async def scenario():
+        desk = desk_with_tree()
+        session = session_of(desk, restart="temporary")
+        begin(session)
+        await up(session)
+        await asleep(session)
+        session.deliver(CLIENT, "c-1", msgspec.Raw(b"\xc0"), durable=False)
+        worker = await up(session)
+        phases = [session.phase]
+        worker.ends(-9)
+        await settle()
+        return phases, session.phase, desk.told, session.incarnation
+
+    assert play(scenario) == ([Phase.UP], Phase.ENDED, [(KILLED, 2, False)], 2)
+
+
+def test_permanent_session_comes_back_from_a_normal_end_and_ends_when_told():
+    """Nothing of it is significant; a stop is a stop."""
+
+    async def scenario():
+        desk = desk_with_tree()
+        session = session_of(desk, restart="permanent")
+        begin(session)
+        worker = await up(session)
+        worker.ends()
+        await settle()
+        phase = session.phase
+        session.stop("normal", 5.0)
+        desk.worker.ends()
+        await session.ended
+        return phase, [restarting for _, _, restarting in desk.told]
+
+    assert play(scenario) == (Phase.STARTING, [True, False])
+
+
+def test_stop_during_the_back_off_is_told_as_the_last_end():
+    """A Down said that another process follows; the next one says that none does."""
+
+    async def scenario():
+        desk = desk_with_tree()
+        session = session_of(desk, restart_delay=(60.0, 60.0))
+        begin(session)
+        for _ in range(2):
+            worker = await up(session)
+            worker.ends(-9)
+            await settle()
+        phase = session.phase
+        session.stop("enough", 1.0)
+        await session.ended
+        return phase, desk.told, session.restarts
+
+    phase, told, restarts = play(scenario)
+
+    assert phase is Phase.RESTARTING
+    assert told == [
+        (KILLED, 1, True),
+        (KILLED, 2, True),
+        (Shutdown(detail="enough"), 2, False),
+    ]
+    assert restarts == 2
+
+
+def test_commands_that_wait_are_answered_when_it_ends():
+    """Whatever it was about to do."""
+
+    async def scenario():
+        desk = desk_with_tree()
+        desk.workforce.is_open.clear()
+        session = session_of(desk)
+        begin(session)
+        session.deliver(CLIENT, "c-1", msgspec.Raw(b"\xc0"), durable=False)
+        session.deliver(CLIENT, "c-2", msgspec.Raw(b"\xc0"), durable=True)
+        session.stop("normal", 1.0)
+        await session.ended
+        return sorted((frame.id, type(frame)) for _, frame in desk.answers)
+
+    assert play(scenario) == [("c-1", Failed), ("c-2", Failed)]
+
+
+def test_root_that_stops_ends_everything_and_writes_nothing_down():
+    """A daemon that leaves tells no Down and closes no history: the next one goes on."""
+
+    async def scenario():
+        desk = desk_with_tree()
+        sessions = [session_of(desk, name) for name in ("up", "asleep", "hiring")]
+        for session in sessions[:2]:
+            begin(session)
+            await up(session)
+        await asleep(sessions[1])
+        desk.workforce.is_open.clear()
+        begin(sessions[2])
+        await settle()
+        desk.is_leaving = True
+        desk.keeper.stop("the daemon is stopping", 10.0)
+        desk.workforce.workers[0].ends()
+        await desk.keeper.ended
+        return [session.phase for session in sessions]
+
+    assert play(scenario) == [Phase.ENDED] * 3
+
+
+def test_nothing_is_left_in_the_keeper_of_sessions_that_ended():
+    """Posts, callbacks and timers go with them, whatever became of their start."""
+
+    async def scenario():
+        desk = desk_with_tree()
+        for number in range(3):
+            session = session_of(desk, f"s{number}")
+            begin(session)
+            await up(session)
+            session.stop("normal", 5.0)
+            desk.worker.ends()
+            await session.ended
+        desk.workforce.problems.append(CmdcError("no"))
+        begin(session_of(desk, "failed"))
+        child = session_of(desk, "c")
+        child.path = ("sessions", "session:nobody", "subagents", "session:c")
+        begin(child)
+        await settle()
+        keeper = desk.keeper
+        return list(keeper._posts), keeper._on_end, keeper._timers, keeper.tree.count_children(())
+
+    posts, on_end, timers, _ = play(scenario)
+
+    assert posts == [()]
+    assert on_end == {}
+    assert timers == {}

@@ -1,0 +1,55 @@
+"""Lets the nursery outlive a fork that the kernel refuses.
+
+multiprocess's forkserver ends over such a fork, and with it all that was imported and warmed; who
+asked hears of a dead server and not of the reason. With ``outlive_failed_forks`` it hears of the
+reason, and the nursery forks again as soon as it is allowed to. It goes by the names of the local
+variables of multiprocess's loop: where these are others, a nursery ends as before.
+"""
+
+import errno
+import os
+import sys
+from contextlib import suppress
+from typing import Any, Final
+
+from multiprocess import forkserver
+
+_PIPES: Final = ("child_r", "child_w")
+"""In the forkserver's loop: what the child would read, and where its pid is told."""
+
+_refused: Final[list[int]] = []
+"""The pipes of the last fork that failed, open until the next one: who asked is still reading."""
+
+
+def outlive_failed_forks() -> None:
+    """Have multiprocess's forkserver of this process go on when it cannot fork."""
+    forkserver.os = _Os()
+
+
+class _Os:
+    """The module ``os`` as the forkserver's loop sees it."""
+
+    def __getattr__(self, name: str) -> Any:  # Any: whatever the module has
+        return getattr(os, name)
+
+    def fork(self) -> int:
+        """Fork; where that fails, tell minus the error's number in place of the child's pid.
+
+        Raises:
+            ConnectionAbortedError: it failed; the forkserver takes the next request then.
+        """
+        while _refused:
+            os.close(_refused.pop())
+        try:
+            return os.fork()
+        except OSError as error:
+            request = sys._getframe(1).f_locals  # noqa: SLF001 - there is no other way to them
+            if error.errno is None or not {*_PIPES, "fds"} <= request.keys():
+                raise
+            _refused.extend(request[name] for name in _PIPES)
+            # Among these is the one with whose end the nursery ends.
+            for fd in request["fds"]:
+                os.close(fd)
+            with suppress(BrokenPipeError):
+                forkserver.write_signed(request["child_w"], -error.errno)
+            raise ConnectionAbortedError(errno.ECONNABORTED, "fork failed") from error

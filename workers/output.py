@@ -1,0 +1,111 @@
+"""Where a worker's stdout and stderr go: to its daemon, over a socket each.
+
+The descriptors 1 and 2 themselves are replaced, so what C code writes, what a tool's programs write
+and what the interpreter says while it crashes goes the same way. What was written when the process
+ends stays for the daemon to read. A worker that writes faster than the daemon reads waits in its
+``write``; when the daemon is gone what Python code writes is lost, and nobody's ``print`` fails.
+
+A socket is no file: a shell that opens ``/dev/stderr`` by name is refused by the kernel, as below a
+service manager's journal. ``>&2`` works.
+"""
+
+import contextlib
+import io
+import os
+import select
+import socket
+import struct
+import sys
+from typing import TYPE_CHECKING, Final, TextIO
+
+from cmdc_runtime.output_lines import Stream, header
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+CONNECT_S: Final = 1.0
+"""For the daemon to have room for one more connection; it makes room every millisecond."""
+WRITABLE_S: Final = 1.0
+"""For room in a socket that somebody made non-blocking for all who share it; then text is lost."""
+
+_STREAMS: Final[dict[int, Stream]] = {1: "out", 2: "err"}
+_TIMEVAL: Final = struct.Struct("ll")
+_FIRST_FREE: Final = 3
+
+
+def send_output(path: str, worker_id: str) -> bool:
+    """Send all that this process writes from now on to the daemon that listens at ``path``.
+
+    False, and nothing is changed, if it can't be reached. To be called before there are threads.
+    """
+    socks: dict[int, socket.socket] = {}
+    try:
+        for fd, stream in _STREAMS.items():
+            socks[fd] = sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            _connect(sock, path, header(worker_id, stream))
+    except OSError:
+        for sock in socks.values():
+            sock.close()
+        return False
+    for text in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or none at all
+            text.flush()
+    for fd, sock in socks.items():
+        os.dup2(sock.fileno(), fd)
+        # Where it was closed, the socket has got this very number, and dup2 did nothing.
+        os.set_inheritable(fd, True)  # noqa: FBT003 - os takes it so
+        original = sock.detach()
+        if original >= _FIRST_FREE:
+            os.close(original)
+    keep_printing()
+    return True
+
+
+def keep_printing() -> None:
+    """Make ``sys.stdout`` and ``sys.stderr`` write each line at once, and never fail.
+
+    Those who hold the streams of before write to the same descriptors, each line at once, too.
+    """
+    for text in (sys.stdout, sys.stderr):
+        if isinstance(text, io.TextIOWrapper):
+            with contextlib.suppress(OSError, ValueError):
+                text.reconfigure(line_buffering=True)
+    sys.stdout, sys.stderr = _text(1), _text(2)
+
+
+def _connect(sock: socket.socket, path: str, first: bytes) -> None:
+    # Python's own time limit would make the descriptor non-blocking, and with it those of tools.
+    seconds, fraction = divmod(CONNECT_S, 1)
+    limit = _TIMEVAL.pack(int(seconds), int(fraction * 1e6))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+    sock.connect(path)
+    sock.sendall(first)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(0, 0))
+
+
+def _text(fd: int) -> TextIO:
+    raw = _PatientWriter(fd, "wb", closefd=False)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", line_buffering=True
+    )
+
+
+class _PatientWriter(io.FileIO):
+    """A descriptor that waits for a reader, and loses what is written when there is none."""
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        """Say that all was written, whatever became of it."""
+        rest = memoryview(data).cast("B")
+        size = len(rest)
+        with contextlib.suppress(OSError):
+            while rest:
+                written: int | None = super().write(rest)
+                if written is None and not self._is_writable():
+                    break
+                rest = rest[written or 0 :]
+        return size
+
+    def _is_writable(self) -> bool:
+        poll = select.poll()
+        poll.register(self.fileno(), select.POLLOUT)
+        return bool(poll.poll(WRITABLE_S * 1e3))
