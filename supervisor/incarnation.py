@@ -98,7 +98,7 @@ class AgentProcess:
         self.worker.hosts.max_open_files = policy.max_open_files
         self.worker.mark = (self.owner.id, self.ref.generation)
         ward = self.worker.ward
-        ward.on_blame = self.kill
+        ward.on_blame = lambda reason: self.desk.keeper.condemn(self.ref, reason)
         ward.on_stack = self.ask_for_stack
         ward.assign(self.worker.pid, self.owner.id, self.ref.generation, policy)
 

@@ -92,6 +92,10 @@ class Keeper:
         """Take note that a process is gone, or that there is none."""
         self._take(lambda now_s: self.tree.exited(ref, reason, ending, now_s))
 
+    def condemn(self, ref: Ref, blamed: PlainReason) -> None:
+        """Have a process killed that hangs or uses too much."""
+        self._take(lambda now_s: self.tree.condemn(ref, blamed, now_s))
+
     def record(self, note: str) -> list[bytes]:
         """Return what the tree was told so far, as lines that can be played again."""
         return list(self.tree.recorder.lines(note))

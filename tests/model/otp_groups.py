@@ -190,6 +190,9 @@ class Groups(Children):
     def restart_group(self, kid, pause):
         """End the group in reverse, and after the pause start it in order."""
         names = self.group(kid)
+        if self.retry in names and self.flags.strategy == "rest_for_one":
+            # Whoever fails behind the one that waits comes back with it.
+            kid = self.kids[next(name for name in names if name in (kid.id, self.retry))]
         self.retry = None
         self.cancel(kid)
         for one in (self.kids[name] for name in names):

@@ -271,11 +271,17 @@ class Crew(Roster):
     def regroup(self, child: Child, put_off_s: float | None) -> None:
         """Restart the group of a child that is gone; who was put off before is part of it."""
         members = dict.fromkeys(self.group_of(child))
+        first = child
+        if self.put_off in members and self.flags.strategy is Strategy.REST_FOR_ONE:
+            # The group is known by the first who failed, or it would be smaller the next time.
+            failed = (child.spec.id, self.put_off)
+            first = self.children[next(name for name in members if name in failed)]
         self.put_off = None
+        self.forget_timers(first)
         for one in (self.children[name] for name in members):
-            if one is not child and one.state is State.RESTARTING and one.unjudged is None:
+            if one is not first and one.state is State.RESTARTING and one.unjudged is None:
                 self.clear(one, State.DOWN)  # it comes back with this group now
-        self.work = Regroup(members, Stage.ENDING, child.spec.id, put_off_s)
+        self.work = Regroup(members, Stage.ENDING, first.spec.id, put_off_s)
         self.go_on()
 
     def go_on(self) -> None:

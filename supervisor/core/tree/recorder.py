@@ -16,7 +16,7 @@ from typing import Final, ParamSpec
 import msgspec
 
 from cmdc_runtime.errors import InvalidOptions
-from cmdc_runtime.reasons import AnyReason
+from cmdc_runtime.reasons import AnyReason, PlainReason
 from cmdc_runtime.reasons import Exception as Raised
 from supervisor.core.tree.crew import Mode
 from supervisor.core.tree.recording import (
@@ -154,6 +154,19 @@ class RecordedTree(Tree):
             ending=ending,
         )
         return self._kept(taken, super().exited, ref, reason, ending, now_s)
+
+    def condemn(self, ref: Ref, blamed: PlainReason, now_s: float) -> list[Effect]:
+        """Kill a process that hangs or uses too much."""
+        path, child, generation = ref
+        taken = Taken(
+            at_s=now_s,
+            input="condemn",
+            path=path,
+            child=child,
+            generation=generation,
+            reason=blamed,
+        )
+        return self._kept(taken, super().condemn, ref, blamed, now_s)
 
     def due(self, timer: Timer, now_s: float) -> list[Effect]:
         """Take note that a timer went off."""

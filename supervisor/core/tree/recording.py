@@ -22,6 +22,7 @@ from cmdc_runtime.ids import Incarnation
 from cmdc_runtime.reasons import AnyReason, Normal
 from cmdc_runtime.requests import RestartType
 from supervisor.core.tree.specs import ChildSpec, Flags, SupervisorSpec
+from supervisor.core.tree.supervisor import plain
 from supervisor.core.tree.tree import Tree
 from supervisor.core.tree.words import (
     Ask,
@@ -73,6 +74,7 @@ Input: TypeAlias = Literal[
     "due",
     "stop",
     "kill",
+    "condemn",
     "start_child",
     "terminate_child",
     "rest_child",
@@ -253,6 +255,8 @@ _GIVEN: Final[dict[Input, Callable[[Tree, Taken], list[Effect]]]] = {
     "due":             _due,
     "stop":            lambda tree, it: tree.stop(it.why, it.deadline_s, it.at_s),
     "kill":            lambda tree, it: tree.kill(it.path, it.at_s),
+    "condemn":         lambda tree, it: tree.condemn(
+                           _ref(it), plain(it.reason or Normal()), it.at_s),
     "start_child":     _start_child,
     "terminate_child": lambda tree, it: tree.terminate_child(
                            it.path, it.child, it.call, it.at_s, Stop(it.why, it.deadline_s)),

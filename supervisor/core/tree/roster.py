@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from cmdc_runtime.ids import Incarnation
-from cmdc_runtime.reasons import AnyReason, Normal, Shutdown, StartFailed
+from cmdc_runtime.reasons import AnyReason, Normal, PlainReason, Shutdown, StartFailed
 from supervisor.core.tree.intensity import Window
 from supervisor.core.tree.specs import WORKER, ChildSpec, SupervisorSpec
 from supervisor.core.tree.words import (
@@ -269,7 +269,12 @@ class Roster:
         else:
             self._kill(child, None)
 
-    def _kill(self, child: Child, blamed: StartFailed | None) -> None:
+    def condemn(self, child: Child, blamed: PlainReason) -> None:
+        """Kill a child that nobody asked to end; the limit of SIGKILL holds for it too."""
+        if child.state in {State.STARTING, State.UP} and Kind.UNKILLABLE not in child.timers:
+            self._kill(child, blamed)
+
+    def _kill(self, child: Child, blamed: PlainReason | None) -> None:
         self.forget_timers(child)
         self.house.emit(Kill(self.ref(child), blamed))
         self._set(child, Kind.UNKILLABLE, UNKILLABLE_AFTER_S)

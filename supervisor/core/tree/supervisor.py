@@ -142,7 +142,7 @@ class Supervisor(Crew):
                 self._delay_over(child)
             case ((Kind.TERM | Kind.KILL), State.STOPPING):
                 self.rung(child, kind)
-            case Kind.UNKILLABLE, (State.STOPPING | State.STARTING):
+            case Kind.UNKILLABLE, (State.STOPPING | State.STARTING | State.UP):
                 self._give_up_on(child)
             case _:
                 return
@@ -259,17 +259,20 @@ class Supervisor(Crew):
 
     def _give_up_on(self, child: Child) -> None:
         """SIGKILL did not end it: go on without it, and start no other in its place."""
-        reason = unkillable()
+        reason, was_up = unkillable(), child.state is State.UP
         self.report(Label.UNKILLABLE, "unkillable", child, Fact(reason))
         self.forget_timers(child)
         child.state = State.UNKILLABLE
-        self.depart(child, reason, asked=True)
+        self.depart(child, reason, asked=not was_up)
         is_new = child.is_new
         self.answer_starts(child, Outcome.ERROR, reason)
         child.is_new = is_new  # its specification goes when it does
         self.answer_ends(child, Outcome.ERROR, reason)
         if self.work is not None and self.work.is_first:
             self.leave(End(reason, reason, Ending.CRASH), SIBLING_ENDED)
+        elif was_up and child.spec.restart != "temporary":
+            # It hangs, nothing may take its place, and so its siblings are without it for good.
+            self.leave(End(Shutdown(detail=str(reason)), reason, Ending.NORMAL), SIBLING_ENDED)
         self.go_on()
 
     def _delay_over(self, child: Child) -> None:

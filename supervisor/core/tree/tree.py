@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from cmdc_runtime.errors import InvalidOptions
-from cmdc_runtime.reasons import AnyReason, Other
+from cmdc_runtime.reasons import AnyReason, Other, PlainReason
 from supervisor.core.tree.crew import CALLS_WAITING_MAX, End, Mode
 from supervisor.core.tree.roster import Child, Roster
 from supervisor.core.tree.specs import (
@@ -87,6 +87,10 @@ class Tree:
             left.state = State.DOWN
             return []
         return self._about(ref, now_s, lambda sup, child: sup.exited(child, reason, ending))
+
+    def condemn(self, ref: Ref, blamed: PlainReason, now_s: float) -> list[Effect]:
+        """Kill a process that hangs or uses too much; ``blamed`` is the reason to report."""
+        return self._about(ref, now_s, lambda sup, child: sup.condemn(child, blamed))
 
     def due(self, timer: Timer, now_s: float) -> list[Effect]:
         """Take note that a timer went off."""

@@ -188,6 +188,22 @@ def test_unkillable_agent_is_told_and_holds_nobody_up(agent, freeze):
 
 
 @pytest.mark.fault_case("F23")
+def test_silent_agent_that_cannot_be_killed_is_told(agent, freeze):
+    """It hangs, SIGKILL does nothing, and the session ends with that truth."""
+    session = agent(unresponsive_after=0.6)
+    monitor, pid = session.monitor(persistent=True), session.agent_pid()
+    thaw = freeze(pid)
+    down = monitor.wait(TURN_S)
+
+    assert isinstance(down.reason, Unkillable)
+    assert (down.restarting, down.evidence.pid) == (False, pid)
+    with pytest.raises(cmdc.SessionNotAlive) as caught:
+        session.prompt("Anybody?")
+    assert caught.value.reason == down.reason
+    thaw()
+
+
+@pytest.mark.fault_case("F23")
 @pytest.mark.skipif(not os.environ.get("FAULT_FULL"), reason="it takes 25 s; FAULT_FULL=1")
 def test_daemon_with_an_unkillable_agent_ends_in_time(place, audit, agent, freeze):
     """A stop waits for it only so long, and the next daemon clears up."""

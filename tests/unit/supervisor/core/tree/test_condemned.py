@@ -1,0 +1,85 @@
+"""A child that nobody asked to end is killed because it hangs or uses too much."""
+
+import pytest
+
+from cmdc_runtime.reasons import Unkillable, Unresponsive
+from supervisor.core.tree.recorder import RecordedTree
+from supervisor.core.tree.recording import letters, read, replay
+from supervisor.core.tree.specs import ChildSpec, SupervisorSpec
+from supervisor.core.tree.words import (
+    UNKILLABLE_AFTER_S,
+    Departed,
+    Ending,
+    Kill,
+    Kind,
+    Launch,
+    Ref,
+    SupervisorEnded,
+    Timer,
+)
+
+SILENT = Unresponsive(silent_ms=30_000)
+TIMER = Timer((), "a", Kind.UNKILLABLE)
+FIRST = Ref((), "a", 1)
+
+
+def risen(restart="permanent"):
+    """Return a tree with one child that is up."""
+    tree = RecordedTree(SupervisorSpec(children=(ChildSpec(id="a", start="x", restart=restart),)))
+    tree.begin(0.0)
+    tree.up(FIRST, 0.0, 1)
+    return tree
+
+
+def of(kind, effects):
+    return [effect for effect in effects if isinstance(effect, kind)]
+
+
+def test_it_is_killed_once_and_comes_back_with_the_reason_told():
+    """What happens meanwhile changes nothing: SIGKILL is under way."""
+    tree = risen()
+    effects = tree.condemn(FIRST, SILENT, 1.0)
+
+    assert of(Kill, effects) == [Kill(FIRST, SILENT)]
+    assert of(Kill, tree.condemn(FIRST, SILENT, 1.1)) == []
+    ended = tree.exited(FIRST, SILENT, Ending.CRASH, 1.2)
+    assert [(one.reason, one.restarting) for one in of(Departed, ended)] == [(SILENT, True)]
+    assert [one.ref.generation for one in of(Launch, ended)] == [2]
+    assert tree.due(TIMER, 1.0 + UNKILLABLE_AFTER_S) == []
+
+
+@pytest.mark.parametrize(
+    ("restart", "ends"), [("permanent", True), ("transient", True), ("temporary", False)]
+)
+def test_one_that_cannot_be_killed_is_told_and_not_replaced(restart, ends):
+    """Who would have to be restarted takes its supervisor with it: nothing may take its place."""
+    tree = risen(restart)
+    tree.condemn(FIRST, SILENT, 1.0)
+    effects = tree.due(TIMER, 1.0 + UNKILLABLE_AFTER_S)
+    (departed,) = of(Departed, effects)
+
+    assert departed.reason == Unkillable(seconds=UNKILLABLE_AFTER_S)
+    assert (departed.restarting, departed.asked) == (False, False)
+    assert of(Launch, effects) == []
+    assert bool(of(SupervisorEnded, effects)) is ends
+
+
+def test_stop_meanwhile_waits_for_the_same_end():
+    """It is not killed a second time, and the place is given up when it would have been."""
+    tree = risen()
+    tree.condemn(FIRST, SILENT, 1.0)
+    assert of(Kill, tree.stop("enough", 3.0, 2.0)) == []
+
+    assert of(SupervisorEnded, tree.due(TIMER, 1.0 + UNKILLABLE_AFTER_S)) != []
+
+
+def test_recording_of_it_plays_again():
+    """It is an input like the others."""
+    tree = risen()
+    tree.condemn(FIRST, SILENT, 1.0)
+    tree.exited(FIRST, SILENT, Ending.CRASH, 1.2)
+    lines = list(tree.recorder.lines())
+    _, taken = read(lines)
+
+    assert [one.input for one in taken] == ["begin", "up", "condemn", "exited"]
+    assert all(letters(again.effects) == again.taken.did for again in replay(lines))

@@ -1,0 +1,101 @@
+"""A session and its children in the real tree: who ends with whom, whatever they are about to do."""
+
+import msgspec
+import pytest
+
+from cmdc_runtime.frames import Doze, Terminate
+from cmdc_runtime.reasons import Shutdown
+from supervisor.core.household import PARENT_ENDED, Phase
+from tests.unit.supervisor.desk import (
+    CLIENT,
+    begin,
+    desk_with_tree,
+    play,
+    session_of,
+    settle,
+    up,
+)
+
+
+def test_second_stop_hastens_the_end_of_children_when_the_process_is_gone():
+    """It ends with its agent; a caller in a hurry need not wait for the children's grace."""
+
+    async def scenario():
+        desk = desk_with_tree()
+        parent = session_of(desk, "p", restart="temporary")
+        begin(parent)
+        worker = await up(parent)
+        child = session_of(desk, "c", parent, shutdown=10.0)
+        begin(child)
+        below = await up(child)
+        worker.ends(-9)
+        await settle()
+        phase = parent.phase
+        parent.stop("now", 0.0)
+        await settle()
+        return phase, below.signals
+
+    assert play(scenario) == (Phase.ENDING, [9])
+
+
+@pytest.mark.parametrize("is_wanted", [False, True])
+def test_child_that_dozes_when_its_parent_ends(is_wanted):
+    """It sleeps for nobody: one Down, and no process is started for what it is asked then."""
+
+    async def scenario():
+        desk = desk_with_tree()
+        parent = session_of(desk, "p")
+        begin(parent)
+        above = await up(parent)
+        child = session_of(desk, "c", parent)
+        begin(child)
+        below = await up(child)
+        below.says(Doze())
+        if is_wanted:
+            child.deliver(CLIENT, "c-1", msgspec.Raw(b"\xc0"), durable=False)
+        above.ends(-9)
+        await settle()
+        below.ends()
+        await settle()
+        told = [one for one in desk.downs if one.ref.path == child.path]
+        return [(one.reason, one.restarting) for one in told], child.phase, len(desk.answers)
+
+    told, phase, answers = play(scenario)
+
+    assert told == [(Shutdown(detail=PARENT_ENDED), False)]
+    assert phase is Phase.ENDED
+    assert answers == is_wanted
+
+
+def test_doze_of_a_child_that_is_about_to_be_ended_changes_nothing():
+    """Its supervisor takes no calls any more; the end that is under way is the one that is told."""
+
+    async def scenario():
+        desk = desk_with_tree()
+        parent = session_of(desk, "p")
+        begin(parent)
+        above = await up(parent)
+        child = session_of(desk, "c", parent)
+        begin(child)
+        below = await up(child)
+        grandchild = session_of(desk, "g", child)
+        begin(grandchild)
+        last = await up(grandchild)
+        above.ends(-9)
+        await settle()
+        below.says(Doze())  # its own children are being ended, it is not asked yet
+        phase = child.phase
+        last.ends()
+        await settle()
+        asked = [type(one) for one in below.sent]
+        below.ends()
+        await settle()
+        told = [one.reason for one in desk.downs if one.ref.path == child.path]
+        return phase, asked.count(Terminate), told, child.phase
+
+    phase, asked, told, end = play(scenario)
+
+    assert phase is Phase.STOPPING
+    assert asked == 1
+    assert told == [Shutdown(detail=PARENT_ENDED)]
+    assert end is Phase.ENDED
