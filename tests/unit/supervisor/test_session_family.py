@@ -1,4 +1,4 @@
-"""A session and its children in the real tree: who ends with whom, whatever they are about to do."""
+"""A session and its children in the real tree: who ends with whom, whatever comes between."""
 
 import msgspec
 import pytest
