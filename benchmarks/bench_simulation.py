@@ -1,6 +1,6 @@
 """How many random lives of a supervision tree does one core play in a minute, each step checked?
 
-Expected: 120,000 to 200,000 lives of 22 inputs on average, 15 to 20 us for an input. More than half
+Expected: 110,000 to 150,000 lives of 22 inputs on average, 18 to 24 us for an input. More than half
 of that is the tree's own work, the rest draws what happens and checks what holds.
 """  # noqa: D400 - a question
 

@@ -4,7 +4,6 @@ A schedule depends on the seed and its number alone, so one that was wrong is pl
 everything that its tree is told written down.
 """
 
-import gc
 import time
 import traceback
 from collections.abc import Iterable
@@ -19,8 +18,6 @@ from scripts.simulate.schedule import Schedule
 from supervisor.core.tree.recorder import RecordedTree
 from supervisor.core.tree.tree import Tree
 
-COLLECT_EVERY: Final = 500
-"""Schedules between two looks for garbage: trees point at themselves, and looking takes time."""
 NUMBERS: Final = 2**40
 """More than there are schedules of one seed."""
 SHOWN_MAX: Final = 20
@@ -67,19 +64,9 @@ class Simulation:
     def run(self, numbers: Iterable[int]) -> Result:
         """Play these schedules."""
         result = Result(self.seed)
-        was_enabled = gc.isenabled()
-        gc.disable()
-        gc.freeze()  # what is there already need not be looked through
         started_s = time.process_time()
-        try:
-            for number in numbers:
-                self._play(number, result)
-                if result.schedules % COLLECT_EVERY == 0:
-                    gc.collect()
-        finally:
-            gc.unfreeze()
-            if was_enabled:
-                gc.enable()
+        for number in numbers:
+            self._play(number, result)
         result.seconds = time.process_time() - started_s
         return result
 

@@ -34,7 +34,8 @@ def config(monkeypatch):
     monkeypatch.setattr(module, "Nursery", partial(Nursery, options))
     monkeypatch.setattr(module, "STOP_ALL_S", STOP_S)
     monkeypatch.setattr(module, "set_child_subreaper", lambda: None)  # this is no daemon
-    monkeypatch.setattr(tempfile, "tempdir", None)
+    # What multiprocess makes there it goes on using in this process.
+    monkeypatch.setattr(module, "_keep_temporary_files_in", lambda _directory: None)
     with tempfile.TemporaryDirectory(prefix="d-") as name:
         folder = Path(name)
         yield DaemonConfig(runtime_dir=folder / "run", state_dir=folder / "state", spares=0)
