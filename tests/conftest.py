@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import settings
 
 settings.register_profile("here", deadline=None)
@@ -40,6 +41,13 @@ def pytest_deselected(items):
 def pytest_collection_modifyitems(items):
     """Put the tests that judge the run behind all others."""
     items.sort(key=lambda item: "whole_run" in getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture(autouse=True)
+def _logs_are_as_they_were():
+    """Let no test leave its log behind: the next one may find its stream closed."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -194,7 +194,7 @@ def test_daemon_of_another_version_is_named(peer):
     peer.header = MAGIC + bytes([9])
 
     with (
-        pytest.raises(cmdc.ProtocolError, match=r"version 9 .* version 1"),
+        pytest.raises(cmdc.ProtocolError, match=r"version 9 .* version 2"),
         cmdc.Client(peer.directory),
     ):
         pass

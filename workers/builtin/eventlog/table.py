@@ -63,6 +63,7 @@ _EVENTS: Final[dict[type[Observed], Row]] = {
     events.StreamStalled:         Row("warning"),
     events.SubagentEnd:           Row("info", ("text",)),
     events.SubagentStart:         Row("info", ("description",)),
+    events.SupervisorReport:      Row("debug"),
     events.ThinkingDelta:         Row("debug", ("delta",)),
     events.ThinkingStart:         Row("debug"),
     events.TitleGenerated:        Row("info", ("title",)),

@@ -250,6 +250,7 @@ UNTOLD: Final = frozenset[type[Observed]](
         events.StatusUpdate,
         events.SteeringApplied,
         events.SteeringReceived,
+        events.SupervisorReport,
         events.ThinkingDelta,
         events.TitleGenerated,
         events.TodoChange,

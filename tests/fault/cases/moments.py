@@ -1,0 +1,45 @@
+"""Points of a daemon's start, each to be seen from outside, at which a test may end it."""
+
+import subprocess
+
+import psutil
+
+
+def begin(place):
+    """Start a daemon, and do not wait for it."""
+    with place.log.open("ab") as log:
+        place.process = subprocess.Popen(
+            place.command(),
+            env=place.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def has_lock(place):
+    lock = place.address / "daemon.lock"
+    return f'"pid":{place.process.pid},' in lock.read_text()
+
+
+def has_board(place):
+    board = place.address / "board"
+    return board.is_symlink() and f"/{place.process.pid}/" in str(board.readlink())
+
+
+def listens(place):
+    return has_board(place) and (place.address / "control.sock").exists()
+
+
+def has_nursery(place):
+    return len(psutil.Process(place.process.pid).children()) > 1
+
+
+def has_agent(place):
+    """Say whether a process below the nursery has begun to be an agent, or a spare."""
+    return len(psutil.Process(place.process.pid).children(recursive=True)) > 3
+
+
+MOMENTS = (has_lock, has_board, listens, has_nursery, has_agent)
+"""Points of a daemon's start at which it is killed."""

@@ -1,0 +1,280 @@
+"""What surrounds agents: the nursery, the cells, the tree of sessions, the code that they load."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime.reasons import Normal, RestartIntensityExceeded, Signal, StartFailed
+from cmdc_runtime.testing import ToolCalls, ToolUse
+
+pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
+
+TURN_S = 30.0
+WARM_S = 60.0
+DEPTH = 3
+STOP_S = 1.0
+START_S = 1.0
+KILLED = Signal(number=9, name="SIGKILL")
+POISON = """
+import signal, threading
+
+def poison(*_):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+signal.signal(signal.SIGUSR2, poison)
+"""
+"""Run by every interpreter of the daemon when it starts."""
+
+
+@pytest.fixture(scope="module")
+def code_path(tmp_path_factory):
+    """A folder from which the daemon's processes import."""
+    folder = tmp_path_factory.mktemp("code")
+    (folder / "sitecustomize.py").write_text(POISON)
+    with pytest.MonkeyPatch.context() as patch:
+        known = os.environ.get("PYTHONPATH")
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(folder), known])))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def place(code_path, place):
+    """A daemon that imports from there."""
+    return place
+
+
+def log_since(place, start):
+    return place.log.read_text(errors="replace")[start:]
+
+
+def log_size(place):
+    return len(place.log.read_text(errors="replace"))
+
+
+# --- the code ----------------------------------------------------------------------------------
+
+
+def write_tool(path, answer):
+    path.write_text(
+        "import cmdc_runtime as cmdc\n\n\n"
+        '@cmdc.tool(effects="read")\n'
+        "def probe() -> str:\n"
+        '    """Say which code this is."""\n'
+        f"    return {answer!r}\n"
+    )
+
+
+@pytest.mark.fault_case("F33")
+def test_next_process_runs_the_code_that_is_there_now(agent, scripted, code_path):
+    """A tool given by name is imported by each process anew; its name is all that is kept."""
+    write_tool(code_path / "gadget_new.py", "first")
+    call = ToolCalls(ToolUse("probe", {}))
+    model = scripted(call, "one", call, "two")
+    session = agent(model, tools=["gadget_new:probe"])
+    assert session.run("1", timeout=TURN_S).text == "one"
+    write_tool(code_path / "gadget_new.py", "the second one")
+    monitor = session.monitor()
+    os.kill(session.agent_pid(), signal.SIGKILL)
+    monitor.wait(TURN_S)
+    assert session.run("2", timeout=TURN_S).text == "two"
+    results = [one.content for one in session.messages() if one.role == "tool_result"]
+
+    assert results == ["first", "the second one"]
+
+
+@pytest.mark.fault_case("F33")
+@pytest.mark.parametrize("damage", ["gone", "broken"])
+def test_code_that_cannot_be_loaded_any_more_ends_the_session(agent, code_path, damage):
+    """At once: the reason names tool and module and what is wrong, and nothing is tried again."""
+    name = f"gadget_{damage}"
+    module = code_path / f"{name}.py"
+    write_tool(module, "first")
+    session = agent(tools=[f"{name}:probe"])
+    monitor = session.monitor(persistent=True)
+    if damage == "gone":
+        module.unlink()
+        shutil.rmtree(code_path / "__pycache__", ignore_errors=True)
+    else:
+        module.write_text("raise RuntimeError('half an update')\n")
+    os.kill(session.agent_pid(), signal.SIGKILL)
+    killed, ended = monitor.wait(TURN_S), monitor.wait(TURN_S)
+    with pytest.raises(cmdc.SessionNotAlive) as caught:
+        session.run("2", timeout=TURN_S)
+
+    assert (killed.reason, killed.restarting) == (KILLED, True)
+    assert isinstance(ended.reason, StartFailed)
+    assert (ended.reason.stage, ended.incarnation, ended.restarting) == ("load", 2, False)
+    assert f"{name}:probe" in ended.reason.message
+    problem = f"No module named '{name}'" if damage == "gone" else "RuntimeError: half an update"
+    assert problem in ended.reason.message
+    assert caught.value.reason == ended.reason
+
+
+@pytest.mark.fault_case("F69")
+def test_import_that_hangs_costs_its_start_limit(client, agent, scripted, code_path):
+    """The first start fails with the phase; of a restart the evidence has the line that hangs."""
+    module = code_path / "gadget_slow.py"
+    write_tool(module, "first")
+    session = agent(
+        tools=["gadget_slow:probe"], start_timeout=START_S, max_restarts=1, max_seconds=60.0
+    )
+    monitor = session.monitor(persistent=True)
+    module.write_text("import threading\nthreading.Event().wait()  # a share that is gone\n")
+    os.kill(session.agent_pid(), signal.SIGKILL)
+    began = time.monotonic()
+    with pytest.raises(cmdc.StartFailed) as caught:
+        client.create_agent(model=scripted(), tools=["gadget_slow:probe"], start_timeout=START_S)
+    took_s = time.monotonic() - began
+    killed, ended = monitor.wait(TURN_S), monitor.wait(TURN_S)
+    late = StartFailed(stage="load", message=f"the agent was not up within {START_S:g} s")
+
+    assert caught.value.reason == late
+    assert START_S <= took_s < START_S + 4.0
+    assert (killed.reason, killed.restarting) == (KILLED, True)
+    assert isinstance(ended.reason, RestartIntensityExceeded)
+    assert (ended.reason.last, ended.restarting) == (late, False)
+    assert f'File "{module}", line 2 in <module>' in ended.evidence.stack
+
+
+# --- the nursery ---------------------------------------------------------------------------------
+
+
+@pytest.mark.fault_case("F68")
+def test_nursery_that_is_poisoned_is_replaced(place, client, agent):
+    """No process is forked beside a second thread; agents live on, and every start succeeds."""
+    sessions = [agent() for _ in range(2)]
+    pids = [one.agent_pid() for one in sessions]
+    old, before = nursery_pid(client), log_size(place)
+    os.kill(old, signal.SIGUSR2)
+    with ThreadPoolExecutor(4) as threads:  # more than there are spares
+        sessions += threads.map(lambda _: agent(), range(4))
+    answers = [one.run("1", timeout=WARM_S).text for one in sessions]
+    said = log_since(place, before)
+
+    assert answers == ["fine"] * 6
+    assert [one.agent_pid() for one in sessions[:2]] == pids
+    assert [one.status().incarnation for one in sessions] == [1] * 6
+    assert nursery_pid(client) not in {None, old}
+    assert "nursery.poisoned" in said
+    assert f"pid={old}" in said
+
+
+def nursery_pid(client):
+    """Return the pid of the nursery, also of one that warms; None between two."""
+    return next(node.pid for node in client.tree().children if node.id == "nursery")
+
+
+# --- the tree ---------------------------------------------------------------------------------
+
+
+@cmdc.tool
+async def go_deaf(path: str) -> str:
+    """Hear nothing any more: neither the daemon nor SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    Path(path).touch()  # noqa: ASYNC240 - the loop is not to turn again
+    threading.Event().wait()
+    return "never"
+
+
+@pytest.mark.fault_case("F67")
+def test_subtree_that_hears_nothing_ends_in_one_deadline(place, agent, scripted, poll, tmp_path):
+    """The time that a stop grants is that of the whole subtree, however deep it is."""
+    deaf = tmp_path / "deaf"
+    task = ToolCalls(ToolUse("task", {"description": "Look.", "subagent_type": "scout"}))
+    model = scripted(*[task] * DEPTH, ToolCalls(ToolUse("go_deaf", {"path": str(deaf)})))
+    scout = cmdc.SubAgent("scout", "Looks at things.")
+    session = agent(model, tools=[go_deaf], subagents=[scout], max_depth=DEPTH, shutdown=20.0)
+    session.prompt("Go.")
+    assert poll(deaf.exists)
+    ids = [session.id + ".1" * level for level in range(DEPTH + 1)]
+    family = [psutil.Process(session.client.agent_pid(one)) for one in ids]
+    monitors = [session.client.monitor(one) for one in ids]
+    family[1].send_signal(signal.SIGSTOP)
+    began = time.monotonic()
+    session.stop(timeout=STOP_S)
+    took_s = time.monotonic() - began
+    left = [one for one in family if one.is_running()]
+    downs = [monitor.wait(TURN_S) for monitor in monitors]
+
+    assert left == []
+    assert took_s < STOP_S + 1.0
+    assert [down.restarting for down in downs] == [False] * (DEPTH + 1)
+    assert downs[0].evidence.killed_by in {"", "daemon"}
+
+
+# --- what cannot be cleared away ----------------------------------------------------------------
+
+
+@pytest.fixture
+def mounted():
+    """Mount a directory on itself, so that the kernel says EBUSY when it is to be removed."""
+    with contextlib.ExitStack() as stack:
+
+        def mount(path):
+            words = ["mount", "--bind", path, path]
+            done = subprocess.run(words, capture_output=True, text=True, check=False)
+            if done.returncode:
+                pytest.skip(f"nothing can be mounted here: {done.stderr}")
+            stack.callback(subprocess.run, ["umount", path], check=False, capture_output=True)
+
+        yield mount
+
+
+@pytest.mark.fault_case("F66")
+def test_cell_that_cannot_be_removed_is_told_and_tried_again(
+    place, agent, bystander, mounted, poll
+):
+    """The session ends all the same, and the cell goes as soon as the kernel lets go of it."""
+    places = [Path(one) for one in json.loads((place.place / "state/cells").read_text())]
+    if not places:
+        pytest.skip("no cgroups here")
+    session = agent()
+    monitor = session.monitor()
+    rooms = [one / f"s-{session.id}.1" for one in places]
+    (room, *_) = poll(lambda: [one for one in rooms if one.exists()])
+    before = log_size(place)
+    mounted(room)
+    session.stop()
+    assert poll(lambda: "cell.stuck" in log_since(place, before))
+    answer = bystander.run("Still there?", timeout=TURN_S).text
+    is_there = room.exists()
+    subprocess.run(["umount", room], check=True)
+
+    assert monitor.wait(TURN_S).reason == Normal()
+    assert (answer, is_there) == ("fine", True)
+    assert poll(lambda: not any(one.exists() for one in rooms))
+
+
+@pytest.mark.fault_case("F66")
+def test_runtime_directory_that_cannot_be_cleared_is_told(cradle):
+    """A daemon that may not remove its files ends as orderly as any; the next one removes them."""
+    cradle.start()
+    done = subprocess.run(["chattr", "+i", cradle.address], capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no directory can be made immutable here: {done.stderr.decode()}")
+    try:
+        cradle.process.terminate()
+        status = cradle.process.wait(TURN_S)
+    finally:
+        subprocess.run(["chattr", "-i", cradle.address], check=True)
+    said = cradle.log.read_text()
+    left = {path.name for path in cradle.address.iterdir()}
+    cradle.start()
+    cradle.process.terminate()
+    cradle.process.wait(TURN_S)
+
+    assert status == 0
+    assert "directory.not_cleared" in said
+    assert {"control.sock", "daemon.lock", "board"} <= left
+    assert list(cradle.address.iterdir()) == []

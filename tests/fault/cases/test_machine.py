@@ -1,0 +1,392 @@
+"""The machine below: its clock steps, pids come again, descriptors run out, no log is read."""
+
+import ast
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import psutil
+import pytest
+import zmq
+
+import cmdc_runtime as cmdc
+from cmdc_runtime.reasons import Normal, Signal, StartFailed
+from cmdc_runtime.requests import GetFacts
+from cmdc_runtime.testing import ToolCalls, ToolUse
+from supervisor.adapters.checkup import ask_reaper
+from tests.fault.cases.wall_clock import WallClock
+
+pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
+
+TURN_S = 30.0
+END_S = 15.0
+ROOT = Path(__file__).parents[3]
+HERE = Path(__file__).parent
+HOUR_S, DAY_S, YEAR_S = 3600, 86_400, 365 * 86_400
+STEPS_S = (HOUR_S, -HOUR_S, DAY_S, -DAY_S, YEAR_S, -YEAR_S, 0)
+QUICK_S = 0.6
+TOOL_S = 0.4
+FEW = 3
+"""Descriptors: fewer than any process has, so that there are no new ones."""
+KILLED = Signal(number=9, name="SIGKILL")
+
+
+@pytest.fixture(scope="module")
+def clock(tmp_path_factory):
+    """Let the daemon of this file have a wall clock of its own; None without a C compiler."""
+    if (compiler := shutil.which("cc")) is None:
+        yield None
+        return
+    found = WallClock(compiler, tmp_path_factory.mktemp("clock"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, text in found.variables.items():
+            patch.setenv(name, text)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def place(clock, place):
+    """The daemon with the clock."""
+    return place
+
+
+@cmdc.tool(timeout=TOOL_S)
+def wait_for_ever() -> str:
+    """Do not come back."""
+    signal.pause()
+    return "never"
+
+
+@cmdc.tool
+def open_all() -> str:
+    """Open files until there are no more descriptors."""
+    held = []
+    while True:
+        held.append(Path("/dev/null").open())  # noqa: SIM115 - the point of it
+
+
+# --- clocks ------------------------------------------------------------------------------------
+
+
+@pytest.mark.fault_case("F50")
+def test_steps_of_the_wall_clock_restart_nothing_and_hold_up_nothing(agent, scripted, clock):
+    """Heartbeats, restarts, time limits and stops are counted by the monotonic clock."""
+    if clock is None:
+        pytest.skip("a wall clock of its own needs a C compiler")
+    call = ToolCalls(ToolUse("wait_for_ever", {}))
+    model = scripted(*[call, "late"] * len(STEPS_S), default="fine")
+    session = agent(
+        model, tools=[wait_for_ever], unresponsive_after=QUICK_S, restart_delay=(0.1, 0.1)
+    )
+    quiet = agent(unresponsive_after=QUICK_S)
+    monitors = [session.monitor(persistent=True), quiet.monitor()]
+    quiet_pid = quiet.agent_pid()
+    shown_s, took_s = [], []
+    for shift_s in STEPS_S:
+        clock.put(shift_s)
+        began = time.monotonic()
+        assert session.run("Go.", timeout=TURN_S).text == "late"
+        took_s.append(time.monotonic() - began)
+        shown_s.append(session.status().timestamp_ms / 1000 - time.time())
+    for shift_s in (-YEAR_S, YEAR_S, 0):
+        clock.put(shift_s)
+        os.kill(session.agent_pid(), signal.SIGKILL)
+        assert monitors[0].wait(TURN_S).reason == KILLED
+        assert session.run("Go on.", timeout=TURN_S).text == "fine"
+    clock.put(-DAY_S)
+    session.stop()
+    clock.put(0)
+    quiet_pids = quiet_pid, quiet.agent_pid()
+    quiet.stop()
+
+    assert shown_s == pytest.approx(STEPS_S, abs=60.0)  # the steps were seen
+    assert min(took_s) >= TOOL_S
+    assert max(took_s) < TOOL_S + END_S
+    assert quiet_pids[0] == quiet_pids[1]
+    assert [one.wait(TURN_S).reason for one in monitors] == [Normal(), Normal()]
+
+
+WALL = {
+    ("time", "time"),
+    ("time", "time_ns"),
+    ("time", "localtime"),
+    ("time", "gmtime"),
+    ("time", "strftime"),
+    ("datetime", "now"),
+    ("datetime", "utcnow"),
+    ("datetime", "today"),
+    ("date", "today"),
+}
+READS_WALL = {
+    "cmdc_runtime/clock.py": "the one place that the others ask for the time of a stamp",
+    "cmdc_runtime/cli/follow.py": "shows the stamp of an event",
+    "workers/builtin/providers/_failures.py": "a server may say until which date to wait",
+    "workers/builtin/tools/shell.py": "the name of a file",
+    "workers/builtin/plugins/telemetry.py": "the stamp of a span",
+    "workers/builtin/plugins/event_logger.py": "the stamp of a line",
+    "workers/builtin/plugins/model_router.py": "chooses by the hour of the day, as it is asked to",
+}
+COUNTS_WITH_STAMPS = {
+    "workers/effects/deadlines.py": "a deadline for people holds across processes and daemons",
+}
+
+
+@cache
+def trees():
+    """Return the source of the packages, by file."""
+    packages = [ROOT / name for name in ("cmdc_runtime", "supervisor", "workers")]
+    paths = [path for package in packages for path in package.rglob("*.py")]
+    return {str(path.relative_to(ROOT)): ast.parse(path.read_bytes()) for path in paths}
+
+
+def called(node):
+    """Return a call's object and method, or nothing and the function."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=name)):
+            return owner, name
+        case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=owner), attr=name)):
+            return owner, name
+        case ast.Call(func=ast.Name(id=name)):
+            return "", name
+        case _:
+            return None
+
+
+def operands(node):
+    match node:
+        case ast.BinOp(left=left, right=right):
+            return [left, right]
+        case ast.Compare(left=left, comparators=others):
+            return [left, *others]
+        case _:
+            return []
+
+
+@pytest.mark.fault_case("F50")
+def test_logic_reads_no_wall_clock():
+    """Who may read it is listed with the reason, and nobody calculates with what was read."""
+    readers, calculators = set(), set()
+    for path, tree in trees().items():
+        for node in ast.walk(tree):
+            if called(node) in WALL:
+                readers.add(path)
+            if any(called(operand) == ("", "now_ms") for operand in operands(node)):
+                calculators.add(path)
+
+    assert readers == READS_WALL.keys()
+    assert calculators == COUNTS_WITH_STAMPS.keys()
+
+
+# --- pids --------------------------------------------------------------------------------------
+
+SIGNALS_BY_NUMBER = {
+    "workers/toolhost/forked.py": "own children that are not reaped, and the groups they lead",
+    "workers/builtin/tools/shell.py": "the group of an own child that is not reaped",
+}
+KILLS = {("os", "kill"), ("os", "killpg"), ("", "kill"), ("", "killpg")}
+STARTS = {("subprocess", "Popen"), ("subprocess", "run"), ("_CONTEXT", "Process")}
+OWN_PROCESSES = {
+    "supervisor/adapters/forkserver.py": "multiprocess starts them; signals go through pidfds",
+    "workers/builtin/tools/shell.py": "an own child, killed before it is reaped",
+}
+
+
+@pytest.mark.fault_case("F54")
+def test_signals_are_sent_through_pidfds():
+    """By a number only to an own child that nobody has reaped, so that it is nobody else's."""
+    by_number, starters = set(), set()
+    for path, tree in trees().items():
+        if path.startswith("cmdc_runtime/"):
+            continue
+        for node in ast.walk(tree):
+            if called(node) in KILLS:
+                by_number.add(path)
+            if called(node) in STARTS:
+                starters.add(path)
+            if isinstance(node, ast.ImportFrom) and node.module in {"os", "psutil", "subprocess"}:
+                by_number.add(path)
+
+    assert by_number == SIGNALS_BY_NUMBER.keys()
+    assert starters <= OWN_PROCESSES.keys()
+
+
+@pytest.mark.fault_case("F54")
+def test_process_with_the_pid_of_a_dead_one_is_left_alone():
+    """However a dead process is to be ended once more, its number hits nobody else."""
+    words = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    if subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("a pid namespace with few pids needs root")
+    folders = [str(ROOT), str(ROOT / "tests/integration/supervisor")]
+    done = subprocess.run(
+        [*words, sys.executable, "-P", HERE / "reused_pid.py"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(folders)},
+        capture_output=True,
+        text=True,
+        timeout=TURN_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+
+    assert told == {
+        "reused": True,
+        "killed": True,
+        "signalled": False,
+        "swept": 0,
+        "ended": 0,
+        "stranger": "T",
+    }
+
+
+# --- descriptors ---------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def descriptors_of(pid, count):
+    """Let a process have no more descriptors than ``count``; those that it has stay."""
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (count, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.fault_case("F55")
+def test_daemon_out_of_descriptors_stays_in_control(place, client, agent, scripted, poll):
+    """Sessions go on and can be stopped, new ones are refused with the reason; then all is well."""
+    sessions = [agent() for _ in range(3)]
+    monitors = [one.monitor() for one in sessions]
+    model = scripted(default="fine")
+    # A process that was just forked would have to be let in at the moment of the fault.
+    assert poll(lambda: client._run(facts).spares == place.spares)
+    before = len(place.log.read_text())
+    with contextlib.closing(place.client()) as late, ThreadPoolExecutor(1) as thread:
+        with descriptors_of(place.process.pid, FEW):
+            assert poll(lambda: "doors.shut" in place.log.read_text()[before:])
+            newcomer = thread.submit(late.list_sessions)
+            answers = [one.run("1", timeout=TURN_S).text for one in sessions]
+            refusals = [refusal(client, model) for _ in range(4)]  # with the spares, too
+            os.kill(sessions[0].agent_pid(), signal.SIGKILL)
+            killed = monitors[0].wait(TURN_S)
+            sessions[1].stop()
+            known = client.tree().state
+            has_waited = not newcomer.done()
+        seen = {one.session_id for one in newcomer.result(TURN_S)}
+    assert sessions[0].run("2", timeout=TURN_S).text == "fine"
+    with client.create_agent(model=model) as another:
+        assert another.run("1", timeout=TURN_S).text == "fine"
+    lived = sessions[2].status().incarnation
+
+    assert answers == ["fine"] * 3
+    assert all(isinstance(one, StartFailed) and one.stage == "spawn" for one in refusals[2:])
+    assert "descriptors are in use" in refusals[-1].message
+    assert (killed.reason, killed.restarting) == (KILLED, True)
+    assert monitors[1].wait(TURN_S).reason == Normal()
+    assert (known, lived) == ("up", 1)
+    assert has_waited
+    assert {sessions[0].id, sessions[2].id} <= seen
+
+
+async def facts(calls):
+    connection = await calls._connector.connected()
+    return await connection.ask(GetFacts())
+
+
+def refusal(client, model):
+    """Return why an agent is not started; None where it is, and then it is stopped."""
+    try:
+        client.create_agent(model=model).stop()
+    except cmdc.StartFailed as error:
+        return error.reason
+    return None
+
+
+@pytest.mark.fault_case("F55")
+def test_daemon_out_of_descriptors_is_no_hanging_one():
+    """What asks the loop for its watchdog needs a descriptor, and blames nobody for having none."""
+
+    async def work():
+        with descriptors_of(os.getpid(), FEW):
+            await ask_reaper()
+
+    asyncio.run(asyncio.wait_for(work(), TURN_S))
+
+
+@pytest.mark.fault_case("F55")
+def test_tool_out_of_descriptors_fails_alone(agent, scripted, audit):
+    """It is told to the model, and the session and its next call have all of theirs."""
+    audit.log_says = ("tool.crashed",)
+    model = scripted(ToolCalls(ToolUse("open_all", {})), "I see.", default="fine")
+    session = agent(model, tools=[open_all], max_open_files=64)
+    monitor = session.monitor()
+    assert session.run("Go.", timeout=TURN_S).text == "I see."
+    result = session.messages()[-2].content
+    assert session.run("On.", timeout=TURN_S).text == "fine"
+    session.stop()
+
+    assert "Too many open files" in result
+    assert monitor.wait(TURN_S).reason == Normal()
+
+
+# --- the log -----------------------------------------------------------------------------------
+
+
+@pytest.mark.fault_case("F57")
+@pytest.mark.parametrize("end", ["full", "gone", "/dev/full"])
+def test_log_that_nobody_takes_holds_up_nothing(cradle, poll, end):
+    """A pipe that is full, a reader that is gone, a full disk: requests and the stop go on."""
+    reader, writer = os.pipe()
+    if end == "gone":
+        os.close(reader)
+    elif end == "/dev/full":
+        os.close(writer)
+        writer = os.open(end, os.O_WRONLY)
+    cradle.process = subprocess.Popen(
+        cradle.command("--log-level", "debug"),
+        env=cradle.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=writer,
+        start_new_session=True,
+    )
+    os.close(writer)
+    assert poll((cradle.address / "control.sock").exists)
+    with cradle.client() as client:
+        slowest_s = 0.0
+        for _ in range(5):
+            shout(cradle.address / "control.sock", 500)
+            began = time.monotonic()
+            assert client.tree().state == "up"
+            slowest_s = max(slowest_s, time.monotonic() - began)
+    rss_bytes = psutil.Process(cradle.process.pid).memory_info().rss
+    began = time.monotonic()
+    cradle.process.send_signal(signal.SIGTERM)
+    status = cradle.process.wait(END_S)
+    took_s = time.monotonic() - began
+    if end != "gone":
+        os.close(reader)
+
+    assert status == 0
+    assert slowest_s < 1.0
+    assert took_s < 6.0
+    assert rss_bytes < 200 * 2**20
+
+
+def shout(path, count):
+    """Send messages that are each worth a line in the log."""
+    with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+        dealer.linger = 1_000
+        dealer.connect(f"ipc://{path}")
+        for _ in range(count):
+            dealer.send(b"junk")
