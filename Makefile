@@ -65,8 +65,8 @@ demo: setup $(if $(ANTHROPIC_API_KEY)$(OPENAI_API_KEY)$(CMDC_MODEL),,setup-local
 # with them. Of the fault cases the first half is played here, all of them by `make fault`.
 LATER  := daemon houses machine tools
 LANE_1 := tests/architecture tests/e2e
-LANE_2 := tests/fault $(LATER:%=--ignore=tests/fault/cases/test_%.py)
-LANE_3 := tests/unit tests/contract tests/model tests/conformance tests/integration tests/systemd
+LANE_2 := tests/integration tests/fault $(LATER:%=--ignore=tests/fault/cases/test_%.py)
+LANE_3 := tests/unit tests/contract tests/model tests/conformance tests/systemd
 
 test: setup setup-local setup-mocks check ## Set up, check, and run every test, those with the local model too
 	@$(BIN)/python -m scripts.lanes '$(LANE_1)' '$(LANE_2)' '$(LANE_3)'
