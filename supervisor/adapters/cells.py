@@ -185,7 +185,9 @@ class Cells:
                 os.close(lock_fd)
         try:  # of a daemon's first life there is no directory yet; the journal comes later
             record.parent.mkdir(mode=PRIVATE_MODE, parents=True, exist_ok=True)
-            record.write_text(json.dumps(sorted(map(str, ours))), encoding="utf-8")
+            fresh = record.with_suffix(".new")  # a daemon that is killed now leaves the old one
+            fresh.write_text(json.dumps(sorted(map(str, ours))), encoding="utf-8")
+            fresh.replace(record)
         except OSError as error:
             log.warning("cell.places_not_recorded", file=str(record), problem=str(error))
 

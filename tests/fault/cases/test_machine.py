@@ -33,9 +33,9 @@ END_S = 15.0
 ROOT = Path(__file__).parents[3]
 HERE = Path(__file__).parent
 HOUR_S, DAY_S, YEAR_S = 3600, 86_400, 365 * 86_400
-STEPS_S = (HOUR_S, -HOUR_S, DAY_S, -DAY_S, YEAR_S, -YEAR_S, 0)
+STEPS_S = (HOUR_S, -DAY_S, YEAR_S, -YEAR_S, 0)
 QUICK_S = 0.6
-TOOL_S = 0.4
+TOOL_S = 0.2
 FEW = 3
 """Descriptors: fewer than any process has, so that there are no new ones."""
 KILLED = Signal(number=9, name="SIGKILL")
@@ -98,7 +98,7 @@ def test_steps_of_the_wall_clock_restart_nothing_and_hold_up_nothing(agent, scri
         assert session.run("Go.", timeout=TURN_S).text == "late"
         took_s.append(time.monotonic() - began)
         shown_s.append(session.status().timestamp_ms / 1000 - time.time())
-    for shift_s in (-YEAR_S, YEAR_S, 0):
+    for shift_s in (YEAR_S, -YEAR_S):
         clock.put(shift_s)
         os.kill(session.agent_pid(), signal.SIGKILL)
         assert monitors[0].wait(TURN_S).reason == KILLED
@@ -364,8 +364,8 @@ def test_log_that_nobody_takes_holds_up_nothing(cradle, poll, end):
     assert poll((cradle.address / "control.sock").exists)
     with cradle.client() as client:
         slowest_s = 0.0
-        for _ in range(5):
-            shout(cradle.address / "control.sock", 500)
+        for _ in range(2):
+            shout(cradle.address / "control.sock", 1_000)
             began = time.monotonic()
             assert client.tree().state == "up"
             slowest_s = max(slowest_s, time.monotonic() - began)
