@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-local setup-mocks demo test check fmt lint types imports docs docs-check cov bench incidents incidents-check model simulate plot conformance fault leaks soak lock clean
+.PHONY: help setup setup-local setup-mocks demo test check fmt lint types imports docs docs-check cov bench incidents incidents-check model simulate plot conformance fault streams leaks soak matrix lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -126,12 +126,19 @@ conformance: setup ## Every case of the supervisor's contract, on the engine and
 fault: setup ## Every way in which something dies, hangs or is starved: FAULT_FULL=1 for the long form
 	@$(BIN)/pytest -p no:cacheprovider tests/fault
 
+streams: setup ## Streams over a wire that loses, doubles and cuts: N=1000000 SEED=1
+	@STREAMS_N=$(or $(N),1000000) STREAMS_SEED=$(or $(SEED),1) \
+	  $(BIN)/pytest -p no:cacheprovider --timeout 0 tests/fault/streams/test_frames_lost.py
+
 leaks: setup ## Start and kill sessions and look at what is left: N=10000
 	@LEAKS_N=$(or $(N),10000) $(BIN)/pytest -p no:cacheprovider tests/fault/test_leaks.py
 
-soak: setup ## Drive sessions at random and count what is wrong: N=200 PROMPTS=20 SEED=1
-	@$(BIN)/python -m scripts.soak --sessions $(or $(N),200) --prompts $(or $(PROMPTS),20) \
-	  --seed $(or $(SEED),1)
+soak: setup ## Kill seeded lives of sessions and count what is wrong: N=20000 SEED=1, or ONLY=<seed>
+	@$(BIN)/python -m scripts.soak --scenarios $(or $(N),1000) --seed $(or $(SEED),1) \
+	  $(if $(ONLY),--only $(ONLY))
+
+matrix: setup ## Die at every write of every situation, and write docs/crash-matrix.md
+	@$(BIN)/python -m scripts.matrix
 
 # uv writes hashes of all platforms and Python versions at once; it is needed for nothing else,
 # so it lives for one run. The file names no index: where to fetch from is the installer's choice.

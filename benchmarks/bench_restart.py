@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from benchmarks.daemon import Daemon
@@ -27,6 +27,8 @@ DOWN_P99: Final = at_most(1.3, rank=TAIL)
 ANSWERS: Final = at_most(1.0)
 CYCLES: Final = 20
 """Of five durable events and as many records each: a history of 100."""
+LONG_CYCLES: Final = 300
+"""A history of 1,500 events."""
 RESTARTS_MAX: Final = 100_000
 RUN_S: Final = 3_600.0
 
@@ -118,6 +120,16 @@ def run(settings: Settings) -> Iterator[Metric]:
             wire.crowd(count - here)
             here = count
             yield from _measure(place, settings.fewer, f"_beside_{count}")
+        if settings.crowds:
+            yield _recovery_of_1500(place, model, settings.fewer)
+
+
+def _recovery_of_1500(place: Place, model: ScriptedModel, repeats: int) -> Metric:
+    """Measure the answer of an agent with a long history, beside that of one with a short one."""
+    long = replace(place, session_id=_with_history(place.wire, model, LONG_CYCLES))
+    short = [place.kill_to_answer() for _ in range(repeats)]
+    answers = [long.kill_to_answer() for _ in range(repeats)]
+    return measured("restart.answers_1500_events", "ms", answers, baseline=short)
 
 
 def _measure(place: Place, repeats: int, suffix: str) -> Iterator[Metric]:
@@ -139,7 +151,7 @@ def _measure(place: Place, repeats: int, suffix: str) -> Iterator[Metric]:
     yield measured(f"restart.answers{suffix}", "ms", answer, baseline=restart, bar=ANSWERS)
 
 
-def _with_history(wire: Wire, model: ScriptedModel) -> SessionId:
+def _with_history(wire: Wire, model: ScriptedModel, cycles: int = CYCLES) -> SessionId:
     """Start a session that may die often, with a monitor and its history."""
     session_id = wire.start(
         model=model,
@@ -147,7 +159,7 @@ def _with_history(wire: Wire, model: ScriptedModel) -> SessionId:
         max_seconds=RUN_S,
         restart_delay=(0.0, 0.0),
     ).session_id
-    for _ in range(CYCLES):
+    for _ in range(cycles):
         receipt = wire.send(session_id, Prompt(text="say something"))
         wire.send(session_id, AwaitCycle(prompt_id=receipt.command_id))
     wire.ask(Monitor(session_id=session_id, ref=new_monitor_ref(), persistent=True))

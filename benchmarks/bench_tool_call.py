@@ -6,7 +6,6 @@ it starts the host. A call in a thread is shown for orientation.
 """  # noqa: D400 - a question
 
 import asyncio
-import os
 import subprocess
 import tempfile
 import time
@@ -66,8 +65,13 @@ class Stage:
     def send(self, frame: FromWorker, *_more: bytes) -> None:
         """Start a host, as the daemon would."""
         if isinstance(frame, HostWanted):
-            line = command(frame.address, os.getpid())
+            line = command(frame.address)
             self._hosts.append(subprocess.Popen(line, env=environment()))
+
+    drifts = 0
+
+    async def attached(self) -> None:
+        """Have no daemon that could be lost."""
 
     async def synced(self) -> None:
         """Have no journal."""

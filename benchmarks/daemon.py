@@ -39,26 +39,40 @@ class Daemon:
     def __init__(self, *, spares: int = SPARES, notify_socket: str = "") -> None:
         """Start it; ``await_ready`` waits until its sockets are bound."""
         self.directory = Path(tempfile.mkdtemp(prefix="cmdc-bench-"))
+        self._spares = spares
+        self._told = {"NOTIFY_SOCKET": notify_socket} if notify_socket else {}
+        self._start()
+
+    def _start(self) -> None:
         self._ready, theirs = os.pipe()
         command = [sys.executable, "-P", "-m", "supervisor"]
         command += ["--runtime-dir", str(self.directory / "run")]
         command += ["--state-dir", str(self.directory / "state")]
-        command += ["--spares", str(spares), "--max-sessions", "20000"]
+        command += ["--spares", str(self._spares), "--max-sessions", "20000"]
         command += ["--owner-pid", str(os.getpid()), "--ready-fd", str(theirs)]
-        told = {"NOTIFY_SOCKET": notify_socket} if notify_socket else {}
-        self._spares = spares
-        with (self.directory / "log").open("wb") as log:
+        with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=environment() | told,
+                env=environment() | self._told,
                 pass_fds=(theirs,),
                 start_new_session=True,
             )
         os.close(theirs)
         self.pid = self._process.pid
+
+    def kill(self) -> None:
+        """End the daemon alone by SIGKILL; its agents wait for the next one."""
+        self._process.kill()
+        self._process.wait()
+        os.close(self._ready)
+        self._ready = -1
+
+    def start_again(self) -> None:
+        """Start another one in the same directories."""
+        self._start()
 
     def __enter__(self) -> Self:
         """Return the daemon."""

@@ -19,6 +19,11 @@ create_agent = _client.create_agent
 prompt = of_owner(_client.prompt)
 collect_reply = of_owner(_client.collect_reply)
 run = of_owner(_client.run)
+checkpoint = of_owner(_client.checkpoint)
+list_checkpoints = of_owner(_client.list_checkpoints)
+load_checkpoint = of_owner(_client.load_checkpoint)
+delete_checkpoint = of_owner(_client.delete_checkpoint)
+resume_session = of_owner(_client.resume_session)
 steer = of_owner(_client.steer)
 abort = of_owner(_client.abort)
 stop = of_owner(_client.stop)
@@ -58,20 +63,25 @@ __all__ = [
     "attach_plugin",
     "attach_tool",
     "attach_tools",
+    "checkpoint",
     "close",
     "collect_reply",
     "create_agent",
+    "delete_checkpoint",
     "demonitor",
     "detach_plugin",
     "detach_tool",
     "detach_tools",
     "last_index",
+    "list_checkpoints",
     "list_sessions",
+    "load_checkpoint",
     "messages",
     "monitor",
     "prompt",
     "reject",
     "replace_tools",
+    "resume_session",
     "run",
     "session_id",
     "status",

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
+from cmdc_runtime.checkpoints import Snapshot
 from cmdc_runtime.ids import CallId, CommandId, EventIndex, Incarnation, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.parcels import Packed
@@ -236,6 +237,18 @@ class SwitchModel(Command, frozen=True, kw_only=True):
 
     model: str
     provider_opts: dict[str, Any] | None = None  # Any: litellm's own arguments
+
+
+class SaveCheckpoint(Command, frozen=True, kw_only=True):
+    """Save the state of the session under a name; the answer comes when it is in the journal.
+
+    Asked again under the same command id it takes the place of the first.
+    """
+
+    answer: ClassVar[Any] = Snapshot
+
+    label: str | None = None
+    metadata: dict[str, Any] = {}  # Any: whatever MessagePack takes
 
 
 class AwaitCycle(Command, frozen=True, kw_only=True):

@@ -5,11 +5,12 @@ The tree answers one question, "what should the catcher do?"::
     CmdcError                   never raised itself
       UsageError                fix the call; retrying cannot help
         InvalidOptions, InvalidSession, InvalidText, InvalidTool, SessionExists, AlreadyAttached,
-        ToolNotFound, ToolValidationFailed, ApprovalNotFound, AskNotFound, AccessDenied
+        ToolNotFound, ToolValidationFailed, ApprovalNotFound, AskNotFound, AccessDenied,
+        CheckpointNotFound, CheckpointUnreadable
       TransientError            try again later
-        DaemonUnavailable, QueueFull, Overloaded, CommandTimeout, CollectTimeout
+        DaemonUnavailable, QueueFull, Overloaded, StorageFull, CommandTimeout, CollectTimeout
       SessionError              what the session did or became
-        SessionNotAlive, StartFailed, AgentAborted, AgentFailed, SteeringRejected
+        SessionNotAlive, StartFailed, AgentAborted, AgentFailed, SteeringRejected, CheckpointFailed
       ProtocolError             the peer or we broke the wire contract: report a bug
 
 To add an error, add one class with its own ``code``; attributes that must cross the wire are named
@@ -117,6 +118,18 @@ class AskNotFound(UsageError):
     code = "ask_not_found"
 
 
+class CheckpointNotFound(UsageError):
+    """The session has no checkpoint of this id, or none at all."""
+
+    code = "checkpoint_not_found"
+
+
+class CheckpointUnreadable(UsageError):
+    """A saved state is damaged, or of a newer program; it was left as it is."""
+
+    code = "checkpoint_unreadable"
+
+
 class AccessDenied(UsageError):
     """The daemon does not accept this from this peer."""
 
@@ -145,6 +158,12 @@ class Overloaded(TransientError):
     """A bound of the daemon is reached; nothing was started."""
 
     code = "overloaded"
+
+
+class StorageFull(TransientError):
+    """The daemon's disk is full: nothing new is taken until there is room; what runs stays."""
+
+    code = "storage_full"
 
 
 class CommandTimeout(TransientError, TimeoutError):
@@ -223,6 +242,12 @@ class SteeringRejected(SessionError):
         """Keep the reason."""
         self.reason = reason
         super().__init__(f"the steering was rejected: {reason}")
+
+
+class CheckpointFailed(SessionError):
+    """No checkpoint was made: the session's ``redact`` refused, or the state can't be stored."""
+
+    code = "checkpoint_failed"
 
 
 class ProtocolError(CmdcError):

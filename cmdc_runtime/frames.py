@@ -10,10 +10,10 @@ from typing import Final
 
 import msgspec
 
-from cmdc_runtime.ids import CommandId, DownSeq, EventIndex, Incarnation, SessionId
+from cmdc_runtime.ids import CommandId, DownSeq, EventIndex, Incarnation, SessionId, WorkerId
 from cmdc_runtime.reasons import AnyReason, Down, PlainReason, snake
 
-WIRE_VERSION: Final = 2
+WIRE_VERSION: Final = 3
 MAGIC: Final = b"cmdc"
 HEADER: Final = MAGIC + bytes([WIRE_VERSION])
 
@@ -113,11 +113,15 @@ class JournalCommand(msgspec.Struct, frozen=True, kw_only=True, array_like=True)
 
 
 class History(ToWorker, frozen=True, kw_only=True, array_like=True):
-    """A slice of the session's journal, oldest first; the unanswered commands come last."""
+    """A slice of the session's journal, oldest first; the unanswered commands come last.
+
+    The first slice has the ``snapshot`` that all records come after, if there is one.
+    """
 
     records: tuple[JournalRecord, ...]
     commands: tuple[JournalCommand, ...]
     complete: bool
+    snapshot: bytes = b""
 
 
 class Deliver(ToWorker, frozen=True, kw_only=True, array_like=True):
@@ -129,9 +133,26 @@ class Deliver(ToWorker, frozen=True, kw_only=True, array_like=True):
 
 
 class Written(ToWorker, frozen=True, kw_only=True, array_like=True):
-    """Everything up to the Write with this ``barrier`` is in the journal."""
+    """Every Write up to this ``number`` is in the journal, every event up to ``index`` is out.
 
-    barrier: int
+    A worker keeps what is not told so, to send it again to the next daemon.
+    """
+
+    number: int
+    index: EventIndex
+
+
+class Adopted(ToWorker, frozen=True, kw_only=True, array_like=True):
+    """A new daemon takes over a running agent, which sends again what was not ``written``.
+
+    ``slot`` is its place on the new daemon's board; ``output_id`` names it to the new daemon's
+    output socket.
+    """
+
+    daemon_pid: int
+    written: int
+    slot: int
+    output_id: WorkerId
 
 
 class HostLost(ToWorker, frozen=True, kw_only=True, array_like=True):
@@ -194,12 +215,30 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     frame: bytes
 
 
+class Adrift(FromWorker, frozen=True, kw_only=True, array_like=True):
+    """An agent whose daemon is gone asks the next one to take it over.
+
+    ``worker_id`` is what the daemon that forked it called it; ``first`` is the oldest event that it
+    can send again, or else the next one.
+    """
+
+    worker_id: WorkerId
+    session_id: SessionId
+    incarnation: Incarnation
+    first: EventIndex
+
+
 class Write(FromWorker, frozen=True, kw_only=True, array_like=True):
-    """Records and outcomes for the journal, one transaction; answered by Written if ``barrier``."""
+    """Records and outcomes for the journal, one transaction.
+
+    The writes of an incarnation are numbered from 1, and one that comes twice counts once.
+    ``snapshot`` is the state after these records and all before; empty for none.
+    """
 
     records: tuple[JournalRecord, ...]
     settled: tuple[Settled, ...]
-    barrier: int = 0
+    number: int
+    snapshot: bytes = b""
 
 
 class Batch(FromWorker, frozen=True, kw_only=True, array_like=True):

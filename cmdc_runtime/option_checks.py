@@ -22,6 +22,7 @@ MEMORY_BYTES_MIN: Final = 16 * 2**20
 """Less than any agent needs to start; what is lower is a unit that was forgotten."""
 MEMORY_BYTES_MAX: Final = 2**62
 """What the kernel takes as a limit, with room to add to it."""
+_REFERENCE: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _UNITS: Final[Mapping[str, int]] = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 # As the kernel's tools read it: K, KB and KiB are all 1024 bytes.
 _SIZE: Final = re.compile(
@@ -52,6 +53,14 @@ def check_plugins(value: object) -> list[object]:
     if len(value) > PLUGINS_MAX:
         raise TypeError(f"expected at most {PLUGINS_MAX} plugins")
     return list(value)
+
+
+def check_redact(value: object) -> object:
+    """Return a function, the name of one, or None; that it can travel shows when it is packed."""
+    is_name = isinstance(value, str) and _REFERENCE.fullmatch(value)
+    if value is not None and not callable(value) and not is_name:
+        raise TypeError('expected a function, or "module:name" of one')
+    return value
 
 
 def check_subagents(value: object) -> list[SubAgent]:

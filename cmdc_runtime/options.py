@@ -33,6 +33,7 @@ from cmdc_runtime.messages import Message
 from cmdc_runtime.option_checks import (
     check_memory_limit,
     check_plugins,
+    check_redact,
     check_response_format,
     check_session_id,
     check_subagents,
@@ -109,6 +110,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     blueprint: Any = None  # a Blueprint class or struct: what is given here outranks it
     subagents: list[Any] = []  # SubAgent: what the task tool may start
     response_format: Any = None  # a JSON Schema, or a msgspec or pydantic type
+    redact: Any = None  # a function of a state, or "module:name": what a checkpoint keeps of it
     user_data: dict[str, Any] = {}  # the application's own, for tools, plugins and subagents
     group_id: str | None = None  # sessions that are followed together; subagents inherit it
     max_turns: Positive = 100  # requests in one cycle
@@ -268,6 +270,7 @@ _OWN_CHECKS: Final[Mapping[str, Callable[[object], object]]] = {
     "memory_limit": check_memory_limit,
     "model": _model,
     "plugins": check_plugins,
+    "redact": check_redact,
     "response_format": check_response_format,
     "session_id": check_session_id,
     "subagents": check_subagents,

@@ -21,6 +21,9 @@ HIBERNATE: Final = "hibernate"
 DAEMON_RESTARTED: Final = "the daemon was restarted"
 """Why a session's process ended that ended with its daemon: no fault of what it was doing."""
 
+RESUMED: Final = "the session was resumed from a saved state"
+"""Why a process goes on with what it finds, though none of the session died of it."""
+
 WORKER_MODULE: Final = "workers.bootstrap"
 HOST_MODULE: Final = "workers.toolhost.start"
 PRELOAD_MODULE: Final = "workers.preload"

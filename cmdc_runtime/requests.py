@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from cmdc_runtime.ids import DownSeq, EventIndex, Incarnation, MonitorRef, SessionId
+from cmdc_runtime.checkpoints import CheckpointFacts
+from cmdc_runtime.ids import CommandId, DownSeq, EventIndex, Incarnation, MonitorRef, SessionId
 from cmdc_runtime.reasons import AnyReason, snake
 
 RestartType = Literal["permanent", "transient", "temporary"]
@@ -35,7 +36,10 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What the daemon knows about a session without asking it."""
+    """What the daemon knows about a session without asking it.
+
+    ``created_ms`` tells it from another one that had or will have its id.
+    """
 
     session_id: SessionId
     phase: SessionPhase
@@ -46,6 +50,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     group_id: str | None
     last_index: EventIndex
     reason: AnyReason | None = None
+    created_ms: int = 0
 
 
 class TreeNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,8 +80,9 @@ class LayerFact(msgspec.Struct, frozen=True, kw_only=True):
 class DaemonFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Who answers; ``nursery`` is ready, warming, or lost and why.
 
-    ``notices`` steps by 1 with each Down notice to the client that asks: one that has counted
-    fewer since the answer before has lost some. None where no client asks.
+    ``journal`` is open, or else full or failed and why. ``notices`` steps by 1 with each Down
+    notice to the client that asks: one that has counted fewer since the answer before has lost
+    some. None where no client asks.
     """
 
     pid: int
@@ -89,6 +95,7 @@ class DaemonFacts(msgspec.Struct, frozen=True, kw_only=True):
     refused_frames: int
     notices: int | None = None
     layers: tuple[LayerFact, ...] = ()
+    journal: str = "open"
 
 
 class ReplayedBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,11 +123,23 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=s
     answer: ClassVar[Any] = None  # Any: a type, as msgspec takes it
 
 
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a session's history begins: with a checkpoint, or with all that another one recorded.
+
+    A session that ended may go on from its own.
+    """
+
+    session_id: SessionId
+    checkpoint_id: str | None = None
+
+
 class StartSession(Request, frozen=True, kw_only=True):
     """Start a session; answered when its agent is ready. ``agent`` is opaque to the daemon.
 
     A session with a parent ends with the parent's process; ``parent_incarnation`` names the one
-    that asks, so that what a dead process had still asked for is not started.
+    that asks, so that what a dead process had still asked for is not started. ``start_id`` is the
+    caller's own, one for each start: who asks again, because the answer was lost, is answered as
+    before, also by the next daemon. An empty one is no name.
     """
 
     answer: ClassVar[Any] = SessionInfo
@@ -132,6 +151,8 @@ class StartSession(Request, frozen=True, kw_only=True):
     parent_id: SessionId | None = None
     parent_incarnation: Incarnation | None = None
     group_id: str | None = None
+    origin: Origin | None = None
+    start_id: str = ""
 
 
 class StopSession(Request, frozen=True, kw_only=True):
@@ -201,6 +222,77 @@ class Demonitor(Request, frozen=True, kw_only=True):
     ref: MonitorRef
 
 
+class KeepCheckpoint(Request, frozen=True, kw_only=True):
+    """Keep what an agent has saved, in the place of a checkpoint of the same id."""
+
+    facts: CheckpointFacts
+    body: bytes
+
+
+class ListCheckpoints(Request, frozen=True, kw_only=True):
+    """Answer the checkpoints of a session, newest first."""
+
+    answer: ClassVar[Any] = tuple[CheckpointFacts, ...]
+
+    session_id: SessionId
+
+
+class CheckpointFound(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint with its body."""
+
+    facts: CheckpointFacts
+    body: bytes
+
+
+class GetCheckpoint(Request, frozen=True, kw_only=True):
+    """Answer one checkpoint, or with None the newest."""
+
+    answer: ClassVar[Any] = CheckpointFound
+
+    session_id: SessionId
+    checkpoint_id: str | None = None
+
+
+class DeleteCheckpoint(Request, frozen=True, kw_only=True):
+    """Delete one checkpoint, or with None all of the session; none to delete is no error."""
+
+    session_id: SessionId
+    checkpoint_id: str | None = None
+
+
+class SessionDefinition(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session is started from; ``agent`` is opaque to the daemon."""
+
+    agent: msgspec.Raw
+    group_id: str | None
+    is_alive: bool
+
+
+class GetDefinition(Request, frozen=True, kw_only=True):
+    """Answer what a session was started from, also one that has ended."""
+
+    answer: ClassVar[Any] = SessionDefinition
+
+    session_id: SessionId
+
+
+class PutPart(Request, frozen=True, kw_only=True):
+    """Take part ``number``, from 0, of a session's file; see ``transfer``."""
+
+    import_id: str
+    number: int
+    frame: bytes
+
+
+class FinishImport(Request, frozen=True, kw_only=True):
+    """Start the session whose file has come in, under ``as_id`` if it is not to have its own."""
+
+    answer: ClassVar[Any] = SessionInfo
+
+    import_id: str
+    as_id: SessionId | None = None
+
+
 class Replay(Request, frozen=True, kw_only=True):
     """Answer the events after ``after``, up to and including ``through``."""
 
@@ -209,3 +301,57 @@ class Replay(Request, frozen=True, kw_only=True):
     session_id: SessionId
     after: EventIndex
     through: EventIndex
+
+
+class PastRecord(msgspec.Struct, frozen=True, array_like=True):
+    """One record of a session, as its agent wrote it."""
+
+    seq: int
+    incarnation: Incarnation
+    kind: str
+    body: bytes
+
+
+class PastCommand(msgspec.Struct, frozen=True, array_like=True):
+    """One accepted command; ``answer`` is None while it has none. ``seq`` counts with the records.
+
+    ``at_ms`` is when it was accepted, wall time.
+    """
+
+    seq: int
+    id: CommandId
+    at_ms: int
+    body: bytes
+    answer: bytes | None
+
+
+class PastPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of what the journal keeps of a session; of the parts only the one asked for is there.
+
+    ``spec`` is the request that started it. ``snapshot`` is the state after record
+    ``snapshot_seq``, from which ``records`` go on, empty where they reach back to the start.
+    ``is_last``: nothing of the part follows.
+    """
+
+    spec: bytes = b""
+    snapshot: bytes = b""
+    snapshot_seq: int = 0
+    records: tuple[PastRecord, ...] = ()
+    commands: tuple[PastCommand, ...] = ()
+    is_last: bool = True
+
+
+PastPart = Literal["spec", "snapshot", "records", "commands"]
+
+
+class ReadPast(Request, frozen=True, kw_only=True):
+    """Answer a part of what the journal keeps of a session, live or ended; its events apart.
+
+    Records and commands are those whose ``seq`` is above ``after``, as many as fit into an answer.
+    """
+
+    answer: ClassVar[Any] = PastPage
+
+    session_id: SessionId
+    part: PastPart
+    after: int = 0

@@ -67,8 +67,9 @@ OPTIONS: Final[Mapping[Role, Mapping[zmq.SocketOption, int]]] = {
     Role.CONTROL: _ALL | _BEATING | {zmq.ROUTER_MANDATORY: 1, zmq.SNDHWM: 1_000, zmq.RCVHWM: 1_000},
     Role.WORKERS: _ALL | _LINK | {zmq.ROUTER_MANDATORY: 1},
     # A slow subscriber loses events here and gets them back by a replay; it never holds up others,
-    # so XPUB_NODROP stays off. Verbose: every subscription is seen, and welcomed.
-    Role.EVENTS: _ALL | _BEATING | {zmq.SNDHWM: 10_000, zmq.XPUB_VERBOSE: 1, zmq.XPUB_NODROP: 0},
+    # so XPUB_NODROP stays off. What waits for one that has stopped is kept once for all who have,
+    # until its heartbeat fails. Verbose: every subscription is seen, and welcomed.
+    Role.EVENTS: _ALL | _BEATING | {zmq.SNDHWM: 2_000, zmq.XPUB_VERBOSE: 1, zmq.XPUB_NODROP: 0},
     Role.CLIENT: _ALL | _BEATING | {zmq.IMMEDIATE: 1, zmq.SNDHWM: 1_000, zmq.RCVHWM: 10_000},
     # More than 1,000 subscriptions are lost without a word at the default SNDHWM of a SUB.
     Role.SUBSCRIBER: _ALL | _BEATING | {zmq.SNDHWM: 0, zmq.RCVHWM: 50_000},

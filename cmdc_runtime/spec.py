@@ -20,9 +20,16 @@ from cmdc_runtime.commands import model_parts
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.messages import Message
 from cmdc_runtime.options import ModelSource, Options
-from cmdc_runtime.packing import Packed, pack, pack_plugin
+from cmdc_runtime.packing import Packed, pack, pack_function, pack_plugin
 from cmdc_runtime.requests import StartSession, Supervision
 from cmdc_runtime.subagent import GENERAL_PURPOSE, TASK_TOOL, SubAgent, SubagentSpec
+
+
+class Resumption(msgspec.Struct, frozen=True, kw_only=True):
+    """That a session goes on from a saved state; ``changes`` are the options given anew."""
+
+    id: str
+    changes: tuple[str, ...] = ()
 
 
 class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,6 +75,8 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     max_cycle_crashes: int
     hibernate_after: float | None
     supervision: Supervision  # what subagents are kept by
+    redact: Packed | None = None  # a function of a state, before a checkpoint leaves the agent
+    resumed: Resumption | None = None
 
 
 _NAMES: Final = ("interrupt_immune_tools", "loop_exempt_tools", "exit_on")
@@ -84,7 +93,7 @@ _MADE: Final = frozenset(
             "provider_opts",
             "messages",
         ),
-        *("response_format", "depth", "supervision"),
+        *("response_format", "depth", "supervision", "redact", "resumed"),
     }
 )
 
@@ -115,6 +124,7 @@ def agent_spec(options: Options) -> AgentSpec:
         response_format=None if response_format is None else answer_schema(response_format),
         depth=0,
         supervision=supervision(options),
+        redact=None if options.redact is None else pack_function(options.redact, "redact"),
         **_copied(options),
     )
 
@@ -126,7 +136,7 @@ def supervision(options: Options) -> Supervision:
 
 def carries_code(spec: AgentSpec) -> bool:
     """Say whether a tool or plugin of the agent, or of a subagent of its, travels as code."""
-    parcels = [*spec.tools, *spec.plugins]
+    parcels = [*spec.tools, *spec.plugins, *filter(None, (spec.redact,))]
     for one in spec.subagents:
         parcels += [*(one.tools or ()), *(one.plugins or ())]
     return any(parcel.kind == "value" for parcel in parcels)
@@ -197,6 +207,7 @@ def _child_spec(parent: Parent, subagent: SubagentSpec) -> AgentSpec:
         response_format=None,
         exit_on=(),
         depth=spec.depth + 1,
+        resumed=None,
         hibernate_after=None,
         supervision=msgspec.structs.replace(spec.supervision, restart="temporary"),
     )

@@ -32,6 +32,7 @@ async def briefing(desk: Desk, session: Briefed) -> tuple[ToWorker, ...]:
     stored = None
     if incarnation > 1:
         await desk.journal.began(spec.session_id, incarnation, restarts)
+    if incarnation > 1 or spec.origin is not None:
         stored = await desk.journal.load(spec.session_id)
     assign = Assign(
         session_id=spec.session_id,

@@ -13,25 +13,41 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 from msgspec import Meta
 
+from cmdc_runtime import faults
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.runtime_dir import default_runtime_dir, default_state_dir
 
 CLIENT_VARIABLES: Final = frozenset(
-    {"CMDC_ADDRESS", "CMDC_MODEL", "CMDC_SESSION_ID", "CMDC_CALL_ID", "CMDC_INCARNATION"}
+    {
+        "CMDC_ADDRESS",
+        "CMDC_MODEL",
+        "CMDC_SESSION_ID",
+        "CMDC_CALL_ID",
+        "CMDC_INCARNATION",
+        faults.VARIABLE,
+    }
 )
-"""Variables of applications, the command line and tool calls: the daemon does not mind them."""
+"""Variables of applications, the command line, tool calls and fault tests: no options of it."""
 FILE_VARIABLE: Final = "CMDC_CONFIG"
 """Names the TOML file, when no flag does."""
 CONFIG_FILE_BYTES_MAX: Final = 2**20
 
 _PREFIX: Final = "CMDC_"
 _FLAGS_ONLY: Final = frozenset({"embedded", "owner_pid", "ready_fd"})
-RELOADABLE: Final = frozenset({"log_level", "max_sessions", "spares"})
+RELOADABLE: Final = frozenset({"log_level", "max_sessions", "retain_days", "spares"})
 """What a running daemon takes over from a configuration that it reads again."""
+_SECRET: Final = {
+    "journal": "empty for a file in state_dir, memory, or "
+    "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+}
+"""What an error must not repeat, and what it says instead."""
+SECRET_VARIABLES: Final = frozenset(f"{_PREFIX}{name.upper()}" for name in _SECRET)
+"""Variables that the daemon's children must not inherit."""
 _LIKENESS_MIN: Final = 0.5
 """Of a misspelt name to the one that is offered; below it the valid names are listed."""
 
@@ -56,6 +72,13 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The journal; see ``cmdc_runtime.runtime_dir`` for the default."""
     durability: Literal["process", "power"] = "process"
     """What an acknowledged command outlives; ``power`` waits for the disk."""
+    journal: Annotated[str, Meta(pattern=r"^(memory|postgres(ql)?://.*)?$")] = ""
+    """Empty: a file in ``state_dir``; ``memory``: nothing outlives the daemon; or
+    ``postgresql://…``. It may hold a password, so it is never shown."""
+    journal_schema: Annotated[str, Meta(pattern=r"^[a-z_][a-z0-9_]{0,62}$")] = "cmdc"
+    """Where in a PostgreSQL database the tables are: one for each daemon."""
+    retain_days: Annotated[int, Meta(ge=0, le=36_500)] = 30
+    """How long an ended session is kept, with its checkpoints; 0 is for ever."""
     spares: Annotated[int, Meta(ge=0, le=64)] = 2
     """Idle workers forked ahead; 3 to 5 MB each, and create_agent does not wait for a fork."""
     max_sessions: Annotated[int, Meta(ge=1, le=100_000)] = 4000
@@ -66,6 +89,9 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
     """``console`` for people, ``json`` for machines: one object a line."""
     allow_code_by_value: Literal["same-uid", "always", "never"] = "same-uid"
     """Whose tools and plugins may come as code instead of by name."""
+    agent_grace: Annotated[float, Meta(ge=0, le=3600)] = 60.0
+    """Seconds that agents go on without a daemon, for the next one to take them over; with 0 they
+    end with it. Those of an embedded daemon always do."""
     embedded: bool = False
     """A private child of one application: its runtime directory goes with it."""
     owner_pid: Annotated[int, Meta(ge=1)] | None = None
@@ -135,7 +161,21 @@ def changes(running: DaemonConfig, fresh: DaemonConfig) -> Changes:
 def _from_flags(given: Mapping[str, object], problems: list[str]) -> list[_Given]:
     valid = {name: _flag(name) for name in _TYPES}
     problems += _unknown((_flag(name) for name in given.keys() - _TYPES.keys()), valid.values())
+    for name in _SECRET.keys() & given.keys():
+        if _has_password(str(given[name])):
+            problems.append(
+                f"{valid[name]} holds a password, and others can read the arguments of a process: "
+                f"use {_PREFIX}{name.upper()} or the config file, or ~/.pgpass"
+            )
     return [_Given(valid[name], name, value) for name, value in given.items() if name in valid]
+
+
+def _has_password(url: str) -> bool:
+    try:
+        found = urlsplit(url)
+        return bool(found.password or parse_qs(found.query).get("password"))
+    except ValueError:  # no URL, which is told elsewhere
+        return False
 
 
 def _from_environment(environ: Mapping[str, str], problems: list[str]) -> list[_Given]:
@@ -190,6 +230,8 @@ def _path(wanted: type, value: object) -> object:
 
 def _explain(item: _Given, error: msgspec.ValidationError) -> str:
     wanted = _TYPES[item.field]
+    if item.field in _SECRET:
+        return f"{item.field} is {_SECRET[item.field]}; what it was is not shown"
     if get_origin(wanted) is not Literal:
         return f"{item.field}: {error}, got {item.value!r}"
     choices = get_args(wanted)

@@ -2,7 +2,8 @@
 
 Claim the directory, open the journal, bind the sockets, go on with the sessions that an earlier
 daemon left, say READY, warm the nursery, serve until a signal or the owner's end, and then stop
-every session, so that nothing that was started here outlives it.
+every session, so that nothing that was started here outlives it; or, asked for by SIGUSR2, leave
+every agent to the daemon that comes next.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ import zmq
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.frames import FromClient, FromWorker, ToClient, ToWorker
+from cmdc_runtime.ids import SessionId
 from cmdc_runtime.process import DAEMON_RESTARTED
 from cmdc_runtime.reasons import AnyReason, Other
 from cmdc_runtime.requests import DaemonFacts
@@ -31,7 +33,10 @@ from supervisor.adapters.checkup import Caller, ask_journal, ask_reaper
 from supervisor.adapters.doors import Doors
 from supervisor.adapters.endpoint import Endpoint
 from supervisor.adapters.hub import Hub
-from supervisor.adapters.journal.sqlite import SqliteJournal
+from supervisor.adapters.journal.base import JournalFailed
+from supervisor.adapters.journal.faulted import with_fault_points
+from supervisor.adapters.journal.opening import open_journal
+from supervisor.adapters.left import find_left
 from supervisor.adapters.nursery import Nursery, NurseryLost
 from supervisor.adapters.orphans import end_strangers, set_child_subreaper
 from supervisor.adapters.reaper import Reaper
@@ -39,19 +44,24 @@ from supervisor.adapters.router import Router
 from supervisor.adapters.systemd import Notifier
 from supervisor.adapters.threads import started_threads
 from supervisor.config import DaemonConfig
+from supervisor.core.cells import cell_name
 from supervisor.core.household import SHOWN, root_spec
 from supervisor.core.limits import STOP_ALL_S
 from supervisor.core.status import status_line
+from supervisor.core.storage import Condition
 from supervisor.core.tree.words import Label, Report
 from supervisor.cradle import Cradle
 from supervisor.frontdesk import FrontDesk
 from supervisor.handlers import House
 from supervisor.keeper import Keeper
 from supervisor.logs import set_level
+from supervisor.pruning import Pruning
 from supervisor.recordings import write_recording
 from supervisor.reload import Hangup, Reload
 from supervisor.reports import Reports
 from supervisor.sessions import Sessions
+from supervisor.takeover import TakeOver
+from supervisor.victims import VICTIMS, pids_of
 from supervisor.vitals import VitalSigns
 from supervisor.wards import Wards
 from supervisor.watchers import Watchers
@@ -81,17 +91,25 @@ class Daemon:
         self._endpoint = Endpoint.claim(config.runtime_dir, holder, embedded=config.embedded)
         _keep_temporary_files_in(config.runtime_dir)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._journal = SqliteJournal(config.state_dir, durability=config.durability)
+        self._journal = with_fault_points(open_journal(config), VICTIMS, self._pids_of)
         self._nursery = Nursery(on_lost=self._nursery_lost)
         self._cradle = Cradle(self._nursery, self._warmed)
         self._keeper = self._cradle.keeper = Keeper(root_spec(self._cradle), self._report)
         self._reaper = Reaper()
         self._hub = Hub(self._context, self._journal)
+        self._pruning = Pruning(self._journal, config.retain_days)
         self._reports = Reports(self._hub)
-        self._wards = Wards(config.runtime_dir, config.state_dir, config.log_level)
+        self._left = find_left(config.runtime_dir)
+        kept = [cell_name(one.entry.session_id, one.entry.incarnation) for one in self._left]
+        self._wards = Wards(config.runtime_dir, config.state_dir, config.log_level, kept)
         self._wards.know(lambda: self._nursery.pids | self._reaper.pids)
         self._workforce = Workforce(
-            self._nursery, self._reaper, self._wards, self._endpoint.workers, config.spares
+            self._nursery,
+            self._reaper,
+            self._wards,
+            self._endpoint.workers,
+            config.spares,
+            grace_s=0.0 if config.embedded else config.agent_grace,
         )
         self._sessions = Sessions(
             self._keeper, self._workforce, self._hub, self._journal, config.max_sessions
@@ -111,18 +129,20 @@ class Daemon:
         self._desk.control = self._sessions.control = self._control
         self._workforce.router = self._workers
         self._stop = asyncio.Event()
+        self._is_handing_over = False
+        """What runs is left to the next daemon."""
         self._gave_up: AnyReason | None = None
         """Why the tree's root ended by itself, None while it has not."""
-        self._reload = Reload(
-            config,
-            read_again,
-            {
-                "log_level": set_level,
-                "max_sessions": self._allow_sessions,
-                "spares": self._workforce.want_spares,
-            },
-            notifier,
-        )
+        self._reload = self._reloading(read_again)
+
+    def _reloading(self, read_again: Callable[[], DaemonConfig]) -> Reload:
+        take_over: dict[str, Callable[[Any], None]] = {  # Any: the type of its option
+            "log_level": set_level,
+            "max_sessions": self._allow_sessions,
+            "retain_days": self._pruning.retain,
+            "spares": self._workforce.want_spares,
+        }
+        return Reload(self._config, read_again, take_over, self._notifier)
 
     def facts(self) -> DaemonFacts:
         """Return who the daemon is and how it stands."""
@@ -136,10 +156,12 @@ class Daemon:
             events_address=self._endpoint.events,
             refused_frames=self._control.refused + self._workers.refused,
             layers=self._wards.layers,
+            journal=str(self._journal.health),
         )
 
     async def run(self) -> None:
         """Serve until asked to stop; then end everything."""
+        self._journal.health.on_change = self._journal_turned
         try:
             await self._journal.open()
             await self._serve()
@@ -156,13 +178,17 @@ class Daemon:
         loop.add_signal_handler(signal.SIGHUP, hangup.hear)
         loop.add_signal_handler(signal.SIGCHLD, self._workforce.reap)
         loop.add_signal_handler(signal.SIGUSR1, self._record, "asked for by SIGUSR1")
+        loop.add_signal_handler(signal.SIGUSR2, self._hand_over)
         self._wards.start()
+        self._workforce.awaited = frozenset(one.entry.worker_id for one in self._left)
         self._workers.bind(self._endpoint.workers)
         self._hub.bind(self._endpoint.events)
         # Before the first client is heard: one that waited for this daemon must not be told that
         # its session is gone because it was not taken over yet.
         self._keeper.begin()
-        resumed = await self._sessions.take_over(Other(detail=DAEMON_RESTARTED))
+        begun = TakeOver(self._sessions, self._left, Other(detail=DAEMON_RESTARTED))
+        taken = await begun.run()
+        self._workforce.awaited = frozenset()
         self._control.bind(self._endpoint.control)
         if self._config.owner_pid is not None:
             self._watch_owner(self._config.owner_pid)
@@ -170,14 +196,22 @@ class Daemon:
         background = [
             _keep("spares", self._workforce.keep_spares()),
             _keep("wards", self._wards.watch()),
+            _keep("pruning", self._pruning.keep()),
             _keep("doors", Doors(self._endpoint.directory).keep()),
             _keep("vitals", self._vital_signs().keep()),
             _keep("status", self._notifier.keep_status(self._status)),
             _keep("reload", self._reload.keep()),
         ]
-        log.info("daemon.started", directory=str(self._endpoint.directory), resumed=resumed)
+        log.info(
+            "daemon.started",
+            directory=str(self._endpoint.directory),
+            resumed=taken.resumed,
+            adopted=taken.adopted,
+        )
         try:
             await self._stop.wait()
+            if self._journal.health.has_failed:
+                raise JournalFailed(self._journal.health.cause)
             if self._gave_up is not None:
                 self._record("the root gave up")
                 raise RootGaveUp(f"the supervision tree gave up: {self._gave_up}")
@@ -187,6 +221,17 @@ class Daemon:
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
+
+    def _hand_over(self) -> None:
+        """Stop, and leave the agents to the next daemon, if they are allowed to wait for one."""
+        self._is_handing_over = self._workforce.grace_s > 0
+        self._stop.set()
+
+    def _journal_turned(self, condition: Condition) -> None:
+        """End where nothing is stored any more; the next daemon reads what is really there."""
+        if condition is Condition.FAILED:
+            self._hand_over()
+        self._notifier.status(self._status())
 
     def _allow_sessions(self, count: int) -> None:
         self._sessions.sessions_max = count
@@ -201,7 +246,8 @@ class Daemon:
 
     def _status(self) -> str:
         phases = (SHOWN[session.phase] for session in self._sessions.live.values())
-        return status_line(phases, self._workforce.spares, self._cradle.state)
+        journal = str(self._journal.health)
+        return status_line(phases, self._workforce.spares, self._cradle.state, journal)
 
     def _notify(self, client: bytes, notice: ToClient) -> bool:
         return self._control.send(client, notice)
@@ -226,6 +272,11 @@ class Daemon:
             self._stop.set()
         self._reports.tell(report)
 
+    def _pids_of(self, victim: str, session_id: str) -> tuple[int, ...]:
+        """Return whom a fault point kills."""
+        session = self._sessions.live.get(SessionId(session_id))
+        return pids_of(victim, self._nursery, lambda: None if session is None else session.worker)
+
     def _say_ready(self) -> None:
         """Tell an owner that waits on a pipe that the sockets are bound."""
         fd = self._config.ready_fd
@@ -245,15 +296,16 @@ class Daemon:
 
     async def _close(self) -> None:
         self._sessions.is_leaving = True
-        ends = (
+        leaving = (self._desk.close, self._workforce.leave, self._wards.leave)
+        ending = (
             self._stop_tree,
             self._workforce.close,
             self._desk.close,
             self._nursery.close,
             self._end_strangers,
             self._wards.close,
-            self._journal.close,
         )
+        ends = (*(leaving if self._is_handing_over else ending), self._journal.close)
         try:
             for end in ends:
                 await self._try(end)

@@ -22,7 +22,7 @@ from cmdc_runtime.errors import CmdcError, InvalidOptions
 from supervisor.adapters import systemd
 from supervisor.adapters.endpoint import DaemonRunning
 from supervisor.adapters.systemd import Notifier
-from supervisor.config import DaemonConfig, load_config
+from supervisor.config import SECRET_VARIABLES, DaemonConfig, load_config
 from supervisor.daemon import Daemon
 from supervisor.logs import configure_logs
 
@@ -46,7 +46,8 @@ def main() -> None:
     configure_logs(config.log_level, config.log_format)
     # The stacks of all threads, when a watchdog's SIGABRT or a crash ends the process.
     faulthandler.enable()
-    for name in systemd.VARIABLES:
+    # What is the daemon's alone; agents and their tools inherit the rest.
+    for name in (*systemd.VARIABLES, *SECRET_VARIABLES):
         os.environ.pop(name, None)
     try:
         with Notifier.from_environment(environ, pid=os.getpid()) as notifier:
@@ -69,6 +70,9 @@ def _parse(arguments: list[str]) -> dict[str, object]:
     parser.add_argument("--spares", help="idle workers forked ahead")
     parser.add_argument("--max-sessions", help="live sessions at most")
     parser.add_argument("--durability", help="process or power")
+    parser.add_argument("--journal", help="memory, or postgresql://... without a password")
+    parser.add_argument("--journal-schema", help="where in PostgreSQL its tables are")
+    parser.add_argument("--retain-days", help="how long ended sessions are kept, 0 for ever")
     parser.add_argument("--allow-code-by-value", help="same-uid, always or never")
     parser.add_argument("--log-level", help="debug, info, warning or error")
     parser.add_argument("--log-format", help="console or json")

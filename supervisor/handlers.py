@@ -4,16 +4,22 @@ To add a request: its class in ``cmdc_runtime/requests.py`` and its row here.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
 from cmdc_runtime import requests
-from cmdc_runtime.errors import AccessDenied, UsageError
+from cmdc_runtime.checkpoints import CheckpointFacts
+from cmdc_runtime.errors import AccessDenied, InvalidSession, UsageError
+from cmdc_runtime.ids import EventIndex
 from cmdc_runtime.requests import DaemonFacts, Replayed, SessionInfo, TreeNode
+from supervisor import checkpoints
 from supervisor.adapters.hub import Hub
 from supervisor.core.limits import STOP_TIMEOUT_S_MAX
+from supervisor.imports import Imports, begin_imported
+from supervisor.pages import page_of
+from supervisor.repeats import check_end, started_before
 from supervisor.sessions import Sessions
 from supervisor.tree import tree_of
 from supervisor.watchers import Watchers
@@ -28,6 +34,7 @@ class House:
     hub: Hub
     accepts_code: bool
     facts: Callable[[], DaemonFacts]
+    imports: Imports = field(default_factory=Imports)
 
 
 def check_code(house: House, *, carries_code: bool) -> None:
@@ -46,17 +53,20 @@ def check_code(house: House, *, carries_code: bool) -> None:
 async def start_session(
     house: House, _client: bytes, request: requests.StartSession
 ) -> SessionInfo:
-    """Start a session and answer when its agent is up."""
+    """Start a session once, however often it is asked for, and answer when its agent is up."""
     check_code(house, carries_code=request.carries_code)
+    if request.start_id and (found := await started_before(house.sessions, request)) is not None:
+        return found
     session = await house.sessions.start(request)
     return session.info()
 
 
 async def stop_session(house: House, _client: bytes, request: requests.StopSession) -> None:
-    """End a session and its children, and answer when their processes are gone."""
+    """End a session and its children, and answer when that is written down, too."""
     if not 0 <= request.timeout <= STOP_TIMEOUT_S_MAX:
         raise UsageError(f"timeout: expected 0 to {STOP_TIMEOUT_S_MAX:g} s, got {request.timeout}")
     await house.sessions.stop(request.session_id, request.reason, request.timeout)
+    await check_end(house.sessions, request.session_id)
 
 
 async def find_session(house: House, _client: bytes, request: requests.FindSession) -> SessionInfo:
@@ -98,9 +108,66 @@ async def demonitor(house: House, _client: bytes, request: requests.Demonitor) -
 
 
 async def replay(house: House, _client: bytes, request: requests.Replay) -> Replayed:
-    """Answer events again."""
-    await house.sessions.look_up(request.session_id)
-    return await house.hub.replay(request.session_id, request.after, request.through)
+    """Answer events again; of a live session none that its agent has still to tell us of."""
+    found = await house.sessions.look_up(request.session_id)
+    through = request.through
+    if found.phase != "ended":
+        through = EventIndex(min(through, found.last_index))
+    return await house.hub.replay(request.session_id, request.after, through)
+
+
+async def keep_checkpoint(house: House, _client: bytes, request: requests.KeepCheckpoint) -> None:
+    """Keep what an agent has saved."""
+    await checkpoints.keep(house.sessions, request)
+
+
+async def list_checkpoints(
+    house: House, _client: bytes, request: requests.ListCheckpoints
+) -> tuple[CheckpointFacts, ...]:
+    """Answer the checkpoints of a session."""
+    return await checkpoints.listed(house.sessions, request)
+
+
+async def get_checkpoint(
+    house: House, _client: bytes, request: requests.GetCheckpoint
+) -> requests.CheckpointFound:
+    """Answer one checkpoint."""
+    return await checkpoints.get(house.sessions, request)
+
+
+async def delete_checkpoint(
+    house: House, _client: bytes, request: requests.DeleteCheckpoint
+) -> None:
+    """Delete checkpoints."""
+    await checkpoints.delete(house.sessions, request)
+
+
+async def get_definition(
+    house: House, _client: bytes, request: requests.GetDefinition
+) -> requests.SessionDefinition:
+    """Answer what a session was started from."""
+    return await checkpoints.definition(house.sessions, request)
+
+
+async def put_part(house: House, _client: bytes, request: requests.PutPart) -> None:
+    """Take a part of a session's file; it may hold code that nobody here can look at."""
+    check_code(house, carries_code=True)
+    house.imports.put(request)
+
+
+async def finish_import(
+    house: House, _client: bytes, request: requests.FinishImport
+) -> SessionInfo:
+    """Start the session that came in."""
+    return await begin_imported(house.sessions, house.imports, request)
+
+
+async def read_past(house: House, _client: bytes, request: requests.ReadPast) -> requests.PastPage:
+    """Answer a page of a session's past."""
+    past = await house.sessions.journal.history(request.session_id)
+    if past is None:
+        raise InvalidSession(f"no session {request.session_id!r} was ever seen here")
+    return page_of(past, request.part, request.after)
 
 
 Handler = Callable[[House, bytes, Any], Awaitable[object]]  # Any: the request of its own row
@@ -115,5 +182,13 @@ HANDLERS: Final[Mapping[type[requests.Request], Handler]] = {
     requests.Monitor:      monitor,
     requests.Demonitor:    demonitor,
     requests.Replay:       replay,
+    requests.ReadPast:     read_past,
+    requests.KeepCheckpoint:    keep_checkpoint,
+    requests.ListCheckpoints:   list_checkpoints,
+    requests.GetCheckpoint:     get_checkpoint,
+    requests.DeleteCheckpoint:  delete_checkpoint,
+    requests.GetDefinition:     get_definition,
+    requests.PutPart:           put_part,
+    requests.FinishImport:      finish_import,
 }
 # fmt: on

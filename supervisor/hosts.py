@@ -5,7 +5,6 @@ buried, and so replaced, only when its host and all that ran in it are gone.
 """
 
 import asyncio
-import os
 import signal
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -17,6 +16,8 @@ import structlog
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.ids import WorkerId, new_worker_id
 from cmdc_runtime.process import HOST_MODULE
+from cmdc_runtime.reasons import NurseryLost as NurseryLostReason
+from cmdc_runtime.reasons import PlainReason, StartFailed
 from supervisor.adapters.forkserver import Boot, Child
 from supervisor.adapters.nursery import Nursery, NurseryFailed, NurseryLost
 from supervisor.adapters.orphans import sweep
@@ -118,7 +119,6 @@ class ToolHosts:
         self.check_open()
         boot: Boot = {
             "address": address,
-            "daemon_pid": os.getpid(),
             "output": str(self.ward.house.outputs_path),
             "output_id": output_id,
             "max_open_files": self.max_open_files or 0,
@@ -140,3 +140,10 @@ class ToolHosts:
         host.gone.set()
         evidence = Evidence(exited.status, core_dumped=exited.core_dumped)
         self.tell_lost(host.address, str(classify(evidence)))
+
+
+def unborn(error: Exception) -> PlainReason:
+    """Return why there is no process, as the reason of an end."""
+    if isinstance(error, NurseryLost):
+        return NurseryLostReason()
+    return StartFailed(stage="spawn", message=str(error))

@@ -1,11 +1,15 @@
 """One process of a session: what it is given, what it says, and how it ended.
 
-It holds what belongs to this incarnation alone, so that nothing of an earlier one is taken for the
-present one's: its frames come by its own connection, and the journal refuses its records once the
-next one has begun.
+It may have been another daemon's before: then it is taken over when it calls, and sends again what
+that daemon did not tell it was safe. Here stands what belongs to this incarnation alone, so that
+nothing of an earlier one is taken for the present one's: its frames come by its own connection, and
+the journal refuses its records once the next one has begun.
 """
 
+import asyncio
+import os
 import signal
+from collections import deque
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -16,8 +20,11 @@ import structlog
 from cmdc_runtime.codec import failed
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.frames import (
+    Adopted,
+    Adrift,
     Answer,
     Batch,
+    Deliver,
     Doze,
     Failed,
     FromWorker,
@@ -32,7 +39,7 @@ from cmdc_runtime.frames import (
     Write,
     Written,
 )
-from cmdc_runtime.ids import CommandId, SessionId
+from cmdc_runtime.ids import CommandId, EventIndex, SessionId
 from cmdc_runtime.reasons import Evidence, Other, PlainReason, Unkillable
 from cmdc_runtime.reasons import StartFailed as StartFailedReason
 from cmdc_runtime.requests import Supervision
@@ -40,9 +47,10 @@ from supervisor.adapters.pidfd import stuck_at
 from supervisor.chores import Chores
 from supervisor.core import exits
 from supervisor.core.exits import Asked
+from supervisor.core.limits import ACK_EVENTS_S, INDEX_JUMP
 from supervisor.core.tree.words import Ending, Ref
 from supervisor.desk import Desk
-from supervisor.workforce import Obituary, Worker
+from supervisor.worker import Obituary, Worker
 
 log = structlog.get_logger()
 
@@ -91,24 +99,68 @@ class AgentProcess:
     not_started: StartFailedReason | None = None
     blamed: PlainReason | None = None
     asked: Asked = field(default=Asked.NOTHING)
+    written: int = 0
+    """The newest of its writes that the journal has."""
+    events_max: int = 0
+    """Of the ring that is opened where it is taken over."""
+    is_adopted: bool = False
+    """It was another daemon's."""
+    _is_adrift: bool = False
+    """It is still, and has not called yet."""
+    _given: int = 0
+    """The newest of its writes that the journal was given."""
+    _answers: deque[tuple[int, Reply | Failed]] = field(default_factory=deque)
+    """Answers to questions, behind the write that must be in the journal before them."""
+    _ack: asyncio.TimerHandle | None = None
+
+    def adopt(self, policy: Supervision, written: int) -> None:
+        """Wait for an agent of an earlier daemon to call; ``written`` is its last write there."""
+        self.is_adopted = self._is_adrift = True
+        self.written = self._given = written
+        self.events_max = policy.event_buffer_size
+        self._hear(policy)
+        self.worker.ward.take_over(self.worker.pid, self.owner.id, self.ref.generation, policy)
 
     def take_over(self, policy: Supervision) -> None:
         """Hear the worker from now on, and keep it within its limits."""
+        self._hear(policy)
+        self.worker.ward.assign(self.worker.pid, self.owner.id, self.ref.generation, policy)
+
+    def _hear(self, policy: Supervision) -> None:
         self.worker.on_frame, self.worker.on_exit = self._on_frame, self._on_exit
         self.worker.hosts.max_open_files = policy.max_open_files
         self.worker.mark = (self.owner.id, self.ref.generation)
         ward = self.worker.ward
         ward.on_blame = lambda reason: self.desk.keeper.condemn(self.ref, reason)
         ward.on_stack = self.ask_for_stack
-        ward.assign(self.worker.pid, self.owner.id, self.ref.generation, policy)
 
-    def expect(self, policy: Supervision) -> None:
-        """Expect a sign of life from now on."""
+    def begin(self, policy: Supervision) -> None:
+        """Take note that it is up, and expect signs of life from now on."""
+        whose = {"session_id": self.owner.id, "incarnation": self.ref.generation}
+        if self.is_adopted:
+            log.info("agent.adopted", pid=self.worker.pid, **whose)
+            self.chores.spawn(self._give_unanswered())
+        else:
+            log.info("agent.started", pid=self.worker.pid, **whose)
         self.worker.ward.expect(self.worker.pid, policy.unresponsive_after)
 
     def send(self, frame: ToWorker) -> None:
         """Send a frame; one that is gone does not get it."""
         self.desk.workforce.send(self.worker, frame)
+
+    async def _give_unanswered(self) -> None:
+        """Give an agent what an earlier daemon accepted for it and perhaps did not give it.
+
+        It knows what it has taken. What it has answered is in the journal by now: it sent that
+        before it was up.
+        """
+        try:
+            stored = await self.desk.journal.load(self.owner.id)
+        except CmdcError as error:
+            self.kill(StartFailedReason(stage="rebuild", message=str(error)))
+            return
+        for one in stored.unanswered if stored is not None else ():
+            self.send(Deliver(id=one.command_id, body=msgspec.Raw(one.body), durable=True))
 
     def ask(self, reason: str) -> None:
         """Ask the process politely to end."""
@@ -151,19 +203,28 @@ class AgentProcess:
             case Batch():
                 if not self.desk.hub.take(self.owner.id, frame, more):
                     log.warning("event.refused", session_id=self.owner.id, first=frame.first)
+                self._tell_safe(ACK_EVENTS_S)
             case Write():
                 self._write(frame)
             case Answer(id=command_id, body=body):
-                self.owner.reply(command_id, Reply(id=command_id, body=msgspec.Raw(body)))
+                self._answer(Reply(id=command_id, body=msgspec.Raw(body)))
             case Refusal(id=command_id, code=code, message=message, details=details):
                 refused = Failed(
                     id=command_id, code=code, message=message, details=msgspec.Raw(details)
                 )
-                self.owner.reply(command_id, refused)
+                self._answer(refused)
             case Started():
                 self.owner.process_up(self)
             case Doze():
                 self.owner.process_idle(self)
+            case _:
+                self._on_word(frame)
+
+    def _on_word(self, frame: FromWorker) -> None:
+        """Take what it says of its end, or of another daemon's."""
+        match frame:
+            case Adrift():
+                self._meet(frame)
             case NotStarted(stage=stage, message=message):
                 self.not_started = StartFailedReason(stage=stage, message=message)
             case LastWords(reason=reason):
@@ -171,12 +232,70 @@ class AgentProcess:
             case _:
                 log.warning("frame.refused", session_id=self.owner.id, frame=type(frame).__name__)
 
+    def _answer(self, frame: Reply | Failed) -> None:
+        """Answer a question, when what the agent did before it is in the journal.
+
+        Nobody may be told of what both the daemon and the agent could still forget.
+        """
+        if self.written >= self._given:
+            self.owner.reply(frame.id, frame)
+        else:
+            self._answers.append((self._given, frame))
+
+    def _answer_safe(self) -> None:
+        while self._answers and self._answers[0][0] <= self.written:
+            _, frame = self._answers.popleft()
+            self.owner.reply(frame.id, frame)
+
+    def _meet(self, adrift: Adrift) -> None:
+        """Take the agent over, from the oldest event that it can send again."""
+        if self._is_adrift:
+            self._is_adrift = False
+            last = EventIndex(adrift.first - 1)
+            self.desk.hub.open_channel(self.owner.id, self.events_max, last)
+        worker = self.worker
+        self.send(
+            Adopted(
+                daemon_pid=os.getpid(),
+                written=self.written,
+                slot=worker.ward.slot,
+                output_id=worker.id,
+            )
+        )
+
+    def _tell_safe(self, delay_s: float) -> None:
+        """Tell the agent, soon and once for all, what it need not keep any more."""
+        loop = asyncio.get_running_loop()
+        if self._ack is not None:
+            if self._ack.when() <= loop.time() + delay_s:
+                return
+            self._ack.cancel()
+        self._ack = loop.call_later(delay_s, self._tell_safe_now)
+
+    def _tell_safe_now(self) -> None:
+        self._ack = None
+        if self.worker.has_ended:
+            return
+        hub = self.desk.hub
+        index = hub.last_index(self.owner.id)
+        self.send(Written(number=self.written, index=index))
+        if index < hub.taken_index(self.owner.id):
+            self._tell_safe(ACK_EVENTS_S)
+
     def _write(self, write: Write) -> None:
         """Hand records and outcomes to the journal at once, ahead of the events behind them."""
         records = [(record.kind, record.body) for record in write.records]
         settled = [(one.id, one.frame) for one in write.settled]
+        self._given = max(self._given, write.number)
         try:
-            written = self.desk.journal.append(self.owner.id, self.ref.generation, records, settled)
+            written = self.desk.journal.append(
+                self.owner.id,
+                self.ref.generation,
+                records,
+                settled,
+                number=write.number,
+                snapshot=write.snapshot,
+            )
         except CmdcError as error:
             self._lose_write(write, error)
             return
@@ -190,14 +309,17 @@ class AgentProcess:
             return
         for one in write.settled:
             self.owner.reply(one.id, one.frame)
-        if write.barrier:
-            self.send(Written(barrier=write.barrier))
+        self.written = max(self.written, write.number)
+        self._answer_safe()
+        self._tell_safe(0.0)
 
     def _lose_write(self, write: Write, error: CmdcError) -> None:
         """End a process whose records could not be stored: the next one begins where they end.
 
         Going on would leave a hole in the history, and a later record would stand beside it.
         """
+        if self.desk.journal.health.has_failed:
+            return  # the daemon ends; the agent keeps this, and sends it to the next one
         log.error("record.not_journaled", session_id=self.owner.id, problem=str(error))
         for one in write.settled:
             self.owner.reply(one.id, failed(one.id, error))
@@ -210,6 +332,8 @@ class AgentProcess:
 
     async def _conclude(self, obituary: Obituary) -> None:
         try:
+            if self._is_adrift:
+                skip_unknown(self.desk, self.owner.id, self.events_max)
             # A Down is told after every event that the process published.
             await self.desk.hub.flushed(self.owner.id)
             ended = self._judge(obituary)
@@ -234,3 +358,9 @@ class AgentProcess:
         reason = exits.classify(known)
         ending = exits.ending_of(reason, obituary.exited.status)
         return Ended(reason, ending, exits.evidence_of(known, inquest.seen))
+
+
+def skip_unknown(desk: Desk, session_id: SessionId, events_max: int) -> None:
+    """Pass over the indexes that an agent may have used of which nobody can tell any more."""
+    last = EventIndex(desk.hub.taken_index(session_id) + INDEX_JUMP)
+    desk.hub.open_channel(session_id, events_max, last)

@@ -6,21 +6,19 @@ start and its end. Everything runs in the loop; the awaits are in tasks that thi
 """
 
 import asyncio
-from collections.abc import Awaitable
+import signal
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
 import structlog
 
-from cmdc_runtime.clock import now_ms
 from cmdc_runtime.codec import failed
 from cmdc_runtime.errors import (
     CmdcError,
     DaemonUnavailable,
     SessionNotAlive,
     StartFailed,
-    TransientError,
 )
 from cmdc_runtime.frames import Deliver, ToClient
 from cmdc_runtime.ids import CommandId, Incarnation, SessionId
@@ -30,18 +28,18 @@ from cmdc_runtime.reasons import (
     Evidence,
     NoProcess,
     Normal,
-    NurseryLost,
     Other,
     PlainReason,
     Shutdown,
     Unkillable,
+    Unresponsive,
 )
 from cmdc_runtime.reasons import StartFailed as StartFailedReason
 from cmdc_runtime.requests import SessionInfo, StartSession
-from supervisor.adapters.nursery import NurseryLost as NurseryDied
+from supervisor.adapters.left import Left
 from supervisor.briefing import briefing
 from supervisor.chores import Chores
-from supervisor.core.household import AGENT, DOZE_GRACE_S, HAVING_CHILDREN, SHOWN, Phase
+from supervisor.core.household import AGENT, DOZE_GRACE_S, SHOWN, Phase, check_parent
 from supervisor.core.limits import START_STACK_S
 from supervisor.core.tree.words import (
     Answer,
@@ -53,11 +51,11 @@ from supervisor.core.tree.words import (
     SupervisorEnded,
 )
 from supervisor.desk import Desk
-from supervisor.hosts import SpawnErrors
-from supervisor.incarnation import AgentProcess, Ended
+from supervisor.hosts import SpawnErrors, unborn
+from supervisor.incarnation import AgentProcess, Ended, skip_unknown
 from supervisor.keeper import unheeded
 from supervisor.waiting import Waiting
-from supervisor.workforce import Worker
+from supervisor.worker import Worker
 
 log = structlog.get_logger()
 
@@ -80,6 +78,12 @@ class Session:
     was_up: bool = False
     last_reason: AnyReason | None = None
     phase: Phase = Phase.STARTING
+    left: Left | None = None
+    """The agent that an earlier daemon left running, until it is taken in."""
+    written: int = 0
+    """Of that agent: its last write in the journal."""
+    met: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when that agent has been taken over, or is gone."""
     children: "set[Session]" = field(default_factory=set)
     waiting: Waiting = field(init=False)
     ended: asyncio.Future[AnyReason] = field(init=False)
@@ -120,9 +124,10 @@ class Session:
             group_id=self.spec.group_id,
             last_index=self.desk.hub.taken_index(self.id),
             reason=self.last_reason,
+            created_ms=self.created_ms,
         )
 
-    def check_child(self, parent_incarnation: Incarnation | None) -> None:
+    def check_child(self, asks: Incarnation | None) -> None:
         """Refuse a child that could outlive the process that it is started for.
 
         Raises:
@@ -131,12 +136,7 @@ class Session:
         """
         if self.phase in {Phase.STOPPING, Phase.ENDING, Phase.ENDED}:
             raise SessionNotAlive(self.last_reason or Shutdown(detail="it is being stopped"))
-        asks = parent_incarnation or self.incarnation
-        if self.phase not in HAVING_CHILDREN or asks != self.incarnation:
-            raise TransientError(
-                f"parent_id: session {self.id} is {SHOWN[self.phase]} as incarnation "
-                f"{self.incarnation}; start the child from there when it is up"
-            )
+        check_parent(self.id, self.phase, self.incarnation, asks or self.incarnation)
 
     def deliver(
         self, client: bytes, command_id: CommandId, body: msgspec.Raw, *, durable: bool
@@ -159,21 +159,6 @@ class Session:
             self._is_wanted = True
         elif self.phase is Phase.HIBERNATED:
             self._wake()
-
-    def record_end(self, reason: bytes) -> None:
-        """Write the session's end down: asked for now, ahead of a new session of this id."""
-        try:
-            recorded = self.desk.journal.ended(self.id, reason, now_ms())
-        except CmdcError as error:
-            log.error("end.not_journaled", session_id=self.id, problem=str(error))
-            return
-        self._chores.spawn(self._await_record(recorded))
-
-    async def _await_record(self, recorded: Awaitable[None]) -> None:
-        try:
-            await recorded
-        except CmdcError as error:
-            log.error("end.not_journaled", session_id=self.id, problem=str(error))
 
     # --- its start and its end, as the tree tells them -----------------------------------------
 
@@ -242,7 +227,11 @@ class Session:
         """Hire a worker and make it the agent."""
         self._ref, self.incarnation, self._evidence = ref, ref.generation, Evidence()
         self.phase = Phase.STARTING
-        self._chores.spawn(self._start_process(ref))
+        left, self.left = self.left, None
+        if left is None:
+            self._chores.spawn(self._start_process(ref))
+        else:
+            self._take_in(ref, left)
 
     def ask(self, ref: Ref, reason: str) -> None:
         """Ask the process politely to end; where there is none yet, there will be none."""
@@ -319,6 +308,22 @@ class Session:
             timeout_s = self.spec.supervision.start_timeout
             self._chores.later(timeout_s, lambda: self._overdue(process, timeout_s))
 
+    def _take_in(self, ref: Ref, left: Left) -> None:
+        """Wait for the agent of an earlier daemon to call; one that hangs does not."""
+        try:
+            worker = self.desk.workforce.take_in(left)
+        except CmdcError as error:
+            left.send_signal(signal.SIGKILL)
+            left.close()
+            skip_unknown(self.desk, self.id, self.spec.supervision.event_buffer_size)
+            self._give_up_hiring(ref, unborn(error), Ending.CRASH)
+            return
+        policy = self.spec.supervision
+        process = self._process = AgentProcess(ref, self, self.desk, worker, self._chores)
+        process.adopt(policy, self.written)
+        silent = Unresponsive(silent_ms=round(policy.unresponsive_after * 1000))
+        self._chores.later(policy.unresponsive_after, lambda: process.kill(silent))
+
     def _overdue(self, process: AgentProcess, timeout_s: float) -> None:
         if self._process is process and self.phase is Phase.STARTING:
             process.ask_for_stack()  # where it hangs stands in the evidence then
@@ -329,6 +334,7 @@ class Session:
     def _give_up_hiring(self, ref: Ref, reason: PlainReason, ending: Ending) -> None:
         if self._ref == ref:
             self._ref = None
+            self.met.set()
             self.desk.keeper.exited(ref, reason, ending)
 
     # --- what its process says ------------------------------------------------------------------
@@ -344,12 +350,11 @@ class Session:
             return
         self._chores.cancel_timers()
         self.phase, self.was_up = Phase.UP, True
-        pid = process.worker.pid
-        log.info("agent.started", session_id=self.id, pid=pid, incarnation=self.incarnation)
-        process.expect(self.spec.supervision)
-        self.desk.keeper.up(process.ref, pid)
+        process.begin(self.spec.supervision)
+        self.desk.keeper.up(process.ref, process.worker.pid)
         for command in self.waiting.owed():
             process.send(command)
+        self.met.set()
 
     def process_idle(self, process: AgentProcess) -> None:
         """Give the process up unless somebody depends on it: it says so again later."""
@@ -364,6 +369,7 @@ class Session:
             return
         self._process, self._ref, self._evidence = None, None, ended.evidence
         self._chores.cancel_timers()
+        self.met.set()
         if self.phase is Phase.DOZING:
             log.info("agent.hibernated", session_id=self.id, reason=str(ended.reason))
         self.desk.keeper.exited(process.ref, ended.reason, ended.ending)
@@ -391,10 +397,3 @@ class Session:
             self._process.kill()
         elif self._ref is not None:
             self._give_up_hiring(self._ref, Other(detail=BUG), Ending.CRASH)
-
-
-def unborn(error: Exception) -> PlainReason:
-    """Return why there is no process."""
-    if isinstance(error, NurseryDied):
-        return NurseryLost()
-    return StartFailedReason(stage="spawn", message=str(error))

@@ -1,14 +1,15 @@
 """All sessions of the daemon, and what clients get of them: answers and last reasons.
 
 A session with a parent belongs to one process of it: it is started only for a live one, and ends
-with it. So none of them is taken over from an earlier daemon, whose processes are all gone.
+with it. Of those that an earlier daemon left, each goes on with its process where that lives, and
+else with a new one; ``takeover`` says how.
 """
 
 import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from functools import partial
 
-import msgspec
 import structlog
 
 from cmdc_runtime.clock import now_ms
@@ -24,29 +25,27 @@ from cmdc_runtime.errors import (
 )
 from cmdc_runtime.frames import FromClient, ToClient
 from cmdc_runtime.ids import SUPERVISOR, EventIndex, Incarnation, SessionId
-from cmdc_runtime.reasons import AnyReason, Down, Evidence, NoProcess, Shutdown
+from cmdc_runtime.reasons import AnyReason, Down, Evidence, NoProcess
 from cmdc_runtime.requests import SessionInfo, StartSession
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import Journal, SessionRow
 from supervisor.adapters.router import Router
 from supervisor.core.household import (
     ALL_SESSIONS,
-    PARENT_ENDED,
     Phase,
     check_session,
     session_path,
     session_spec,
 )
 from supervisor.core.limits import (
-    INDEX_JUMP,
     REASONS_KEPT_MAX,
     SESSIONS_DEEP_MAX,
-    TAKEN_OVER_AT_ONCE_MAX,
 )
 from supervisor.core.tree.words import Answer, Departed, Outcome
 from supervisor.keeper import Keeper
+from supervisor.revival import Brought, brought_from, put_down
 from supervisor.session import Session
-from supervisor.specs import spec_bytes, spec_of
+from supervisor.specs import spec_bytes
 from supervisor.watchers import NOBODY, Watchers
 from supervisor.workforce import Workforce
 
@@ -69,11 +68,12 @@ class Sessions:
     live: dict[SessionId, Session] = field(default_factory=dict)
     _ended: OrderedDict[SessionId, SessionInfo] = field(default_factory=OrderedDict)
 
-    async def start(self, spec: StartSession) -> Session:
-        """Start a session and return when its agent is up.
+    async def start(self, spec: StartSession, brought: Brought | None = None) -> Session:
+        """Start a session and return when its agent is up; ``brought`` is what it begins with.
 
         Raises:
             InvalidOptions: no session can be kept like that.
+            CheckpointNotFound: there is no state to begin with.
             SessionExists: the id is taken by a live session.
             InvalidSession: there never was such a parent.
             TransientError: the parent has no process now, or not the one that asks.
@@ -108,7 +108,7 @@ class Sessions:
             incarnation=Incarnation(1),
         )
         try:
-            await self.journal.create(row)
+            last = await self._write_down(session, row, brought)
         except BaseException as error:
             self._strike(session)
             session.unwritten(
@@ -117,56 +117,41 @@ class Sessions:
             raise
         self._ended.pop(spec.session_id, None)
         events_max = spec.supervision.event_buffer_size
-        self.hub.open_channel(spec.session_id, events_max, EventIndex(0))
+        self.hub.open_channel(spec.session_id, events_max, last)
         if not _may_begin(session, parent, asks):
             session.begun(Answer(Outcome.NO_PROCESS))
             await session.started
         if spec.group_id is not None:
             self.hub.announce(spec.group_id, spec.session_id)
-        self._begin(session)
+        self.begin(session)
         await session.started
         return session
 
-    def _begin(self, session: Session) -> None:
+    async def _write_down(
+        self, session: Session, row: SessionRow, brought: Brought | None
+    ) -> EventIndex:
+        """Have a session in the journal, and return its newest event index."""
+        origin = session.spec.origin
+        if brought is None and origin is not None:
+            brought = await brought_from(self.journal, origin, row)
+        if brought is None:
+            await self.journal.create(row)
+            return EventIndex(0)
+        session.incarnation, session.last_reason = brought.incarnation, brought.reason
+        session.created_ms = brought.past.row.created_ms
+        await put_down(self.journal, brought)
+        return brought.last
+
+    def begin(self, session: Session) -> None:
         """Give the session to the tree."""
         child = session_spec(
-            session.spec, session, incarnation=session.incarnation, restarts=session.restarts
+            session.spec,
+            session,
+            incarnation=session.incarnation,
+            restarts=session.restarts,
+            has_lived=session.was_up or session.left is not None,
         )
         self.keeper.start_child(session.path[:-1], child, session.begun, session.over)
-
-    async def take_over(self, reason: AnyReason) -> int:
-        """Go on with the sessions that an earlier daemon left; return how many there are."""
-        rows = await self.journal.alive()
-        resumed = 0
-        for first in range(0, len(rows), TAKEN_OVER_AT_ONCE_MAX):
-            some = rows[first : first + TAKEN_OVER_AT_ONCE_MAX]  # they share the journal's commits
-            resumed += sum(await asyncio.gather(*(self._resume(row, reason) for row in some)))
-        return resumed
-
-    async def _resume(self, row: SessionRow, reason: AnyReason) -> bool:
-        """Go on with one of them; False: it is over, or nobody can."""
-        try:
-            spec = spec_of(row.spec)
-            check_session(spec)
-        except (msgspec.MsgspecError, InvalidOptions) as error:
-            # It stays as it is, for a daemon that can; the others go on.
-            log.error("session.not_resumed", session_id=row.session_id, problem=str(error))
-            return False
-        is_child = row.parent_id is not None
-        last_down = await self.watchers.settle(
-            row, Shutdown(detail=PARENT_ENDED) if is_child else reason, restarting=not is_child
-        )
-        if last_down is not None:
-            await self.journal.ended(row.session_id, encode(last_down.reason), now_ms())
-            return False
-        path = session_path(None, row.session_id)
-        session = Session(self, spec, path, row.created_ms, row.incarnation)
-        session.restarts, session.was_up, session.last_reason = row.restarts + 1, True, reason
-        self.live[row.session_id] = session
-        last = EventIndex(await self.journal.last_index(row.session_id) + INDEX_JUMP)
-        self.hub.open_channel(row.session_id, spec.supervision.event_buffer_size, last)
-        self._begin(session)
-        return True
 
     async def stop(self, session_id: SessionId, reason: str, grace_s: float | None) -> None:
         """End a session and return when no process of it and its children is left."""
@@ -215,6 +200,7 @@ class Sessions:
             group_id=row.group_id,
             last_index=max(last, self.hub.last_index(session_id)),
             reason=decode_as(AnyReason, row.reason) if row.reason is not None else None,
+            created_ms=row.created_ms,
         )
 
     # --- what a session needs -------------------------------------------------------------------
@@ -257,13 +243,27 @@ class Sessions:
             self._ended.popitem(last=False)
         self.hub.close_channel(session.id)
         if not self.is_leaving:
-            session.record_end(encode(reason))
+            self._record_end(session.id, encode(reason))
+
+    def _record_end(self, session_id: SessionId, reason: bytes) -> None:
+        """Write a session's end down: asked for now, ahead of a new session of this id."""
+        try:
+            recorded = asyncio.ensure_future(self.journal.ended(session_id, reason, now_ms()))
+        except CmdcError as error:
+            log.error("end.not_journaled", session_id=session_id, problem=str(error))
+            return
+        recorded.add_done_callback(partial(_tell_unrecorded, session_id))
 
     def _strike(self, session: Session) -> None:
         self.live.pop(session.id, None)
         parent = self.live.get(session.spec.parent_id) if session.spec.parent_id else None
         if parent is not None:
             parent.children.discard(session)
+
+
+def _tell_unrecorded(session_id: SessionId, recorded: "asyncio.Future[None]") -> None:
+    if not recorded.cancelled() and (error := recorded.exception()) is not None:
+        log.error("end.not_journaled", session_id=session_id, problem=str(error))
 
 
 def _tree_itself(last: EventIndex) -> SessionInfo:

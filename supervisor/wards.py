@@ -109,12 +109,20 @@ class Ward:
         if self.limits.controllers:
             self.house.spawn(self._enclose(pid))
 
+    def take_over(
+        self, pid: int, session_id: SessionId, incarnation: Incarnation, policy: Supervision
+    ) -> None:
+        """Bind it to an agent that runs already, in the cell that it has or in a new one."""
+        self.assign(pid, session_id, incarnation, policy)
+        if not self.limits.controllers:
+            self.house.spawn(self._enclose(pid))
+
     def expect(self, pid: int, limit_s: float) -> None:
         """Expect beats of an agent that is up."""
         if self._is_over:
             return
         self.house.pulse.watch(self, self.slot, limit_s)
-        if not self.limits.controllers:
+        if not self.limits.controllers and self.cell is None:
             self.house.spawn(self._enclose(pid))
 
     async def _enclose(self, pid: int) -> None:
@@ -236,12 +244,19 @@ class Ward:
 class Wards:
     """All surroundings, and what they have in common; for one event loop."""
 
-    def __init__(self, directory: Path, state_dir: Path, log_level: str) -> None:
-        """Take the machine's measure; it may move this process into a cgroup of its own."""
+    def __init__(
+        self, directory: Path, state_dir: Path, log_level: str, kept: Collection[str] = ()
+    ) -> None:
+        """Take the machine's measure; it may move this process into a cgroup of its own.
+
+        ``kept`` are names of cells whose agents are about to be taken over.
+        """
         self.board_path = directory / BOARD_FILE
         self.outputs_path = directory / OUTPUT_SOCKET
         self.log_level = log_level
-        self.cells = Cells.survey(base_name(str(directory)), record=state_dir / CELLS_FILE)
+        self.cells = Cells.survey(
+            base_name(str(directory)), record=state_dir / CELLS_FILE, kept=kept
+        )
         self.outputs = Outputs(self.outputs_path)
         self.limited: set[Ward] = set()
         """Those whose memory is limited."""
@@ -292,6 +307,13 @@ class Wards:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("ward.failed", exc_info=error)
+
+    async def leave(self) -> None:
+        """Give back what is the daemon's alone, and leave the rest to its successor."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.outputs.close()
+        self._started.close()
+        self.cells.leave()
 
     async def close(self) -> None:
         """End what is left in any cell, and give everything back."""

@@ -228,6 +228,8 @@ class Watchers:
         down = telling.down
         error = None if noting.cancelled() else noting.exception()
         if noting.cancelled() or error is not None:
+            if self.journal.health.has_failed:
+                return  # the daemon ends, and the next one tells it
             log.error(
                 "down.not_journaled",
                 session_id=down.session_id,

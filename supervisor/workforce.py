@@ -7,7 +7,6 @@ about itself and nobody else. Its exit is told by the pidfd; its last frames are
 import asyncio
 import contextlib
 import os
-import select
 import signal
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -18,9 +17,19 @@ from typing import Any
 import structlog
 
 from cmdc_runtime.errors import Overloaded
-from cmdc_runtime.frames import FromWorker, HostLost, HostWanted, Ready, ToWorker
+from cmdc_runtime.frames import (
+    Adrift,
+    FromWorker,
+    HostLost,
+    HostWanted,
+    Ready,
+    Terminate,
+    ToWorker,
+)
 from cmdc_runtime.ids import WorkerId, new_worker_id
+from cmdc_runtime.roll import strike
 from supervisor.adapters.forkserver import Boot
+from supervisor.adapters.left import Left
 from supervisor.adapters.nursery import Nursery, NurseryFailed, NurseryLost
 from supervisor.adapters.orphans import REAPED_MAX, Mark, reap_adopted, sweep
 from supervisor.adapters.reaper import Exited, Reaper
@@ -38,45 +47,10 @@ from supervisor.core.limits import (
     SWEEP_RETRY_S,
 )
 from supervisor.hosts import SpawnErrors, ToolHosts
-from supervisor.wards import Inquest, Ward, Wards
+from supervisor.wards import Inquest, Wards
+from supervisor.worker import Obituary, Worker
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Obituary:
-    """How a worker ended, and what was found out about it."""
-
-    exited: Exited
-    inquest: Inquest
-
-
-@dataclass(slots=True, eq=False)
-class Worker:
-    """One process; its owner sets the callbacks when it takes the worker over."""
-
-    id: WorkerId
-    ward: Ward
-    pid: int
-    pidfd: int
-    ready: asyncio.Future[None]
-    forked_at: float = 0.0
-    mark: Mark | None = None
-    """What its orphans are known by, once it is an agent."""
-    has_ended: bool = False
-    on_frame: Callable[[FromWorker, bytes], None] | None = None
-    on_exit: Callable[[Obituary], None] | None = None
-    hosts: ToolHosts = field(init=False)
-
-    @property
-    def peer(self) -> bytes:
-        """Its connection's identity."""
-        return self.id.encode()
-
-    @property
-    def is_forked(self) -> bool:
-        """Whether there is a process; before that it waits for its turn, or for a nursery."""
-        return self.pidfd >= 0
 
 
 @dataclass(slots=True)
@@ -88,6 +62,8 @@ class Workforce:
     wards: Wards
     address: str
     spares_wanted: int
+    grace_s: float = 0.0
+    """How long agents go on without a daemon."""
     router: Router[FromWorker, ToWorker] = field(init=False)
     _workers: dict[bytes, Worker] = field(default_factory=dict)
     _spares: deque[Worker] = field(default_factory=deque)
@@ -97,11 +73,20 @@ class Workforce:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _empty: asyncio.Event = field(default_factory=asyncio.Event)
+    awaited: frozenset[WorkerId] = frozenset()
+    """Those of an earlier daemon that are not decided upon yet; they call again."""
+    _left: dict[WorkerId, Worker] = field(default_factory=dict)
+    """Those that were taken in, until they are buried."""
     _unswept: dict[int, Mark | None] = field(default_factory=dict)
     _sweeping: asyncio.Lock = field(default_factory=asyncio.Lock)
     _patient: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(HIRES_PATIENT_MAX)
     )
+
+    @property
+    def folder(self) -> Path:
+        """The runtime directory."""
+        return Path(self.address.removeprefix("ipc://")).parent
 
     @property
     def spares(self) -> int:
@@ -135,6 +120,22 @@ class Workforce:
                 pause_s = min(2 * pause_s, FORK_RETRY_S_MAX)
         raise NurseryLost("nobody waits for a process any more")
 
+    def take_in(self, left: Left) -> Worker:
+        """Watch over an agent that an earlier daemon left; it tells its connection by ``Adrift``.
+
+        Raises:
+            Overloaded: there is no place for it on the board.
+        """
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        ready.set_result(None)
+        worker_id = left.entry.worker_id
+        ward = self.wards.open(worker_id)
+        worker = Worker(worker_id, ward, left.pid, left.pidfd, ready, forked_at=left.started_at)
+        worker.hosts = self._hosts_of(worker)
+        self._workers[worker.peer] = self._left[worker_id] = worker
+        self.reaper.watch(left, lambda exited: self._start_burial(worker, exited))
+        return worker
+
     def release(self, worker: Worker) -> None:
         """Take back a worker that was hired and not assigned."""
         if worker.has_ended or len(self._spares) >= self.spares_wanted:
@@ -152,16 +153,16 @@ class Workforce:
             worker = self._spares.popleft()
             self._wake.set()
             # Asked of the kernel, since the loop may not have heard of its end yet.
-            if not worker.has_ended and not _is_over(worker.pidfd):
+            if not worker.has_ended and not worker.is_over():
                 return worker
         try:
             worker = await self._fork()
         except NurseryLost:  # it died over this very fork: the next one comes from a new nursery
             worker = await self._fork()
         self._wake.set()
-        if worker.has_ended:
-            raise Overloaded(f"worker {worker.pid} ended as soon as it was ready")
-        return worker
+        if not worker.has_ended:
+            return worker
+        raise Overloaded(f"worker {worker.pid} ended as soon as it was ready")
 
     async def keep_spares(self) -> None:
         """Refill the pool in the background, until cancelled."""
@@ -209,7 +210,9 @@ class Workforce:
     def receive(self, peer: bytes, frame: FromWorker, more: bytes) -> None:
         """Take one frame from a worker."""
         worker = self._workers.get(peer)
-        if worker is None:
+        if isinstance(frame, Adrift):
+            self._meet(peer, frame)
+        elif worker is None:
             self.router.refused += 1
             log.warning("frame.refused", socket="workers", problem="an unknown worker")
         elif isinstance(frame, Ready):
@@ -219,6 +222,32 @@ class Workforce:
             worker.hosts.start(frame.address)
         elif worker.on_frame is not None:
             worker.on_frame(frame, more)
+
+    def _meet(self, peer: bytes, frame: Adrift) -> None:
+        """Hear an agent of an earlier daemon; one that nobody knows is told to end."""
+        worker = self._left.get(frame.worker_id)
+        if worker is None and frame.worker_id in self.awaited:
+            return
+        if worker is None or worker.has_ended or worker.on_frame is None:
+            log.warning("agent.dismissed", session_id=frame.session_id, peer=peer.decode())
+            self.router.send(peer, Terminate(reason="its session goes on elsewhere, or is over"))
+            return
+        if worker.peer != peer:
+            del self._workers[worker.peer]
+            worker.peer = peer
+            self._workers[peer] = worker
+        worker.on_frame(frame, b"")
+
+    async def leave(self) -> None:
+        """End what is nobody's yet; agents go on, for the next daemon to take over."""
+        self._is_closing = True
+        for spare in self._spares:
+            self.signal(spare, signal.SIGKILL)
+        await self.nursery.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.reaper.close()
 
     async def close(self) -> None:
         """End every worker and return when all are buried."""
@@ -251,7 +280,7 @@ class Workforce:
             self.nursery,
             self.reaper,
             worker.ward,
-            folder=Path(self.address.removeprefix("ipc://")).parent,
+            folder=self.folder,
             tell_lost=tell_lost,
             spawn=self._spawn,
             check_open=self._check_open,
@@ -273,6 +302,7 @@ class Workforce:
             "address": self.address,
             "worker_id": worker_id,
             "daemon_pid": os.getpid(),
+            "grace_s": self.grace_s,
             **ward.boot,
         }
         loop = asyncio.get_running_loop()
@@ -320,6 +350,8 @@ class Workforce:
             self.router.drain()
         inquest = await self._examine(worker, exited)
         self._workers.pop(worker.peer, None)
+        self._left.pop(worker.id, None)
+        strike(self.folder, worker.id)
         if worker.on_exit is not None:
             worker.on_exit(Obituary(exited, inquest))
         await worker.ward.close()
@@ -362,9 +394,3 @@ class Workforce:
         if spare in self._spares:
             self._spares.remove(spare)
             self._wake.set()
-
-
-def _is_over(pidfd: int) -> bool:
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(0))

@@ -25,6 +25,7 @@ from cmdc_runtime.events import AgentHibernated, AgentWoken
 from cmdc_runtime.extensions.hooks import SessionEnd, SessionStart
 from cmdc_runtime.extensions.kernel_emits import SYSTEM_MESSAGE_ID
 from cmdc_runtime.extensions.plugin_context import PendingApproval, PluginContext
+from cmdc_runtime.faults import fault_point
 from cmdc_runtime.frames import (
     Answer as AnswerFrame,
 )
@@ -37,11 +38,12 @@ from cmdc_runtime.frames import (
     Reply,
     Settled,
 )
-from cmdc_runtime.ids import CommandId
+from cmdc_runtime.ids import CommandId, EventIndex
 from cmdc_runtime.messages import Message
 from cmdc_runtime.reasons import AnyReason, PlainReason
 from cmdc_runtime.spec import AgentSpec
 from workers.core import commands, pluginset, rebuild, results
+from workers.core.causes import Given, Recovery, with_cause
 from workers.core.effects import (
     Answer,
     Effect,
@@ -56,6 +58,7 @@ from workers.core.effects import (
 )
 from workers.core.inputs import Order, PluginsSpoke, Result
 from workers.core.kernel_emits import patched
+from workers.core.records import Record
 from workers.core.state import Memory, OpenCall, State
 from workers.core.verdict import Verdict
 from workers.effects.deadlines import Deadlines
@@ -63,6 +66,7 @@ from workers.effects.hands import Hands
 from workers.effects.publish import Publisher
 from workers.effects.rest import Rest
 from workers.link import FrameTooLargeError, Link
+from workers.saving import Saver
 
 log = structlog.get_logger()
 
@@ -95,6 +99,7 @@ class Agent:
         self._started_s = time.monotonic()
         self._deadlines = Deadlines(self.post)
         self._is_begun = False
+        self._saver, self._news = Saver(), tuple[Record, ...]()
         self._taken: deque[CommandId] = deque(maxlen=ORDERS_REMEMBERED)
         self._taken_set: set[CommandId] = set()
         self._note: Note | None = None
@@ -113,6 +118,10 @@ class Agent:
     def equip(self, hands: Hands, rest: Rest, ways: Ways, facts: AgentSpec) -> None:
         """Give the agent its hands, what lets it sleep, its ways to end, and its definition."""
         self._hands, self._rest, self._ways, self._facts = hands, rest, ways, facts
+
+    def take_up(self, saver: Saver, news: tuple[Record, ...]) -> None:
+        """Go on with what earlier processes have saved; ``news`` are recorded at the beginning."""
+        self._saver, self._news = saver, news
 
     def tell(self, note: Note) -> None:
         """Have ``note`` told what the agent does: now, and in each step before its effects."""
@@ -186,8 +195,12 @@ class Agent:
         """Go on where the process before this one ended, then take what it left unanswered."""
         incarnation = self._assign.incarnation
         self._is_begun = True
+        if self._news:
+            self._take(Step(self._state, self._memory, tuple(map(Keep, self._news))))
         if reason is not None:
-            self._take(rebuild.resume(self._memory, incarnation, reason, now_ms()))
+            recovery = Recovery(reason, now_ms())
+            resumed = rebuild.resume(self._memory, incarnation, reason, recovery.at_ms)
+            self._take(resumed, recovery)
         elif incarnation > 1:
             woken = Publish(AgentWoken(incarnation=incarnation))
             self._take(Step(self._state, self._memory, (woken,)))
@@ -205,11 +218,21 @@ class Agent:
             return
         if command.durable and self._has_taken(command_id):
             return
-        self._take(commands.apply(self._state, self._memory, Order(command_id, command, now_ms())))
+        order = Order(command_id, command, now_ms())
+        self._take(commands.apply(self._state, self._memory, order), order)
 
     def post(self, result: Result) -> None:
         """Take one result of our own work."""
-        self._take(results.apply(self._state, self._memory, result))
+        self._take(results.apply(self._state, self._memory, result), result)
+
+    def next_index(self) -> EventIndex:
+        """Send what was gathered, and return the index of the next event."""
+        self._publisher.flush()
+        return EventIndex(self._publisher.last_index + 1)
+
+    def adopted(self) -> None:
+        """Take note that another daemon watches over the session from now on."""
+        self._hands.renew_host()
 
     def host_lost(self, frame: HostLost) -> None:
         """Take the daemon's word that a tool host can't be had, or has ended."""
@@ -226,12 +249,14 @@ class Agent:
         self._publisher.flush()
         await self._hands.stop()
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: Step, given: Given | None = None) -> None:
+        """Carry out a step; its records say that it came of ``given``."""
+        kept = [effect.record for effect in step.effects if isinstance(effect, Keep)]
+        if given is not None:
+            kept = with_cause(kept, given, self._state, self._memory)
         self._state, self._memory = step.state, step.memory
         records = [
-            JournalRecord(kind=str(kept.record.__struct_config__.tag), body=encode(kept.record))
-            for kept in step.effects
-            if isinstance(kept, Keep)
+            JournalRecord(kind=str(one.__struct_config__.tag), body=encode(one)) for one in kept
         ]
         settled = [
             Settled(id=effect.id, frame=encode(_outcome(effect)))
@@ -243,7 +268,10 @@ class Agent:
                 self._publisher.publish(said.event)
                 self._hands.observe(said.event)
         if records or settled:
-            self._link.write(records, settled, self._publisher.take())
+            fault_point(self._assign.session_id, records, settled, "before")
+            snapshot = self._saver.snapshot(step, records)
+            self._link.write(records, settled, self._publisher.take(), snapshot)
+            fault_point(self._assign.session_id, records, settled, "after")
         self._tell_doing()
         for effect in step.effects:
             if self._hands.can(effect):
@@ -283,6 +311,10 @@ class Agent:
         self._taken.append(command_id)
         self._taken_set.add(command_id)
         return False
+
+    def reply(self, effect: Answer | Refuse) -> None:
+        """Answer a question that took a while."""
+        self._perform[type(effect)](effect)
 
     # --- effects --------------------------------------------------------------------------------
 

@@ -1,8 +1,9 @@
 """A worker process from fork to end: wait for an Assign, become an agent, say why it ends.
 
 The nursery calls ``main`` in a fresh child. The process ends by ``os._exit`` and never returns to
-the nursery's code. It ends by itself when the daemon is gone: the loop watches the daemon's pidfd,
-and ``guard`` does the same for the case that the loop is stuck in somebody's code.
+the nursery's code. When the daemon is gone a spare ends by itself, and an agent goes on for its
+grace, until the next daemon takes it over: the loop watches the daemon's pidfd, and ``guard`` does
+the same for the case that the loop is stuck in somebody's code.
 """
 
 import asyncio
@@ -21,8 +22,10 @@ import structlog
 from cmdc_runtime import reasons
 from cmdc_runtime.board import PERIOD_S_MAX, period_for
 from cmdc_runtime.codec import decode_as
-from cmdc_runtime.errors import ProtocolError
+from cmdc_runtime.errors import CheckpointUnreadable, ProtocolError
 from cmdc_runtime.frames import (
+    Adopted,
+    Adrift,
     Assign,
     Deliver,
     History,
@@ -36,6 +39,7 @@ from cmdc_runtime.frames import (
     Terminate,
     ToWorker,
 )
+from cmdc_runtime.ids import WorkerId
 from cmdc_runtime.process import (
     EXIT_BAD_OPTIONS,
     EXIT_CRASHED,
@@ -44,11 +48,14 @@ from cmdc_runtime.process import (
     HIBERNATE,
 )
 from cmdc_runtime.reasons import PlainReason
+from cmdc_runtime.roll import own_entry, sign, strike
 from cmdc_runtime.spec import AgentSpec
 from workers.agent import Agent
 from workers.build import BuildError, Surroundings, build_agent
 from workers.core.records import decode_record
+from workers.core.snapshot import Past
 from workers.detach import leave_nursery
+from workers.drifting import Drifting
 from workers.guard import Guard
 from workers.limits import LimitError, apply_limits, step_forward
 from workers.link import Link
@@ -70,14 +77,22 @@ class Worker:
     def __init__(
         self,
         boot: dict[str, Any],  # Any: str, int or float, by the key
+        guard: Guard,
+        daemon_fd: int,
         pulse: Pulse | None = None,
     ) -> None:
         """Connect to the daemon named in ``boot``; ``pulse`` is the running loop's."""
         address = str(boot["address"])
-        self._link = Link(address, str(boot["worker_id"]), self._on_frame)
+        self._id = WorkerId(str(boot["worker_id"]))
+        self._output = str(boot.get("output", ""))
+        self._grace_s = float(boot.get("grace_s", 0.0))
+        self._link = Link(address, self._id, self._on_frame)
+        self._drifting = Drifting(self._link, self._cry, self._end_orphaned)
         self._runtime_dir = Path(address.removeprefix("ipc://")).parent
+        self._guard, self._daemon_fd = guard, daemon_fd
         self._pulse = pulse
         self._assign: Assign | None = None
+        self._snapshot = b""
         self._records: list[JournalRecord] = []
         self._unanswered: list[JournalCommand] = []
         self._agent: Agent | None = None
@@ -94,6 +109,7 @@ class Worker:
         if self._pulse is not None:
             self._pulse.note("spare", 0, (), 0)
             self._pulse.start(PERIOD_S_MAX)
+        loop.add_reader(self._daemon_fd, self._orphaned)
         self._link.start()
         self._link.send(Ready(pid=os.getpid()))
         code, reason = await self._ended
@@ -101,6 +117,9 @@ class Worker:
             await self._wind_up(self._agent, code)
         if reason is not None:
             self._link.send(LastWords(reason=reason))
+        if self._drifting.is_on:  # nobody else will
+            strike(self._runtime_dir, self._id)
+        self._drifting.end()
         self._link.close()
         if self._pulse is not None:
             self._pulse.stop()
@@ -121,9 +140,49 @@ class Worker:
         except TimeoutError:
             log.warning("plugins.abandoned", after_s=FAREWELL_S)
 
-    def orphaned(self) -> None:
-        """End, because the daemon is gone."""
+    # --- without its daemon ---------------------------------------------------------------------
+
+    def _orphaned(self) -> None:
+        """Go on without the daemon, which is gone, for a while; what is no agent yet ends."""
+        asyncio.get_running_loop().remove_reader(self._daemon_fd)
+        if self._agent is None or self._grace_s <= 0 or self._ended.done():
+            self._end_orphaned()
+        else:
+            self._drifting.begin(self._grace_s)
+
+    def _end_orphaned(self) -> None:
         self._end(EXIT_ORPHANED, None)
+
+    def _cry(self) -> Adrift:
+        assert self._agent is not None  # noqa: S101 - only agents drift
+        assert self._assign is not None  # noqa: S101 - the agent is made of it
+        return Adrift(
+            worker_id=self._id,
+            session_id=self._assign.session_id,
+            incarnation=self._assign.incarnation,
+            first=self._link.first_event(self._agent.next_index()),
+        )
+
+    def _adopted(self, frame: Adopted) -> None:
+        """Go on with the next daemon: under its eyes first, then with what the last one missed."""
+        if not self._drifting.is_on or self._agent is None:
+            return
+        try:
+            self._daemon_fd = os.pidfd_open(frame.daemon_pid)
+        except ProcessLookupError:
+            return  # it is gone, too; the one after it hears the next call
+        self._drifting.end()
+        self._guard.watch(self._daemon_fd)
+        asyncio.get_running_loop().add_reader(self._daemon_fd, self._orphaned)
+        if self._output:
+            send_output(self._output, frame.output_id)
+        if self._pulse is not None:
+            with suppress(OSError, ValueError):  # it would be taken for hung, which is told
+                self._pulse.move(frame.slot)
+        log.info("agent.adopted", daemon=frame.daemon_pid)
+        self._link.attach(frame.written)
+        self._link.send(Started())
+        self._agent.adopted()
 
     def _end(self, code: int, reason: PlainReason | None) -> None:
         if not self._ended.done():
@@ -140,6 +199,11 @@ class Worker:
                 self._agent.order(command_id, body, durable=durable)
             case HostLost() if self._agent is not None:
                 self._agent.host_lost(frame)
+            case Adopted():
+                self._adopted(frame)
+            case Terminate() if self._drifting.is_on:
+                log.warning("agent.dismissed", reason=frame.reason)
+                self._end_orphaned()
             case Terminate(reason=reason):
                 self._terminate(reason)
             case _:
@@ -165,6 +229,7 @@ class Worker:
         self._end(EXIT_OK, ended)
 
     def _take_history(self, frame: History) -> None:
+        self._snapshot = self._snapshot or frame.snapshot
         self._records += frame.records
         self._unanswered += frame.commands
         if frame.complete:
@@ -179,10 +244,13 @@ class Worker:
             _enter(spec.working_dir)
             apply_limits(assign.max_open_files)
             stage = "rebuild"
-            records = [decode_record(record.body) for record in self._records]
+            past = _past(self._snapshot, self._records)
             stage = "load"
             around = Surroundings(self._link, self._runtime_dir, self._crash, self._exit)
-            agent = build_agent(assign, spec, records, around)
+            agent = build_agent(assign, spec, past, around)
+        except CheckpointUnreadable as error:
+            self._give_up("rebuild", str(error))
+            return
         except (BuildError, LimitError, ProtocolError, msgspec.DecodeError) as error:
             self._give_up(stage, str(error))
             return
@@ -206,9 +274,13 @@ class Worker:
         self._agent = agent
         if self._pulse is not None:
             agent.tell(self._pulse.note)
+        assign = self._assign
+        if self._grace_s > 0:
+            sign(self._runtime_dir, own_entry(self._id, assign.session_id, assign.incarnation))
+            self._guard.allow(self._grace_s)
         self._link.send(Started())
         agent.begin(self._assign.last_reason, self._unanswered)
-        self._records, self._unanswered = [], []
+        self._snapshot, self._records, self._unanswered = b"", [], []
 
     def _give_up(self, stage: str, message: str) -> None:
         self._link.send(NotStarted(stage=stage, message=message))
@@ -256,7 +328,7 @@ def main(boot: dict[str, Any]) -> None:  # Any: str, int or float, by the key
     try:
         code = _run(boot, daemon_fd, guard)
     except BaseException:  # noqa: BLE001 - the last line of defence; the exit code tells
-        if _is_over(daemon_fd):
+        if _is_over(guard.daemon_fd):
             code = EXIT_ORPHANED  # what it was about to open went with the daemon
         else:
             traceback.print_exc()
@@ -267,17 +339,15 @@ def main(boot: dict[str, Any]) -> None:  # Any: str, int or float, by the key
 def _run(boot: dict[str, Any], daemon_fd: int, guard: Guard) -> int:
     pulse = Pulse(str(boot["board"]), int(boot["slot"])) if "board" in boot else None
     runner = asyncio.Runner(loop_factory=pulse.new_loop if pulse else None)
-    code = runner.run(_main(boot, daemon_fd, pulse))
+    code = runner.run(_main(boot, daemon_fd, guard, pulse))
     guard.leave(code)
     with suppress(RuntimeError):  # it takes a thread, and a tool may have left none to be had
         runner.close()
     return code
 
 
-async def _main(boot: dict[str, Any], daemon_fd: int, pulse: Pulse | None) -> int:
-    worker = Worker(boot, pulse)
-    asyncio.get_running_loop().add_reader(daemon_fd, worker.orphaned)
-    return await worker.run()
+async def _main(boot: dict[str, Any], daemon_fd: int, guard: Guard, pulse: Pulse | None) -> int:
+    return await Worker(boot, guard, daemon_fd, pulse).run()
 
 
 def _open_daemon(pid: int) -> int:
@@ -291,6 +361,11 @@ def _is_over(daemon_fd: int) -> bool:
     poller = select.poll()
     poller.register(daemon_fd, select.POLLIN)
     return bool(poller.poll(0))
+
+
+def _past(snapshot: bytes, records: list[JournalRecord]) -> Past:
+    bodies = [record.body for record in records]
+    return Past(snapshot, tuple(map(decode_record, bodies)), sum(map(len, bodies)))
 
 
 def _enter(directory: str) -> None:

@@ -1,6 +1,6 @@
 """An agent from its definition: tools loaded, memory rebuilt, parts wired. No logic."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -17,8 +17,10 @@ from workers.core.budget import Budget
 from workers.core.rebuild import replay
 from workers.core.records import Record
 from workers.core.retry import Backoff
+from workers.core.snapshot import Past, continued, restore
 from workers.core.state import Memory, PluginFacts, Policy
 from workers.effects.asking import Asker, Patience
+from workers.effects.checkpoints import Checkpoints, Redact, Saved
 from workers.effects.hands import Hands, Tools
 from workers.effects.model import CallSettings, ModelCaller, ModelWays
 from workers.effects.plugin_box import PluginBox
@@ -30,9 +32,10 @@ from workers.effects.subagents import Subagents
 from workers.effects.summary import Summarizer
 from workers.effects.tools import LoadedTool, ToolRunner, ToolSettings
 from workers.link import Link
-from workers.loader import LoadError, load_provider, load_tools
+from workers.loader import LoadError, load_function, load_provider, load_tools
 from workers.pipeline import Home, Pipeline
 from workers.plugin_loader import load_plugins
+from workers.saving import Saver
 
 PROVIDER = "litellm"
 
@@ -61,26 +64,39 @@ class Parts:
     provider: Provider
     tools: tuple[LoadedTool, ...]
     plugins: tuple[Plugin, ...]
+    redact: Redact | None
     around: Surroundings
 
 
-def build_agent(
-    assign: Assign, spec: AgentSpec, records: Sequence[Record], around: Surroundings
-) -> Agent:
-    """Return the agent that ``spec`` and ``records`` make, at rest.
+def build_agent(assign: Assign, spec: AgentSpec, past: Past, around: Surroundings) -> Agent:
+    """Return the agent that ``spec`` and ``past`` make, at rest.
 
     Raises:
-        BuildError: a tool can't be loaded; the message names it.
+        BuildError: a tool, a plugin or ``redact`` can't be loaded; the message names it.
+        CheckpointUnreadable: the snapshot is damaged, or of a newer program.
     """
     try:
         provider = load_provider(PROVIDER)
         own = open_parcels(spec.tools)
         opened = open_plugins(spec.plugins)
-        memory = replay(first_memory(assign, spec, (provider, opened), own), records)
+        first = first_memory(assign, spec, (provider, opened), own)
+        memory = replay(restore(first, past.snapshot), past.records)
+        news = tuple(_news(spec, first, memory))
+        memory = replay(memory, news)
         tools, plugins = _tools_of(memory, own), _plugins_of(memory, opened)
+        redact = None if spec.redact is None else load_function(spec.redact, "redact")
     except (LoadError, InvalidTool) as error:
         raise BuildError(str(error)) from error
-    return _wire(assign, spec, memory, Parts(provider, tools, plugins, around))
+    agent = _wire(assign, spec, memory, Parts(provider, tools, plugins, redact, around))
+    agent.take_up(Saver(past.unsaved()), news)
+    return agent
+
+
+def _news(spec: AgentSpec, first: Memory, memory: Memory) -> Iterable[Record]:
+    """Yield what is to be recorded first: the options that the session was resumed with, once."""
+    resumed = spec.resumed
+    if resumed is not None and memory.resumption != resumed.id:
+        yield continued(first, resumed.id, resumed.changes)
 
 
 def open_parcels(parcels: Sequence[Packed]) -> tuple[LoadedTool, ...]:
@@ -162,8 +178,11 @@ def _wire(
     agent = Agent(assign, memory, link, Publisher(assign.next_index, link.publish))
     patience = Patience(spec.max_retries, _backoff(spec), spec.stall_timeout)
     asker = Asker(provider, patience)
-    ports = PluginPorts(asker, agent.post, agent.memory)
-    pipeline = Pipeline(parts.plugins, agent.plugin_context, Home(ports.of, agent.plugin_crashed))
+    saved = Saved(assign.session_id, assign.group_id, spec, parts.redact)
+    checkpoints = Checkpoints(str(around.runtime_dir), saved, agent.memory, agent.reply)
+    ports = PluginPorts(asker, agent.post, agent.memory, checkpoints, spec.user_data)
+    home = Home(ports.of, ports.of_observer, agent.plugin_crashed)
+    pipeline = Pipeline(parts.plugins, agent.plugin_context, home)
     pipeline.restore(dict(memory.plugin_states))
     agent.know_hooks(pipeline.hooks_by_plugin())
     runner = ToolRunner(
@@ -186,6 +205,7 @@ def _wire(
         plugins=pipeline,
         ports=ports,
         plugin_box=PluginBox(pipeline, agent.post),
+        checkpoints=checkpoints,
     )
     hands = Hands(kit, agent.post, agent.watch)
     agent.equip(

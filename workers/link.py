@@ -1,4 +1,9 @@
-"""A worker's one connection to its daemon: frames out, frames in, the journal's barrier."""
+"""A worker's one connection to its daemon: frames out, frames in, and what it takes to change it.
+
+Records and events are kept until the daemon says that they are safe. When it is gone the connection
+is given up, and another one waits for the next daemon, under a name of its own: nothing of the
+first can come late. That daemon is sent again what is kept, and then everything goes on.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +25,9 @@ from cmdc_runtime.frames import (
     Write,
     Written,
 )
+from cmdc_runtime.ids import EventIndex
 from cmdc_runtime.sockets import Pump, Role, open_socket
+from workers.outbox import CALM_BYTES, HELD_BYTES_MAX, Outbox, Parts
 
 log = structlog.get_logger()
 
@@ -38,67 +45,139 @@ class Link:
     def __init__(self, address: str, worker_id: str, on_frame: Callable[[ToWorker], None]) -> None:
         """Connect; ``on_frame`` gets every frame but ``Written``, once ``start`` was called."""
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        socket = open_socket(self._context, Role.WORKER, identity=worker_id.encode())
-        socket.connect(address)
+        self._address, self._name = address, worker_id
+        self._on_frame = on_frame
+        self._outbox = Outbox()
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._is_calm, self._is_attached = asyncio.Event(), asyncio.Event()
+        self._is_calm.set()
+        self._is_attached.set()
+        self._drifts = 0
+        self._connect(worker_id)
+
+    def _connect(self, identity: str) -> None:
+        socket = open_socket(self._context, Role.WORKER, identity=identity.encode())
+        socket.connect(self._address)
         self._socket = socket
         self._pump = Pump(socket, self._receive)
-        self._on_frame = on_frame
-        self._barriers: dict[int, asyncio.Future[None]] = {}
-        self._barrier = 0
 
     def start(self) -> None:
         """Begin to read, in the running loop."""
         self._pump.start()
 
+    # --- out ------------------------------------------------------------------------------------
+
     def send(self, frame: FromWorker, *more: bytes) -> None:
-        """Send one frame, and the part that belongs to it.
+        """Send one frame, and the part that belongs to it; without a daemon it is lost.
 
         Raises:
             FrameTooLargeError: it would be lost, so it was not sent.
         """
-        self._send((HEADER, encode(frame), *more))
+        parts = (HEADER, encode(frame), *more)
+        _check(parts)
+        self._send(parts)
 
     def write(
         self,
         records: Sequence[JournalRecord],
         settled: Sequence[Settled],
         batches: Iterable[tuple[Batch, bytes]],
+        snapshot: bytes = b"",
     ) -> None:
         """Give records and outcomes to the journal, and with them the events that tell of them.
 
-        They are one message: the daemon has all of it or nothing, whenever the process dies.
+        They are one message: the daemon has all of it or nothing, whenever the process dies. A
+        ``snapshot`` is the state after them.
+
+        Raises:
+            FrameTooLargeError: it would be lost, so it was not sent.
         """
-        parts = [HEADER, encode(Write(records=tuple(records), settled=tuple(settled)))]
+        number = self._outbox.number + 1
+        write = Write(
+            records=tuple(records), settled=tuple(settled), number=number, snapshot=snapshot
+        )
+        parts = [HEADER, encode(write)]
+        told: list[Batch] = []
         for batch, body in batches:
             parts += (encode(batch), body)
-        self._send(parts)
+            told.append(batch)
+        self._keep(parts, told, number)
+
+    def publish(self, batch: Batch, body: bytes) -> None:
+        """Send a batch of events.
+
+        Raises:
+            FrameTooLargeError: it would be lost, so it was not sent.
+        """
+        self._keep((HEADER, encode(batch), body), (batch,))
 
     async def synced(self) -> None:
         """Return when everything that was written so far is in the journal."""
-        self._barrier += 1
-        done = self._barriers[self._barrier] = asyncio.get_running_loop().create_future()
-        self.send(Write(records=(), settled=(), barrier=self._barrier))
-        await done
-
-    def _send(self, parts: Sequence[bytes]) -> None:
-        size = max(map(len, parts))
-        if size > FRAME_BYTES_MAX:  # ZeroMQ would drop it, and the connection with it
-            raise FrameTooLargeError(f"a part of {size} bytes; at most {FRAME_BYTES_MAX} can go")
-        if not self._pump.send(parts):
-            # The daemon has not read for very long: what it misses can't be made up for later.
-            raise ConnectionError("the daemon does not take frames any more")
-
-    def publish(self, batch: Batch, body: bytes) -> None:
-        """Send a batch of events."""
-        self.send(batch, body)
+        number = self._outbox.number
+        if number > self._outbox.written:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append((number, done))
+            await done
 
     async def room(self) -> None:
         """Return when the daemon keeps up: a producer of many events waits here."""
         await self._pump.room()
+        await self._is_calm.wait()
+
+    def _keep(self, parts: Parts, batches: Sequence[Batch], number: int = 0) -> None:
+        _check(parts)
+        self._outbox.hold(parts, batches, number=number)
+        if self._outbox.size > CALM_BYTES:
+            self._is_calm.clear()
+            if self._outbox.size > HELD_BYTES_MAX:
+                raise ConnectionError(f"nobody has stored {self._outbox.size} bytes of its work")
+        self._send(parts)
+
+    def _send(self, parts: Parts) -> None:
+        if self._is_attached.is_set() and not self._pump.send(parts):
+            # The daemon has not read for very long: what it misses can't be made up for later.
+            raise ConnectionError("the daemon does not take frames any more")
+
+    # --- from one daemon to the next ------------------------------------------------------------
+
+    def drift(self) -> None:
+        """Give up a dead daemon's connection; the next one is waited for under another name."""
+        self._is_attached.clear()
+        self._pump.stop()
+        self._drifts += 1
+        self._connect(f"{self._name}-{self._drifts}")
+        self._pump.start()
+
+    def call(self, frame: FromWorker) -> None:
+        """Send one frame to whoever comes next, though nobody has taken this worker over yet."""
+        self._pump.send((HEADER, encode(frame)))
+
+    def attach(self, written: int) -> None:
+        """Go on with a daemon whose journal has the writes up to ``written``."""
+        self._is_attached.set()
+        self._settle(written, 0)
+        for parts in self._outbox:
+            self._send(parts)
+
+    async def attached(self) -> None:
+        """Return when there is a daemon."""
+        await self._is_attached.wait()
+
+    @property
+    def drifts(self) -> int:
+        """How many daemons it has lost."""
+        return self._drifts
+
+    def first_event(self, next_index: EventIndex) -> EventIndex:
+        """Return the oldest event that can be sent again, ``next_index`` where there is none."""
+        return self._outbox.first_event(next_index)
+
+    # --- in -------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Let the last frames out, bounded by ``FLUSH_S``, and close."""
-        self._socket.setsockopt(zmq.LINGER, round(FLUSH_S * 1000))
+        linger_ms = round(FLUSH_S * 1000) if self._is_attached.is_set() else 0
+        self._socket.setsockopt(zmq.LINGER, linger_ms)
         self._pump.stop()
         self._context.term()
 
@@ -109,14 +188,30 @@ class Link:
             log.warning("frame.refused", error=str(error))
             return
         if isinstance(frame, Written):
-            done = self._barriers.pop(frame.barrier, None)
-            if done is not None and not done.done():
-                done.set_result(None)
+            self._settle(frame.number, frame.index)
         else:
             self._on_frame(frame)
+
+    def _settle(self, number: int, index: int) -> None:
+        self._outbox.settle(number, index)
+        if self._outbox.size <= CALM_BYTES:
+            self._is_calm.set()
+        left: list[tuple[int, asyncio.Future[None]]] = []
+        for waits_for, done in self._waiters:
+            if waits_for > self._outbox.written:
+                left.append((waits_for, done))
+            elif not done.done():
+                done.set_result(None)
+        self._waiters = left
 
     @staticmethod
     def _parse(parts: list[bytes]) -> ToWorker:
         if len(parts) != 2 or parts[0] != HEADER:  # noqa: PLR2004 - header and frame
             raise ProtocolError(f"expected a header and a frame, got {len(parts)} parts")
         return decode(ToWorker, parts[1])
+
+
+def _check(parts: Parts) -> None:
+    size = max(map(len, parts))
+    if size > FRAME_BYTES_MAX:  # ZeroMQ would drop it, and the connection with it
+        raise FrameTooLargeError(f"a part of {size} bytes; at most {FRAME_BYTES_MAX} can go")

@@ -95,6 +95,28 @@ def load_provider(name: str) -> Provider:
     return created
 
 
+def load_function(packed: Packed, noun: str) -> Callable[..., Any]:  # Any: the caller knows
+    """Return the function that was packed; ``noun`` is what error messages call it.
+
+    Raises:
+        LoadError: it can't be loaded, or can't be called.
+    """
+    found = _load(packed, Kind(noun, built_in_tools), _as_named)
+    return found.function
+
+
+@dataclass(slots=True)
+class _Function:
+    name: str
+    function: Callable[..., Any]  # Any: the caller knows
+
+
+def _as_named(thing: object) -> _Function:
+    if not callable(thing):
+        raise TypeError(f"{type(thing).__name__} can't be called")
+    return _Function(getattr(thing, "__name__", ""), thing)
+
+
 def _load(packed: Packed, kind: Kind, admit: Callable[[object], _Loaded]) -> _Loaded:
     _check_python(packed, kind)
     try:

@@ -8,13 +8,14 @@ import asyncio
 import inspect
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, Final, Protocol
+from dataclasses import replace
+from typing import Any, Final, Protocol, TypeAlias
 
 import structlog
 
 from cmdc_runtime.events import PluginCrashed
 from cmdc_runtime.extensions.plugin import OBSERVE, Observed, Plugin, observes
-from cmdc_runtime.extensions.plugin_context import PluginContext
+from cmdc_runtime.extensions.plugin_context import PluginContext, PluginPort
 from workers.threads import Threads
 
 log = structlog.get_logger()
@@ -25,6 +26,14 @@ BATCH_MAX: Final = 256
 """Events that are told in one go: a thread is handed over to once for all of them."""
 BATCH_TIMEOUT_S: Final = 30.0
 """For one batch; a thread that takes longer is left alone, and the plugin hears of no more."""
+
+
+PortOf: TypeAlias = Callable[[str], PluginPort | None]
+"""Returns what the plugin of a name may ask its session by."""
+
+
+def _no_port(_plugin: str) -> None:
+    return None
 
 
 class Watched(Protocol):
@@ -44,10 +53,12 @@ class Observer:
         slot: Watched,
         context_of: Callable[[], PluginContext],
         crashed: Callable[[str, str], None],
+        port_of: PortOf,
     ) -> None:
         """Say by ``crashed`` what the plugin ended with."""
         self.slot = slot
         self._context_of = context_of
+        self._port_of = port_of
         self._crashed = crashed
         self._queue: deque[Observed] = deque()
         self._dropped = 0
@@ -87,7 +98,8 @@ class Observer:
             self._task = None
 
     async def _tell(self, batch: Sequence[Observed]) -> None:
-        plugin, context = self.slot.plugin, self._context_of()
+        plugin = self.slot.plugin
+        context = replace(self._context_of(), session=self._port_of(plugin.name))
         if dropped := self._dropped:
             self._dropped = 0
             log.warning("plugin_observer.overrun", plugin=plugin.name, dropped=dropped)
@@ -108,18 +120,22 @@ class Observers:
     """All plugins of a session that hear of what it publishes."""
 
     def __init__(
-        self, context_of: Callable[[], PluginContext], crashed: Callable[[str, str], None]
+        self,
+        context_of: Callable[[], PluginContext],
+        crashed: Callable[[str, str], None],
+        port_of: PortOf = _no_port,
     ) -> None:
-        """Have none."""
+        """Have none; ``port_of`` says by what the plugin of a name may ask its session."""
         self._context_of = context_of
         self._crashed = crashed
+        self._port_of = port_of
         self._observers: tuple[Observer, ...] = ()
 
     def watch(self, slots: Iterable[Watched]) -> None:
         """Tell these plugins from now on, as far as they listen."""
         known = {id(one.slot): one for one in self._observers}
         kept = [
-            known.get(id(slot)) or Observer(slot, self._context_of, self._crashed)
+            known.get(id(slot)) or Observer(slot, self._context_of, self._crashed, self._port_of)
             for slot in slots
             if observes(slot.plugin)
         ]

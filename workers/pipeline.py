@@ -17,10 +17,10 @@ from cmdc_runtime.events import Event
 from cmdc_runtime.extensions.actions import settled
 from cmdc_runtime.extensions.hooks import AnyHook, SessionStart
 from cmdc_runtime.extensions.plugin import FILTER_OUTPUT, OBSERVE, PipelineRun, Plugin
-from cmdc_runtime.extensions.plugin_context import PluginContext, PluginPort
+from cmdc_runtime.extensions.plugin_context import PluginContext
 from workers.core.verdict import Reaction, Verdict, fold, stops, with_user_data
 from workers.intake import fit
-from workers.observers import Observers
+from workers.observers import Observers, PortOf
 from workers.output_filters import OutputFilters
 from workers.plugin_slot import ERROR_CHARS_MAX, Slot, answer_of, cancels, told
 
@@ -34,11 +34,13 @@ OBSERVED_S: Final = 0.5
 class Home:
     """Where plugins live: what they may ask of their session, and who is told of their crashes.
 
-    ``port_of`` makes the port of one plugin, by its name; ``crashed`` takes plugin, place and
+    ``port_of`` makes the port of one plugin, by its name, ``observer_port_of`` that of one that
+    hears of events; ``crashed`` takes plugin, place and
     error of a crash outside of hooks.
     """
 
-    port_of: Callable[[str], PluginPort | None] = lambda _plugin: None
+    port_of: PortOf = lambda _plugin: None
+    observer_port_of: PortOf = lambda _plugin: None
     crashed: Callable[[str, str, str], None] = lambda _plugin, _where, _error: None
 
 
@@ -58,7 +60,11 @@ class Pipeline:
         """
         self._home = home or Home()
         self._context_of = context_of
-        self._observers = Observers(context_of, lambda name, why: self._tell(name, OBSERVE, why))
+        self._observers = Observers(
+            context_of,
+            lambda name, why: self._tell(name, OBSERVE, why),
+            self._home.observer_port_of,
+        )
         self._slots = _ordered([Slot(plugin) for plugin in plugins])
         self._look_at_slots()
 

@@ -42,7 +42,16 @@ class Pulse:
     The loop has to be made by ``new_loop``: ``asyncio.Runner(loop_factory=pulse.new_loop)``.
     """
 
-    __slots__ = ("_is_calm", "_last_index", "_page", "_period_ns", "_slot", "_told", "due_ns")
+    __slots__ = (
+        "_is_calm",
+        "_last_index",
+        "_page",
+        "_path",
+        "_period_ns",
+        "_slot",
+        "_told",
+        "due_ns",
+    )
 
     def __init__(self, path: str, slot: int) -> None:
         """Map the page with the slot of this number.
@@ -51,20 +60,26 @@ class Pulse:
             OSError: there is no board.
             ValueError: the board has no such slot.
         """
-        start = slot * SLOT_BYTES
-        offset = start % mmap.ALLOCATIONGRANULARITY
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            self._page = mmap.mmap(fd, offset + SLOT_BYTES, offset=start - offset)
-        finally:
-            os.close(fd)
-        self._slot = Slot(memoryview(self._page)[offset:])
+        self._path = path
+        self._page, self._slot = _opened(path, slot)
         self._told = Doing()
         self._is_calm = False
         self._last_index = 0
         self._period_ns = 0
         self.due_ns = _NEVER_NS
         """When to beat next."""
+
+    def move(self, slot: int) -> None:
+        """Go on in a slot of the board that now is where the first one was.
+
+        Raises:
+            OSError: there is no board.
+            ValueError: the board has no such slot.
+        """
+        self._page, self._slot = _opened(self._path, slot)
+        self._slot.index(self._last_index)
+        self._slot.tell(self._told)
+        self.beat(time.monotonic_ns())
 
     def new_loop(self) -> asyncio.AbstractEventLoop:
         """Return an event loop like any other, which beats from ``start`` on."""
@@ -113,6 +128,18 @@ class Pulse:
         else:
             self.beat(now_ns)  # a thread may be at work
         return self.late_ns()
+
+
+def _opened(path: str, slot: int) -> tuple[mmap.mmap, Slot]:
+    """Return the mapped page with a slot, and the slot."""
+    start = slot * SLOT_BYTES
+    offset = start % mmap.ALLOCATIONGRANULARITY
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        page = mmap.mmap(fd, offset + SLOT_BYTES, offset=start - offset)
+    finally:
+        os.close(fd)
+    return page, Slot(memoryview(page)[offset:])
 
 
 class _Selector(selectors.EpollSelector):

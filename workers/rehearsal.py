@@ -29,7 +29,7 @@ from cmdc_runtime.reasons import Signal
 from cmdc_runtime.spec import AgentSpec, agent_spec
 from cmdc_runtime.tools import ReadFile
 from workers.build import PROVIDER, first_memory, open_parcels
-from workers.core import commands, rebuild, results
+from workers.core import commands, rebuild, results, snapshot
 from workers.core.assemble import Reply
 from workers.core.effects import Keep, Publish, Step
 from workers.core.inputs import (
@@ -65,6 +65,7 @@ def rehearse() -> None:
             step = results.apply(state, memory, given)
         records += _encode(step)
     _resume(first, records)
+    snapshot.restore(first, snapshot.encode(first))
     codec.encode(Answer(id=_PROMPT, body=codec.encode(_status())))
 
 
@@ -117,7 +118,7 @@ def _encode(step: Step) -> list[bytes]:
     events = [(0, said.event) for said in step.effects if isinstance(said, Publish)]
     codec.encode_events(events)
     kept = tuple(JournalRecord(kind="", body=body) for body in bodies)
-    codec.encode(Write(records=kept, settled=(Settled(id=_PROMPT, frame=b""),)))
+    codec.encode(Write(records=kept, settled=(Settled(id=_PROMPT, frame=b""),), number=1))
     return bodies
 
 

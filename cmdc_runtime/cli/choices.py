@@ -130,11 +130,21 @@ def running_client(address: str | None) -> "Iterator[Client]":
     """
     from cmdc_runtime.client.client import Client  # noqa: PLC0415 - loads zmq
 
+    with contextlib.closing(Client(running_address(address))) as client:
+        yield client
+
+
+def running_address(address: str | None) -> str:
+    """Return the address that was given, else that of a daemon that runs.
+
+    Raises:
+        DaemonUnavailable: there is none; none is started.
+
+    """
     chosen = address or _running()
     if chosen is None:
         raise DaemonUnavailable(_none_runs())
-    with contextlib.closing(Client(chosen)) as client:
-        yield client
+    return chosen
 
 
 def provider_opts_of(given: Iterable[str]) -> dict[str, object]:

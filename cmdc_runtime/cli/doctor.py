@@ -251,6 +251,13 @@ def _daemon(directory: Path, *, is_named: bool) -> Iterator[Finding]:
         else f"it is version {facts.version} and this is {VERSION}: restart it",
     )
     yield _nursery(facts)
+    is_open = facts.journal == "open"
+    yield Finding(
+        name="journal",
+        status="ok" if is_open else "problem",
+        found=facts.journal,
+        advice="" if is_open else "nothing new is taken; see docs/howto/disk-full.md",
+    )
     for layer in facts.layers:
         is_kernel = layer.by.startswith("cgroup") or layer.by == "rlimit"
         yield Finding(

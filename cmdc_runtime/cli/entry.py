@@ -54,6 +54,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "model": ("control:model", "Send a session's next request to another model."),
     "abort": ("control:abort", "End a session's running cycle; the session stays."),
     "stop": ("control:stop", "End a session."),
+    "replay": ("replay:replay", "Decide again what a session decided, and tell differences."),
+    "checkpoints": ("moving:checkpoints", "List, save or delete a session's checkpoints."),
+    "resume": ("moving:resume", "Let a session go on after its end, or fork it."),
+    "export": ("moving:export", "Write a session to a file, to keep it or to move it."),
+    "import": ("moving:import_", "Start the session of such a file."),
     "service": ("service:service", "Have systemd run the daemon: install, uninstall."),
 }
 """Name to where it is below this package, and its line in the overview."""

@@ -203,7 +203,12 @@ def _unit(place: Place, run_as: str | None, config: Path | None) -> str:
     words = [sys.executable, "-P", "-m", "supervisor"]
     if config is not None:
         words += ["--config", str(config.absolute())]
-    settings = {"ExecStart": command_line(words)}
+    stopping = command_line([sys.executable, "-P", "-m", "supervisor.stopping"])
+    settings = {
+        "ExecStart": command_line(words),
+        "ExecStop": f"-{stopping}",
+        "ExecStopPost": f"-{stopping} after",
+    }
     if place.is_user and run_as is not None:
         raise click.UsageError("--run-as is for --system: a user's service runs as that user")
     if not place.is_user:

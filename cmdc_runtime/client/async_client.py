@@ -14,8 +14,8 @@ from typing import Any, Self
 from cmdc_runtime.client.address import Address
 from cmdc_runtime.client.calls import Calls, Reply
 from cmdc_runtime.client.feed import EventTypes, Feed, Selection
-from cmdc_runtime.client.guidance import AsyncGuidance
 from cmdc_runtime.client.inbox import AsyncInbox
+from cmdc_runtime.client.keeping import AsyncKeeping
 from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
 from cmdc_runtime.client.link import Connector, Link
 from cmdc_runtime.client.monitors import AsyncMonitor, Watch
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 AsyncCallback = Callable[[Down], Awaitable[None] | None]
 
 
-class AsyncClient(AsyncGuidance):
+class AsyncClient(AsyncKeeping):
     """Speaks with one daemon; use it in one event loop, and ``close`` it or use ``async with``.
 
     A call takes a session object or a session id. Every call may raise DaemonUnavailable,
@@ -93,6 +93,30 @@ class AsyncClient(AsyncGuidance):
 
         """
         return AsyncSession(await self._calls.start(start_request(options, given)), self)
+
+    async def resume_session(
+        self,
+        session_id: SessionLike,
+        /,
+        *,
+        checkpoint_id: str | None = None,
+        new_id: str | None = None,
+        **overrides: Any,
+    ) -> AsyncSession:
+        """Start a session from a checkpoint, or from all that a session recorded (see ``Options``).
+
+        An ended session goes on under its id; with ``new_id`` the state becomes a new session, also
+        of one that lives. ``overrides`` are options that are to change (Any: as there).
+
+        Raises:
+            SessionExists: it is alive and ``new_id`` is not given, or that is taken.
+            CheckpointNotFound: there is no such checkpoint.
+            InvalidOptions: ``problems`` has one line for each wrong field.
+            StartFailed: ``reason`` says at which stage and why.
+
+        """
+        found = await self._resume(session_id, checkpoint_id, new_id, overrides)
+        return AsyncSession(found, self)
 
     async def prompt(self, session: SessionLike, text: str) -> PromptReceipt:
         """Send a prompt and return when it is in the journal.

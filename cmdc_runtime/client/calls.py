@@ -7,12 +7,13 @@ of ``AsyncClient`` and ``Client``, and one of both kinds of session.
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakValueDictionary
 
 import msgspec
 
+from cmdc_runtime.checkpoints import Snapshot, read_saved, snapshot_of
 from cmdc_runtime.client import orders
 from cmdc_runtime.client.connection import Connection
 from cmdc_runtime.client.feed import Feed
@@ -26,6 +27,9 @@ from cmdc_runtime.client.limits import (
 )
 from cmdc_runtime.client.link import Connector
 from cmdc_runtime.client.monitors import Watch
+from cmdc_runtime.client.moving import export_session, import_session
+from cmdc_runtime.client.past import new_facts, read_past
+from cmdc_runtime.client.resuming import check_free, definition_of, resume_request
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.commands import (
     Approve,
@@ -52,16 +56,26 @@ from cmdc_runtime.errors import (
 )
 from cmdc_runtime.ids import CommandId, MonitorRef, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
-from cmdc_runtime.reasons import Other
+from cmdc_runtime.reasons import Normal, Other, Shutdown
 from cmdc_runtime.requests import (
+    CheckpointFound,
+    DeleteCheckpoint,
     FindSession,
+    GetCheckpoint,
+    GetDefinition,
     GetTree,
+    KeepCheckpoint,
+    ListCheckpoints,
     ListSessions,
+    Origin,
+    PastPage,
+    SessionDefinition,
     SessionInfo,
     StartSession,
     StopSession,
     TreeNode,
 )
+from cmdc_runtime.transfer import Header
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +115,12 @@ class Calls:
         connection = await self._connector.connected()
         self._prompts.pop(session_id, None)
         request = StopSession(session_id=session_id, reason=reason, timeout=timeout_s)
-        await connection.ask(request, timeout_s=timeout_s + COMMAND_TIMEOUT_S)
+        asked = Normal() if reason == "normal" else Shutdown(detail=reason)
+
+        def is_stopped(error: CmdcError) -> bool:
+            return isinstance(error, SessionNotAlive) and error.reason == asked
+
+        await connection.ask(request, timeout_s=timeout_s + COMMAND_TIMEOUT_S, is_done=is_stopped)
 
     async def prompt(
         self, session_id: SessionId, text: str, timeout_s: float = COMMAND_TIMEOUT_S
@@ -141,6 +160,44 @@ class Calls:
     async def order(self, session_id: SessionId, command: Command) -> Any:
         """Return the session's answer to a command (Any: what the command's ``answer`` says)."""
         return await self._send(session_id, command)
+
+    async def list_checkpoints(self, session_id: SessionId) -> list[Snapshot]:
+        """Return a session's checkpoints; see ``list_checkpoints``."""
+        connection = await self._connector.connected()
+        found = await connection.ask(ListCheckpoints(session_id=session_id))
+        return [snapshot_of(facts) for facts in found]
+
+    async def load_checkpoint(self, session_id: SessionId, checkpoint_id: str | None) -> Snapshot:
+        """Return a checkpoint with its state; see ``load_checkpoint``."""
+        connection = await self._connector.connected()
+        wanted = GetCheckpoint(session_id=session_id, checkpoint_id=checkpoint_id)
+        found: CheckpointFound = await connection.ask(wanted)
+        return snapshot_of(found.facts, found.body)
+
+    async def delete_checkpoint(self, session_id: SessionId, checkpoint_id: str | None) -> None:
+        """Delete one checkpoint or all; see ``delete_checkpoint``."""
+        connection = await self._connector.connected()
+        gone = DeleteCheckpoint(session_id=session_id, checkpoint_id=checkpoint_id)
+        await connection.ask(gone)
+
+    async def resume(
+        self,
+        origin: Origin,
+        new_id: str | None,
+        given: dict[str, Any],  # Any: see ``Options``
+    ) -> SessionId:
+        """Start a session from a saved state; see ``resume_session``."""
+        connection = await self._connector.connected()
+        known: SessionDefinition = await connection.ask(GetDefinition(session_id=origin.session_id))
+        check_free(origin, new_id, is_alive=known.is_alive)
+        agent, group_id = bytes(known.agent), known.group_id
+        if origin.checkpoint_id is not None:
+            wanted = GetCheckpoint(session_id=origin.session_id, checkpoint_id=origin.checkpoint_id)
+            found: CheckpointFound = await connection.ask(wanted)
+            saved = read_saved(found.body)
+            agent, group_id = saved.agent, saved.group_id
+        request = resume_request(origin, new_id, definition_of(agent), group_id, given)
+        return await self.start(request)
 
     async def messages(self, session_id: SessionId) -> list[Message]:
         """Return the conversation; see ``messages``."""
@@ -196,8 +253,35 @@ class Calls:
             raise SessionNotAlive(found.reason or Other(detail="its reason is not known"))
         return found
 
+    async def export(
+        self, session_id: SessionId, write: Callable[[bytes], None], *, move: bool
+    ) -> Header:
+        """Give the frames of a session's file to ``write``; ``move`` ends the session first."""
+        connection = await self._connector.connected()
+        return await export_session(connection, session_id, write, move=move)
+
+    async def bring(self, frames: Iterable[bytes], as_id: SessionId | None) -> SessionInfo:
+        """Start a session from the frames of its file."""
+        return await import_session(await self._connector.connected(), frames, as_id)
+
+    async def past(self, session_id: SessionId) -> PastPage:
+        """Return what the journal keeps of a session, live or ended, but its events."""
+        return await read_past(await self._connector.connected(), session_id)
+
+    async def fork(self, session_id: SessionId, new_id: str, state: bytes) -> SessionId:
+        """Start a session from a state of another one, which is no checkpoint of it for long."""
+        connection = await self._connector.connected()
+        facts = new_facts(session_id, new_id)
+        await connection.ask(KeepCheckpoint(facts=facts, body=state))
+        try:
+            origin = Origin(session_id=session_id, checkpoint_id=facts.checkpoint_id)
+            return await self.resume(origin, new_id, {})
+        finally:
+            await self.delete_checkpoint(session_id, facts.checkpoint_id)
+
     async def follow(self, session_id: SessionId, feed_of: FeedMaker, since: int | None) -> Feed:
         """Fill a stream with one session's events; see ``subscribe``."""
+        _check_since(since)
         connection = await self._connector.connected()
         feed = feed_of(connection)
         await connection.topics.follow(session_id, feed, since)
@@ -212,6 +296,7 @@ class Calls:
 
     async def follow_group(self, group_id: str, feed_of: FeedMaker, since: int | None) -> Feed:
         """Fill a stream with a group's events; see ``subscribe_group``."""
+        _check_since(since)
         connection = await self._connector.connected()
         feed = feed_of(connection)
         await connection.topics.follow_group(group_id, feed, since)
@@ -267,6 +352,13 @@ class Calls:
         if result.outcome == "finished":
             return result
         raise _ending(result)
+
+
+def _check_since(since: object) -> None:
+    if since is not None and (type(since) is not int or since < 0):
+        raise UsageError(
+            f"since: expected the index of the last event seen, or 0 for all, got {since!r}"
+        )
 
 
 def _ending(result: CycleResult) -> CmdcError:

@@ -12,8 +12,8 @@ from cmdc_runtime.client.callbacks import Callback
 from cmdc_runtime.client.calls import Calls, Reply
 from cmdc_runtime.client.engine import Engine
 from cmdc_runtime.client.feed import EventTypes, Feed, Selection
-from cmdc_runtime.client.guidance import Guidance
 from cmdc_runtime.client.inbox import ThreadInbox
+from cmdc_runtime.client.keeping import Keeping
 from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
 from cmdc_runtime.client.monitors import Monitor, Watch
 from cmdc_runtime.client.session import Session
@@ -29,7 +29,7 @@ from cmdc_runtime.reasons import Down
 from cmdc_runtime.requests import TreeNode
 
 
-class Client(Guidance):
+class Client(Keeping):
     """Speaks with one daemon; ``close`` it or use ``with``. Any thread may use it.
 
     A call takes a session object or a session id. Every call may raise DaemonUnavailable,
@@ -47,6 +47,30 @@ class Client(Guidance):
 
         """
         return Session(self._run(Calls.start, start_request(options, given)), self)
+
+    def resume_session(
+        self,
+        session_id: SessionLike,
+        /,
+        *,
+        checkpoint_id: str | None = None,
+        new_id: str | None = None,
+        **overrides: Any,
+    ) -> Session:
+        """Start a session from a checkpoint, or from all that a session recorded (see ``Options``).
+
+        An ended session goes on under its id; with ``new_id`` the state becomes a new session, also
+        of one that lives. ``overrides`` are options that are to change (Any: as there).
+
+        Raises:
+            SessionExists: it is alive and ``new_id`` is not given, or that is taken.
+            CheckpointNotFound: there is no such checkpoint.
+            InvalidOptions: ``problems`` has one line for each wrong field.
+            StartFailed: ``reason`` says at which stage and why.
+
+        """
+        found = self._resume(session_id, checkpoint_id, new_id, overrides)
+        return Session(found, self)
 
     def prompt(self, session: SessionLike, text: str) -> PromptReceipt:
         """Send a prompt and return when it is in the journal.

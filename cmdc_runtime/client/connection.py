@@ -9,12 +9,18 @@ import contextlib
 import logging
 import os
 import secrets
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from cmdc_runtime import codec
 from cmdc_runtime.client.address import Place
-from cmdc_runtime.client.limits import COMMAND_TIMEOUT_S, CONNECT_TIMEOUT_S, FACTS_S, TICK_S
+from cmdc_runtime.client.limits import (
+    COMMAND_TIMEOUT_S,
+    CONNECT_TIMEOUT_S,
+    FACTS_S,
+    QUESTIONS_PARALLEL_MAX,
+    TICK_S,
+)
 from cmdc_runtime.client.mailbox import Mailbox
 from cmdc_runtime.client.monitors import Monitors
 from cmdc_runtime.client.topics import Topics
@@ -36,6 +42,7 @@ class Connection:
         self.place = place
         self.pid = os.getpid()
         self.monitors = Monitors(self)
+        self.slots = asyncio.Semaphore(QUESTIONS_PARALLEL_MAX)
         self._dealer = Dealer(
             control=place.control,
             events=place.events,
@@ -75,8 +82,17 @@ class Connection:
         self.monitors.reconcile(facts.notices, is_new=False)
         self._beat = self.loop.call_later(FACTS_S, self._ask_facts)
 
-    async def ask(self, request: Request, *, timeout_s: float | None = COMMAND_TIMEOUT_S) -> Any:
+    async def ask(
+        self,
+        request: Request,
+        *,
+        timeout_s: float | None = COMMAND_TIMEOUT_S,
+        is_done: Callable[[CmdcError], bool] | None = None,
+    ) -> Any:
         """Return the daemon's answer to ``request``: what its ``answer`` says (Any).
+
+        ``is_done`` says of an error to a request that was sent again whether it only tells that the
+        first one has had its effect: then there is no error, and None is returned.
 
         Raises:
             CmdcError: what the daemon says is wrong, or CommandTimeout.
@@ -84,7 +100,7 @@ class Connection:
         """
         id_ = new_command_id()
         frame = encode(Ask(id=id_, body=codec.raw(request)))
-        return await self._exchange(id_, frame, request.answer, timeout_s)
+        return await self._exchange(id_, frame, request.answer, timeout_s, is_done)
 
     async def send(
         self,
@@ -196,7 +212,12 @@ class Connection:
     # --- what is due --------------------------------------------------------------------------
 
     async def _exchange(
-        self, id_: CommandId, frame: bytes, answer: Any, timeout_s: float | None
+        self,
+        id_: CommandId,
+        frame: bytes,
+        answer: Any,
+        timeout_s: float | None,
+        is_done: Callable[[CmdcError], bool] | None = None,
     ) -> Any:
         if self._broken is not None:
             raise self._broken.with_traceback(None)  # each raise would lengthen it
@@ -206,6 +227,10 @@ class Connection:
             self._dealer.send(frame)
             self._set_tick(due_s)
             reply = await future
+        except CmdcError as error:
+            if self._mailbox.close(id_) and is_done is not None and is_done(error):
+                return None
+            raise
         finally:
             del self._waiting[id_]
             self._mailbox.close(id_)
@@ -254,6 +279,8 @@ class Connection:
             for waiting in self._mailbox.all_frames(self.loop.time()):
                 self._dealer.send(waiting)
         self.monitors.reconcile(facts.notices, is_new=is_new)
+        if is_new:
+            self.topics.look_again()
 
     # --- an embedded daemon's end -------------------------------------------------------------
 

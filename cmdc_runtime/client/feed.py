@@ -2,14 +2,18 @@
 
 A feed puts into its inbox no more than the inbox may hold. What does not fit is dropped here and
 replayed when the consumer has made room, so a stream costs bounded memory and loses nothing.
+
+Where the daemon seems to count less far than was heard of, it is asked until the session is up, and
+then believed: one that has just taken over may not have heard from the agent yet.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final, Protocol
 
 from cmdc_runtime.client.inbox import Filled
 from cmdc_runtime.client.limits import (
+    HEAD_LOOK_S,
     REPLAY_RETRY_S,
     REPLAYS_PARALLEL_MAX,
     SESSIONS_FOLLOWED_MAX,
@@ -21,13 +25,20 @@ from cmdc_runtime.clock import now_ms
 from cmdc_runtime.errors import CmdcError, InvalidOptions, TransientError
 from cmdc_runtime.events import Envelope, Event, EventsLost, UnknownEvent
 from cmdc_runtime.ids import SessionId
-from cmdc_runtime.requests import Replay, Replayed, Request
+from cmdc_runtime.requests import FindSession, Replay, Replayed, Request, SessionInfo
+
+_UNSETTLED: Final = frozenset({"starting", "restarting", "stopping"})
+"""Phases of a session whose process may still have to say how far it is."""
 
 EventTypes = Iterable[type[Event] | str]
+_Look = Callable[[], Coroutine[Any, Any, None]]  # Any: nothing is sent to it
 
 
 class Link(Protocol):
     """What a feed needs of a connection."""
+
+    slots: asyncio.Semaphore
+    """So many questions of all feeds are open at a time."""
 
     async def ask(self, request: Request) -> Any:
         """Return the daemon's answer (Any: what the request's ``answer`` says)."""
@@ -94,16 +105,20 @@ class Feed:
         self._selection = selection
         self._follows_strangers = follows_strangers
         self._subscriptions: dict[SessionId, Subscription] = {}
-        self._behind: set[SessionId] = set()
+        self._has_forgotten = False
+        self._behind: dict[SessionId, None] = {}
+        """Those that miss something; who was served last comes last."""
         self._replays: dict[SessionId, asyncio.Task[None]] = {}
+        self._looks: dict[SessionId, asyncio.Task[None]] = {}
         self._end: CmdcError | None = None
         self._is_finished = False
 
-    def follow(self, session_id: SessionId, cursor: int | None) -> None:
+    def follow(self, session_id: SessionId, cursor: int | None, created_ms: int = 0) -> None:
         """Follow a session from behind ``cursor``; None means from what is heard first."""
         if len(self._subscriptions) >= SESSIONS_FOLLOWED_MAX:
             del self._subscriptions[next(iter(self._subscriptions))]
-        self._subscriptions[session_id] = Subscription(session_id, cursor)
+            self._has_forgotten = True
+        self._subscriptions[session_id] = Subscription(session_id, cursor, created_ms)
 
     def known(self, session_id: SessionId) -> int:
         """Return the newest index that was heard of."""
@@ -112,36 +127,67 @@ class Feed:
 
     def on_batch(self, session_id: SessionId, batch: Batch) -> None:
         """Take events as they were published."""
-        subscription = self._found(session_id)
-        if subscription is not None:
-            self._put(subscription.live(batch, self._room(), now_ms()))
-            self._advance(subscription)
+        if session_id not in self._subscriptions and self._follows_strangers:
+            # It began after this stream did: what is lost of its beginning is asked for.
+            self.follow(session_id, None if self._has_forgotten else 0)
+            self._spawn_look(session_id, lambda: self._meet(session_id))
+        subscription = self._subscriptions.get(session_id)
+        if subscription is None or self._is_finished:
+            return
+        if self._follows_strangers and batch.last <= (subscription.cursor or 0):
+            self._doubt(subscription)  # nobody tells a stream of all that an id began anew
+        self._put(subscription.live(batch, self._room(), now_ms()))
+        self._advance(subscription)
 
     def on_watermark(self, session_id: SessionId, last: int) -> None:
         """Take note that events up to ``last`` exist."""
-        subscription = self._found(session_id)
+        subscription = self._subscriptions.get(session_id)
         if subscription is not None:
             subscription.heard(last)
             self._advance(subscription)
+        elif self._follows_strangers and not self._is_finished:
+            self._spawn_look(session_id, lambda: self._meet(session_id))
+
+    def on_start(self, found: SessionInfo) -> None:
+        """Take the daemon's word how far a session is that was followed right after this word."""
+        subscription = self._subscriptions.get(found.session_id)
+        if subscription is not None and not self._is_finished:
+            if not self._settle(subscription, subscription.known, found):
+                self._doubt(subscription)
+            self._advance(subscription)
+
+    def on_head(self, found: SessionInfo) -> None:
+        """Take the daemon's word how far a session is; we may have heard of more since it came."""
+        subscription = self._subscriptions.get(found.session_id)
+        if subscription is None or not subscription.is_ahead_of(found.last_index):
+            self.on_watermark(found.session_id, found.last_index)
+        elif not self._is_finished:
+            self._doubt(subscription)
 
     def on_end(self, session_id: SessionId, last: int, error: CmdcError | None) -> None:
         """Finish with ``error`` once everything up to ``last`` is delivered.
 
         Without an error only this session is done then, and followed no more.
         """
-        subscription = self._found(session_id)
-        if subscription is not None:
+        subscription = self._subscriptions.get(session_id)
+        if subscription is not None and not self._is_finished:
+            self._put(subscription.go_back(last, now_ms()))
             self._end = error
             subscription.end_at(last)
             self._advance(subscription)
 
     def refill(self) -> None:
         """Ask for what was dropped, now that there is room."""
+        if not self._may_ask():
+            return  # the next answer, or the consumer, leads back here
         self.is_lagging = False
         for session_id in list(self._behind):
+            if not self._may_ask():
+                self.is_lagging = True
+                return
             subscription = self._subscriptions.get(session_id)
             if subscription is None:
-                self._behind.discard(session_id)
+                self._behind.pop(session_id, None)
             else:
                 self._advance(subscription)
 
@@ -150,20 +196,17 @@ class Feed:
         if self._is_finished:
             return
         self._is_finished = True
-        for task in self._replays.values():
+        for task in [*self._replays.values(), *self._looks.values()]:
             task.cancel()
         self._inbox.finish(error)
         self.on_finish(self)
 
-    def _found(self, session_id: SessionId) -> Subscription | None:
-        if self._is_finished:
-            return None
-        if session_id not in self._subscriptions and self._follows_strangers:
-            self.follow(session_id, None)
-        return self._subscriptions.get(session_id)
-
     def _room(self) -> int:
         return STREAM_EVENTS_MAX - len(self._inbox)
+
+    def _may_ask(self) -> bool:
+        is_full = len(self._inbox) > STREAM_REFILL_EVENTS
+        return not is_full and len(self._replays) < REPLAYS_PARALLEL_MAX
 
     def _put(self, envelopes: list[Envelope]) -> None:
         shown = self._selection.of(envelopes)
@@ -173,30 +216,34 @@ class Feed:
     def _advance(self, subscription: Subscription) -> None:
         """Ask for what is missing, if anything is and there is room for it."""
         session_id = subscription.session_id
-        if self._is_finished or session_id in self._replays:
+        if self._is_finished or session_id in self._replays or session_id in self._looks:
             return
         self._put(subscription.drain(self._room(), now_ms()))
         if subscription.cursor is None or subscription.cursor >= subscription.known:
-            self._behind.discard(session_id)
+            self._behind.pop(session_id, None)
             if subscription.is_finished:
                 self._conclude(session_id)
             return
-        self._behind.add(session_id)
+        self._behind.setdefault(session_id)
         # The flag comes first: the consumer empties the inbox in its own thread meanwhile.
         self.is_lagging = True
-        if len(self._inbox) > STREAM_REFILL_EVENTS or len(self._replays) >= REPLAYS_PARALLEL_MAX:
+        if not self._may_ask():
             return
         self.is_lagging = False
         asked = subscription.missing(self._room())
         if asked is not None:
+            self._behind[session_id] = self._behind.pop(session_id)
             self._replays[session_id] = self._link.spawn(self._replay(subscription, asked))
 
     async def _replay(self, subscription: Subscription, asked: Range) -> None:
         session_id = subscription.session_id
         request = Replay(session_id=session_id, after=asked.after, through=asked.through)
         try:
-            answer: Replayed = await self._link.ask(request)
+            async with self._link.slots:
+                answer: Replayed = await self._link.ask(request)
             self._put(subscription.replayed(asked, answer, self._room(), now_ms()))
+            if answer.last < asked.through:
+                self._doubt(subscription)
         except TransientError:
             await asyncio.sleep(REPLAY_RETRY_S)
         except CmdcError as error:
@@ -205,9 +252,77 @@ class Feed:
             self._replays.pop(session_id, None)
         self.refill()
 
+    def _doubt(self, subscription: Subscription) -> None:
+        """Find out whether the daemon counts less far than was heard of; replays wait for it."""
+        self._spawn_look(subscription.session_id, lambda: self._look(subscription))
+
+    def _spawn_look(self, session_id: SessionId, look: _Look) -> None:
+        if session_id not in self._looks:
+            self._looks[session_id] = self._link.spawn(self._looked(session_id, look))
+
+    async def _looked(self, session_id: SessionId, look: _Look) -> None:
+        try:
+            await look()
+        except CmdcError as error:
+            self._give_up(session_id, error)
+        finally:
+            self._looks.pop(session_id, None)
+        subscription = self._subscriptions.get(session_id)
+        if subscription is not None:
+            self._advance(subscription)
+
+    async def _look(self, subscription: Subscription) -> None:
+        is_settled = False
+        while not is_settled:
+            known = subscription.known  # before the question: more may come before its answer does
+            is_settled = self._settle(
+                subscription, known, await self._find(subscription.session_id)
+            )
+            if not is_settled:
+                await asyncio.sleep(HEAD_LOOK_S)
+
+    def _settle(self, subscription: Subscription, known: int, found: SessionInfo) -> bool:
+        """Compare what was heard of with the daemon's word; False: it may not know yet."""
+        if found.created_ms != subscription.created_ms != 0:
+            self._begin_again(subscription, found)
+        elif found.last_index >= known:
+            subscription.heard(found.last_index)
+        elif found.phase in _UNSETTLED:
+            return False
+        else:
+            self._put(subscription.go_back(found.last_index, now_ms()))
+        return True
+
+    def _begin_again(self, subscription: Subscription, found: SessionInfo) -> None:
+        """Follow another session of this id: who follows all expects it, others are told."""
+        if not self._follows_strangers:
+            self._put(subscription.go_back(0, now_ms()))
+        subscription.begin_again(found.created_ms)
+        subscription.heard(found.last_index)
+
+    async def _meet(self, session_id: SessionId) -> None:
+        """Follow a session that was not there before, from its beginning; not one that is over."""
+        found = await self._find(session_id)
+        if session_id not in self._subscriptions:
+            is_new = found.phase != "ended" and not self._has_forgotten
+            self.follow(session_id, 0 if is_new else found.last_index)
+        subscription = self._subscriptions[session_id]
+        subscription.created_ms = found.created_ms
+        subscription.heard(found.last_index)
+
+    async def _find(self, session_id: SessionId) -> SessionInfo:
+        while True:
+            try:
+                async with self._link.slots:
+                    found: SessionInfo = await self._link.ask(FindSession(session_id=session_id))
+            except TransientError:
+                await asyncio.sleep(REPLAY_RETRY_S)
+            else:
+                return found
+
     def _give_up(self, session_id: SessionId, error: CmdcError) -> None:
         if self.spans_sessions:
-            self._behind.discard(session_id)
+            self._behind.pop(session_id, None)
             self._subscriptions.pop(session_id, None)
         else:
             self.finish(error)

@@ -119,7 +119,7 @@ class GroupFollower:
 
         async def follow(one: SessionInfo) -> None:
             async with parallel:
-                cursor = one.last_index if since is None else since
+                cursor = one.last_index if since is None else min(since, one.last_index)
                 await self._follow(one.session_id, cursor, one.last_index)
 
         await asyncio.gather(*map(follow, await self._listed()))

@@ -40,6 +40,12 @@ WELCOME_S: Final = 5.0
 WELCOME_ALL_S: Final = 1.0
 REPLAY_RETRY_S: Final = 1.0
 REPLAYS_PARALLEL_MAX: Final = 16
+"""Of one stream: each asks for one session's events."""
+QUESTIONS_PARALLEL_MAX: Final = 32
+"""Of all streams of a client: replays and questions how far a session is; an answer has up to
+4 MiB."""
+HEAD_LOOK_S: Final = 0.5
+"""Between two questions how far a session is that a new daemon has still to hear from."""
 SESSIONS_FOLLOWED_MAX: Final = 10_000
 """Sessions whose place a stream of all sessions remembers."""
 

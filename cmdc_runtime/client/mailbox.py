@@ -16,6 +16,7 @@ class _Open:
     frame: bytes
     deadline_s: float
     resend_s: float
+    is_repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,10 @@ class Mailbox:
         one = self._open[id_] = _Open(frame, deadline_s, now_s + self._every_s)
         return min(one.deadline_s, one.resend_s)
 
-    def close(self, id_: CommandId) -> None:
-        """Forget a request: it is answered, or its caller has given up."""
-        self._open.pop(id_, None)
+    def close(self, id_: CommandId) -> bool:
+        """Forget a request, answered or given up; say whether it was sent more than once."""
+        one = self._open.pop(id_, None)
+        return one is not None and one.is_repeated
 
     def due(self, now_s: float) -> Due:
         """Return what is due, and count the frames in it as sent again."""
@@ -79,5 +81,5 @@ class Mailbox:
 
     def _sent(self, requests: list[_Open], now_s: float) -> tuple[bytes, ...]:
         for one in requests:
-            one.resend_s = now_s + self._every_s
+            one.resend_s, one.is_repeated = now_s + self._every_s, True
         return tuple(one.frame for one in requests)

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from cmdc_runtime import codec
+from cmdc_runtime.checkpoints import checkpoint_facts
 from cmdc_runtime.commands import (
     PROMPT_CHARS_MAX,
     Abort,
@@ -23,6 +24,7 @@ from cmdc_runtime.commands import (
     Prompt,
     Reject,
     ReplaceTools,
+    SaveCheckpoint,
     Steer,
     SwitchModel,
     UserRespond,
@@ -53,6 +55,17 @@ def prompt(text: str) -> Prompt:
 
     """
     return Prompt(text=_text(text, "prompt"))
+
+
+def checkpoint(label: object, metadata: object) -> SaveCheckpoint:
+    """Return the order for a checkpoint.
+
+    Raises:
+        UsageError: ``label`` or ``metadata`` cannot be kept.
+
+    """
+    wish = checkpoint_facts(label, metadata)
+    return SaveCheckpoint(label=wish.label, metadata=wish.metadata)
 
 
 def abort(**fields: Any) -> Abort:  # Any: the fields of the command

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from cmdc_runtime.client.calls import Reply
 from cmdc_runtime.client.feed import EventTypes
+from cmdc_runtime.client.keeping import AsyncKept, Kept
 from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
 from cmdc_runtime.client.monitors import AsyncMonitor, Monitor
 from cmdc_runtime.client.stream import AsyncEventStream, EventStream
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from cmdc_runtime.client.client import Client
 
 
-class Session:
+class Session(Kept):
     """One session, for threads; as a context manager it stops the session at exit.
 
     Each method is the call of ``Client`` of the same name, where errors are told.
@@ -189,7 +190,7 @@ class Session:
         self.client.demonitor(self, ref)
 
 
-class AsyncSession:
+class AsyncSession(AsyncKept):
     """One session, for coroutines; as a context manager it stops the session at exit.
 
     Each method is the call of ``AsyncClient`` of the same name, where errors are told.

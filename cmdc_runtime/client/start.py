@@ -7,7 +7,7 @@ import msgspec
 from cmdc_runtime import codec
 from cmdc_runtime.client.orders import UNPACKABLE
 from cmdc_runtime.errors import InvalidOptions
-from cmdc_runtime.ids import SessionId, new_session_id
+from cmdc_runtime.ids import SessionId, new_command_id, new_session_id
 from cmdc_runtime.options import Options, parse
 from cmdc_runtime.requests import StartSession
 from cmdc_runtime.spec import AgentSpec, agent_spec, carries_code, supervision
@@ -31,13 +31,20 @@ def start_request(options: Options | None, given: dict[str, Any]) -> StartSessio
     return StartSession(
         session_id=SessionId(checked.session_id) if checked.session_id else new_session_id(),
         supervision=supervision(checked),
-        agent=_raw(spec),
+        agent=agent_bytes(spec),
         carries_code=carries_code(spec),
         group_id=checked.group_id,
+        start_id=new_command_id(),
     )
 
 
-def _raw(spec: AgentSpec) -> msgspec.Raw:
+def agent_bytes(spec: AgentSpec) -> msgspec.Raw:
+    """Return a definition as it travels.
+
+    Raises:
+        InvalidOptions: a value of the application's own cannot travel.
+
+    """
     problems = []
     for name in _FROM_OUTSIDE:
         try:

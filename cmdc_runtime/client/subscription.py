@@ -1,11 +1,14 @@
 """The place of one subscriber in one session's events: nothing twice, nothing skipped in silence.
 
 Pure: batches, watermarks and replays go in, envelopes to deliver come out, and ``missing`` says
-what to ask for next. The cursor is the index of the last event that was delivered; it only grows.
-Live batches that come before a gap is filled are kept aside, up to a bound; beyond it they are
-dropped, since whatever is known to exist and was not delivered is asked for sooner or later.
+what to ask for next. The cursor is the index of the last event that was delivered; it grows. Live
+batches that come before a gap is filled are kept aside, up to a bound; beyond it they are dropped,
+since whatever is known to exist and was not delivered is asked for sooner or later.
 
 ``room`` is how many events the consumer still takes. What does not fit counts as not seen.
+
+Where the daemon counts less far than the cursor, because its journal is an older copy, the
+subscription goes back and says so: an EventsLost whose own index lies below what it names.
 """
 
 from collections.abc import Sequence
@@ -53,9 +56,11 @@ class Batch:
 class Subscription:
     """Follows one session from ``cursor`` on; None means from the first thing that is heard."""
 
-    def __init__(self, session_id: SessionId, cursor: int | None) -> None:
+    def __init__(self, session_id: SessionId, cursor: int | None, created_ms: int = 0) -> None:
         """Start with nothing known but the place to start from."""
         self.session_id = session_id
+        self.created_ms = created_ms
+        """When this session began, by which it is told from another one of its id; 0: not known."""
         self.cursor = cursor
         self.known = cursor or 0
         """The newest index that was heard of."""
@@ -73,6 +78,28 @@ class Subscription:
         if self.cursor is None:
             self.cursor = last
         self.known = max(self.known, last)
+
+    def is_ahead_of(self, last: int) -> bool:
+        """Say whether more was heard of than the events up to ``last``."""
+        return self.known > last
+
+    def go_back(self, last: int, now_ms: int) -> list[Envelope]:
+        """Go on behind ``last``, which is as far as the daemon counts; the rest is told as lost."""
+        if not self.is_ahead_of(last):
+            return []
+        gone = EventsLost(first=EventIndex(last + 1), last=EventIndex(self.known))
+        self.cursor = last if self.cursor is None else min(self.cursor, last)
+        self.known = last
+        self._ahead.clear()
+        self._ahead_events = 0
+        return [self._enveloped(self.cursor, gone, now_ms)]
+
+    def begin_again(self, created_ms: int) -> None:
+        """Follow another session of this id from its beginning."""
+        self.created_ms = created_ms
+        self.cursor = self.known = 0
+        self._ahead.clear()
+        self._ahead_events = 0
 
     def end_at(self, last: int) -> None:
         """Take note that no event will follow ``last``."""
@@ -95,8 +122,9 @@ class Subscription:
     def replayed(self, asked: Range, answer: Replayed, room: int, now_ms: int) -> list[Envelope]:
         """Take the answer to ``asked``; what it leaves out comes as one EventsLost for each hole.
 
-        An answer that reaches no further than the question's start means that the daemon does not
-        know of these events at all: they are lost as well.
+        An answer that reaches no further than the question's start, from a daemon that knows of
+        these events, means that they are lost as well. Of those that it does not know, or not yet,
+        nothing is said: ``go_back`` does if it stays like that.
         """
         envelopes: list[Envelope] = []
         cursor = asked.after if self.cursor is None else self.cursor
@@ -112,7 +140,9 @@ class Subscription:
             cursor = self.cursor or 0
             if cursor < batch.last:
                 return envelopes
-        reach = answer.through if answer.through > asked.after else asked.through
+        reach = answer.through
+        if reach <= asked.after and answer.last >= asked.through:
+            reach = asked.through
         envelopes += self._lose(cursor, reach, now_ms)
         return envelopes + self.drain(room - len(envelopes), now_ms)
 
@@ -154,7 +184,7 @@ class Subscription:
         self.cursor = cursor + len(chosen)
         self.known = max(self.known, self.cursor)
         return [
-            Envelope(session_id=self.session_id, index=EventIndex(index), at_ms=at_ms, event=event)
+            self._enveloped(index, event, at_ms)
             for index, (at_ms, event) in enumerate(chosen, cursor + 1)
         ]
 
@@ -164,6 +194,9 @@ class Subscription:
         self.cursor = last
         self.known = max(self.known, last)
         event = EventsLost(first=EventIndex(cursor + 1), last=EventIndex(last))
-        return [
-            Envelope(session_id=self.session_id, index=EventIndex(last), at_ms=now_ms, event=event)
-        ]
+        return [self._enveloped(last, event, now_ms)]
+
+    def _enveloped(self, index: int, event: Event, at_ms: int) -> Envelope:
+        return Envelope(
+            session_id=self.session_id, index=EventIndex(index), at_ms=at_ms, event=event
+        )

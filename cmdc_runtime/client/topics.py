@@ -6,13 +6,14 @@ group has a topic too, and its streams enter and quit those of its sessions.
 """
 
 import asyncio
+import logging
 from typing import Final, Protocol
 
 from cmdc_runtime.client.feed import Feed
 from cmdc_runtime.client.groups import Group, GroupFollower, Link
-from cmdc_runtime.client.limits import WELCOME_ALL_S, WELCOME_S
+from cmdc_runtime.client.limits import REPLAY_RETRY_S, WELCOME_ALL_S, WELCOME_S
 from cmdc_runtime.client.subscription import Batch
-from cmdc_runtime.errors import CmdcError, InvalidSession, SessionNotAlive
+from cmdc_runtime.errors import CmdcError, InvalidSession, SessionNotAlive, TransientError
 from cmdc_runtime.frames import (
     GROUP_TOPIC,
     Events,
@@ -24,6 +25,8 @@ from cmdc_runtime.frames import (
 from cmdc_runtime.ids import SUPERVISOR, SessionId, new_monitor_ref
 from cmdc_runtime.reasons import AnyReason, Down, Other
 from cmdc_runtime.requests import FindSession, ListSessions, SessionInfo
+
+_log = logging.getLogger(__name__)
 
 ALL_TOPICS: Final = b""
 _TOPIC_END: Final = b"\0"
@@ -109,17 +112,18 @@ class Topics:
             raise SessionNotAlive(reason)
         follower = self._followers[feed] = _Follower(self._link, session_id, feed)
         feed.on_finish = self.leave
-        feed.follow(session_id, found.last_index if since is None else since)
+        cursor = found.last_index if since is None else since
+        feed.follow(session_id, cursor, found.created_ms)
         if found.phase == "ended":
             feed.on_end(session_id, found.last_index, SessionNotAlive(reason))
             return
         topic = self.enter(session_id, feed)
         try:
-            feed.on_watermark(session_id, found.last_index)
+            feed.on_start(found)
             await self._link.monitors.add(session_id, follower, ref=follower.ref, persistent=True)
             if not await _bounded(topic.welcomed, WELCOME_S):
                 found = await self._link.ask(FindSession(session_id=session_id))
-                feed.on_watermark(session_id, found.last_index)
+                feed.on_head(found)
         except BaseException:
             self.leave(feed)
             raise
@@ -147,7 +151,7 @@ class Topics:
         found: tuple[SessionInfo, ...] = await self._link.ask(ListSessions())
         feed.on_finish = self.leave
         for one in found:
-            feed.follow(one.session_id, one.last_index)
+            feed.follow(one.session_id, one.last_index, one.created_ms)
         if not self._all:
             self._all_welcomed.clear()
             self._ear.listen(ALL_TOPICS)
@@ -157,6 +161,28 @@ class Topics:
         except BaseException:
             self.leave(feed)
             raise
+
+    def look_again(self) -> None:
+        """Compare with a daemon that has just taken over: what was lost may have no successor.
+
+        It may also count less far than was heard of, when its journal is an older copy.
+        """
+        if self._topics or self._all:
+            self._link.spawn(self._look())
+
+    async def _look(self) -> None:
+        found: tuple[SessionInfo, ...] | None = None
+        while found is None:
+            try:
+                found = await self._link.ask(ListSessions())
+            except TransientError:
+                await asyncio.sleep(REPLAY_RETRY_S)
+            except CmdcError as error:
+                _log.warning("stream.not_compared", extra={"error": str(error)})
+                return
+        for one in found:
+            for feed in self._feeds(one.session_id):
+                feed.on_head(one)
 
     def leave(self, feed: Feed) -> None:
         """Fill ``feed`` no more."""
@@ -210,8 +236,7 @@ class Topics:
         known = self._topics.get(session_id)
         if known is not None:
             known.welcomed.set()
-        feeds = [] if session_id == SUPERVISOR else list(self._all)  # it is no session
-        feeds += [] if known is None else known.feeds
+        feeds = self._feeds(session_id)
         if isinstance(frame, Events):
             batch = Batch(frame.first, frame.count, body)
             for feed in feeds:
@@ -219,6 +244,11 @@ class Topics:
         elif isinstance(frame, Watermark):
             for feed in feeds:
                 feed.on_watermark(session_id, frame.last)
+
+    def _feeds(self, session_id: SessionId) -> list[Feed]:
+        known = self._topics.get(session_id)
+        feeds = [] if session_id == SUPERVISOR else list(self._all)  # it is no session
+        return feeds + ([] if known is None else list(known.feeds))
 
     def fail(self, error: CmdcError) -> None:
         """End every stream."""

@@ -9,7 +9,10 @@ from cmdc_runtime.ids import EventIndex, SessionId
 
 
 class EventsLost(Event, frozen=True, kw_only=True):
-    """Events ``first`` to ``last`` were published and cannot be had any more."""
+    """Events ``first`` to ``last`` were published and cannot be had any more.
+
+    Where its own index lies below ``first``, the daemon counts no further than that.
+    """
 
     first: EventIndex
     last: EventIndex

@@ -10,6 +10,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from cmdc_runtime.checkpoints import Snapshot
+from cmdc_runtime.extensions.actions import Emit
 from cmdc_runtime.ids import Incarnation, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
 
@@ -36,7 +38,10 @@ class PendingApproval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PluginPort(Protocol):
-    """What an ``async def`` method of a plugin may ask of its session while it is being asked."""
+    """What an ``async def`` method of a plugin may ask of its session while it is being asked.
+
+    Of an ``async def observe`` it takes no ``complete`` and no ``delegate``.
+    """
 
     async def complete(
         self,
@@ -62,6 +67,43 @@ class PluginPort(Protocol):
 
         Raises:
             PluginCallError: it could not be started, failed or crashed; the text says what and why.
+        """
+
+    async def emit(self, event: Emit) -> None:
+        """Tell observers, as the action of a hook does, for who has no action: in ``observe``.
+
+        An order to the session, a kernel emit, is none of these.
+
+        Raises:
+            PluginCallError: the event cannot be told.
+        """
+
+    async def checkpoint(
+        self,
+        label: str | None = None,
+        metadata: dict[str, Any] | None = None,  # Any: whatever MessagePack takes
+    ) -> Snapshot:
+        """Save the state of the session as it is now, and return when that is durable.
+
+        It is what the journal would give a new process: a running cycle is part of it. An
+        ``async def observe`` may ask for it too.
+
+        Raises:
+            PluginCallError: it could not be saved.
+        """
+
+    async def checkpoints(self) -> list[Snapshot]:
+        """Return the checkpoints of the session without their states, newest first.
+
+        Raises:
+            PluginCallError: the daemon did not tell.
+        """
+
+    async def delete_checkpoint(self, checkpoint_id: str) -> None:
+        """Delete a checkpoint of the session; none of this id is no error.
+
+        Raises:
+            PluginCallError: the daemon did not do it.
         """
 
 

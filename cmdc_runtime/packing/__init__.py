@@ -10,6 +10,7 @@ from cmdc_runtime.packing.parcel import (
     BuiltIn,
     Function,
     pack,
+    pack_function,
     pack_plugin,
 )
 from cmdc_runtime.parcels import Packed
@@ -21,5 +22,6 @@ __all__ = [
     "Function",
     "Packed",
     "pack",
+    "pack_function",
     "pack_plugin",
 ]

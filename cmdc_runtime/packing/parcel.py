@@ -84,6 +84,23 @@ def pack_plugin(thing: object, label: str) -> Packed:
         raise InvalidOptions([f"{label}: {problem}" for problem in error.problems]) from error
 
 
+def pack_function(thing: object, label: str) -> Packed:
+    """Return a function ready to travel; ``label`` says where the caller found it, for errors.
+
+    A string is the ``module:name`` of one, and is not looked up here.
+
+    Raises:
+        InvalidOptions: it cannot travel; the message names the part and the way out.
+    """
+    try:
+        if isinstance(thing, str):
+            return _named(thing, "function")
+        name = getattr(thing, "__name__", type(thing).__name__)
+        return _by_reference(thing, name) or _by_value(thing, name, "function")
+    except _CannotTravelError as error:
+        raise InvalidOptions([f"{label}: {error}"]) from error
+
+
 def _with_options(thing: object, options: Mapping[str, Any]) -> Packed:
     """Return a plugin class, given as anything that stands for one, with its options."""
     if isinstance(thing, type) and issubclass(thing, BuiltIn):

@@ -5,6 +5,7 @@ the ``Config`` of the plugin in ``workers.builtin.plugins.<short_name>``, so its
 defaults stand here only, each in the module of the plugin's short name.
 """
 
+from cmdc_runtime.plugins.auto_checkpoint import AutoCheckpoint
 from cmdc_runtime.plugins.content_policy import ContentPolicy
 from cmdc_runtime.plugins.cost_guard import CostGuard
 from cmdc_runtime.plugins.episodic_memory import EpisodicMemory
@@ -26,6 +27,7 @@ from cmdc_runtime.plugins.skill_guard import SkillGuard
 from cmdc_runtime.plugins.telemetry import Telemetry
 
 __all__ = [
+    "AutoCheckpoint",
     "ContentPolicy",
     "CostGuard",
     "EpisodicMemory",

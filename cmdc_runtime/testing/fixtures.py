@@ -104,7 +104,7 @@ class DaemonProcess:
         if problems:
             pytest.fail("\n".join([*problems, "The daemon's log:", log]), pytrace=False)
 
-    def _spawn(self) -> "subprocess.Popen[bytes]":
+    def _environment(self) -> dict[str, str]:
         environment = {
             name: value
             for name, value in os.environ.items()
@@ -114,10 +114,13 @@ class DaemonProcess:
         environment["CMDC_RUNTIME_DIR"] = str(self.address)
         environment["CMDC_STATE_DIR"] = str(self.state_dir)
         environment["TMPDIR"] = str(self._tmp)
-        with (self._base / "log").open("wb") as log:
+        return environment
+
+    def _spawn(self) -> "subprocess.Popen[bytes]":
+        with (self._base / "log").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-P", "-m", "supervisor"],
-                env=environment,
+                env=self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -62,6 +62,7 @@ from workers.core.effects import (
     Keep,
     LoadPlugin,
     LoadTools,
+    MakeCheckpoint,
     Publish,
     Refuse,
     RunSubagent,
@@ -298,6 +299,7 @@ WORDS: Final[Mapping[type[Effect], Callable[[Any], str]]] = {
     ChangePlugins: lambda one: "change the plugins" if one.attached or one.detached else "drop it",
     Answer: lambda one: "" if one.id == _ID else "answer a caller who waits",
     ExitProcess: lambda _: "end the process",
+    MakeCheckpoint: lambda _: "save the state",
 }
 """What the shell is told to do, in a few words. Any: the effect of its own row."""
 ELSEWHERE: Final = frozenset({Publish, Keep, Settle, Refuse, TellStatus, TellMessages})

@@ -23,6 +23,7 @@ from cmdc_runtime.commands import (
     Prompt,
     Reject,
     ReplaceTools,
+    SaveCheckpoint,
     Steer,
     SwitchModel,
     UserRespond,
@@ -188,6 +189,7 @@ COMMANDS: Final[Mapping[type[Command], CommandSample]] = {
     DetachPlugin: lambda _: DetachPlugin(name="guard"),
     SwitchModel:  lambda _: SwitchModel(model="openai:large"),
     AwaitCycle:   lambda _: AwaitCycle(),
+    SaveCheckpoint: lambda _: SaveCheckpoint(label="before the change"),
     GetStatus:    lambda _: GetStatus(),
     GetMessages:  lambda _: GetMessages(),
 }

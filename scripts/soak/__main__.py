@@ -1,28 +1,28 @@
-"""``python -m scripts.soak``: drive many sessions at random by a seed, and count what is wrong.
+"""``python -m scripts.soak``: play seeded lives of sessions with seeded kills, and count.
 
 The last line has the counts. The exit status is 1 where anything was wrong; then each violation is
-told with the seed, its session, and the last events that were heard of that session. However a run
-ends, what it started is gone.
+told with the scenario's seed, which ``--only`` plays alone, and the last events of its session.
+However a run ends, what it started is gone.
 """
 
 import argparse
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NoReturn
 
-import msgspec
 import structlog
 
 from benchmarks.report import append
 from scripts.soak.run import PARALLEL, Result, Settings, soak
+from scripts.soak.wrongs import Wrong
 
-SESSIONS: Final = 200
-PROMPTS: Final = 20
+SCENARIOS: Final = 1_000
 SUBJECT: Final = "soak"
 SHOWN_MAX: Final = 20
-"""Violations that are shown; all are counted."""
+"""Violations of each kind that are shown; all are counted."""
 EVENT_CHARS_MAX: Final = 300
 INTERRUPTED: Final = 130
 
@@ -30,15 +30,15 @@ INTERRUPTED: Final = 130
 def main() -> int:
     """Do what the arguments say and return the exit status."""
     arguments = _arguments()
-    # What the client logs is for people who watch; the last line on stdout is for machines.
+    # What the client logs is for people who watch; the last line on stdout is the counts.
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     signal.signal(signal.SIGTERM, _interrupt)
     load = os.getloadavg()[0]
     settings = Settings(
-        sessions=arguments.sessions,
-        prompts=arguments.prompts,
+        scenarios=arguments.scenarios,
         seed=arguments.seed,
         parallel=arguments.parallel,
+        only=tuple(arguments.only),
     )
     try:
         result = soak(settings)
@@ -46,39 +46,54 @@ def main() -> int:
         sys.stderr.write("interrupted\n")
         return INTERRUPTED
     sys.stdout.writelines(f"{line}\n" for line in _shown(result))
-    found = _found(result)
-    if not arguments.no_save:
-        append(SUBJECT, found, load)
-    sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+    if not arguments.no_save and not settings.only:
+        append(SUBJECT, _found(result), load)
+    sys.stdout.write(summary(result) + "\n")
     return 1 if result.violations else 0
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m scripts.soak", description=__doc__)
-    parser.add_argument("--sessions", type=int, default=SESSIONS)
-    parser.add_argument("--prompts", type=int, default=PROMPTS, help="of each session")
+    parser.add_argument("--scenarios", type=int, default=SCENARIOS)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--parallel", type=int, default=PARALLEL, help="sessions at a time")
+    parser.add_argument(
+        "--only", nargs="*", default=[], help="play these scenarios, by their seeds"
+    )
+    parser.add_argument("--parallel", type=int, default=PARALLEL, help="scenarios at a time")
     parser.add_argument("--no-save", action="store_true", help="leave no record")
     return parser.parse_args()
 
 
+def summary(result: Result) -> str:
+    """Return the counts in one line."""
+    counts, wrong = result.counts, result.wrong()
+    done = (
+        f"seed {result.settings.seed}: {counts['scenarios']} scenarios in {result.seconds} s,"
+        f" {counts['kills']} kills and {counts['daemon_kills']} of the daemon"
+    )
+    found = (f"{wrong[kind]} {kind.replace('_', ' ')}" for kind in Wrong)
+    return f"{done}: {', '.join(found)}"
+
+
 def _shown(result: Result) -> Iterator[str]:
-    for violation in result.violations[:SHOWN_MAX]:
-        yield f"seed {result.settings.seed}, {violation.session}: {violation.problem}"
-        for event in violation.tail:
-            yield f"    {event[:EVENT_CHARS_MAX]}"
+    shown = Counter[Wrong]()
+    for violation in result.violations:
+        shown[violation.problem.kind] += 1
+        if shown[violation.problem.kind] <= SHOWN_MAX:
+            yield f"{violation.scenario}: {violation.problem}"
+            yield from (f"    {event[:EVENT_CHARS_MAX]}" for event in violation.tail)
+    for name in dict.fromkeys(one.scenario for one in result.violations):
+        yield f"to play it alone: make soak ONLY={name}"
 
 
 def _found(result: Result) -> dict[str, object]:
     settings = result.settings
     return {
         "seed": settings.seed,
-        "sessions": settings.sessions,
-        "prompts": settings.prompts,
+        "scenarios": settings.scenarios,
         "parallel": settings.parallel,
         "seconds": result.seconds,
-        "violations": len(result.violations),
+        **result.wrong(),
         "counts": dict(sorted(result.counts.items())),
     }
 

@@ -1,17 +1,39 @@
 """What is looked at when a session rests, beyond its books."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from cmdc_runtime import events
 from cmdc_runtime.client.session import AsyncSession
 from cmdc_runtime.events import Envelope
 from cmdc_runtime.messages import Message
+from scripts.soak.history import entries_told, problems_of
 from scripts.soak.ledger import Ledger, digest
+from scripts.soak.tools import keys_changed, twice_done
+from scripts.soak.wrongs import Problem, Wrong
 
 READ_S: Final = 60.0
 """For all events of a session to be read once more."""
+
+
+def conversation_problems(
+    messages: Sequence[Message], ledger: Ledger, texts: Mapping[str, str]
+) -> list[Problem]:
+    """Return what is wrong with a conversation; ``texts`` are accepted prompts, by command."""
+    found = [
+        Problem(Wrong.HISTORY, one) for one in problems_of(entries_told(messages), is_request=False)
+    ]
+    if ledger.counts["conversation_compacted"]:
+        return found  # what was summed up is not there any more
+    said = [message.content for message in messages if message.role == "user"]
+    found += [
+        Problem(Wrong.PROMPT, f"prompt {command} is {said.count(text)} times in the conversation")
+        for command, text in texts.items()
+        if ledger.has_started(command) and said.count(text) != 1
+    ]
+    return found + [Problem(Wrong.HISTORY, one) for one in answers_missing(messages, ledger.said)]
 
 
 def answers_missing(messages: Iterable[Message], said: Sequence[Message]) -> list[str]:
@@ -24,7 +46,14 @@ def answers_missing(messages: Iterable[Message], said: Sequence[Message]) -> lis
     ]
 
 
-async def late_reading(session: AsyncSession, ledger: Ledger, last: int) -> list[str]:
+def effect_problems(folder: Path) -> list[Problem]:
+    """Return what the effects in a session's folder say of its tools."""
+    found = [Problem(Wrong.WRITE, f"effect {one} happened twice") for one in twice_done(folder)]
+    changed = (f"call {one} ran again under another key" for one in keys_changed(folder))
+    return found + [Problem(Wrong.WRITE, one) for one in changed]
+
+
+async def late_reading(session: AsyncSession, ledger: Ledger, last: int) -> list[Problem]:
     """Read events up to ``last`` once more and return where they differ from what was heard."""
     reader = _Reader(ledger)
     try:
@@ -33,7 +62,7 @@ async def late_reading(session: AsyncSession, ledger: Ledger, last: int) -> list
                 reader.read(await stream.get())
     except TimeoutError:
         reader.problems.append(f"late reader: at index {reader.last} of {last} after {READ_S:g} s")
-    return reader.problems
+    return [Problem(Wrong.INDEX, one) for one in reader.problems]
 
 
 class _Reader:

@@ -17,6 +17,7 @@ import msgspec
 from cmdc_runtime import events
 from cmdc_runtime.events import Envelope, Event
 from cmdc_runtime.messages import Message
+from scripts.soak.wrongs import Problem, Wrong
 
 TAIL_EVENTS: Final = 40
 """Shown of a session that something is wrong with."""
@@ -29,7 +30,9 @@ class Ledger:
 
     def __init__(self) -> None:
         """Begin before the first event."""
-        self.problems: list[str] = []
+        self.problems: list[Problem] = []
+        self.jumps_allowed = 0
+        """How often the daemon has died and no loss was told since: one jump each is no hole."""
         self.tail: deque[Envelope] = deque(maxlen=TAIL_EVENTS)
         self.counts: Counter[str] = Counter()
         self.digests: dict[int, int] = {}
@@ -39,6 +42,8 @@ class Ledger:
         self.last = 0
         self.open: str | None = None
         """The command whose cycle runs."""
+        self.given_up = 0
+        """Cycles that were aborted because they kill their process."""
         self.steerings_left = 0
         """Accepted, and neither told to the model nor dropped so far."""
         self._received: dict[str, bool] = {}
@@ -47,7 +52,8 @@ class Ledger:
         self._steered: set[str] = set()
         self._dropped: set[str] = set()
         self._calls: set[str] = set()
-        self._text = ""
+        self._text: str | None = ""
+        """Pieces of the answer so far; None: some were lost, and it is told whole."""
         self._asked: set[str] = set()
 
     # --- what is asked of it ----------------------------------------------------------------------
@@ -67,6 +73,10 @@ class Ledger:
         """Say whether any event named this prompt or steering."""
         return command_id in self._received or command_id in self._steered
 
+    def has_started(self, command_id: str) -> bool:
+        """Say whether the cycle of this prompt began."""
+        return command_id in self._started
+
     def has_ended(self, command_id: str) -> bool:
         """Say whether this prompt or steering has its end."""
         if command_id in self._steered:
@@ -76,16 +86,18 @@ class Ledger:
     def close(self, accepted: list[str]) -> None:
         """Say what is missing now that the session rests; ``accepted`` are commands' ids."""
         if self.open is not None:
-            self._tell(f"the cycle of {self.open} has no end")
+            self._tell(f"the cycle of {self.open} has no end", Wrong.PROMPT)
         for prompt in self.waiting:
-            self._tell(f"prompt {prompt} has neither a cycle nor a drop")
+            self._tell(f"prompt {prompt} has neither a cycle nor a drop", Wrong.PROMPT)
         if self.steerings_left:
-            self._tell(f"{self.steerings_left} steerings were neither told nor dropped")
+            self._tell(
+                f"{self.steerings_left} steerings were neither told nor dropped", Wrong.PROMPT
+            )
         for command_id in accepted:
             if not self.knows(command_id):
-                self._tell(f"command {command_id} was accepted and no event says so")
+                self._tell(f"command {command_id} was accepted and no event says so", Wrong.PROMPT)
             elif not self.has_ended(command_id):
-                self._tell(f"command {command_id} was accepted and has no end")
+                self._tell(f"command {command_id} was accepted and has no end", Wrong.PROMPT)
 
     # --- what happens -----------------------------------------------------------------------------
 
@@ -93,11 +105,9 @@ class Ledger:
         """Take the next event."""
         event = envelope.event
         self.tail.append(envelope)
-        if envelope.index != self.last + 1:
-            self._tell(f"index {envelope.index} follows {self.last}")
-        self.last = envelope.index
+        self._follow(envelope)
         self.counts["events"] += 1
-        if event.durable:
+        if event.durable and not isinstance(event, events.EventsLost):
             self.digests[envelope.index] = digest(event)
         if isinstance(event, _OF_A_CYCLE) and self.open is None:
             self._tell(f"{event.kind} at index {envelope.index} outside of every cycle")
@@ -105,12 +115,23 @@ class Ledger:
         if note is not None:
             note(self, event)
 
-    def _tell(self, problem: str) -> None:
+    def _tell(self, text: str, kind: Wrong = Wrong.OTHER) -> None:
         if len(self.problems) < PROBLEMS_MAX:
-            self.problems.append(problem)
+            self.problems.append(Problem(kind, text))
 
-    def _lose(self, event: events.EventsLost) -> None:
-        self._tell(f"events {event.first} to {event.last} were lost")
+    def _follow(self, envelope: Envelope) -> None:
+        """Check that an index is the next one; what is told as lost was told, once a crash."""
+        event, last = envelope.event, self.last
+        self.last = envelope.index
+        if not isinstance(event, events.EventsLost):
+            if envelope.index != last + 1:
+                self._tell(f"index {envelope.index} follows {last}", Wrong.INDEX)
+            return
+        self.counts["jumps"] += 1
+        self.jumps_allowed -= 1
+        self._text = None
+        if event.first != last + 1 or self.jumps_allowed < 0:
+            self._tell(f"events {event.first} to {event.last} were lost", Wrong.INDEX)
 
     def _receive(self, event: events.PromptReceived) -> None:
         self.counts["prompts_received"] += 1
@@ -140,6 +161,7 @@ class Ledger:
         self._end(event.command_id, "failed")
 
     def _abort(self, event: events.AgentAbort) -> None:
+        self.given_up += str(event.reason).startswith("crashed(")
         if event.command_id is not None:
             self._end(event.command_id, "aborted")
         elif self.open is not None:
@@ -191,10 +213,11 @@ class Ledger:
         self._text = ""
 
     def _speak(self, event: events.MessageDelta) -> None:
-        self._text += event.delta
+        if self._text is not None:
+            self._text += event.delta
 
     def _answer(self, event: events.ResponseComplete) -> None:
-        if self._text != event.message.content:
+        if self._text is not None and self._text != event.message.content:
             self._tell(f"the pieces of answer {event.message.id} do not add up to it")
         self._text = ""
         self.said.append(event.message)
@@ -229,7 +252,6 @@ class Ledger:
 
     # Any: each method takes the event of its own row.
     _ROWS: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
-        events.EventsLost: _lose,
         events.PromptReceived: _receive,
         events.AgentStart: _start,
         events.AgentEnd: _finish,

@@ -1,8 +1,8 @@
-"""What is going to be done to each session, drawn beforehand: the same seed makes the same plan.
+"""One scenario: a session's small life, and who is killed when; all drawn by the scenario's seed.
 
-Only the plan is repeated by a seed; which move meets which moment of a cycle is the machine's.
-A move is a call of the client's by its name, or one of the driver's own. To add a move: a function
-and its row in ``_MOVES``, and in the driver what it may be refused with.
+Only the plan is repeated by a seed; which move meets which moment of a cycle is the machine's. A
+move is a call of the client's by its name, or one of the life's own. To add a move: a function and
+its row in ``_MOVES``, and in ``life.py`` what it may be refused with.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,42 +10,38 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
+from cmdc_runtime.faults import AGENT, Step
 from scripts.soak.chance import dice
-from scripts.soak.tools import CHOICES, EXTRAS, IMMUNE
+from scripts.soak.model import Call, prompt_text
+from scripts.soak.tools import CHOICES, EXTRAS
 
+QUICK: Final[Mapping[str, Any]] = {  # Any: options
+    "retry_base_delay": 0.01,
+    "retry_max_delay": 0.1,
+    "restart_delay": (0.0, 0.05),
+    "max_restarts": 10_000,
+    "event_buffer_size": 2_000,
+}
+PROMPTS: Final = (0, 6, 3, 1)
+"""How often a life has one, two and three prompts, in parts."""
+BESIDE: Final = (6, 3, 1)
+"""The same of other moves after a prompt, from none."""
+ROUNDS: Final = (3, 5, 2)
+"""How often a prompt has none, one and two rounds of calls, in parts."""
+CALLS: Final = (0, 7, 3)
+"""The same of the calls of a round."""
+LATE_SHARE: Final = 0.3
+LATE_S_MAX: Final = 0.1
+PASSES_MAX: Final = 14
+"""The latest pass that a step of a plan waits for; a short life has some twenty."""
+KILL_S_MAX: Final = 0.4
+"""The latest moment of a kill after the first prompt, about the length of a life."""
 REST_SHARE: Final = 0.4
 """Of prompts whose end is awaited before the next one is sent."""
-BESIDE_SHARE: Final = 0.5
-"""Of moves that meet a cycle somewhere in its middle, and not the answer to the move before."""
-DELAY_S_MAX: Final = 1.0
-"""Of these; about as long as a cycle takes. Some have none at all."""
-MEDDLED_SHARE: Final = 0.25
-"""Of sessions with a plugin that meddles."""
-CARELESS_SHARE: Final = 0.2
-"""Of sessions whose model uses the ids of its calls again."""
-MOVES_MAX: Final = 3
-"""Between two prompts."""
-QUICK: Final[Mapping[str, Any]] = {  # Any: options
-    "retry_base_delay": 0.02,
-    "retry_max_delay": 0.2,
-    "max_retries": 2,
-    "stall_after": 1.0,
-    "stall_timeout": 3.0,
-    "restart_delay": (0.0, 0.1),
-    "max_restarts": 10_000,
-    "interrupt_immune_tools": [IMMUNE, "write_file", "write_todos", "compact_conversation"],
-}
-_SOMETIMES: Final[tuple[tuple[float, Mapping[str, Any]], ...]] = (
-    (0.2, {"max_turns": 3}),
-    (0.2, {"max_queued_prompts": 1}),
-    (0.2, {"max_steering_queue": 1}),
-    (0.15, {"hibernate_after": 0.05}),
-    (0.15, {"response_format": {"type": "integer"}}),
-    (0.1, {"max_parallel_tools": 1}),
-    (0.1, {"max_total_tokens": 20_000}),
-    (0.2, {"event_buffer_size": 50}),
-)
-"""How often a session has options like these."""
+HELD_SHARE: Final = 0.1
+"""Of sessions in which a plugin holds calls until a person allows them."""
+BEFORE_START_SHARE: Final = 0.1
+"""Of plans that hold while the session is started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,116 +53,218 @@ class Move:
     delay_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One session: what it is made of, and what is done to it."""
+    """One session: what it is made of, what is done to it, and who is killed at which points."""
 
     name: str
-    options: Mapping[str, Any]  # Any: of ``create_agent``
     tools: tuple[str, ...]
-    is_meddled: bool
-    is_careless: bool
     moves: tuple[Move, ...]
+    options: Mapping[str, Any] = field(default_factory=lambda: dict(QUICK))  # Any: options
+    faults: tuple[str, ...] = ()
+    """Lines of a plan of ``cmdc_runtime.faults``."""
+    is_armed_early: bool = False
+    """The plan of faults holds while the session is started, too."""
+    is_armed_late: bool = False
+    """It holds while the session is stopped, and not before."""
+    is_continued: bool = False
+    """The session begins with what another one has saved."""
+    plugins: tuple[str, ...] = ()
+    """By their names in ``PLUGINS``."""
+    people: Mapping[tuple[str, bool], float] = field(default_factory=lambda: dict(PEOPLE))
 
 
-def plan(seed: int, number: int, prompts: int) -> Plan:
-    """Return the plan of session ``number``."""
-    name = f"soak-{number:04}"
-    draw = dice(seed, name, "plan")
-    options = dict(QUICK)
-    for share, some in _SOMETIMES:
-        if draw.random() < share:
-            options |= some
+PEOPLE: Final[Mapping[tuple[str, bool], float]] = {
+    ("approve", True): 5,
+    ("approve", False): 1,
+    ("reject", False): 2,
+    ("reject", True): 1,
+    ("ignore", False): 1,
+}
+"""What a person decides about a call, and whether the session goes on at once; in parts."""
+
+
+def name_of(seed: int, number: int) -> str:
+    """Return the seed of one scenario, which is the name of its session too."""
+    return f"{seed}-{number}"
+
+
+def plan(name: str) -> Plan:
+    """Return the scenario of this seed."""
+    draw = dice(name, "plan")
     moves: list[Move] = []
-    for turn in range(prompts):
-        drawn = (_chosen(draw)(draw) for _ in range(draw.randint(0, MOVES_MAX)))
-        prompt = Move("prompt", {"text": f"Do {turn}."})
-        moves += (_beside(draw, move) for move in (prompt, *drawn))
+    for turn in range(_count(draw, PROMPTS)):
+        prompt = Move("prompt", {"text": _text(draw, f"{name}.{turn}")})
+        beside = (_chosen(draw)(draw) for _ in range(_count(draw, BESIDE)))
+        moves += (prompt, *beside)
         if draw.random() < REST_SHARE:
-            moves.append(Move(draw.choice(["rest", "collect_reply"])))
+            moves.append(Move("rest"))
+    faults, kills = draw.choices([make for make, _ in _KILLS], [share for _, share in _KILLS])[0](
+        draw
+    )
     return Plan(
         name=name,
-        options=options,
-        tools=tuple(draw.sample(sorted(CHOICES), draw.randint(0, len(CHOICES)))),
-        is_meddled=draw.random() < MEDDLED_SHARE,
-        is_careless=draw.random() < CARELESS_SHARE,
-        moves=tuple(moves),
+        tools=tuple(CHOICES),
+        moves=(*kills, *moves),
+        faults=tuple(map(str, faults)),
+        is_armed_early=draw.random() < BEFORE_START_SHARE,
+        plugins=("holding",) if draw.random() < HELD_SHARE else (),
     )
 
 
-def _beside(draw: Random, move: Move) -> Move:
-    if move.verb == "pause" or draw.random() > BESIDE_SHARE:
-        return move
-    return Move(move.verb, move.arguments, round(max(0.0, draw.uniform(-0.2, DELAY_S_MAX)), 3))
+# --- what the model is told to do -----------------------------------------------------------------
+
+
+def _text(draw: Random, serial: str) -> str:
+    rounds = tuple(
+        tuple(_call(draw, f"{serial}.{number}.{place}") for place in range(_count(draw, CALLS)))
+        for number in range(_count(draw, ROUNDS))
+    )
+    late_s = draw.uniform(0.0, LATE_S_MAX) if draw.random() < LATE_SHARE else 0.0
+    pace_s = draw.choice([0.0, 0.0, 0.01])
+    return prompt_text(serial, rounds, late_s=round(late_s, 3), pace_s=pace_s)
+
+
+def _count(draw: Random, parts: tuple[float, ...]) -> int:
+    return draw.choices(range(len(parts)), parts)[0]
+
+
+def _call(draw: Random, serial: str) -> Call:
+    name = draw.choices(list(_CALLS), [share for share, _ in _CALLS.values()])[0]
+    return name, _CALLS[name][1](serial)
+
+
+Arguments = dict[str, Any]  # Any: JSON
+
+
+def _serially(serial: str) -> Arguments:
+    return {"serial": serial}
+
+
+_CALLS: Final[Mapping[str, tuple[float, Callable[[str], Arguments]]]] = {
+    "look_up": (5, lambda serial: {"key": serial}),
+    "reckon": (0.5, lambda _serial: {"number": 1000}),
+    "put": (3, _serially),
+    "note_down": (1.5, _serially),
+    "file_away": (7, _serially),
+    "launch": (2, _serially),
+    "pay": (2, _serially),
+    "write_todos": (
+        1,
+        lambda serial: {"todos": [{"id": "1", "content": serial, "status": "pending"}]},
+    ),
+    "ask_user": (0.7, lambda serial: {"question": f"What about {serial}?"}),
+    "compact_conversation": (0.3, lambda serial: {"reason": serial}),
+    "task": (
+        0.5,
+        lambda serial: {"description": f"See to {serial}.", "subagent_type": "general-purpose"},
+    ),
+}
+"""How often each tool is called, in parts, and with what."""
+
+
+_BESIDE_TOOLS: Final = (
+    "agent.*tool_ended*.before",
+    "append.*tool_*.before",
+    "*tool_started*.after",
+)
+
+
+# --- who is killed --------------------------------------------------------------------------------
+
+
+Killing = tuple[tuple[Step, ...], tuple[Move, ...]]
+
+
+def _at_a_point(draw: Random) -> Killing:
+    return (Step("*", draw.randint(1, PASSES_MAX), AGENT),), ()
+
+
+def _beside_a_tool(draw: Random) -> Killing:
+    """Where it counts what a tool has done: between its start, its effect and its result."""
+    return (Step(draw.choice(_BESIDE_TOOLS), draw.randint(1, 2), AGENT),), ()
+
+
+def _at_two_points(draw: Random) -> Killing:
+    return (*_at_a_point(draw)[0], *_at_a_point(draw)[0]), ()
+
+
+def _in_recovery(draw: Random) -> Killing:
+    again = draw.choice(["began.*", "agent.*", "append.*resumed*", "publish.*", "*"])
+    return (*_at_a_point(draw)[0], Step(again, draw.randint(1, 2), AGENT)), ()
+
+
+def _host(draw: Random) -> Killing:
+    return (Step("append.*", draw.randint(1, PASSES_MAX), "host"),), ()
+
+
+def _at_a_moment(draw: Random) -> Killing:
+    return (), (_kill(draw),)
+
+
+def _at_two_moments(draw: Random) -> Killing:
+    return (), (_kill(draw), _kill(draw))
+
+
+def _kill(draw: Random) -> Move:
+    return Move("kill", delay_s=round(draw.uniform(0.0, KILL_S_MAX), 3))
+
+
+_KILLS: Final[tuple[tuple[Callable[[Random], Killing], float], ...]] = (
+    (_at_a_point, 7),
+    (_beside_a_tool, 3),
+    (_at_two_points, 3),
+    (_in_recovery, 3),
+    (_host, 1),
+    (_at_a_moment, 4),
+    (_at_two_moments, 1),
+)
+"""How often each is drawn, in parts."""
+
+
+# --- moves ----------------------------------------------------------------------------------------
 
 
 def _chosen(draw: Random) -> Callable[[Random], Move]:
     return draw.choices(list(_MOVES), list(_MOVES.values()))[0]
 
 
-# --- moves ----------------------------------------------------------------------------------------
-
-
 def _steer(draw: Random) -> Move:
-    text = f"Rather {draw.randrange(1000)}."
-    return Move("steer", {"text": text, "scope": draw.choice(["session", "tree"])})
+    return Move("steer", {"text": f"Rather {draw.randrange(1000)}."}, _delay(draw))
 
 
 def _abort(draw: Random) -> Move:
-    options = {
-        "reason": draw.choice([None, "enough"]),
-        "clear_queue": draw.random() < 0.6,  # noqa: PLR2004 - a share
-        "kill_tools": draw.choice(["all", "killable", "none"]),
-        "children": draw.choice([True, False]),
-    }
-    return Move("abort", options)
+    options = {"reason": "enough", "clear_queue": draw.choice([True, False])}
+    return Move("abort", options, _delay(draw))
 
 
 def _attach(draw: Random) -> Move:
-    return Move("attach_tools", {"tools": _extras(draw)})
-
-
-def _attach_one(draw: Random) -> Move:
-    return Move("attach_tool", {"tool": draw.choice(sorted(EXTRAS))})
+    return Move("attach_tools", {"tools": tuple(EXTRAS)}, _delay(draw))
 
 
 def _detach(draw: Random) -> Move:
-    return Move("detach_tools", {"names": _extras(draw)})
-
-
-def _detach_one(draw: Random) -> Move:
-    return Move("detach_tool", {"name": draw.choice(sorted({**CHOICES, **EXTRAS}))})
-
-
-def _replace(draw: Random) -> Move:
-    known = sorted({**CHOICES, **EXTRAS})
-    return Move("replace_tools", {"tools": tuple(draw.sample(known, draw.randrange(len(known))))})
-
-
-def _extras(draw: Random) -> tuple[str, ...]:
-    return tuple(draw.sample(sorted(EXTRAS), draw.randint(1, 2)))
+    return Move("detach_tool", {"name": draw.choice(sorted(EXTRAS))}, _delay(draw))
 
 
 def _switch(draw: Random) -> Move:
-    return Move("switch_model", {"model": draw.randrange(2)})
+    return Move("switch_model", {"model": draw.randrange(2)}, _delay(draw))
 
 
 def _pause(draw: Random) -> Move:
-    return Move("pause", {"seconds": round(draw.uniform(0.0, 0.4), 3)})
+    return Move("pause", {"seconds": round(draw.uniform(0.0, 0.1), 3)})
+
+
+def _delay(draw: Random) -> float | None:
+    return None if draw.random() < 0.5 else round(draw.uniform(0.0, 0.2), 3)  # noqa: PLR2004 - a share
 
 
 _MOVES: Final[Mapping[Callable[[Random], Move], float]] = {
-    _pause: 8,
-    _steer: 6,
-    _abort: 3,
-    _attach: 1.5,
-    _attach_one: 1,
-    _detach: 1.5,
-    _detach_one: 1,
-    _replace: 1,
-    _switch: 2,
-    lambda _draw: Move("status"): 1.5,
-    lambda _draw: Move("messages"): 1.5,
-    lambda _draw: Move("kill"): 1.2,
+    _pause: 4,
+    _steer: 5,
+    _abort: 2,
+    _attach: 1,
+    _detach: 0.5,
+    _switch: 1,
+    lambda draw: Move("messages", {}, _delay(draw)): 1,
 }
 """How often each is drawn, in parts."""

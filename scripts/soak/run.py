@@ -1,7 +1,6 @@
-"""One whole soak: a daemon of its own, all sessions, and what is left when it has ended.
+"""One whole soak: a daemon of its own, all scenarios, and what is left when it has ended.
 
-Everything it starts is gone when ``soak`` returns, and what is not is a violation. A part of the
-sessions is left to the daemon's own end.
+Everything it starts is gone when ``soak`` returns, and what is not is a violation.
 """
 
 import asyncio
@@ -11,7 +10,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -20,45 +19,54 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.testing import ScriptedModel
-from cmdc_runtime.testing.fixtures import DaemonProcess
-from scripts.soak.driver import Driver, Place, StuckError
+from scripts.soak.chance import dice
+from scripts.soak.house import House
+from scripts.soak.life import Life, Place
 from scripts.soak.model import NOBODY, Mind
-from scripts.soak.plan import Plan, plan
+from scripts.soak.plan import name_of, plan
+from scripts.soak.wrongs import Problem, Wrong
 
-PARALLEL: Final = 12
-"""Sessions at a time; more than cores, so that their processes get in each other's way."""
-LEFT_EVERY: Final = 8
-"""Each such session is not stopped: it ends with its daemon."""
+PARALLEL: Final = 24
+"""Scenarios at a time; more than cores, so that their processes get in each other's way."""
+DAEMON_KILLED_EVERY: Final = 250
+"""Scenarios from one end of the daemon to the next; those that run then are all hit."""
 DAEMON: Final = "daemon"
 """Whose violation it is where it is no session's."""
+_KILL_DAEMON_S_MAX: Final = 1.0
 _LINE: Final = re.compile(r"^\d{4}-\d\d-\d\dT\S+ \[(\w+)\s*\] ([\w.]+)")
 _PYTHON: Final = re.compile(
     r"Exception ignored|Task (exception|was)|Future exception|Fatal Python|.*Warning: .* never"
 )
 """How Python complains of what nobody has caught, awaited or closed."""
 _LEVELS: Final = frozenset({"error", "critical"})
-_EXPECTED: Final = frozenset({"tool.crashed", "plugin.crashed", "child.terminated"})
-"""Errors that tools and plugins of a soak make on purpose, and the ends of what it kills."""
+_EXPECTED: Final = frozenset({"child.terminated", "child.not_started"})
+"""Errors that are the ends of what a soak kills."""
 _NEVER: Final = frozenset({"frame.refused"})
 """Lines that say that a part of ours misunderstood another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How much is done, and by which seed."""
+    """How much is done, and by which seed; ``only`` are scenarios to play in place of all."""
 
-    sessions: int
-    prompts: int
+    scenarios: int
     seed: int
     parallel: int = PARALLEL
+    only: tuple[str, ...] = ()
+    daemon_killed_every: int = DAEMON_KILLED_EVERY
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The scenarios' seeds."""
+        return self.only or [name_of(self.seed, one) for one in range(1, self.scenarios + 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """What was wrong, with whom, and the last that was heard of that session."""
+    """What was wrong, in which scenario, and the last that was heard of its session."""
 
-    session: str
-    problem: str
+    scenario: str
+    problem: Problem
     tail: tuple[str, ...] = ()
 
 
@@ -71,89 +79,115 @@ class Result:
     violations: list[Violation] = field(default_factory=list)
     seconds: float = 0.0
 
-
-class SoakDaemon(DaemonProcess):
-    """A daemon whose log can still be read when it has ended."""
-
-    log_to_end = ""
-
-    def _end(self) -> list[str]:
-        problems = super()._end()
-        self.log_to_end = self.log_text()
-        return problems
+    def wrong(self) -> dict[str, int]:
+        """Return how often each promise was broken."""
+        found = Counter(one.problem.kind for one in self.violations)
+        return {kind.value: found[kind] for kind in Wrong}
 
 
 def soak(settings: Settings) -> Result:
     """Run it and return what came of it."""
-    plans = [
-        plan(settings.seed, number, settings.prompts) for number in range(1, settings.sessions + 1)
-    ]
-    mind = Mind(settings.seed, {one.name for one in plans if one.is_careless})
     result = Result(settings)
+    mind = Mind()
     folder = Path(tempfile.mkdtemp(prefix="cmdc-soak-"))
     started_s = time.monotonic()
     try:
         with ScriptedModel([], default=mind) as one, ScriptedModel([], default=mind) as other:
-            daemon = SoakDaemon()
+            house = House()
             try:
-                asyncio.run(_all_of(plans, _Run(result, daemon, (one, other), folder)))
+                asyncio.run(_Run(result, house, (one, other), folder).all())
             finally:
-                _close(daemon, result)
-            _check_mind(mind, (one, other), result)
+                _close(house, result)
+            _check_models(mind, (one, other), result)
     finally:
         shutil.rmtree(folder)
     result.seconds = round(time.monotonic() - started_s, 1)
     return result
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Run:
     result: Result
-    daemon: SoakDaemon
+    house: House
     models: tuple[ScriptedModel, ScriptedModel]
     folder: Path
+    living: set[Life] = field(default_factory=set)
+    is_down: bool = False
+    finished: int = 0
+
+    async def all(self) -> None:
+        """Play all scenarios, some at a time, and kill the daemon now and then."""
+        settings = self.result.settings
+        async with cmdc.AsyncClient(self.house.address) as client:
+            place = Place(client, self.models, self.folder, self.house.faults)
+            names = iter(settings.names)
+            ends = asyncio.create_task(self._end_daemons())
+            try:
+                await asyncio.gather(*(self._play(place, names) for _ in range(settings.parallel)))
+            finally:
+                ends.cancel()
+                await asyncio.gather(ends, return_exceptions=True)
+            left = await client.list_sessions()
+        for status in left:
+            problem = Problem(Wrong.OTHER, f"session {status.session_id} is left")
+            self.result.violations.append(Violation(status.session_id, problem))
+
+    async def _play(self, place: Place, names: Iterator[str]) -> None:
+        for name in names:
+            life = Life(place, plan(name))
+            self.living.add(life)
+            if self.is_down:
+                life.daemon_died()
+            try:
+                await life.run()
+            except Exception:  # noqa: BLE001 - whatever it is, it is this scenario's violation
+                life.problems.append(Problem(Wrong.OTHER, traceback.format_exc()))
+            self.living.discard(life)
+            self.finished += 1
+            self._take(life)
+            await asyncio.to_thread(shutil.rmtree, life.folder, ignore_errors=True)
+
+    def _take(self, life: Life) -> None:
+        result = self.result
+        result.counts += life.counts + life.ledger.counts
+        result.counts["scenarios"] += 1
+        tail = tuple(f"{one.at_ms} {one.index} {one.event}" for one in life.ledger.tail)
+        problems = (*life.problems, *life.ledger.problems)
+        result.violations += [Violation(life.plan.name, one, tail) for one in problems]
+
+    async def _end_daemons(self) -> None:
+        """Kill the daemon in the middle of each so many scenarios, and start the next."""
+        settings = self.result.settings
+        every = settings.daemon_killed_every
+        for number in range(len(settings.names) // every):
+            draw = dice(settings.seed, "daemon", number)
+            after = number * every + draw.randrange(every // 4, every // 2)
+            while self.finished < after:  # noqa: ASYNC110 - counted by many
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(draw.uniform(0.0, _KILL_DAEMON_S_MAX))
+            self.is_down = True
+            for life in self.living:
+                life.daemon_died()
+            await asyncio.to_thread(self.house.kill)
+            self.result.counts["daemon_kills"] += 1
+            self.house.start_again()
+            await asyncio.to_thread(self.house.wait_warm)
+            self.is_down = False
 
 
-async def _all_of(plans: Iterable[Plan], run: _Run) -> None:
-    settings = run.result.settings
-    gate = asyncio.Semaphore(settings.parallel)
-    async with cmdc.AsyncClient(run.daemon.address) as client:
-        place = Place(client, run.models, run.folder, settings.seed)
-
-        async def one(number: int, plan_: Plan) -> None:
-            async with gate:
-                await _drive(Driver(place, plan_), plan_, number, run.result)
-
-        await asyncio.gather(*(one(number, plan_) for number, plan_ in enumerate(plans, 1)))
-        left = {status.session_id for status in await client.list_sessions()}
-    expected = {plan_.name for number, plan_ in enumerate(plans, 1) if not number % LEFT_EVERY}
-    for name in left ^ expected:
-        run.result.violations.append(Violation(name, f"is left: {name in left}, against the plan"))
-
-
-async def _drive(driver: Driver, plan_: Plan, number: int, result: Result) -> None:
+def _close(house: House, result: Result) -> None:
     try:
-        await driver.run(stops=bool(number % LEFT_EVERY))
-    except StuckError as stuck:
-        driver.problems.append(f"stuck: {stuck}")
-    except Exception:  # noqa: BLE001 - whatever it is, it is this session's violation
-        driver.problems.append(traceback.format_exc())
-    result.counts += driver.counts + driver.ledger.counts
-    result.counts["sessions"] += 1
-    tail = tuple(f"{one.at_ms} {one.index} {one.event}" for one in driver.ledger.tail)
-    problems = (*driver.problems, *driver.ledger.problems)
-    result.violations += [Violation(plan_.name, problem, tail) for problem in problems]
-
-
-def _close(daemon: SoakDaemon, result: Result) -> None:
-    try:
-        daemon.close()
+        house.close()
     except pytest.fail.Exception as failed:
-        result.violations.append(Violation(DAEMON, str(failed)))
-    for level, name, text in records_of(daemon.log_to_end):
+        result.violations.append(_of_daemon(str(failed)))
+    for level, name, text in records_of(house.log_to_end):
         result.counts[f"log_{level}"] += 1
         if name in _NEVER or (level in _LEVELS and name not in _EXPECTED):
-            result.violations.append(Violation(DAEMON, f"its log says: {text}"))
+            result.violations.append(_of_daemon(f"its log says: {text}"))
+
+
+def _of_daemon(text: str) -> Violation:
+    return Violation(DAEMON, Problem(Wrong.OTHER, text))
 
 
 def records_of(log: str) -> list[tuple[str, str, str]]:
@@ -174,11 +208,14 @@ def records_of(log: str) -> list[tuple[str, str, str]]:
     return [record for record in found if record[2].strip()]
 
 
-def _check_mind(mind: Mind, models: Iterable[ScriptedModel], result: Result) -> None:
-    result.counts["summaries"] = mind.requests[NOBODY]
-    result.violations += [Violation(who, f"asked wrongly: {what}") for who, what in mind.problems]
+def _check_models(mind: Mind, models: Iterable[ScriptedModel], result: Result) -> None:
+    result.counts["requests_of_nobody"] = mind.requests[NOBODY]
+    result.violations += [
+        Violation(who, Problem(Wrong.HISTORY, f"asked wrongly: {what}"))
+        for who, what in mind.problems
+    ]
     for model in models:
         try:
             model.assert_complete()
         except AssertionError as error:
-            result.violations.append(Violation("model", str(error)))
+            result.violations.append(Violation("model", Problem(Wrong.OTHER, str(error))))

@@ -177,15 +177,20 @@ class Cell:
 
 
 def open_room(
-    path: Path, version: Version, controllers: Collection[Controller], limits: Limits
+    path: Path,
+    version: Version,
+    controllers: Collection[Controller],
+    limits: Limits,
+    *,
+    is_kept: bool = False,
 ) -> Room:
-    """Make a directory that keeps to ``limits``.
+    """Make a directory that keeps to ``limits``; one that is kept may be there already.
 
     Raises:
         OSError: the kernel refuses; no directory is left then.
 
     """
-    path.mkdir()
+    path.mkdir(exist_ok=is_kept)
     try:
         for controller in controllers:
             _limit(path, settings(controller, version, limits))

@@ -55,10 +55,11 @@ _WITHOUT: Final[Mapping[Controller, _Without]] = {
 class Cells:
     """All cells of this daemon."""
 
-    def __init__(self, survey: Survey, name: str) -> None:
+    def __init__(self, survey: Survey, name: str, kept: Collection[str] = ()) -> None:
         """Use what a survey has found; ``Cells.survey`` makes one."""
         self._survey = survey
         self._name = name
+        self._kept = frozenset(kept)
         self._quarantine: set[Path] = set()
         self.known: Callable[[], Collection[int]] = tuple
         """The pids of this process's own children, to be set before a cell is opened."""
@@ -70,16 +71,18 @@ class Cells:
         *,
         versions: Collection[Version] = tuple(Version),
         record: Path | None = None,
+        kept: Collection[str] = (),
     ) -> "Cells":
         """Take the places called ``base_name``, and end what is left there of an earlier life.
 
         Call it before anything is started: it may move this process into a cgroup of its own, below
         the one that it is in. ``record`` is a file that outlives the daemon and says where its
-        places were, for a successor that is started in another cgroup. Takes some 20 ms, and up to
-        ``SWEEP_S`` where something does not end.
+        places were, for a successor that is started in another cgroup. ``kept`` are names of cells
+        whose agents are about to be taken over. Takes some 20 ms, and up to ``SWEEP_S`` where
+        something does not end.
         """
         found = survey_places(base_name, versions)
-        cells = cls(found, base_name)
+        cells = cls(found, base_name, kept)
         deadline = time.monotonic() + SWEEP_S
         for place in found.places:
             cells._sweep(cgroupfs.children(place.path), deadline)
@@ -123,7 +126,12 @@ class Cells:
             if not told and rooms and place.version is Version.V1:
                 continue
             try:
-                rooms.append(open_room(place.path / name, place.version, place.controllers, limits))
+                is_kept = name in self._kept
+                rooms.append(
+                    open_room(
+                        place.path / name, place.version, place.controllers, limits, is_kept=is_kept
+                    )
+                )
             except OSError as error:
                 log.warning("cell.weakened", cell=name, problem=str(error), place=str(place.path))
         return Cell(name, limits, rooms, known=self.known, on_stuck=self._hold_back)
@@ -143,6 +151,7 @@ class Cells:
         Takes a millisecond, and up to ``SWEEP_S`` where something does not end.
         """
         deadline = time.monotonic() + SWEEP_S
+        self._kept = frozenset()
         for place in self._survey.places:
             self._sweep(cgroupfs.children(place.path), deadline)
             if not cgroupfs.remove(place.path):
@@ -153,6 +162,12 @@ class Cells:
             come_back(self._survey.left)
             self._survey.left = None
 
+    def leave(self) -> None:
+        """Let go of the places with all that is in them, for a successor to take over."""
+        for place in self._survey.places:
+            os.close(place.lock_fd)
+        self._survey.places.clear()
+
     def _hold_back(self, path: Path) -> None:
         """Take note of a directory that is to be removed when the kernel lets go of it."""
         self._quarantine.add(path)
@@ -161,7 +176,7 @@ class Cells:
     def _sweep(self, found: Iterable[Path], deadline: float) -> None:
         """Empty and remove cells that nobody owns any more."""
         for path in found:
-            if not path.exists():
+            if path.name in self._kept or not path.exists():
                 continue
             left = len(cgroupfs.pids(path))
             cgroupfs.kill(path, deadline)
@@ -181,6 +196,7 @@ class Cells:
                 continue
             lock_fd = lock(path)
             if lock_fd is not None:
+                self._bring(path, mounts)
                 self._sweep([path], deadline)
                 os.close(lock_fd)
         try:  # of a daemon's first life there is no directory yet; the journal comes later
@@ -190,6 +206,16 @@ class Cells:
             fresh.replace(record)
         except OSError as error:
             log.warning("cell.places_not_recorded", file=str(record), problem=str(error))
+
+    def _bring(self, old: Path, mounts: Iterable[Path]) -> None:
+        """Move what is kept from a place of an earlier life to ours in the same hierarchy."""
+        for cell in cgroupfs.children(old):
+            if cell.name not in self._kept:
+                continue
+            mount = next(one for one in mounts if old.is_relative_to(one))
+            for place in self._survey.places:
+                if place.path.is_relative_to(mount):
+                    _move(cell, place.path / cell.name)
 
     def _place_of(self, controller: Controller) -> Place | None:
         return next((one for one in self._survey.places if controller in one.controllers), None)
@@ -228,6 +254,16 @@ def _remove_litter(ground: Path, own_name: str) -> None:
         if cgroupfs.is_empty(path):
             cgroupfs.remove(path)
         os.close(lock_fd)
+
+
+def _move(cell: Path, to: Path) -> None:
+    """Move the processes of a cell, which go on; what the kernel refuses is told and stays."""
+    try:
+        to.mkdir(exist_ok=True)
+        for pid in cgroupfs.pids(cell):
+            cgroupfs.admit(to, pid)
+    except OSError as error:
+        log.warning("cell.not_moved", place=str(cell), problem=str(error.strerror))
 
 
 def _recorded(record: Path) -> list[Path]:

@@ -18,6 +18,7 @@ import msgspec
 import structlog
 
 from cmdc_runtime.errors import InvalidOptions, UsageError
+from cmdc_runtime.roll import ROLL
 from cmdc_runtime.runtime_dir import (
     CONTROL_SOCKET,
     EVENTS_SOCKET,
@@ -163,6 +164,8 @@ class Endpoint:
         """
         try:
             self._remove_sockets()
+            with contextlib.suppress(OSError):  # agents are on it that the next daemon goes on with
+                (self.directory / ROLL).rmdir()
             if self._embedded:
                 shutil.rmtree(self.directory, ignore_errors=True)
             self._lock.release()

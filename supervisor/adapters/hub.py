@@ -2,21 +2,26 @@
 
 A batch passes as it came: opaque bytes between (session, first index, count), so the cost is per
 batch and not per event. A durable batch is in the journal before anybody sees it; what follows it
-waits, so the order of a session's events never changes.
+waits, so the order of a session's events never changes. No wait for the journal is without bound:
+when it takes too long, who asks for events is told to ask again, and what need not be kept is let
+go and told as lost.
+
+Subscribers may lose anything on its way, the last event too. So the newest index follows each event
+a few times, greets each new subscription, and is repeated as long as somebody listens.
 
 A session of a group is announced on the group's topic, where whoever follows the group hears of it.
 """
 
 import asyncio
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
 import zmq
 
 from cmdc_runtime.codec import encode
-from cmdc_runtime.errors import CmdcError
+from cmdc_runtime.errors import CmdcError, TransientError
 from cmdc_runtime.frames import (
     GROUP_TOPIC,
     HEADER,
@@ -30,36 +35,28 @@ from cmdc_runtime.frames import (
 from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.requests import Replayed, ReplayedBatch
 from cmdc_runtime.sockets import Pump, Role, open_socket
+from supervisor.adapters.channel import Channel, Waiting
 from supervisor.adapters.endpoint import private_umask
 from supervisor.adapters.journal.base import Journal
 from supervisor.core.limits import (
     CHANNELS_ENDED_MAX,
     GROUPS_KNOWN_MAX,
+    PUBLISH_WAIT_S,
     REPLAY_BATCHES_MAX,
     REPLAY_BYTES_MAX,
     RING_BYTES_MAX,
+    WATERMARK_IDLE_S,
     WATERMARK_S,
     WATERMARKS_AFTER,
+    WATERMARKS_AT_ONCE_MAX,
 )
 from supervisor.core.ring import KeptBatch, Ring
 
 log = structlog.get_logger()
 
 _SUBSCRIBED: Final = b"\x01"
-
-
-@dataclass(slots=True)
-class Channel:
-    """One session's stream: its ring, what waits for the journal, and how it is watched."""
-
-    session_id: SessionId
-    ring: Ring
-    taken: EventIndex
-    """The newest index that came from the worker; the ring's is the newest that was published."""
-    waiting: deque[tuple[KeptBatch, bool]] = field(default_factory=deque)
-    is_writing: bool = False
-    waiters: list[tuple[EventIndex, asyncio.Future[None]]] = field(default_factory=list)
-    watermarks_left: int = 0
+_ALL_TOPICS: Final = b""
+_IDLE_BEATS: Final = round(WATERMARK_IDLE_S / WATERMARK_S)
 
 
 @dataclass(slots=True)
@@ -82,6 +79,9 @@ class Hub:
         self._ended: deque[SessionId] = deque()
         self._groups: OrderedDict[bytes, Group] = OrderedDict()
         self._announced = 0
+        self._is_all_heard = False
+        self._due: deque[Channel] = deque()
+        """Whose newest index is still to be told in this beat."""
         self._timer: asyncio.TimerHandle | None = None
         self._is_open = False
 
@@ -105,8 +105,9 @@ class Hub:
         ring = Ring(events_max, RING_BYTES_MAX, last=last)
         if session_id in self._ended:  # the id starts anew
             self._ended.remove(session_id)
-        channel = Channel(session_id, ring, taken=last)
-        self._channels[session_id] = channel
+        before = self._channels.get(session_id)
+        is_heard = before is not None and before.is_heard
+        self._channels[session_id] = Channel(session_id, ring, taken=last, is_heard=is_heard)
 
     def close_channel(self, session_id: SessionId) -> None:
         """Let a session's ring go, after ``CHANNELS_ENDED_MAX`` others ended too.
@@ -149,27 +150,42 @@ class Hub:
             return False
         kept = KeptBatch(batch.first, batch.count, body)
         channel.taken = kept.last
-        if batch.durable or channel.waiting:
-            channel.waiting.append((kept, batch.durable))
-            if batch.durable:
-                self._write(channel, kept)
+        if batch.durable:
+            channel.queue(Waiting(kept, durable=True))
+            self._write(channel, kept)
+        elif channel.waiting:
+            channel.queue(Waiting(kept))
         else:
             self._publish(channel, kept)
         return True
 
     async def flushed(self, session_id: SessionId) -> None:
-        """Return when everything that was taken is published."""
+        """Return when everything that was taken is published, or ``PUBLISH_WAIT_S`` later.
+
+        Then it comes after what the caller tells: an end that nobody hears of would be worse.
+        """
         channel = self._channels.get(session_id)
-        if channel is not None:
-            await self._published(channel, channel.taken)
+        if channel is not None and not await channel.published(channel.taken):
+            log.warning("event.delayed", session_id=session_id, waiting=len(channel.waiting))
 
     async def replay(
         self, session_id: SessionId, after: EventIndex, through: EventIndex
     ) -> Replayed:
-        """Return events after ``after`` up to ``through``: from the ring, else the journal."""
+        """Return events after ``after`` up to ``through``: from the ring, else the journal.
+
+        Of what did not come from the worker so far nothing is said: the answer ends before it.
+
+        Raises:
+            TransientError: some of it has been on its way to the journal for ``PUBLISH_WAIT_S``.
+        """
         channel = self._channels.get(session_id)
         if channel is not None:  # what was taken is not lost, only on its way to the journal
-            await self._published(channel, EventIndex(min(through, channel.taken)))
+            through = EventIndex(min(through, channel.taken))
+            if not await channel.published(through):
+                raise TransientError(
+                    f"events of session {session_id} have waited {PUBLISH_WAIT_S:g} s for the "
+                    "journal; ask again later"
+                )
         kept = [] if channel is None else channel.ring.between(after, through)
         edge = channel.ring.first if channel is not None else through + 1
         if after + 1 < edge:
@@ -183,7 +199,7 @@ class Hub:
             kept = [*older, *(batch for batch in kept if not older or batch.first > older[-1].last)]
         if (kept[-1].last if kept else after) < through < edge - 1:
             through = await self._end_of_hole(session_id, through, EventIndex(edge))
-        last = max(self.last_index(session_id), kept[-1].last if kept else 0)
+        last = max(self.taken_index(session_id), kept[-1].last if kept else 0)
         return _replayed(kept, through, EventIndex(last))
 
     async def _end_of_hole(
@@ -206,55 +222,63 @@ class Hub:
     def _written(self, channel: Channel, kept: KeptBatch, done: "asyncio.Future[None]") -> None:
         if done.cancelled() or not self._is_open:
             return
+        if self._channels.get(channel.session_id, channel) is not channel:
+            return  # the id began anew, and its indexes too
         error = done.exception()
         if error is not None:
+            if self._journal.health.has_failed:
+                return  # the daemon ends; the agent keeps it, and sends it to the next one
             # It is published all the same: a subscriber may know more than the journal, and the
             # state of the session is in its records, not in its events.
             log.error("event.not_journaled", session_id=channel.session_id, problem=str(error))
-        while channel.waiting:
-            batch, durable = channel.waiting[0]
-            if durable and batch.first > kept.first:
-                return
-            channel.waiting.popleft()
-            self._publish(channel, batch)
+        for one in channel.written(kept):
+            if one.is_dropped:
+                self._pass_over(channel, one.kept)
+            else:
+                self._publish(channel, one.kept)
 
-    @staticmethod
-    async def _published(channel: Channel, index: EventIndex) -> None:
-        """Return when the event of this index is published; one that was taken soon is."""
-        if channel.ring.last < index:
-            reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            channel.waiters.append((index, reached))
-            await reached
+    def _pass_over(self, channel: Channel, dropped: KeptBatch) -> None:
+        """Count events that were let go as published: the next index tells that they are gone."""
+        log.warning("event.dropped", session_id=channel.session_id, events=dropped.count)
+        channel.ring.skip(dropped.last)
+        channel.wake()
+        self._mark(channel)
+        channel.watermarks_left = WATERMARKS_AFTER
 
     def _publish(self, channel: Channel, kept: KeptBatch) -> None:
         channel.ring.add(kept)
-        if channel.waiters:
-            due = [reached for index, reached in channel.waiters if index <= kept.last]
-            channel.waiters = [one for one in channel.waiters if one[0] > kept.last]
-            for reached in due:
-                if not reached.done():
-                    reached.set_result(None)
-        channel.watermarks_left = WATERMARKS_AFTER
+        channel.wake()
+        channel.watermarks_left, channel.beats = WATERMARKS_AFTER, 0
         frame = encode(Events(first=kept.first, count=kept.count))
         self._pump.send((topic_of(channel.session_id), HEADER, frame, kept.body))
 
     def _on_subscription(self, parts: list[bytes]) -> None:
         """Welcome a new subscription: its client learns that it is live, and from which index.
 
-        One to all topics is welcomed under the empty topic, which no session has, and one to a
-        group with the newest number there.
+        One to all topics is welcomed under the empty topic, which no session has, and hears the
+        newest index of each session with the next beat: it may be one that was cut off and is back.
+        One to a group is welcomed with the newest number there.
         """
-        kind, topic = parts[0][:1], parts[0][1:]
-        if kind != _SUBSCRIBED:
-            return
+        is_new, topic = parts[0][:1] == _SUBSCRIBED, parts[0][1:]
         channel = self._channels.get(SessionId(topic.rstrip(b"\0").decode(errors="replace")))
         if channel is not None:
+            channel.is_heard = is_new
+        elif topic == _ALL_TOPICS:
+            self._is_all_heard = is_new
+        if not is_new:
+            return
+        if channel is not None:
             self._mark(channel)
-        elif not topic or topic.startswith(GROUP_TOPIC):
+        elif topic == _ALL_TOPICS:
+            self._mark_topic(topic, 0)
+            for one in self._channels.values():
+                one.watermarks_left = WATERMARKS_AFTER
+        elif topic.startswith(GROUP_TOPIC):
             group = self._groups.get(topic)
             self._mark_topic(topic, 0 if group is None else group.number)
 
     def _mark(self, channel: Channel) -> None:
+        channel.beats = 0
         frame = encode(Watermark(last=channel.ring.last))
         self._pump.send((topic_of(channel.session_id), HEADER, frame))
 
@@ -262,16 +286,31 @@ class Hub:
         self._pump.send((topic, HEADER, encode(Watermark(last=EventIndex(newest)))))
 
     def _beat(self) -> None:
-        """Publish the newest index of every session, and number of every group, with news."""
+        """Publish the newest index of every session, and number of every group, with news.
+
+        Those without news are told from time to time while somebody listens: a subscriber that was
+        stopped may have lost the last event and every word of it.
+        """
         for channel in self._channels.values():
+            channel.beats += 1
             if channel.watermarks_left > 0:
                 channel.watermarks_left -= 1
-                self._mark(channel)
+                self._due.append(channel)
+            elif channel.beats >= _IDLE_BEATS and (channel.is_heard or self._is_all_heard):
+                self._due.append(channel)
+        self._mark_due()
         for topic, group in self._groups.items():
             if group.watermarks_left > 0:
                 group.watermarks_left -= 1
                 self._mark_topic(topic, group.number)
         self._timer = asyncio.get_running_loop().call_later(WATERMARK_S, self._beat)
+
+    def _mark_due(self) -> None:
+        """Tell some of the indexes that are due, and the rest when others have had their turn."""
+        for _ in range(min(len(self._due), WATERMARKS_AT_ONCE_MAX)):
+            self._mark(self._due.popleft())
+        if self._due and self._is_open:
+            asyncio.get_running_loop().call_soon(self._mark_due)
 
 
 def _replayed(kept: list[KeptBatch], through: EventIndex, last: EventIndex) -> Replayed:

@@ -13,9 +13,8 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
-from supervisor.adapters.forkserver import Child
 from supervisor.adapters.pidfd import ExitStatus, exit_status, reap
 
 STATUS_WAIT_S: Final = 2.0
@@ -41,11 +40,33 @@ class Exited:
 OnExit = Callable[[Exited], None]
 
 
+class Watched(Protocol):
+    """A process as whoever has it hands it over: a child of the nursery, or what was left."""
+
+    @property
+    def pid(self) -> int:
+        """Its pid."""
+
+    @property
+    def pidfd(self) -> int:
+        """Readable when it has ended."""
+
+    @property
+    def sentinel(self) -> int:
+        """Readable when the nursery has told the status, or is gone."""
+
+    def status(self) -> int | None:
+        """Return what the nursery told; None if it did not (yet)."""
+
+    def close(self) -> None:
+        """Give back the descriptors. Idempotent."""
+
+
 @dataclass(slots=True)
 class _Watch:
     """One child; ``timer`` runs while its end is known and its status is not."""
 
-    child: Child
+    child: Watched
     on_exit: OnExit
     exited_at: float = 0.0
     timer: asyncio.TimerHandle | None = None
@@ -63,7 +84,7 @@ class Reaper:
         """The processes whose end was not reported yet; may be asked for in any thread."""
         return frozenset(watch.child.pid for watch in list(self._watches.values()))
 
-    def watch(self, child: Child, on_exit: OnExit) -> None:
+    def watch(self, child: Watched, on_exit: OnExit) -> None:
         """Call ``on_exit`` once, in the loop, when the child has ended; takes over its fds."""
         self._watches[child.pidfd] = _Watch(child, on_exit)
         asyncio.get_running_loop().add_reader(child.pidfd, self._note_end, child.pidfd)

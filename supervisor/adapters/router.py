@@ -23,7 +23,7 @@ from cmdc_runtime.frames import (
     ToWorker,
     Written,
 )
-from cmdc_runtime.ids import CommandId
+from cmdc_runtime.ids import CommandId, EventIndex
 from cmdc_runtime.sockets import Pump, Role, open_socket
 from supervisor.adapters.endpoint import private_umask
 
@@ -34,7 +34,7 @@ ToPeer = TypeVar("ToPeer", ToClient, ToWorker)
 
 PARTS_MAX: Final = 1_024
 """Of one message; a step of an agent has a handful of frames."""
-_PROBE: Final = (HEADER, encode(Written(barrier=0)))
+_PROBE: Final = (HEADER, encode(Written(number=0, index=EventIndex(0))))
 """A frame that means nothing to a worker: whether it can be sent is the question."""
 
 

@@ -40,6 +40,10 @@ class Kept(Protocol):
         """Its records, oldest first."""
 
     @property
+    def snapshot(self) -> bytes:
+        """The state that the records come after, empty where they begin at the start."""
+
+    @property
     def unanswered(self) -> tuple[KeptCommand, ...]:
         """Its unanswered commands, oldest first."""
 
@@ -48,6 +52,8 @@ def slices(kept: Kept | None) -> Iterator[History]:
     """Yield the frames that carry ``kept``; the last one says so. None is an empty history."""
     records: list[JournalRecord] = []
     size = 0
+    if kept is not None and kept.snapshot:  # as large as it may be, it has a frame of its own
+        yield History(records=(), commands=(), complete=False, snapshot=kept.snapshot)
     for record in kept.records if kept is not None else ():
         if records and _is_full(len(records), size + len(record.body)):
             yield History(records=tuple(records), commands=(), complete=False)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.errors import InvalidOptions, TransientError
 from cmdc_runtime.ids import Incarnation, SessionId, is_session_id
 from cmdc_runtime.requests import SessionPhase, StartSession, Supervision
 from supervisor.core.limits import HIRE_S_MAX, SILENT_S_MIN, STOP_ALL_S
@@ -106,15 +106,22 @@ def session_path(parent: Path | None, session_id: SessionId) -> Path:
 
 
 def session_spec(
-    spec: StartSession, agent: object, *, incarnation: Incarnation, restarts: int
+    spec: StartSession,
+    agent: object,
+    *,
+    incarnation: Incarnation,
+    restarts: int,
+    has_lived: bool | None = None,
 ) -> ChildSpec:
     """Return one session; ``agent`` is its post, the numbers are those of an earlier life.
+
+    The first process gets the number behind ``incarnation``. ``has_lived``: nobody waits for its
+    start, since it was up before; None is that it had a process.
 
     Its agent is significant: where the restart type leaves it down, the session is over. A session
     as a whole is never restarted: its budget is spent, or it was told to end.
     """
     policy: Supervision = spec.supervision
-    has_lived = incarnation > 0
     flags = Flags(
         strategy=Strategy.REST_FOR_ONE,
         max_restarts=policy.max_restarts,
@@ -122,7 +129,7 @@ def session_spec(
         auto_shutdown=(
             AutoShutdown.NEVER if policy.restart == "permanent" else AutoShutdown.ANY_SIGNIFICANT
         ),
-        resumes=has_lived,
+        resumes=incarnation > 0 if has_lived is None else has_lived,
     )
     children = (
         ChildSpec(
@@ -167,6 +174,21 @@ def check_session(spec: StartSession) -> None:
         problems.append(f"unresponsive_after: expected {SILENT_S_MIN} s or more, got {silent_s}")
     if problems:
         raise InvalidOptions(problems)
+
+
+def check_parent(
+    session_id: SessionId, phase: Phase, incarnation: Incarnation, asks: Incarnation
+) -> None:
+    """Refuse a child of a session that has no process now, or not the one that asks.
+
+    Raises:
+        TransientError: with how the session stands.
+    """
+    if phase not in HAVING_CHILDREN or asks != incarnation:
+        raise TransientError(
+            f"parent_id: session {session_id} is {SHOWN[phase]} as incarnation {incarnation}; "
+            "start the child from there when it is up"
+        )
 
 
 def _grace_s(policy: Supervision, *, is_child: bool) -> float | None:

@@ -15,15 +15,51 @@ JOURNAL_GROUP_MAX: Final = 256
 """Operations that share one transaction; beyond it the fixed cost of a commit is small."""
 JOURNAL_LOCK_WAIT_S: Final = 1.0
 """For another process to let go of the file; the kernel does it at once for a dead one."""
+JOURNAL_STATEMENT_S: Final = 15.0
+"""For one statement of a journal on a server; a long history takes it a second."""
+JOURNAL_CONNECT_PAUSE_S: Final = 0.2
+"""After a server could not be reached: whoever asks meanwhile is refused at once."""
+JOURNAL_SETTLE_S: Final = 3.0
+"""For a server that went away in a commit to come back and tell what became of it."""
+JOURNAL_SETTLE_PAUSE_S: Final = 0.05
+"""Between two tries to connect for that."""
 JOURNAL_CLOSE_S: Final = 10.0
 """For the writer to store what is queued; a full queue takes it less than 1 s."""
 JOURNAL_WAL_BYTES_MAX: Final = 64 * 2**20
 """What SQLite leaves of its write-ahead log after a checkpoint; a burst may exceed it."""
+JOURNAL_HELD_MAX: Final = 100_000
+"""Operations that wait for room on a full disk: agents stop at their next tool or end of a cycle,
+so each of the sessions has a few. Beyond it a session's process is ended, as with a full queue."""
+JOURNAL_HELD_BYTES_MAX: Final = 256 * 2**20
+"""Bodies that wait for room."""
+JOURNAL_RESERVE_BYTES: Final = 8 * 2**20
+"""Kept on the disk for when it is full: some thousand steps of what runs then."""
+JOURNAL_LAST_BYTES: Final = 2**20
+"""The part of it that is kept for ends; one takes about 20 kB in the write-ahead log."""
+JOURNAL_ROOM_LOOK_S: Final = 1.0
+"""Between two looks whether a full disk has room again."""
+JOURNAL_WAL_PAGES: Final = 2_000
+"""Pages in the write-ahead log, about, when they are copied to the file; it takes four syncs. After
+a crash each of them takes a start of the daemon 0.1 ms to check."""
+JOURNAL_COPIES_KEPT: Final = 3
+"""Damaged files that are kept aside, the newest; each is as large as the journal was."""
 REPLAY_BATCHES_MAX: Final = 1_000
 """Event batches in one answer of the journal: bounds the answer and the writer's pause."""
 DOWNS_KEPT_MAX: Final = 1_000
 """Recorded ends of one session: by the default restart intensity those of half an hour of crashes
 without a pause. Who was away for more of them hears of the newest."""
+PRUNE_INTERVAL_S: Final = 3_600.0
+"""Between two looks for ended sessions that are old enough to go."""
+PRUNED_AT_ONCE: Final = 10
+"""Sessions in one step of such a look: bounds what other writes wait for."""
+SNAPSHOTS_KEPT: Final = 2
+"""Of one session: the newest, and a way back if that one cannot be read."""
+COMMANDS_KEPT: Final = 10_000
+"""Answered commands of one live session, for callers that ask again; at 300 bytes each 3 MB."""
+EVENTS_KEPT: Final = 50_000
+"""Batches of durable events of one live session, for readers who were away; at 500 bytes 25 MB."""
+PRUNED_MAX: Final = 100
+"""Ended sessions deleted in one operation, however many are asked for."""
 DOWNS_READ_MAX: Final = 100
 """Ends in one answer of the journal; one may hold a traceback."""
 
@@ -103,6 +139,11 @@ SESSIONS_DEEP_MAX: Final = 32
 """Sessions above one another: four times what ``max_depth`` allows. The tree is recursive."""
 TAKEN_OVER_AT_ONCE_MAX: Final = 256
 """Sessions of an earlier daemon that are settled together: as many as share one commit."""
+ADOPT_WAIT_S: Final = 5.0
+"""For the agents of an earlier daemon to call, before the first client is heard all the same; they
+call twice a second, one that is busy in somebody's code later."""
+ACK_EVENTS_S: Final = 0.1
+"""Until an agent is told which of its events are out; what is not told so it would send again."""
 SILENT_S_MIN: Final = 0.1
 """The least ``unresponsive_after`` that is taken; the pulse looks four times in that."""
 
@@ -113,6 +154,17 @@ WATERMARK_S: Final = 0.5
 """Between two watermarks of a session whose events still come."""
 WATERMARKS_AFTER: Final = 3
 """Watermarks after a session's last event: enough for a lost tail to be noticed."""
+WATERMARK_IDLE_S: Final = 10.0
+"""Between two watermarks of a session without news that somebody listens to: a subscriber that was
+stopped may have lost the last event and every word of it. Heard ones cost 5 us each."""
+WATERMARKS_AT_ONCE_MAX: Final = 500
+"""Watermarks in one turn of the loop: 5 ms, and far fewer than a subscriber's pipe holds."""
+PUBLISH_WAIT_S: Final = 5.0
+"""For taken events to be published, which wait for the journal's commit: as long as the journal has
+to answer the vitals. Whoever waited has to do without them, or asks again."""
+EVENTS_WAITING_BYTES_MAX: Final = 8 * 2**20
+"""Of one session's events that wait for the journal. Beyond it the ephemeral ones behind a durable
+one are let go and told as lost; a process whose records can't be stored either is ended."""
 INDEX_JUMP: Final = 1_000_000
 """Indexes skipped when a new daemon takes a session over: more than the ephemeral events that may
 have been published after its last durable one."""

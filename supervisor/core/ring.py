@@ -34,10 +34,6 @@ class Ring:
     _events: int = 0
     _bytes: int = 0
 
-    def follows(self, first: EventIndex) -> bool:
-        """Say whether a batch that starts at ``first`` is the next one."""
-        return first == self.last + 1
-
     def add(self, batch: KeptBatch) -> None:
         """Keep the next batch."""
         self.last = batch.last
@@ -50,6 +46,10 @@ class Ring:
             oldest = self._batches.popleft()
             self._events -= oldest.count
             self._bytes -= len(oldest.body)
+
+    def skip(self, last: EventIndex) -> None:
+        """Count on to ``last``: the events up to there are gone."""
+        self.last = last
 
     def between(self, after: EventIndex, through: EventIndex) -> list[KeptBatch]:
         """Return the kept batches with events after ``after``, up to ``through``."""

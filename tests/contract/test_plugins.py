@@ -43,6 +43,7 @@ NAMES = sorted(
 # fmt: off
 AGREED = {
     # name         priority  fail       hooks
+    "auto_checkpoint": (980, "open",    {"after_turn", "session_end"}),
     "content_policy": (90,   "open",    {"before_request"}),
     "cost_guard": (120,      "closed",  {"before_request"}),
     "episodic_memory": (

@@ -52,6 +52,8 @@ class Cradle:
     """One pair of directories, and the daemons that live there one after the other."""
 
     spares = 2
+    grace = 0.0
+    """How long agents go on without a daemon; most tests are about those that don't."""
     poll = staticmethod(poll_for)
 
     def __init__(self):
@@ -66,7 +68,11 @@ class Cradle:
     def environment(self):
         """Name the directories by variables, by which every process of a daemon is found."""
         kept = {name: text for name, text in os.environ.items() if not name.startswith("CMDC_")}
-        places = {"CMDC_RUNTIME_DIR": self.address, "CMDC_STATE_DIR": self.place / "state"}
+        places = {
+            "CMDC_RUNTIME_DIR": self.address,
+            "CMDC_STATE_DIR": self.place / "state",
+            "CMDC_AGENT_GRACE": self.grace,
+        }
         return kept | {name: str(path) for name, path in places.items()}
 
     def start(self):

@@ -15,10 +15,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from cmdc_runtime.commands import (
-    AttachTools,
-    UserRespond,
-)
+from cmdc_runtime.commands import AttachTools, UserRespond
 from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import TokenUsage, ToolCall
@@ -204,7 +201,7 @@ class Life:
         assert self.known.turns <= memory.turns
         is_asked = memory.consulting is not None
         assert bool(memory.calls) == (state is State.EXECUTING_TOOLS) or is_asked
-        assert not is_asked or state is State.RUNNING
+        assert not is_asked or state is State.RUNNING or memory.compacting  # a call wants that
         assert (memory.cycle is None) == (state is State.IDLE)
         assert state is not State.IDLE or not (memory.queue or memory.steering)
         assert memory.compacting is None or state in (State.RUNNING, State.EXECUTING_TOOLS)
@@ -235,14 +232,22 @@ class Life:
         order = inputs.Order(f"{prefix}-{self.number}", command, at_ms=self.number)
         if command.durable:
             self.ordered.append(order.id)
-        self.take(commands.apply(self.state, self.memory, order))
+        self.give_order(order)
 
     def post(self, kind, *rest, late=0, **fields):
         """Report a result, of the work under way or of one ``late`` numbers before it."""
         result = kind(self.memory.work - late, *rest, **fields)
         step = results.apply(self.state, self.memory, result)
         assert not late or step == effects.Step(self.state, self.memory)
-        self.take(step)
+        self.feed(result)
+
+    def give_order(self, order):
+        """Have the tables take a command."""
+        self.take(commands.apply(self.state, self.memory, order))
+
+    def feed(self, result):
+        """Have the tables take a result."""
+        self.take(results.apply(self.state, self.memory, result))
 
     # --- what comes of the work -----------------------------------------------------------------
 
@@ -329,8 +334,7 @@ class Life:
 
     def child(self, number):
         if self.children:
-            done = inputs.SubagentDone(self.children.pop(0), number != 0, "did it", USED)
-            self.take(results.apply(self.state, self.memory, done))
+            self.feed(inputs.SubagentDone(self.children.pop(0), number != 0, "did it", USED))
 
     def load(self, number):
         if self.loads:
@@ -338,15 +342,14 @@ class Life:
             new = found(NAMES[number], is_fine=number != 3)
             table = (new, *map(found, NAMES[4:]))
             parcels = (new,) if isinstance(command, AttachTools) else table
-            loaded = inputs.ToolsLoaded(command_id, command, parcels)
-            self.take(results.apply(self.state, self.memory, loaded))
+            self.feed(inputs.ToolsLoaded(command_id, command, parcels))
 
     def load_plugin(self, number):
         if self.plugin_loads:
             command_id, command = self.plugin_loads.popitem()
             facts = PluginFacts("guard", frozenset(), GUARD) if number != 3 else None
             loaded = inputs.PluginLoaded(command_id, command, facts, VERDICTS[number], "broken")
-            self.take(results.apply(self.state, self.memory, loaded))
+            self.feed(loaded)
 
     def heed(self, number):
         """Have the plugins answer where the cycle waits for them."""
@@ -359,8 +362,7 @@ class Life:
         """Have the plugins answer about a steering."""
         if self.judging:
             asked = self.judging.pop(0)
-            judged = inputs.SteeringJudged(asked.order, asked.command, VERDICTS[number])
-            self.take(results.apply(self.state, self.memory, judged))
+            self.feed(inputs.SteeringJudged(asked.order, asked.command, VERDICTS[number]))
 
     def expire(self, number):
         """Have a time be over: to decide, of the first that wait, or of the cycle."""
@@ -368,7 +370,7 @@ class Life:
         if number == 0 and self.memory.cycle:
             over = [inputs.CycleExpired(self.memory.cycle.command_id, 10**9)]
         for expired in over:
-            self.take(results.apply(self.state, self.memory, expired))
+            self.feed(expired)
 
     def crash(self, _number):
         """Lose the process; the next one begins with what the journal has."""
@@ -378,7 +380,7 @@ class Life:
         self.clear()
         self.resume(self.known)
         for order in unanswered:
-            self.take(commands.apply(self.state, self.memory, order))
+            self.give_order(order)
 
     def resume(self, memory):
         """Begin a process with ``memory``."""

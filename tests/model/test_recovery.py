@@ -29,7 +29,7 @@ from cmdc_runtime.extensions.hooks import HOOKS
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.parcels import Packed
-from workers.core import inputs, rebuild, records, results
+from workers.core import inputs, rebuild, records
 from workers.core.assemble import Reply
 from workers.core.budget import Budget
 from workers.core.loops import fingerprint
@@ -160,7 +160,7 @@ def retry(session, _number):
 def speak_up(session, number):
     """A plugin has something to say where nothing waits for it."""
     spoken = inputs.PluginsSpoke(Verdict(interventions=(f"by the way {number}",)))
-    session.take(results.apply(session.state, session.memory, spoken))
+    session.feed(spoken)
 
 
 def stop(session, number):

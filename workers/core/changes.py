@@ -12,7 +12,7 @@ from cmdc_runtime.ids import CallId, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
 from workers.core.conversation import spend
 from workers.core.loops import fingerprint
-from workers.core.records import AttachedPlugin, AttachedTool
+from workers.core.records import AttachedPlugin, AttachedTool, Continued
 from workers.core.state import Approval, Ask, Child, Memory, PluginFacts, Steering, ToolFacts
 
 _PLUGIN_CALL: Final = "plugin:"
@@ -165,3 +165,22 @@ def change_plugin_set(
 def change_plugins(memory: Memory, states: Mapping[str, bytes]) -> Memory:
     """Keep the states of plugins, by their names."""
     return replace(memory, plugin_states=tuple({**dict(memory.plugin_states), **states}.items()))
+
+
+def go_on_with(memory: Memory, record: Continued) -> Memory:
+    """Take the options that a session is resumed with; what went with the old ones goes."""
+    memory = replace(
+        memory,
+        resumption=record.resumption,
+        model=memory.model if record.model is None else record.model,
+        provider_opts=(
+            memory.provider_opts if record.provider_opts is None else record.provider_opts
+        ),
+    )
+    if record.tools is not None:
+        memory = change_tools(memory, record.tools, tuple(tool.name for tool in memory.tools))
+    if record.plugins is not None:
+        names = {one.name for one in record.plugins}
+        gone = tuple(one.name for one in memory.plugins if one.name not in names)
+        memory = change_plugin_set(memory, record.plugins, gone)
+    return memory

@@ -22,6 +22,7 @@ from cmdc_runtime.commands import (
     PromptReceipt,
     Reject,
     ReplaceTools,
+    SaveCheckpoint,
     Steer,
     SwitchModel,
     UserRespond,
@@ -37,6 +38,7 @@ from workers.core.conversation import (
 from workers.core.effects import (
     Answer,
     Keep,
+    MakeCheckpoint,
     Refuse,
     Settle,
     Step,
@@ -124,6 +126,11 @@ def tell_messages(state: State, memory: Memory, order: Order, _command: GetMessa
     return Step(state, memory, (TellMessages(order.id),))
 
 
+def save_checkpoint(state: State, memory: Memory, order: Order, command: SaveCheckpoint) -> Step:
+    """Have the memory of now saved, also in the middle of a cycle."""
+    return Step(state, memory, (MakeCheckpoint(order.id, command.label, command.metadata),))
+
+
 def _is_open(memory: Memory, prompt_id: str) -> bool:
     running = memory.cycle is not None and memory.cycle.command_id == prompt_id
     # Guidance that waits is no prompt: it mostly joins the running cycle and has no end of its own.
@@ -145,6 +152,7 @@ _TABLE: Final[Mapping[type[Command], tuple[Handler, ...]]] = {
     AttachPlugin: (pluginset.load,     pluginset.load, pluginset.load, pluginset.load),
     DetachPlugin: (pluginset.detach,   pluginset.detach, pluginset.detach, pluginset.detach),
     SwitchModel:  (switch,             switch,        switch,        switch),
+    SaveCheckpoint: (save_checkpoint,  save_checkpoint, save_checkpoint, save_checkpoint),
     AwaitCycle:   (await_cycle,        await_cycle,   await_cycle,   await_cycle),
     GetStatus:    (tell_status,        tell_status,   tell_status,   tell_status),
     GetMessages:  (tell_messages,      tell_messages, tell_messages, tell_messages),

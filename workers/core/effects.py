@@ -196,6 +196,15 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True)
+class MakeCheckpoint:
+    """Save the memory of this step, and answer the question ``id`` with what came of it."""
+
+    id: CommandId
+    label: str | None
+    metadata: dict[str, Any]  # Any: whatever MessagePack takes
+
+
+@dataclass(frozen=True, slots=True)
 class TellStatus:
     """Answer how the session stands; the shell adds what only it knows."""
 
@@ -238,6 +247,7 @@ Effect: TypeAlias = (
     | Settle
     | Answer
     | Refuse
+    | MakeCheckpoint
     | TellStatus
     | TellMessages
     | ExitProcess

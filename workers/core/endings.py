@@ -10,7 +10,7 @@ from workers.core.conversation import close_cycle, cycle_result, newest, since
 from workers.core.effects import Answer, Consult, Effect, EndSubagents, Keep, Publish, Step
 from workers.core.inputs import ANY_WORK
 from workers.core.records import CycleEnded, OutcomeKind
-from workers.core.state import Cycle, Memory, State
+from workers.core.state import Answering, Cycle, Memory, State
 
 
 def close(
@@ -22,8 +22,11 @@ def close(
     command_id, ended = memory.cycle.command_id, memory.cycle
     children = children_of_plugins(memory)
     left: tuple[Effect, ...] = (EndSubagents(children),) if children else ()
-    # A result that is still to come belongs to work that is over.
-    memory = replace(close_cycle(memory, outcome, reason), work=memory.work + 1)
+    # A result that is still to come belongs to work that is over, and so does half an answer: the
+    # next cycle may be aborted before it asks a model, and must not say it again.
+    memory = replace(
+        close_cycle(memory, outcome, reason), work=memory.work + 1, answering=Answering()
+    )
     record = CycleEnded(command_id=command_id, outcome=outcome, reason=reason)
     result = cycle_result(memory, memory.outcomes[-1])
     answered = answer_waiters(memory, (command_id, result))

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from cmdc_runtime.events import AgentRecovered, StreamReset, ToolExecutionEnd
 from cmdc_runtime.ids import Incarnation
-from cmdc_runtime.process import DAEMON_RESTARTED
+from cmdc_runtime.process import DAEMON_RESTARTED, RESUMED
 from cmdc_runtime.reasons import AnyReason, Other
 from workers.core import changes, cycle, kernel_emits
 from workers.core.batch import call_tools, give_results
@@ -35,6 +35,7 @@ from workers.core.records import (
     ApprovalAsked,
     ApprovalDecided,
     Compacted,
+    Continued,
     CycleEnded,
     CycleStarted,
     ModelChanged,
@@ -69,6 +70,7 @@ from workers.core.state import (
     Steering,
 )
 
+_NOBODYS_FAULT: Final = (DAEMON_RESTARTED, RESUMED)
 _UNCERTAIN: Final = (
     "Error: the process died while this call ran. It may or may not have taken effect; it was not "
     "run again. Check before you repeat it."
@@ -157,6 +159,7 @@ FOLD: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
     PluginOrdered: kernel_emits.reapply,
     PluginSpent: lambda memory, record: spend(memory, record.usage),
     Resumed: _resumed,
+    Continued: changes.go_on_with,
 }
 
 
@@ -182,7 +185,7 @@ def _resume(memory: Memory, incarnation: Incarnation, reason: AnyReason, at_ms: 
     if memory.cycle is None:
         told = _told(incarnation, reason, "idle")
         return cycle.then(cycle.next_prompt(memory, at_ms), (told,))
-    is_blamed = not (isinstance(reason, Other) and reason.detail == DAEMON_RESTARTED)
+    is_blamed = not (isinstance(reason, Other) and reason.detail in _NOBODYS_FAULT)
     resumed = Resumed(incarnation=incarnation, is_blamed=is_blamed)
     note, memory = Keep(resumed), _resumed(memory, resumed)
     if why := _why_given_up(memory, reason, at_ms):

@@ -17,8 +17,39 @@ from cmdc_runtime.reasons import snake
 OutcomeKind = Literal["finished", "aborted", "failed", "dropped"]
 
 
+class Where(msgspec.Struct, frozen=True, array_like=True):
+    """Where an input found the machine, as far as records do not tell.
+
+    ``point`` is where a cycle waits for plugins, ``trigger`` why a summary is made; empty: neither.
+    ``retries`` are those of the request under way, ``is_compacted``: it was made to fit already.
+    """
+
+    state: str
+    point: str = ""
+    trigger: str = ""
+    retries: int = 0
+    is_compacted: bool = False
+
+
+class Cause(msgspec.Struct, frozen=True, array_like=True):
+    """The input that a step came of, for ``replaying.py``: what its records do not tell of it.
+
+    ``ref`` is the command, the call, the child or the approval that it is about, ``at_ms`` wall
+    time, ``records`` how many the step keeps. ``facts`` are described by ``causes.py``.
+    """
+
+    input: str
+    where: Where
+    ref: str = ""
+    at_ms: int = 0
+    records: int = 1
+    facts: dict[str, Any] = {}  # Any: a fact of its own input
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag=snake):
-    """Base of all records."""
+    """Base of all records; the first one of a step says what the step came of."""
+
+    cause: Cause | None = None
 
 
 class PromptQueued(Record, frozen=True, kw_only=True):
@@ -223,6 +254,19 @@ class Resumed(Record, frozen=True, kw_only=True):
     is_blamed: bool = True
 
 
+class Continued(Record, frozen=True, kw_only=True):
+    """The session goes on from a saved state, with other options; None: what it had stays.
+
+    ``resumption`` is the id of the resumption, so that it is taken down once.
+    """
+
+    resumption: str
+    model: str | None = None
+    provider_opts: dict[str, Any] | None = None  # Any: litellm's own arguments
+    tools: tuple[AttachedTool, ...] | None = None
+    plugins: tuple[AttachedPlugin, ...] | None = None
+
+
 RECORDS: Final[tuple[type[Record], ...]] = tuple(Record.__subclasses__())
 _decoder: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(
     PromptQueued
@@ -250,6 +294,7 @@ _decoder: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(
     | PluginOrdered
     | PluginSpent
     | Resumed
+    | Continued
 )  # Any: the union; mypy has no name for it
 
 

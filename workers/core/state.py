@@ -298,6 +298,8 @@ class Memory:
     outcomes: tuple[Outcome, ...] = ()
     waiters: tuple[tuple[CommandId, CommandId | None], ...] = ()
     latest_prompt: CommandId | None = None
+    resumption: str = ""
+    """The id of the latest resumption from a saved state, empty where there was none."""
 
     @property
     def cycle_due_ms(self) -> int | None:

@@ -32,6 +32,7 @@ from workers.core.effects import (
     JudgeSteering,
     LoadPlugin,
     LoadTools,
+    MakeCheckpoint,
     RunSubagent,
     RunTools,
     Sleep,
@@ -47,6 +48,7 @@ from workers.core.inputs import (
 )
 from workers.core.state import Memory
 from workers.core.verdict import Verdict
+from workers.effects.checkpoints import Checkpoints
 from workers.effects.model import ModelCaller
 from workers.effects.plugin_box import PluginBox
 from workers.effects.plugin_port import PluginPorts
@@ -73,6 +75,7 @@ class Tools:
     plugins: Pipeline
     ports: PluginPorts
     plugin_box: PluginBox
+    checkpoints: Checkpoints
 
 
 class Hands:
@@ -110,6 +113,7 @@ class Hands:
             RunSubagent:    self._run_subagent,
             EndSubagents:   self._end_subagents,
             CountSubagents: self._count_subagents,
+            MakeCheckpoint: self._make_checkpoint,
         }
         # fmt: on
 
@@ -137,6 +141,10 @@ class Hands:
     def host_lost(self, frame: HostLost) -> None:
         """Take the daemon's word on a tool host."""
         self._tools.runner.host_lost(frame)
+
+    def renew_host(self) -> None:
+        """Have the next call that needs a tool host get a new one."""
+        self._tools.runner.renew_host()
 
     async def stop(self) -> None:
         """End what is under way, processes of tools included; what plugins are told goes on."""
@@ -247,6 +255,9 @@ class Hands:
 
     def _count_subagents(self, effect: CountSubagents, _memory: Memory) -> None:
         self._watch_all(self._tools.subagents.count(effect.child_ids))
+
+    def _make_checkpoint(self, effect: MakeCheckpoint, memory: Memory) -> None:
+        self._watch(self._tools.checkpoints.make(effect, memory))
 
     def _child_request(self, effect: RunSubagent, memory: Memory) -> StartSession:
         tools = self._tools

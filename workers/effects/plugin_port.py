@@ -1,23 +1,36 @@
-"""What plugins may ask of their session while they are being asked: a model, a subagent.
+"""What plugins may ask of their session: a model, a subagent, a checkpoint.
 
 A plugin's wait ends with its hook, so an abort ends it too. What a model call took is counted; a
-subagent ends with the wait for it, or with the cycle.
+subagent ends with the wait for it, or with the cycle. Who observes asks for
+checkpoints and tells events, no more.
 """
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from cmdc_runtime.checkpoints import Snapshot, checkpoint_facts
+from cmdc_runtime.errors import CmdcError
+from cmdc_runtime.extensions.actions import BadActionError, Emit
+from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS
 from cmdc_runtime.extensions.plugin_context import Completion, PluginCallError
 from cmdc_runtime.extensions.provider import ModelRequest, ProviderError
 from cmdc_runtime.extensions.tool import ToolError
 from cmdc_runtime.messages import Message
 from workers.core.expense import over_budget
-from workers.core.inputs import DelegationDropped, PluginAskedModel, PluginDelegated, Result
+from workers.core.inputs import (
+    DelegationDropped,
+    PluginAskedModel,
+    PluginDelegated,
+    PluginsSpoke,
+    Result,
+)
 from workers.core.state import Memory
+from workers.core.verdict import Verdict, with_user_data
 from workers.effects.asking import Asker
+from workers.effects.checkpoints import Checkpoints
 from workers.effects.tool_port import Answers
 from workers.intake import fit
 
@@ -32,12 +45,18 @@ class PluginPorts:
     asker: Asker
     post: Callable[[Result], None]
     memory: Callable[[], Memory]
+    checkpoints: Checkpoints
+    user_data: Mapping[str, Any] = field(default_factory=dict)  # Any: the application's own
     answers: Answers = field(default_factory=Answers)
     _refs: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     def of(self, plugin: str) -> "Port":
         """Return a port for one plugin at one hook."""
         return Port(self, plugin)
+
+    def of_observer(self, plugin: str) -> "Port":
+        """Return a port for one plugin that hears of published events."""
+        return Port(self, plugin, is_asked=False)
 
     def give(self, ref: str, value: Any, error: str | None) -> None:
         """Answer the wait of ``ref`` (Any: what was asked for), or have it raise an error."""
@@ -51,9 +70,9 @@ class PluginPorts:
 class Port:
     """See ``PluginPort`` for what the methods promise."""
 
-    def __init__(self, ports: PluginPorts, plugin: str) -> None:
-        """Belong to the running loop."""
-        self._ports, self._plugin = ports, plugin
+    def __init__(self, ports: PluginPorts, plugin: str, *, is_asked: bool = True) -> None:
+        """Belong to the running loop; ``is_asked``: at a hook, where the session waits."""
+        self._ports, self._plugin, self._is_asked = ports, plugin, is_asked
         self._loop = asyncio.get_running_loop()
         self._calls = 0
 
@@ -67,7 +86,7 @@ class Port:
         response_format: dict[str, Any] | None = None,  # Any: a JSON Schema
     ) -> Completion:
         """Ask a model once."""
-        self._count()
+        self._count(at_hook=True)
         memory = self._ports.memory()
         if reason := over_budget(memory):
             raise PluginCallError(f"no model was asked: {reason}")
@@ -89,7 +108,7 @@ class Port:
 
     async def delegate(self, description: str, subagent_type: str) -> str:
         """Let a subagent do a task."""
-        self._count()
+        self._count(at_hook=True)
         ports, ref = self._ports, self._ports.next_ref(self._plugin)
         wanted = PluginDelegated(self._plugin, ref, fit(str(subagent_type)), fit(str(description)))
         try:
@@ -100,13 +119,56 @@ class Port:
             ports.post(DelegationDropped(ref))
             raise
 
-    def _count(self) -> None:
+    async def emit(self, event: Emit) -> None:
+        """Tell observers."""
+        self._count()
+        try:
+            told = event.sealed().events()
+        except BadActionError as error:
+            raise PluginCallError(fit(str(error))) from error
+        if orders := [name for name, _ in told if name in KERNEL_EMITS]:
+            raise PluginCallError(f"{orders[0]} is an order to the session: return it from a hook")
+        emitted = with_user_data(told, self._ports.user_data)
+        self._ports.post(PluginsSpoke(Verdict(emitted=emitted)))
+
+    async def checkpoint(
+        self,
+        label: str | None = None,
+        metadata: dict[str, Any] | None = None,  # Any: whatever MessagePack takes
+    ) -> Snapshot:
+        """Save the state of the session."""
+        self._count()
+        try:
+            checked = checkpoint_facts(label, metadata)
+            return await self._ports.checkpoints.save(checked.label, checked.metadata)
+        except CmdcError as error:
+            raise PluginCallError(fit(str(error))) from error
+
+    async def checkpoints(self) -> list[Snapshot]:
+        """Return the checkpoints of the session."""
+        self._count()
+        try:
+            return await self._ports.checkpoints.known()
+        except CmdcError as error:
+            raise PluginCallError(fit(str(error))) from error
+
+    async def delete_checkpoint(self, checkpoint_id: str) -> None:
+        """Delete a checkpoint of the session."""
+        self._count()
+        try:
+            await self._ports.checkpoints.delete(checkpoint_id)
+        except CmdcError as error:
+            raise PluginCallError(fit(str(error))) from error
+
+    def _count(self, *, at_hook: bool = False) -> None:
         try:
             is_home = asyncio.get_running_loop() is self._loop
         except RuntimeError:  # a thread without a loop
             is_home = False
         if not is_home:
             raise PluginCallError('only "async def" methods can ask their session')
+        if at_hook and not self._is_asked:
+            raise PluginCallError("an observer may ask its session for no model and no subagent")
         self._calls += 1
         if self._calls > CALLS_MAX:
             raise PluginCallError(f"a plugin may ask its session {CALLS_MAX} times at one hook")

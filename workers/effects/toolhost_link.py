@@ -2,7 +2,8 @@
 
 The agent listens at a socket of its own in the daemon's folder, asks the daemon for a host, and
 takes one connection. Rules: a call that is given up is killed at once and its end is awaited for
-``GONE_S``; when the host is lost every open call ends with the reason; the next call asks anew.
+``GONE_S``; when the host is lost every open call ends with the reason; the next call asks anew. A
+host of a dead daemon ends its calls in peace, and then goes: the next daemon knows nothing of it.
 """
 
 import asyncio
@@ -66,6 +67,13 @@ class Wire(Protocol):
     async def synced(self) -> None:
         """Return when everything that was written so far is in the journal."""
 
+    async def attached(self) -> None:
+        """Return when there is a daemon."""
+
+    @property
+    def drifts(self) -> int:
+        """How many daemons were lost."""
+
 
 class HostFailedError(Exception):
     """There is no tool host, and why."""
@@ -89,6 +97,13 @@ class _Host:
     opened: set[int] = field(default_factory=set)
     calls: dict[int, _Open] = field(default_factory=dict)
     is_lost: bool = False
+    is_retired: bool = False
+    """It gets no other call, and goes after the last one."""
+
+    def leave(self) -> None:
+        """Let it go if it is retired and nothing runs in it."""
+        if self.is_retired and not self.calls:
+            self.writer.transport.abort()
 
     def tell(self, message: ToHost) -> None:
         """Send a message; parcels and arguments are bounded, and so is what waits here."""
@@ -138,6 +153,14 @@ class HostLink:
             raise
         finally:
             host.calls.pop(number, None)
+            host.leave()
+
+    def renew(self) -> None:
+        """Have the next call get another host; this one ends after the calls that it has."""
+        host, self._host = self._host, None
+        if host is not None:
+            host.is_retired = True
+            host.leave()
 
     async def connected(self) -> _Host:
         """Return the host, a new one where there is none.
@@ -178,6 +201,17 @@ class HostLink:
     # --- a host's life --------------------------------------------------------------------------
 
     async def _start(self) -> _Host:
+        """Start a host; one that was asked for of a daemon that died is asked for again."""
+        while True:
+            await self._link.attached()
+            drifts = self._link.drifts
+            try:
+                return await self._start_once()
+            except HostFailedError:
+                if self._link.drifts == drifts:
+                    raise
+
+    async def _start_once(self) -> _Host:
         address = str(self._folder / f"h-{secrets.token_hex(4)}")  # no longer than workers.sock
         why = self._whys[address] = asyncio.get_running_loop().create_future()
         try:
@@ -232,7 +266,8 @@ class HostLink:
         if host.why.done():
             problem = host.why.result()
         self._whys.pop(address, None)
-        log.warning("tool_host.lost", problem=problem, calls=len(host.calls))
+        if not host.is_retired:
+            log.warning("tool_host.lost", problem=problem, calls=len(host.calls))
         text = f"Error: the tool host ended with this call in it: {problem or 'nobody knows why'}"
         for call in host.calls.values():
             if not call.done.done():

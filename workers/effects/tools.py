@@ -141,6 +141,10 @@ class ToolRunner:
         """Take the daemon's word on a tool host."""
         self._host.lost(frame)
 
+    def renew_host(self) -> None:
+        """Have the next call that needs a tool host get a new one; the others keep theirs."""
+        self._host.renew()
+
     # --- tools ------------------------------------------------------------------------------------
 
     def facts(self) -> tuple[ToolFacts, ...]:

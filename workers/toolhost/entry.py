@@ -15,7 +15,7 @@ from workers.toolhost.host import Host
 _PEER: Final = struct.Struct("3i")
 
 
-def main(address: str, daemon_pid: int) -> NoReturn:
+def main(address: str) -> NoReturn:
     """Be a tool host; never returns."""
     code = EXIT_CRASHED
     host: Host | None = None
@@ -26,12 +26,12 @@ def main(address: str, daemon_pid: int) -> NoReturn:
         signal.signal(signal.SIGTERM, _leave)
         _have_no_input()
         _name_process()
-        host = Host(_connect(address), os.pidfd_open(daemon_pid))
+        host = Host(_connect(address))
         code = host.serve()
     except _Left:
         code = EXIT_OK
-    except (_NobodyError, ProcessLookupError):
-        code = EXIT_ORPHANED  # the agent or the daemon went while this process started
+    except _NobodyError:
+        code = EXIT_ORPHANED  # the agent went while this process started
     except BaseException:  # noqa: BLE001 - the last line of defence; the exit code tells
         traceback.print_exc()
     finally:

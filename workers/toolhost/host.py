@@ -3,7 +3,7 @@
 One thread and one ``select``, so a fork copies no lock that somebody holds. A spare is forked
 ahead, so that a call finds its process waiting; it serves one call, as any other. Rules: nothing
 waits but for the selector; what a call says is passed on unread; when a process has ended its whole
-group is killed; the host ends with its agent or its daemon, and every group before it.
+group is killed; the host ends with its agent, and every group before it.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Final
 
 from cmdc_runtime.extensions.tool import Tool
-from cmdc_runtime.process import EXIT_CRASHED, EXIT_OK, EXIT_ORPHANED
+from cmdc_runtime.process import EXIT_CRASHED, EXIT_OK
 from cmdc_runtime.reasons import ExitCode, Other
 from workers.loader import LoadError, load_tools
 from workers.toolhost.call import Place, become_call
@@ -56,9 +56,9 @@ CHUNK_BYTES: Final = 256 * 1024
 class Host:
     """One tool host over its connection to the agent."""
 
-    def __init__(self, agent: socket.socket, daemon_fd: int) -> None:
-        """Take over both descriptors."""
-        self._agent, self._daemon_fd = agent, daemon_fd
+    def __init__(self, agent: socket.socket) -> None:
+        """Take over the connection."""
+        self._agent = agent
         self._prctl = ctypes.CDLL(None).prctl
         self._selector = selectors.DefaultSelector()
         self._frames = Frames()
@@ -72,10 +72,9 @@ class Host:
         self._exit: int | None = None
         agent.settimeout(0)
         self._selector.register(agent, selectors.EVENT_READ, self._on_agent)
-        self._selector.register(daemon_fd, selectors.EVENT_READ, self._on_daemon_gone)
 
     def serve(self) -> int:
-        """Work until the agent or the daemon is gone; return the exit code."""
+        """Work until the agent is gone; return the exit code."""
         while self._exit is None:
             ready = self._selector.select(SPARE_IDLE_S if self._spare else None)
             if not ready:
@@ -156,9 +155,6 @@ class Host:
                 self._forget(call.pipe)
             else:
                 self._listen(call)
-
-    def _on_daemon_gone(self, _events: int) -> None:
-        self._exit = EXIT_ORPHANED
 
     # --- tools and calls --------------------------------------------------------------------------
 
@@ -262,7 +258,7 @@ class Host:
         """Close in a call what belongs to the host: nobody else may hold or hear it."""
         self._selector.close()
         self._agent.close()
-        close_all(*fds, self._daemon_fd)
+        close_all(*fds)
         for process in self._processes:
             process.close()
 

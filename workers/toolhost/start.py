@@ -18,7 +18,7 @@ _FDS_MAX: Final = 2**31 - 1
 # folder from the imports before.
 _PROGRAM: Final = (
     "import os, sys; sys.path[:] = sys.argv[1].split(os.pathsep);"
-    " from workers.toolhost.entry import main; main(sys.argv[2], int(sys.argv[3]))"
+    " from workers.toolhost.entry import main; main(sys.argv[2])"
 )
 
 
@@ -30,11 +30,11 @@ def main(boot: dict[str, Any]) -> NoReturn:  # Any: str, int or float, by the ke
     step_forward()
     apply_limits(int(boot.get("max_open_files", 0)) or None)
     os.closerange(_KEPT_FDS, _FDS_MAX)
-    os.execv(sys.executable, command(str(boot["address"]), int(boot["daemon_pid"])))  # noqa: S606
+    os.execv(sys.executable, command(str(boot["address"])))  # noqa: S606
 
 
-def command(address: str, daemon_pid: int) -> list[str]:
+def command(address: str) -> list[str]:
     """Return the command line of a host with the import path of this process."""
     folders = [os.path.abspath(folder) for folder in sys.path]  # noqa: PTH100 - resolves no link
     path = os.pathsep.join(folders)
-    return [sys.executable, "-P", "-c", _PROGRAM, path, address, str(daemon_pid)]
+    return [sys.executable, "-P", "-c", _PROGRAM, path, address]

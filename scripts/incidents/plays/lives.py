@@ -3,6 +3,8 @@
 import signal
 from typing import Final
 
+import psutil
+
 from scripts.incidents.stage import Blocks, Stage
 
 CRASH: Final = "child_terminated root/sessions/session:reader/agent"
@@ -25,10 +27,12 @@ def asked(stage: Stage) -> Blocks:
 
 
 def daemon_killed(stage: Stage) -> Blocks:
-    """Kill the daemon, whose agents end with it, and start the next one."""
+    """Kill the daemon and its agent, and start the next daemon."""
     place = stage.place
     with stage.scene("survivor") as scene:
         scene.also = ("daemon.",)
+        agent = psutil.Process(scene.session.agent_pid())
         place.kill()
+        agent.kill()
         place.start()
         return scene.restarted()

@@ -5,19 +5,30 @@ Rules of every implementation:
 - Bodies are opaque bytes. Nothing here decodes a command, a record or an event.
 - A write takes effect in the order in which the methods are called, not awaited. Its awaitable is
   done when it is committed, with the result or the refusal; cancelling the wait cancels no write.
-- A refusal (every error below but the first two) leaves nothing of its operation behind and touches
-  no other one.
+- A refusal (every error below but the first three) leaves nothing of its operation behind and
+  touches no other one.
 - A read sees every write that was called before it, and only what is committed.
+- On a full disk that order is given up for ends: ``note_down`` and ``ended`` go ahead of what waits
+  for room, and reads do not wait for it. What would begin something is refused (``JournalFull``).
 
-To add an implementation, write one module with one class and run ``test_journal.py`` over it.
+To add an implementation, write a store over ``ledger.Ledger`` and its journal, as ``memory`` does,
+and give it a row in ``tests/contract/journal/conftest.py``: the contract is then held to it.
 """
 
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
-from cmdc_runtime.errors import Overloaded, ProtocolError, SessionError, TransientError, UsageError
+from cmdc_runtime.errors import (
+    Overloaded,
+    ProtocolError,
+    SessionError,
+    StorageFull,
+    TransientError,
+    UsageError,
+)
 from cmdc_runtime.ids import CommandId, DownSeq, EventIndex, Incarnation, SessionId
+from supervisor.adapters.journal.health import Health
 
 Durability: TypeAlias = Literal["process", "power"]
 """``process``: committed outlives the death of any process; ``power``: also that of the machine."""
@@ -25,6 +36,10 @@ Durability: TypeAlias = Literal["process", "power"]
 
 class JournalFailed(TransientError):
     """The store did not take or give it: disk full, I/O error, closed. Nothing was acknowledged."""
+
+
+class JournalFull(JournalFailed, StorageFull):
+    """There is no room on the disk for something new; what is under way waits for room."""
 
 
 class JournalOverloaded(Overloaded):
@@ -60,6 +75,8 @@ class SessionRow:
     restarts: int = 0
     ended_ms: int | None = None
     reason: bytes | None = None
+    written: int = 0
+    """Number of the last write of this incarnation, 0 for none: an agent sends later ones again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,12 +126,44 @@ class DownRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRow:
+    """One named snapshot; ``body`` is empty in a list, ``metadata`` is the session's own words."""
+
+    session_id: SessionId
+    checkpoint_id: str
+    label: str | None
+    saved_ms: int
+    schema_version: int
+    body: bytes
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """What a session is rebuilt from; ``seq`` of records and commands is one common counter."""
+    """What a session is rebuilt from; ``seq`` of records and commands is one common counter.
+
+    ``snapshot`` is the newest one, empty where there is none; ``records`` are those after it.
+    """
 
     row: SessionRow
     records: tuple[RecordRow, ...]
     unanswered: tuple[CommandRow, ...]
+    snapshot: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """All that is kept of a session but its events: to replay it, or to take it elsewhere.
+
+    ``snapshot`` is the older one of two, which holds the records up to ``snapshot_seq``. It is
+    empty while the records reach back to the start. ``commands`` are all that are kept, by ``seq``.
+    """
+
+    row: SessionRow
+    snapshot: bytes
+    records: tuple[RecordRow, ...]
+    commands: tuple[CommandRow, ...]
+    snapshot_seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +183,11 @@ class Duplicate:
 class Journal(Protocol):
     """The store of everything that was acknowledged."""
 
+    @property
+    def health(self) -> Health:
+        """How the store stands, for the loop: open, full for now, or failed for good."""
+        ...
+
     async def open(self) -> None:
         """Open the store, and bring an older one up to date.
 
@@ -151,7 +205,7 @@ class Journal(Protocol):
     def create(self, row: SessionRow) -> Awaitable[None]:
         """Start a session; the history of an ended one with this id is deleted.
 
-        Its ends stay, for whoever was away when it ended.
+        Its ends stay, for whoever was away when it ended, and its checkpoints, to go back to.
 
         Raises:
             SessionExists: the id is alive.
@@ -171,16 +225,26 @@ class Journal(Protocol):
         """
         ...
 
-    def append(
+    def append(  # noqa: PLR0913 - what belongs together is written together
         self,
         session_id: SessionId,
         incarnation: Incarnation,
         records: Sequence[tuple[str, bytes]],
         answers: Sequence[tuple[CommandId, bytes]],
+        *,
+        number: int = 0,
+        snapshot: bytes = b"",
     ) -> Awaitable[None]:
         """Add records as (kind, body) and answers to commands, all of it or nothing.
 
         The first answer to a command stays; an answer to a command that is not here is dropped.
+        ``number`` counts the writes of an incarnation from 1. One that is not larger than the last
+        is there already: it changes nothing, and succeeds. A write with 0 is not numbered.
+
+        ``snapshot`` is the state after these records and all before, empty for none. The newest
+        ``SNAPSHOTS_KEPT`` stay, and the records after the oldest of them; earlier records go.
+        Then, too, a session that has more keeps at least its newest ``COMMANDS_KEPT`` answered
+        commands and ``EVENTS_KEPT`` event batches, and not a tenth more.
 
         Raises:
             StaleIncarnation: ``incarnation`` is not the session's current one.
@@ -193,6 +257,8 @@ class Journal(Protocol):
     ) -> Awaitable[None]:
         """Keep a batch of durable events; the same batch again changes nothing.
 
+        Nor does one that is as old as the newest that was dropped: it was there.
+
         Raises:
             InvalidSession: there was never such a session.
             EventConflict: one of the indexes is taken by another batch.
@@ -203,7 +269,7 @@ class Journal(Protocol):
     def began(
         self, session_id: SessionId, incarnation: Incarnation, restarts: int
     ) -> Awaitable[None]:
-        """Make ``incarnation`` the current one: earlier ones can write no more.
+        """Make ``incarnation`` the current one: earlier ones can write no more, its count is at 0.
 
         Raises:
             InvalidSession: there was never such a session.
@@ -233,8 +299,47 @@ class Journal(Protocol):
         """
         ...
 
+    def restore(self, past: Past) -> Awaitable[None]:
+        """Create a live session from what another journal's ``history`` returned.
+
+        As with ``create``, an ended one with its id makes room. Records and commands keep their
+        ``seq``; events are published by the caller.
+
+        Raises:
+            SessionExists: the id is alive.
+
+        """
+        ...
+
+    def prune(self, before_ms: int, limit: int) -> Awaitable[int]:
+        """Delete sessions that ended before ``before_ms``, longest ago first, and return how many.
+
+        All that is kept of them goes, ends and checkpoints too. At most ``limit`` of them, and
+        never more than ``PRUNED_MAX``: ask again until it is 0.
+        """
+        ...
+
+    def save_checkpoint(self, row: CheckpointRow) -> Awaitable[None]:
+        """Keep a checkpoint, in the place of one with the same id.
+
+        Raises:
+            InvalidSession: there was never such a session.
+
+        """
+        ...
+
+    def delete_checkpoint(
+        self, session_id: SessionId, checkpoint_id: str | None
+    ) -> Awaitable[None]:
+        """Delete one checkpoint, or with None all of the session; none to delete is no error."""
+        ...
+
     def load(self, session_id: SessionId) -> Awaitable[Stored | None]:
         """Return what the session is rebuilt from, or None when it was never there."""
+        ...
+
+    def history(self, session_id: SessionId) -> Awaitable[Past | None]:
+        """Return all that is kept of a session, ended or not, or None when it was never there."""
         ...
 
     def alive(self) -> Awaitable[list[SessionRow]]:
@@ -260,7 +365,7 @@ class Journal(Protocol):
         ...
 
     def last_index(self, session_id: SessionId) -> Awaitable[EventIndex]:
-        """Return the index of the last durable event, 0 when there is none."""
+        """Return the index of the last durable event, 0 when there is none; it never goes back."""
         ...
 
     def answer(self, session_id: SessionId, command_id: CommandId) -> Awaitable[bytes | None]:
@@ -277,4 +382,14 @@ class Journal(Protocol):
 
     def newest_down(self, session_id: SessionId) -> Awaitable[DownRow | None]:
         """Return the newest end, also one that nobody is told of, or None."""
+        ...
+
+    def checkpoints(self, session_id: SessionId) -> Awaitable[list[CheckpointRow]]:
+        """Return the checkpoints of a session without their bodies, last saved first."""
+        ...
+
+    def checkpoint(
+        self, session_id: SessionId, checkpoint_id: str | None
+    ) -> Awaitable[CheckpointRow | None]:
+        """Return a checkpoint, or with None the last saved one; None when it is not there."""
         ...

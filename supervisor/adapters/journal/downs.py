@@ -1,22 +1,21 @@
-"""The ends of processes and sessions in the SQLite file, in SQL; ``base.Journal`` has the rules.
+"""The ends of processes and sessions, in SQL; ``base.Journal`` has the rules.
 
 A number is the time in milliseconds, or one more than the last: in a new file too, numbers are
 larger than those that a client remembers of another. The ends of an ended session whose id is used
 again lose their incarnation, and with it their place among those of the new one.
 """
 
-import sqlite3
 from dataclasses import fields
 from typing import Any, Final
 
 from cmdc_runtime.ids import DownSeq, SessionId
 from supervisor.adapters.journal.base import DownRow
+from supervisor.adapters.journal.database import Database
 from supervisor.core.limits import DOWNS_KEPT_MAX, DOWNS_READ_MAX
 
 _NOTE: Final = """
-    INSERT INTO downs
-    VALUES (max(:at_ms, 1 + coalesce((SELECT max(seq) FROM downs), 0)),
-            :session_id, :incarnation, :restarting, :at_ms, :body)
+    INSERT INTO downs (seq, session_id, incarnation, restarting, at_ms, body)
+    VALUES (:seq, :session_id, :incarnation, :restarting, :at_ms, :body)
     ON CONFLICT (session_id, incarnation, restarting) DO NOTHING
 """
 _KNOWN: Final = """
@@ -27,43 +26,41 @@ _KNOWN: Final = """
 _FORGET: Final = """
     DELETE FROM downs
     WHERE session_id = :session_id AND seq < :seq
-      AND (body = x'' OR seq <= (SELECT seq FROM downs WHERE session_id = :session_id
+      AND (length(body) = 0 OR seq <= (SELECT seq FROM downs WHERE session_id = :session_id
                                  ORDER BY seq DESC LIMIT 1 OFFSET :kept))
 """
 _COLUMNS: Final = tuple(field.name for field in fields(DownRow))
 _SELECT: Final = f"SELECT {', '.join(_COLUMNS)} FROM downs"  # noqa: S608 - our names
 
 
-def note(db: sqlite3.Connection, row: DownRow) -> DownSeq:
+def note(db: Database, row: DownRow) -> DownSeq:
     """Record an end and return its number, or that of the one that was there first."""
+    last: tuple[int | None] = db.execute("SELECT max(seq) FROM downs").fetchone()
+    seq = DownSeq(max(row.at_ms, 1 + (last[0] or 0)))
     given = {name: getattr(row, name) for name in _COLUMNS}
-    written = db.execute(_NOTE, given)
-    if written.rowcount == 0:
+    given |= {"seq": seq, "restarting": int(row.restarting)}
+    if db.execute(_NOTE, given).rowcount == 0:
         known: tuple[DownSeq] = db.execute(_KNOWN, given).fetchone()
         return known[0]
-    assert written.lastrowid is not None  # noqa: S101 - a row was inserted
-    seq = DownSeq(written.lastrowid)
-    db.execute(_FORGET, given | {"seq": seq, "kept": DOWNS_KEPT_MAX})
+    db.execute(_FORGET, {"session_id": row.session_id, "seq": seq, "kept": DOWNS_KEPT_MAX})
     return seq
 
 
-def retire(db: sqlite3.Connection, session_id: SessionId) -> None:
+def retire(db: Database, session_id: SessionId) -> None:
     """Make all ends those of earlier sessions."""
     db.execute("UPDATE downs SET incarnation = NULL WHERE session_id = ?", (session_id,))
 
 
-def told(
-    db: sqlite3.Connection, session_id: SessionId, after: DownSeq, limit: int
-) -> list[DownRow]:
+def told(db: Database, session_id: SessionId, after: DownSeq, limit: int) -> list[DownRow]:
     """Return the ends that somebody is told of."""
     rows = db.execute(
-        f"{_SELECT} WHERE session_id = ? AND seq > ? AND body <> x'' ORDER BY seq LIMIT ?",
+        f"{_SELECT} WHERE session_id = ? AND seq > ? AND length(body) > 0 ORDER BY seq LIMIT ?",
         (session_id, after, max(0, min(limit, DOWNS_READ_MAX))),
     )
-    return [_row(*row) for row in rows]
+    return [_row(*row) for row in rows.fetchall()]
 
 
-def newest(db: sqlite3.Connection, session_id: SessionId) -> DownRow | None:
+def newest(db: Database, session_id: SessionId) -> DownRow | None:
     """Return the newest end."""
     row = db.execute(
         f"{_SELECT} WHERE session_id = ? ORDER BY seq DESC LIMIT 1", (session_id,)

@@ -4,8 +4,7 @@
 was released is never edited: to change a table, add a step at the end and an ADR.
 ``application_id`` marks the file as ours, so that no other database is ever written to.
 
-The rows of a session hang on ``session_id`` alone, and bodies are opaque, so that snapshots,
-pruning and another database can be added without touching what is stored.
+The rows of a session hang on ``session_id`` alone, and bodies are opaque.
 """
 
 import sqlite3
@@ -80,6 +79,38 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         )
         """,
         "CREATE INDEX downs_in_order ON downs (session_id, seq)",
+    ),
+    (
+        # seq: of the last record that it holds.
+        """
+        CREATE TABLE snapshots (
+            session_id TEXT NOT NULL,
+            seq        INTEGER NOT NULL,
+            body       BLOB NOT NULL,
+            PRIMARY KEY (session_id, seq)
+        )
+        """,
+        # Apart from sessions, whose rows hold a spec and should not be written with every step.
+        """
+        CREATE TABLE marks (
+            session_id TEXT PRIMARY KEY NOT NULL,
+            written    INTEGER NOT NULL,
+            forgotten  INTEGER NOT NULL
+        )
+        """,
+        """
+        CREATE TABLE checkpoints (
+            session_id     TEXT NOT NULL,
+            checkpoint_id  TEXT NOT NULL,
+            label          TEXT,
+            saved_ms       INTEGER NOT NULL,
+            schema_version INTEGER NOT NULL,
+            body           BLOB NOT NULL,
+            metadata       BLOB NOT NULL,
+            PRIMARY KEY (session_id, checkpoint_id)
+        )
+        """,
+        "CREATE INDEX sessions_ended ON sessions (ended_ms) WHERE ended_ms IS NOT NULL",
     ),
 )
 VERSION: Final = len(MIGRATIONS)

@@ -1,100 +1,109 @@
 """The SQLite file behind the journal, as the writer's thread sees it.
 
-Every method but the constructor runs on that thread. An operation checks everything first and
-writes then, so that a refusal has nothing to undo; ``base.Journal`` says what each one promises.
-To add an operation, add it there, here, and as one method to ``sqlite.SqliteJournal``.
+Every method but the constructor runs on that thread. What is done with it is in ``ledger``; here is
+how the file is opened, how a transaction ends, and what becomes of one that fails.
+
+Pages come from the write-ahead log into the file by ``_checkpoint`` alone: SQLite's own, after a
+commit, passes over a failed fsync, and nobody would have the checksums of the pages.
 """
 
 import os
 import sqlite3
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from operator import attrgetter
+import time
+from contextlib import closing
 from pathlib import Path
-from typing import Any, Final
+from typing import BinaryIO, Final
 
 import structlog
 
-from cmdc_runtime.errors import InvalidSession, SessionExists
-from cmdc_runtime.ids import CommandId, DownSeq, EventIndex, Incarnation, SessionId
 from supervisor.adapters.endpoint import make_private
-from supervisor.adapters.journal import downs
-from supervisor.adapters.journal.base import (
-    Accepted,
-    CommandRow,
-    DownRow,
-    Duplicate,
-    Durability,
-    EventConflict,
-    EventRow,
-    JournalFailed,
-    RecordRow,
-    SessionEnded,
-    SessionRow,
-    StaleIncarnation,
-    Stored,
-)
+from supervisor.adapters.journal.base import Durability, JournalFailed, JournalRefused
+from supervisor.adapters.journal.ledger import Ledger
+from supervisor.adapters.journal.mending import Mended, Mender, keep_schema, sync_directory
+from supervisor.adapters.journal.retention import Bounds
 from supervisor.adapters.journal.schema import check_file, migrate
-from supervisor.core.limits import JOURNAL_LOCK_WAIT_S, JOURNAL_WAL_BYTES_MAX, REPLAY_BATCHES_MAX
+from supervisor.adapters.journal.sums import PageSums
+from supervisor.adapters.journal.volume import FILE_MODE, Volume, wal_of
+from supervisor.adapters.journal.wal import FRAME, read_log, sums_in
+from supervisor.core.limits import (
+    JOURNAL_LOCK_WAIT_S,
+    JOURNAL_ROOM_LOOK_S,
+    JOURNAL_WAL_BYTES_MAX,
+    JOURNAL_WAL_PAGES,
+)
+from supervisor.core.storage import Level, Trouble
 
 log = structlog.get_logger(__name__)
 
 JOURNAL_FILE: Final = "journal.sqlite3"
+SUMS_FILE: Final = "journal.sums"
 
 _SYNCHRONOUS: Final[dict[Durability, str]] = {"process": "NORMAL", "power": "FULL"}
-_SESSION_COLUMNS: Final = tuple(field.name for field in fields(SessionRow))
-_SESSION: Final = f"SELECT {', '.join(_SESSION_COLUMNS)} FROM sessions"  # noqa: S608 - our names
-_SESSION_VALUES: Final = attrgetter(*_SESSION_COLUMNS)
-# A batch that starts before the range may reach into it: start at the last one that does.
-_REPLAY: Final = """
-    SELECT first, count, body FROM events
-    WHERE session_id = :session_id
-      AND first >= coalesce((SELECT max(first) FROM events
-                             WHERE session_id = :session_id AND first <= :after + 1), :after + 1)
-      AND first <= :through AND first + count - 1 > :after
-    ORDER BY first LIMIT :limit
-"""
+_FRAME_BYTES: Final = FRAME.size + 4096
+_COMMITS_MIN, _COMMITS_FIRST, _COMMITS_MAX = 16, 256, 4_096
+"""Between two checkpoints; how many there are in so many pages is learnt at each of them."""
 
 
-@dataclass(slots=True)
-class _Head:
-    """What the writer must know of a live session to check a write without a query."""
-
-    incarnation: int
-    seq: int
-
-
-class SqliteStore:
+class SqliteStore(Ledger):
     """The file, its open connection, and what is remembered of the live sessions."""
 
-    def __init__(self, directory: Path, durability: Durability) -> None:
+    def __init__(
+        self, directory: Path, durability: Durability, bounds: Bounds | None = None
+    ) -> None:
         """Prepare; ``open`` touches the disk."""
+        super().__init__(bounds or Bounds())
         self._path = directory / JOURNAL_FILE
         self._durability: Durability = durability
         self._connection: sqlite3.Connection | None = None
-        self._heads: dict[SessionId, _Head] = {}  # live sessions only, so bounded by their number
+        self._file: BinaryIO | None = None
+        """The same file, to read it as it is; closed after the connection, whose locks go then."""
+        self._volume = Volume(self._path)
+        self._sums = PageSums(directory / SUMS_FILE, self._path)
+        self._commits, self._commits_max = 0, _COMMITS_FIRST
+        self._wal_bytes = 0
+        self._is_unsure = False
+        """Whether frames of a failed commit may stand behind the last good one in the log."""
+        self._retry_s = 0.0
+        self.mended = Mended()
+
+    # --- its life -------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Make the directory and the file private, check the format, and open it."""
+        """Make the directory and the file private, put right what is damaged, and open it."""
         make_private(self._path.parent)
         try:
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
-            self._path.chmod(0o600)
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE))
+            self._path.chmod(FILE_MODE)
+            self._volume.claim()
+            self._volume.reserve()
+            self.mended = Mender(self._path, self._sums).mend()
             check_file(self._path)
             self._connection = self._connect()
         except (OSError, sqlite3.Error) as error:
+            self._volume.release()
             raise JournalFailed(f"cannot open the journal {self._path}: {error}") from error
+        except JournalRefused:
+            self._volume.release()
+            raise
 
     def begin(self) -> None:
         """Begin a transaction; open the file again if a failure closed it."""
         if self._connection is None:
             self._connection = self._connect()
             log.info("journal.reopened")
-        self._connection.execute("BEGIN IMMEDIATE")
+        elif strays := self._volume.strays():
+            self._bring_back(strays)
+        if self._is_unsure and time.monotonic() >= self._retry_s:
+            self._checkpoint()
+        self._db_open.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
         """Make the transaction durable."""
-        self._db.execute("COMMIT")
+        self._db_open.execute("COMMIT")
+        self._commits += 1
+        grown = self._volume.wal_bytes - self._wal_bytes
+        if self._commits >= self._commits_max or grown > JOURNAL_WAL_PAGES * _FRAME_BYTES:
+            self._checkpoint()
 
     def rollback(self) -> None:
         """Undo, and forget what the transaction had taught us.
@@ -103,236 +112,76 @@ class SqliteStore:
         next commit writes over them; a new one would find them in the file and take them for good.
         """
         self._heads.clear()
+        self._is_unsure = True
         try:
             if self._connection is not None and self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
         except sqlite3.Error as error:
             log.warning("journal.rollback_failed", error=str(error))
-            self.close()
+            self._disconnect()
 
     def close(self) -> None:
         """Close the file; never raises."""
         self._heads.clear()
-        connection, self._connection = self._connection, None
-        if connection is None:
+        if self._connection is None:
             return
         try:
-            connection.close()
-        except sqlite3.Error as error:
+            if strays := self._volume.strays():
+                self._bring_back(strays)
+            self._checkpoint()
+        except (OSError, sqlite3.Error) as error:
             log.warning("journal.close_failed", error=str(error))
+            self.abandon()
+        self._disconnect()
+        self._volume.release()
 
-    def create(self, row: SessionRow) -> None:
-        """Start a session."""
-        old = self._db.execute(
-            "SELECT ended_ms FROM sessions WHERE session_id = ?", (row.session_id,)
-        ).fetchone()
-        if old is not None:
-            if old[0] is None:
-                raise SessionExists(f"the session {row.session_id} is alive")
-            for table in ("events", "records", "commands", "sessions"):
-                self._db.execute(f"DELETE FROM {table} WHERE session_id = ?", (row.session_id,))  # noqa: S608 - our names
-            downs.retire(self._db, row.session_id)
-        self._db.execute(
-            f"INSERT INTO sessions ({', '.join(_SESSION_COLUMNS)})"  # noqa: S608 - our names
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            _SESSION_VALUES(row),
-        )
+    # --- the writer's guard ---------------------------------------------------------------------
 
-    def accept(
-        self, session_id: SessionId, command_id: CommandId, body: bytes, at_ms: int
-    ) -> Accepted | Duplicate:
-        """Take a command once."""
-        head = self._head(session_id)
-        if head is not None:
-            written = self._db.execute(
-                "INSERT INTO commands VALUES (?, ?, ?, ?, ?, NULL)"
-                " ON CONFLICT (session_id, command_id) DO NOTHING",
-                (session_id, command_id, head.seq + 1, at_ms, body),
-            )
-            if written.rowcount == 1:
-                head.seq += 1
-                return Accepted(head.seq)
-        # A client that asks again is answered even when the session has ended since.
-        known = self._db.execute(
-            "SELECT answer FROM commands WHERE session_id = ? AND command_id = ?",
-            (session_id, command_id),
-        ).fetchone()
-        if known is not None:
-            return Duplicate(known[0])
-        self._check_known(session_id)
-        raise SessionEnded(f"the session {session_id} is over")
+    @property
+    def level(self) -> Level:
+        """What room there is."""
+        return self._volume.level
 
-    def append(
-        self,
-        session_id: SessionId,
-        incarnation: Incarnation,
-        records: Sequence[tuple[str, bytes]],
-        answers: Sequence[tuple[CommandId, bytes]],
-    ) -> None:
-        """Add records and answers."""
-        head = self._head(session_id)
-        if head is None or head.incarnation != incarnation:
-            current = f"incarnation {head.incarnation}" if head else "not alive"
-            raise StaleIncarnation(
-                f"incarnation {incarnation} of the session {session_id} may not write: "
-                f"the session is {current}"
-            )
-        self._db.executemany(
-            "INSERT INTO records VALUES (?, ?, ?, ?, ?)",
-            [
-                (session_id, seq, incarnation, kind, body)
-                for seq, (kind, body) in enumerate(records, head.seq + 1)
-            ],
-        )
-        head.seq += len(records)
-        self._db.executemany(
-            "UPDATE commands SET answer = ?"
-            " WHERE session_id = ? AND command_id = ? AND answer IS NULL",
-            [(body, session_id, command_id) for command_id, body in answers],
-        )
+    @property
+    def cause(self) -> str:
+        """Why there is none and what helps."""
+        return self._volume.cause
 
-    def publish(self, session_id: SessionId, first: EventIndex, count: int, body: bytes) -> None:
-        """Keep a batch of events."""
-        if self._head(session_id) is None:
-            self._check_known(session_id)
-        before = self._db.execute(
-            "SELECT first, count, body FROM events WHERE session_id = ? AND first <= ?"
-            " ORDER BY first DESC LIMIT 1",
-            (session_id, first + count - 1),
-        ).fetchone()
-        if before == (first, count, body):
-            return
-        if before is not None and before[0] + before[1] > first:
-            raise EventConflict(
-                f"events {first} to {first + count - 1} of the session {session_id} overlap "
-                f"those from {before[0]}"
-            )
-        self._db.execute("INSERT INTO events VALUES (?, ?, ?, ?)", (session_id, first, count, body))
+    def judge(self, error: Exception) -> Trouble:
+        """Say what an error means."""
+        return self._volume.judge(error)
 
-    def began(self, session_id: SessionId, incarnation: Incarnation, restarts: int) -> None:
-        """Make an incarnation the current one."""
-        head = self._head(session_id)
-        if head is None:
-            self._check_known(session_id)
-        if head is None or incarnation < head.incarnation:
-            raise StaleIncarnation(
-                f"incarnation {incarnation} of the session {session_id} cannot begin any more"
-            )
-        self._db.execute(
-            "UPDATE sessions SET incarnation = ?, restarts = ? WHERE session_id = ?",
-            (incarnation, restarts, session_id),
-        )
-        head.incarnation = incarnation
+    def spend(self) -> None:
+        """Give up the next part of the reserve."""
+        self._volume.spend()
 
-    def ended(self, session_id: SessionId, reason: bytes, at_ms: int) -> None:
-        """End a session."""
-        if self._head(session_id) is None:
-            self._check_known(session_id)
-            return
-        self._db.execute(
-            "UPDATE sessions SET ended_ms = ?, reason = ? WHERE session_id = ?",
-            (at_ms, reason, session_id),
-        )
-        del self._heads[session_id]
+    def regain(self, wanted_bytes: int) -> bool:
+        """Make the reserve whole where that leaves room for so many bytes."""
+        return self._volume.regain(wanted_bytes)
 
-    def note_down(self, row: DownRow) -> DownSeq:
-        """Record an end."""
-        head = self._head(row.session_id)
-        if head is None:
-            self._check_known(row.session_id)
-        seq = downs.note(self._db, row)
-        if head is not None and row.incarnation is not None and row.incarnation > head.incarnation:
-            self._db.execute(
-                "UPDATE sessions SET incarnation = ? WHERE session_id = ?",
-                (row.incarnation, row.session_id),
-            )
-            head.incarnation = row.incarnation
-        return seq
+    def abandon(self) -> None:
+        """Leave the file as it is, for good.
 
-    def load(self, session_id: SessionId) -> Stored | None:
-        """Return what a session is rebuilt from."""
-        row = self.find(session_id)
-        if row is None:
-            return None
-        records = self._db.execute(
-            "SELECT seq, incarnation, kind, body FROM records WHERE session_id = ? ORDER BY seq",
-            (session_id,),
-        )
-        commands = self._db.execute(
-            "SELECT command_id, seq, at_ms, body FROM commands"
-            " WHERE session_id = ? AND answer IS NULL ORDER BY seq",
-            (session_id,),
-        )
-        return Stored(
-            row=row,
-            records=tuple(
-                RecordRow(seq=seq, incarnation=incarnation, kind=kind, body=body)
-                for seq, incarnation, kind, body in records
-            ),
-            unanswered=tuple(
-                CommandRow(command_id=command_id, seq=seq, at_ms=at_ms, body=body)
-                for command_id, seq, at_ms, body in commands
-            ),
-        )
+        Closing would try once more what has failed: a second fsync says yes to what was lost.
+        """
+        _ABANDONED.append((self._connection, self._file))
+        self._connection = self._file = None
 
-    def alive(self) -> list[SessionRow]:
-        """Return the live sessions, oldest first."""
-        rows = self._db.execute(f"{_SESSION} WHERE ended_ms IS NULL ORDER BY created_ms, rowid")
-        return [_session(*row) for row in rows]
-
-    def find(self, session_id: SessionId) -> SessionRow | None:
-        """Return one session."""
-        row = self._db.execute(f"{_SESSION} WHERE session_id = ?", (session_id,)).fetchone()
-        return None if row is None else _session(*row)
-
-    def replay(
-        self,
-        session_id: SessionId,
-        after_index: EventIndex,
-        through_index: EventIndex,
-        limit: int,
-    ) -> list[EventRow]:
-        """Return the batches of a range."""
-        asked = {
-            "session_id": session_id,
-            "after": after_index,
-            "through": through_index,
-            "limit": max(0, min(limit, REPLAY_BATCHES_MAX)),
-        }
-        rows = self._db.execute(_REPLAY, asked)
-        return [EventRow(first=first, count=count, body=body) for first, count, body in rows]
-
-    def last_index(self, session_id: SessionId) -> EventIndex:
-        """Return the index of the last event, or 0."""
-        row = self._db.execute(
-            "SELECT first + count - 1 FROM events WHERE session_id = ? ORDER BY first DESC LIMIT 1",
-            (session_id,),
-        ).fetchone()
-        return EventIndex(0) if row is None else EventIndex(row[0])
-
-    def answer(self, session_id: SessionId, command_id: CommandId) -> bytes | None:
-        """Return the answer to a command."""
-        row: tuple[bytes | None] | None = self._db.execute(
-            "SELECT answer FROM commands WHERE session_id = ? AND command_id = ?",
-            (session_id, command_id),
-        ).fetchone()
-        return None if row is None else row[0]
-
-    def downs(self, session_id: SessionId, after: DownSeq, limit: int) -> list[DownRow]:
-        """Return the ends that somebody is told of."""
-        return downs.told(self._db, session_id, after, limit)
-
-    def newest_down(self, session_id: SessionId) -> DownRow | None:
-        """Return the newest end."""
-        return downs.newest(self._db, session_id)
+    # --- the file -------------------------------------------------------------------------------
 
     @property
     def _db(self) -> sqlite3.Connection:
+        return self._db_open
+
+    @property
+    def _db_open(self) -> sqlite3.Connection:
         if self._connection is None:
             self._connection = self._connect()
         return self._connection
 
     def _connect(self) -> sqlite3.Connection:
+        before = _stamp(self._path)
+        self._file = file = self._path.open("rb")
         connection = sqlite3.connect(
             self._path, timeout=JOURNAL_LOCK_WAIT_S, isolation_level=None, cached_statements=64
         )
@@ -341,6 +190,7 @@ class SqliteStore:
             # transaction. The mode takes hold with the first write lock.
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA wal_autocheckpoint = 0")
             connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[self._durability]}")
             connection.execute(f"PRAGMA journal_size_limit = {JOURNAL_WAL_BYTES_MAX}")
             connection.execute("BEGIN EXCLUSIVE")
@@ -348,31 +198,93 @@ class SqliteStore:
             migrate(connection, self._path)
         except BaseException:
             connection.close()
+            file.close()
             raise
+        self._connection = connection
+        self._volume.know()
+        # What was in the log when it was opened may end with frames of a commit that was cut off.
+        self._is_unsure = True
+        if _stamp(self._path) != before or not self._sums.is_known or self.mended.is_rebuilt:
+            self._sums.rebuild(file)
+        self._checkpoint()
+        keep_schema(self._path, file)
         return connection
 
-    def _head(self, session_id: SessionId) -> _Head | None:
-        """Return the head of a live session, from memory if it is there; None: not alive."""
-        head = self._heads.get(session_id)
-        if head is not None:
-            return head
-        row = self._db.execute(
-            "SELECT incarnation, max("
-            " (SELECT coalesce(max(seq), 0) FROM records WHERE session_id = :id),"
-            " (SELECT coalesce(max(seq), 0) FROM commands WHERE session_id = :id))"
-            " FROM sessions WHERE session_id = :id AND ended_ms IS NULL",
-            {"id": session_id},
-        ).fetchone()
-        if row is None:
-            return None
-        head = self._heads[session_id] = _Head(*row)
-        return head
+    def _disconnect(self) -> None:
+        """Close without another word; what SQLite does then can fail no more than that."""
+        if self._connection is not None:
+            try:
+                self._connection.close()
+            except sqlite3.Error as error:
+                log.warning("journal.close_failed", error=str(error))
+        if self._file is not None:
+            self._file.close()
+        self._connection = self._file = None
 
-    def _check_known(self, session_id: SessionId) -> None:
-        known = self._db.execute("SELECT 1 FROM sessions WHERE session_id = ?", (session_id,))
-        if known.fetchone() is None:
-            raise InvalidSession(f"there is no session {session_id}")
+    def _checkpoint(self) -> None:
+        """Bring the pages of the log into the file, and note their checksums before.
+
+        A lack of room passes: then the log grows, as far as there is room for that.
+        """
+        if self._file is None:  # a database in memory
+            self._is_unsure = False
+            return
+        wal = wal_of(self._path)
+        try:
+            with wal.open("rb") as file:
+                data = file.read()
+                os.fsync(file.fileno())
+            if self._is_unsure:
+                data = data[: 32 + read_log(data).good * _FRAME_BYTES]
+            sums, frames = sums_in(data)
+            self._sums.note(sums)
+            mode = "TRUNCATE" if self._is_unsure else "PASSIVE"
+            self._db_open.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+            self._sums.settle()
+        except (OSError, sqlite3.Error) as error:
+            if self.judge(error) is not Trouble.NO_ROOM:
+                raise
+            log.warning("journal.not_checkpointed", error=str(error))
+            self._retry_s = time.monotonic() + JOURNAL_ROOM_LOOK_S
+        else:
+            self._is_unsure = False
+            if frames:
+                learnt = self._commits * JOURNAL_WAL_PAGES // frames
+                self._commits_max = min(max(_COMMITS_MIN, learnt), _COMMITS_MAX)
+        self._commits, self._wal_bytes = 0, self._volume.wal_bytes
+
+    def _bring_back(self, strays: list[Path]) -> None:
+        """Put the journal back that was deleted or replaced; what is at its place is put aside.
+
+        Our connection still has all of it, which nobody could find any more.
+        """
+        log.error("journal.displaced", paths=[str(path) for path in strays])
+        fresh = self._path.with_name("journal.restored")
+        make_private(self._path.parent)
+        fresh.unlink(missing_ok=True)
+        fresh.touch(FILE_MODE)
+        with closing(sqlite3.connect(fresh)) as copy:
+            self._db_open.backup(copy)
+        with fresh.open("rb") as file:
+            os.fsync(file.fileno())
+        for path in strays:
+            if os.path.lexists(path):
+                aside = path.with_name(f"{path.name}.stranger-{time.time_ns() // 10**6}")
+                path.rename(aside)
+                log.error("journal.stranger_put_aside", path=str(aside))
+        self._disconnect()  # it deletes the log at its path, whosever that is
+        fresh.replace(self._path)
+        sync_directory(self._path.parent)
+        with self._path.open("rb") as file:
+            self._sums.rebuild(file)
+        self._connection = self._connect()
+        log.warning("journal.brought_back", path=str(self._path))
 
 
-def _session(*row: Any) -> SessionRow:  # Any: what SQL returns, in the order of the columns
-    return SessionRow(**dict(zip(_SESSION_COLUMNS, row, strict=True)))
+_ABANDONED: Final[list[tuple[sqlite3.Connection | None, BinaryIO | None]]] = []
+"""What are not to be closed as long as the process lives."""
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_mtime_ns, found.st_size

@@ -6,54 +6,42 @@ yes after the commit of its group and not before; a waiter that went away change
 Group commit needs no timer. The thread takes whatever is queued, so a lone operation goes at once,
 and while one commit is under way the next group gathers. Reads run after the commit of the group
 that they came with: they see all earlier writes, and nothing that may yet be rolled back.
+
+Where the disk is full ``core.storage.FATES`` says which write goes on, waits or is refused. What
+waits keeps its order, and a read does not wait for it: it sees what is committed. Where the store
+is broken nothing is tried again, and ``Health`` tells the loop.
 """
 
 import asyncio
 import contextlib
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from queue import SimpleQueue
-from typing import Any, Protocol, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
 
 import structlog
 
 from cmdc_runtime.errors import CmdcError
-from supervisor.adapters.journal.base import JournalFailed, JournalOverloaded
+from supervisor.adapters.journal.base import JournalFailed, JournalFull, JournalOverloaded
+from supervisor.adapters.journal.guard import NO_GUARD, Guard, Store
+from supervisor.adapters.journal.health import Health
 from supervisor.core.limits import (
     JOURNAL_CLOSE_S,
     JOURNAL_GROUP_MAX,
+    JOURNAL_HELD_BYTES_MAX,
+    JOURNAL_HELD_MAX,
     JOURNAL_QUEUED_BYTES_MAX,
     JOURNAL_QUEUED_MAX,
+    JOURNAL_ROOM_LOOK_S,
 )
+from supervisor.core.storage import FATES, Condition, Fate, Level, Need, Trouble
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
-
-
-class Store(Protocol):
-    """What the thread drives; operations are calls that the writer is given."""
-
-    def open(self) -> None:
-        """Open it; what is raised here comes out of ``GroupWriter.open``."""
-        ...
-
-    def begin(self) -> None:
-        """Begin a transaction; open the store again if a failure closed it."""
-        ...
-
-    def commit(self) -> None:
-        """Make the transaction durable; raises when it is not."""
-        ...
-
-    def rollback(self) -> None:
-        """Undo the transaction, if there is still one, and whatever was remembered of it."""
-        ...
-
-    def close(self) -> None:
-        """Close it; never raises."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -62,28 +50,38 @@ class _Job:
 
     call: Callable[[], Any]
     future: asyncio.Future[Any]
-    is_write: bool
+    need: Need | None
+    """None of a read."""
     size_bytes: int
     result: Any = None
     error: Exception | None = None
 
 
 class GroupWriter:
-    """The loop's side of the thread; ``failures`` are the store's own errors, disk full above all.
+    """The loop's side of the thread; ``failures`` are the store's own errors.
 
     Such an error fails the group. Any other one, but a refusal, is taken for the fault of a single
-    operation: the group is done again one by one, so that only the culprit fails.
+    operation: the group is done again one by one, so that only the culprit fails. What ``guard``
+    says of an error goes before.
     """
 
-    def __init__(self, store: Store, failures: tuple[type[Exception], ...]) -> None:
+    def __init__(
+        self, store: Store, failures: tuple[type[Exception], ...], guard: Guard = NO_GUARD
+    ) -> None:
         """Prepare to drive ``store``; ``open`` starts the thread."""
+        self.health = Health()
         self._store = store
         self._failures = failures
+        self._guard = guard
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._unfinished: set[_Job] = set()
         self._queued_bytes = 0
         self._is_open = False
         self._thread = threading.Thread(target=self._main, name="journal", daemon=True)
+        # The thread's own.
+        self._held: deque[_Job] = deque()
+        self._look_s = 0.0
+        self._broken: str | None = None
 
     async def open(self) -> None:
         """Start the thread, and return when its store is open."""
@@ -117,32 +115,35 @@ class GroupWriter:
             return
         self._thread.join()
 
-    def write(self, call: Callable[[], T], size_bytes: int) -> asyncio.Future[T]:
+    def write(
+        self, call: Callable[[], T], size_bytes: int, need: Need = Need.WORK
+    ) -> asyncio.Future[T]:
         """Queue one write, and return its outcome to come.
 
         ``call`` refuses by a ``CmdcError`` before it has changed anything, or not at all.
         """
-        return self._submit(call, is_write=True, size_bytes=size_bytes)
+        return self._submit(call, need, size_bytes)
 
     def read(self, call: Callable[[], T]) -> asyncio.Future[T]:
         """Queue one read, and return its outcome to come."""
-        return self._submit(call, is_write=False, size_bytes=0)
+        return self._submit(call, None, 0)
 
     def _submit(
-        self, call: Callable[[], T], *, is_write: bool, size_bytes: int
+        self, call: Callable[[], T], need: Need | None, size_bytes: int
     ) -> asyncio.Future[T]:
         if not self._is_open:
             raise JournalFailed("the journal is not open")
-        if len(self._unfinished) >= JOURNAL_QUEUED_MAX or (
-            self._queued_bytes + size_bytes > JOURNAL_QUEUED_BYTES_MAX
-        ):
+        is_full = self.health.condition is Condition.FULL
+        count_max = JOURNAL_HELD_MAX if is_full else JOURNAL_QUEUED_MAX
+        bytes_max = JOURNAL_HELD_BYTES_MAX if is_full else JOURNAL_QUEUED_BYTES_MAX
+        if len(self._unfinished) >= count_max or self._queued_bytes + size_bytes > bytes_max:
             raise JournalOverloaded(
                 f"{len(self._unfinished)} operations with {self._queued_bytes} bytes wait for "
                 "the journal"
             )
         self._queued_bytes += size_bytes
         future: asyncio.Future[T] = self._loop.create_future()
-        job = _Job(call, future, is_write, size_bytes)
+        job = _Job(call, future, need, size_bytes)
         self._unfinished.add(job)
         self._queue.put(job)
         return future
@@ -180,6 +181,7 @@ class GroupWriter:
         except Exception as error:  # noqa: BLE001 - handed on to the caller of open
             self._post(self._opened.set_exception, error)
             return
+        self._tell_level()
         self._post(self._opened.set_result, None)
         try:
             while self._serve():
@@ -187,37 +189,89 @@ class GroupWriter:
         except Exception:
             log.exception("journal.writer_crashed")
         finally:
-            self._store.close()
+            if self._broken is None:
+                self._store.close()
+            else:
+                self._guard.abandon()
             self._post(self._end)
 
     def _serve(self) -> bool:
         """Do one group; False when the last one is done."""
-        group = [self._queue.get()]
-        while len(group) < JOURNAL_GROUP_MAX and not self._queue.empty():
-            group.append(self._queue.get_nowait())
+        group = self._take()
         jobs = [job for job in group if job is not None]
-        if writes := [job for job in jobs if job.is_write]:
+        is_last = len(jobs) < len(group)
+        if self._guard.level is not Level.PLENTY:
+            self._look_for_room(at_once=is_last)
+        if writes := [job for job in jobs if job.need is not None]:
             self._write(writes)
-            self._post(self._deliver, writes)
-        if reads := [job for job in jobs if not job.is_write]:
+        if reads := [job for job in jobs if job.need is None]:
             self._read(reads)
             self._post(self._deliver, reads)
-        return len(jobs) == len(group)
+        if is_last:
+            self._fail(list(self._held), JournalFull(self._guard.cause))
+        return not is_last
+
+    def _take(self) -> list[_Job | None]:
+        """Wait for the next group; on a full disk no longer than until the next look for room."""
+        wait_s = None if self._guard.level is Level.PLENTY else JOURNAL_ROOM_LOOK_S
+        try:
+            group = [self._queue.get(timeout=wait_s)]
+        except Empty:
+            return []
+        while len(group) < JOURNAL_GROUP_MAX and not self._queue.empty():
+            group.append(self._queue.get_nowait())
+        return group
 
     def _write(self, jobs: Sequence[_Job]) -> None:
+        """Do writes as far as there is room, and deliver what is done; the rest waits."""
+        going = self._sort(jobs)
+        while going and self._attempt(going) is Trouble.NO_ROOM:
+            self._guard.spend()
+            self._tell_level()
+            going = self._sort(going)
+
+    def _sort(self, jobs: Sequence[_Job]) -> list[_Job]:
+        """Return those that may be tried now; hold or refuse the others."""
+        if self._broken is not None:
+            self._fail(jobs, JournalFailed(self._broken))
+            return []
+        level = self._guard.level
+        if level is Level.PLENTY:
+            return list(jobs)
+        going: list[_Job] = []
+        refused: list[_Job] = []
+        for job in jobs:
+            fate = FATES[job.need or Need.WORK, level]
+            (going if fate is Fate.GO else refused if fate is Fate.REFUSE else self._held).append(
+                job
+            )
+        self._fail(refused, JournalFull(self._guard.cause))
+        return going
+
+    def _attempt(self, jobs: Sequence[_Job]) -> Trouble | None:
+        """Commit and deliver; only a lack of room is left to the caller."""
         try:
             self._transact(jobs)
-        except self._failures as error:
-            log.warning("journal.commit_failed", operations=len(jobs), error=str(error))
-            for job in jobs:
-                job.error = _failed(error)
         except Exception as error:
-            if len(jobs) == 1:
+            trouble = self._guard.judge(error)
+            if trouble is Trouble.NO_ROOM:
+                log.warning("journal.full", operations=len(jobs), error=str(error))
+                return trouble
+            if trouble is Trouble.BROKEN:
+                self._break(error)
+                self._fail(jobs, _failed(error))
+            elif isinstance(error, self._failures):
+                log.warning("journal.commit_failed", operations=len(jobs), error=str(error))
+                self._fail(jobs, _failed(error))
+            elif len(jobs) == 1:
                 log.exception("journal.operation_failed")
-                jobs[0].error = _failed(error)
-                return
-            for job in jobs:
-                self._write([job])
+                self._fail(jobs, _failed(error))
+            else:
+                for job in jobs:
+                    self._write([job])
+        else:
+            self._post(self._deliver, jobs)
+        return None
 
     def _transact(self, jobs: Sequence[_Job]) -> None:
         """Do all of it in one transaction; a refusal concerns its own job only."""
@@ -240,12 +294,51 @@ class GroupWriter:
                 job.result = job.call()
             except CmdcError as refusal:
                 job.error = refusal
-            except self._failures as error:
-                log.warning("journal.read_failed", error=str(error))
-                job.error = _failed(error)
             except Exception as error:
-                log.exception("journal.operation_failed")
+                if self._guard.judge(error) is Trouble.BROKEN:
+                    self._break(error)
+                elif isinstance(error, self._failures):
+                    log.warning("journal.read_failed", error=str(error))
+                else:
+                    log.exception("journal.operation_failed")
                 job.error = _failed(error)
+
+    def _fail(self, jobs: Sequence[_Job], error: JournalFailed) -> None:
+        if jobs:
+            for job in jobs:
+                job.error = error
+            self._post(self._deliver, jobs)
+
+    # --- trouble --------------------------------------------------------------------------------
+
+    def _break(self, error: Exception) -> None:
+        """Store nothing any more: what is there is known when it is read again, from the disk."""
+        if self._broken is None:
+            self._broken = f"the journal failed: {error}"
+            log.error("journal.failed", error=str(error))
+            self._post(self.health.turn, Condition.FAILED, self._broken)
+            held, self._held = self._held, deque()
+            self._fail(list(held), JournalFailed(self._broken))
+
+    def _tell_level(self) -> None:
+        if self._guard.level is Level.PLENTY:
+            self._post(self.health.turn, Condition.OPEN, "")
+        else:
+            self._post(self.health.turn, Condition.FULL, self._guard.cause)
+
+    def _look_for_room(self, *, at_once: bool) -> None:
+        """Look now and then, and go on with what waits when there is room again."""
+        now_s = time.monotonic()
+        if self._broken is not None or (now_s < self._look_s and not at_once):
+            return
+        self._look_s = now_s + JOURNAL_ROOM_LOOK_S
+        if not self._guard.regain(sum(job.size_bytes for job in self._held)):
+            return
+        log.info("journal.has_room", waiting=len(self._held))
+        self._tell_level()
+        held, self._held = list(self._held), deque()
+        for first in range(0, len(held), JOURNAL_GROUP_MAX):
+            self._write(held[first : first + JOURNAL_GROUP_MAX])
 
     def _post(self, call: Callable[..., None], *args: object) -> None:
         # The loop may be closed already when nobody closed the journal.

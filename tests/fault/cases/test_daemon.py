@@ -368,7 +368,9 @@ def upgrade(cradle):
     """Turn its journal into one of the first format, and return what a daemon finds there."""
     journal = cradle.place / "state/journal.sqlite3"
     with contextlib.closing(sqlite3.connect(journal)) as db:
-        db.execute("DROP TABLE downs")
+        for table in ("downs", "snapshots", "marks", "checkpoints"):
+            db.execute(f"DROP TABLE {table}")
+        db.execute("DROP INDEX sessions_ended")
         db.commit()
     stamp(journal, 1)
     cradle.start()

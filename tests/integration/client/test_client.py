@@ -6,7 +6,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.commands import Abort, AwaitCycle, CycleResult, GetMessages, GetStatus, Prompt
-from cmdc_runtime.frames import MAGIC
+from cmdc_runtime.frames import MAGIC, WIRE_VERSION
 from cmdc_runtime.reasons import Normal, Signal
 from cmdc_runtime.requests import GetTree, StartSession, StopSession
 
@@ -194,7 +194,7 @@ def test_daemon_of_another_version_is_named(peer):
     peer.header = MAGIC + bytes([9])
 
     with (
-        pytest.raises(cmdc.ProtocolError, match=r"version 9 .* version 2"),
+        pytest.raises(cmdc.ProtocolError, match=rf"version 9 .* version {WIRE_VERSION}"),
         cmdc.Client(peer.directory),
     ):
         pass

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import errno
 import resource
 import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +16,7 @@ from supervisor.adapters.journal import writer
 from supervisor.adapters.journal.base import (
     Accepted,
     JournalFailed,
+    JournalFull,
     JournalOverloaded,
     SessionRow,
     StaleIncarnation,
@@ -21,6 +24,7 @@ from supervisor.adapters.journal.base import (
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.adapters.journal.store import JOURNAL_FILE
 from supervisor.core.limits import JOURNAL_QUEUED_BYTES_MAX, JOURNAL_QUEUED_MAX
+from supervisor.core.storage import Condition
 
 ROW = SessionRow(session_id="s-1", created_ms=5, spec=b"spec", incarnation=1)
 PATIENCE_S = 30.0
@@ -165,61 +169,126 @@ def test_a_queue_full_of_bytes_refuses_at_once(directory):
     assert run(work, directory) == [Accepted(1), Accepted(2)]
 
 
-@pytest.mark.fault
-def test_a_full_database_recovers(directory):
-    """Nothing of a failed group is acknowledged or kept, reads go on, and room is enough."""
+@contextlib.contextmanager
+def no_larger_files(size):
+    """Let no file of this process grow beyond ``size`` bytes, as a quota or a full disk does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
-    async def pages(journal, limit):
-        query = f"PRAGMA max_page_count = {limit}"
-        await journal._writer.read(lambda: journal._store._db.execute(query).fetchone())
 
-    async def work(journal):
-        await journal.accept("s-1", "c-1", b"", 1)
-        await pages(journal, 1)
-        with busy_writer(journal):
-            calls = [
-                journal.accept("s-1", "c-2", b"", 1),
-                journal.accept("s-1", "c-3", bytes(100_000), 1),
-            ]
-        failed = await outcomes(*calls)
-        while_full = await journal.load("s-1")
-        await pages(journal, 1_000_000)
-        again = await journal.accept("s-1", "c-3", b"", 1)
-        return [str(error) for error in failed], while_full, again
-
-    failed, while_full, again = run(work, directory)
-
-    assert failed == ["the journal could not do it: database or disk is full"] * 2
-    assert [row.command_id for row in while_full.unanswered] == ["c-1"]
-    assert again == Accepted(2)
+@contextlib.contextmanager
+def full(directory):
+    """Let the journal's log not grow any more."""
+    with no_larger_files((directory / f"{JOURNAL_FILE}-wal").stat().st_size):
+        yield
 
 
 @pytest.mark.fault
+@pytest.mark.slow
 @pytest.mark.parametrize("durability", ["process", "power"])
-def test_a_failing_disk_recovers(directory, durability):
-    """A write that the kernel refuses is not acknowledged, and the next one after that is."""
+def test_a_full_disk_refuses_what_is_new_and_holds_what_is_under_way(directory, durability):
+    """Reads go on, nothing is lost of what waits, its order stays, and room is enough to go on."""
 
     async def work(journal):
         await journal.accept("s-1", "c-1", b"", 1)
-        wal = directory / f"{JOURNAL_FILE}-wal"
-        before = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (wal.stat().st_size, before[1]))
-        try:
-            with pytest.raises(JournalFailed):
-                await journal.accept("s-1", "c-2", bytes(50_000), 1)
-            while_failing = await journal.load("s-1")
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        again = await journal.append("s-1", 1, [("turn", b"a")], [("c-1", b"done")])
-        return while_failing, again
+        with full(directory):
+            refused = await outcomes(
+                journal.accept("s-1", "c-2", bytes(50_000), 1),
+                journal.create(replace(ROW, session_id="s-2")),
+            )
+            held = [journal.append("s-1", 1, [("turn", b"a")], [("c-1", b"done")], number=1)]
+            held += [journal.append("s-1", 1, [("turn", b"b")], [], number=2)]
+            held += [journal.began("s-1", 2, 1)]
+            while_full = await journal.load("s-1")
+            told = str(journal.health), any(one.done() for one in held)
+        await asyncio.gather(*held)
+        return refused, while_full, told, await journal.accept("s-1", "c-2", b"", 1), journal.health
 
-    while_failing, again = run(work, directory, durability=durability)
+    refused, while_full, told, again, health = run(work, directory, durability=durability)
     found = asyncio.run(load(directory))
 
-    assert [row.command_id for row in while_failing.unanswered] == ["c-1"]
-    assert again is None
-    assert [(record.seq, record.body) for record in found.records] == [(2, b"a")]
-    assert found.unanswered == ()
+    assert [type(error) for error in refused] == [JournalFull] * 2
+    assert "no room on the disk" in str(refused[0])
+    assert [row.command_id for row in while_full.unanswered] == ["c-1"]
+    assert told[0].startswith("full: there is no room")
+    assert told[1] is False
+    assert again == Accepted(4)
+    assert str(health) == "open"
+    assert [record.body for record in found.records] == [b"a", b"b"]
+    assert found.row.incarnation == 2
+    assert [row.command_id for row in found.unanswered] == ["c-2"]
+
+
+@pytest.mark.fault
+def test_what_still_waits_when_the_journal_is_closed_is_not_acknowledged(directory):
+    """It was never written, and its callers hear so at once."""
+
+    async def work():
+        journal = SqliteJournal(directory)
+        await journal.open()
+        await journal.create(ROW)
+        with full(directory):
+            with pytest.raises(JournalFull):
+                await journal.accept("s-1", "c-1", bytes(50_000), 1)
+            held = journal.append("s-1", 1, [("turn", b"a")], [])
+            await journal.close()
+        with pytest.raises(JournalFull):
+            await held
+
+    asyncio.run(work())
+    found = asyncio.run(load(directory))
+
+    assert found.records == ()
+
+
+@pytest.mark.fault
+def test_what_waits_for_room_is_bounded(directory, monkeypatch):
+    """Beyond the bound the call itself raises, as with a full queue."""
+    monkeypatch.setattr(writer, "JOURNAL_HELD_MAX", 3)
+
+    async def work(journal):
+        with full(directory):
+            with pytest.raises(JournalFull):
+                await journal.accept("s-1", "c-1", bytes(50_000), 1)
+            held = [journal.append("s-1", 1, [("turn", b"a")], []) for _ in range(3)]
+            with pytest.raises(JournalOverloaded):
+                journal.append("s-1", 1, [("turn", b"b")], [])
+        await asyncio.gather(*held)
+
+    run(work, directory)
+
+
+@pytest.mark.fault
+def test_a_broken_store_is_not_tried_again(directory):
+    """After one failure nothing is acknowledged, whatever would succeed, and the loop is told."""
+
+    async def work(journal):
+        heard = []
+        journal.health.on_change = heard.append
+        store = journal._store
+
+        def fail():
+            raise OSError(errno.EIO, "Input/output error")
+
+        await journal.accept("s-1", "c-1", b"", 1)
+        with busy_writer(journal):
+            store._volume.strays = fail  # what a transaction asks first
+            calls = [journal.accept("s-1", "c-2", b"", 1)]
+        found = await outcomes(*calls)
+        del store._volume.strays
+        later = await outcomes(journal.accept("s-1", "c-3", b"", 1))
+        return [*found, *later], heard, journal.health.has_failed
+
+    found, heard, has_failed = run(work, directory)
+
+    assert [type(error) for error in found] == [JournalFailed] * 2
+    assert "Input/output error" in str(found[1])
+    assert heard == [Condition.FAILED]
+    assert has_failed
 
 
 async def load(directory):

@@ -26,6 +26,7 @@ from supervisor.keeper import Keeper
 from supervisor.session import Session
 from supervisor.sessions import Sessions
 from supervisor.specs import spec_bytes
+from supervisor.takeover import TakeOver
 from supervisor.watchers import Watchers
 from tests.unit.supervisor.desk import Workforce
 
@@ -242,7 +243,7 @@ def test_session_that_cannot_be_resumed_does_not_stop_the_others(tmp_path):
             rows = [row_of("good"), row_of("garbage", b"?"), row_of("wrong", spec_bytes(wrong))]
             for row in rows:
                 await SqliteJournal.create(sessions.journal, row)
-            resumed = await sessions.take_over(Normal())
+            resumed = (await TakeOver(sessions, [], Normal()).run()).resumed
             alive = [row.session_id for row in await sessions.journal.alive()]
             downs = [await sessions.journal.newest_down(name) for name in ("garbage", "wrong")]
             return resumed, list(sessions.live), alive, downs

@@ -16,7 +16,8 @@ from cmdc_runtime.ids import new_worker_id
 from supervisor.adapters.nursery import Nursery, NurseryOptions
 from supervisor.adapters.reaper import Exited, Reaper
 from supervisor.wards import Wards
-from supervisor.workforce import Worker, Workforce
+from supervisor.worker import Worker
+from supervisor.workforce import Workforce
 
 pytestmark = pytest.mark.process
 

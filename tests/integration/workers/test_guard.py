@@ -23,6 +23,13 @@ one.start()
 LEAVE = "one.leave(7)\n"
 LOSE_DAEMON = "daemon.stdin.close()\n"
 HANG = "threading.Event().wait()\n"
+GRACE = "one.allow(60.0)\n"
+SHORT_GRACE = "one.allow(0.1)\n"
+NEXT_DAEMON = """
+second = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+one.watch(os.pidfd_open(second.pid))
+"""
+LOSE_NEXT = "one.allow(0.0)\nsecond.stdin.close()\n"
 
 
 @pytest.mark.parametrize(
@@ -32,6 +39,12 @@ HANG = "threading.Event().wait()\n"
         pytest.param(LEAVE + "sys.exit(3)", 3, id="leaves and ends"),
         pytest.param(LOSE_DAEMON + HANG, EXIT_ORPHANED, id="is orphaned and hangs"),
         pytest.param(LOSE_DAEMON + LEAVE + HANG, 7, id="is orphaned, leaves and hangs"),
+        pytest.param(SHORT_GRACE + LOSE_DAEMON + HANG, EXIT_ORPHANED, id="outlives its grace"),
+        pytest.param(GRACE + LOSE_DAEMON + "sys.exit(5)", 5, id="ends within its grace"),
+        pytest.param(GRACE + LOSE_DAEMON + NEXT_DAEMON + LEAVE + HANG, 7, id="is taken over"),
+        pytest.param(
+            GRACE + LOSE_DAEMON + NEXT_DAEMON + LOSE_NEXT + HANG, EXIT_ORPHANED, id="is lost again"
+        ),
         pytest.param("sys.exit(4)", 4, id="ends"),
     ],
 )

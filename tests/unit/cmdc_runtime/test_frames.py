@@ -43,7 +43,7 @@ def test_every_frame_is_a_tagged_array(kind):
 
 def test_a_small_frame_is_small():
     """The tag and the fields, nothing else."""
-    assert encode(Written(barrier=5)) == b"\x92\xa7written\x05"
+    assert encode(Written(number=5, index=9)) == b"\x93\xa7written\x05\x09"
 
 
 @given(names, names)

@@ -12,6 +12,7 @@ import msgspec
 from cmdc_runtime.frames import Doze, LastWords, Started, Terminate
 from cmdc_runtime.reasons import Normal, Shutdown
 from cmdc_runtime.requests import StartSession, Supervision
+from supervisor.adapters.journal.health import Health
 from supervisor.adapters.reaper import Exited
 from supervisor.core.exits import LastSeen
 from supervisor.core.household import root_spec, session_path, session_spec
@@ -19,7 +20,7 @@ from supervisor.core.tree.words import Answer, Ending, Outcome
 from supervisor.keeper import Keeper
 from supervisor.session import Session
 from supervisor.wards import Inquest
-from supervisor.workforce import Obituary
+from supervisor.worker import Obituary
 
 CLIENT = b"client"
 PID_FIRST = 2**22 + 1
@@ -119,6 +120,7 @@ class Journal:
 
     def __init__(self):
         self.calls = []
+        self.health = Health()
 
     def ended(self, session_id, reason, at_ms):
         return self._call("ended", session_id)

@@ -146,12 +146,47 @@ def test_an_empty_path_is_a_problem():
     assert problems({"state_dir": ""}) == ("--state-dir: state_dir: Expected a path, got ''",)
 
 
+@pytest.mark.parametrize("journal", ["memory", "postgresql://h/d", "postgres://u:p@h:1/d?a=b"])
+def test_a_journal_may_be_elsewhere(journal):
+    """In memory or in PostgreSQL; it is the file if nothing is said."""
+    assert load(environ={"CMDC_JOURNAL": journal}).journal == journal
+    assert load().journal == ""
+
+
+@pytest.mark.parametrize("journal", ["mysql://u:hunter2@h/d", "postgresql:u:hunter2", "hunter2"])
+def test_what_is_wrong_with_a_journal_is_told_without_its_password(journal):
+    """Errors are logged; the way out is in the message all the same."""
+    (found,) = problems(environ={"CMDC_JOURNAL": journal})
+
+    assert "hunter2" not in found
+    assert "postgresql://USER:PASSWORD@HOST:PORT/DATABASE" in found
+
+
+@pytest.mark.parametrize("journal", ["postgresql://u:p@h/d", "postgresql://h/d?password=p"])
+def test_a_password_is_not_taken_as_an_argument(journal):
+    """Everybody on the machine can read those of a process."""
+    (found,) = problems({"journal": journal})
+
+    assert found.startswith("--journal holds a password")
+    assert "CMDC_JOURNAL" in found
+    assert load({"journal": "postgresql://u@h/d"}).journal == "postgresql://u@h/d"
+
+
+@pytest.mark.parametrize("schema", ["", "1st", "Upper", "a-b", 'a"b', "a" * 64])
+def test_a_schema_has_a_plain_name(schema):
+    """It stands in statements as it is."""
+    (found,) = problems({"journal_schema": schema})
+
+    assert found.startswith("--journal-schema: journal_schema: Expected `str` matching")
+
+
 def test_what_a_running_daemon_takes_over_is_applied():
     """The new values hold from now on; nothing else is touched."""
-    fresh = load({"spares": 5, "log_level": "debug", "max_sessions": 7})
+    given = {"spares": 5, "log_level": "debug", "max_sessions": 7, "retain_days": 1}
+    fresh = load(given)
     found = changes(load(), fresh)
 
-    assert found.applied == {"spares": 5, "log_level": "debug", "max_sessions": 7}
+    assert found.applied == given
     assert (found.config, found.needs_restart) == (fresh, [])
     assert found.applied.keys() == RELOADABLE
 

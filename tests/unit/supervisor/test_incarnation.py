@@ -1,10 +1,11 @@
 """One process of a session: what is said of its end, and what comes too late to be said."""
 
+import asyncio
 import os
 
 import pytest
 
-from cmdc_runtime.frames import LastWords, NotStarted
+from cmdc_runtime.frames import Answer, LastWords, NotStarted, Write
 from cmdc_runtime.reasons import OutOfMemory, Shutdown, Signal, StartFailed, Unkillable
 from cmdc_runtime.requests import Supervision
 from supervisor.adapters.reaper import Exited
@@ -13,7 +14,7 @@ from supervisor.core.exits import LastSeen
 from supervisor.core.tree.words import Ending, Ref
 from supervisor.incarnation import NOT_JUDGED, AgentProcess
 from supervisor.wards import Inquest
-from supervisor.workforce import Obituary
+from supervisor.worker import Obituary
 from tests.unit.supervisor.desk import Desk, Worker, play, settle
 
 HUNG = OutOfMemory(rss_bytes=2, limit_bytes=1)
@@ -126,3 +127,29 @@ def test_stuck_process_is_not_looked_up_once_it_has_ended():
         return before.state, after.state
 
     assert play(stuck) == ("R", "")
+
+
+def test_no_answer_overtakes_what_was_done_before_it():
+    """Nobody is told of a step before the journal has it; later answers keep their order."""
+
+    async def scenario():
+        desk, owner, worker = Desk(), Owner(), Worker(7)
+        owner.replies = []
+        owner.reply = lambda command_id, _frame: owner.replies.append(command_id)
+        written = [asyncio.get_running_loop().create_future() for _ in range(2)]
+        desk.journal.append = lambda *_args, number, **_more: written[number - 1]
+        process = AgentProcess(Ref((), "agent", 1), owner, desk, worker, Chores("s", lambda: None))
+        process.take_over(Supervision())
+        worker.says(Answer(id="c-0", body=b""))
+        worker.says(Write(records=(), settled=(), number=1))
+        worker.says(Answer(id="c-1", body=b""))
+        worker.says(Write(records=(), settled=(), number=2))
+        worker.says(Answer(id="c-2", body=b""))
+        seen = [list(owner.replies)]
+        for one in written:
+            one.set_result(None)
+            await settle()
+            seen.append(list(owner.replies))
+        return seen
+
+    assert play(scenario) == [["c-0"], ["c-0", "c-1"], ["c-0", "c-1", "c-2"]]

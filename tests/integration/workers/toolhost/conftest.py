@@ -42,7 +42,8 @@ class Stage:
             "runtime_dir": folder,
         }
         self.posted, self.hosts, self.addresses = [], [], []
-        self.daemon_pid, self.go = os.getpid(), asyncio.Event()
+        self.drifts, self.go, self.has_daemon = 0, asyncio.Event(), asyncio.Event()
+        self.has_daemon.set()
         self.go.set()  # the agent reads, unless a test says otherwise
         self.answer_want, self.bounds = self.start_host, "pass"
         loaded = [one if isinstance(one, LoadedTool) else load(one) for one in tools]
@@ -54,7 +55,7 @@ class Stage:
         self.answer_want(frame.address)
 
     def start_host(self, address):
-        line = command(address, self.daemon_pid)
+        line = command(address)
         line[3] = line[3].replace("from workers", f"{self.bounds}; from workers")
         self.hosts.append(subprocess.Popen(line, start_new_session=True))
 
@@ -63,6 +64,9 @@ class Stage:
 
     async def synced(self):
         pass
+
+    async def attached(self):
+        await self.has_daemon.wait()
 
     async def room(self):
         await self.go.wait()

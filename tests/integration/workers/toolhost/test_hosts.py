@@ -1,7 +1,6 @@
-"""The life of a tool host: asked for, met, lost, replaced, and ended with its agent or daemon."""
+"""The life of a tool host: asked for, met, lost, replaced, and ended with its agent."""
 
 import asyncio
-import subprocess
 from pathlib import Path
 
 import psutil
@@ -117,25 +116,42 @@ def test_a_host_ends_with_its_agent(opened, stay, ends):
     assert asyncio.run(scenario()) == (0, [True, True])
 
 
-def test_a_host_ends_with_its_daemon(opened, stay, ends):
-    """Even if the agent would go on."""
-    daemon = subprocess.Popen(["sleep", "3600"])
+def test_a_retired_host_ends_after_its_calls(opened, stay, ends):
+    """It ends its calls in peace; the next one has another host."""
 
     async def scenario():
         async with opened(stay) as stage:
-            stage.daemon_pid = daemon.pid
             stage.start("stay")
             pids = await stage.until_emitted()
-            daemon.kill()
-            daemon.wait(WAIT_S)
-            status = await asyncio.to_thread(stage.hosts[0].wait, WAIT_S)
-            return status, [ends(pid) for pid in pids[0]]
+            stage.runner.renew_host()
+            stage.start("stay")
+            await stage.until_emitted(2)
+            first, second = stage.hosts
+            assert first.poll() is None
+            stage.runner.cancel()
+            status = await asyncio.to_thread(first.wait, WAIT_S)
+            return status, second.poll(), [ends(pid) for pid in pids[0]]
 
-    try:
-        assert asyncio.run(scenario()) == (75, [True, True])
-    finally:
-        daemon.kill()
-        daemon.wait(WAIT_S)
+    assert asyncio.run(scenario()) == (0, None, [True, True])
+
+
+def test_a_host_that_was_asked_of_a_dead_daemon_is_asked_for_again(opened, stay):
+    """Who waits for it hears nothing of that."""
+
+    async def scenario():
+        async with opened(stay) as stage:
+
+            def lose_daemon(address):
+                stage.drifts += 1
+                stage.answer_want = stage.start_host
+                stage.refuse_host(address)
+
+            stage.answer_want = lose_daemon
+            stage.start("stay")
+            await stage.until_emitted()
+            return len(stage.hosts), len(stage.addresses)
+
+    assert asyncio.run(scenario()) == (1, 2)
 
 
 HOST = "import workers.toolhost.host as host"

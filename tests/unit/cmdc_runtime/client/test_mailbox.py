@@ -54,3 +54,15 @@ def test_open_requests_are_bounded():
     mailbox.close("a")
     mailbox.close("a")
     assert mailbox.open("b", b"B", 0.0, 1.0) == 1.0
+
+
+def test_request_knows_whether_it_was_sent_again():
+    """An error to a repeated one may only tell of the effect of the first."""
+    mailbox = Mailbox(resend_every_s=2.0)
+    mailbox.open("a", b"A", 0.0, None)
+    mailbox.open("b", b"B", 1.0, None)
+    mailbox.due(2.0)
+
+    assert mailbox.close("a")
+    assert not mailbox.close("b")
+    assert not mailbox.close("c")

@@ -130,11 +130,60 @@ def test_unreached_rest_is_asked_for_again():
 
 
 def test_answer_without_progress_means_lost():
-    """A daemon that knows nothing beyond the cursor will not know it later either."""
+    """What the daemon knows of and can't give any more, it will not give later either."""
     place = after(5)
     place.heard(9)
 
-    assert shown(place.replayed(Range(5, 9), answer(through=5), ROOM, NOW_MS)) == [(6, 9)]
+    assert shown(place.replayed(Range(5, 9), answer(through=5, last=9), ROOM, NOW_MS)) == [(6, 9)]
+    assert place.missing(ROOM) is None
+
+
+def test_daemon_that_does_not_know_of_events_yet_loses_none():
+    """An answer of one that has not heard so much itself says nothing of the rest."""
+    place = after(5)
+    place.heard(9)
+
+    assert place.replayed(Range(5, 9), answer(through=4, last=4), ROOM, NOW_MS) == []
+    assert shown(place.replayed(Range(5, 9), answer((6, 7), through=7), ROOM, NOW_MS)) == [6, 7]
+    assert place.missing(ROOM) == Range(7, 9)
+
+
+def test_going_back_is_told():
+    """Where the daemon counts less far, the rest is lost, and the stream goes on from there."""
+    place = after(9)
+    live(place, 12, 12)
+    assert place.is_ahead_of(4)
+    (told,) = place.go_back(4, NOW_MS)
+
+    assert (told.index, told.at_ms) == (4, NOW_MS)
+    assert (told.event.first, told.event.last) == (5, 12)
+    assert live(place, 5, 6) == [5, 6]
+    assert place.missing(ROOM) is None
+    assert place.go_back(6, NOW_MS) == []
+
+
+def test_what_was_never_delivered_is_lost_as_well():
+    """What was only heard of is gone like the rest; the cursor stays where it was."""
+    place = after(2)
+    place.heard(9)
+    (told,) = place.go_back(4, NOW_MS)
+
+    assert (told.index, told.event.first, told.event.last) == (2, 5, 9)
+    assert place.missing(ROOM) == Range(2, 4)
+    stranger = after(None)
+    stranger.known = 3
+    assert shown(stranger.go_back(1, NOW_MS)) == [(2, 3)]
+    assert stranger.cursor == 1
+
+
+def test_another_session_of_the_id_is_followed_from_its_beginning():
+    """Nothing of the earlier one stands in its way."""
+    place = after(5)
+    live(place, 8, 9)
+    place.begin_again(77)
+
+    assert place.created_ms == 77
+    assert live(place, 1, 3) == [1, 2, 3]
     assert place.missing(ROOM) is None
 
 

@@ -6,6 +6,7 @@ from cmdc_runtime import events
 from cmdc_runtime.ids import CallId, CommandId, EventIndex, MessageId, SessionId
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
 from scripts.soak.ledger import PROBLEMS_MAX, Ledger
+from scripts.soak.wrongs import Problem, Wrong
 
 ONE, TWO = CommandId("c-1"), CommandId("c-2")
 
@@ -139,7 +140,7 @@ def test_what_is_out_of_order_is_told(happened, problem):
     """Each rule names the thing and what is wrong with it."""
     found = books(*happened)
 
-    assert any(problem in one for one in found.problems), found.problems
+    assert any(problem in one.text for one in found.problems), found.problems
 
 
 @pytest.mark.parametrize(
@@ -151,12 +152,35 @@ def test_what_is_out_of_order_is_told(happened, problem):
 )
 def test_what_was_accepted_is_looked_for(happened, problem):
     """A client that has a receipt has an end to hear of."""
-    assert problem in books(*happened, accepted=[ONE]).problems
+    assert Problem(Wrong.PROMPT, problem) in books(*happened, accepted=[ONE]).problems
 
 
 def test_indexes_follow_each_other():
     """A gap, or a repeat, is told by both indexes."""
-    assert books(received(), first=3).problems[0] == "index 3 follows 0"
+    assert books(received(), first=3).problems[0] == (Wrong.INDEX, "index 3 follows 0")
+
+
+def test_a_loss_that_is_told_is_none_where_the_daemon_has_died():
+    """Once for each death; what was lost of an answer is not asked for."""
+    ledger = Ledger()
+    ledger.jumps_allowed = 1
+    before, after = CYCLE[:4], (answered("Hey"), ended())
+    lost = events.EventsLost(first=5, last=9)
+    for index, event in [*enumerate(before, 1), (9, lost), *enumerate(after, 10)]:
+        ledger.feed(
+            events.Envelope(
+                session_id=SessionId("s"), index=EventIndex(index), at_ms=0, event=event
+            )
+        )
+
+    assert (ledger.problems, ledger.jumps_allowed) == ([], 0)
+
+
+def test_a_cycle_that_was_given_up_is_counted():
+    """By the reason of its abort."""
+    given_up = events.AgentAbort(reason="crashed(killed)", command_id=ONE)
+
+    assert books(*CYCLE[:2], given_up).given_up == 1
 
 
 def test_an_echo_is_not_told_for_ever():

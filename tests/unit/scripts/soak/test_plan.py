@@ -1,21 +1,37 @@
-"""Chance by a seed: the same plans, the same answers."""
+"""Chance by a seed: the same plans; and a model whose answers are those of the conversation."""
 
-from cmdc_runtime.testing import Error, ToolCalls
+import json
+
+from cmdc_runtime import faults
+from cmdc_runtime.testing import Delay, Text, ToolCalls
 from scripts.soak.chance import dice
-from scripts.soak.model import NOBODY, Mind
-from scripts.soak.plan import plan
+from scripts.soak.model import NOBODY, Mind, prompt_text
+from scripts.soak.plan import name_of, plan
+from scripts.soak.tools import CHOICES
 
-TOOL = {"function": {"name": "look_up"}}
+ROUNDS = ((("look_up", {"key": "k"}),), (("put", {"serial": "x"}), ("put", {"serial": "y"})))
 
 
-def asking(text="Go.", name="soak-0001"):
+def asking(*said, name="1-1"):
     return {
         "messages": [
-            {"role": "system", "content": f"You are {name}. Be good."},
-            {"role": "user", "content": text},
+            {"role": "system", "content": f"You are {name}! Be good."},
+            {"role": "user", "content": prompt_text("p", ROUNDS)},
+            *said,
         ],
-        "tools": [TOOL],
+        "tools": [{"function": {"name": "look_up"}}],
     }
+
+
+def called(answer):
+    """Return the answer's calls as they come back in a conversation, with their results."""
+    (calls,) = [piece for piece in answer if isinstance(piece, ToolCalls)]
+    made = [
+        {"id": call.id, "function": {"name": call.name, "arguments": json.dumps(call.arguments)}}
+        for call in calls.calls
+    ]
+    results = [{"role": "tool", "tool_call_id": call.id, "content": "so"} for call in calls.calls]
+    return [{"role": "assistant", "content": None, "tool_calls": made}, *results]
 
 
 def test_the_same_words_make_the_same_draws():
@@ -25,59 +41,72 @@ def test_the_same_words_make_the_same_draws():
     assert draws[0] == draws[1] != draws[2]
 
 
-def test_a_seed_makes_the_same_plans():
-    """Session by session, and another seed makes others."""
-    assert plan(1, 5, 20) == plan(1, 5, 20)
-    assert plan(1, 5, 20).moves != plan(2, 5, 20).moves
+def test_a_seed_makes_the_same_plan():
+    """Scenario by scenario, and another seed makes another."""
+    assert plan(name_of(1, 5)) == plan(name_of(1, 5))
+    assert plan(name_of(1, 5)).moves != plan(name_of(2, 5)).moves
 
 
-def test_plans_have_every_move():
-    """All prompts, and of a few sessions' moves none is missing."""
-    plans = [plan(1, number, 20) for number in range(10)]
+def test_plans_have_every_move_tool_and_death():
+    """Of a few hundred plans none is missing."""
+    plans = [plan(name_of(1, number)) for number in range(300)]
     verbs = {move.verb for one in plans for move in one.moves}
+    texts = " ".join(
+        move.arguments["text"] for one in plans for move in one.moves if move.verb == "prompt"
+    )
+    steps = [faults.parse(line) for one in plans for line in one.faults]
 
-    assert all([move.verb for move in one.moves].count("prompt") == 20 for one in plans)
     assert verbs == {
-        *("prompt", "steer", "abort", "pause", "rest", "collect_reply", "kill", "status"),
-        *("messages", "switch_model", "replace_tools"),
-        *("attach_tool", "attach_tools", "detach_tool", "detach_tools"),
+        *("prompt", "steer", "abort", "pause", "rest", "kill", "messages"),
+        *("switch_model", "attach_tools", "detach_tool"),
     }
+    assert [name for name in CHOICES if f'"{name}"' not in texts] == []
+    assert {step.victim for step in steps} == {"agent", "host"}
+    assert {len(one.faults) for one in plans} == {0, 1, 2}
+    assert any(one.is_armed_early for one in plans)
+    assert any(one.plugins for one in plans)
 
 
-def test_a_mind_answers_by_its_seed():
-    """Whoever asks for the n-th time gets the n-th answer, which is now and then a failure."""
-    one, other = Mind(1, ()), Mind(1, ())
-    answers = [one(asking()) for _ in range(200)]
+def test_a_model_makes_the_calls_of_its_script_round_by_round():
+    """What it says depends on the conversation alone: asked again, it says the same."""
+    mind = Mind()
+    first = mind(asking())
+    second = mind(asking(*called(first)))
+    last = mind(asking(*called(first), *called(second)))
 
-    assert answers == [other(asking()) for _ in range(200)]
-    assert {ToolCalls, Error} <= {type(answer) for answer in answers}
-    assert (one.problems, one.requests) == ([], {"soak-0001": 200})
+    assert mind(asking()) == first
+    assert [call.name for call in first[0].calls] == ["look_up"]
+    assert [call.arguments["serial"] for call in second[0].calls] == ["x", "y"]
+    assert last == (Text("That is all there is to say about p.", chunk_chars=64, delay=0.0),)
+    assert (mind.problems, mind.requests) == ([], {"1-1": 4})
 
 
-def test_an_approved_call_is_made():
-    """Most of the time, and as it was."""
-    text = 'The call of `look_up` with {"key":"q"} was approved. Make it now.'
-    mind = Mind(1, ())
-    answers = [mind(asking(text)) for _ in range(20)]
-    made = [
-        answer
-        for answer in answers
-        if isinstance(answer, ToolCalls) and answer.calls[0].arguments == {"key": "q"}
-    ]
+def test_a_model_can_be_late():
+    """Before each answer, and between its pieces."""
+    text = prompt_text("p", late_s=0.1, pace_s=0.2)
+    answer = Mind()({"messages": [{"role": "user", "content": text}]})
 
-    assert len(made) > 10
+    assert answer[0] == Delay(0.1)
+    assert answer[1].delay == 0.2
+
+
+def test_an_approved_call_is_made_again():
+    """As it was, under an id of its own."""
+    text = 'The call of `put` with {"serial":"x"} was approved. Make it now.'
+    answer = Mind()(asking({"role": "user", "content": text}))
+
+    (call,) = answer.calls
+    assert (call.name, call.arguments, call.id) == ("put", {"serial": "x"}, "call_x-again")
 
 
 def test_a_request_is_looked_at():
     """What a provider would refuse is kept with the name of the session, or with nobody's."""
-    mind = Mind(1, ())
-    wrong = asking()
-    wrong["messages"].append({"role": "assistant", "content": "Yes."})
-    mind(wrong)
-    mind({"messages": [{"role": "user", "content": " "}], "tools": [TOOL, TOOL]})
+    mind = Mind()
+    mind(asking({"role": "assistant", "content": "Yes."}))
+    mind({"messages": [{"role": "user", "content": " "}], "tools": asking()["tools"] * 2})
 
     assert mind.problems == [
-        ("soak-0001", "request 0: the last word is the assistant's"),
-        (NOBODY, "request 0: message 0: the user's text is blank"),
-        (NOBODY, "request 0: tool look_up twice"),
+        ("1-1", "the last word is the assistant's"),
+        (NOBODY, "message 0: the user's text is blank"),
+        (NOBODY, "tool look_up twice"),
     ]

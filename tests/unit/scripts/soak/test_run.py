@@ -1,12 +1,11 @@
 """What a soak says of what it found."""
 
-import json
-
 import pytest
 
 import scripts.soak.__main__ as program
 from scripts.soak.run import Result, Settings, Violation, records_of
 from scripts.soak.tools import EFFECTS_FILE, twice_done
+from scripts.soak.wrongs import Problem, Wrong
 
 LOG = """\
 2026-11-22T03:00:00.000001Z [info     ] daemon.started   pid=7
@@ -47,16 +46,32 @@ def test_an_effect_that_happened_twice_is_found(tmp_path):
     assert twice_done(tmp_path) == ["a"]
 
 
-@pytest.mark.parametrize("violations", [[], [Violation("soak-0007", "stuck", ("1 the event",))]])
+STUCK = Violation("3-7", Problem(Wrong.PROMPT, "stuck"), ("1 the event",))
+
+
+@pytest.mark.parametrize("violations", [[], [STUCK]])
 def test_a_violation_is_told_and_fails_the_run(monkeypatch, capsys, violations):
-    """With its seed, its session and its last events; the last line is the counts."""
-    result = Result(Settings(sessions=1, prompts=2, seed=3), violations=violations)
+    """With its scenario's seed and its session's last events; the last line is the counts."""
+    result = Result(Settings(scenarios=2, seed=3), violations=violations)
     monkeypatch.setattr(program, "soak", lambda _settings: result)
     monkeypatch.setattr("sys.argv", ["soak", "--no-save"])
     status = program.main()
     *told, last = capsys.readouterr().out.splitlines()
 
     assert status == len(violations)
-    assert told == ["seed 3, soak-0007: stuck", "    1 the event"][: 2 * status]
-    found = json.loads(last)
-    assert (found["seed"], found["prompts"], found["violations"]) == (3, 2, status)
+    assert (
+        told
+        == [
+            "3-7: lost_acknowledged_prompts: stuck",
+            "    1 the event",
+            "to play it alone: make soak ONLY=3-7",
+        ][: 3 * status]
+    )
+    assert last.startswith("seed 3: 0 scenarios")
+    assert f"{status} lost acknowledged prompts, 0 doubled write tools" in last
+
+
+def test_one_scenario_can_be_played_alone():
+    """By its seed; otherwise there are as many as was asked for."""
+    assert Settings(scenarios=3, seed=2).names == ["2-1", "2-2", "2-3"]
+    assert Settings(scenarios=3, seed=2, only=("7-4",)).names == ("7-4",)

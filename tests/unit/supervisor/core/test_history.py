@@ -29,6 +29,7 @@ class Command:
 class Kept:
     records: tuple = ()
     unanswered: tuple = ()
+    snapshot: bytes = b""
 
 
 def kept(record_sizes, command_sizes):
@@ -99,3 +100,14 @@ def test_a_large_command_does_not_share_a_frame():
 
     assert len(frames) == 2
     assert all(len(encode(frame)) <= FRAME_BYTES_MAX for frame in frames)
+
+
+def test_a_snapshot_comes_first_and_alone():
+    """As large as it may be, it fits; what follows goes on from it."""
+    state = b"s" * (FRAME_BYTES_MAX // 2)
+    found = list(slices(Kept((Record(b"r"),), (Command("c-1", b"x"),), snapshot=state)))
+
+    assert [(one.snapshot, one.complete) for one in found] == [(state, False), (b"", True)]
+    assert (found[0].records, found[0].commands) == ((), ())
+    assert [one.body for one in found[1].records] == [b"r"]
+    assert len(encode(found[0])) <= FRAME_BYTES_MAX

@@ -12,7 +12,6 @@ def filled(events_max, bytes_max, shapes):
     """Return a ring and every batch that was ever added to it."""
     ring, batches = Ring(events_max, bytes_max), []
     for count, size in shapes:
-        assert ring.follows(ring.last + 1)
         batches.append(KeptBatch(first=ring.last + 1, count=count, body=b"x" * size))
         ring.add(batches[-1])
     return ring, batches
@@ -60,8 +59,19 @@ def test_an_empty_ring_begins_with_the_next_index():
     assert Ring(10, 100, last=41).first == 42
 
 
-def test_only_the_next_index_follows():
-    """A gap and a repeat are both seen."""
-    ring, _ = filled(10, 100, [(3, 1)])
+def test_events_that_are_gone_are_counted():
+    """What was let go has its indexes, and nothing of it is found."""
+    ring, _ = filled(10, 100, [(2, 1)])
+    ring.skip(5)
+    ring.add(KeptBatch(first=6, count=1, body=b"x"))
 
-    assert [index for index in range(8) if ring.follows(index)] == [4]
+    assert ring.last == 6
+    assert [one.first for one in ring.between(0, 6)] == [1, 6]
+    assert ring.between(2, 5) == []
+
+
+def test_a_ring_of_one_event_keeps_the_newest_batch():
+    """However many events the newest batch has, it can be had again."""
+    ring, batches = filled(1, 100, [(1, 5), (3, 5)])
+
+    assert ring.between(0, 99) == batches[1:]

@@ -22,3 +22,10 @@ from supervisor.core.status import status_line
 def test_sessions_are_counted_by_phase(phases, spares, line):
     """Phases without a session are left out, and ended sessions are no sessions."""
     assert status_line(phases, spares, "ready") == line
+
+
+def test_trouble_of_the_journal_comes_first():
+    """Nothing else of the line matters as much, and the line may be cut."""
+    assert status_line(("up",), 1, "ready", "full: no room") == (
+        "journal full: no room; 1 session (1 up), 1 spare, nursery ready"
+    )

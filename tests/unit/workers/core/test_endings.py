@@ -13,7 +13,7 @@ from workers.core.effects import Answer, Consult, Keep, Publish, Step
 from workers.core.endings import aborted, answer_waiters, close
 from workers.core.inputs import ANY_WORK
 from workers.core.records import CycleEnded
-from workers.core.state import Memory, PluginFacts, Policy, QueuedPrompt, State
+from workers.core.state import Answering, Memory, PluginFacts, Policy, QueuedPrompt, State
 
 USED = TokenUsage(total_tokens=3)
 TOLD = AgentAbort(reason="why", command_id="p-1")
@@ -75,3 +75,11 @@ def test_who_waits_for_no_prompt_gets_the_latest_end():
 
     assert answered.effects == (Answer("any", last),)
     assert answer_waiters(memory) == Step(State.IDLE, memory)
+
+
+def test_half_an_answer_goes_with_its_cycle():
+    """The next one may be aborted before it asks a model: it does not say it again."""
+    memory = replace(running(), answering=Answering(text="half", retries=2))
+    after, _ = close(memory, "failed", "why", (TOLD, 15))
+
+    assert after.answering == Answering()

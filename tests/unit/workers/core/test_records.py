@@ -15,6 +15,7 @@ from workers.core.records import (
     AttachedPlugin,
     AttachedTool,
     Compacted,
+    Continued,
     CycleEnded,
     CycleStarted,
     ModelChanged,
@@ -82,6 +83,13 @@ EXAMPLES = [
     PluginOrdered(name="update_system_context", payload={"key": "Plan", "text": "1. sow"}),
     PluginSpent(plugin="judge", usage=TokenUsage(total_tokens=9)),
     Resumed(incarnation=3),
+    Continued(
+        resumption="c-1",
+        model="x:m",
+        provider_opts={"seed": 1},
+        tools=(TOOL,),
+        plugins=(AttachedPlugin(name="p", hooks=frozenset({"before_tool"}), packed=TOOL.packed),),
+    ),
 ]
 
 

@@ -37,6 +37,7 @@ from workers.core.effects import (
     JudgeSteering,
     Keep,
     LoadTools,
+    MakeCheckpoint,
     Publish,
     RunSubagent,
     RunTools,
@@ -95,7 +96,7 @@ class Workshop:
             **dict.fromkeys(
                 (
                     *("spec", "session_id", "incarnation", "group_id", "requests"),
-                    *("ports", "plugin_box"),
+                    *("ports", "plugin_box", "checkpoints"),
                 ),
                 None,
             ),
@@ -301,6 +302,7 @@ VERBS = {
     "plugins": "run",
     "ports": "give",
     "plugin_box": "change",
+    "checkpoints": "make",
 }
 
 
@@ -317,6 +319,7 @@ VERBS = {
         (ChangeTools("c", (), ()), ["runner.change"]),
         (ChangePlugins("c", False, ()), ["plugin_box.change"]),
         (EndSubagents(("s.1",)), ["subagents.end"]),
+        (MakeCheckpoint("c", None, {}), ["checkpoints.make"]),
         (CountSubagents(("s.1",)), ["subagents.count"]),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, list) else "",
@@ -343,7 +346,7 @@ def test_a_child_is_started_with_what_its_call_may_spend():
         incarnation=3,
         group_id="g",
         **dict.fromkeys(("requests", "model", "summarizer", "runner")),
-        **dict.fromkeys(("plugins", "ports", "plugin_box")),
+        **dict.fromkeys(("plugins", "ports", "plugin_box", "checkpoints")),
         subagents=SimpleNamespace(start=lambda request, text: started.append((request, text))),
     )
     hands = Hands(kit, started.append, lambda _task: None)

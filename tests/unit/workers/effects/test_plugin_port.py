@@ -4,12 +4,16 @@ import asyncio
 
 import pytest
 
+from cmdc_runtime.errors import CheckpointFailed
+from cmdc_runtime.extensions.actions import Emit
+from cmdc_runtime.extensions.kernel_emits import UpdateSystemContext
 from cmdc_runtime.extensions.plugin_context import PluginCallError
 from cmdc_runtime.extensions.provider import FailureKind, ProviderError
 from cmdc_runtime.messages import Message, TokenUsage
 from workers.core.budget import Budget
-from workers.core.inputs import DelegationDropped, PluginAskedModel, PluginDelegated
+from workers.core.inputs import DelegationDropped, PluginAskedModel, PluginDelegated, PluginsSpoke
 from workers.core.state import Memory, Policy
+from workers.core.verdict import Verdict
 from workers.effects import plugin_port as module
 from workers.effects.plugin_port import PluginPorts
 
@@ -30,12 +34,37 @@ class Asker:
         return "fine", USED
 
 
+class Shelf:
+    """Checkpoints by their ids, without a daemon; ``error`` is what every call raises."""
+
+    def __init__(self, error=None):
+        self.error, self.saved = error, {}
+
+    async def save(self, label, metadata):
+        self.check()
+        self.saved[label] = metadata
+        return label
+
+    async def known(self):
+        self.check()
+        return list(self.saved)
+
+    async def delete(self, checkpoint_id):
+        self.check()
+        del self.saved[checkpoint_id]
+
+    def check(self):
+        if self.error is not None:
+            raise self.error
+
+
 class Desk:
     """Ports of a session without the session; ``answer`` answers what is delegated."""
 
     def __init__(self, memory=MEMORY, error=None, answer=None):
         self.asker, self.posted, self.answer = Asker(error), [], answer
-        self.ports = PluginPorts(self.asker, self.post, lambda: memory)
+        self.shelf = Shelf(error)
+        self.ports = PluginPorts(self.asker, self.post, lambda: memory, self.shelf, {"who": "me"})
 
     def post(self, result):
         self.posted.append(result)
@@ -44,9 +73,15 @@ class Desk:
 
     def run(self, ask):
         """Return what ``ask`` returns of a port."""
+        return self._run(self.ports.of, ask)
 
+    def run_observer(self, ask):
+        """Return what ``ask`` returns of the port of one that observes."""
+        return self._run(self.ports.of_observer, ask)
+
+    def _run(self, port_of, ask):
         async def scenario():
-            return await ask(self.ports.of("judge"))
+            return await ask(port_of("judge"))
 
         return asyncio.run(scenario())
 
@@ -167,3 +202,85 @@ def test_a_method_in_a_thread_cannot_ask():
         await asyncio.to_thread(work)
 
     Desk().run(elsewhere)
+
+
+# --- what observers may ask, too ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("face", ["run", "run_observer"])
+def test_checkpoints_are_made_listed_and_deleted(face):
+    """At a hook and as an observer."""
+    desk = Desk()
+    run = getattr(desk, face)
+
+    assert run(lambda port: port.checkpoint("a", {"n": 1})) == "a"
+    assert run(lambda port: port.checkpoint("b")) == "b"
+    assert desk.shelf.saved == {"a": {"n": 1}, "b": {}}
+    run(lambda port: port.delete_checkpoint("a"))
+    assert run(lambda port: port.checkpoints()) == ["b"]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda port: port.checkpoint(),
+        lambda port: port.checkpoints(),
+        lambda port: port.delete_checkpoint("a"),
+    ],
+    ids=["make", "list", "delete"],
+)
+def test_a_checkpoint_that_cannot_be_is_an_error_of_the_plugin(ask):
+    """It says why."""
+    with pytest.raises(PluginCallError, match="the disk is full"):
+        Desk(error=CheckpointFailed("the disk is full")).run(ask)
+
+
+def test_a_wrong_label_is_an_error_of_the_plugin():
+    """Nothing is saved."""
+    desk = Desk()
+
+    with pytest.raises(PluginCallError, match="label: expected a str"):
+        desk.run(lambda port: port.checkpoint(5))
+    assert desk.shelf.saved == {}
+
+
+def test_an_observer_tells_events():
+    """With the application's own data, as an action of a hook does."""
+    desk = Desk()
+    desk.run_observer(lambda port: port.emit(Emit("seen", {"n": 1})))
+
+    told = (("seen", {"n": 1, "user_data": {"who": "me"}}),)
+    assert desk.posted == [PluginsSpoke(Verdict(emitted=told))]
+
+
+@pytest.mark.parametrize(
+    ("event", "problem"),
+    [
+        (Emit(""), "name"),
+        (Emit("x", object()), "object"),
+        (Emit(UpdateSystemContext(key="Plan", text="1.")), "update_system_context is an order"),
+    ],
+    ids=["no name", "no payload", "order"],
+)
+def test_what_cannot_be_told_is_an_error_of_the_plugin(event, problem):
+    """Orders are for hooks, where the session waits for them."""
+    desk = Desk()
+
+    with pytest.raises(PluginCallError, match=problem):
+        desk.run_observer(lambda port: port.emit(event))
+    assert desk.posted == []
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [lambda port: port.complete("Well?"), lambda port: port.delegate("do it", "any")],
+    ids=["model", "subagent"],
+)
+def test_an_observer_asks_for_no_model_and_no_subagent(ask):
+    """Nothing waits for it, so nothing would end them."""
+    desk = Desk()
+
+    with pytest.raises(PluginCallError, match="an observer may ask"):
+        desk.run_observer(ask)
+    assert desk.asker.requests == []
+    assert desk.posted == []

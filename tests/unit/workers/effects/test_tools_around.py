@@ -18,7 +18,12 @@ PACKED = Packed(kind="ref", label="tool")
 
 
 class Link:
-    """A journal that is always up to date."""
+    """A journal that is always up to date, of a daemon that is always there."""
+
+    drifts = 0
+
+    async def attached(self):
+        """Return at once."""
 
     async def synced(self):
         """Return at once."""

@@ -1,15 +1,9 @@
 """The ends that a journal keeps: once, in order, bounded, and there for whoever was away."""
 
-import asyncio
-import sqlite3
-
 import pytest
 
 from cmdc_runtime.errors import InvalidSession
-from supervisor.adapters.journal.base import DownRow, JournalFailed, SessionRow
-from supervisor.adapters.journal.schema import APPLICATION_ID, MIGRATIONS
-from supervisor.adapters.journal.sqlite import SqliteJournal
-from supervisor.adapters.journal.store import JOURNAL_FILE
+from supervisor.adapters.journal.base import DownRow, SessionRow
 from supervisor.core.limits import DOWNS_KEPT_MAX, DOWNS_READ_MAX
 
 ROW = SessionRow(session_id="s-1", created_ms=5, spec=b"spec", incarnation=1)
@@ -26,22 +20,7 @@ def end(incarnation, body=b"told", *, restarting=True, session_id="s-1", at_ms=1
     )
 
 
-@pytest.fixture
-def run(tmp_path):
-    """Run a coroutine function with a journal that is opened and closed for it."""
-
-    async def whole(scenario):
-        journal = SqliteJournal(tmp_path / "state")
-        await journal.open()
-        try:
-            return await scenario(journal)
-        finally:
-            await journal.close()
-
-    return lambda scenario: asyncio.run(whole(scenario))
-
-
-def test_ends_are_there_after_a_restart(run):
+def test_ends_are_there_after_a_restart(rerun):
     """Another daemon reads what was noted, oldest first, each with its number."""
 
     async def work(journal):
@@ -58,8 +37,8 @@ def test_ends_are_there_after_a_restart(run):
         downs = await journal.downs("s-1", 0, 9)
         return downs, await journal.downs("s-1", downs[0].seq, 1), await journal.newest_down("s-1")
 
-    numbers = run(work)
-    downs, second, newest = run(read)
+    numbers = rerun(work)
+    downs, second, newest = rerun(read)
 
     assert numbers == [1_000, 1_001, 5_000, 5_001]  # the time, or one more than the last
     assert [(one.seq, one.body, one.restarting) for one in downs] == [
@@ -149,7 +128,7 @@ def test_the_newest_ends_are_kept(run):
     assert run(work) == [*range(11, DOWNS_KEPT_MAX + 11)]
 
 
-def test_an_incarnation_that_ended_is_not_used_again(run):
+def test_an_incarnation_that_ended_is_not_used_again(rerun):
     """Also where its start failed before the journal knew of it."""
 
     async def work(journal):
@@ -157,34 +136,10 @@ def test_an_incarnation_that_ended_is_not_used_again(run):
         await journal.note_down(end(3))
         await journal.note_down(end(2))
 
-    run(work)
-    (row,) = run(lambda journal: journal.alive())
+    rerun(work)
+    (row,) = rerun(lambda journal: journal.alive())
 
     assert row.incarnation == 3
-
-
-@pytest.mark.fault
-def test_a_full_database_recovers(run):
-    """An end that found no room was not noted, and can be when there is some."""
-
-    async def pages(journal, limit):
-        query = f"PRAGMA max_page_count = {limit}"
-        await journal._writer.read(lambda: journal._store._db.execute(query).fetchone())
-
-    async def work(journal):
-        await journal.create(ROW)
-        await pages(journal, 1)
-        with pytest.raises(JournalFailed):
-            await journal.note_down(end(1, bytes(100_000)))
-        while_full = await journal.downs("s-1", 0, 9), (await journal.find("s-1")).incarnation
-        await pages(journal, 1_000_000)
-        await journal.note_down(end(2))
-        return while_full, await journal.newest_down("s-1")
-
-    while_full, newest = run(work)
-
-    assert while_full == ([], 1)
-    assert newest.incarnation == 2
 
 
 def test_a_cancelled_caller_changes_nothing(run):
@@ -196,28 +151,3 @@ def test_a_cancelled_caller_changes_nothing(run):
         return await journal.newest_down("s-1")
 
     assert run(work).incarnation == 1
-
-
-def test_an_older_file_is_brought_up_to_date(run, tmp_path):
-    """A journal of the first format keeps what is in it, and has room for ends."""
-    (tmp_path / "state").mkdir(mode=0o700)
-    with sqlite3.connect(tmp_path / "state" / JOURNAL_FILE) as old:
-        for statement in MIGRATIONS[0]:
-            old.execute(statement)
-        old.execute(
-            "INSERT INTO sessions VALUES ('s-1', 5, x'73706563', NULL, NULL, 1, 0, NULL, NULL)"
-        )
-        old.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        old.execute("PRAGMA user_version = 1")
-    old.close()
-
-    async def work(journal):
-        alive = await journal.alive()
-        before = await journal.newest_down("s-1")
-        await journal.note_down(end(1))
-        return alive, before, await journal.downs("s-1", 0, 9)
-
-    alive, before, downs = run(work)
-
-    assert (alive, before) == ([ROW], None)
-    assert [one.body for one in downs] == [b"told"]

@@ -1,0 +1,160 @@
+"""Checkpoints: what is known of one, and what its bytes are.
+
+The same bytes are a session's snapshot in the journal, there without the definition of the agent.
+Only agents make and read the ``state``; for everybody else it is opaque. A field is only ever
+added, with a default. What an older program must not read raises ``SCHEMA_VERSION``.
+"""
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from cmdc_runtime.errors import CheckpointUnreadable, UsageError
+from cmdc_runtime.ids import SessionId
+
+SCHEMA_VERSION: Final = 1
+CHECKPOINT_BYTES_MAX: Final = 8 * 2**20
+"""Of a state with its definition: half of what a frame may have."""
+LABEL_CHARS_MAX: Final = 256
+METADATA_BYTES_MAX: Final = 16 * 1024
+CHECKPOINTS_MAX: Final = 1_000
+"""Of one session; the next one is refused until some are deleted."""
+CHECKPOINT_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """One checkpoint of a session; times are milliseconds.
+
+    ``state`` is what the session remembers, as plain values, and None where only the facts were
+    asked for. ``stripped_fields`` are what a process has for itself, and the next one makes anew.
+    """
+
+    checkpoint_id: str
+    session_id: SessionId
+    label: str | None
+    saved_at_ms: int
+    schema_version: int
+    metadata: dict[str, Any] = {}  # Any: whoever made it put it there
+    stripped_fields: tuple[str, ...] = ()
+    state: dict[str, Any] | None = None  # Any: a field of the state by its name
+
+
+class SavedState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a session is made of.
+
+    ``agent`` is its definition, encoded, and ``group_id`` its group; the journal's own snapshots do
+    without, since the definition stands beside them.
+    """
+
+    schema_version: int
+    state: msgspec.Raw
+    agent: bytes = b""
+    group_id: str | None = None
+    stripped_fields: tuple[str, ...] = ()
+
+
+class CheckpointWish(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller says of a checkpoint to be made."""
+
+    label: str | None
+    metadata: dict[str, Any]  # Any: whatever MessagePack takes
+
+
+def checkpoint_facts(label: object, metadata: object) -> CheckpointWish:
+    """Return what a caller says of a checkpoint, checked.
+
+    Raises:
+        UsageError: it cannot be kept beside a checkpoint.
+    """
+    if label is not None and not (isinstance(label, str) and 0 < len(label) <= LABEL_CHARS_MAX):
+        shown = type(label).__name__ if not isinstance(label, str) else f"{len(label)} characters"
+        raise UsageError(f"label: expected a str of 1 to {LABEL_CHARS_MAX} characters, got {shown}")
+    given = {} if metadata is None else metadata
+    if not isinstance(given, dict) or not all(isinstance(key, str) for key in given):
+        raise UsageError("metadata: expected a dict with names as keys")
+    try:
+        size = len(encode_facts(given, ()))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise UsageError(f"metadata: cannot be kept: {error}") from error
+    if size > METADATA_BYTES_MAX:
+        raise UsageError(f"metadata: takes {size:,} bytes, at most {METADATA_BYTES_MAX:,} fit")
+    return CheckpointWish(label=label, metadata=given)
+
+
+class CheckpointFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint as it is kept, without its body; only ``snapshot_of`` opens ``metadata``."""
+
+    session_id: SessionId
+    checkpoint_id: str
+    label: str | None
+    saved_ms: int
+    schema_version: int
+    metadata: bytes
+
+
+class _Metadata(msgspec.Struct, frozen=True, kw_only=True):
+    metadata: dict[str, Any] = {}  # Any: whatever MessagePack takes
+    stripped_fields: tuple[str, ...] = ()
+
+
+def encode_facts(metadata: dict[str, Any], stripped_fields: tuple[str, ...]) -> bytes:
+    """Return what is told of a checkpoint beside its own fields."""
+    return msgspec.msgpack.encode(_Metadata(metadata=metadata, stripped_fields=stripped_fields))
+
+
+def snapshot_of(facts: CheckpointFacts, body: bytes = b"") -> Snapshot:
+    """Return a checkpoint for people, with its state where there is a ``body``.
+
+    Raises:
+        CheckpointUnreadable: what is kept of it is damaged, or of a newer program.
+    """
+    try:
+        told = msgspec.msgpack.decode(facts.metadata, type=_Metadata)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CheckpointUnreadable(f"checkpoint {facts.checkpoint_id}: {error}") from error
+    return Snapshot(
+        checkpoint_id=facts.checkpoint_id,
+        session_id=facts.session_id,
+        label=facts.label,
+        saved_at_ms=facts.saved_ms,
+        schema_version=facts.schema_version,
+        metadata=told.metadata,
+        stripped_fields=told.stripped_fields,
+        state=plain_state(read_saved(body)) if body else None,
+    )
+
+
+class _Head(msgspec.Struct, frozen=True):
+    schema_version: int
+
+
+def read_saved(body: bytes) -> SavedState:
+    """Return what a checkpoint or a snapshot holds.
+
+    Raises:
+        CheckpointUnreadable: it is of a newer schema, or damaged.
+    """
+    try:
+        version = msgspec.msgpack.decode(body, type=_Head).schema_version
+        if version > SCHEMA_VERSION:
+            raise CheckpointUnreadable(
+                f"the snapshot is of schema version {version}, and this program reads up to "
+                f"{SCHEMA_VERSION}: use the program that wrote it, or a newer one"
+            )
+        return msgspec.msgpack.decode(body, type=SavedState)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CheckpointUnreadable(f"the snapshot is damaged: {error}") from error
+
+
+def plain_state(saved: SavedState) -> dict[str, Any]:  # Any: a field of the state by its name
+    """Return the state as plain values.
+
+    Raises:
+        CheckpointUnreadable: it is damaged.
+    """
+    try:
+        state: dict[str, Any] = msgspec.msgpack.decode(saved.state, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CheckpointUnreadable(f"the snapshot is damaged: {error}") from error
+    return state

@@ -1,0 +1,197 @@
+"""``cmdc export``, ``import``, ``checkpoints``, ``resume``: states of sessions, kept and moved."""
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+import click
+
+from cmdc_runtime.cli.choices import address_option, json_option, running_address, running_client
+from cmdc_runtime.cli.terminal import Terminal, console
+from cmdc_runtime.cli.text import json_line, one_line
+from cmdc_runtime.errors import UsageError
+
+if TYPE_CHECKING:
+    from cmdc_runtime.checkpoints import Snapshot
+    from cmdc_runtime.client.engine import Engine
+
+STDIN_IN_MEMORY_BYTES_MAX: Final = 16 * 2**20
+"""Of a file from standard input; a larger one waits on the disk."""
+_COPY_BYTES: Final = 2**20
+
+_COLUMNS: Final[Mapping[str, Callable[["Snapshot"], str]]] = {
+    "CHECKPOINT": lambda one: one.checkpoint_id,
+    "SAVED": lambda one: _time(one.saved_at_ms),
+    "LABEL": lambda one: one_line(one.label or "-"),
+    "METADATA": lambda one: one_line(json_line(one.metadata)) if one.metadata else "-",
+}
+
+
+@click.command()
+@click.argument("session")
+@click.option("--move", is_flag=True, help="End the session here, so that it goes on elsewhere.")
+@click.option("-o", "--output", metavar="FILE", help="Write there.  [default: standard output]")
+@address_option
+def export(session: str, *, move: bool, output: str | None, address: str | None) -> None:
+    """Write SESSION as a file that `cmdc import` takes, on this machine or another one.
+
+    It has the conversation, what waits, tools by value, plugin states, checkpoints and durable
+    events, and so all that was said, and the keys of the session's options: keep it as you would
+    keep those. Without --move it is a copy, and goes on elsewhere only under another id.
+    """
+    from cmdc_runtime.client.subjects import checked_id  # noqa: PLC0415 - loads zmq
+    from cmdc_runtime.transfer import MAGIC  # noqa: PLC0415 - with it
+
+    session_id = checked_id(session)
+    with _engine(address) as engine, _written(output) as file:
+        file.write(MAGIC)
+        header = engine.call(engine.calls.export(session_id, _to(file), move=move))
+    how = "moved" if move else "copied"
+    if not header.is_over:
+        how = "copied; it goes on here"
+    Terminal().note(f"{session_id} {how}, up to event {header.last_index}")
+
+
+@click.command("import")
+@click.argument("file", metavar="FILE")
+@click.option("--as", "as_id", metavar="ID", help="Name of the session.  [default: its own]")
+@json_option
+@address_option
+def import_(file: str, *, as_id: str | None, as_json: bool, address: str | None) -> None:
+    """Start the session that `cmdc export` wrote to FILE; ``-`` is standard input.
+
+    It goes on where it was: a running cycle too, except for calls that may not run twice. The file
+    may hold code, which runs as yours: import what you trust.
+    """
+    from cmdc_runtime.client.subjects import checked_id  # noqa: PLC0415 - loads zmq
+    from cmdc_runtime.transfer import Assembly, read_frames  # noqa: PLC0415 - with it
+
+    new_id = None if as_id is None else checked_id(as_id)
+    with _read(file) as source, _engine(address) as engine:
+        assembly = Assembly()  # all of it is looked at before the daemon is asked for anything
+        for frame in read_frames(source):
+            assembly.add(frame)
+        header = assembly.whole().header
+        source.seek(0)
+        info = engine.call(engine.calls.bring(read_frames(source), new_id))
+    outcome = {"session_id": info.session_id, "from": header.session_id, "pid": info.pid}
+    Terminal().line(json_line(outcome) if as_json else f"{info.session_id} goes on here")
+
+
+@click.command()
+@click.argument("session")
+@click.option("--save", "label", metavar="LABEL", help="Save the session's state first.")
+@click.option("--delete", "gone", metavar="ID", help="Delete this one first.")
+@json_option
+@address_option
+def checkpoints(
+    session: str, *, label: str | None, gone: str | None, as_json: bool, address: str | None
+) -> None:
+    """List the checkpoints of SESSION, newest first; with --json as one array."""
+    with running_client(address) as client:
+        if label is not None:
+            client.checkpoint(session, label=label)
+        if gone is not None:
+            client.delete_checkpoint(session, gone)
+        found = client.list_checkpoints(session)
+    if as_json:
+        Terminal().line(json_line(found))
+        return
+    if not found:
+        Terminal().note("no checkpoints")
+        return
+    from rich.table import Table  # noqa: PLC0415 - slow, and not always needed
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in _COLUMNS:
+        table.add_column(name, overflow="fold")
+    for one in found:
+        table.add_row(*(cell(one) for cell in _COLUMNS.values()))
+    console().print(table)
+
+
+@click.command()
+@click.argument("session")
+@click.option("--checkpoint", "checkpoint_id", metavar="ID", help="Go on from this one.")
+@click.option("--as", "new_id", metavar="ID", help="Fork it: a new session of this name.")
+@json_option
+@address_option
+def resume(
+    session: str,
+    *,
+    checkpoint_id: str | None,
+    new_id: str | None,
+    as_json: bool,
+    address: str | None,
+) -> None:
+    """Let SESSION go on after its end, or with --as make a session that begins with its state."""
+    with running_client(address) as client:
+        found = client.resume_session(session, checkpoint_id=checkpoint_id, new_id=new_id)
+        outcome = {"session_id": found.id, "from": session}
+    Terminal().line(json_line(outcome) if as_json else f"{found.id} goes on")
+
+
+@contextlib.contextmanager
+def _engine(address: str | None) -> Iterator["Engine"]:
+    from cmdc_runtime.client.engine import Engine  # noqa: PLC0415 - loads zmq
+
+    with contextlib.closing(Engine(running_address(address))) as engine:
+        yield engine
+
+
+def _to(file: BinaryIO) -> Callable[[bytes], None]:
+    def write(frame: bytes) -> None:
+        file.write(frame)
+
+    return write
+
+
+@contextlib.contextmanager
+def _written(output: str | None) -> Iterator[BinaryIO]:
+    """Open what is written to; a file is there as a whole or not at all, and for its owner only."""
+    if output is None:
+        if sys.stdout.isatty():
+            raise click.UsageError("the file is no text: send it into one with > or -o")
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    place = Path(output).absolute()
+    try:
+        descriptor, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}-")
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written: {error}") from error
+    try:
+        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(place)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _read(file: str) -> Iterator[BinaryIO]:
+    if file != "-":
+        try:
+            source = Path(file).open("rb")  # noqa: SIM115 - closed below
+        except OSError as error:
+            raise UsageError(f"{file} cannot be read: {error}") from error
+        with source:
+            yield source
+        return
+    with tempfile.SpooledTemporaryFile(STDIN_IN_MEMORY_BYTES_MAX) as spooled:
+        while some := sys.stdin.buffer.read(_COPY_BYTES):
+            spooled.write(some)
+        spooled.seek(0)
+        yield spooled  # type: ignore[misc]  # it is a BinaryIO in all but name
+
+
+def _time(at_ms: int) -> str:
+    """Return a wall time as people read it: UTC, to the second."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,0 +1,79 @@
+"""What the journal keeps of a session, read part by part."""
+
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from cmdc_runtime.checkpoints import SCHEMA_VERSION, CheckpointFacts, encode_facts
+from cmdc_runtime.clock import now_ms
+from cmdc_runtime.errors import TransientError
+from cmdc_runtime.ids import SessionId, new_command_id
+from cmdc_runtime.requests import PastCommand, PastPage, PastRecord, ReadPast, Request
+
+READS_MAX: Final = 3
+"""Times that a past is read from its beginning: its oldest records may go while it is read."""
+
+
+class Asker(Protocol):
+    """What asks the daemon."""
+
+    async def ask(self, request: Request) -> Any:  # Any: what the request's ``answer`` says
+        """Return the daemon's answer."""
+
+
+async def read_past(asker: Asker, session_id: SessionId) -> PastPage:
+    """Return all that the daemon's journal keeps of a session but its events, as one page.
+
+    Raises:
+        InvalidSession: there was never such a session.
+        TransientError: its journal was shortened again and again while it was read.
+    """
+    for _ in range(READS_MAX):
+        whole = await _read_once(asker, session_id)
+        if whole is not None:
+            return whole
+    raise TransientError(
+        f"session {session_id}: its journal was shortened while it was read, {READS_MAX} times; "
+        "try again when it is less busy"
+    )
+
+
+async def _read_once(asker: Asker, session_id: SessionId) -> PastPage | None:
+    """Read every part; None where what was read first fits no more to what came then."""
+    spec: PastPage = await asker.ask(ReadPast(session_id=session_id, part="spec"))
+    begun: PastPage = await asker.ask(ReadPast(session_id=session_id, part="snapshot"))
+    # Commands come last: each was accepted before it is named by a record.
+    recorded = await _rows(asker, ReadPast(session_id=session_id, part="records"))
+    given = await _rows(asker, ReadPast(session_id=session_id, part="commands"))
+    if recorded.snapshot_seq != begun.snapshot_seq:
+        return None
+    return msgspec.structs.replace(
+        begun, spec=spec.spec, records=recorded.records, commands=given.commands
+    )
+
+
+async def _rows(asker: Asker, first: ReadPast) -> PastPage:
+    """Return all pages of one part as one; its ``snapshot_seq`` is that of the last."""
+    whole: PastPage = await asker.ask(first)
+    while not whole.is_last:
+        rows: tuple[PastRecord | PastCommand, ...] = (*whole.records[-1:], *whole.commands[-1:])
+        after = msgspec.structs.replace(first, after=rows[-1].seq)
+        page: PastPage = await asker.ask(after)
+        whole = msgspec.structs.replace(
+            page,
+            records=(*whole.records, *page.records),
+            commands=(*whole.commands, *page.commands),
+        )
+    return whole
+
+
+def new_facts(session_id: SessionId, new_id: str) -> CheckpointFacts:
+    """Return what is told of a state that is kept only until session ``new_id`` has begun."""
+    return CheckpointFacts(
+        session_id=session_id,
+        checkpoint_id=new_command_id(),
+        label=f"for session {new_id}",
+        saved_ms=now_ms(),
+        schema_version=SCHEMA_VERSION,
+        metadata=encode_facts({}, ()),
+    )

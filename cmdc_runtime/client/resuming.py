@@ -1,0 +1,115 @@
+"""The request that resumes a session: its old definition with the options that are given anew.
+
+What is given is checked as ``create_agent`` does, together with what stays. Code by value comes
+along as it was packed. The conversation is that of the saved state, and so are tools, plugins and
+model, unless they are given.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from cmdc_runtime import codec
+from cmdc_runtime.client.start import agent_bytes
+from cmdc_runtime.errors import InvalidOptions, SessionExists
+from cmdc_runtime.ids import SessionId, new_command_id
+from cmdc_runtime.options import FIELDS, ModelSource, parse
+from cmdc_runtime.requests import Origin, StartSession, Supervision
+from cmdc_runtime.spec import AgentSpec, Resumption, agent_spec, carries_code
+
+_REFUSED: Final = {
+    "session_id": "give new_id to resume under another id",
+    "messages": "a resumed session has the conversation of its state",
+    "blueprint": "a resumed session has its definition; give the options that are to change",
+}
+_STAYS: Final = frozenset(
+    {
+        *_REFUSED,
+        *("model", "tools", "plugins", "subagents", "provider_opts", "response_format"),
+        *("working_dir", "redact", "group_id"),
+    }
+)
+"""Options that a definition holds in another form: given anew or left as they are."""
+
+
+def resume_request(
+    origin: Origin,
+    new_id: str | None,
+    old: AgentSpec,
+    group_id: str | None,
+    given: dict[str, Any],  # Any: see ``Options``
+) -> StartSession:
+    """Return the request that starts a session from ``origin``.
+
+    Raises:
+        InvalidOptions: ``problems`` has one line for each wrong field.
+        InvalidTool: a tool cannot travel.
+    """
+    refused = [f"{name}: {why}" for name, why in _REFUSED.items() if name in given]
+    if refused:
+        raise InvalidOptions(refused)
+    session_id = origin.session_id if new_id is None else new_id
+    known = {name: value for name, value in _known(old).items() if name not in given}
+    options = parse(None, {"model": old.model, **known, **given, "session_id": session_id})
+    fresh = agent_spec(options)
+    changes = _changes(given)
+    kept = {
+        name: getattr(fresh, name)
+        for name in AgentSpec.__struct_fields__
+        if name in changes or (name in FIELDS and name not in _STAYS)
+    }
+    spec = msgspec.structs.replace(
+        old,
+        **kept,
+        supervision=fresh.supervision,
+        resumed=Resumption(id=new_command_id(), changes=tuple(sorted(changes))),
+    )
+    return StartSession(
+        session_id=SessionId(session_id),
+        supervision=spec.supervision,
+        agent=agent_bytes(spec),
+        carries_code=carries_code(spec),
+        group_id=options.group_id if "group_id" in given else group_id,
+        origin=origin,
+    )
+
+
+def check_free(origin: Origin, new_id: str | None, *, is_alive: bool) -> None:
+    """Refuse to have a live session twice.
+
+    Raises:
+        SessionExists: it is alive, and no other id was given.
+    """
+    if is_alive and new_id in (None, origin.session_id):
+        raise SessionExists(
+            f"session {origin.session_id!r} is alive: give new_id to fork it, or stop it first"
+        )
+
+
+def definition_of(agent: bytes | msgspec.Raw) -> AgentSpec:
+    """Return the definition of an agent.
+
+    Raises:
+        ProtocolError: it is that of another program.
+    """
+    spec: AgentSpec = codec.decode_as(AgentSpec, agent)
+    return spec
+
+
+def _known(old: AgentSpec) -> dict[str, Any]:
+    """Return the options that a definition holds as they were given."""
+    own = {name: getattr(old, name) for name in AgentSpec.__struct_fields__ if name in FIELDS}
+    kept_by = {name: getattr(old.supervision, name) for name in Supervision.__struct_fields__}
+    plain = {name: value for name, value in {**own, **kept_by}.items() if name not in _STAYS}
+    return {
+        name: list(value) if isinstance(value, tuple) and name != "restart_delay" else value
+        for name, value in plain.items()
+    }
+
+
+def _changes(given: dict[str, Any]) -> frozenset[str]:
+    """Return which options of another form are changed."""
+    changes = _STAYS & given.keys()
+    if isinstance(given.get("model"), ModelSource):  # it brings the way to reach it
+        changes |= {"provider_opts"}
+    return changes - {"group_id"}

@@ -1,0 +1,242 @@
+"""Plays the cells of the crash matrix: finds the points that a situation passes, and dies at each.
+
+One daemon serves the cells in which only agents die, several at a time. Where a daemon dies, the
+next one takes its place at once, and all cells that run then go on with it.
+"""
+
+import asyncio
+import shutil
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeVar
+
+import cmdc_runtime as cmdc
+from cmdc_runtime.faults import AGENT, RECORD, Step
+from cmdc_runtime.testing import ScriptedModel
+from scripts.matrix.situations import BOTH, DAEMON, DYING, NURSERY, SITUATIONS, Situation
+from scripts.soak.house import House
+from scripts.soak.life import Life, Place
+from scripts.soak.model import Mind
+from scripts.soak.wrongs import Problem, Wrong
+
+PARALLEL: Final = 12
+DAEMON_CELLS_PARALLEL: Final = 4
+"""Cells in which the daemon dies, at a time: each of them is hit by the deaths of all."""
+LOOK_S: Final = 0.1
+PASSES_MAX: Final = {AGENT: 2, DAEMON: 1, BOTH: 1}
+"""Of one point that are played in a situation: for a daemon it is always a new one."""
+NOT_REACHED: Final = "not reached"
+UNBORN: Final = "not started, which is told"
+GOES_ON: Final = "goes on"
+GIVEN_UP: Final = "given up"
+UNCERTAIN: Final = "uncertain"
+
+
+_Item = TypeVar("_Item")
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Somebody dies at a pass of a point in a situation."""
+
+    situation: Situation
+    point: str
+    number: int
+    victim: str
+
+    @property
+    def name(self) -> str:
+        """How a person names it."""
+        return f"{self.situation.name} / {self.victim} / {self.point}:{self.number}"
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The steps of its plan behind those of the situation."""
+        return (str(Step(self.point, self.number, self.victim)), *self.situation.then)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What came of a cell: what comes back, in a few words, and what is wrong."""
+
+    cell: Cell
+    outcome: str
+    problems: tuple[Problem, ...]
+
+
+@dataclass(slots=True)
+class Stage:
+    """A daemon, its models and a client, for as many cells as there are."""
+
+    house: House
+    place: Place
+    mind: Mind
+    passed: dict[str, list[str]] = field(default_factory=dict)
+    """The points that each situation passes when nobody dies, in order."""
+    ends: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    """The conversation that each comes to then."""
+    _living: set[Life] = field(default_factory=set)
+    _number: int = 0
+
+    async def rehearse(self, situations: Sequence[Situation] = SITUATIONS) -> list[Cell]:
+        """Play each situation without the death of a cell, and return the cells that it has."""
+
+        async def one(situation: Situation) -> list[Cell]:
+            life = self._life(situation, (RECORD,))
+            passed = self.place.faults / f"{life.plan.name}.passed"
+            await self._live(life)
+            if problems := [*life.problems, *life.ledger.problems]:
+                raise RuntimeError(f"{situation.name}, where nobody dies: {problems}")
+            self.passed[situation.name] = passed.read_text(encoding="utf-8").splitlines()
+            passed.unlink()
+            self.ends[situation.name] = life.conversation
+            return cells_of(situation, self.passed[situation.name])
+
+        return [cell for cells in await _at_once(one, situations, PARALLEL) for cell in cells]
+
+    async def play(self, cells: Iterable[Cell]) -> list[Played]:
+        """Play cells and return what came of them: first those in which the daemon stays."""
+        wanted = list(cells)
+        # Of these each waits for the next nursery, and so would all that run beside it.
+        alone = [
+            cell
+            for cell in wanted
+            if cell.victim == NURSERY or (cell.victim in DYING and cell.situation.is_early)
+        ]
+        dying = [cell for cell in wanted if cell.victim in DYING and cell not in alone]
+        staying = [cell for cell in wanted if cell not in alone and cell not in dying]
+        played = await _at_once(self.play_one, staying, PARALLEL)
+        async with self._kept_daemon():
+            for cell in alone:
+                await asyncio.to_thread(self.house.wait_warm)
+                played.append(await self.play_one(cell))
+            for first in range(0, len(dying), DAEMON_CELLS_PARALLEL):
+                played += await self._play_together(dying[first : first + DAEMON_CELLS_PARALLEL])
+        return played
+
+    async def _play_together(self, cells: Sequence[Cell]) -> list[Played]:
+        """Play cells in which the daemon dies: all sessions are up before the first death."""
+        await asyncio.to_thread(self.house.wait_warm)
+        up = asyncio.Barrier(len(cells))
+        return list(await asyncio.gather(*(self.play_one(cell, up.wait) for cell in cells)))
+
+    async def play_one(
+        self, cell: Cell, gate: Callable[[], Awaitable[object]] | None = None
+    ) -> Played:
+        """Play one cell; ``gate`` is awaited when its session is up."""
+        life = self._life(cell.situation, cell.lines, gate)
+        await self._live(life)
+        problems = [*life.problems, *life.ledger.problems]
+        outcome = outcome_of(life, cell)
+        end = self.ends.get(cell.situation.name)
+        is_whole = life.conversation and not life.counts["unacknowledged"]
+        is_other = is_whole and end is not None and life.conversation != end
+        if cell.situation.comes_to_the_same and is_other:
+            problems.append(
+                Problem(Wrong.OTHER, f"it comes to {life.conversation} in place of {end}")
+            )
+        return Played(cell, outcome, tuple(problems))
+
+    def _life(
+        self,
+        situation: Situation,
+        lines: tuple[str, ...],
+        gate: Callable[[], Awaitable[object]] | None = None,
+    ) -> Life:
+        self._number += 1
+        return Life(self.place, situation.plan(f"matrix-{self._number}", *lines), gate)
+
+    async def _live(self, life: Life) -> None:
+        self._living.add(life)
+        try:
+            await life.run()
+        except Exception:  # noqa: BLE001 - whatever it is, it is this cell's problem
+            life.problems.append(Problem(Wrong.OTHER, traceback.format_exc()))
+        self._living.discard(life)
+        await asyncio.to_thread(shutil.rmtree, life.folder, ignore_errors=True)
+
+    @asynccontextmanager
+    async def _kept_daemon(self) -> AsyncIterator[None]:
+        """Put the next daemon in the place of each that a plan kills."""
+
+        async def keep() -> None:
+            while True:
+                if await asyncio.to_thread(self.house.wait_dead, LOOK_S):
+                    for life in self._living:
+                        life.daemon_died()
+                    self.house.start_again()
+
+        keeping = asyncio.create_task(keep())
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+            if self.house.wait_dead(0):
+                self.house.start_again()
+
+
+def cells_of(situation: Situation, passed: Sequence[str]) -> list[Cell]:
+    """Return the cells of a situation that passes these points."""
+    count: Counter[str] = Counter()
+    cells = []
+    for point in passed:
+        count[point] += 1
+        is_agents = point.startswith(f"{AGENT}.")
+        cells += [
+            Cell(situation, point, count[point], victim)
+            for victim in situation.victims
+            if count[point] <= PASSES_MAX.get(victim, 2) and (victim == AGENT or not is_agents)
+        ]
+    return cells
+
+
+def outcome_of(life: Life, cell: Cell) -> str:
+    """Say in a few words what came back."""
+    if life.lines_left > len(cell.situation.then):
+        return NOT_REACHED
+    if life.counts["unborn"]:
+        return UNBORN
+    counts = life.ledger.counts
+    kinds = [kind for kind in ("idle", "stream", "tools") if counts[f"recovered_{kind}"]]
+    words = kinds or [GOES_ON]
+    if any("may or may not have taken effect" in text for _, text in life.conversation):
+        words.append(UNCERTAIN)
+    if life.ledger.given_up:
+        words.append(GIVEN_UP)
+    return ", ".join(words)
+
+
+@asynccontextmanager
+async def stage() -> AsyncIterator[Stage]:
+    """Lend a stage with a daemon that is warm; check at the end that nothing of it is left."""
+    mind = Mind()
+    folder = Path(tempfile.mkdtemp(prefix="cmdc-matrix-"))
+    try:
+        with ScriptedModel([], default=mind) as one, ScriptedModel([], default=mind) as other:
+            house = House()
+            try:
+                async with cmdc.AsyncClient(house.address) as client:
+                    yield Stage(house, Place(client, (one, other), folder, house.faults), mind)
+            finally:
+                await asyncio.to_thread(house.close)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _at_once(
+    do: Callable[[_Item], Awaitable[_Found]], items: Iterable[_Item], parallel: int
+) -> list[_Found]:
+    gate = asyncio.Semaphore(parallel)
+
+    async def one(item: _Item) -> _Found:
+        async with gate:
+            return await do(item)
+
+    return list(await asyncio.gather(*map(one, items)))

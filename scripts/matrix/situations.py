@@ -1,0 +1,210 @@
+"""The rows of the crash matrix: what a session is at when somebody dies.
+
+A situation is a short life of a session without any chance in it. It is played once to see which
+fault points it passes, then once for each of them, with the death there. To add a row: a
+``Situation`` in ``SITUATIONS``. Every kind of record, and every method of the journal that writes,
+must be passed in some row; ``tests/architecture/test_fault_points.py`` says which one is not.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cmdc_runtime.faults import AGENT
+from scripts.soak.model import Call, prompt_text
+from scripts.soak.plan import QUICK, Move, Plan
+from scripts.soak.tools import CHOICES
+from workers.core.snapshot import SNAPSHOT_RECORDS
+
+DAEMON: Final = "daemon"
+HOST: Final = "host"
+NURSERY: Final = "nursery"
+BOTH: Final = "both"
+DYING: Final = (DAEMON, BOTH)
+"""Victims with whom the daemon dies."""
+LATE_S: Final = 0.08
+"""How long an answer takes to begin where something is to come before it."""
+PACE_S: Final = 0.01
+SURE: Final = {("approve", True): 1.0}
+"""People who allow everything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """One row; ``before`` and ``then`` are steps of the plan around that of the cell."""
+
+    name: str
+    moves: tuple[Move, ...]
+    before: tuple[str, ...] = ()
+    then: tuple[str, ...] = ()
+    victims: tuple[str, ...] = (AGENT, DAEMON)
+    plugins: tuple[str, ...] = ()
+    people: Mapping[tuple[str, bool], float] = field(default_factory=lambda: SURE)
+    options: Mapping[str, Any] = field(default_factory=dict)  # Any: options
+    is_early: bool = False
+    """The points count from before the session is started."""
+    is_continued: bool = False
+    """The session begins with what another one has saved."""
+    is_late: bool = False
+    """The points count from when it is asked to end."""
+    comes_to_the_same: bool = True
+    """Whoever dies where, the conversation is the same in the end."""
+
+    def plan(self, name: str, *lines: str) -> Plan:
+        """Return the life of the session of this name, with the steps of a cell."""
+        return Plan(
+            name=name,
+            tools=tuple(CHOICES),
+            moves=self.moves,
+            options={**QUICK, **self.options},
+            faults=(*self.before, *lines),
+            is_armed_early=self.is_early,
+            is_armed_late=self.is_late,
+            is_continued=self.is_continued,
+            plugins=self.plugins,
+            people=self.people,
+        )
+
+
+def _prompt(serial: str, *calls: Call, late_s: float = 0.0, pace_s: float = 0.0) -> Move:
+    rounds = (calls,) if calls else ()
+    return Move("prompt", {"text": prompt_text(serial, rounds, late_s=late_s, pace_s=pace_s)})
+
+
+def _write(tool: str, serial: str) -> Call:
+    return tool, {"serial": serial}
+
+
+_REST: Final = Move("rest")
+_HELD: Final = (_prompt("p", _write("pay", "p1")),)
+_WRITE: Final = (_prompt("p", _write("file_away", "p1"), _write("note_down", "p2")),)
+_READ: Final = (_prompt("p", ("look_up", {"key": "k"}), ("reckon", {"number": 9})),)
+_TODOS: Final = {"todos": [{"id": "1", "content": "this", "status": "pending"}]}
+_TASK: Final = {"description": "See to it.", "subagent_type": "general-purpose"}
+_PATIENT: Final = {"max_cycle_crashes": 5}
+"""For those that die on purpose more often than a cycle may."""
+
+SITUATIONS: Final[tuple[Situation, ...]] = (
+    Situation(name="starting", moves=(_prompt("p"),), is_early=True),
+    Situation(
+        name="continued from a saved state",
+        moves=(_prompt("p"),),
+        is_early=True,
+        is_continued=True,
+    ),
+    Situation(
+        name="idle",
+        moves=(
+            Move("switch_model", {"model": 1}),
+            Move("attach_tools", {"tools": ("extra",)}),
+            Move("detach_tool", {"name": "extra"}),
+            Move("attach_plugin", {"plugin": "companion"}),
+            Move("detach_plugin", {"name": "companion"}),
+        ),
+    ),
+    Situation(
+        name="saving its state",
+        moves=tuple(Move("switch_model", {"model": n % 2}) for n in range(1, SNAPSHOT_RECORDS + 1)),
+    ),
+    Situation(
+        name="checkpointed",
+        moves=(
+            _prompt("p"),
+            _REST,
+            Move("checkpoint", {"label": "here"}),
+            Move("delete_checkpoint"),
+        ),
+    ),
+    Situation(name="running", moves=(_prompt("p", late_s=LATE_S),)),
+    Situation(name="prompt queued", moves=(_prompt("p", late_s=LATE_S), _prompt("q"))),
+    Situation(name="streaming", moves=(_prompt("p", pace_s=PACE_S),)),
+    Situation(
+        name="steering",
+        moves=(
+            _prompt("p", ("look_up", {"key": "k"}), late_s=LATE_S),
+            Move("steer", {"text": "Go."}),
+        ),
+        comes_to_the_same=False,
+    ),
+    Situation(
+        name="aborting",
+        moves=(
+            _prompt("p", late_s=LATE_S),
+            _prompt("q"),
+            Move("abort", {"reason": "enough", "clear_queue": True}),
+        ),
+        comes_to_the_same=False,
+    ),
+    Situation(name="executing tools: read", moves=_READ),
+    Situation(name="executing tools: idempotent", moves=(_prompt("p", _write("put", "p1")),)),
+    Situation(name="executing tools: write", moves=_WRITE, comes_to_the_same=False),
+    Situation(
+        name="awaiting approval: block",
+        moves=(_prompt("p", _write("launch", "p1")),),
+        comes_to_the_same=False,
+    ),
+    Situation(
+        name="awaiting approval: hold",
+        moves=_HELD,
+        plugins=("holding",),
+        comes_to_the_same=False,
+    ),
+    Situation(name="awaiting user", moves=(_prompt("p", ("ask_user", {"question": "What?"})),)),
+    Situation(
+        name="compacting",
+        moves=(
+            _prompt("o"),
+            _REST,
+            _prompt("p", ("write_todos", _TODOS), ("compact_conversation", {"reason": "long"})),
+        ),
+        comes_to_the_same=False,
+    ),
+    Situation(
+        name="plugins at work",
+        moves=(_prompt("p", ("look_up", {"key": "k"})),),
+        plugins=("companion",),
+        comes_to_the_same=False,
+    ),
+    Situation(
+        name="subagent running", moves=(_prompt("p", ("task", _TASK)),), comes_to_the_same=False
+    ),
+    Situation(name="ending", moves=(_prompt("p"),), is_late=True),
+    Situation(
+        name="recovering",
+        moves=_READ,
+        before=("append.*tool_started*.after:1=agent",),
+        options=_PATIENT,
+    ),
+    Situation(
+        name="killed twice by its cycle",
+        moves=(_prompt("p", ("look_up", {"key": "k"})), _prompt("q")),
+        before=("append.*tool_started*.after:1=agent", "append.*resumed*.after:1=agent"),
+        comes_to_the_same=False,
+    ),
+    Situation(
+        name="tool host down",
+        moves=(_prompt("p", _write("note_down", "p1"), ("reckon", {"number": 9})),),
+        victims=(HOST,),
+        comes_to_the_same=False,
+    ),
+    Situation(
+        name="nursery down",
+        moves=(_prompt("p", ("look_up", {"key": "k"})),),
+        victims=(NURSERY,),
+        then=("*:1=agent",),
+        options=_PATIENT,
+    ),
+    Situation(
+        name="daemon down",
+        moves=_READ,
+        victims=(DAEMON,),
+        then=("agent.*:1=agent",),
+        options=_PATIENT,
+    ),
+    Situation(
+        name="agent and daemon down",
+        moves=(_prompt("p", ("look_up", {"key": "k"})),),
+        victims=(BOTH,),
+        options=_PATIENT,
+    ),
+)

@@ -1,0 +1,360 @@
+"""Carries one plan out against a real session, and says what was wrong with it.
+
+Three things go on at a time: the moves, in their order; the listener, which keeps the books and
+never misses an event; and answers to what people are asked, drawn by the seed. Whatever a call is
+refused with, beyond what its row in ``_REFUSALS`` expects, is a problem of the session.
+"""
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, Final, TypeVar
+
+import cmdc_runtime as cmdc
+from cmdc_runtime import events
+from cmdc_runtime.client.session import AsyncSession
+from cmdc_runtime.client.stream import AsyncEventStream
+from cmdc_runtime.events import Event
+from cmdc_runtime.testing import ScriptedModel
+from scripts.soak.chance import dice
+from scripts.soak.checks import conversation_problems, effect_problems, late_reading
+from scripts.soak.ledger import Ledger
+from scripts.soak.model import prompt_text
+from scripts.soak.plan import Move, Plan
+from scripts.soak.tools import CHOICES, EXTRAS, PLUGINS
+from scripts.soak.wrongs import Problem, Wrong
+
+_Answer = TypeVar("_Answer")
+
+REST_S: Final = 90.0
+"""Until everything that was accepted is over; a life takes a second on an idle machine."""
+LOOK_AGAIN_S: Final = 0.02
+_PERSON_S: Final = 0.05
+"""The longest that a person thinks about an answer."""
+_RESTING: Final = frozenset({"idle", "hibernated"})
+
+_REFUSALS: Final[Mapping[str, tuple[type[cmdc.CmdcError], ...]]] = {
+    "prompt": (cmdc.QueueFull,),
+    "steer": (cmdc.QueueFull, cmdc.SteeringRejected),
+    "attach_tools": (cmdc.AlreadyAttached, cmdc.ToolValidationFailed),
+    "detach_tool": (cmdc.ToolNotFound,),
+    "approve": (cmdc.ApprovalNotFound, cmdc.QueueFull),
+    "reject": (cmdc.ApprovalNotFound, cmdc.QueueFull),
+    "user_respond": (cmdc.AskNotFound,),
+}
+"""What a call may be refused with in a session that is well; all others with nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What all lives of a run share; ``faults`` is the folder of their plans."""
+
+    client: cmdc.AsyncClient
+    models: tuple[ScriptedModel, ScriptedModel]
+    folder: Path
+    faults: Path
+
+
+class StuckError(Exception):
+    """A session does not come to rest, so there is no use in going on with its plan."""
+
+
+class Life:
+    """One session and what is done to it."""
+
+    def __init__(
+        self, place: Place, plan: Plan, gate: Callable[[], Awaitable[object]] | None = None
+    ) -> None:
+        """Start nothing yet; ``gate`` is awaited between the session's start and its first move."""
+        self._gate = gate
+        self.plan: Final = plan
+        self.ledger: Final = Ledger()
+        self.problems: list[Problem] = []
+        self.counts: Counter[str] = Counter()
+        self.lines_left = len(plan.faults)
+        """Of the plan of faults, how many were not played."""
+        self.conversation: list[tuple[str, str]] = []
+        """Who said what, once the session has come to rest."""
+        self._place = place
+        self._plan_file = place.faults / f"{plan.name}.plan"
+        self._accepted: list[str] = []
+        self._texts: dict[str, str] = {}
+        self._deaths = 0
+        self._resting: asyncio.Timeout | None = None
+        self._heard = asyncio.Condition()
+        self._besides: set[asyncio.Task[None]] = set()
+        self._reactions = 0
+        self.folder: Final = place.folder / plan.name
+        self._own: Final[Mapping[str, Callable[..., Coroutine[Any, Any, object]]]] = {
+            "pause": self._pause,
+            "kill": self._kill,
+            "rest": self._rest,
+        }
+        # Any: each takes the event of its own row.
+        self._reacts: Final[Mapping[type[Event], Callable[..., Coroutine[Any, Any, None]]]] = {
+            events.AskUser: self._respond,
+            events.ApprovalRequired: self._decide,
+        }
+
+    def daemon_died(self) -> None:
+        """Take note that the daemon was killed: calls may fail for want of one."""
+        self._deaths += 1
+        if self._resting is not None:  # it has all its time again
+            self._resting.reschedule(asyncio.get_running_loop().time() + REST_S)
+        self.ledger.jumps_allowed += 1
+
+    async def run(self) -> None:
+        """Carry the plan out and check what came of it."""
+        try:
+            session = self._session = await self._start()
+        except (cmdc.StartFailed, cmdc.DaemonUnavailable, cmdc.SessionExists) as error:
+            # Killed before it was up, so nothing of it was ever acknowledged.
+            if not self.plan.is_armed_early and not self._deaths:
+                self._wrong(Wrong.OTHER, f"create_agent: {error}")
+            self.counts["unborn"] += 1
+            self._disarm()
+            return
+        stream = await self._patiently(lambda: session.subscribe(since=0))
+        listener = asyncio.create_task(self._listen(stream))
+        try:
+            if self._gate is not None:
+                async with asyncio.timeout(REST_S):
+                    await self._gate()
+            await self._live()
+            await self._check()
+            await self._end()
+        except StuckError as stuck:
+            self._wrong(Wrong.PROMPT, f"stuck: {stuck}")
+            with suppress(cmdc.CmdcError):
+                await session.stop()
+        finally:
+            self._disarm()
+            for task in [listener, *self._besides]:
+                task.cancel()
+            await asyncio.gather(listener, *self._besides, return_exceptions=True)
+            await stream.close()
+
+    async def _live(self) -> None:
+        if not self.plan.is_armed_early and not self.plan.is_armed_late:
+            self._arm()
+        for move in self.plan.moves:
+            await self._make(move)
+        await self._come_to_rest()
+        self._disarm()
+
+    async def _end(self) -> None:
+        if self.plan.is_armed_late:
+            self._arm()
+        await self._patiently(self._session.stop)
+        self._disarm()
+        with suppress(cmdc.SessionNotAlive):
+            status = await self._patiently(self._session.status)
+            self._wrong(Wrong.OTHER, f"it is alive after its end: {status}")
+
+    async def _patiently(self, ask: Callable[[], Awaitable[_Answer]]) -> _Answer:
+        """Ask, again and again while there is no daemon: the next one is about to come."""
+        async with asyncio.timeout(2 * REST_S):
+            while True:
+                try:
+                    return await ask()
+                except (cmdc.DaemonUnavailable, cmdc.CommandTimeout):
+                    if not self._deaths:
+                        raise
+                    await asyncio.sleep(LOOK_AGAIN_S)
+
+    async def _start(self) -> AsyncSession:
+        if not self.plan.is_continued:
+            if self.plan.is_armed_early:
+                self._arm()
+            return await self._create(self.plan.name)
+        async with await self._create(f"{self.plan.name}.saved") as saved:
+            await saved.run(prompt_text("saved"), timeout=REST_S)
+        name, opts = self._place.models[1].model_source()
+        self._arm()
+        return await self._place.client.resume_session(
+            saved, new_id=self.plan.name, model=name, provider_opts=opts
+        )
+
+    async def _create(self, name: str) -> AsyncSession:
+        plan, place = self.plan, self._place
+        self.folder.mkdir(exist_ok=True)
+        return await place.client.create_agent(
+            model=place.models[0],
+            session_id=name,
+            system_prompt=f"You are {plan.name}!",
+            tools=[CHOICES[name] for name in plan.tools],
+            plugins=[PLUGINS[name] for name in plan.plugins],
+            working_dir=str(self.folder),
+            **plan.options,
+        )
+
+    def _arm(self) -> None:
+        steps = "".join(f"{line}\n" for line in self.plan.faults)
+        self._plan_file.write_text(steps, encoding="utf-8")
+
+    def _disarm(self) -> None:
+        """Take the plan away; the steps that are not in it any more have killed."""
+        with suppress(FileNotFoundError):
+            left = self._plan_file.read_text(encoding="utf-8").splitlines()
+            self._plan_file.unlink()
+            self.counts["kills"] += len(self.plan.faults) - len(left)
+            self.lines_left = len(left)
+
+    def _wrong(self, kind: Wrong, text: str) -> None:
+        self.problems.append(Problem(kind, text))
+
+    # --- moves ------------------------------------------------------------------------------------
+
+    async def _make(self, move: Move) -> None:
+        if move.delay_s is None:
+            await self._call(move.verb, move.arguments)
+        else:
+            self._besides_that(self._call_later(move.delay_s, move))
+
+    def _besides_that(self, work: Coroutine[Any, Any, None]) -> None:  # Any: asyncio's own
+        task = asyncio.create_task(work)
+        self._besides.add(task)
+        task.add_done_callback(self._besides.discard)
+
+    async def _call_later(self, delay_s: float, move: Move) -> None:
+        await asyncio.sleep(delay_s)
+        await self._call(move.verb, move.arguments)
+
+    async def _call(self, verb: str, arguments: Mapping[str, Any]) -> None:  # Any: of that call
+        self.counts[verb] += 1
+        call = self._own.get(verb) or getattr(self._session, verb)
+        try:
+            answer: Any = await call(**self._with_objects(arguments))  # Any: that call's
+        except _REFUSALS.get(verb, ()) as error:
+            self.counts[f"refused_{error.code}"] += 1
+            return
+        except cmdc.CmdcError as error:
+            if self._deaths and isinstance(error, (cmdc.DaemonUnavailable, cmdc.CommandTimeout)):
+                # Nobody has acknowledged it; it may have been taken all the same.
+                self.counts["unacknowledged"] += 1
+                return
+            self._wrong(Wrong.OTHER, f"{verb}: {type(error).__name__}: {error}")
+            return
+        if verb == "prompt":
+            self._accepted.append(answer.command_id)
+            self._texts[answer.command_id] = arguments["text"]
+        elif verb == "steer":
+            self._accepted.append(answer)
+
+    def _with_objects(self, arguments: Mapping[str, Any]) -> dict[str, Any]:  # Any: of that call
+        """Return the arguments with what their names stand for."""
+        given = dict(arguments)
+        if "tools" in given:
+            given["tools"] = [EXTRAS[name] for name in given["tools"]]
+        if "plugin" in given:
+            given["plugin"] = PLUGINS[given["plugin"]]
+        if "model" in given:
+            name, opts = self._place.models[given["model"]].model_source()
+            given |= {"model": name, "provider_opts": opts}
+        return given
+
+    async def _pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def _kill(self) -> None:
+        pid = await self._session.agent_pid()
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                self.counts["kills"] += 1
+
+    # --- what comes back --------------------------------------------------------------------------
+
+    async def _listen(self, stream: AsyncEventStream) -> None:
+        async for envelope in stream:
+            async with self._heard:
+                self.ledger.feed(envelope)
+                self._heard.notify_all()
+            react = self._reacts.get(type(envelope.event))
+            if react is not None:
+                self._reactions += 1
+                draw = dice(self.plan.name, "reaction", self._reactions)
+                self._besides_that(react(draw, envelope.event))
+
+    async def _respond(self, draw: Random, asked: events.AskUser) -> None:
+        await asyncio.sleep(draw.uniform(0, _PERSON_S))
+        await self._call("user_respond", {"ref": asked.ref, "response": "yes"})
+
+    async def _decide(self, draw: Random, wanted: events.ApprovalRequired) -> None:
+        await asyncio.sleep(draw.uniform(0, _PERSON_S))
+        people = self.plan.people
+        ((verb, resumes),) = draw.choices(list(people), list(people.values()))
+        if verb == "ignore":
+            if not wanted.hold:
+                return
+            verb = "reject"  # the cycle waits for a call that is held
+        await self._call(verb, {"approval_id": wanted.id, "auto_resume": resumes})
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    @property
+    def _is_at_rest(self) -> bool:
+        return self.ledger.is_at_rest and all(map(self.ledger.knows, self._accepted))
+
+    async def _rest(self) -> None:
+        """Wait until all that was accepted is over."""
+        async with self._bounded(), self._heard:
+            await self._heard.wait_for(lambda: self._is_at_rest)
+
+    @asynccontextmanager
+    async def _bounded(self) -> AsyncIterator[None]:
+        """Give the session ``REST_S`` to come to what is awaited, from the daemon's last death."""
+        try:
+            async with asyncio.timeout(REST_S) as self._resting:
+                yield
+        except TimeoutError as error:
+            raise StuckError(await self._standing()) from error
+        finally:
+            self._resting = None
+
+    async def _standing(self) -> str:
+        books = self.ledger
+        unknown = [one for one in self._accepted if not books.knows(one)]
+        try:
+            status: object = await self._session.status()
+        except cmdc.CmdcError as error:
+            status = error
+        return (
+            f"heard up to {books.last}, open {books.open}, waiting {books.waiting},"
+            f" steerings {books.steerings_left}, unheard of {unknown}; {status!r}"
+        )
+
+    async def _come_to_rest(self) -> None:
+        """Return when nothing goes on and nobody has anything more to say."""
+        while True:
+            await asyncio.gather(*self._besides)
+            await self._rest()
+            async with self._bounded():
+                if not self._besides and self._is_at_rest and await self._says_it_rests():
+                    return
+                await asyncio.sleep(LOOK_AGAIN_S)
+
+    async def _says_it_rests(self) -> bool:
+        status = await self._patiently(self._session.status)
+        left = (status.queued_prompts, status.queued_steering, len(status.pending_tools))
+        return status.state in _RESTING and not any(left) and not self._besides
+
+    async def _check(self) -> None:
+        status = await self._patiently(self._session.status)
+        messages = await self._patiently(self._session.messages)
+        last = await self._patiently(self._session.last_index)
+        async with self._bounded(), self._heard:
+            await self._heard.wait_for(lambda: self.ledger.last >= last)
+        self.problems += conversation_problems(messages, self.ledger, self._texts)
+        self.problems += effect_problems(self.folder)
+        self.problems += await late_reading(self._session, self.ledger, last)
+        self.ledger.close(self._accepted)
+        self.conversation = [(one.role, one.content) for one in messages if one.role != "system"]
+        self.counts["restarts"] += status.restarts
+        self.counts["incarnations"] += status.incarnation

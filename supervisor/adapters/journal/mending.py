@@ -1,0 +1,342 @@
+"""Looks at a journal's files before SQLite does, and puts right what is wrong with them.
+
+In this order: a torn end of the log is cut by SQLite itself and told here; a single wrong bit is
+turned back; what is damaged beyond that is left behind, the rows that are whole come into a new
+file, and the sessions that miss one are parked. The damaged files are kept beside the journal.
+"""
+
+import os
+import shutil
+import sqlite3
+import struct
+import time
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import structlog
+
+from cmdc_runtime.clock import now_ms
+from supervisor.adapters.journal.base import JournalRefused
+from supervisor.adapters.journal.salvage import Salvaged, UnreadableError, salvage
+from supervisor.adapters.journal.schema import check_file
+from supervisor.adapters.journal.sums import PAGE_BYTES, PageSums
+from supervisor.adapters.journal.volume import FILE_MODE, wal_of
+from supervisor.adapters.journal.wal import HEADER, Log, read_log
+from supervisor.core.limits import JOURNAL_COPIES_KEPT
+
+log = structlog.get_logger(__name__)
+
+SCHEMA_FILE: Final = "journal.schema"
+_PAGE: Final = struct.Struct("<I")
+_WORK: Final = "journal.salvage"
+_INTERIOR: Final = 5
+"""Kind of a b-tree page that has children: https://www.sqlite.org/fileformat2.html#b_tree_pages."""
+
+
+@dataclass(slots=True)
+class Mended:
+    """What was done; ``aside`` is where the files are kept as they were found."""
+
+    torn_bytes: int = 0
+    """After the last good commit of the log."""
+    bits: int = 0
+    lost_commits: int = 0
+    """Of the log, behind a damaged part of it that could not be got over."""
+    edited_pages: int = 0
+    """Changed by somebody else, and consistent."""
+    salvaged: Salvaged | None = None
+    aside: Path | None = None
+
+    @property
+    def is_rebuilt(self) -> bool:
+        """Whether the checksums have to be made anew."""
+        return self.edited_pages > 0 or self.salvaged is not None
+
+
+@dataclass(slots=True)
+class Mender:
+    """The files of one journal, which nobody has open."""
+
+    path: Path
+    sums: PageSums
+    mended: Mended = field(default_factory=Mended)
+    _data: bytearray = field(default_factory=bytearray)
+    """The log."""
+
+    def mend(self) -> Mended:
+        """Put right what is wrong.
+
+        Raises:
+            JournalRefused: it cannot be, or it is none of our files; it was left as it is.
+        """
+        has_sums = self.sums.load()
+        if not has_sums:
+            check_file(self.path)
+        elif len(self.sums) and not self.path.stat().st_size:
+            raise JournalRefused(
+                f"{self.path} is empty, and it had {len(self.sums)} pages: put a backup in its "
+                f"place, or remove journal.* in {self.path.parent} to begin without what was there"
+            )
+        wal = wal_of(self.path)
+        with suppress(FileNotFoundError):
+            self._data = bytearray(wal.read_bytes())
+        found = read_log(bytes(self._data))
+        if found.page_size not in {0, PAGE_BYTES}:
+            raise JournalRefused(f"{wal} has pages of {found.page_size} bytes, not {PAGE_BYTES}")
+        if found.repairs:
+            self._keep_aside()
+            for at, bit in found.repairs:
+                self._data[at] ^= 1 << bit
+            wal.write_bytes(self._data)
+            self.mended.bits += len(found.repairs)
+        damaged = self._damaged_pages(found) if has_sums else self._damage_without_sums()
+        overlay = self._look_at_log(found)
+        if damaged is not None or overlay is not None:
+            self._salvage(found, damaged or set(), overlay)
+        self._tell()
+        return self.mended
+
+    # --- what is wrong --------------------------------------------------------------------------
+
+    def _look_at_log(self, found: Log) -> set[int] | None:
+        """Tell of a torn end; return the pages that are damaged in the midst of the log.
+
+        None means that SQLite may take it as it is.
+        """
+        size = HEADER.size + found.good * (PAGE_BYTES + 24)
+        is_ours = len(found.frames) > found.good
+        partial = (len(self._data) - HEADER.size) % (PAGE_BYTES + 24)
+        if found.lost_commits == 0:
+            if self._data and (is_ours or partial or not found.page_size):
+                self._keep_aside()
+                self.mended.torn_bytes = len(self._data) - (size if found.page_size else 0)
+            return None
+        self._keep_aside()
+        bad = [one for one in found.frames[: found.committed] if not one.is_whole]
+        if not all(one.is_ours for one in bad):  # which pages were there is not known
+            self.mended.lost_commits = found.lost_commits
+            return None
+        newest = found.pages(found.committed)
+        return {one.page for one in bad if newest[one.page] is one}
+
+    def _damaged_pages(self, found: Log) -> set[int] | None:
+        """Return the pages of the file that are damaged for good, None where none is."""
+        in_log = found.pages(found.committed if found.lost_commits else found.good)
+        wrong = self.sums.wrong(in_log.keys() - {1})
+        left: set[int] = set()
+        for page, data in wrong.items():
+            if page in in_log:  # the first one, whose header is looked at before the log is
+                newer = bytes(self._data[in_log[page].offset :][:PAGE_BYTES])
+                if _names(data) != _names(newer):
+                    self._keep_aside()
+                    self._write(page, newer)
+                    self.mended.bits += 1
+                continue
+            right = self.sums.repaired(page, data)
+            if right is None:
+                left.add(page)
+                continue
+            self._keep_aside()
+            self._write(page, right)
+            self.mended.bits += 1
+        if not left:
+            return None
+        if not self.sums.is_untouched and self._was_edited():
+            self.mended.edited_pages = len(left)
+            return None
+        return left
+
+    def _was_edited(self) -> bool:
+        """Say whether the file is as a program leaves it that knows its format, and still ours."""
+        is_cut = self.path.stat().st_size % PAGE_BYTES
+        return not is_cut and self._is_consistent(needs="SELECT count(*) FROM sessions")
+
+    def _write(self, page: int, data: bytes) -> None:
+        with self.path.open("r+b") as file:
+            file.seek((page - 1) * PAGE_BYTES)
+            file.write(data)
+            os.fsync(file.fileno())
+
+    def _damage_without_sums(self) -> set[int] | None:
+        """Judge a file of which no checksums are there: return None where it is consistent."""
+        if self.path.stat().st_size == 0 or self._is_consistent():
+            return None
+        return set()
+
+    def _is_consistent(self, needs: str = "SELECT 1") -> bool:
+        """Ask SQLite, of a copy: a damaged log must not come into the file."""
+        copy = self.path.with_name(_WORK)
+        try:
+            shutil.copyfile(self.path, copy)
+            if self._data:
+                wal_of(copy).write_bytes(self._data)
+            with closing(sqlite3.connect(copy)) as db:
+                db.execute(needs).fetchone()
+                (verdict,) = db.execute("PRAGMA integrity_check").fetchone()
+                return str(verdict) == "ok"
+        except sqlite3.DatabaseError:
+            return False
+        finally:
+            _remove(copy)
+
+    # --- getting out what is whole ------------------------------------------------------------
+
+    def _salvage(self, found: Log, damaged: set[int], overlay: set[int] | None) -> None:
+        self._keep_aside()
+        work, fresh = self.path.with_name(_WORK), self.path.with_name(f"{_WORK}.new")
+        for path in (work, fresh):
+            _remove(path)
+        try:
+            shutil.copyfile(self.path, work)
+            count = found.committed if overlay is not None else found.good
+            self._lay_over(work, found, count, damaged)
+            damaged |= overlay or set()
+            damaged -= _restore_schema(work, self.path.with_name(SCHEMA_FILE), damaged)
+            _unlog(work)
+            fresh.touch(FILE_MODE)
+            self.mended.salvaged = salvage(work, fresh, damaged, now_ms())
+            with fresh.open("rb") as file:
+                os.fsync(file.fileno())
+            wal_of(self.path).unlink(missing_ok=True)
+            fresh.replace(self.path)
+            sync_directory(self.path.parent)
+            with self.path.open("rb") as file:
+                self.sums.rebuild(file)
+        except UnreadableError as error:
+            raise JournalRefused(
+                f"{self.path} is damaged, and {error}; it was left as it is, and a copy is at "
+                f"{self.mended.aside}: put a backup in its place, or choose another state directory"
+            ) from error
+        finally:
+            for path in (work, fresh):
+                _remove(path)
+
+    def _lay_over(self, work: Path, found: Log, count: int, damaged: set[int]) -> None:
+        """Write the pages of the log into the file, as a checkpoint does."""
+        with work.open("r+b") as file:
+            for page, frame in found.pages(count).items():
+                file.seek((page - 1) * PAGE_BYTES)
+                file.write(self._data[frame.offset : frame.offset + PAGE_BYTES])
+                damaged.discard(page)
+            size = max(file.seek(0, os.SEEK_END) // PAGE_BYTES, max(damaged, default=0))
+            file.truncate(size * PAGE_BYTES)
+
+    def _keep_aside(self) -> None:
+        """Copy the files as they are, once; the oldest copies go."""
+        if self.mended.aside is not None:
+            return
+        stem = f"{self.path.name}.damaged-"
+        aside = self.path.with_name(f"{stem}{time.time_ns() // 10**6}")
+        for path, copy in ((self.path, aside), (wal_of(self.path), wal_of(aside))):
+            if path.exists():
+                shutil.copyfile(path, copy)
+                copy.chmod(FILE_MODE)
+        self.mended.aside = aside
+        kept = sorted(one for one in self.path.parent.glob(f"{stem}*") if one.suffix[-4:] != "-wal")
+        for old in kept[:-JOURNAL_COPIES_KEPT]:
+            _remove(old)
+
+    def _tell(self) -> None:
+        done, aside = self.mended, str(self.mended.aside)
+        if done.torn_bytes:
+            log.warning("journal.tail_cut", torn_bytes=done.torn_bytes, kept_at=aside)
+        if done.bits:
+            log.error("journal.bits_mended", bits=done.bits, kept_at=aside)
+        if done.lost_commits:
+            log.error("journal.commits_lost", commits=done.lost_commits, kept_at=aside)
+        if done.edited_pages:
+            log.warning("journal.edited", pages=done.edited_pages)
+        if (found := done.salvaged) is not None:
+            log.error(
+                "journal.salvaged",
+                rows=found.kept,
+                lost=dict(found.lost),
+                parked=sorted(found.parked),
+                unknown=found.unknown,
+                unsure=sorted(found.unsure),
+                kept_at=aside,
+            )
+
+
+def keep_schema(path: Path, file: BinaryIO) -> None:
+    """Keep a copy of the pages with the tables' names; without them no row can be found.
+
+    After each opening of the journal, when nothing of it is in the log. ``file`` is the journal,
+    open: closing it would drop the locks that SQLite has on it.
+    """
+    file.seek(0)
+    pages = {1: file.read(PAGE_BYTES)}
+    for child in _children(pages[1]):
+        file.seek((child - 1) * PAGE_BYTES)
+        pages[child] = file.read(PAGE_BYTES)
+    copy = path.with_name(SCHEMA_FILE)
+    fresh = copy.with_name(f"{SCHEMA_FILE}.new")
+    data = b"".join(_PAGE.pack(page) + content for page, content in pages.items())
+    with suppress(FileNotFoundError):
+        if copy.read_bytes() == data:
+            return
+    fresh.write_bytes(data)
+    fresh.chmod(FILE_MODE)
+    fresh.replace(copy)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make what was renamed in a directory durable."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _names(first: bytes) -> bytes:
+    """Return what of the file's header says what file it is, and not what is in it."""
+    return first[:24] + first[60:72]
+
+
+def _children(first: bytes) -> list[int]:
+    """Return the pages below the first one, which is the root of the tables' names."""
+    kind, _, count = struct.unpack_from(">BHH", first, 100)
+    if kind != _INTERIOR:
+        return []
+    (rightmost,) = struct.unpack_from(">I", first, 108)
+    cells = struct.unpack_from(f">{count}H", first, 112)
+    return [struct.unpack_from(">I", first, cell)[0] for cell in cells] + [rightmost]
+
+
+def _restore_schema(work: Path, copy: Path, damaged: set[int]) -> set[int]:
+    """Put back the pages with the tables' names that are damaged; return which."""
+    try:
+        data = copy.read_bytes()
+    except FileNotFoundError:
+        return set()
+    size = _PAGE.size + PAGE_BYTES
+    restored: set[int] = set()
+    with work.open("r+b") as file:
+        for at in range(0, len(data) - size + 1, size):
+            (page,) = _PAGE.unpack_from(data, at)
+            if page in damaged:
+                file.seek((page - 1) * PAGE_BYTES)
+                file.write(data[at + _PAGE.size : at + size])
+                restored.add(page)
+    return restored
+
+
+def _unlog(work: Path) -> None:
+    """Let SQLite read the file without a log, and take its size for what it is."""
+    with work.open("r+b") as file:
+        pages = file.seek(0, os.SEEK_END) // PAGE_BYTES
+        file.seek(18)
+        file.write(b"\1\1")
+        file.seek(24)
+        counter = file.read(4)
+        file.write(struct.pack(">I", pages))
+        file.seek(92)
+        file.write(counter)
+
+
+def _remove(path: Path) -> None:
+    for name in (path, wal_of(path), path.with_name(f"{path.name}-shm")):
+        name.unlink(missing_ok=True)

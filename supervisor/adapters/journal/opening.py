@@ -1,0 +1,33 @@
+"""Which journal a daemon has, by its configuration."""
+
+from typing import Final
+
+from supervisor.adapters.journal.base import Journal, JournalRefused
+from supervisor.adapters.journal.memory import MemoryJournal
+from supervisor.adapters.journal.sqlite import SqliteJournal
+from supervisor.config import DaemonConfig
+
+MEMORY: Final = "memory"
+
+
+def open_journal(config: DaemonConfig) -> Journal:
+    """Return the journal that was chosen; its ``open`` is the caller's.
+
+    Raises:
+        JournalRefused: it is in PostgreSQL, and the driver is not installed.
+
+    """
+    if not config.journal:
+        return SqliteJournal(config.state_dir, durability=config.durability)
+    if config.journal == MEMORY:
+        return MemoryJournal()
+    try:
+        # A daemon without PostgreSQL has no use for the driver, which is an extra.
+        from supervisor.adapters.journal.postgres import PostgresJournal  # noqa: PLC0415
+    except ImportError as error:
+        raise JournalRefused(
+            "a journal in PostgreSQL needs psycopg: pip install 'cmdc-runtime[postgres]'"
+        ) from error
+    return PostgresJournal(
+        config.journal, schema=config.journal_schema, durability=config.durability
+    )

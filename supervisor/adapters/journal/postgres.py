@@ -1,0 +1,130 @@
+"""The journal in PostgreSQL: the same statements and the same writer's thread, over a connection.
+
+A daemon has a schema of its own in the database. docs/adr/0021 says what it promises and why.
+"""
+
+import os
+import socket
+
+import psycopg
+
+from cmdc_runtime.errors import CmdcError
+from supervisor.adapters.journal.base import Durability, JournalFailed
+from supervisor.adapters.journal.database import Database
+from supervisor.adapters.journal.ledger import Ledger
+from supervisor.adapters.journal.postgres_connection import (
+    PostgresConnection,
+    RolledBack,
+    Superseded,
+    Unsettled,
+)
+from supervisor.adapters.journal.queued import QueuedJournal
+from supervisor.adapters.journal.retention import Bounds
+from supervisor.adapters.journal.writer import GroupWriter
+from supervisor.core.storage import Level, Trouble
+
+SCHEMA = "cmdc"
+"""Where the tables are, if nothing else is said."""
+
+
+class PostgresStore(Ledger):
+    """The operations over one connection, and the writer's guard of it.
+
+    A server that is away is like a disk without room: what is under way waits until it is back, in
+    order, and what is new is refused. A daemon that was superseded has to end.
+    """
+
+    def __init__(
+        self, url: str, schema: str, durability: Durability, bounds: Bounds | None = None
+    ) -> None:
+        """Prepare; ``open`` connects."""
+        super().__init__(bounds or Bounds())
+        holder = f"process {os.getpid()} on {socket.gethostname()}"
+        self._connection = PostgresConnection(url, schema, durability, holder)
+        self.level = Level.PLENTY
+        self.cause = ""
+
+    @property
+    def _db(self) -> Database:
+        return self._connection
+
+    def open(self) -> None:
+        """Connect, take the journal, and bring an older one up to date."""
+        try:
+            self._connection.open()
+        except psycopg.Error as error:
+            raise JournalFailed(f"cannot open the journal in PostgreSQL: {error}") from error
+
+    def begin(self) -> None:
+        """Begin a transaction; connect again if the connection was lost."""
+        self._connection.begin()
+
+    def commit(self) -> None:
+        """Make the transaction durable, or raise where it is not."""
+        self._connection.commit()
+
+    def rollback(self) -> None:
+        """Undo, and forget what the transaction had taught us."""
+        self._heads.clear()
+        self._connection.rollback()
+
+    def close(self) -> None:
+        """Let go of the journal; never raises."""
+        self._heads.clear()
+        self._connection.close()
+
+    # --- the writer's guard ---------------------------------------------------------------------
+
+    def judge(self, error: Exception) -> Trouble:
+        """Say what an error means."""
+        if isinstance(error, Superseded):
+            return Trouble.BROKEN
+        is_away = isinstance(error, psycopg.OperationalError) and self._connection.is_lost
+        if not is_away and not isinstance(error, RolledBack | psycopg.errors.DiskFull):
+            return Trouble.PASSING
+        self._note(error)
+        return Trouble.NO_ROOM
+
+    def spend(self) -> None:
+        """Wait for the server from now on."""
+        self.level = Level.AWAY
+
+    def regain(self, _wanted_bytes: int) -> bool:
+        """Connect again."""
+        try:
+            self._connection.connect()
+        except psycopg.OperationalError as error:
+            self._note(error)
+            return False
+        except (Superseded, CmdcError):
+            pass  # the next transaction meets it, too
+        self.level = Level.PLENTY
+        return True
+
+    def abandon(self) -> None:
+        """Let go of the journal, which is another's."""
+        self._connection.close()
+
+    def _note(self, error: Exception) -> None:
+        why = str(error).partition("\n")[0]
+        self.cause = (
+            f"the journal's database cannot be written to ({why}): what is under way waits for it, "
+            "nothing new is taken; see that PostgreSQL runs and has room"
+        )
+
+
+class PostgresJournal(QueuedJournal):
+    """A ``base.Journal`` in one schema of a database; ``url`` is as libpq takes it."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str = SCHEMA,
+        durability: Durability = "process",
+        bounds: Bounds | None = None,
+    ) -> None:
+        """Prepare; ``open`` connects."""
+        store = PostgresStore(url, schema, durability, bounds)
+        failures = (psycopg.OperationalError, psycopg.InterfaceError, Superseded, Unsettled)
+        super().__init__(store, GroupWriter(store, failures=failures, guard=store))

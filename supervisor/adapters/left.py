@@ -1,0 +1,103 @@
+"""The agents that a dead daemon left running: found by the roll, and held by a pidfd each.
+
+A pid counts only together with the time at which its process started and the machine's boot, so a
+stranger is never taken for an agent. An agent that cannot be taken over, because it speaks another
+version of the wire or nobody knows its session, is ended before a process of its session is
+started.
+"""
+
+import os
+import select
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from cmdc_runtime.frames import WIRE_VERSION
+from cmdc_runtime.roll import Entry, boot_id, entries, strike
+from supervisor.adapters.processes import look_up
+
+log = structlog.get_logger()
+
+END_S: Final = 2.0
+"""For a killed agent to be gone; it takes milliseconds."""
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(slots=True, eq=False)
+class Left:
+    """One agent that lives; it is watched as a forked child is, but no nursery knows of it."""
+
+    entry: Entry
+    pidfd: int
+    started_at: float
+    """Monotonic seconds."""
+    sentinel: int
+    """Never readable: nobody but the kernel tells its status."""
+
+    @property
+    def pid(self) -> int:
+        """Its pid."""
+        return self.entry.pid
+
+    @property
+    def speaks(self) -> bool:
+        """Whether it speaks this daemon's version of the wire."""
+        return self.entry.wire == WIRE_VERSION
+
+    def status(self) -> int | None:
+        """Return None: there is no nursery that could tell."""
+        return None
+
+    def send_signal(self, number: int) -> bool:
+        """Send a signal; False if the process has ended."""
+        try:
+            signal.pidfd_send_signal(self.pidfd, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def end(self) -> None:
+        """Kill it, and wait ``END_S`` at most until it is gone."""
+        self.send_signal(signal.SIGKILL)
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        if not poll.poll(END_S * 1e3):
+            log.error("agent.not_ended", pid=self.pid, session_id=self.entry.session_id)
+        self.close()
+
+    def close(self) -> None:
+        """Give back the descriptors; the process itself goes on. Idempotent."""
+        for fd in (self.pidfd, self.sentinel):
+            if fd >= 0:
+                os.close(fd)
+        self.pidfd = self.sentinel = -1
+
+
+def find_left(directory: Path) -> list[Left]:
+    """Return the agents on the roll of a runtime directory that live; the dead are struck off."""
+    found = []
+    for entry in entries(directory):
+        left = _living(entry)
+        if left is None:
+            strike(directory, entry.worker_id)
+        else:
+            found.append(left)
+    return found
+
+
+def _living(entry: Entry) -> Left | None:
+    if entry.boot_id != boot_id():
+        return None
+    with suppress(OSError):
+        pidfd = os.pidfd_open(entry.pid)
+        line = look_up(entry.pid)  # behind the pidfd: from now on the pid is nobody else's
+        if line is not None and not line.has_ended and line.start_ticks == entry.start_ticks:
+            lived_s = time.clock_gettime(time.CLOCK_BOOTTIME) - entry.start_ticks / _TICKS_PER_S
+            return Left(entry, pidfd, time.monotonic() - lived_s, os.eventfd(0))
+        os.close(pidfd)
+    return None

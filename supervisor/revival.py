@@ -1,0 +1,127 @@
+"""A session that begins with a history: of a checkpoint, of another session, of another daemon.
+
+What it begins with is one transaction of the journal. Its events follow: they tell what was, and
+nothing is rebuilt from them.
+"""
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cmdc_runtime.clock import now_ms
+from cmdc_runtime.codec import encode
+from cmdc_runtime.errors import CheckpointNotFound, CmdcError
+from cmdc_runtime.ids import EventIndex, Incarnation, SessionId
+from cmdc_runtime.process import RESUMED
+from cmdc_runtime.reasons import AnyReason, Other
+from cmdc_runtime.requests import Origin
+from supervisor.adapters.journal.base import CheckpointRow, EventRow, Journal, Past, SessionRow
+from supervisor.core.limits import INDEX_JUMP, REPLAY_BATCHES_MAX
+
+PUBLISHED_AT_ONCE: Final = 256
+"""Event batches that go to the journal together: as many as share one commit."""
+
+
+NOT_BROUGHT: Final = "its events could not be written down when it was brought here"
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What a session begins with; ``last`` is its newest event index."""
+
+    past: Past
+    events: tuple[EventRow, ...] = ()
+    last: EventIndex = EventIndex(0)
+    incarnation: Incarnation = Incarnation(0)
+    """The one that ended, 0 where there was none of this session."""
+    reason: AnyReason = Other(detail=RESUMED)  # noqa: RUF009 - frozen
+    checkpoints: tuple[CheckpointRow, ...] = ()
+
+
+async def brought_from(journal: Journal, origin: Origin, row: SessionRow) -> Brought:
+    """Return what a session of ``row`` has from its origin.
+
+    A fork begins anew, with the state and no word of how it came to it. A session that ended goes
+    on: its incarnations, its events, and what it has answered. What it had not answered was refused
+    when it ended.
+
+    Raises:
+        CheckpointNotFound: there is no such checkpoint.
+        JournalFailed: it could not be read.
+    """
+    is_fork = origin.session_id != row.session_id
+    old = await journal.history(origin.session_id)
+    past = await _past(journal, origin, row, old)
+    if is_fork or old is None:
+        return Brought(replace(past, row=row, commands=()))
+    answered = tuple(one for one in old.commands if one.answer is not None)
+    again = replace(row, incarnation=old.row.incarnation, created_ms=old.row.created_ms)
+    last = await journal.last_index(origin.session_id)
+    return Brought(
+        replace(past, row=again, commands=answered),
+        await all_events(journal, origin.session_id),
+        EventIndex(last + INDEX_JUMP),
+        old.row.incarnation,
+    )
+
+
+async def _past(journal: Journal, origin: Origin, row: SessionRow, old: Past | None) -> Past:
+    if origin.checkpoint_id is None and old is not None:
+        return old
+    kept = await checkpoint_row(journal, origin.session_id, origin.checkpoint_id)
+    # What was numbered before the checkpoint keeps its numbers.
+    newest = 0
+    if old is not None:
+        records, commands = (row.seq for row in old.records), (row.seq for row in old.commands)
+        newest = max((*records, *commands), default=old.snapshot_seq)
+    return Past(row=row, snapshot=kept.body, records=(), commands=(), snapshot_seq=newest)
+
+
+async def checkpoint_row(
+    journal: Journal, session_id: SessionId, checkpoint_id: str | None
+) -> CheckpointRow:
+    """Return a checkpoint, or with None the newest.
+
+    Raises:
+        CheckpointNotFound: it is not there.
+    """
+    row = await journal.checkpoint(session_id, checkpoint_id)
+    if row is None:
+        which = "no checkpoint" if checkpoint_id is None else f"no checkpoint {checkpoint_id!r}"
+        raise CheckpointNotFound(f"session {session_id} has {which}; list_checkpoints tells them")
+    return row
+
+
+async def put_down(journal: Journal, brought: Brought) -> None:
+    """Write down what a session begins with.
+
+    Raises:
+        SessionExists: the id is alive.
+        JournalFailed: it could not be written.
+    """
+    await journal.restore(brought.past)
+    session_id = brought.past.row.session_id
+    try:
+        for at in range(0, len(brought.events), PUBLISHED_AT_ONCE):
+            some = brought.events[at : at + PUBLISHED_AT_ONCE]
+            writes = [journal.publish(session_id, row.first, row.count, row.body) for row in some]
+            await asyncio.gather(*writes)
+        for checkpoint in brought.checkpoints:
+            await journal.save_checkpoint(checkpoint)
+    except CmdcError:  # half of a session is none: the id is free for another try
+        await journal.ended(session_id, encode(Other(detail=NOT_BROUGHT)), now_ms())
+        raise
+
+
+async def all_events(journal: Journal, session_id: SessionId) -> tuple[EventRow, ...]:
+    """Return all durable events that are kept of a session, oldest first."""
+    found: list[EventRow] = []
+    last = await journal.last_index(session_id)
+    after = EventIndex(0)
+    while after < last:
+        rows = await journal.replay(session_id, after, last, REPLAY_BATCHES_MAX)
+        if not rows:
+            break
+        found += rows
+        after = EventIndex(rows[-1].first + rows[-1].count - 1)
+    return tuple(found)

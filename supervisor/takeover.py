@@ -1,0 +1,168 @@
+"""How a new daemon goes on with what an earlier one left: the order, and which process is kept.
+
+Parents come before their subagents. A session whose agent lives, speaks this version of the wire
+and is of the journal's incarnation keeps it: same process, same incarnation, the next event has the
+next index. Of every other one the end is told first, and a new process takes its place; a subagent
+gets none, since its parent's process is another one, too. A process that nobody goes on with is
+ended before the one that takes its place is started.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import structlog
+
+from cmdc_runtime.clock import now_ms
+from cmdc_runtime.codec import encode
+from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.ids import EventIndex, Incarnation, SessionId
+from cmdc_runtime.reasons import AnyReason, Shutdown
+from cmdc_runtime.requests import StartSession
+from supervisor.adapters.journal.base import SessionRow
+from supervisor.adapters.left import Left
+from supervisor.core.household import PARENT_ENDED, Phase, check_session, session_path
+from supervisor.core.limits import ADOPT_WAIT_S, INDEX_JUMP, TAKEN_OVER_AT_ONCE_MAX
+from supervisor.session import Session
+from supervisor.sessions import Sessions
+from supervisor.specs import spec_of
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """What became of an earlier daemon's sessions."""
+
+    resumed: int
+    """Those that go on, with the process that they had or with a new one."""
+    adopted: int
+    """Those of them that keep their process."""
+
+
+@dataclass(slots=True)
+class TakeOver:
+    """One daemon's beginning; ``reason`` is why the processes that are gone ended."""
+
+    sessions: Sessions
+    left: Sequence[Left]
+    reason: AnyReason
+    _left: dict[SessionId, Left] = field(default_factory=dict)
+    _adopted: list[Session] = field(default_factory=list)
+    _resumed: int = 0
+
+    async def run(self) -> TakenOver:
+        """Go on with all of them; return when those that were kept have called, or do not soon."""
+        rows = await self.sessions.journal.alive()
+        await self._match(rows)
+        top = [row for row in rows if row.parent_id is None]
+        below = [row for row in rows if row.parent_id is not None]
+        await self._go_on(top)
+        while below:
+            await self._meet()
+            above = {row.session_id for row in below}
+            level = [row for row in below if row.parent_id not in above] or below
+            below = [row for row in below if row not in level]
+            await self._go_on(level)
+        await self._meet()
+        return TakenOver(self._resumed, sum(one.phase is Phase.UP for one in self._adopted))
+
+    async def _match(self, rows: Iterable[SessionRow]) -> None:
+        """Find out which agent is whose; the others are ended."""
+        wanted = {row.session_id: row.incarnation for row in rows}
+        strays = []
+        for one in self.left:
+            session_id = one.entry.session_id
+            if one.speaks and wanted.get(session_id) == one.entry.incarnation:
+                self._left[session_id] = one
+            else:
+                strays.append(one)
+        await asyncio.gather(*(self._end(one) for one in strays))
+
+    async def _end(self, left: Left) -> None:
+        log.warning("agent.not_adopted", session_id=left.entry.session_id, pid=left.pid)
+        await asyncio.to_thread(left.end)
+
+    async def _go_on(self, rows: Sequence[SessionRow]) -> None:
+        for first in range(0, len(rows), TAKEN_OVER_AT_ONCE_MAX):
+            some = rows[first : first + TAKEN_OVER_AT_ONCE_MAX]  # they share the journal's commits
+            self._resumed += sum(await asyncio.gather(*(self._resume(row) for row in some)))
+
+    async def _meet(self) -> None:
+        """Wait for those that were kept to call."""
+        waiting = [asyncio.ensure_future(one.met.wait()) for one in self._adopted]
+        if not waiting:
+            return
+        _, late = await asyncio.wait(waiting, timeout=ADOPT_WAIT_S)
+        for waiter in late:
+            waiter.cancel()
+
+    async def _resume(self, row: SessionRow) -> bool:
+        """Go on with one of them; False: it is over, or nobody can."""
+        left = self._left.pop(row.session_id, None)
+        try:
+            spec = spec_of(row.spec)
+            check_session(spec)
+        except (msgspec.MsgspecError, InvalidOptions) as error:
+            # It stays as it is, for a daemon that can; the others go on.
+            log.error("session.not_resumed", session_id=row.session_id, problem=str(error))
+            if left is not None:
+                await self._end(left)
+            return False
+        parent = None if row.parent_id is None else self.sessions.live.get(row.parent_id)
+        if left is not None and await self._may_keep(row, parent):
+            last = await self.sessions.journal.last_index(row.session_id)
+            self._adopt(row, spec, parent, left, last)
+            return True
+        if left is not None:
+            await self._end(left)
+        return await self._start_anew(row, spec)
+
+    async def _may_keep(self, row: SessionRow, parent: Session | None) -> bool:
+        """Say whether the agent's end is not told yet, and its parent was kept, too."""
+        newest = await self.sessions.journal.newest_down(row.session_id)
+        if newest is not None and (newest.incarnation or 0) >= row.incarnation:
+            return False
+        if row.parent_id is None:
+            return True
+        return parent is not None and parent in self._adopted and parent.phase is Phase.UP
+
+    def _adopt(
+        self,
+        row: SessionRow,
+        spec: StartSession,
+        parent: Session | None,
+        left: Left,
+        last: EventIndex,
+    ) -> None:
+        path = session_path(None if parent is None else parent.path, row.session_id)
+        before = Incarnation(row.incarnation - 1)
+        session = Session(self.sessions, spec, path, row.created_ms, before)
+        session.left, session.written = left, row.written
+        session.restarts, session.was_up = row.restarts, True
+        if parent is not None:
+            parent.children.add(session)
+        self._adopted.append(session)
+        self._begin(session, last)
+
+    async def _start_anew(self, row: SessionRow, spec: StartSession) -> bool:
+        sessions = self.sessions
+        is_child = row.parent_id is not None
+        reason = Shutdown(detail=PARENT_ENDED) if is_child else self.reason
+        last_down = await sessions.watchers.settle(row, reason, restarting=not is_child)
+        if last_down is not None:
+            await sessions.journal.ended(row.session_id, encode(last_down.reason), now_ms())
+            return False
+        path = session_path(None, row.session_id)
+        session = Session(sessions, spec, path, row.created_ms, row.incarnation)
+        session.restarts, session.was_up, session.last_reason = row.restarts + 1, True, reason
+        last = await sessions.journal.last_index(row.session_id)
+        self._begin(session, EventIndex(last + INDEX_JUMP))
+        return True
+
+    def _begin(self, session: Session, last: EventIndex) -> None:
+        sessions = self.sessions
+        sessions.live[session.id] = session
+        sessions.hub.open_channel(session.id, session.spec.supervision.event_buffer_size, last)
+        sessions.begin(session)

@@ -1,0 +1,56 @@
+"""One worker process as the daemon has it, and what is told of its end."""
+
+import asyncio
+import select
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cmdc_runtime.frames import FromWorker
+from cmdc_runtime.ids import WorkerId
+from supervisor.adapters.orphans import Mark
+from supervisor.adapters.reaper import Exited
+from supervisor.hosts import ToolHosts
+from supervisor.wards import Inquest, Ward
+
+
+@dataclass(frozen=True, slots=True)
+class Obituary:
+    """How a worker ended, and what was found out about it."""
+
+    exited: Exited
+    inquest: Inquest
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """One process; its owner sets the callbacks when it takes the worker over."""
+
+    id: WorkerId
+    ward: Ward
+    pid: int
+    pidfd: int
+    ready: asyncio.Future[None]
+    forked_at: float = 0.0
+    mark: Mark | None = None
+    """What its orphans are known by, once it is an agent."""
+    has_ended: bool = False
+    on_frame: Callable[[FromWorker, bytes], None] | None = None
+    on_exit: Callable[[Obituary], None] | None = None
+    hosts: ToolHosts = field(init=False)
+    peer: bytes = b""
+    """Its connection's identity; one that was taken over has another one than at first."""
+
+    def __post_init__(self) -> None:
+        """Know the connection by the worker's own id."""
+        self.peer = self.peer or self.id.encode()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether there is a process; before that it waits for its turn, or for a nursery."""
+        return self.pidfd >= 0
+
+    def is_over(self) -> bool:
+        """Ask the kernel whether it has ended; the loop may hear of that later."""
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        return bool(poll.poll(0))

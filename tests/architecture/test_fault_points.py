@@ -1,0 +1,97 @@
+"""Whatever is written to the journal has fault points, and a place in the crash matrix."""
+
+import re
+
+import pytest
+
+from cmdc_runtime.faults import AGENT, MOMENTS
+from scripts.matrix import page
+from scripts.matrix.play import cells_of
+from scripts.matrix.situations import DAEMON, SITUATIONS
+from supervisor.adapters.journal.base import Journal
+from supervisor.adapters.journal.faulted import LIFE, READS, with_fault_points, writes
+
+ROOT = page.ROOT
+ELSEWHERE = {
+    "restore": "tests/fault/matrix/test_rare_writes.py",
+    "prune": "tests/fault/matrix/test_rare_writes.py",
+}
+"""What no life of a session writes, and the test that dies at it."""
+FIRST_CELL = re.compile(r"^\| `([\w+]+)` \|", re.MULTILINE)
+ROW = re.compile(r"^\| ([^|]+) \|", re.MULTILINE)
+
+
+def methods():
+    return {name for name, what in vars(Journal).items() if callable(what) and name[0] != "_"}
+
+
+def section():
+    text = page.ARCHITECTURE.read_text(encoding="utf-8")
+    return text.partition(page.BEGIN)[2].partition(page.END)[0]
+
+
+def test_every_method_of_the_journal_reads_or_writes():
+    """What is not known as a read has fault points; a read that is gone is not listed."""
+    assert set(writes()) == methods() - LIFE - READS
+    assert methods() >= LIFE | READS
+
+
+def test_every_write_is_in_the_matrix():
+    """A new kind of record, or a new method that writes, needs a situation in which it is written.
+
+    Add it to ``scripts/matrix/situations.py`` and run ``make matrix``.
+    """
+    rows = page.written_in(FIRST_CELL.findall(page.FULL.read_text(encoding="utf-8")))
+    missing = [name for name in page.required() if name not in rows and name not in ELSEWHERE]
+
+    assert missing == [], f"no row of {page.FULL.name} writes: {', '.join(missing)}"
+
+
+def test_no_write_of_the_matrix_is_gone():
+    """What the page shows is what the code writes today."""
+    rows = page.written_in(FIRST_CELL.findall(page.FULL.read_text(encoding="utf-8")))
+
+    assert rows - set(page.required()) == set()
+
+
+@pytest.mark.parametrize("name", sorted(ELSEWHERE))
+def test_what_is_written_elsewhere_dies_there(name):
+    """The test that is named has the points of the write."""
+    assert name in writes()
+    assert f'"{name}"' in (ROOT / ELSEWHERE[name]).read_text(encoding="utf-8")
+
+
+def test_the_table_has_the_rows_and_columns_of_the_code():
+    """One line for each situation, in order."""
+    head, _, *rows = ROW.findall(section())
+    columns = section().strip().splitlines()[0].strip("| ").split(" | ")
+
+    assert head == page.COLUMNS[0]
+    assert tuple(columns) == page.COLUMNS
+    assert rows == [page._title(situation) for situation in SITUATIONS]
+
+
+def test_the_page_has_a_section_for_each_situation():
+    """In the order of the code."""
+    headings = re.findall(r"^## (.+)$", page.FULL.read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert headings == [situation.name for situation in SITUATIONS]
+
+
+def test_the_journal_is_left_alone_where_nobody_looks_for_plans():
+    """A daemon as people run it has no fault points."""
+    journal = object()
+
+    assert with_fault_points(journal, (), lambda _victim, _session: ()) is journal
+
+
+def test_both_sides_of_a_write_are_cells():
+    """Before and after, for the agent and, where the daemon passes the point, for the daemon."""
+    (idle,) = [one for one in SITUATIONS if one.name == "idle"]
+    passed = [f"{point}.{moment}" for point in ("agent.said", "append.said") for moment in MOMENTS]
+    cells = {(one.point, one.victim) for one in cells_of(idle, passed)}
+
+    assert cells == {
+        *((point, AGENT) for point in passed),
+        *((point, DAEMON) for point in passed[2:]),
+    }

@@ -1,0 +1,107 @@
+"""The journals that the contract is held to, each in a place of its own.
+
+A store of your own is held to it by a function here that makes its journal, and a row in
+``PLACES``. ``run`` opens a journal, runs a coroutine function with it, and closes it; one that is
+run again finds what was there, but in memory.
+"""
+
+import asyncio
+import itertools
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+
+from scripts.postgres import Server, missing
+from supervisor.adapters.journal.memory import MemoryJournal
+from supervisor.adapters.journal.postgres import PostgresJournal
+from supervisor.adapters.journal.sqlite import SqliteJournal
+
+SCHEMAS = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one journal is."""
+
+    make: Any
+    """Returns it, unopened; takes ``bounds``."""
+
+    def run(self, scenario, **options):
+        """Run a coroutine function with the journal of this place, and return what it returns."""
+
+        async def whole():
+            journal = self.make(**options)
+            await journal.open()
+            try:
+                return await scenario(journal)
+            finally:
+                await journal.close()
+
+        return asyncio.run(whole())
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """A server that takes connections; skipped where there is none to start."""
+    reason = missing()
+    if reason is not None:
+        pytest.skip(reason)
+    with Server() as server:
+        yield server
+
+
+def in_file(request, durability):
+    """A file in a folder of the test's own."""
+    directory = request.getfixturevalue("tmp_path") / "state"
+    return partial(SqliteJournal, directory, durability=durability)
+
+
+def in_memory(_request):
+    """Nowhere."""
+    return MemoryJournal
+
+
+def on_server(request):
+    """A schema of its own on the server of the run."""
+    server = request.getfixturevalue("postgres")
+    return partial(PostgresJournal, server.url, schema=f"contract_{next(SCHEMAS)}")
+
+
+LASTING = {
+    "sqlite, process": partial(in_file, durability="process"),
+    "sqlite, power": partial(in_file, durability="power"),
+    "postgres": on_server,
+}
+PLACES = {**LASTING, "memory": in_memory}
+MARKS = {"postgres": pytest.mark.process}
+
+
+def rows(places):
+    """Return the names of some places as parameters."""
+    return [pytest.param(name, marks=MARKS.get(name, ())) for name in places]
+
+
+@pytest.fixture(params=rows(PLACES))
+def place(request):
+    """Each place in turn."""
+    return Place(PLACES[request.param](request))
+
+
+@pytest.fixture(params=rows(LASTING))
+def lasting(request):
+    """Each place in turn whose journal is there when it is opened again."""
+    return Place(LASTING[request.param](request))
+
+
+@pytest.fixture
+def run(place):
+    """Run a coroutine function with the journal of each place in turn."""
+    return place.run
+
+
+@pytest.fixture
+def rerun(lasting):
+    """The same, where it can be done again."""
+    return lasting.run

@@ -1,0 +1,90 @@
+"""Journals for the cases about their files: made, damaged, and looked into."""
+
+import asyncio
+import os
+import shutil
+
+from cmdc_runtime.codec import decode_as
+from cmdc_runtime.reasons import AnyReason
+from supervisor.adapters.journal.base import SessionRow
+from supervisor.adapters.journal.sqlite import SqliteJournal
+
+SESSIONS = 40
+BODY_BYTES = 700
+
+
+def name_of(number):
+    return f"s-{number:03}"
+
+
+def body_of(number, step):
+    return f"{number}/{step} ".encode().ljust(BODY_BYTES, b".")
+
+
+async def fill(journal, steps=4):
+    """Write sessions with commands, records of two pages, answers, events and snapshots."""
+    for number in range(SESSIONS):
+        await journal.create(SessionRow(session_id=name_of(number), created_ms=5, spec=b"spec"))
+    for step in range(steps):
+        for number in range(SESSIONS):
+            name, body = name_of(number), body_of(number, step)
+            await journal.accept(name, f"c-{step}", body, 1)
+            large = body * 8 if number % 8 == 0 else body
+            await journal.append(name, 0, [("said", large)], [(f"c-{step}", body)], number=step + 1)
+            await journal.publish(name, step * 2 + 1, 2, body)
+
+
+async def look(journal):
+    """Return what each session has, and of those that are over why."""
+    found, over = {}, {}
+    for number in range(SESSIONS):
+        name = name_of(number)
+        stored = await journal.load(name)
+        if stored is None:
+            continue
+        if stored.row.ended_ms is not None:
+            over[name] = str(decode_as(AnyReason, stored.row.reason))
+            continue
+        answers = [await journal.answer(name, f"c-{step}") for step in range(4)]
+        events = [row.body for row in await journal.replay(name, 0, 1_000, 1_000)]
+        found[name] = ([row.body for row in stored.records], answers, events)
+    return found, over
+
+
+def with_journal(state, work, *, is_crash=False):
+    """Open a journal, do something with it, and close it; or leave it as a killed daemon does."""
+
+    async def whole():
+        journal = SqliteJournal(state)
+        await journal.open()
+        try:
+            return await work(journal), journal._store.mended
+        finally:
+            if is_crash:
+                copy = state.with_name("crashed")
+                copy.mkdir(mode=0o700)
+                for path in state.iterdir():
+                    shutil.copy2(path, copy)
+            await journal.close()
+
+    found = asyncio.run(whole())
+    if is_crash:
+        shutil.rmtree(state)
+        state.with_name("crashed").rename(state)
+    return found
+
+
+def damage(path, at, data):
+    """Change bytes as a disk does: nobody wrote, so the file's times stay."""
+    before = path.stat()
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def flip(path, at, bit):
+    with path.open("rb") as file:
+        file.seek(at)
+        (old,) = file.read(1)
+    damage(path, at, bytes([old ^ (1 << bit)]))

@@ -1,0 +1,300 @@
+"""The journal's own files: cut, flipped, ruined, edited, deleted and replaced."""
+
+import os
+import random
+import shutil
+import sqlite3
+
+import pytest
+
+from supervisor.adapters.journal.base import JournalFailed, JournalRefused
+from supervisor.adapters.journal.sqlite import SqliteJournal
+from supervisor.adapters.journal.store import JOURNAL_FILE
+from supervisor.adapters.journal.sums import PAGE_BYTES
+from supervisor.adapters.journal.volume import wal_of
+from supervisor.adapters.journal.wal import FRAME, HEADER, read_log
+from tests.fault.cases.journals import SESSIONS, body_of, damage, fill, flip, look, with_journal
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
+
+IS_FULL = "FAULT_FULL" in os.environ
+FLIPS = 400 if IS_FULL else 40
+CUTS = 400 if IS_FULL else 25
+NAMES = {*range(24), *range(60, 72)}
+"""Bytes of the file's header that say what file it is, which is asked before the log is read."""
+FRAME_BYTES = FRAME.size + PAGE_BYTES
+
+
+@pytest.fixture(autouse=True)
+def audit():
+    """No daemon is needed here."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A journal that was closed, one that was left by a crash, and what is in both."""
+    folder = tmp_path_factory.mktemp("made")
+    with_journal(folder / "closed", fill)
+    with_journal(folder / "left", fill, is_crash=True)
+    (whole, over), mended = with_journal(shutil.copytree(folder / "left", folder / "try"), look)
+    assert (len(whole), over, mended.aside) == (SESSIONS, {}, None)
+    assert wal_of(folder / "left" / JOURNAL_FILE).stat().st_size > 20 * FRAME_BYTES
+    return folder, whole
+
+
+@pytest.fixture
+def state(tmp_path):
+    """Return a function that gives a fresh copy of one of them, with the times of change."""
+
+    def give(made, name):
+        target = tmp_path / "state"
+        shutil.rmtree(target, ignore_errors=True)
+        return shutil.copytree(made[0] / name, target)
+
+    return give
+
+
+def is_good(whole, found, over, mended):
+    """Check that who goes on has everything, and that the others are parked aloud."""
+    for name, has in found.items():
+        records, answers, events = has
+        assert records == whole[name][0], name
+        assert answers == whole[name][1], name
+        assert set(events) <= set(whole[name][2]), name
+    assert set(found) | set(over) <= set(whole)
+    if set(found) | set(over) != set(whole):  # gone with its index: then nobody is believed
+        assert "sessions" in mended.salvaged.unsure
+        assert found == {}
+    for reason in over.values():
+        assert "the journal was damaged" in reason
+        assert "can be read and exported" in reason
+    if over:
+        assert mended.salvaged is not None
+    return len(over)
+
+
+@pytest.mark.fault_case("F36")
+def test_log_that_is_cut_anywhere_ends_with_the_last_good_commit(made, state):
+    """At every byte of the last commit: what was committed before is there, and the cut is told."""
+    whole = made[1]
+    place = state(made, "left")
+    log = read_log(wal_of(place / JOURNAL_FILE).read_bytes())
+    commits = [one.number for one in log.frames if one.commit]
+    begin = HEADER.size + (commits[-2] + 1) * FRAME_BYTES
+    end = HEADER.size + (commits[-1] + 1) * FRAME_BYTES
+    chance = random.Random(1)
+    cuts = sorted(
+        {begin, begin + 1, begin + FRAME.size, end - 1, *chance.sample(range(begin, end), CUTS)}
+    )
+    expected = None
+    for cut in cuts:
+        place = state(made, "left")
+        os.truncate(wal_of(place / JOURNAL_FILE), cut)
+        (found, over), mended = with_journal(place, look)
+        expected = expected or found
+        assert over == {}
+        assert found == expected, cut
+        assert mended.torn_bytes == cut - begin
+        assert (mended.aside is not None) == (cut > begin)
+    differing = [name for name in whole if whole[name] != expected[name]]
+    assert len(differing) == 1  # the one whose last write was cut off
+
+
+@pytest.mark.fault_case("F36")
+@pytest.mark.parametrize("name", ["closed", "left"])
+def test_file_that_is_cut_loses_no_session_in_silence(made, state, name):
+    """Who misses nothing goes on; the others are parked and told; the damaged file is kept."""
+    size = (made[0] / name / JOURNAL_FILE).stat().st_size
+    chance, refused = random.Random(2), {}
+    for cut in [
+        1,
+        99,
+        100,
+        PAGE_BYTES,
+        PAGE_BYTES * 9,
+        size - PAGE_BYTES,
+        size - 1,
+        *chance.sample(range(size), CUTS // 3),
+    ]:
+        place = state(made, name)
+        path = place / JOURNAL_FILE
+        before = path.stat()
+        os.truncate(path, cut)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        try:
+            (found, over), mended = with_journal(place, look)
+        except JournalRefused as refusal:  # nothing of it can be read
+            refused[cut] = str(refusal)
+            assert path.stat().st_size == cut
+            continue
+        is_good(made[1], found, over, mended)
+        if mended.aside is None:  # the log has what was cut off
+            assert (name, found) == ("left", made[1])
+        else:
+            assert mended.aside.stat().st_size == cut
+        assert with_journal(place, look)[0] == (found, over)  # and so it stays
+    assert max(refused, default=0) < PAGE_BYTES * 4
+    assert all("put a backup in its place" in said for said in refused.values())
+
+
+@pytest.mark.fault_case("F36")
+def test_file_that_is_emptied_is_refused(made, state):
+    """There is nothing to go on with, and to begin anew is for a person to decide."""
+    place = state(made, "closed")
+    os.truncate(place / JOURNAL_FILE, 0)
+
+    with pytest.raises(JournalRefused, match="put a backup in its place"):
+        with_journal(place, look)
+
+
+@pytest.mark.fault_case("F37")
+@pytest.mark.parametrize("name", ["closed", "left"])
+def test_flipped_bit_of_the_file_is_turned_back(made, state, name):
+    """Wherever it is: nothing is lost, it is told, and the file is kept as it was found."""
+    place = state(made, name)
+    path = place / JOURNAL_FILE
+    log = wal_of(path).read_bytes() if name == "left" else b""
+    in_log = read_log(log).pages(10**9)
+    size = path.stat().st_size
+    chance = random.Random(3)
+    header = [*range(0, 100, 7), 18, 24, 28, 60, 68, 92, 100, 103, 105, 108]
+    for at in [*header, *chance.sample(range(size), FLIPS)]:
+        place = state(made, name)
+        flip(place / JOURNAL_FILE, at, chance.randrange(8))
+        (found, over), mended = with_journal(place, look)
+        assert (found, over) == (made[1], {}), at
+        is_in_log = at // PAGE_BYTES + 1 in in_log and at not in NAMES
+        assert mended.bits == (not is_in_log), at
+
+
+@pytest.mark.fault_case("F37")
+def test_flipped_bit_of_the_log_loses_no_session_in_silence(made, state):
+    """In a header, a checksum or a page: it is turned back, or what it spoils is parked."""
+    log = (made[0] / "left" / f"{JOURNAL_FILE}-wal").read_bytes()
+    chance = random.Random(4)
+    end = HEADER.size + len(read_log(log).frames) * FRAME_BYTES
+    middle = HEADER.size + len(read_log(log).frames) // 2 * FRAME_BYTES
+    places = [*range(0, HEADER.size, 3), *range(middle, middle + FRAME.size)]
+    parked = mended_count = 0
+    for at in [*places, *chance.sample(range(end), FLIPS)]:
+        place = state(made, "left")
+        flip(wal_of(place / JOURNAL_FILE), at, chance.randrange(8))
+        (found, over), mended = with_journal(place, look)
+        if mended.torn_bytes:  # in the last commit: nobody can tell it from one that was cut off
+            assert at > end - 20 * FRAME_BYTES
+            continue
+        parked += is_good(made[1], found, over, mended) > 0
+        mended_count += mended.bits == 1
+        assert mended.aside is not None
+    assert mended_count > parked
+
+
+@pytest.mark.fault_case("F37")
+def test_ruined_page_parks_only_who_misses_something(made, state):
+    """Page after page is overwritten with rubbish: the others go on, and lose nothing."""
+    size = (made[0] / "closed" / JOURNAL_FILE).stat().st_size // PAGE_BYTES
+    chance = random.Random(5)
+    parked = []
+    pages = range(1, size + 1) if IS_FULL else [1, 2, 3, *chance.sample(range(4, size), FLIPS // 2)]
+    for page in pages:
+        place = state(made, "closed")
+        damage(place / JOURNAL_FILE, (page - 1) * PAGE_BYTES, chance.randbytes(PAGE_BYTES))
+        (found, over), mended = with_journal(place, look)
+        parked.append(is_good(made[1], found, over, mended))
+        assert mended.salvaged.unknown == 0
+    assert sorted(parked)[len(parked) // 2] <= 8  # a page of an index parks nobody
+    assert sum(map(bool, parked)) > len(parked) // 4
+
+
+@pytest.mark.fault_case("F37")
+def test_what_somebody_else_wrote_is_no_damage(made, state):
+    """A person who edits the file while no daemon has it is believed, and it is told."""
+    place = state(made, "closed")
+    with sqlite3.connect(place / JOURNAL_FILE) as db:
+        db.execute("UPDATE records SET body = x'00' WHERE session_id = 's-003'")
+    db.close()
+    (found, over), mended = with_journal(place, look)
+    again = with_journal(place, look)[1]
+
+    assert over == {}
+    assert found["s-003"][0] == [b"\0"] * 4
+    assert mended.edited_pages > 0
+    assert (again.edited_pages, again.aside) == (0, None)
+
+
+@pytest.mark.fault_case("F37")
+def test_file_without_checksums_is_judged_by_sqlite(made, state):
+    """One from before they were there, or whose checksums are damaged themselves."""
+    place = state(made, "closed")
+    sums = place / "journal.sums"
+    flip(sums, PAGE_BYTES + 80, 3)
+    (found, over), _ = with_journal(place, look)
+    place = state(made, "closed")
+    (place / "journal.sums").unlink()
+    damage(place / JOURNAL_FILE, 5 * PAGE_BYTES, bytes(PAGE_BYTES))
+    (rest, parked), mended = with_journal(place, look)
+
+    assert (found, over) == (made[1], {})
+    is_good(made[1], rest, parked, mended)
+    assert mended.salvaged is not None
+
+
+@pytest.mark.fault_case("F38")
+@pytest.mark.parametrize(
+    "what", ["deleted", "replaced", "log deleted", "folder deleted", "at the end"]
+)
+def test_journal_that_is_gone_is_brought_back(tmp_path, what):
+    """The next transaction finds it out and writes all of it to its place; a stranger stays."""
+    state = tmp_path / "state"
+    path = state / JOURNAL_FILE
+
+    async def work(journal):
+        await fill(journal)
+        if what == "replaced":
+            (state / "other").write_bytes(b"not ours")
+            (state / "other").replace(path)
+        elif what == "log deleted":
+            wal_of(path).unlink()
+        elif what == "folder deleted":
+            shutil.rmtree(state)
+        else:
+            path.unlink()
+        if what != "at the end":
+            await journal.accept("s-000", "c-9", b"late", 1)
+
+    with_journal(state, work, is_crash=what != "at the end")
+    (found, over), mended = with_journal(state, look)
+    strangers = [one.read_bytes() for one in state.glob("*.stranger-*")]
+
+    assert (len(found), over, mended.aside) == (SESSIONS, {}, None)
+    assert found["s-007"][0] == [body_of(7, step) for step in range(4)]
+    assert strangers == ([b"not ours"] if what == "replaced" else [])
+
+
+@pytest.mark.fault_case("F38")
+def test_open_journal_is_made_private_again(tmp_path, capsys):
+    """Who makes it readable for others is told of, and undone with the next transaction."""
+    path = tmp_path / "state" / JOURNAL_FILE
+
+    async def work(journal):
+        await fill(journal, steps=1)
+        path.chmod(0o644)
+        await journal.accept("s-000", "c-9", b"late", 1)
+        return path.stat().st_mode & 0o777
+
+    assert with_journal(path.parent, work)[0] == 0o600
+    assert "journal.mode_changed" in capsys.readouterr().out
+
+
+@pytest.mark.fault_case("F28")
+def test_second_daemon_touches_no_file_of_the_first(tmp_path):
+    """It is refused before it has looked at anything, however much it would find to mend."""
+
+    async def work(journal):
+        await fill(journal, steps=1)
+        other = SqliteJournal(tmp_path / "state")
+        with pytest.raises(JournalFailed, match="another daemon"):
+            await other.open()
+        await journal.accept("s-000", "c-9", b"late", 1)
+
+    with_journal(tmp_path / "state", work)

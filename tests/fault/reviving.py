@@ -1,0 +1,19 @@
+"""A call that goes on while its daemon dies: another one is started each time."""
+
+import threading
+
+POLL_S = 0.02
+
+
+def reviving(cradle, call):
+    """Return what a call returns, None where it raises, and how often the daemon died meanwhile."""
+    result = []
+    thread = threading.Thread(target=lambda: result.append(call()))
+    thread.start()
+    deaths = 0
+    while thread.is_alive():
+        if cradle.process.poll() is not None:
+            deaths += 1
+            cradle.start()
+        thread.join(POLL_S)
+    return result[0] if result else None, deaths

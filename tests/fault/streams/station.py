@@ -1,0 +1,139 @@
+"""A daemon's desk, hub, sockets and journal with sessions that a test plays.
+
+There is no agent: the test says which sessions there are and what they publish. All between that
+and the client is the daemon's own code, so thousands of sessions cost no process.
+"""
+
+import asyncio
+import fcntl
+import os
+import threading
+
+import zmq
+
+from cmdc_runtime.codec import encode_events
+from cmdc_runtime.events import AgentStart, MessageDelta
+from cmdc_runtime.frames import Batch, FromClient
+from cmdc_runtime.requests import DaemonFacts, SessionInfo
+from cmdc_runtime.runtime_dir import LOCK_FILE
+from cmdc_runtime.sockets import Role
+from supervisor.adapters.hub import Hub
+from supervisor.adapters.journal.base import SessionRow
+from supervisor.adapters.journal.sqlite import SqliteJournal
+from supervisor.adapters.router import Router
+from supervisor.frontdesk import FrontDesk
+from supervisor.handlers import House
+from supervisor.sessions import Sessions
+from supervisor.watchers import Watchers
+
+WAIT_S = 60.0
+
+
+class Played:
+    """A session that is up and says what the test lets it say."""
+
+    def __init__(self, station, session_id):
+        self.id = session_id
+        self._station = station
+
+    def info(self):
+        return SessionInfo(
+            session_id=self.id,
+            phase="up",
+            incarnation=1,
+            restarts=0,
+            pid=os.getpid(),
+            parent_id=None,
+            group_id=None,
+            last_index=self._station.hub.taken_index(self.id),
+            created_ms=1,
+        )
+
+
+class Station:
+    """Listens in ``directory``; everything of it runs in a thread of its own."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.hub = None
+        self._loop = asyncio.new_event_loop()
+        self._ready, self._closing = threading.Event(), asyncio.Event()
+        self._lock_file = (directory / LOCK_FILE).open("w")
+        fcntl.flock(self._lock_file, fcntl.LOCK_EX)
+        self._thread = threading.Thread(target=self._run, name="station")
+        self._thread.start()
+        assert self._ready.wait(WAIT_S)
+
+    def close(self):
+        self._loop.call_soon_threadsafe(self._closing.set)
+        self._thread.join(WAIT_S)
+        assert not self._thread.is_alive()
+        self._lock_file.close()
+
+    def do(self, work):
+        """Run a coroutine in the station's loop and return what it returns."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
+
+    def add(self, *session_ids, events_max=1_000, last=0):
+        """Begin sessions, whose next event has the index after ``last``."""
+
+        async def begin():
+            for session_id in session_ids:
+                await self._journal.create(
+                    SessionRow(session_id=session_id, created_ms=1, spec=b"")
+                )
+                self.hub.open_channel(session_id, events_max, last)
+                self._sessions.live[session_id] = Played(self, session_id)
+
+        self.do(begin())
+
+    def publish(self, session_ids, count=1, *, durable=False, text=""):
+        """Have each session publish so many events, one batch for each."""
+
+        async def tell():
+            for session_id in session_ids:
+                first = self.hub.taken_index(session_id) + 1
+                made = AgentStart(command_id=text) if durable else MessageDelta(delta=text)
+                entries = [(1, made) for _ in range(count)]
+                batch = Batch(first=first, count=count, durable=durable)
+                assert self.hub.take(session_id, batch, encode_events(entries))
+                await asyncio.sleep(0)
+
+        self.do(tell())
+
+    def _run(self):
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._serve())
+        self._loop.close()
+
+    async def _serve(self):
+        context = zmq.Context()
+        journal = self._journal = SqliteJournal(self.directory / "state", durability="process")
+        await journal.open()
+        self.hub = Hub(context, journal)
+        sessions = self._sessions = Sessions(None, None, self.hub, journal, sessions_max=1)
+        watchers = Watchers(journal, sessions.look_up, lambda client, notice: True)
+        desk = FrontDesk(House(sessions, watchers, self.hub, False, self._facts), sessions)
+        router = Router(context, Role.CONTROL, FromClient, desk.receive)
+        desk.control = router
+        router.bind(f"ipc://{self.directory}/control.sock")
+        self.hub.bind(f"ipc://{self.directory}/events.sock")
+        self._ready.set()
+        await self._closing.wait()
+        await desk.close()
+        router.close()
+        self.hub.close()
+        await journal.close()
+        context.term()
+
+    def _facts(self):
+        return DaemonFacts(
+            pid=os.getpid(),
+            instance="one",
+            version="0",
+            nursery="ready",
+            sessions=len(self._sessions.live),
+            spares=0,
+            events_address="",
+            refused_frames=0,
+        )

@@ -1,0 +1,150 @@
+"""Streams of real sessions whose daemon dies, is replaced by an older one, or loses the pieces."""
+
+import shutil
+
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime.events import AgentEnd, AgentStart, MessageDelta, ResponseComplete
+from cmdc_runtime.frames import Events
+from cmdc_runtime.testing import Text
+from tests.fault.reviving import reviving
+from tests.fault.streams.ledger import Log, digest, journaled
+
+pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
+
+TURN_S = 60.0
+WARM_S = 120.0
+STORY = "".join(f"{number:04} " for number in range(400))
+CYCLES = 6
+KILLS = 2
+
+
+def kinds(log):
+    return [type(event) for _, event in log.events.values()]
+
+
+def await_agent(cradle, client):
+    """Wait until the session has a process again: a new nursery has to get warm first."""
+    assert cradle.poll(lambda: client.status("s-1").state == "idle", WARM_S)
+
+
+@pytest.mark.stream_case("S09")
+@pytest.mark.parametrize("grace", [0.0, 60.0], ids=["agents end", "agents stay"])
+@pytest.mark.timeout(300)
+def test_event_that_was_committed_and_not_published_comes_once(cradle, scripted, tmp_path, grace):
+    """The daemon is killed right after the commit, before anybody was told, event after event."""
+    plain = cradle.environment
+    cradle.environment = lambda: plain() | {"CMDC_FAULTS": str(tmp_path)}
+    cradle.grace = grace
+    cradle.start()
+    with cradle.client() as client:
+        session = client.create_agent(model=scripted(default=Text("fine")), session_id="s-1")
+        stream = session.subscribe()
+        tmp_path.joinpath("s-1.plan").write_text("publish.after:1=daemon\n" * KILLS)
+        reply, deaths = reviving(cradle, lambda: session.run("Go.", timeout=TURN_S))
+        assert (reply.text, deaths) == ("fine", KILLS)
+        log = Log().read(stream, session.last_index())
+        session.stop()
+    cradle.process.terminate()
+    cradle.process.wait(TURN_S)
+    (kept,) = journaled(cradle.place / "state", "s-1")
+
+    assert digest(log.durable) == digest(kept)
+    assert kinds(log).count(AgentStart) == kinds(log).count(AgentEnd) == 1
+
+
+@pytest.mark.stream_case("S14")
+@pytest.mark.timeout(300)
+def test_client_that_was_away_for_long_finds_every_durable_event(cradle, scripted):
+    """Far beyond the ring, and across a daemon's end: what is gone is told, the rest comes once."""
+    cradle.start()
+    with cradle.client() as client:
+        model = scripted(default=Text(STORY, chunk_chars=5))
+        session = client.create_agent(model=model, session_id="s-1", event_buffer_size=10)
+        session.run("Go.", timeout=TURN_S)
+        cursor = session.last_index()
+    with cradle.client() as client:
+        for _ in range(CYCLES):
+            client.run("s-1", "Go.", timeout=TURN_S)
+    cradle.kill()
+    cradle.start()
+    with cradle.client() as client:
+        await_agent(cradle, client)
+        client.run("s-1", "Go.", timeout=TURN_S)
+        log = Log()
+        log.last = cursor
+        log.read(client.subscribe("s-1", since=cursor), client.last_index("s-1"))
+        client.stop("s-1")
+    cradle.process.terminate()
+    cradle.process.wait(TURN_S)
+    (kept,) = journaled(cradle.place / "state", "s-1")
+
+    assert digest(log.durable) == digest({at: one for at, one in kept.items() if at > cursor})
+    assert kinds(log).count(AgentEnd) == CYCLES + 1
+    assert log.lost_count > CYCLES * len(STORY) / 5 / 2
+
+
+@pytest.mark.stream_case("S08")
+@pytest.mark.timeout(300)
+def test_daemon_with_an_older_journal_tells_a_client_that_knows_more(cradle, scripted):
+    """A backup was put back: the client's stream names what is gone, and goes on."""
+    model = scripted(default="fine")
+    state, backup = cradle.place / "state", cradle.place / "backup"
+    cradle.start()
+    with cradle.client() as client:
+        for session_id in ("s-1", "s-2"):
+            client.create_agent(model=model, session_id=session_id)
+            client.run(session_id, "Go.", timeout=TURN_S)
+        client.stop("s-2")
+    cradle.process.terminate()
+    cradle.process.wait(TURN_S)
+    shutil.copytree(state, backup)
+    cradle.start()
+    with cradle.client() as client:
+        await_agent(cradle, client)
+        client.run("s-1", "Again.", timeout=TURN_S)
+        cursor = client.last_index("s-1")
+        ended = [one.index for one in client.subscribe("s-2", since=0)][-1]
+    cradle.process.terminate()
+    cradle.process.wait(TURN_S)
+    shutil.rmtree(state)
+    backup.rename(state)
+    cradle.start()
+    with cradle.client() as client:
+        stream = client.subscribe("s-1", since=cursor)
+        await_agent(cradle, client)
+        client.run("s-1", "Go on.", timeout=TURN_S)
+        told = stream.get(TURN_S)
+        after = Log()
+        after.last = told.index
+        after.read(stream, client.last_index("s-1"))
+        over = list(client.subscribe("s-2", since=ended + 5))
+        client.stop("s-1")
+
+    assert isinstance(told.event, cmdc.events.EventsLost)
+    assert told.event.first <= cursor + 1
+    assert kinds(after).count(AgentEnd) == 1
+    assert [(one.index, one.event.first, one.event.last) for one in over] == [
+        (ended, ended + 1, ended + 5)
+    ]
+
+
+@pytest.mark.stream_case("S11")
+def test_answer_is_complete_where_its_pieces_are_lost(cradle, scripted, wire_of):
+    """No piece arrives and none is kept: the event behind them has the whole text."""
+    cradle.start()
+    wire = wire_of(cradle.address)
+    wire.spoil = lambda topic, frame: isinstance(frame, Events)
+    with cradle.client() as driver, cmdc.Client(wire.directory) as client:
+        model = scripted(Text(STORY, chunk_chars=5))
+        session = driver.create_agent(model=model, event_buffer_size=0)
+        stream = client.subscribe(session.id)
+        reply = session.run("Go.", timeout=TURN_S)
+        log = Log().read(stream, session.last_index())
+        session.stop()
+    said = [one.message.content for _, one in log.events.values() if type(one) is ResponseComplete]
+
+    assert MessageDelta not in kinds(log)
+    assert log.lost_count >= 1
+    assert said == [STORY] == [reply.text]

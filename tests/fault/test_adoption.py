@@ -1,0 +1,316 @@
+"""``kill -9`` of the daemon under its agents: they go on, and the next daemon takes them over."""
+
+import os
+import signal
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime import roll
+from cmdc_runtime.testing import Hold, Text, ToolCalls, ToolUse
+from supervisor.adapters.journal.store import JOURNAL_FILE
+
+pytestmark = [pytest.mark.fault, pytest.mark.process]
+
+TURN_S = 30.0
+DAEMONS = 8
+
+
+@pytest.fixture
+def cradle(cradle):
+    """Return directories whose agents wait for the next daemon."""
+    cradle.grace = 60.0
+    return cradle
+
+
+@cmdc.tool(effects="write")
+def note(path: str, text: str) -> str:
+    """Write a line to a file."""
+    with Path(path).open("a") as file:
+        file.write(f"{text}\n")
+    return "written"
+
+
+@cmdc.tool(effects="write")
+def wait_for(path: str) -> str:
+    """Return when there is a file."""
+    while not Path(path).exists():
+        time.sleep(0.01)  # tidy: a tool has nobody who would tell it
+    return "there"
+
+
+def indexes_of(client, session_id):
+    """Return the indexes of all events of a session, those that are told as lost among them.
+
+    With a daemon goes its ring, and with that what is in no journal.
+    """
+    last = client.last_index(session_id)
+    seen = []
+    with client.subscribe(session_id, since=0) as stream:
+        while not seen or seen[-1] < last:
+            one = stream.get(TURN_S)
+            is_lost = one.event.kind == "events_lost"
+            seen += range(one.event.first, one.event.last + 1) if is_lost else [one.index]
+    return seen
+
+
+def journal_size(cradle):
+    """Return how much the journal has written ahead."""
+    return (cradle.place / "state" / f"{JOURNAL_FILE}-wal").stat().st_size
+
+
+def test_an_idle_agent_is_taken_over(cradle, scripted):
+    """It is the same process and incarnation, nobody is told of an end, and it answers."""
+    model = scripted("one", "two")
+    cradle.start()
+    with cradle.client() as client:
+        session = client.create_agent(model=model, session_id="s-1")
+        downs = []
+        client.monitor("s-1", downs.append)
+        assert session.run("1", timeout=TURN_S).text == "one"
+        pid = session.agent_pid()
+        cradle.kill()
+        cradle.start()
+        assert session.run("2", timeout=TURN_S).text == "two"
+        status = session.status()
+        assert (status.pid, status.incarnation, status.restarts) == (pid, 1, 0)
+        assert downs == []
+        indexes = indexes_of(client, "s-1")
+    assert indexes == list(range(1, len(indexes) + 1))
+
+
+def test_a_stream_goes_on_while_there_is_no_daemon(cradle, scripted):
+    """What the model says meanwhile is there for who follows, each event once."""
+    model = scripted((Text("before "), Hold(), Text("meanwhile "), Text("after")))
+    cradle.start()
+    with cradle.client() as client:
+        session = client.create_agent(model=model, session_id="s-1")
+        stream = session.subscribe()
+        session.prompt("Go.")
+        model.wait_held()
+        cradle.kill()
+        model.release()
+        cradle.start()
+        seen = []
+        while not seen or seen[-1].event.kind != "agent_end":
+            seen.append(stream.get(TURN_S))
+        reply = session.collect_reply(timeout=TURN_S)
+    assert reply == "before meanwhile after"
+    indexes = [one.index for one in seen]
+    assert indexes == list(range(indexes[0], indexes[0] + len(indexes)))
+    assert "events_lost" not in {one.event.kind for one in seen}
+
+
+def test_tools_run_on_and_run_once(cradle, scripted, poll, tmp_path):
+    """A call in a process and a call in the agent end while there is no daemon."""
+    go, ran = tmp_path / "go", tmp_path / "ran"
+    model = scripted(
+        ToolCalls(
+            ToolUse("wait_for", {"path": str(go)}),
+            ToolUse("note", {"path": str(ran), "text": "x"}),
+        ),
+        "done",
+        ToolCalls(ToolUse("note", {"path": str(ran), "text": "y"})),
+        "done again",
+    )
+    cradle.start()
+    with cradle.client() as client:
+        session = client.create_agent(model=model, session_id="s-1", tools=[note, wait_for])
+        session.prompt("Go.")
+        assert poll(ran.exists)
+        pid = session.agent_pid()
+        cradle.kill()
+        go.touch()
+        assert poll(lambda: len(model.requests) == 2)
+        cradle.start()
+        assert session.collect_reply(timeout=TURN_S) == "done"
+        assert session.run("Again.", timeout=TURN_S).text == "done again"
+        assert session.agent_pid() == pid
+    assert ran.read_text() == "x\ny\n"
+
+
+def test_a_prompt_that_was_accepted_just_before_is_taken(cradle, scripted, poll):
+    """Commands in the journal that never reached the agent are given to it by the next daemon."""
+    model = scripted((Hold(), "one"), "two", "three")
+    cradle.start()
+    with cradle.client() as client:
+        session = client.create_agent(model=model, session_id="s-1")
+        session.prompt("1")
+        model.wait_held()
+        agent = psutil.Process(session.agent_pid())
+        agent.suspend()
+        before = journal_size(cradle)
+        with ThreadPoolExecutor(1) as pool:
+            second = pool.submit(client.prompt, "s-1", "2")
+            assert poll(lambda: journal_size(cradle) > before)
+            cradle.kill()
+            agent.resume()
+            model.release()
+            cradle.start()
+            second.result(TURN_S)
+        session.prompt("3")
+        assert session.collect_reply(timeout=TURN_S) == "three"
+        users = [one.content for one in session.messages() if one.role == "user"]
+    assert users == ["1", "2", "3"]
+
+
+def test_an_agent_that_died_meanwhile_is_told_and_restarted(cradle, scripted, poll):
+    """Its end is told once, and its session goes on in a new process."""
+    model = scripted("one", "two")
+    cradle.start()
+    with cradle.client() as client:
+        session = client.create_agent(model=model, session_id="s-1")
+        downs = []
+        client.monitor("s-1", downs.append, persistent=True)
+        session.run("1", timeout=TURN_S)
+        pid = session.agent_pid()
+        cradle.kill()
+        os.kill(pid, signal.SIGKILL)
+        cradle.start()
+        assert session.run("2", timeout=TURN_S).text == "two"
+        assert session.status().incarnation == 2
+        assert poll(lambda: downs)
+    assert [down.incarnation for down in downs] == [1]
+
+
+def test_an_adopted_agent_that_dies_is_told_with_its_status(cradle, scripted, poll):
+    """The kernel tells how it ended, though it is nobody's child."""
+    model = scripted("one", "two")
+    cradle.start()
+    with cradle.client() as client:
+        session = client.create_agent(model=model, session_id="s-1")
+        cradle.kill()
+        cradle.start()
+        downs = []
+        client.monitor("s-1", downs.append)
+        os.kill(session.agent_pid(), signal.SIGSEGV)
+        assert poll(lambda: downs)
+        assert session.run("1", timeout=TURN_S).text == "one"
+    assert downs[0].reason.name == "SIGSEGV"
+
+
+def test_no_daemon_comes(cradle, scripted, poll):
+    """After the grace an agent ends by itself, with all that it started."""
+    cradle.grace = 1.0
+    model = scripted(ToolCalls(ToolUse("shell", {"command": "sleep 300 & sleep 300"})), "never")
+    cradle.start()
+    with cradle.client() as client:
+        session = client.create_agent(model=model, tools=[cmdc.tools.Shell])
+        session.prompt("Sleep.")
+        agent = psutil.Process(session.agent_pid())
+        assert poll(lambda: len(agent.children(recursive=True)) >= 2)
+        cradle.kill()
+        assert agent.is_running()
+    assert poll(lambda: not cradle.left())
+    assert list((cradle.address / "agents").iterdir()) == []
+
+
+def test_many_daemons_in_a_row(cradle, scripted):
+    """Each is killed with its sessions in the middle of something; nothing is lost or repeated."""
+    model = scripted(*[f"answer {number}" for number in range(DAEMONS)])
+    cradle.start()
+    with cradle.client() as client:
+        session = client.create_agent(model=model, session_id="s-1")
+        pid = session.agent_pid()
+        for number in range(DAEMONS):
+            session.prompt(str(number))
+            cradle.kill()
+            cradle.start()
+            assert session.collect_reply(timeout=TURN_S) == f"answer {number}"
+        assert session.agent_pid() == pid
+        indexes = indexes_of(client, "s-1")
+    assert indexes == list(range(1, len(indexes) + 1))
+
+
+def test_an_agent_that_is_no_session_any_more_is_ended(cradle, scripted, poll, tmp_path):
+    """A daemon with another journal does not know it: it ends, and nothing of it is left."""
+    cradle.start()
+    with cradle.client() as client:
+        session = client.create_agent(model=scripted("one"), session_id="s-1")
+        agent = psutil.Process(session.agent_pid())
+        cradle.kill()
+    subprocess.run(["mv", str(cradle.place / "state"), str(tmp_path / "old")], check=True)
+    cradle.start()
+    assert poll(lambda: not agent.is_running() or agent.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_a_subagent_is_taken_over_with_its_parent(cradle, scripted):
+    """Both keep their processes, and the parent gets the result."""
+    below = scripted((Hold(), "The river ends in the sea."))
+    task = {"description": "Find out.", "subagent_type": "scout"}
+    above = scripted(ToolCalls(ToolUse("task", task)), "In the sea.")
+    scout = cmdc.SubAgent("scout", "Looks at things.", model=below)
+    cradle.start()
+    with cradle.client() as client:
+        session = client.create_agent(model=above, session_id="s-1", subagents=[scout])
+        session.prompt("Where does it end?")
+        below.wait_held()
+        before = {one.session_id: one.pid for one in client.list_sessions()}
+        cradle.kill()
+        cradle.start()
+        after = {one.session_id: one.pid for one in client.list_sessions()}
+        below.release()
+        assert session.collect_reply(timeout=TURN_S) == "In the sea."
+    assert len(before) == 2
+    assert after == before
+
+
+def test_a_held_call_is_approved_under_the_next_daemon(cradle, scripted, tmp_path):
+    """The call waits in the agent, for a person who does not know of any daemon."""
+    command = {"command": f"echo x >> {tmp_path / 'ran'}"}
+    model = scripted(ToolCalls(ToolUse("shell", command)), "done")
+    guard = cmdc.plugins.HumanApproval(mode="hold")
+    cradle.start()
+    with cradle.client() as client:
+        session = client.create_agent(
+            model=model, session_id="s-1", tools=[cmdc.tools.Shell], plugins=[guard]
+        )
+        with session.subscribe(types=["approval_required"]) as asked:
+            session.prompt("Go.")
+            approval = asked.get(TURN_S).event.id
+        cradle.kill()
+        cradle.start()
+        session.approve(approval)
+        assert session.collect_reply(timeout=TURN_S) == "done"
+        assert session.status().incarnation == 1
+    assert (tmp_path / "ran").read_text() == "x\n"
+
+
+def test_an_agent_of_another_wire_gives_way_to_a_new_process(cradle, scripted):
+    """An upgrade that changes the frames ends the old processes, and loses nothing else."""
+    model = scripted("one", "two")
+    cradle.start()
+    with cradle.client() as client:
+        session = client.create_agent(model=model, session_id="s-1")
+        session.run("1", timeout=TURN_S)
+        old = psutil.Process(session.agent_pid())
+        cradle.kill()
+        (entry,) = roll.entries(cradle.address)
+        roll.sign(cradle.address, msgspec.structs.replace(entry, wire=entry.wire - 1))
+        cradle.start()
+        assert session.run("2", timeout=TURN_S).text == "two"
+        assert session.status().incarnation == 2
+    assert not old.is_running() or old.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_daemon_that_is_told_to_leave_ends_at_once(cradle, scripted):
+    """SIGUSR2 is an orderly end that ends no agent."""
+    model = scripted((Hold(), "one"))
+    cradle.start()
+    with cradle.client() as client:
+        session = client.create_agent(model=model, session_id="s-1")
+        session.prompt("1")
+        model.wait_held()
+        pid = session.agent_pid()
+        cradle.process.send_signal(signal.SIGUSR2)
+        assert cradle.process.wait(TURN_S) == 0
+        model.release()
+        cradle.start()
+        assert session.collect_reply(timeout=TURN_S) == "one"
+        assert session.agent_pid() == pid

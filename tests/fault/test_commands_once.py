@@ -1,0 +1,372 @@
+"""A command takes effect once and has one answer, however often it is sent and whoever dies."""
+
+import asyncio
+import contextlib
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import zmq
+
+import cmdc_runtime as cmdc
+from cmdc_runtime import events
+from cmdc_runtime.client import connection, orders
+from cmdc_runtime.client.mailbox import Mailbox
+from cmdc_runtime.client.start import start_request
+from cmdc_runtime.codec import decode, decode_as, encode, raw
+from cmdc_runtime.frames import HEADER, Ask, Failed, Notify, Send, ToClient
+from cmdc_runtime.ids import new_command_id
+from cmdc_runtime.requests import SessionInfo, StopSession
+from cmdc_runtime.sockets import Role, open_socket
+from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
+from tests.fault.reviving import reviving
+from tests.fault.streams.wire import Faults, Wire
+
+pytestmark = [
+    pytest.mark.fault,
+    pytest.mark.process,
+    pytest.mark.slow,
+    pytest.mark.stream_case("S10"),
+]
+
+TURN_S = 30.0
+COPIES = 100
+CONNECTIONS = 5
+RESTARTS = 20
+ROUGH = Faults(lost=0.15, doubled=0.3, delayed=0.2)
+
+
+@cmdc.tool(needs_approval=True)
+def launch(log: str) -> str:
+    """Launch it; a person must allow each launch."""
+    with Path(log).open("a") as file:
+        file.write("launched ")
+    return "launched"
+
+
+@cmdc.tool
+def extra() -> str:
+    """Do nothing."""
+    return "nothing"
+
+
+@dataclass(frozen=True)
+class Deed:
+    """One kind of command: what has to be there, and the event that tells its effect."""
+
+    name: str
+    effect: type
+    steps: tuple = ()
+    waits_for: type | None = None
+    tools: tuple = ()
+    holds: bool = False
+
+    def order(self, found):
+        """Return the command; ``found`` is the event that it answers."""
+        return {
+            "prompt": lambda: orders.prompt("Once."),
+            "steer": lambda: orders.steer("Once.", "session"),
+            "approve": lambda: orders.approve(approval_id=found.id),
+            "reject": lambda: orders.reject(approval_id=found.id),
+            "user_respond": lambda: orders.user_respond(found.ref, "blue"),
+            "switch_model": lambda: orders.switch_model("openai:other", None),
+            "attach_tool": lambda: orders.attach_tool(extra),
+            "detach_tool": lambda: orders.detach_tool("extra"),
+        }[self.name]()
+
+
+def deeds(log):
+    """Return every kind of command that is to take effect once."""
+    launching = ToolCalls(ToolUse("launch", {"log": str(log)}))
+    asking = ToolCalls(ToolUse("ask_user", {"question": "Which?"}))
+    return [
+        Deed("prompt", events.PromptReceived),
+        Deed("steer", events.SteeringReceived, ((Hold(), "never"),), holds=True),
+        Deed("approve", events.ToolApproved, (launching,), events.ApprovalRequired, (launch,)),
+        Deed("reject", events.ToolRejected, (launching,), events.ApprovalRequired, (launch,)),
+        Deed(
+            "user_respond", events.UserResponded, (asking,), events.AskUser, (cmdc.tools.AskUser,)
+        ),
+        Deed("switch_model", events.ModelSwitched),
+        Deed("attach_tool", events.ToolAttached),
+        Deed("detach_tool", events.ToolDetached, tools=(extra,)),
+    ]
+
+
+DEEDS = [deed.name for deed in deeds("")]
+
+
+@dataclass
+class Scene:
+    """One session in the state in which its command can be given."""
+
+    session: object
+    stream: object
+    order: object
+    deed: Deed
+
+    def effects(self):
+        """Count what the command has done, by every event up to now."""
+        last, found = self.session.last_index(), []
+        with self.session.subscribe(since=0) as stream:
+            while not found or found[-1].index < last:
+                found.append(stream.get(TURN_S))
+        return sum(isinstance(one.event, self.deed.effect) for one in found)
+
+
+@pytest.fixture
+def scene(scripted, tmp_path):
+    """Make sessions that are ready for a command."""
+    with contextlib.ExitStack() as stack:
+
+        def create(client, name, session_id=None):
+            log = tmp_path / f"{name}.log"
+            deed = next(one for one in deeds(log) if one.name == name)
+            model = scripted(*deed.steps, default="fine")
+            session = client.create_agent(
+                model=model, tools=list(deed.tools), session_id=session_id
+            )
+            stream = stack.enter_context(session.subscribe())
+            found = None
+            if deed.steps:
+                session.prompt("Go.")
+            if deed.holds:
+                model.wait_held()
+            while deed.waits_for is not None and not isinstance(found, deed.waits_for):
+                found = stream.get(TURN_S).event
+            return Scene(session, stream, deed.order(found), deed)
+
+        yield create
+
+
+class Caller:
+    """A client that says exactly what the test wants, as often as it wants."""
+
+    def __init__(self, address):
+        self._context = zmq.Context()
+        self._socket = open_socket(
+            self._context, Role.CLIENT, identity=f"c-{new_command_id()}".encode()
+        )
+        self._socket.connect(f"ipc://{address}/control.sock")
+
+    def close(self):
+        self._socket.close()
+        self._context.term()
+
+    def send(self, frame, copies=1):
+        for _ in range(copies):
+            self._socket.send_multipart([HEADER, encode(frame)])
+
+    def answer(self, wait_s=TURN_S):
+        """Return the next answer, None when there is none in time."""
+        while self._socket.poll(round(wait_s * 1000)):
+            frame = decode(ToClient, self._socket.recv_multipart()[1])
+            if not isinstance(frame, Notify):
+                return frame
+        return None
+
+
+@pytest.fixture
+def caller():
+    """Make callers."""
+    with contextlib.ExitStack() as stack:
+        yield lambda address: stack.enter_context(contextlib.closing(Caller(address)))
+
+
+@pytest.fixture
+def armed(cradle, tmp_path):
+    """A daemon that dies where ``armed(session_id, *steps)`` says; agents wait for the next one."""
+    plain, folder = cradle.environment, tmp_path / "plans"
+    folder.mkdir()
+    cradle.environment = lambda: plain() | {"CMDC_FAULTS": str(folder)}
+    cradle.grace = 60.0
+
+    def plan(session_id, *steps):
+        (folder / f"{session_id}.plan").write_text("".join(f"{step}\n" for step in steps))
+
+    return plan
+
+
+@pytest.fixture
+def _quick(monkeypatch):
+    """Have clients ask again soon."""
+    monkeypatch.setattr(connection, "Mailbox", functools.partial(Mailbox, resend_every_s=0.2))
+
+
+def durable(session_id, order):
+    return Send(id=new_command_id(), session_id=session_id, durable=True, body=raw(order))
+
+
+@pytest.fixture(scope="module")
+def place(new_cradle):
+    """A daemon for the commands whose daemon does not die."""
+    new_cradle.start()
+    return new_cradle
+
+
+@pytest.mark.parametrize("name", DEEDS)
+def test_a_hundred_copies_have_one_effect_and_one_answer(place, scene, caller, name):
+    """At once, over several connections, and again when all is over."""
+    with place.client() as client:
+        found = scene(client, name)
+        frame = durable(found.session.id, found.order)
+        callers = [caller(place.address) for _ in range(CONNECTIONS)]
+        for one in callers:
+            one.send(frame, COPIES // CONNECTIONS)
+        first = next(answer for one in callers if (answer := one.answer(0.5)) is not None)
+        late = [caller(place.address) for _ in range(CONNECTIONS)]
+        for one in late:
+            one.send(frame)
+        answers = [one.answer() for one in late]
+
+        assert not isinstance(first, Failed), first
+        assert answers == [first] * CONNECTIONS
+        assert found.effects() == 1
+        found.session.stop()
+
+
+@pytest.mark.parametrize("name", DEEDS)
+@pytest.mark.usefixtures("_quick")
+def test_lost_and_doubled_frames_change_nothing(place, scene, tmp_path, name):
+    """On a rough wire a call returns once, with one effect."""
+    wire = Wire(tmp_path / "run", place.address, seed=len(name), control=ROUGH)
+    with contextlib.closing(wire), place.client() as client, cmdc.Client(wire.directory) as rough:
+        found = scene(client, name)
+        ordering(rough, found.session.id, found.order)()
+
+        assert found.effects() == 1
+        found.session.stop()
+
+
+@pytest.mark.usefixtures("_quick")
+@pytest.mark.parametrize("point", ["accept.after", "append.*outcome*.after"])
+@pytest.mark.timeout(300)
+def test_daemon_killed_between_a_command_and_its_answer(cradle, armed, scene, point):
+    """Before it reached the agent, and after its effect was recorded: one effect, one answer."""
+    cradle.start()
+    with cradle.client() as client:
+        scenes = [scene(client, name, name) for name in DEEDS]
+        for found in scenes:
+            session_id, order = found.session.id, found.order
+            armed(session_id, f"{point}:1=daemon")
+            _, deaths = reviving(cradle, ordering(client, session_id, order))
+
+            assert (session_id, deaths, found.effects()) == (session_id, 1, 1)
+        for found in scenes:
+            found.session.stop()
+
+
+def ordering(client, session_id, order):
+    """Return what gives a command by a client."""
+    return lambda: client._run(lambda calls: calls.order(session_id, order))
+
+
+@pytest.mark.usefixtures("_quick")
+@pytest.mark.parametrize("point", ["create.before", "create.after", "began.after"])
+def test_daemon_killed_while_a_session_starts(cradle, armed, scripted, point):
+    """The caller gets its session, which is there once, and nobody else's."""
+    cradle.start()
+    armed("s-1", f"{point}:1=daemon")
+    with cradle.client() as client:
+        make = functools.partial(client.create_agent, model=scripted(default="fine"))
+        session, deaths = reviving(cradle, lambda: make(session_id="s-1"))
+
+        assert deaths == (point != "began.after")
+        assert session.run("Go.", timeout=TURN_S).text == "fine"
+        with pytest.raises(cmdc.SessionExists):
+            make(session_id="s-1")
+        session.stop()
+
+
+@pytest.mark.usefixtures("_quick")
+def test_daemon_killed_while_a_session_is_stopped(cradle, armed, scripted):
+    """A stop that has its answer holds for the next daemon; one that was repeated has one, too."""
+    cradle.start()
+    with cradle.client() as client:
+        model = scripted(default="fine")
+        for point in ("ended.before", "ended.after"):
+            client.create_agent(model=model, session_id=point)
+        for point in ("ended.before", "ended.after"):
+            armed(point, f"{point}:1=daemon")
+            _, deaths = reviving(cradle, functools.partial(client.stop, point, reason="enough"))
+
+            assert (point, deaths) == (point, 1)
+            with pytest.raises(cmdc.SessionNotAlive):
+                client.status(point)
+        cradle.kill()
+        cradle.start()
+        assert client.list_sessions() == []
+
+
+def test_start_is_known_by_its_id(place, caller, scripted):
+    """Copies of one start are one start; a failed one fails again in the same way, untried."""
+    options = {"model": scripted(default="fine"), "session_id": "s-once"}
+    request = start_request(None, options)
+    bad = start_request(None, {"session_id": "s-bad", "model": "openai:x", "plugins": [Refusing]})
+    callers = [caller(place.address) for _ in range(CONNECTIONS)]
+    for one in callers:
+        one.send(Ask(id=new_command_id(), body=raw(request)))
+    answers = [one.answer() for one in callers]
+    failures = []
+    for one in callers:
+        one.send(Ask(id=new_command_id(), body=raw(bad)))
+        failures.append(one.answer())
+    other = callers[0]
+    other.send(Ask(id=new_command_id(), body=raw(start_request(None, options))))
+    refused = other.answer()
+    other.send(Ask(id=new_command_id(), body=raw(StopSession(session_id="s-once"))))
+    other.answer()
+    other.send(Ask(id=new_command_id(), body=raw(request)))
+    ended = other.answer()
+
+    assert len({bytes(one.body) for one in answers}) == 1
+    assert {(one.code, one.message) for one in failures} == {("start_failed", failures[0].message)}
+    assert refused.code == "session_exists"
+    assert decode_as(SessionInfo, ended.body).phase == "ended"
+
+
+class Refusing(cmdc.Plugin):
+    """Wants no session."""
+
+    name = "refusing"
+
+    def session_start(self, event, context):
+        """Refuse."""
+        return cmdc.Abort("no")
+
+
+@pytest.mark.timeout(300)
+def test_command_over_twenty_restarts(cradle, scripted, caller):
+    """The same frame, sent again to each next daemon, has one effect and one answer."""
+    cradle.grace = 60.0
+    cradle.start()
+    model = scripted((Hold(), "done"), default="more")
+    with cradle.client() as client:
+        session = client.create_agent(model=model)
+        frame = durable(session.id, orders.prompt("Once."))
+        answers = []
+        for _ in range(RESTARTS):
+            one = caller(cradle.address)
+            one.send(frame)
+            answers.append(one.answer())
+            cradle.kill()
+            cradle.start()
+        model.release()
+        asked = asyncio.run(asked_of(cradle.address, session.id))
+
+    assert answers == [answers[0]] * RESTARTS
+    assert asked == (["Once."], 1)
+
+
+async def asked_of(address, session_id):
+    """Return what the user said, and how many cycles it began, when one is over."""
+    begun = 0
+    async with cmdc.AsyncClient(address) as client:
+        async with await client.subscribe(session_id, since=0) as stream:
+            async for envelope in stream:
+                begun += isinstance(envelope.event, events.AgentStart)
+                if isinstance(envelope.event, events.AgentEnd):
+                    break
+        messages = await client.messages(session_id)
+    return [one.content for one in messages if one.role == "user"], begun

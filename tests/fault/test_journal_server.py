@@ -1,0 +1,123 @@
+"""A daemon whose journal is in PostgreSQL or in memory: what it outlives, what it tells nobody."""
+
+import psutil
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime.errors import StorageFull
+from scripts.postgres import Server, missing
+
+pytestmark = [pytest.mark.fault, pytest.mark.process]
+
+TURN_S = 60.0
+PASSWORD = "hunter2"
+
+
+@pytest.fixture
+def server():
+    """A server that the test may kill."""
+    if reason := missing():
+        pytest.skip(reason)
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture
+def cradle(cradle):
+    """Return directories for a daemon that is told where its journal is by ``journal``."""
+    environment = cradle.environment
+    cradle.environment = lambda: environment() | {"CMDC_JOURNAL": cradle.journal}
+    return cradle
+
+
+def until_ends(events, count):
+    """Read until so many cycles have ended; an end is heard of when it is stored."""
+    while count:
+        count -= events.get(TURN_S).event.kind == "agent_end"
+
+
+def texts(client, session_id):
+    """Return what was said in a session."""
+    return [one.content for one in client.messages(session_id) if one.role != "system"]
+
+
+def test_a_session_outlives_the_server_and_the_daemon(cradle, server, scripted, poll):
+    """What is new is refused while the server is away; nothing that was taken is lost."""
+    cradle.journal = server.url
+    cradle.start()
+    with cradle.client() as client:
+        session = client.create_agent(model=scripted("one", "two", "three"), session_id="s-1")
+        events = session.subscribe()
+        session.run("1", timeout=TURN_S)
+        server.kill()
+        with pytest.raises(StorageFull, match="see that PostgreSQL runs"):
+            session.prompt("lost?")
+        server.start()
+
+        def run_again():
+            try:
+                return session.run("2", timeout=TURN_S).text
+            except StorageFull:
+                return None
+
+        assert poll(run_again) == "two"
+        until_ends(events, 2)
+        cradle.kill()
+    cradle.start()
+    with cradle.client() as client:
+        assert client.run("s-1", "3", timeout=TURN_S).text == "three"
+        assert texts(client, "s-1") == ["1", "one", "2", "two", "3", "three"]
+
+
+def test_nobody_is_told_the_password(cradle, server):
+    """It is in no log, and in the environment of no process but the daemon's own."""
+    cradle.journal = server.url.replace("cmdc@", f"cmdc:{PASSWORD}@")
+    daemon = cradle.start()
+    with cradle.client() as client:
+        client.create_agent(model="openai:none")
+        others = [one for one in cradle.left() if one.pid != daemon]
+        told = [one for one in others if PASSWORD in str(environment_of(one))]
+
+    assert len(others) > 2
+    assert told == []
+    assert PASSWORD not in cradle.log.read_text()
+
+
+def environment_of(process):
+    """Return the environment of a process, if it is still there."""
+    try:
+        return process.environ()
+    except psutil.Error:
+        return {}
+
+
+def test_a_second_daemon_does_not_start(cradle, server):
+    """It says who has the journal."""
+    cradle.journal = server.url
+    first = cradle.start()
+    second = type(cradle)()
+    second.environment = lambda: (
+        cradle.environment()
+        | {
+            "CMDC_RUNTIME_DIR": str(second.address),
+            "CMDC_STATE_DIR": str(second.place / "state"),
+        }
+    )
+    try:
+        with pytest.raises(AssertionError, match=rf"another daemon has .*process {first} on"):
+            second.start()
+    finally:
+        second.close()
+
+
+def test_a_journal_in_memory_is_enough_to_work(cradle, scripted):
+    """Until the daemon ends; then the sessions are gone."""
+    cradle.journal = "memory"
+    cradle.start()
+    with cradle.client() as client:
+        session = client.create_agent(model=scripted("one"), session_id="s-1")
+        assert session.run("1", timeout=TURN_S).text == "one"
+        cradle.kill()
+    cradle.start()
+    with cradle.client() as client, pytest.raises(cmdc.InvalidSession):
+        client.status("s-1")

@@ -1,0 +1,262 @@
+"""What the hub publishes and gives again, over the real socket and a real journal."""
+
+import asyncio
+import contextlib
+
+import pytest
+import zmq
+
+from cmdc_runtime.codec import decode
+from cmdc_runtime.errors import TransientError
+from cmdc_runtime.frames import Batch, Events, Published, Watermark, topic_of
+from supervisor.adapters import channel as channel_module
+from supervisor.adapters import hub as module
+from supervisor.adapters.hub import Hub
+from supervisor.adapters.journal.base import SessionRow
+from supervisor.adapters.journal.sqlite import SqliteJournal
+from supervisor.core.limits import WATERMARKS_AFTER
+
+WAIT_S = 10.0
+
+
+class SlowJournal:
+    """A journal that answers when the test says so."""
+
+    def __init__(self):
+        self.asked = []
+
+    def publish(self, session_id, first, count, body):
+        future = asyncio.get_running_loop().create_future()
+        self.asked.append(future)
+        return future
+
+    async def replay(self, session_id, after, through, limit):
+        return []
+
+
+@contextlib.asynccontextmanager
+async def bound(tmp_path, journal=None):
+    """A hub that listens."""
+    with zmq.Context() as context:
+        hub = Hub(context, journal)
+        hub.bind(f"ipc://{tmp_path}/events")
+        try:
+            yield hub
+        finally:
+            hub.close()
+
+
+@contextlib.asynccontextmanager
+async def listening(tmp_path, topic):
+    """A subscriber: a function that returns the next (topic, frame)."""
+    with zmq.Context() as context:
+        ear = context.socket(zmq.SUB)
+        ear.setsockopt(zmq.LINGER, 0)
+        ear.connect(f"ipc://{tmp_path}/events")
+        ear.subscribe(topic)
+
+        async def heard(wait_s=WAIT_S):
+            assert await asyncio.to_thread(ear.poll, round(wait_s * 1000))
+            parts = ear.recv_multipart()
+            return parts[0], decode(Published, parts[2])
+
+        try:
+            yield heard
+        finally:
+            ear.close()
+
+
+@contextlib.asynccontextmanager
+async def journal_of(tmp_path):
+    journal = SqliteJournal(tmp_path / "state", durability="process")
+    await journal.open()
+    try:
+        yield journal
+    finally:
+        await journal.close()
+
+
+def take(hub, first, count=1, *, durable=False, body=b"x"):
+    assert hub.take("s1", Batch(first=first, count=count, durable=durable), body)
+
+
+def given(answer):
+    return [(one.first, one.count) for one in answer.batches], answer.through, answer.last
+
+
+async def until(condition):
+    """Let the loop turn until the condition holds."""
+    async with asyncio.timeout(WAIT_S):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event of its own
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("events_max", "kept"),
+    [(0, []), (1, [(6, 3)]), (4, [(5, 1), (6, 3)]), (100, [(1, 3), (4, 1), (5, 1), (6, 3)])],
+)
+def test_ring_gives_again_what_its_size_allows(tmp_path, events_max, kept):
+    """Ephemeral events as far as the ring goes, durable ones from the journal."""
+
+    async def main():
+        async with journal_of(tmp_path) as journal, bound(tmp_path, journal) as hub:
+            await journal.create(SessionRow(session_id="s1", created_ms=1, spec=b""))
+            hub.open_channel("s1", events_max, 0)
+            take(hub, 1, 3)
+            take(hub, 4, durable=True)
+            await hub.flushed("s1")
+            take(hub, 5)
+            take(hub, 6, 3)
+            return given(await hub.replay("s1", 0, 8))
+
+    batches, through, last = asyncio.run(main())
+    durable = [(4, 1)]
+
+    assert batches == sorted({*kept, *durable})
+    assert (through, last) == (8, 8)
+
+
+def test_what_the_agent_has_still_to_tell_is_not_called_lost(tmp_path):
+    """A new daemon that counts less far than who asks says nothing beyond its own count."""
+
+    async def main():
+        async with bound(tmp_path, SlowJournal()) as hub:
+            hub.open_channel("s1", 10, 49)
+            before = given(await hub.replay("s1", 52, 55))
+            for index in range(50, 56):
+                take(hub, index)
+            return before, given(await hub.replay("s1", 52, 55))
+
+    before, after = asyncio.run(main())
+
+    assert before == ([], 49, 49)
+    assert after == ([(53, 1), (54, 1), (55, 1)], 55, 55)
+
+
+def test_wait_for_a_journal_that_hangs_is_bounded(tmp_path, monkeypatch):
+    """Who asks for events is told to ask again; who tells of an end tells it."""
+    monkeypatch.setattr(channel_module, "PUBLISH_WAIT_S", 0.02)
+
+    async def main():
+        journal = SlowJournal()
+        async with bound(tmp_path, journal) as hub:
+            hub.open_channel("s1", 10, 0)
+            take(hub, 1, durable=True)
+            with pytest.raises(TransientError, match="session s1"):
+                await hub.replay("s1", 0, 1)
+            await hub.flushed("s1")
+            journal.asked[0].set_result(None)
+            await hub.flushed("s1")
+            return given(await hub.replay("s1", 0, 1))
+
+    assert asyncio.run(main()) == ([(1, 1)], 1, 1)
+
+
+def test_events_behind_a_journal_that_hangs_are_told_as_lost(tmp_path, monkeypatch):
+    """What is let go has indexes: whoever follows learns that they are gone."""
+    monkeypatch.setattr(channel_module, "EVENTS_WAITING_BYTES_MAX", 0)
+
+    async def main():
+        journal = SlowJournal()
+        async with bound(tmp_path, journal) as hub, listening(tmp_path, topic_of("s1")) as heard:
+            hub.open_channel("s1", 10, 0)
+            take(hub, 1, durable=True)
+            take(hub, 2, 3)
+            take(hub, 5)
+            journal.asked[0].set_result(None)
+            await hub.flushed("s1")
+            found = [(await heard())[1]]
+            while found[-1] != Watermark(last=5):
+                found.append((await heard())[1])
+            return found, given(await hub.replay("s1", 0, 5))
+
+    found, again = asyncio.run(main())
+
+    assert [one for one in found if isinstance(one, Events)] in ([], [Events(first=1, count=1)])
+    assert again == ([(1, 1)], 5, 5)
+
+
+def test_event_in_the_journal_that_was_not_published_is_given_by_the_next_daemon(tmp_path):
+    """The daemon ends between the commit and the publication: the event comes once, later."""
+
+    async def main():
+        async with journal_of(tmp_path) as journal:
+            await journal.create(SessionRow(session_id="s1", created_ms=1, spec=b""))
+            async with bound(tmp_path, journal) as hub:
+                hub.open_channel("s1", 10, 0)
+                take(hub, 1, durable=True, body=b"one")
+                before = hub.last_index("s1")
+                hub.close()  # the commit is under way, and its answer finds nobody
+            last = await journal.last_index("s1")
+            async with bound(tmp_path, journal) as hub:
+                hub.open_channel("s1", 10, last)
+                welcome = hub.last_index("s1")
+                return before, welcome, (await hub.replay("s1", 0, last)).batches
+
+    before, welcome, batches = asyncio.run(main())
+
+    assert (before, welcome) == (0, 1)
+    assert [(one.first, one.body) for one in batches] == [(1, b"one")]
+
+
+@pytest.mark.slow
+def test_session_without_news_is_told_while_somebody_listens(tmp_path, monkeypatch):
+    """A subscriber may have lost the last event and the words that tell of it."""
+    monkeypatch.setattr(module, "WATERMARK_S", 0.01)
+
+    async def main():
+        async with bound(tmp_path) as hub:
+            hub.open_channel("s1", 10, 0)
+            hub.open_channel("unheard", 10, 0)
+            take(hub, 1)
+            channels = hub._channels
+            await until(lambda: channels["s1"].watermarks_left == 0)
+            async with listening(tmp_path, topic_of("s1")) as heard:
+                found = [await heard() for _ in range(WATERMARKS_AFTER + 2)]
+                beats = channels["unheard"].beats
+            await until(lambda: not channels["s1"].is_heard)
+            return found, beats
+
+    found, beats = asyncio.run(main())
+
+    assert set(map(str, found)) == {str((topic_of("s1"), Watermark(last=1)))}
+    assert beats > module._IDLE_BEATS
+
+
+@pytest.mark.slow
+def test_subscriber_to_all_that_is_back_hears_how_far_each_session_is(tmp_path):
+    """Its cut may have swallowed the last event of a session that is silent since."""
+
+    async def main():
+        async with bound(tmp_path) as hub:
+            for number in range(3):
+                hub.open_channel(f"s{number}", 10, number)
+            async with listening(tmp_path, b"") as heard:
+                return [await heard() for _ in range(4)]
+
+    welcome, *marks = asyncio.run(main())
+
+    assert welcome == (b"", Watermark(last=0))
+    assert sorted(marks, key=str) == [
+        (topic_of(f"s{number}"), Watermark(last=number)) for number in range(3)
+    ]
+
+
+def test_session_of_a_used_id_is_not_mixed_with_the_one_before(tmp_path):
+    """What the journal answers late for the earlier session is published nowhere."""
+
+    async def main():
+        journal = SlowJournal()
+        async with bound(tmp_path, journal) as hub, listening(tmp_path, topic_of("s1")) as heard:
+            hub.open_channel("s1", 10, 0)
+            take(hub, 1, durable=True)
+            found = [(await heard())[1]]
+            hub.open_channel("s1", 10, 0)
+            journal.asked[0].set_result(None)
+            await asyncio.sleep(0)  # its callbacks have their turn
+            take(hub, 1, count=2)
+            while not isinstance(found[-1], Events):
+                found.append((await heard())[1])
+            return found[-1]
+
+    assert asyncio.run(main()) == Events(first=1, count=2)

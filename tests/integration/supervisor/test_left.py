@@ -1,0 +1,91 @@
+"""Which agents of a dead daemon are found, and that no stranger is taken for one."""
+
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from cmdc_runtime.frames import WIRE_VERSION
+from cmdc_runtime.roll import ROLL, entries, own_entry, sign, strike
+from supervisor.adapters.left import find_left
+from supervisor.adapters.pidfd import exit_status
+
+pytestmark = pytest.mark.process
+
+AGENT = """
+import sys
+from pathlib import Path
+from cmdc_runtime.roll import own_entry, sign
+sign(Path(sys.argv[1]), own_entry("w-1", "s-1", 3))
+print("up", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def agent(tmp_path):
+    """A process that is on the roll."""
+    with subprocess.Popen(
+        [sys.executable, "-c", AGENT, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        process.stdout.readline()
+        yield process
+        process.stdin.close()
+
+
+def change(directory, **changes):
+    """Change what the roll says of the agent."""
+    (entry,) = entries(directory)
+    sign(directory, msgspec.structs.replace(entry, **changes))
+
+
+def test_an_agent_that_lives_is_found(agent, tmp_path):
+    """With its pid, and a pidfd that tells how it ends."""
+    (left,) = find_left(tmp_path)
+
+    assert (left.pid, left.entry.session_id, left.entry.incarnation) == (agent.pid, "s-1", 3)
+    assert left.speaks
+    left.send_signal(9)
+    agent.wait(10)
+    assert exit_status(left.pid, left.pidfd) is not None
+    left.close()
+    left.close()
+
+
+def test_a_dead_agent_is_struck_off(agent, tmp_path):
+    """Also where its pid is another process's by now, or the machine was booted since."""
+    for changes in ({"start_ticks": 1}, {"boot_id": "another"}):
+        change(tmp_path, **changes)
+        assert find_left(tmp_path) == []
+        assert list(entries(tmp_path)) == []
+        sign(tmp_path, own_entry("w-1", "s-1", 3))
+    agent.kill()
+    agent.wait(10)
+    change(tmp_path, pid=agent.pid)
+    assert find_left(tmp_path) == []
+
+
+def test_an_agent_of_another_version_is_found_and_can_be_ended(agent, tmp_path):
+    """It can't be spoken with; it ends before another process of its session starts."""
+    change(tmp_path, wire=WIRE_VERSION + 1)
+    (left,) = find_left(tmp_path)
+
+    assert not left.speaks
+    left.end()
+    assert agent.wait(10) == -9
+
+
+def test_what_is_no_entry_is_removed(tmp_path):
+    """A file that somebody cut, and one that tells of another agent."""
+    sign(tmp_path, own_entry("w-1", "s-1", 1))
+    folder = tmp_path / ROLL
+    (folder / "w-2").write_bytes((folder / "w-1").read_bytes()[:20])
+    (folder / "w-3").write_bytes((folder / "w-1").read_bytes())
+
+    assert [one.worker_id for one in entries(tmp_path)] == ["w-1"]
+    assert not (folder / "w-2").exists()
+    strike(tmp_path, "w-1")
+    strike(tmp_path, "w-1")
+    assert list(entries(tmp_path)) == []
+    assert folder.stat().st_mode & 0o777 == 0o700

@@ -1,0 +1,229 @@
+"""Any sequence of operations gives the same answers on every store and on a small reference.
+
+Writes are called in bursts, without waiting for one another, so that many share a transaction. What
+a store remembers of its sessions is taken from it now and then, as a restart does.
+``JOURNAL_EXAMPLES=2000`` plays more of them.
+"""
+
+import asyncio
+import os
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cmdc_runtime.errors import CmdcError
+from scripts.postgres import Server, missing
+from supervisor.adapters.journal.base import CheckpointRow, DownRow, SessionRow
+from supervisor.adapters.journal.memory import MemoryJournal
+from supervisor.adapters.journal.postgres import PostgresJournal
+from supervisor.adapters.journal.retention import Bounds
+from supervisor.adapters.journal.sqlite import SqliteJournal
+from tests.model.journal.reference import Reference
+
+pytestmark = pytest.mark.slow
+
+BOUNDS = Bounds(commands=3, events=3)
+EXAMPLES = int(os.environ.get("JOURNAL_EXAMPLES", "150"))
+NAMES = ("a", "b")
+PARTS = 3
+"""Of a sequence: hypothesis makes lists of about five."""
+EVER_MS = 2**60
+
+names = st.sampled_from(("a", "a", "b"))
+unknown = st.sampled_from(("a", "a", "a", "a", "b", "b", "c"))
+bodies = st.sampled_from((b"", b"x", b"y\0"))
+small = st.integers(0, 3)
+commands = st.integers(0, 6).map("c-{}".format)
+checkpoints = st.integers(0, 2).map("cp-{}".format)
+
+
+def call(method, *arguments, **named):
+    """Return a strategy of calls of one method."""
+    return st.tuples(st.just(method), st.tuples(*arguments), st.fixed_dictionaries(named))
+
+
+def rows(kind, **values):
+    """Return a strategy of rows."""
+    return st.builds(kind, **values)
+
+
+CREATED = rows(
+    SessionRow,
+    session_id=names,
+    created_ms=small,
+    spec=bodies,
+    parent_id=st.none() | names,
+    incarnation=st.sampled_from((0, 0, 0, 1)),
+)
+ENDED = rows(
+    DownRow,
+    session_id=unknown,
+    incarnation=st.none() | small,
+    restarting=st.booleans(),
+    at_ms=st.integers(0, 9),
+    body=bodies,
+)
+SAVED = rows(
+    CheckpointRow,
+    session_id=unknown,
+    checkpoint_id=checkpoints,
+    label=st.none() | st.just("label"),
+    saved_ms=small,
+    schema_version=small,
+    body=bodies,
+    metadata=bodies,
+)
+APPENDED = call(
+    "append",
+    unknown,
+    st.sampled_from((0, 0, 0, 1, 1, 2)),
+    st.lists(st.tuples(st.just("turn"), bodies), max_size=2),
+    st.lists(st.tuples(commands, bodies), max_size=2),
+    number=st.sampled_from((0, 0, 1, 1, 1, 2, 2, 3)),
+    snapshot=st.sampled_from((b"", b"", b"state", b"later")),
+)
+WRITES = st.one_of(
+    call("create", CREATED),
+    call("accept", unknown, commands, bodies, small),
+    call("accept", names, commands, bodies, small),
+    APPENDED,
+    APPENDED,
+    call("publish", unknown, st.integers(1, 12), st.integers(1, 3), bodies),
+    call("publish", names, st.integers(1, 30), st.just(1), bodies),
+    call("began", unknown, st.sampled_from((0, 0, 0, 1, 1, 2)), small),
+    call("ended", unknown, bodies, st.integers(0, 5)),
+    call("note_down", ENDED),
+    call("prune", st.integers(0, 6), st.integers(-1, 2)),
+    call("save_checkpoint", SAVED),
+    call("delete_checkpoint", unknown, st.none() | checkpoints),
+)
+READS = st.one_of(
+    call("load", unknown),
+    call("history", unknown),
+    call("replay", unknown, small, st.integers(0, 20), st.integers(-1, 3)),
+    call("answer", unknown, commands),
+    call("downs", unknown, small, st.integers(-1, 3)),
+    call("checkpoint", unknown, st.none() | checkpoints),
+)
+SOME = st.lists(
+    st.one_of(
+        st.lists(WRITES, min_size=1, max_size=8).map(lambda burst: ("burst", burst)),
+        READS.map(lambda read: ("read", read)),
+        st.tuples(st.just("copy"), st.tuples(names, names)),
+        st.just(("forget", None)),
+    ),
+    max_size=20,
+)
+STEPS = st.tuples(*[SOME] * PARTS).map(lambda parts: [step for part in parts for step in part])
+BEGIN = [("burst", [("create", (SessionRow(session_id=one, created_ms=1, spec=b""),), {})])
+         for one in NAMES]  # fmt: skip
+
+
+class Runner:
+    """One open journal, and the loop that it lives in."""
+
+    def __init__(self, journal):
+        self.journal = journal
+        self._loop = asyncio.Runner()
+        self._loop.run(journal.open())
+
+    def close(self):
+        """Close both."""
+        self._loop.run(self.journal.close())
+        self._loop.close()
+
+    def play(self, steps):
+        """Play steps on the empty journal and on a reference, and return both logs of answers."""
+        return self._loop.run(self._play(steps))
+
+    async def _play(self, steps):
+        await self._empty()
+        reference = Reference(BOUNDS.commands, BOUNDS.events)
+        found, right = [], []
+        for kind, what in [*BEGIN, *steps]:
+            match kind:
+                case "burst":
+                    await self._calls(what, reference, found, right)
+                case "read":
+                    await self._calls([what], reference, found, right)
+                case "copy":
+                    await self._copy(*what, reference, found, right)
+                case "forget":
+                    await self.journal._writer.read(self.journal._store._heads.clear)
+        everything = [
+            (method, (name,), {})
+            for name in NAMES
+            for method in ("load", "history", "last_index", "newest_down", "checkpoints")
+        ]
+        everything += [("replay", (name, 0, 99, 99), {}) for name in NAMES]
+        everything += [("downs", (name, 0, 99), {}) for name in NAMES]
+        await self._calls([*everything, ("alive", (), {})], reference, found, right)
+        return found, right
+
+    async def _calls(self, calls, reference, found, right):
+        waiting = [getattr(self.journal, method)(*args, **named) for method, args, named in calls]
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+        for (method, args, named), answer in zip(calls, answers, strict=True):
+            found.append((method, args, named, outcome(answer)))
+            try:
+                wanted = getattr(reference, method)(*args, **named)
+            except CmdcError as error:
+                wanted = error
+            right.append((method, args, named, outcome(wanted)))
+
+    async def _copy(self, name, other, reference, found, right):
+        past = await self.journal.history(name)
+        assert past == reference.history(name)
+        if past is not None:
+            past = replace(past, row=replace(past.row, session_id=other))
+            await self._calls([("restore", (past,), {})], reference, found, right)
+
+    async def _empty(self):
+        for row in await self.journal.alive():
+            await self.journal.ended(row.session_id, b"", 0)
+        while await self.journal.prune(EVER_MS, 100):
+            pass
+
+
+def outcome(answer):
+    """Return what of an answer two journals must agree on: of an error its class."""
+    return type(answer) if isinstance(answer, BaseException) else answer
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A server that takes connections."""
+    if reason := missing():
+        pytest.skip(reason)
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture(
+    scope="module",
+    params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.process)],
+)
+def runner(request, tmp_path_factory):
+    """Each store in turn."""
+    match request.param:
+        case "memory":
+            journal = MemoryJournal(bounds=BOUNDS)
+        case "sqlite":
+            journal = SqliteJournal(tmp_path_factory.mktemp("state"), bounds=BOUNDS)
+        case _:
+            url = request.getfixturevalue("server").url
+            journal = PostgresJournal(url, bounds=BOUNDS)
+    runner = Runner(journal)
+    yield runner
+    runner.close()
+
+
+@settings(max_examples=EXAMPLES, report_multiple_bugs=False)
+@given(STEPS)
+def test_a_store_answers_as_the_reference_does(runner, steps):
+    """Every result, every refusal, and all that is there in the end."""
+    found, right = runner.play(steps)
+
+    assert found == right

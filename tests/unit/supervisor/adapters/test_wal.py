@@ -1,0 +1,89 @@
+"""Reading a write-ahead log of SQLite's own making."""
+
+import random
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from supervisor.adapters.journal.wal import FRAME, HEADER, read_log, sums_in
+
+PAGE_BYTES = 4096
+FRAME_BYTES = FRAME.size + PAGE_BYTES
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    """The log of some small transactions."""
+    path = tmp_path_factory.mktemp("log") / "db"
+    chance = random.Random(1)
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("CREATE TABLE t (a, b)")
+        for number in range(12):
+            db.execute("INSERT INTO t VALUES (?, ?)", (number, chance.randbytes(900)))
+        return path.with_name("db-wal").read_bytes()
+
+
+def test_whole_log_is_read_to_its_end(log):
+    """Every frame is whole, and the last one is a commit."""
+    found = read_log(log)
+
+    assert found.page_size == PAGE_BYTES
+    assert found.good == found.committed == len(found.frames) > 12
+    assert found.lost_commits == 0
+    assert sums_in(log)[1] == found.good
+
+
+def test_nothing_is_no_log():
+    """An empty file, and one that is none, hold no frames."""
+    assert read_log(b"").frames == []
+    assert read_log(bytes(10_000)).frames == []
+    assert sums_in(b"") == ({}, 0)
+
+
+@pytest.mark.parametrize("at", range(HEADER.size))
+def test_flipped_bit_of_the_logs_header_is_found(log, at):
+    """Without it SQLite would take the whole log for nothing."""
+    data = bytearray(log)
+    data[at] ^= 1
+    found = read_log(bytes(data))
+
+    assert found.repairs == [(at, 0)]
+    assert found.frames == read_log(log).frames
+
+
+@pytest.mark.parametrize("at", range(FRAME.size))
+def test_flipped_bit_of_a_frames_header_gives_up_nothing_behind_it(log, at):
+    """It is found, or it is known that commits stand behind it."""
+    place = HEADER.size + 5 * FRAME_BYTES + at
+    data = bytearray(log)
+    data[place] ^= 1
+    found = read_log(bytes(data))
+
+    assert found.repairs == [(place, 0)] or found.lost_commits > 0
+    assert found.committed == len(found.frames)
+
+
+def test_rubbish_in_the_midst_hides_nothing_behind_it(log):
+    """The frames behind a ruined one go on from what is written in its header."""
+    data = bytearray(log)
+    begin = HEADER.size + 5 * FRAME_BYTES + FRAME.size
+    data[begin : begin + PAGE_BYTES] = random.Random(2).randbytes(PAGE_BYTES)
+    found = read_log(bytes(data))
+
+    assert [one.number for one in found.frames if not one.is_whole] == [5]
+    assert found.good <= 5
+    assert found.committed == len(found.frames)
+    assert found.lost_commits > 0
+    assert found.repairs == []
+
+
+def test_unfinished_commit_at_the_end_is_not_counted(log):
+    """A frame without its commit is nothing, and loses no commit."""
+    whole, found = read_log(log), read_log(log[:-1])
+
+    assert 0 < found.good < whole.good
+    assert found.committed == found.good
+    assert found.lost_commits == 0

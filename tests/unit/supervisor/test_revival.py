@@ -1,0 +1,149 @@
+"""What a session begins with: a checkpoint, another one's past, or its own after its end."""
+
+import asyncio
+
+import pytest
+
+from cmdc_runtime.errors import CheckpointNotFound
+from cmdc_runtime.requests import Origin
+from supervisor import revival
+from supervisor.adapters.journal.base import (
+    CheckpointRow,
+    JournalFailed,
+    SessionRow,
+)
+from supervisor.adapters.journal.memory import MemoryJournal
+from supervisor.core.limits import INDEX_JUMP
+from supervisor.revival import all_events, brought_from, put_down
+
+
+def with_past(test):
+    """Run a test with a journal that has one ended session, with a checkpoint."""
+
+    def run():
+        async def scenario():
+            journal = MemoryJournal()
+            await journal.open()
+            try:
+                await live(journal)
+                await test(journal)
+            finally:
+                await journal.close()
+
+        asyncio.run(scenario())
+
+    run.__doc__ = test.__doc__
+    return run
+
+
+async def live(journal):
+    """Let a session live and end: three incarnations, a snapshot, events, an open command."""
+    await journal.create(SessionRow(session_id="s", created_ms=5, spec=b"old", incarnation=1))
+    await journal.began("s", 3, 2)
+    await journal.accept("s", "c-1", b"prompt", 6)
+    await journal.append("s", 3, [("said", b"one")], [("c-1", b"receipt")], snapshot=b"state")
+    await journal.append("s", 3, [("said", b"two")], [])
+    await journal.accept("s", "c-2", b"late", 7)
+    for first in range(1, 2 * revival.PUBLISHED_AT_ONCE, 2):
+        await journal.publish("s", first, 2, b"events")
+    await journal.save_checkpoint(
+        CheckpointRow(
+            session_id="s",
+            checkpoint_id="k",
+            label=None,
+            saved_ms=7,
+            schema_version=1,
+            body=b"kept",
+            metadata=b"",
+        )
+    )
+    await journal.ended("s", b"reason", 8)
+
+
+def row(session_id):
+    return SessionRow(session_id=session_id, created_ms=9, spec=b"new", incarnation=1)
+
+
+@with_past
+async def test_an_ended_session_goes_on_with_all_that_it_did(journal):
+    """Its incarnations, its events and what it answered; what it refused is not done after all."""
+    brought = await brought_from(journal, Origin(session_id="s"), row("s"))
+    await put_down(journal, brought)
+    stored, events = await journal.load("s"), await all_events(journal, "s")
+
+    # With one snapshot a past still reaches back to the start.
+    assert (stored.snapshot, [one.body for one in stored.records]) == (b"", [b"one", b"two"])
+    assert stored.unanswered == ()
+    assert (stored.row.created_ms, stored.row.spec, stored.row.incarnation) == (5, b"new", 3)
+    assert (brought.incarnation, brought.last) == (3, events[-1].first + 1 + INDEX_JUMP)
+    assert [one.first for one in events] == list(range(1, 2 * revival.PUBLISHED_AT_ONCE, 2))
+    assert await journal.answer("s", "c-1") == b"receipt"
+    assert [one.checkpoint_id for one in await journal.checkpoints("s")] == ["k"]
+    await journal.began("s", 4, 0)
+    await journal.append("s", 4, [("said", b"three")], [])
+    assert [one.body for one in (await journal.load("s")).records][1:] == [b"two", b"three"]
+
+
+@with_past
+async def test_an_ended_session_goes_on_from_a_checkpoint(journal):
+    """What came after it is gone, and what comes now is behind it."""
+    brought = await brought_from(journal, Origin(session_id="s", checkpoint_id="k"), row("s"))
+    await put_down(journal, brought)
+    await journal.began("s", 4, 0)
+    await journal.append("s", 4, [("said", b"instead")], [])
+    stored = await journal.load("s")
+
+    assert (stored.snapshot, [one.body for one in stored.records]) == (b"kept", [b"instead"])
+    assert brought.incarnation == 3
+
+
+@pytest.mark.parametrize("checkpoint_id", [None, "k"])
+def test_a_fork_begins_anew_with_the_state(checkpoint_id):
+    """No command and no event of the other one; the other one is as it was."""
+
+    @with_past
+    async def check(journal):
+        origin = Origin(session_id="s", checkpoint_id=checkpoint_id)
+        before = await journal.history("s")
+        brought = await brought_from(journal, origin, row("f"))
+        await put_down(journal, brought)
+        stored = await journal.load("f")
+
+        assert (brought.incarnation, brought.last) == (0, 0)
+        assert stored.row.incarnation == 1
+        whole = (b"", [b"one", b"two"])
+        expected = whole if checkpoint_id is None else (b"kept", [])
+        assert (stored.snapshot, [one.body for one in stored.records]) == expected
+        assert (stored.unanswered, await all_events(journal, "f")) == ((), ())
+        assert await journal.history("s") == before
+
+    check()
+
+
+@with_past
+async def test_what_is_not_there_is_told(journal):
+    """Neither the checkpoint nor the session."""
+    for origin in (Origin(session_id="s", checkpoint_id="gone"), Origin(session_id="never")):
+        with pytest.raises(CheckpointNotFound):
+            await brought_from(journal, origin, row("f"))
+
+
+@with_past
+async def test_half_of_a_session_is_none(journal):
+    """Where its events cannot be written it is ended at once, and may be brought again."""
+    brought = await brought_from(journal, Origin(session_id="s"), row("s"))
+
+    class Full:
+        """The journal, with no room for events."""
+
+        def __getattr__(self, name):
+            return getattr(journal, name)
+
+        async def publish(self, *_batch):
+            raise JournalFailed("the disk is full")
+
+    with pytest.raises(JournalFailed):
+        await put_down(Full(), brought)
+    assert (await journal.find("s")).ended_ms is not None
+    await put_down(journal, brought)
+    assert (await journal.find("s")).ended_ms is None

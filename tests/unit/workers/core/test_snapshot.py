@@ -1,0 +1,239 @@
+"""A memory as bytes and back, and when an agent writes its own down."""
+
+from dataclasses import fields, replace
+
+import msgspec
+import pytest
+
+from cmdc_runtime.checkpoints import SCHEMA_VERSION, plain_state, read_saved
+from cmdc_runtime.errors import CheckpointUnreadable
+from cmdc_runtime.messages import Message, TokenUsage, ToolCall
+from cmdc_runtime.parcels import Packed
+from workers.core.budget import Grant
+from workers.core.rebuild import replay
+from workers.core.records import AttachedPlugin, AttachedTool, Continued
+from workers.core.snapshot import (
+    SNAPSHOT_RECORD_BYTES,
+    SNAPSHOT_RECORDS,
+    STRIPPED,
+    TRANSIENT,
+    Past,
+    Unsaved,
+    continued,
+    encode,
+    restore,
+    saved,
+)
+from workers.core.state import (
+    Answering,
+    Approval,
+    Ask,
+    Child,
+    Compacting,
+    Consulting,
+    Cycle,
+    Memory,
+    OpenCall,
+    Outcome,
+    PluginFacts,
+    Point,
+    Policy,
+    QueuedPrompt,
+    State,
+    Steering,
+    ToolFacts,
+)
+
+PARCEL = Packed(kind="value", label="mine", data=b"\x00code", python=(3, 11))
+CALL = ToolCall(call_id="c-1", name="shell", arguments={"command": "ls", "deep": {"n": [1, 2]}})
+FULL = Memory(
+    model="x:m",
+    provider_opts={"api_key": "k", "extra": {"n": 1}},
+    tools=(ToolFacts("mine", packed=PARCEL, chars=7), ToolFacts("read", is_repeatable=True)),
+    messages=(
+        Message(id="m-1", role="user", content="hi", metadata={"steering": ["s"]}),
+        Message(id="m-2", role="assistant", tool_calls=(CALL,)),
+    ),
+    base=3,
+    queue=(QueuedPrompt("p-2", "next", {"why": 1}),),
+    steering=(Steering("s-1", "rather"),),
+    notes=("mind",),
+    plugins=(PluginFacts("guard", frozenset({"before_tool"}), PARCEL),),
+    plugin_states=(("guard", b"\x81state"),),
+    memory_contents=(("AGENTS.md", "Use tabs."),),
+    sections=(("Plan", "1. sow"),),
+    system_metadata={"cache_control": {"type": "ephemeral"}},
+    patches=(Message(id="patch", role="tool_result", call_id="c-0", is_error=True),),
+    cycle=Cycle("p-1", 3, TokenUsage(total_tokens=1), started_at_ms=5, turns=2, crashes=1),
+    calls=(OpenCall(CALL, 6, None, "again"),),
+    call_hashes=("h",),
+    approvals=(Approval("a-1", "c-1", "shell", {"x": 1}, 7, due_ms=9),),
+    allowances=("leave",),
+    always_approved=frozenset({("shell", "git"), ("web", "")}),
+    asks=(Ask("r-1", "c-1"),),
+    answers=((Ask("r-0", "c-1"), {"yes": [1, None]}),),
+    todos=({"content": "sow"},),
+    children=(Child("s.1", "c-1", None, Grant(5, 0.5)),),
+    spawns=2,
+    turns=4,
+    usage=TokenUsage(total_tokens=9, cost_usd=0.1),
+    context=(9, 2),
+    outcomes=(Outcome("p-0", "aborted", "why", TokenUsage(), 0, 3),),
+    latest_prompt="p-2",
+    resumption="fork",
+)
+
+
+def test_a_full_memory_comes_back_as_it_was():
+    """Every field that is data has a value here, and each is back."""
+    assert {one.name for one in fields(Memory) if getattr(FULL, one.name) == _default(one)} == {
+        *STRIPPED
+    }
+    assert restore(Memory(), encode(FULL)) == FULL
+
+
+def _default(field):
+    return getattr(Memory(policy=FULL.policy), field.name)
+
+
+def test_what_only_a_process_has_is_left_behind():
+    """It is as a new process finds it: empty, and told by name."""
+    busy = replace(
+        FULL,
+        answering=Answering(retries=1, text="hal"),
+        compacting=Compacting(1, "size"),
+        consulting=Consulting(Point.REQUEST),
+        waiters=(("w-1", None),),
+        work=8,
+    )
+
+    assert all(getattr(busy, name) != getattr(FULL, name) for name in TRANSIENT)
+    assert restore(Memory(), encode(busy)) == FULL
+    assert saved(busy).stripped_fields == STRIPPED
+
+
+def test_the_policy_is_that_of_the_options():
+    """Limits are not part of a state: who resumes with others gets them."""
+    others = Memory(policy=Policy(max_turns=7))
+
+    assert restore(others, encode(FULL)).policy is others.policy
+
+
+def test_no_snapshot_is_the_memory_that_there_is():
+    """A session without one begins with its options."""
+    assert restore(FULL, b"") is FULL
+
+
+def test_an_older_snapshot_has_no_field_that_came_later():
+    """What it does not say is as in a new memory."""
+    old = msgspec.msgpack.encode({"schema_version": 1, "state": {"model": "x:m", "gone": 1}})
+
+    assert restore(Memory(), old) == Memory(model="x:m")
+
+
+def test_a_newer_snapshot_is_refused_by_its_version():
+    """The message says which version it is, and what can be read here."""
+    newer = msgspec.msgpack.encode({"schema_version": SCHEMA_VERSION + 1, "state": 5})
+
+    with pytest.raises(CheckpointUnreadable, match=rf"version {SCHEMA_VERSION + 1}.*up to 1"):
+        restore(Memory(), newer)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\xff",
+        b"x",
+        encode(FULL)[:-9],
+        msgspec.msgpack.encode({"schema_version": 1}),
+        msgspec.msgpack.encode({"schema_version": 1, "state": {"messages": [{"role": "nobody"}]}}),
+        msgspec.msgpack.encode({"schema_version": 1, "state": {"model": 5}}),
+    ],
+)
+def test_a_damaged_snapshot_is_refused(body):
+    """Nothing of it is taken for a state."""
+    with pytest.raises(CheckpointUnreadable, match="damaged"):
+        restore(Memory(), body)
+
+
+def test_a_state_is_plain_values_for_people():
+    """What ``redact`` is given: names and plain values."""
+    state = plain_state(read_saved(encode(FULL)))
+
+    assert state["messages"][0]["content"] == "hi"
+    assert state.keys().isdisjoint(STRIPPED)
+
+
+@pytest.mark.parametrize("body", [b"\xc1", b"\x05"])
+def test_a_state_that_is_none_is_refused(body):
+    """Also where only people want to read it."""
+    made = msgspec.structs.replace(saved(FULL), state=msgspec.Raw(body))
+
+    with pytest.raises(CheckpointUnreadable, match="damaged"):
+        plain_state(made)
+
+
+# --- when -----------------------------------------------------------------------------------
+
+
+REST = Memory()
+MUCH = Unsaved(records=SNAPSHOT_RECORDS, size=10)
+
+
+@pytest.mark.parametrize(
+    ("unsaved", "state", "memory", "due"),
+    [
+        (MUCH, State.IDLE, REST, True),
+        (Unsaved(records=SNAPSHOT_RECORDS - 1, size=10), State.IDLE, REST, False),
+        (Unsaved(records=1, size=SNAPSHOT_RECORD_BYTES), State.IDLE, REST, True),
+        (MUCH, State.RUNNING, REST, False),
+        (MUCH, State.IDLE, FULL, False),
+        (replace(MUCH, newest=41), State.IDLE, REST, False),
+        (replace(MUCH, newest=40), State.IDLE, REST, True),
+    ],
+)
+def test_a_session_at_rest_is_written_down_after_so_many_records(unsaved, state, memory, due):
+    """Not in a cycle, and not for a few records beside a large snapshot."""
+    assert unsaved.is_due(state, memory) is due
+
+
+def test_what_is_unsaved_begins_with_what_the_journal_had():
+    """A process that dies often does not put the next snapshot off for ever."""
+    past = Past(b"old", (Continued(resumption="a"), Continued(resumption="b")), size=20)
+
+    assert past.unsaved().after(3, 30) == Unsaved(records=5, size=50, newest=3)
+
+
+# --- other options ---------------------------------------------------------------------------
+
+
+NEW = Memory(
+    model="y:n",
+    provider_opts={"seed": 1},
+    tools=(ToolFacts("shell", packed=PARCEL),),
+    plugins=(PluginFacts("other", frozenset({"after_turn"}), PARCEL),),
+)
+
+
+def test_what_was_not_given_anew_stays():
+    """A resumption without options changes nothing but its own id."""
+    record = continued(NEW, "r-1", ())
+
+    assert record == Continued(resumption="r-1")
+    assert replay(FULL, [record]) == replace(FULL, resumption="r-1")
+
+
+def test_what_was_given_anew_takes_the_place_of_the_old():
+    """Leaves and states of what is gone go with it."""
+    record = continued(NEW, "r-1", ("model", "provider_opts", "tools", "plugins", "max_turns"))
+    after = replay(FULL, [record])
+
+    assert record.tools == (
+        AttachedTool(name="shell", is_repeatable=False, isolation="process", packed=PARCEL),
+    )
+    assert record.plugins == (
+        AttachedPlugin(name="other", hooks=frozenset({"after_turn"}), packed=PARCEL),
+    )
+    assert (after.model, after.provider_opts, after.tools) == ("y:n", {"seed": 1}, NEW.tools)
+    assert (after.plugins, after.plugin_states) == (NEW.plugins, ())
+    assert after.messages == FULL.messages

@@ -1,0 +1,89 @@
+"""The way between two recorded steps: inputs that kept no record, and yet changed where we are.
+
+A request that was sent again, a plugin that had nothing to say, a summary that failed: nothing of
+them is in the journal, but the next recorded input says where it found the machine, and only a few
+silent inputs lead from one such place to another. All of them come between the same two records, so
+it does not matter which of several ways was taken.
+
+To add a silent input: its line in ``_moves``.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from cmdc_runtime.extensions.provider import FailureKind
+from workers.core import results
+from workers.core.causes import where
+from workers.core.effects import Keep, Step
+from workers.core.inputs import (
+    CompactWanted,
+    Consulted,
+    FirstChunk,
+    Result,
+    RetryDue,
+    StreamFailed,
+    SummaryFailed,
+)
+from workers.core.records import Where
+from workers.core.state import Memory, Point, State
+from workers.core.verdict import Verdict
+
+PLACES_MAX: Final = 2_000
+"""How many places are looked at for one way: each of a session's retries is one or two."""
+_NOBODY: Final = "replay"
+
+
+class Found(NamedTuple):
+    """Where a way ended: the wanted place, or the one that it began at, if none led there."""
+
+    state: State
+    memory: Memory
+    is_there: bool
+
+
+def find_way(state: State, memory: Memory, wanted: Where, at_ms: int) -> Found:
+    """Lead the machine to ``wanted`` by silent inputs, the fewest that do."""
+    start = where(state, memory)
+    seen, to_see = {_key(start)}, deque([(state, memory)])
+    while to_see and len(seen) <= PLACES_MAX:
+        here = to_see.popleft()
+        if where(*here) == wanted:
+            return Found(*here, is_there=True)
+        for step in _silent(*here, at_ms):
+            place = where(step.state, step.memory)
+            if place.retries <= wanted.retries and _key(place) not in seen:
+                seen.add(_key(place))
+                to_see.append((step.state, step.memory))
+    return Found(state, memory, is_there=False)
+
+
+def _key(place: Where) -> tuple[str, str, str, int, bool]:
+    return (place.state, place.point, place.trigger, place.retries, place.is_compacted)
+
+
+def _silent(state: State, memory: Memory, at_ms: int) -> Iterator[Step]:
+    """Yield the steps from here that keep no record."""
+    for move in _moves(state, memory, at_ms):
+        step = results.apply(state, memory, move)
+        if not any(isinstance(effect, Keep) for effect in step.effects):
+            yield step
+
+
+def _moves(state: State, memory: Memory, at_ms: int) -> Iterator[Result]:
+    work = memory.work
+    if memory.consulting is not None:
+        yield Consulted(work, Verdict(), at_ms)
+        if memory.consulting.point is Point.COMPACT:
+            yield Consulted(work, Verdict(skipped=_NOBODY), at_ms)
+    elif memory.compacting is not None:
+        yield SummaryFailed(work, "", at_ms)
+    elif state is State.EXECUTING_TOOLS:
+        running = next((open_ for open_ in memory.calls if open_.result is None), None)
+        if running is not None:
+            yield CompactWanted(work, running.call.call_id, "", "")
+    elif state in {State.RUNNING, State.STREAMING}:
+        yield FirstChunk(work)
+        yield StreamFailed(work, FailureKind.TRANSIENT, "", at_ms)
+        yield StreamFailed(work, FailureKind.OVERFLOW, "", at_ms)
+        yield RetryDue(work, at_ms)

@@ -1,0 +1,81 @@
+"""How a session stands after a replayed step, as plain values for people and programs."""
+
+from typing import Any, Final
+
+import msgspec
+
+from cmdc_runtime.checkpoints import plain_state
+from workers.core.records import Record
+from workers.core.replaying import Difference, Played, Unplayable
+from workers.core.snapshot import saved
+from workers.core.state import Memory, State
+
+Plain = dict[str, Any]  # Any: what JSON takes
+_CODE: Final = ("tools", "plugins")
+"""Fields that hold code: their names are what a person can read of it."""
+
+
+def of_step(step: Played) -> Plain:
+    """Return one step: what it came of, the records it keeps, and how the session stands then."""
+    return {
+        "kind": "step",
+        "first": step.entries[0].number,
+        "last": step.entries[-1].number,
+        "incarnation": step.entries[0].incarnation,
+        "at_ms": step.cause.at_ms,
+        "input": step.cause.input,
+        "ref": step.cause.ref,
+        "records": [_tag(entry.record) for entry in step.entries],
+        "stands": brief(step.state, step.memory),
+    }
+
+
+def of_end(outcome: Difference | Unplayable) -> Plain:
+    """Return where a replay ended before its time, and why."""
+    if isinstance(outcome, Unplayable):
+        return {"kind": outcome.kind, "number": outcome.number, "why": outcome.why}
+    return {
+        "kind": outcome.kind,
+        "number": outcome.number,
+        "at_ms": outcome.cause.at_ms,
+        "input": outcome.cause.input,
+        "ref": outcome.cause.ref,
+        "recorded": _record(outcome.recorded),
+        "now": _record(outcome.now),
+        "why": outcome.why,
+    }
+
+
+def brief(state: State, memory: Memory) -> Plain:
+    """Return how a session stands, in numbers."""
+    return {
+        "state": state.value,
+        "turn": memory.turns,
+        "queue": len(memory.queue) + len(memory.steering),
+        "calls": sum(1 for open_ in memory.calls if open_.result is None),
+        "approvals": len(memory.approvals),
+        "messages": len(memory.messages),
+        "tokens": memory.usage.total_tokens,
+        "cost_usd": memory.usage.cost_usd,
+    }
+
+
+def whole(state: State, memory: Memory) -> Plain:
+    """Return all that a session remembers; of code and of plugins' states only whose it is."""
+    told = plain_state(saved(memory))
+    for name in _CODE:
+        told[name] = [one["name"] for one in told[name]]
+    told["plugin_states"] = {name: len(value) for name, value in told["plugin_states"]}
+    return {"state": state.value, **told}
+
+
+def _tag(record: Record) -> str:
+    return str(record.__struct_config__.tag)
+
+
+def _record(record: Record | None) -> Plain | None:
+    if record is None:
+        return None
+    told: Plain = msgspec.to_builtins(record)
+    del told["cause"]
+    return told

@@ -1,0 +1,150 @@
+"""A memory as bytes and back: a session is rebuilt from these and the records that came after.
+
+What a memory is apart from its policy, which the options give, and from what the running process
+has for itself: that a new one finds empty, as after ``replay``. To add a field to ``Memory``, give
+it a default and nothing is to be done here, unless it belongs into ``TRANSIENT``.
+"""
+
+from collections.abc import Collection
+from dataclasses import MISSING, Field, dataclass, fields, replace
+from typing import Any, Final, get_type_hints
+
+import msgspec
+
+from cmdc_runtime.checkpoints import SCHEMA_VERSION, SavedState, read_saved
+from cmdc_runtime.errors import CheckpointUnreadable
+from workers.core.records import AttachedPlugin, AttachedTool, Continued, Record
+from workers.core.state import Memory, PluginFacts, State, ToolFacts
+
+SNAPSHOT_RECORDS: Final = 200
+"""Records after which the next rest is written down as a whole."""
+SNAPSHOT_RECORD_BYTES: Final = 2**20
+"""The same, in bytes of records."""
+SNAPSHOT_SHARE: Final = 4
+"""Records must be at least this part of the newest snapshot: so a session writes no more than five
+times what it records, however long its conversation is."""
+SNAPSHOT_BYTES_MAX: Final = 8 * 2**20
+"""Half of what a frame may have; a larger state stays in its records."""
+
+TRANSIENT: Final = ("answering", "compacting", "consulting", "waiters", "work")
+"""What only the running process has a use for."""
+STRIPPED: Final = tuple(sorted({"policy", *TRANSIENT}))
+"""What of a memory is not in its bytes."""
+
+
+def _kept_field(field: Field[Any]) -> tuple[str, Any, Any]:
+    made = field.default_factory
+    default = msgspec.field(default=field.default)
+    if made is not MISSING:
+        default = msgspec.field(default_factory=made)
+    return field.name, _TYPES[field.name], default
+
+
+_TYPES: Final = get_type_hints(Memory)
+_KEPT: Final = tuple(field for field in fields(Memory) if field.name not in STRIPPED)
+_Kept: Final[type[msgspec.Struct]] = msgspec.defstruct(
+    "Kept", [_kept_field(field) for field in _KEPT], kw_only=True
+)
+_decoder: Final = msgspec.msgpack.Decoder(_Kept)
+
+
+def encode(memory: Memory) -> bytes:
+    """Return ``memory`` as a snapshot of the journal."""
+    return msgspec.msgpack.encode(saved(memory))
+
+
+def saved(memory: Memory) -> SavedState:
+    """Return ``memory`` as its snapshot holds it."""
+    state = {field.name: getattr(memory, field.name) for field in _KEPT}
+    return SavedState(
+        schema_version=SCHEMA_VERSION,
+        state=msgspec.Raw(msgspec.msgpack.encode(state)),
+        stripped_fields=STRIPPED,
+    )
+
+
+def restore(memory: Memory, snapshot: bytes) -> Memory:
+    """Return the memory of ``snapshot`` with the policy of ``memory``; b"" is ``memory`` itself.
+
+    Raises:
+        CheckpointUnreadable: it is of a newer schema, or damaged.
+    """
+    if not snapshot:
+        return memory
+    state = read_saved(snapshot).state
+    try:
+        kept = _decoder.decode(state)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CheckpointUnreadable(f"the snapshot is damaged: {error}") from error
+    values = {field.name: getattr(kept, field.name) for field in _KEPT}
+    return Memory(policy=memory.policy, **values)
+
+
+def continued(first: Memory, resumption: str, changes: Collection[str]) -> Continued:
+    """Return the record that a session goes on with other options.
+
+    ``first`` is what a new session of these options would begin with, ``changes`` are the options
+    that were given anew.
+    """
+    tools, plugins = map(_attached_tool, first.tools), map(_attached_plugin, first.plugins)
+    return Continued(
+        resumption=resumption,
+        model=first.model if "model" in changes else None,
+        provider_opts=first.provider_opts if "provider_opts" in changes else None,
+        tools=tuple(tools) if "tools" in changes else None,
+        plugins=tuple(plugins) if "plugins" in changes else None,
+    )
+
+
+def _attached_tool(tool: ToolFacts) -> AttachedTool:
+    assert tool.packed is not None  # noqa: S101 - only tests make tools without
+    return AttachedTool(
+        name=tool.name,
+        is_repeatable=tool.is_repeatable,
+        isolation=tool.isolation,
+        packed=tool.packed,
+        chars=tool.chars,
+    )
+
+
+def _attached_plugin(plugin: PluginFacts) -> AttachedPlugin:
+    assert plugin.packed is not None  # noqa: S101 - only tests make plugins without
+    return AttachedPlugin(name=plugin.name, hooks=plugin.hooks, packed=plugin.packed)
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a process is told of its session: a snapshot, b"" for none, and the records after it.
+
+    ``size`` is that of the records, in bytes.
+    """
+
+    snapshot: bytes = b""
+    records: tuple[Record, ...] = ()
+    size: int = 0
+
+    def unsaved(self) -> "Unsaved":
+        """Return what the next snapshot has to hold."""
+        return Unsaved(len(self.records), self.size, len(self.snapshot))
+
+
+@dataclass(frozen=True, slots=True)
+class Unsaved:
+    """What was recorded since the newest snapshot, and how large that one is, in bytes."""
+
+    records: int = 0
+    size: int = 0
+    newest: int = 0
+
+    def after(self, records: int, size: int) -> "Unsaved":
+        """Return what it is with so many more records of so many bytes."""
+        return replace(self, records=self.records + records, size=self.size + size)
+
+    def is_due(self, state: State, memory: Memory) -> bool:
+        """Say whether the write of a step that leads to ``memory`` is to carry a snapshot.
+
+        Only a session at rest is written down as a whole: nothing of it is under way then.
+        """
+        is_much = self.records >= SNAPSHOT_RECORDS or self.size >= SNAPSHOT_RECORD_BYTES
+        is_worth_it = self.size * SNAPSHOT_SHARE >= self.newest
+        return is_much and is_worth_it and state is State.IDLE and memory.cycle is None

@@ -1,0 +1,198 @@
+"""Saves the state of a session under a name: for a client's command, and for a plugin.
+
+The state is taken in the loop, between two steps, so it is always one that the journal could give.
+``redact`` is somebody's code and has a thread; then the bytes go to the daemon, as a request of a
+client of it, and are answered for when they are in the journal.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from cmdc_runtime.checkpoints import (
+    CHECKPOINT_BYTES_MAX,
+    SCHEMA_VERSION,
+    CheckpointFacts,
+    Snapshot,
+    encode_facts,
+    plain_state,
+    snapshot_of,
+)
+from cmdc_runtime.client.link import Link as DaemonLink
+from cmdc_runtime.clock import now_ms
+from cmdc_runtime.codec import decode_as, encode
+from cmdc_runtime.errors import CheckpointFailed, CheckpointUnreadable, CmdcError, ProtocolError
+from cmdc_runtime.ids import SessionId, new_command_id
+from cmdc_runtime.requests import (
+    DeleteCheckpoint,
+    KeepCheckpoint,
+    ListCheckpoints,
+    Request,
+)
+from cmdc_runtime.spec import AgentSpec
+from workers.core.effects import Answer, MakeCheckpoint, Refuse
+from workers.core.snapshot import STRIPPED, restore, saved
+from workers.core.state import Memory
+from workers.threads import Threads
+
+REDACT_S: Final = 30.0
+"""For ``redact``; its thread is left alone then, and no checkpoint is made."""
+STRAYS_MAX: Final = 8
+"""Runs of ``redact`` that were left alone and go on; with so many of them none is begun."""
+SAVE_S: Final = 30.0
+"""For the daemon's answer."""
+AGENT: Final = "agent"
+"""Key of the definition, beside the fields of the state, in what ``redact`` is given."""
+
+Redact: TypeAlias = Callable[[dict[str, Any]], Any]  # Any: plain values, and whatever it returns
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """Whose states are saved, and what changes them before."""
+
+    session_id: SessionId
+    group_id: str | None
+    spec: AgentSpec
+    redact: Redact | None
+
+
+class Checkpoints:
+    """The checkpoints of one session, as its agent makes them."""
+
+    def __init__(
+        self,
+        address: str,
+        whose: Saved,
+        memory: Callable[[], Memory],
+        reply: Callable[[Answer | Refuse], None],
+    ) -> None:
+        """``address`` is the daemon's runtime directory; it is connected to at the first use."""
+        self._daemon = DaemonLink(address)
+        self._whose = whose
+        self._memory = memory
+        self._reply = reply
+        self._threads = Threads("redact")
+
+    def make(self, wanted: MakeCheckpoint, memory: Memory) -> asyncio.Task[None]:
+        """Save ``memory`` for a command, and answer it; asked again it is the same checkpoint."""
+        return asyncio.create_task(self._answer(wanted, memory), name=f"checkpoint-{wanted.id}")
+
+    async def save(self, label: str | None, metadata: dict[str, Any]) -> Snapshot:
+        """Save the state of now (Any: whatever MessagePack takes).
+
+        Raises:
+            CmdcError: it could not be saved; the message says why.
+        """
+        return await self._save(new_command_id(), label, metadata, self._memory())
+
+    async def known(self) -> list[Snapshot]:
+        """Return the checkpoints there are, newest first.
+
+        Raises:
+            CmdcError: the daemon did not tell.
+        """
+        found = await self._ask(ListCheckpoints(session_id=self._whose.session_id))
+        return [snapshot_of(one) for one in found]
+
+    async def delete(self, checkpoint_id: str) -> None:
+        """Delete one; none of this id is no error.
+
+        Raises:
+            CmdcError: the daemon did not do it.
+        """
+        await self._ask(
+            DeleteCheckpoint(session_id=self._whose.session_id, checkpoint_id=checkpoint_id)
+        )
+
+    async def _answer(self, wanted: MakeCheckpoint, memory: Memory) -> None:
+        try:
+            made = await self._save(wanted.id, wanted.label, wanted.metadata, memory)
+        except CmdcError as error:
+            self._reply(Refuse(wanted.id, error))
+        else:
+            self._reply(Answer(wanted.id, made))
+
+    async def _save(
+        self, name: str, label: str | None, metadata: dict[str, Any], memory: Memory
+    ) -> Snapshot:
+        whose, saved_ms = self._whose, now_ms()
+        state = msgspec.structs.replace(
+            saved(memory), agent=encode(whose.spec), group_id=whose.group_id
+        )
+        if whose.redact is not None:
+            state = await self._redacted(whose.redact, state)
+        body = encode(state)
+        if len(body) > CHECKPOINT_BYTES_MAX:
+            raise CheckpointFailed(
+                f"the state takes {len(body):,} bytes, and a checkpoint at most"
+                f" {CHECKPOINT_BYTES_MAX:,}: compact the conversation, or attach smaller tools"
+            )
+        facts = CheckpointFacts(
+            session_id=whose.session_id,
+            checkpoint_id=name,
+            label=label,
+            saved_ms=saved_ms,
+            schema_version=SCHEMA_VERSION,
+            metadata=encode_facts(metadata, STRIPPED),
+        )
+        await self._ask(KeepCheckpoint(facts=facts, body=body))
+        return snapshot_of(facts)
+
+    async def _redacted(self, redact: Redact, state: Any) -> Any:  # Any: a SavedState
+        if len(self._threads) >= STRAYS_MAX:
+            raise CheckpointFailed(f"{STRAYS_MAX} earlier runs of redact have not returned yet")
+        given = {**plain_state(state), AGENT: decode_as(dict[str, Any], state.agent)}
+
+        def work() -> object:
+            try:
+                return redact(given)
+            except BaseException as error:  # noqa: BLE001 - foreign code; told to who asked
+                return error
+
+        try:
+            async with asyncio.timeout(REDACT_S):
+                returned = await self._threads.call(work)
+        except TimeoutError as error:
+            raise CheckpointFailed(
+                f"redact did not return within {REDACT_S:g} s; no checkpoint was made"
+            ) from error
+        except RuntimeError as error:  # the system gives no more threads
+            raise CheckpointFailed(f"redact could not run: {error}") from error
+        if isinstance(returned, BaseException):
+            raise CheckpointFailed(
+                f"redact raised {type(returned).__name__}: {returned}; no checkpoint was made"
+            ) from returned
+        return _checked(state, returned)
+
+    async def _ask(self, request: Request) -> Any:  # Any: what the request's ``answer`` says
+        daemon = await self._daemon.connected()
+        return await daemon.ask(request, timeout_s=SAVE_S)
+
+
+def _checked(state: Any, returned: object) -> Any:  # Any: a SavedState
+    """Return the state that ``redact`` returned.
+
+    Raises:
+        CheckpointFailed: it is none.
+    """
+    problem = f"redact must return the state, a dict, and returned {type(returned).__name__}"
+    if isinstance(returned, dict):
+        left = {key: value for key, value in returned.items() if key != AGENT}
+        try:
+            agent = encode(returned[AGENT])
+            changed = msgspec.structs.replace(
+                state, state=msgspec.Raw(msgspec.msgpack.encode(left)), agent=agent
+            )
+            restore(Memory(), encode(changed))
+            decode_as(AgentSpec, agent)
+        except KeyError:
+            problem = f"what redact returned has no {AGENT!r}"
+        except (CheckpointUnreadable, ProtocolError, TypeError, ValueError) as error:
+            problem = f"what redact returned is no state: {error}"
+        else:
+            return changed
+    raise CheckpointFailed(f"{problem}; no checkpoint was made")

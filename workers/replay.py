@@ -1,0 +1,164 @@
+"""``python -m workers.replay``: plays a session again that ``cmdc replay`` has read from a daemon.
+
+It is a process of its own, as an agent is, because it loads the session's tools and plugins: the
+machine has to know their names and their hooks. None of them is called. On standard input comes a
+``PastPage`` with all that the journal keeps of the session; on standard output go lines of JSON:
+
+- ``step``: one step was decided as it was recorded, and how the session stands after it,
+- ``difference``: today's code decides otherwise; ``unplayable``: the journal does not tell enough,
+- ``failed``: the session could not be loaded here,
+- ``end``: how far it came, with ``--state`` how the session stands there, and with ``--save`` that
+  state as a checkpoint of base64.
+"""
+
+import argparse
+import base64
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TextIO
+
+import msgspec
+
+from cmdc_runtime.codec import decode, decode_as, encode
+from cmdc_runtime.commands import Command
+from cmdc_runtime.errors import CmdcError, InvalidTool
+from cmdc_runtime.extensions.plugin import hooks_of
+from cmdc_runtime.frames import Assign
+from cmdc_runtime.ids import CommandId, EventIndex, Incarnation
+from cmdc_runtime.requests import PastPage, StartSession
+from cmdc_runtime.spec import AgentSpec
+from workers.build import PROVIDER, first_memory, open_parcels, open_plugins
+from workers.core import rebuild
+from workers.core.pluginset import with_hooks
+from workers.core.records import decode_record
+from workers.core.replaying import Entry, Played, play
+from workers.core.replaying_view import Plain, of_end, of_step, whole
+from workers.core.snapshot import restore, saved
+from workers.core.state import Memory, State
+from workers.loader import LoadError, load_provider
+
+EXIT_SAME: Final = 0
+EXIT_OTHERWISE: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A session to play: its definition, its memory at first, its records, its commands."""
+
+    request: StartSession
+    first: Memory
+    entries: tuple[Entry, ...]
+    commands: dict[CommandId, Command]
+
+
+class NotLoadedError(Exception):
+    """The session can't be loaded here; the message says why."""
+
+
+def script_of(past: PastPage, until: int | None) -> Script:
+    """Return what is to be played of ``past``, up to the step that record ``until`` is part of.
+
+    Raises:
+        NotLoadedError: its definition, its code, or what the journal has of it can't be read.
+    """
+    try:
+        entries = [Entry(row.seq, row.incarnation, decode_record(row.body)) for row in past.records]
+        commands = {row.id: decode(Command, row.body) for row in past.commands}
+        request: StartSession = decode_as(StartSession, past.spec)
+        first = _first_memory(request, past.snapshot)
+    except (LoadError, InvalidTool, CmdcError, msgspec.DecodeError) as error:
+        raise NotLoadedError(str(error)) from error
+    return Script(request, first, tuple(_upto(entries, until)), commands)
+
+
+def _first_memory(request: StartSession, snapshot: bytes) -> Memory:
+    """Return the memory that the records go on from, with the hooks that plugins hear today."""
+    spec: AgentSpec = decode_as(AgentSpec, request.agent)
+    own, opened = open_parcels(spec.tools), open_plugins(spec.plugins)
+    assign = Assign(
+        session_id=request.session_id,
+        incarnation=Incarnation(1),
+        restarts=0,
+        next_index=EventIndex(1),
+        agent=request.agent,
+        parent_id=request.parent_id,
+        group_id=request.group_id,
+        last_reason=None,
+    )
+    first = first_memory(assign, spec, (load_provider(PROVIDER), opened), own)
+    hooks = {plugin.name: hooks_of(plugin) for plugin, _ in opened}
+    return with_hooks(restore(first, snapshot), hooks)
+
+
+def _upto(entries: Sequence[Entry], until: int | None) -> Iterator[Entry]:
+    """Yield the entries of all steps that have begun by record ``until``."""
+    for entry in entries:
+        if until is not None and entry.number > until and entry.record.cause is not None:
+            return
+        yield entry
+
+
+def perform(script: Script, out: TextIO, *, shows_state: bool, saves: bool) -> int:
+    """Play a script, write down what comes of it, and return the exit status."""
+    state, memory = State.IDLE, script.first
+    status, played = EXIT_SAME, 0
+    for outcome in play(script.first, script.entries, script.commands):
+        if isinstance(outcome, Played):
+            state, memory = outcome.state, outcome.memory
+            played += len(outcome.entries)
+            _say(out, of_step(outcome))
+        else:
+            status = EXIT_OTHERWISE
+            _say(out, of_end(outcome))
+    end: Plain = {"kind": "end", "records": played, "of": len(script.entries)}
+    if shows_state:
+        end["state"] = whole(state, memory)
+    if saves and status == EXIT_SAME:
+        end["saved"] = base64.b64encode(_saved(script)).decode()
+    _say(out, end)
+    return status
+
+
+def _saved(script: Script) -> bytes:
+    """Return a checkpoint of what a new process would make of the records."""
+    known = rebuild.replay(script.first, (entry.record for entry in script.entries))
+    request = script.request
+    state = msgspec.structs.replace(
+        saved(known), agent=bytes(request.agent), group_id=request.group_id
+    )
+    return encode(state)
+
+
+def _say(out: TextIO, told: Any) -> None:  # Any: what JSON takes
+    out.write(msgspec.json.encode(told).decode() + "\n")
+    out.flush()
+
+
+def _own_output() -> TextIO:
+    """Keep standard output for ourselves: what imported code prints goes to standard error."""
+    own = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return own
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read a session from standard input and play it."""
+    parser = argparse.ArgumentParser(prog="python -m workers.replay")
+    parser.add_argument("--until", type=int, default=None)
+    parser.add_argument("--state", action="store_true")
+    parser.add_argument("--save", action="store_true")
+    given = parser.parse_args(arguments)
+    out = _own_output()
+    try:
+        past: PastPage = decode_as(PastPage, sys.stdin.buffer.read())
+        script = script_of(past, given.until)
+    except (NotLoadedError, CmdcError) as error:
+        _say(out, {"kind": "failed", "why": str(error)})
+        return EXIT_OTHERWISE
+    return perform(script, out, shows_state=given.state, saves=given.save)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
