@@ -55,6 +55,7 @@ class Ledger:
         self._text: str | None = ""
         """Pieces of the answer so far; None: some were lost, and it is told whole."""
         self._asked: set[str] = set()
+        self._has_jumped = False
 
     # --- what is asked of it ----------------------------------------------------------------------
 
@@ -123,6 +124,9 @@ class Ledger:
         """Check that an index is the next one; what is told as lost was told, once a crash."""
         event, last = envelope.event, self.last
         self.last = envelope.index
+        if self._has_jumped and not isinstance(event, _NEW_PROCESS):
+            self._tell(f"events up to {last} were lost of a process that lives on", Wrong.INDEX)
+        self._has_jumped = isinstance(event, events.EventsLost)
         if not isinstance(event, events.EventsLost):
             if envelope.index != last + 1:
                 self._tell(f"index {envelope.index} follows {last}", Wrong.INDEX)
@@ -286,6 +290,8 @@ def digest(event: Event) -> int:
     return zlib.crc32(msgspec.msgpack.encode(event))
 
 
+_NEW_PROCESS: Final = (events.AgentRecovered, events.AgentWoken)
+"""What comes behind a loss that is told: an agent that was adopted has kept its events."""
 _OF_A_CYCLE: Final = (
     events.RequestStart,
     events.MessageStart,

@@ -1,8 +1,10 @@
 """Journals for the cases about their files: made, damaged, and looked into."""
 
 import asyncio
+import contextlib
 import os
 import shutil
+import sqlite3
 
 from cmdc_runtime.codec import decode_as
 from cmdc_runtime.reasons import AnyReason
@@ -88,3 +90,20 @@ def flip(path, at, bit):
         file.seek(at)
         (old,) = file.read(1)
     damage(path, at, bytes([old ^ (1 << bit)]))
+
+
+def make_first(journal):
+    """Turn a journal's file into one of the first format."""
+    with contextlib.closing(sqlite3.connect(journal)) as db:
+        for table in ("downs", "snapshots", "marks", "checkpoints"):
+            db.execute(f"DROP TABLE {table}")
+        db.execute("DROP INDEX sessions_ended")
+        db.commit()
+    stamp(journal, 1)
+
+
+def stamp(journal, version):
+    """Say in a journal's file which format it has."""
+    with contextlib.closing(sqlite3.connect(journal)) as db:
+        db.execute(f"PRAGMA user_version = {version}")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -19,6 +19,7 @@ from cmdc_runtime.reasons import Normal, Other, Signal, Unresponsive
 from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
 from supervisor.adapters.journal.schema import VERSION
 from tests.fault.cases.held import main_thread_held
+from tests.fault.cases.journals import make_first, stamp
 from tests.fault.cases.moments import ALL_MOMENTS, MOMENTS, begin
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
@@ -367,12 +368,7 @@ def test_upgrade_that_a_session_asks_for(place, agent, audit, cradle, scripted):
 def upgrade(cradle):
     """Turn its journal into one of the first format, and return what a daemon finds there."""
     journal = cradle.place / "state/journal.sqlite3"
-    with contextlib.closing(sqlite3.connect(journal)) as db:
-        for table in ("downs", "snapshots", "marks", "checkpoints"):
-            db.execute(f"DROP TABLE {table}")
-        db.execute("DROP INDEX sessions_ended")
-        db.commit()
-    stamp(journal, 1)
+    make_first(journal)
     cradle.start()
     with cradle.client() as client:
         (sessions,) = (one for one in client.tree().children if one.id == "sessions")
@@ -381,13 +377,6 @@ def upgrade(cradle):
     with contextlib.closing(sqlite3.connect(journal)) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
     return [one.id for one in sessions.children]
-
-
-def stamp(journal, version):
-    """Say in a journal's file which format it has."""
-    with contextlib.closing(sqlite3.connect(journal)) as db:
-        db.execute(f"PRAGMA user_version = {version}")
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def gaps(envelopes):

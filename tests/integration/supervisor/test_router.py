@@ -24,7 +24,7 @@ from cmdc_runtime.frames import (
 from cmdc_runtime.sockets import Role
 from supervisor.adapters.router import PARTS_MAX, Router
 
-WRITE = encode(Write(records=(), settled=()))
+WRITE = encode(Write(records=(), settled=(), number=1))
 BATCH = encode(Batch(first=1, count=1, durable=True))
 BODY = encode_events([(0, StreamReset())])
 STARTED = encode(Started())

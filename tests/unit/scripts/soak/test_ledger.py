@@ -3,8 +3,9 @@
 import pytest
 
 from cmdc_runtime import events
-from cmdc_runtime.ids import CallId, CommandId, EventIndex, MessageId, SessionId
+from cmdc_runtime.ids import CallId, CommandId, EventIndex, Incarnation, MessageId, SessionId
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
+from cmdc_runtime.reasons import Normal
 from scripts.soak.ledger import PROBLEMS_MAX, Ledger
 from scripts.soak.wrongs import Problem, Wrong
 
@@ -160,20 +161,34 @@ def test_indexes_follow_each_other():
     assert books(received(), first=3).problems[0] == (Wrong.INDEX, "index 3 follows 0")
 
 
-def test_a_loss_that_is_told_is_none_where_the_daemon_has_died():
-    """Once for each death; what was lost of an answer is not asked for."""
+RECOVERED = events.AgentRecovered(incarnation=Incarnation(2), reason=Normal(), resumed="stream")
+
+
+def with_a_loss(*after):
+    """Return the books of a cycle whose middle is told as lost, after the daemon has died once."""
     ledger = Ledger()
     ledger.jumps_allowed = 1
-    before, after = CYCLE[:4], (answered("Hey"), ended())
     lost = events.EventsLost(first=5, last=9)
-    for index, event in [*enumerate(before, 1), (9, lost), *enumerate(after, 10)]:
-        ledger.feed(
-            events.Envelope(
-                session_id=SessionId("s"), index=EventIndex(index), at_ms=0, event=event
-            )
+    for index, event in [*enumerate(CYCLE[:4], 1), (9, lost), *enumerate(after, 10)]:
+        envelope = events.Envelope(
+            session_id=SessionId("s"), index=EventIndex(index), at_ms=0, event=event
         )
+        ledger.feed(envelope)
+    return ledger
+
+
+def test_a_loss_that_is_told_is_none_where_daemon_and_agent_have_died():
+    """Once for each death of the daemon; what was lost of an answer is not asked for."""
+    ledger = with_a_loss(RECOVERED, answered("Hey"), ended())
 
     assert (ledger.problems, ledger.jumps_allowed) == ([], 0)
+
+
+def test_an_agent_that_lives_on_loses_nothing():
+    """It was adopted, so it has its events."""
+    (problem,) = with_a_loss(answered("Hey"), ended()).problems
+
+    assert problem.kind is Wrong.INDEX
 
 
 def test_a_cycle_that_was_given_up_is_counted():
