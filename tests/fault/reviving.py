@@ -1,5 +1,6 @@
 """A call that goes on while its daemon dies: another one is started each time."""
 
+import contextlib
 import threading
 
 POLL_S = 0.02
@@ -14,6 +15,7 @@ def reviving(cradle, call):
     while thread.is_alive():
         if cradle.process.poll() is not None:
             deaths += 1
-            cradle.start()
+            with contextlib.suppress(AssertionError):  # it may die again before it is ready
+                cradle.start()
         thread.join(POLL_S)
     return result[0] if result else None, deaths

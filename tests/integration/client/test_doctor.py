@@ -69,6 +69,7 @@ def test_a_daemon_that_is_well_tells_its_layers(peer, capsys):
         *MACHINE,
         "daemon",
         "nursery",
+        "journal",
         "limits: memory",
         "limits: cpu",
         "limits: kill",
@@ -130,7 +131,7 @@ def test_the_table_is_for_people(peer, capsys):
 
     assert status == 0
     assert lines[0].split() == ["CHECK", "STATUS", "FOUND", "ABOUT", "IT"]
-    assert len(lines) == 1 + len(MACHINE) + 2 + len(LAYERS)
+    assert len(lines) == 1 + len(MACHINE) + 3 + len(LAYERS)
     assert "\x1b" not in "".join(lines)
 
 

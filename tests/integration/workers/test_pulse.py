@@ -22,6 +22,7 @@ from cmdc_runtime.sockets import Role
 from supervisor.adapters.board import Board
 from supervisor.adapters.router import Router
 from workers.bootstrap import Worker
+from workers.guard import Guard
 from workers.pulse import Pulse
 
 WAIT_S = 20.0
@@ -283,7 +284,9 @@ def test_a_worker_that_is_assigned_beats_as_often_as_its_session_needs(beating, 
             router = Router(context, Role.WORKERS, FromWorker, take)
             router.bind(address)
             try:
-                worker = Worker({"address": address, "worker_id": "w1"}, beating.pulse)
+                boot = {"address": address, "worker_id": "w1"}
+                daemon_fd = os.pidfd_open(os.getpid())
+                worker = Worker(boot, Guard(daemon_fd), daemon_fd, beating.pulse)
                 running = asyncio.create_task(worker.run())
                 async with asyncio.timeout(WAIT_S):
                     await ready.wait()
@@ -295,6 +298,7 @@ def test_a_worker_that_is_assigned_beats_as_often_as_its_session_needs(beating, 
                 return spare, found, soon_ns, await running
             finally:
                 router.close()
+                os.close(daemon_fd)
 
     spare, found, soon_ns, code = beating.run(scenario())
 
