@@ -62,11 +62,14 @@ demo: setup $(if $(ANTHROPIC_API_KEY)$(OPENAI_API_KEY)$(CMDC_MODEL),,setup-local
 
 # Most of the suite's time is waiting for processes, so it runs in three lanes side by side, each with
 # a daemon of its own; all are told when all are done. What judges a run of all end-to-end tests runs
-# with them. Of the fault cases the first half is played here, all of them by `make fault`.
-LATER  := daemon houses machine tools
+# with them. Of the fault cases a part is played here, all of them by `make fault`.
+LATER  := daemon houses journal_files machine power tools
+DYING  := $(addprefix tests/fault/,matrix streams $(addsuffix .py,test_adoption test_checkpoints_kept \
+          test_commands_once test_journal_server test_soak))
 LANE_1 := tests/architecture tests/e2e
-LANE_2 := tests/integration tests/fault $(LATER:%=--ignore=tests/fault/cases/test_%.py)
-LANE_3 := tests/unit tests/contract tests/model tests/conformance tests/systemd
+LANE_2 := tests/integration tests/fault $(DYING:%=--ignore=%) \
+          $(LATER:%=--ignore=tests/fault/cases/test_%.py)
+LANE_3 := tests/unit tests/contract tests/model tests/conformance tests/systemd $(DYING)
 
 test: setup setup-local setup-mocks check ## Set up, check, and run every test, those with the local model too
 	@$(BIN)/python -m scripts.lanes '$(LANE_1)' '$(LANE_2)' '$(LANE_3)'

@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import contextlib
 import faulthandler
+import gc
 import json
 import os
 import sys
@@ -49,6 +50,10 @@ def main() -> None:
     # What is the daemon's alone; agents and their tools inherit the rest.
     for name in (*systemd.VARIABLES, *SECRET_VARIABLES):
         os.environ.pop(name, None)
+    # What was imported stays for good: a collection looks at what came since, and so comes in time
+    # for what sessions and processes leave behind.
+    gc.collect()
+    gc.freeze()
     try:
         with Notifier.from_environment(environ, pid=os.getpid()) as notifier:
             asyncio.run(_run(config, notifier, read))
