@@ -4,6 +4,7 @@ Where there are no binaries, ``missing`` says so. PostgreSQL refuses to be root,
 starts one lends it another account. The server ends with whoever started it.
 """
 
+import contextlib
 import ctypes
 import os
 import pwd
@@ -17,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+import psutil
 import psycopg
 
 PROGRAMS: Final = ("initdb", "postgres")
@@ -98,8 +100,16 @@ class Server:
                 return
 
     def kill(self) -> None:
-        """Kill it with SIGKILL, as a crash does."""
+        """Kill all of it with SIGKILL, as the end of its machine does.
+
+        A backend whose postmaster is gone goes on until it looks, and would still commit.
+        """
+        family = psutil.Process(self.pid).children(recursive=True)
         self._end(signal.SIGKILL)
+        for backend in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                backend.kill()
+        psutil.wait_procs(family, _STOP_S)
 
     def stop(self) -> None:
         """Shut it down at once, but in order: clients lose their connections."""
