@@ -1,13 +1,13 @@
 """One worker process as the daemon has it, and what is told of its end."""
 
 import asyncio
-import select
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cmdc_runtime.frames import FromWorker
 from cmdc_runtime.ids import WorkerId
 from supervisor.adapters.orphans import Mark
+from supervisor.adapters.pidfd import is_over
 from supervisor.adapters.reaper import Exited
 from supervisor.hosts import ToolHosts
 from supervisor.wards import Inquest, Ward
@@ -51,6 +51,4 @@ class Worker:
 
     def is_over(self) -> bool:
         """Ask the kernel whether it has ended; the loop may hear of that later."""
-        poll = select.poll()
-        poll.register(self.pidfd, select.POLLIN)
-        return bool(poll.poll(0))
+        return is_over(self.pidfd)

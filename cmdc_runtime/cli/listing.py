@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cmdc_runtime.cli.choices import address_option, json_option, running_client
-from cmdc_runtime.cli.terminal import Terminal, console
+from cmdc_runtime.cli.terminal import Terminal, console, show_table
 from cmdc_runtime.cli.text import duration, json_line, neutral, one_line
 
 if TYPE_CHECKING:
@@ -42,14 +42,7 @@ def ps(*, as_json: bool, address: str | None) -> None:
     if not found:
         Terminal().note("no sessions")
         return
-    from rich.table import Table  # noqa: PLC0415 - slow, and not always needed
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in _COLUMNS:
-        table.add_column(name, overflow="fold")
-    for one in found:
-        table.add_row(*(cell(one) for cell in _COLUMNS.values()))
-    console().print(table)
+    show_table(_COLUMNS, found)
 
 
 @click.command()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 import click
 
 from cmdc_runtime.cli.choices import address_option, json_option, running_address, running_client
-from cmdc_runtime.cli.terminal import Terminal, console
+from cmdc_runtime.cli.terminal import Terminal, show_table
 from cmdc_runtime.cli.text import json_line, one_line
 from cmdc_runtime.errors import UsageError
 
@@ -105,14 +105,7 @@ def checkpoints(
     if not found:
         Terminal().note("no checkpoints")
         return
-    from rich.table import Table  # noqa: PLC0415 - slow, and not always needed
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in _COLUMNS:
-        table.add_column(name, overflow="fold")
-    for one in found:
-        table.add_row(*(cell(one) for cell in _COLUMNS.values()))
-    console().print(table)
+    show_table(_COLUMNS, found)
 
 
 @click.command()

@@ -8,10 +8,12 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeVar
 
 import click
+
+_Row = TypeVar("_Row")
 
 STYLES: Final[dict[str, dict[str, Any]]] = {  # Any: arguments of click.style
     "plain": {},
@@ -68,6 +70,18 @@ class Terminal:
 
         with Console(stderr=True, no_color=_is_colourless() or None).status(what) as status:
             yield status.update
+
+
+def show_table(columns: Mapping[str, Callable[[_Row], str]], rows: Iterable[_Row]) -> None:
+    """Print a line for each row on standard output; ``columns`` say by their names what it has."""
+    from rich.table import Table  # noqa: PLC0415 - slow, and not always needed
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    for one in rows:
+        table.add_row(*(cell(one) for cell in columns.values()))
+    console().print(table)
 
 
 def console() -> Any:  # Any: rich is loaded where it is used

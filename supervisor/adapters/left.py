@@ -7,7 +7,6 @@ started.
 """
 
 import os
-import select
 import signal
 import time
 from contextlib import suppress
@@ -19,6 +18,7 @@ import structlog
 
 from cmdc_runtime.frames import WIRE_VERSION
 from cmdc_runtime.roll import Entry, boot_id, entries, strike
+from supervisor.adapters.pidfd import is_over
 from supervisor.adapters.processes import look_up
 
 log = structlog.get_logger()
@@ -64,9 +64,7 @@ class Left:
     def end(self) -> None:
         """Kill it, and wait ``END_S`` at most until it is gone."""
         self.send_signal(signal.SIGKILL)
-        poll = select.poll()
-        poll.register(self.pidfd, select.POLLIN)
-        if not poll.poll(END_S * 1e3):
+        if not is_over(self.pidfd, END_S):
             log.error("agent.not_ended", pid=self.pid, session_id=self.entry.session_id)
         self.close()
 

@@ -9,13 +9,14 @@ same, in two places, and between them there is no moment at which neither knows:
 Both hold the status as ``waitpid`` gives it, with the bit that says that a core was written (the
 mask of ``PIDFD_INFO_COREDUMP`` stays 0 for a core that goes to a file, so it is not asked for).
 
-Rules: nothing here waits or reaps, but for ``reap``; what the kernel does not know, or does not
-want to tell us, is None, and then others have to be asked. A pid is trusted only while the process
-behind the pidfd keeps it from being given to another one.
+Rules: nothing here waits or reaps, but for ``is_over`` and ``reap``; what the kernel does not know,
+or does not want to tell us, is None, and then others have to be asked. A pid is trusted only while
+the process behind the pidfd keeps it from being given to another one.
 """
 
 import fcntl
 import os
+import select
 import signal
 import struct
 from dataclasses import dataclass
@@ -58,6 +59,13 @@ class Stuck:
     """As ps shows it: D is a wait that no signal ends."""
     wchan: str
     """The kernel's function that waits; "" where the kernel does not say."""
+
+
+def is_over(pidfd: int, timeout_s: float = 0.0) -> bool:
+    """Say whether the process has ended, after ``timeout_s`` seconds at most."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1e3))
 
 
 def exit_status(pid: int, pidfd: int) -> ExitStatus | None:
