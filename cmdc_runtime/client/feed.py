@@ -178,6 +178,8 @@ class Feed:
 
     def refill(self) -> None:
         """Ask for what was dropped, now that there is room."""
+        # The flag comes first: the consumer empties the inbox in its own thread meanwhile.
+        self.is_lagging = bool(self._behind)
         if not self._may_ask():
             return  # the next answer, or the consumer, leads back here
         self.is_lagging = False

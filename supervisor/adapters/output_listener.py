@@ -49,12 +49,10 @@ class OutputListener:
         accepted: list[tuple[socket.socket, int]] = []
         for _ in range(ACCEPTED_MAX):
             try:
-                sock, _ = self.sock.accept()
-            except BlockingIOError:
+                sock = self._next()
+            except OSError:
                 return accepted, True
-            except OSError as error:
-                if error.errno not in _OUT_OF_FDS or not self._use_reserve():
-                    return accepted, True
+            if sock is None:
                 continue
             peer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
             pid, uid, _ = _PEER.unpack(peer)
@@ -78,16 +76,38 @@ class OutputListener:
         sock.close()
         self.turned_away += 1
 
-    def _use_reserve(self) -> bool:
-        """Accept one and close it; False where not even that is possible."""
+    def _next(self) -> socket.socket | None:
+        """Return the next connection, None for one that was turned away.
+
+        Raises:
+            OSError: nobody waits, or there is no descriptor to turn anybody away with.
+
+        """
+        try:
+            return self.sock.accept()[0]
+        except OSError as error:
+            if error.errno not in _OUT_OF_FDS or not self._has_reserve():
+                raise
+        return self._next_with_reserve()
+
+    def _next_with_reserve(self) -> socket.socket | None:
+        """Accept with the descriptor that was kept, and close what came if there is no other.
+
+        There may be one again by now: who ran out of them and who gives them back are others.
+        """
+        assert self._reserve is not None  # noqa: S101 - the caller has looked
+        os.close(self._reserve)
+        self._reserve = None
+        sock, _ = self.sock.accept()
+        if self._has_reserve():
+            return sock
+        self._turn_away(sock)
+        self._has_reserve()
+        return None
+
+    def _has_reserve(self) -> bool:
         if self._reserve is None:
             self._reserve = _reserve()
-        if self._reserve is None:
-            return False
-        os.close(self._reserve)
-        with contextlib.suppress(OSError):  # another thread was faster: it comes again
-            self._turn_away(self.sock.accept()[0])
-        self._reserve = _reserve()
         return self._reserve is not None
 
 

@@ -196,8 +196,9 @@ def test_usage_of_a_cut_off_subtree_is_counted_by_the_next_process(agent, script
     session.prompt("Go.")
     model.wait_held()
     os.kill(session.agent_pid(), signal.SIGKILL)
-    cycle_of(stream)
-    assert poll(lambda: session.status().total_tokens == 1_234)
+    cycle = cycle_of(stream)
+    told = (len(model.requests), [one.event for one in cycle])
+    assert poll(lambda: session.status().total_tokens == 1_234), (session.status(), told)
     os.kill(session.agent_pid(), signal.SIGKILL)
     assert poll(lambda: (session.status().incarnation, session.status().state) == (3, "idle"))
     with session.subscribe(since=0) as past:

@@ -11,7 +11,7 @@ To have something else of a subagent's life come back, read it from its events i
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -25,6 +25,7 @@ from cmdc_runtime.errors import (
     InvalidSession,
     SessionNotAlive,
     StartFailed,
+    TransientError,
 )
 from cmdc_runtime.events import (
     ApprovalRequired,
@@ -39,7 +40,14 @@ from cmdc_runtime.events import (
 )
 from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.messages import TokenUsage
-from cmdc_runtime.requests import FindSession, Replay, Replayed, StartSession, StopSession
+from cmdc_runtime.requests import (
+    FindSession,
+    Replay,
+    Replayed,
+    SessionInfo,
+    StartSession,
+    StopSession,
+)
 from workers.core.inputs import Result, SubagentDone
 
 log = structlog.get_logger()
@@ -49,6 +57,9 @@ START_S: Final = 150.0
 STOP_S: Final = 5.0
 """How long its end may take; SIGKILL follows."""
 STOP_ANSWER_S: Final = STOP_S + 30.0
+COUNT_TRIES: Final = 5
+"""How often the daemon is asked for what a subagent used, before that counts as unknown."""
+COUNT_RETRY_S: Final = 1.0
 ENDED: Final = "the subagent was ended"
 _UNKNOWN: Final = (CommandTimeout, DaemonUnavailable)
 """Nobody said whether the session was started."""
@@ -206,13 +217,12 @@ class Subagents:
         return account
 
     async def _events(self, child_id: SessionId) -> AsyncIterator[Event]:
-        daemon = await self._daemon.connected()
-        found = await daemon.ask(FindSession(session_id=child_id))
+        found: SessionInfo = await self._asked(FindSession(session_id=child_id))
         if found.parent_id is None:
             return  # it never began: this is somebody else's session, which took the id
         after = EventIndex(0)
         while after < found.last_index:
-            part: Replayed = await daemon.ask(
+            part: Replayed = await self._asked(
                 Replay(session_id=child_id, after=after, through=found.last_index)
             )
             for batch in part.batches:
@@ -221,3 +231,17 @@ class Subagents:
             if part.through <= after:
                 return
             after = part.through
+
+    async def _asked(self, request: FindSession | Replay) -> Any:
+        """Return the daemon's answer (Any: what the request's ``answer`` says).
+
+        A journal that is busy for a while is no reason to leave out what was used.
+        """
+        daemon = await self._daemon.connected()
+        for _ in range(COUNT_TRIES - 1):
+            try:
+                return await daemon.ask(request)
+            except TransientError as error:
+                log.info("subagent.count_delayed", problem=str(error))
+                await asyncio.sleep(COUNT_RETRY_S)
+        return await daemon.ask(request)

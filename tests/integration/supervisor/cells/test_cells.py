@@ -32,13 +32,15 @@ while True:
 HIDING = """
 import os, signal
 input()
+hidden, told = os.pipe()
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
-        print(os.getpid(), flush=True)
+        os.write(told, b"%d" % os.getpid())
         signal.pause()
     os._exit(0)
 os.wait()
+print(int(os.read(hidden, 20)), flush=True)
 input()
 """
 
