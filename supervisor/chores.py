@@ -34,6 +34,11 @@ class Chores:
             timer.cancel()
         self._timers.clear()
 
+    def close(self) -> None:
+        """Cancel the timers, and tell the owner of nothing any more; tasks run to their end."""
+        self.cancel_timers()
+        self._on_bug = _nothing
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:  # Any: asyncio's own shape
         """Run ``work`` as a task."""
         task = asyncio.create_task(work, name=f"session-{self._session_id}")
@@ -45,3 +50,7 @@ class Chores:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("session.failed", session_id=self._session_id, exc_info=error)
             self._on_bug()
+
+
+def _nothing() -> None:
+    """Do nothing."""

@@ -90,6 +90,10 @@ class ToolHosts:
                 waiter.cancel()
                 log.error("host.not_ended", worker_id=self.ward.worker_id, after_s=HOST_END_S)
 
+    def retire(self) -> None:
+        """Tell the worker, which is buried, nothing any more."""
+        self.tell_lost = _unheard
+
     async def _hire(self, address: str) -> None:
         for old in self.all:
             old.child.send_signal(signal.SIGKILL)
@@ -140,6 +144,10 @@ class ToolHosts:
         host.gone.set()
         evidence = Evidence(exited.status, core_dumped=exited.core_dumped)
         self.tell_lost(host.address, str(classify(evidence)))
+
+
+def _unheard(_address: str, _message: str) -> None:
+    """Do nothing."""
 
 
 def unborn(error: Exception) -> PlainReason:

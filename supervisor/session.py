@@ -206,7 +206,7 @@ class Session:
 
     def _end(self, reason: AnyReason) -> None:
         self.phase, self.last_reason = Phase.ENDED, reason
-        self._chores.cancel_timers()
+        self._chores.close()
         error: CmdcError = SessionNotAlive(reason) if self.was_up else StartFailed(reason)
         if self.desk.is_leaving:
             error = DaemonUnavailable("the daemon is stopping; the next one goes on with it")

@@ -183,6 +183,9 @@ class Watchers:
         """Watch from now on, or answer at once where there is nothing to wait for."""
         info = await self._find(post.monitor.session_id)
         newest = await self.journal.newest_down(post.monitor.session_id)
+        if newest is not None and newest.incarnation is None:
+            # It was told of another session of this id: the present one began since we looked.
+            info = await self._find(post.monitor.session_id)
         self._send(self._monitors.start(post, DownSeq(0) if newest is None else newest.seq))
         is_over = info is not None and info.phase == "ended"
         if is_over and newest is not None and _is_last(newest) and self._monitors.holds(post):

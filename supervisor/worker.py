@@ -49,6 +49,12 @@ class Worker:
         """Whether there is a process; before that it waits for its turn, or for a nursery."""
         return self.pidfd >= 0
 
+    def retire(self) -> None:
+        """Let go of who had it, once it is buried, so that nobody waits for a collection."""
+        self.on_frame = self.on_exit = None
+        self.ward.on_blame = self.ward.on_stack = None
+        self.hosts.retire()
+
     def is_over(self) -> bool:
         """Ask the kernel whether it has ended; the loop may hear of that later."""
         return is_over(self.pidfd)

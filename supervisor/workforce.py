@@ -355,6 +355,7 @@ class Workforce:
         if worker.on_exit is not None:
             worker.on_exit(Obituary(exited, inquest))
         await worker.ward.close()
+        worker.retire()
         if self._is_closing and not self._has_processes():
             self._empty.set()
         self._unswept[worker.pid] = worker.mark

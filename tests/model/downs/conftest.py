@@ -16,6 +16,7 @@ from cmdc_runtime.codec import decode_as
 from cmdc_runtime.reasons import Down, Normal, Other
 from cmdc_runtime.requests import Demonitor, GetFacts, Monitor, SessionInfo
 from supervisor.adapters.journal.base import SessionRow
+from supervisor.adapters.journal.health import Health
 from supervisor.adapters.journal.store import SqliteStore
 from supervisor.watchers import NOBODY, Watchers
 
@@ -45,6 +46,7 @@ class Journal:
     def __init__(self, directory):
         self.store = SqliteStore(directory, "process")
         self.store.open()
+        self.health = Health()
         self.waiting = []
 
     def __getattr__(self, name):

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cmdc_runtime.client.monitors import Monitors
@@ -211,8 +211,10 @@ class World:
         self.daemons.outward.clear()
 
     async def kill(self, name):
-        """Kill the daemon, and what was under way with it."""
+        """Kill the daemon, and what was under way with it: ends that were not recorded, too."""
         self.inward.clear()
+        for ear in self.ears:
+            ear.first = min(ear.first, len(self.daemons.journal.log(ear.session_id)))
         await self.daemons.kill(name)
 
     async def heal(self):
@@ -254,6 +256,22 @@ async def played(daemons, stories):
 
 
 @given(st.lists(st.tuples(STEPS, st.sampled_from(NAMES), st.booleans()), min_size=5, max_size=30))
+@example(
+    [
+        (["crash", "kill"], "b", False),
+        (["crash"], "b", False),
+        (["watch"], "b", False),
+        (["kill"], "b", False),
+    ]
+)
+@example(
+    [
+        (["watch_all"], "a", False),
+        (["stop", "close", "commit"], "a", False),
+        (["crash", "to_daemon"], "a", True),
+        (["create"], "a", False),
+    ]
+)
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=60)
 @pytest.mark.slow
 def test_each_monitor_hears_exactly_once(play, stories):
