@@ -64,7 +64,7 @@ demo: setup $(if $(ANTHROPIC_API_KEY)$(OPENAI_API_KEY)$(CMDC_MODEL),,setup-local
 # a daemon of its own; all are told when all are done. What judges a run of all end-to-end tests runs
 # with them. Of the tests in tests/fault a part is played here, all of them by `make fault`.
 LATER  := $(addprefix tests/fault/,streams test_checkpoints_kept.py test_commands_once.py \
-          test_journal_server.py \
+          test_journal_server.py test_sessions_once.py \
           $(addprefix cases/test_,$(addsuffix .py,daemon houses journal_files machine power storage tools)))
 DYING  := $(addprefix tests/fault/,matrix test_adoption.py test_soak.py)
 LANE_1 := tests/architecture tests/e2e

@@ -95,13 +95,17 @@ class Imports:
 async def begin_imported(
     sessions: Sessions, imports: Imports, request: FinishImport
 ) -> SessionInfo:
-    """Begin with what came in, and answer when its agent is up.
+    """Begin with what came in, and answer when its agent is up; once, however often it is asked.
 
     Raises:
         UsageError: its session may not go on under its id, or is not to be read.
         SessionExists: the id is alive.
         StartFailed: the agent can't be built here.
     """
+    for known in sessions.live.values():
+        if known.spec.start_id == request.import_id:  # it is asked for again
+            await asyncio.shield(known.started)
+            return known.info()
     whole = imports.take(request.import_id)
     header = whole.header
     session_id = request.as_id or header.session_id
@@ -119,7 +123,7 @@ async def begin_imported(
         session_id=session_id,
         parent_id=None,
         parent_incarnation=None,
-        start_id="",
+        start_id=request.import_id,
         origin=Origin(session_id=header.session_id),
     )
     session = await sessions.start(spec, _brought(whole, spec))

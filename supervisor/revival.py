@@ -1,28 +1,18 @@
 """A session that begins with a history: of a checkpoint, of another session, of another daemon.
 
-What it begins with is one transaction of the journal. Its events follow: they tell what was, and
-nothing is rebuilt from them.
+What it begins with, events and checkpoints included, is one transaction of the journal: where the
+daemon dies meanwhile, the id is as it was before.
 """
 
-import asyncio
 from dataclasses import dataclass, replace
-from typing import Final
 
-from cmdc_runtime.clock import now_ms
-from cmdc_runtime.codec import encode
-from cmdc_runtime.errors import CheckpointNotFound, CmdcError
+from cmdc_runtime.errors import CheckpointNotFound
 from cmdc_runtime.ids import EventIndex, Incarnation, SessionId
 from cmdc_runtime.process import RESUMED
 from cmdc_runtime.reasons import AnyReason, Other
 from cmdc_runtime.requests import Origin
 from supervisor.adapters.journal.base import CheckpointRow, EventRow, Journal, Past, SessionRow
 from supervisor.core.limits import INDEX_JUMP, REPLAY_BATCHES_MAX
-
-PUBLISHED_AT_ONCE: Final = 256
-"""Event batches that go to the journal together: as many as share one commit."""
-
-
-NOT_BROUGHT: Final = "its events could not be written down when it was brought here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,27 +80,6 @@ async def checkpoint_row(
         which = "no checkpoint" if checkpoint_id is None else f"no checkpoint {checkpoint_id!r}"
         raise CheckpointNotFound(f"session {session_id} has {which}; list_checkpoints tells them")
     return row
-
-
-async def put_down(journal: Journal, brought: Brought) -> None:
-    """Write down what a session begins with.
-
-    Raises:
-        SessionExists: the id is alive.
-        JournalFailed: it could not be written.
-    """
-    await journal.restore(brought.past)
-    session_id = brought.past.row.session_id
-    try:
-        for at in range(0, len(brought.events), PUBLISHED_AT_ONCE):
-            some = brought.events[at : at + PUBLISHED_AT_ONCE]
-            writes = [journal.publish(session_id, row.first, row.count, row.body) for row in some]
-            await asyncio.gather(*writes)
-        for checkpoint in brought.checkpoints:
-            await journal.save_checkpoint(checkpoint)
-    except CmdcError:  # half of a session is none: the id is free for another try
-        await journal.ended(session_id, encode(Other(detail=NOT_BROUGHT)), now_ms())
-        raise
 
 
 async def all_events(journal: Journal, session_id: SessionId) -> tuple[EventRow, ...]:

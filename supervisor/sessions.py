@@ -43,7 +43,7 @@ from supervisor.core.limits import (
 )
 from supervisor.core.tree.words import Answer, Departed, Outcome
 from supervisor.keeper import Keeper
-from supervisor.revival import Brought, brought_from, put_down
+from supervisor.revival import Brought, brought_from
 from supervisor.session import Session
 from supervisor.specs import spec_bytes
 from supervisor.watchers import NOBODY, Watchers
@@ -139,7 +139,7 @@ class Sessions:
             return EventIndex(0)
         session.incarnation, session.last_reason = brought.incarnation, brought.reason
         session.created_ms = brought.past.row.created_ms
-        await put_down(self.journal, brought)
+        await self.journal.restore(brought.past, brought.events, brought.checkpoints)
         return brought.last
 
     def begin(self, session: Session) -> None:

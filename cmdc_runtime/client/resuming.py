@@ -71,6 +71,7 @@ def resume_request(
         carries_code=carries_code(spec),
         group_id=options.group_id if "group_id" in given else group_id,
         origin=origin,
+        start_id=new_command_id(),
     )
 
 

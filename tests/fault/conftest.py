@@ -1,6 +1,7 @@
 """Daemons that a test may kill, and the bounds within which everything of them must be gone."""
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -14,6 +15,8 @@ import psutil
 import pytest
 
 import cmdc_runtime as cmdc
+from cmdc_runtime.client import connection
+from cmdc_runtime.client.mailbox import Mailbox
 from cmdc_runtime.testing import ScriptedModel
 from supervisor.adapters.cells import Cells
 from supervisor.core.cells import base_name
@@ -157,3 +160,23 @@ def _poll():
 def _processes_of():
     """List the living processes that name a place."""
     return processes_of
+
+
+@pytest.fixture
+def armed(cradle, tmp_path):
+    """A daemon that dies where ``armed(session_id, *steps)`` says; agents wait for the next one."""
+    plain, folder = cradle.environment, tmp_path / "plans"
+    folder.mkdir()
+    cradle.environment = lambda: plain() | {"CMDC_FAULTS": str(folder)}
+    cradle.grace = 60.0
+
+    def plan(session_id, *steps):
+        (folder / f"{session_id}.plan").write_text("".join(f"{step}\n" for step in steps))
+
+    return plan
+
+
+@pytest.fixture
+def _quick(monkeypatch):
+    """Have clients ask again soon."""
+    monkeypatch.setattr(connection, "Mailbox", functools.partial(Mailbox, resend_every_s=0.2))

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import functools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +10,7 @@ import zmq
 
 import cmdc_runtime as cmdc
 from cmdc_runtime import events
-from cmdc_runtime.client import connection, orders
-from cmdc_runtime.client.mailbox import Mailbox
+from cmdc_runtime.client import orders
 from cmdc_runtime.client.start import start_request
 from cmdc_runtime.codec import decode, decode_as, encode, raw
 from cmdc_runtime.frames import HEADER, Ask, Failed, Notify, Send, ToClient
@@ -174,26 +172,6 @@ def caller():
         yield lambda address: stack.enter_context(contextlib.closing(Caller(address)))
 
 
-@pytest.fixture
-def armed(cradle, tmp_path):
-    """A daemon that dies where ``armed(session_id, *steps)`` says; agents wait for the next one."""
-    plain, folder = cradle.environment, tmp_path / "plans"
-    folder.mkdir()
-    cradle.environment = lambda: plain() | {"CMDC_FAULTS": str(folder)}
-    cradle.grace = 60.0
-
-    def plan(session_id, *steps):
-        (folder / f"{session_id}.plan").write_text("".join(f"{step}\n" for step in steps))
-
-    return plan
-
-
-@pytest.fixture
-def _quick(monkeypatch):
-    """Have clients ask again soon."""
-    monkeypatch.setattr(connection, "Mailbox", functools.partial(Mailbox, resend_every_s=0.2))
-
-
 def durable(session_id, order):
     return Send(id=new_command_id(), session_id=session_id, durable=True, body=raw(order))
 
@@ -260,43 +238,6 @@ def test_daemon_killed_between_a_command_and_its_answer(cradle, armed, scene, po
 def ordering(client, session_id, order):
     """Return what gives a command by a client."""
     return lambda: client._run(lambda calls: calls.order(session_id, order))
-
-
-@pytest.mark.usefixtures("_quick")
-@pytest.mark.parametrize("point", ["create.before", "create.after", "began.after"])
-def test_daemon_killed_while_a_session_starts(cradle, armed, scripted, point):
-    """The caller gets its session, which is there once, and nobody else's."""
-    cradle.start()
-    armed("s-1", f"{point}:1=daemon")
-    with cradle.client() as client:
-        make = functools.partial(client.create_agent, model=scripted(default="fine"))
-        session, deaths = reviving(cradle, lambda: make(session_id="s-1"))
-
-        assert deaths == (point != "began.after")
-        assert session.run("Go.", timeout=TURN_S).text == "fine"
-        with pytest.raises(cmdc.SessionExists):
-            make(session_id="s-1")
-        session.stop()
-
-
-@pytest.mark.usefixtures("_quick")
-def test_daemon_killed_while_a_session_is_stopped(cradle, armed, scripted):
-    """A stop that has its answer holds for the next daemon; one that was repeated has one, too."""
-    cradle.start()
-    with cradle.client() as client:
-        model = scripted(default="fine")
-        for point in ("ended.before", "ended.after"):
-            client.create_agent(model=model, session_id=point)
-        for point in ("ended.before", "ended.after"):
-            armed(point, f"{point}:1=daemon")
-            _, deaths = reviving(cradle, functools.partial(client.stop, point, reason="enough"))
-
-            assert (point, deaths) == (point, 1)
-            with pytest.raises(cmdc.SessionNotAlive):
-                client.status(point)
-        cradle.kill()
-        cradle.start()
-        assert client.list_sessions() == []
 
 
 def test_start_is_known_by_its_id(place, caller, scripted):

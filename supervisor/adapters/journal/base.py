@@ -299,11 +299,16 @@ class Journal(Protocol):
         """
         ...
 
-    def restore(self, past: Past) -> Awaitable[None]:
-        """Create a live session from what another journal's ``history`` returned.
+    def restore(
+        self,
+        past: Past,
+        events: Sequence[EventRow] = (),
+        checkpoints: Sequence[CheckpointRow] = (),
+    ) -> Awaitable[None]:
+        """Create a live session from what another journal had of it, all of it or nothing.
 
-        As with ``create``, an ended one with its id makes room. Records and commands keep their
-        ``seq``; events are published by the caller.
+        ``past`` is what ``history`` returned; ``seq`` of records and commands stay. As with
+        ``create``, an ended session with its id makes room.
 
         Raises:
             SessionExists: the id is alive.

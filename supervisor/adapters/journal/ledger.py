@@ -83,10 +83,15 @@ class Ledger(ABC):
         self._make_room(row.session_id)
         past.insert_session(self._db, row)
 
-    def restore(self, found: Past) -> None:
+    def restore(
+        self, found: Past, events: Sequence[EventRow], saved: Sequence[CheckpointRow]
+    ) -> None:
         """Start a session with what another journal had of it."""
         self._make_room(found.row.session_id)
         past.insert_past(self._db, found)
+        past.insert_events(self._db, found.row.session_id, events)
+        for row in saved:
+            checkpoints.save(self._db, row)
 
     def accept(
         self, session_id: SessionId, command_id: CommandId, body: bytes, at_ms: int

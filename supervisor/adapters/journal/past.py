@@ -1,11 +1,19 @@
 """A session read as a whole, and written as a whole; in SQL. ``base.Journal`` has the rules."""
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any, Final
 
 from cmdc_runtime.ids import SessionId
 from supervisor.adapters.journal import marks
-from supervisor.adapters.journal.base import CommandRow, Past, RecordRow, SessionRow, Stored
+from supervisor.adapters.journal.base import (
+    CommandRow,
+    EventRow,
+    Past,
+    RecordRow,
+    SessionRow,
+    Stored,
+)
 from supervisor.adapters.journal.database import Database
 
 _COLUMNS: Final = tuple(field.name for field in fields(SessionRow) if field.name != "written")
@@ -96,6 +104,14 @@ def insert_past(db: Database, past: Past) -> None:
     db.executemany(
         f"INSERT INTO commands (session_id, {', '.join(_COMMAND)}) VALUES (?, ?, ?, ?, ?, ?)",  # noqa: S608 - our names
         [(session_id, *(getattr(row, name) for name in _COMMAND)) for row in past.commands],
+    )
+
+
+def insert_events(db: Database, session_id: SessionId, events: Sequence[EventRow]) -> None:
+    """Keep the events of a session that has none."""
+    db.executemany(
+        "INSERT INTO events (session_id, first, count, body) VALUES (?, ?, ?, ?)",
+        [(session_id, row.first, row.count, row.body) for row in events],
     )
 
 

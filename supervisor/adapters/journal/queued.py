@@ -100,15 +100,20 @@ class QueuedJournal:
         """Record an end and return its number; the first of (incarnation, restarting) stays."""
         return self._writer.write(partial(self._store.note_down, row), len(row.body), Need.END)
 
-    def restore(self, past: Past) -> Future[None]:
-        """Create a live session from what another journal's ``history`` returned."""
+    def restore(
+        self,
+        past: Past,
+        events: Sequence[EventRow] = (),
+        checkpoints: Sequence[CheckpointRow] = (),
+    ) -> Future[None]:
+        """Create a live session from what another journal had of it, all of it or nothing."""
         size = len(past.row.spec) + len(past.snapshot)
         size += sum(len(row.body) for row in past.records)
         size += sum(len(row.body) + len(row.answer or b"") for row in past.commands)
+        size += sum(len(row.body) for row in events) + sum(len(row.body) for row in checkpoints)
         # One that is larger than the queue may be still goes, alone.
-        return self._writer.write(
-            partial(self._store.restore, past), min(size, JOURNAL_QUEUED_BYTES_MAX), Need.NEW
-        )
+        call = partial(self._store.restore, past, events, checkpoints)
+        return self._writer.write(call, min(size, JOURNAL_QUEUED_BYTES_MAX), Need.NEW)
 
     def prune(self, before_ms: int, limit: int) -> Future[int]:
         """Delete sessions that ended before ``before_ms``, and return how many."""

@@ -1,18 +1,35 @@
 """Snapshots in a journal: what a session is rebuilt from, and what goes when one is written."""
 
+from dataclasses import replace
+
 import pytest
 
 from cmdc_runtime.errors import SessionExists
 from supervisor.adapters.journal.base import (
     Accepted,
+    CheckpointRow,
     CommandRow,
     Duplicate,
+    EventRow,
     Past,
     RecordRow,
     SessionRow,
 )
 from supervisor.adapters.journal.retention import Bounds
 
+EVENTS = [EventRow(first=7, count=2, body=b"e"), EventRow(first=12, count=1, body=b"f")]
+SAVED = [
+    CheckpointRow(
+        session_id="s-1",
+        checkpoint_id=name,
+        label=None,
+        saved_ms=1,
+        schema_version=1,
+        body=name.encode(),
+        metadata=b"",
+    )
+    for name in ("one", "two")
+]
 ROW = SessionRow(session_id="s-1", created_ms=5, spec=b"spec", group_id="g", incarnation=1)
 FEW = Bounds(commands=10)
 
@@ -220,14 +237,19 @@ def test_a_session_moves_to_another_journal(rerun, tmp_path):
     async def put_in(journal):
         with pytest.raises(SessionExists):
             await live_twin(journal)
-        await journal.restore(past)
+        await journal.restore(past, EVENTS, SAVED)
+        assert await journal.replay("s-1", 0, 99, 99) == EVENTS
+        assert await journal.checkpoint("s-1", None) == SAVED[-1]
         return await journal.history("s-1"), await journal.load("s-1")
 
     async def live_twin(journal):
         await journal.create(SessionRow(session_id="s-2", created_ms=1, spec=b""))
-        await journal.restore(
-            Past(row=await journal.find("s-2"), snapshot=b"", records=(), commands=())
-        )
+        twin = Past(row=await journal.find("s-2"), snapshot=b"", records=(), commands=())
+        try:
+            await journal.restore(twin, EVENTS, [replace(one, session_id="s-2") for one in SAVED])
+        finally:
+            assert await journal.replay("s-2", 0, 99, 99) == []
+            assert await journal.checkpoints("s-2") == []
 
     async def go_on(journal):
         known = await journal.accept("s-1", "c-1", b"one", 9)

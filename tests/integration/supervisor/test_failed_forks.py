@@ -40,6 +40,8 @@ outlive_failed_forks()
 def import_path(monkeypatch, tmp_path):
     """Let the nursery import this folder's modules and the one that a test writes."""
     monkeypatch.setenv("PYTHONPATH", f"{HERE}{os.pathsep}{tmp_path}")
+    # A child gets the import path of this process, whatever an earlier test has left of it.
+    monkeypatch.syspath_prepend(str(HERE))
 
 
 async def refused(nursery):

@@ -69,7 +69,12 @@ class Reference:
         self._created += 1
         self._lives[row.session_id] = Life(row=row, order=self._created)
 
-    def restore(self, past: Past) -> None:
+    def restore(
+        self,
+        past: Past,
+        events: tuple[EventRow, ...] = (),
+        checkpoints: tuple[CheckpointRow, ...] = (),
+    ) -> None:
         self.create(replace(past.row, ended_ms=None, reason=None))
         life = self._lives[past.row.session_id]
         life.records, life.commands = list(past.records), list(past.commands)
@@ -77,6 +82,9 @@ class Reference:
             life.snapshots = [(past.snapshot_seq, past.snapshot)]
         seqs = [row.seq for row in (*past.records, *past.commands)]
         life.last_seq = max([0, *seqs, *(seq for seq, _ in life.snapshots)])
+        life.events = list(events)
+        for row in checkpoints:
+            self.save_checkpoint(row)
 
     def accept(
         self, session_id: str, command_id: str, body: bytes, at_ms: int

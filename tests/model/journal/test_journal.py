@@ -178,7 +178,12 @@ class Runner:
         assert past == reference.history(name)
         if past is not None:
             past = replace(past, row=replace(past.row, session_id=other))
-            await self._calls([("restore", (past,), {})], reference, found, right)
+            events = await self.journal.replay(name, 0, 99, 99)
+            saved = [
+                replace(await self.journal.checkpoint(name, one.checkpoint_id), session_id=other)
+                for one in reversed(await self.journal.checkpoints(name))
+            ]
+            await self._calls([("restore", (past, events, saved), {})], reference, found, right)
 
     async def _empty(self):
         for row in await self.journal.alive():

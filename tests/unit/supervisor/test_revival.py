@@ -6,15 +6,13 @@ import pytest
 
 from cmdc_runtime.errors import CheckpointNotFound
 from cmdc_runtime.requests import Origin
-from supervisor import revival
-from supervisor.adapters.journal.base import (
-    CheckpointRow,
-    JournalFailed,
-    SessionRow,
-)
+from supervisor.adapters.journal.base import CheckpointRow, SessionRow
 from supervisor.adapters.journal.memory import MemoryJournal
-from supervisor.core.limits import INDEX_JUMP
-from supervisor.revival import all_events, brought_from, put_down
+from supervisor.core.limits import INDEX_JUMP, REPLAY_BATCHES_MAX
+from supervisor.revival import all_events, brought_from
+
+EVENTS = 4 * REPLAY_BATCHES_MAX
+"""In batches of two: more than one look into the journal finds."""
 
 
 def with_past(test):
@@ -44,7 +42,7 @@ async def live(journal):
     await journal.append("s", 3, [("said", b"one")], [("c-1", b"receipt")], snapshot=b"state")
     await journal.append("s", 3, [("said", b"two")], [])
     await journal.accept("s", "c-2", b"late", 7)
-    for first in range(1, 2 * revival.PUBLISHED_AT_ONCE, 2):
+    for first in range(1, EVENTS, 2):
         await journal.publish("s", first, 2, b"events")
     await journal.save_checkpoint(
         CheckpointRow(
@@ -68,7 +66,7 @@ def row(session_id):
 async def test_an_ended_session_goes_on_with_all_that_it_did(journal):
     """Its incarnations, its events and what it answered; what it refused is not done after all."""
     brought = await brought_from(journal, Origin(session_id="s"), row("s"))
-    await put_down(journal, brought)
+    await journal.restore(brought.past, brought.events, brought.checkpoints)
     stored, events = await journal.load("s"), await all_events(journal, "s")
 
     # With one snapshot a past still reaches back to the start.
@@ -76,7 +74,7 @@ async def test_an_ended_session_goes_on_with_all_that_it_did(journal):
     assert stored.unanswered == ()
     assert (stored.row.created_ms, stored.row.spec, stored.row.incarnation) == (5, b"new", 3)
     assert (brought.incarnation, brought.last) == (3, events[-1].first + 1 + INDEX_JUMP)
-    assert [one.first for one in events] == list(range(1, 2 * revival.PUBLISHED_AT_ONCE, 2))
+    assert [one.first for one in events] == list(range(1, EVENTS, 2))
     assert await journal.answer("s", "c-1") == b"receipt"
     assert [one.checkpoint_id for one in await journal.checkpoints("s")] == ["k"]
     await journal.began("s", 4, 0)
@@ -88,7 +86,7 @@ async def test_an_ended_session_goes_on_with_all_that_it_did(journal):
 async def test_an_ended_session_goes_on_from_a_checkpoint(journal):
     """What came after it is gone, and what comes now is behind it."""
     brought = await brought_from(journal, Origin(session_id="s", checkpoint_id="k"), row("s"))
-    await put_down(journal, brought)
+    await journal.restore(brought.past, brought.events, brought.checkpoints)
     await journal.began("s", 4, 0)
     await journal.append("s", 4, [("said", b"instead")], [])
     stored = await journal.load("s")
@@ -106,7 +104,7 @@ def test_a_fork_begins_anew_with_the_state(checkpoint_id):
         origin = Origin(session_id="s", checkpoint_id=checkpoint_id)
         before = await journal.history("s")
         brought = await brought_from(journal, origin, row("f"))
-        await put_down(journal, brought)
+        await journal.restore(brought.past, brought.events, brought.checkpoints)
         stored = await journal.load("f")
 
         assert (brought.incarnation, brought.last) == (0, 0)
@@ -126,24 +124,3 @@ async def test_what_is_not_there_is_told(journal):
     for origin in (Origin(session_id="s", checkpoint_id="gone"), Origin(session_id="never")):
         with pytest.raises(CheckpointNotFound):
             await brought_from(journal, origin, row("f"))
-
-
-@with_past
-async def test_half_of_a_session_is_none(journal):
-    """Where its events cannot be written it is ended at once, and may be brought again."""
-    brought = await brought_from(journal, Origin(session_id="s"), row("s"))
-
-    class Full:
-        """The journal, with no room for events."""
-
-        def __getattr__(self, name):
-            return getattr(journal, name)
-
-        async def publish(self, *_batch):
-            raise JournalFailed("the disk is full")
-
-    with pytest.raises(JournalFailed):
-        await put_down(Full(), brought)
-    assert (await journal.find("s")).ended_ms is not None
-    await put_down(journal, brought)
-    assert (await journal.find("s")).ended_ms is None
