@@ -56,15 +56,16 @@ def sign(directory: Path, entry: Entry) -> None:
     """
     folder = directory / ROLL
     folder.mkdir(mode=PRIVATE_MODE, exist_ok=True)
-    fresh = folder / f".{entry.worker_id}"
+    fresh = folder / _unfinished(entry.worker_id)
     fresh.write_bytes(msgspec.json.encode(entry))
     fresh.replace(folder / entry.worker_id)
 
 
 def strike(directory: Path, worker_id: WorkerId) -> None:
-    """Take an agent off the roll; one that is not there is no error."""
-    with suppress(OSError):
-        (directory / ROLL / worker_id).unlink(missing_ok=True)
+    """Take an agent off the roll, also one that died over its signature; no error if it is not."""
+    for name in (worker_id, _unfinished(worker_id)):
+        with suppress(OSError):
+            (directory / ROLL / name).unlink(missing_ok=True)
 
 
 def entries(directory: Path) -> Iterator[Entry]:
@@ -80,6 +81,10 @@ def entries(directory: Path) -> Iterator[Entry]:
             continue
         if entry.worker_id == path.name:
             yield entry
+
+
+def _unfinished(worker_id: WorkerId) -> str:
+    return f".{worker_id}"
 
 
 @cache

@@ -48,14 +48,14 @@ from cmdc_runtime.process import (
     HIBERNATE,
 )
 from cmdc_runtime.reasons import PlainReason
-from cmdc_runtime.roll import own_entry, sign, strike
+from cmdc_runtime.roll import own_entry, strike
 from cmdc_runtime.spec import AgentSpec
 from workers.agent import Agent
 from workers.build import BuildError, Surroundings, build_agent
 from workers.core.records import decode_record
 from workers.core.snapshot import Past
 from workers.detach import leave_nursery
-from workers.drifting import Drifting
+from workers.drifting import Drifting, can_be_found
 from workers.guard import Guard
 from workers.limits import LimitError, apply_limits, step_forward
 from workers.link import Link
@@ -276,7 +276,8 @@ class Worker:
             agent.tell(self._pulse.note)
         assign = self._assign
         if self._grace_s > 0:
-            sign(self._runtime_dir, own_entry(self._id, assign.session_id, assign.incarnation))
+            own = own_entry(self._id, assign.session_id, assign.incarnation)
+            self._grace_s = self._grace_s if can_be_found(self._runtime_dir, own) else 0.0
             self._guard.allow(self._grace_s)
         self._link.send(Started())
         agent.begin(self._assign.last_reason, self._unanswered)

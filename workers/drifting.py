@@ -2,17 +2,29 @@
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import structlog
 
 from cmdc_runtime.frames import Adrift
+from cmdc_runtime.roll import Entry, sign
 from workers.link import Link
 
 log = structlog.get_logger()
 
 CALL_S: Final = 0.5
 """Between two calls; the next daemon may die before it has heard one."""
+
+
+def can_be_found(directory: Path, own: Entry) -> bool:
+    """Sign the roll for the next daemon; an agent that can't has to end with the one it has."""
+    try:
+        sign(directory, own)
+    except OSError as error:
+        log.warning("agent.not_signed", problem=str(error))
+        return False
+    return True
 
 
 class Drifting:

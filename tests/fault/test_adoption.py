@@ -65,6 +65,23 @@ def journal_size(cradle):
     return (cradle.place / "state" / f"{JOURNAL_FILE}-wal").stat().st_size
 
 
+def test_an_agent_that_cannot_be_found_ends_with_its_daemon(cradle, scripted, poll):
+    """Where the roll can't be written its session lives all the same, and goes on anew."""
+    cradle.start()
+    Path(cradle.address, roll.ROLL).write_text("in the way")
+    with cradle.client() as client:
+        session = client.create_agent(model=scripted("one", "two"), session_id="s-1")
+        assert session.run("1", timeout=TURN_S).text == "one"
+        pid = session.agent_pid()
+        cradle.kill()
+        assert poll(lambda: not psutil.pid_exists(pid))
+        Path(cradle.address, roll.ROLL).unlink()
+        cradle.start()
+        assert session.run("2", timeout=TURN_S).text == "two"
+        assert session.status().incarnation == 2
+        session.stop()
+
+
 def test_an_idle_agent_is_taken_over(cradle, scripted):
     """It is the same process and incarnation, nobody is told of an end, and it answers."""
     model = scripted("one", "two")

@@ -89,3 +89,12 @@ def test_what_is_no_entry_is_removed(tmp_path):
     strike(tmp_path, "w-1")
     assert list(entries(tmp_path)) == []
     assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_who_died_over_its_signature_is_struck_off_too(tmp_path):
+    """Nothing of it is left in the folder."""
+    sign(tmp_path, own_entry("w-1", "s-1", 1))
+    (tmp_path / ROLL / ".w-1").write_bytes(b"half")
+    strike(tmp_path, "w-1")
+
+    assert list((tmp_path / ROLL).iterdir()) == []
