@@ -24,7 +24,7 @@ from supervisor.adapters.journal.retention import Bounds
 from supervisor.adapters.journal.schema import check_file, migrate
 from supervisor.adapters.journal.sums import PageSums
 from supervisor.adapters.journal.volume import FILE_MODE, Volume, wal_of
-from supervisor.adapters.journal.wal import FRAME, read_log, sums_in
+from supervisor.adapters.journal.wal import FRAME, HEADER, read_log, sums_in
 from supervisor.core.limits import (
     JOURNAL_LOCK_WAIT_S,
     JOURNAL_ROOM_LOOK_S,
@@ -40,6 +40,7 @@ SUMS_FILE: Final = "journal.sums"
 
 _SYNCHRONOUS: Final[dict[Durability, str]] = {"process": "NORMAL", "power": "FULL"}
 _FRAME_BYTES: Final = FRAME.size + 4096
+_READ_BYTES: Final = 256 * 1024
 _COMMITS_MIN, _COMMITS_FIRST, _COMMITS_MAX = 16, 256, 4_096
 """Between two checkpoints; how many there are in so many pages is learnt at each of them."""
 
@@ -231,12 +232,13 @@ class SqliteStore(Ledger):
             return
         wal = wal_of(self._path)
         try:
-            with wal.open("rb") as file:
-                data = file.read()
+            with wal.open("rb", buffering=_READ_BYTES) as file:
                 os.fsync(file.fileno())
-            if self._is_unsure:
-                data = data[: 32 + read_log(data).good * _FRAME_BYTES]
-            sums, frames = sums_in(data)
+                end = os.fstat(file.fileno()).st_size
+                if self._is_unsure:
+                    end = HEADER.size + read_log(file.read()).good * _FRAME_BYTES
+                    file.seek(0)
+                sums, frames = sums_in(file, end)
             self._sums.note(sums)
             mode = "TRUNCATE" if self._is_unsure else "PASSIVE"
             self._db_open.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()

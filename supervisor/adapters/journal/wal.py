@@ -12,7 +12,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import BinaryIO, Final, TypeAlias
 
 HEADER: Final = struct.Struct(">8I")
 """Magic, format, page size, checkpoint number, two salts, checksum."""
@@ -172,29 +172,33 @@ def _one_bit(found: Sum, wanted: Sum) -> tuple[int, int] | None:
     return 7 - place // 8, place % 8
 
 
-def sums_in(data: bytes) -> tuple[dict[int, int], int]:
+def sums_in(file: BinaryIO, end: int) -> tuple[dict[int, int], int]:
     """Return the CRC of each page that a log holds, up to the last commit, and how many frames.
 
-    For a log of our own whose end is known to be whole: only the salts are looked at.
+    For a log of our own which is known to be whole up to byte ``end``: only the salts are looked
+    at. It is read a frame at a time, since it comes again and again and may be large.
     """
-    if len(data) < HEADER.size:
+    header = file.read(HEADER.size)
+    if len(header) < HEADER.size:
         return {}, 0
-    _, _, page_size, _, *salts, _, _ = HEADER.unpack_from(data)
+    _, _, page_size, _, *salts, _, _ = HEADER.unpack(header)
     size = FRAME.size + page_size
     found: dict[int, int] = {}
     fresh: dict[int, int] = {}
     count = 0
-    for offset in range(HEADER.size, len(data) - size + 1, size):
-        page, commit, *frame_salts, _, _ = FRAME.unpack_from(data, offset)
+    for number in range((end - HEADER.size) // size):
+        frame = file.read(size)
+        if len(frame) < size:
+            break
+        page, commit, *frame_salts, _, _ = FRAME.unpack_from(frame)
         if frame_salts != salts:
             break
-        fresh[page] = offset + FRAME.size
+        fresh[page] = zlib.crc32(memoryview(frame)[FRAME.size :])
         if commit:
             found |= fresh
             fresh.clear()
-            count = (offset - HEADER.size) // size + 1
-    view = memoryview(data)
-    return {page: zlib.crc32(view[at : at + page_size]) for page, at in found.items()}, count
+            count = number + 1
+    return found, count
 
 
 def checksum(data: bytes, seed: Sum, order: str) -> Sum:
