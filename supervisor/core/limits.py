@@ -83,7 +83,7 @@ NOTICE_COUNTS_MAX: Final = 20_000
 """Clients whose Down notices are counted; one that is forgotten sets its monitors anew."""
 REPLAY_BYTES_MAX: Final = 4 * 2**20
 """Of one answer to Replay; the client asks again for the rest."""
-REASONS_KEPT_MAX: Final = 10_000
+REASONS_KEPT_MAX: Final = 1_000
 """Ended sessions whose last reason is answered from memory; older ones come from the journal."""
 
 # Workers.
