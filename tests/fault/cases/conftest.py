@@ -5,17 +5,15 @@ A case says its name with ``@pytest.mark.fault_case("F11")``; the names and what
 """
 
 import contextlib
-import tomllib
 from pathlib import Path
 
 import pytest
 
 from cmdc_runtime.testing import ScriptedModel
 from tests.fault.audit import Audit
+from tests.fault.tally import Tally
 
-FOLDER = Path(__file__).parent
 WARM_S = 120.0
-_TALLY = pytest.StashKey()
 
 
 @pytest.fixture(scope="module")
@@ -68,43 +66,7 @@ def is_warm(client):
     return any(one.id == "nursery" and one.state == "ready" for one in client.tree().children)
 
 
-# --- the count --------------------------------------------------------------------------------
-
-
-def cases():
-    """Return what each case is called, by its name."""
-    return tomllib.loads((FOLDER / "cases.toml").read_text(encoding="utf-8"))
-
-
-class Tally:
-    """Which cases were played and passed."""
-
-    def __init__(self):
-        self.passed, self.failed = set(), set()
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item):
-        """Count a case by all of its tests and their audits."""
-        report = yield
-        names = {name for marker in item.iter_markers("fault_case") for name in marker.args}
-        if report.failed:
-            self.failed |= names
-        elif report.passed and report.when == "call":
-            self.passed |= names
-        return report
-
-    def pytest_terminal_summary(self, terminalreporter):
-        """Tell the count, and what is missing."""
-        played = self.passed | self.failed
-        if played:
-            known = cases()
-            missing = sorted(known.keys() - (self.passed - self.failed))
-            count = len(known) - len(missing)
-            told = f"; without {', '.join(missing)}" if missing else ""
-            terminalreporter.line(f"fault cases: {count} of {len(known)} passed{told}")
-
-
 def pytest_configure(config):
     """Begin to count."""
-    tally = config.stash[_TALLY] = Tally()
+    tally = Tally("fault", "fault_case", Path(__file__).with_name("cases.toml"))
     config.pluginmanager.register(tally, "fault-tally")

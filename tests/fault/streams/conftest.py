@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,8 @@ from cmdc_runtime.client import connection
 from cmdc_runtime.client.mailbox import Mailbox
 from tests.fault.streams.station import Station
 from tests.fault.streams.wire import Wire
+from tests.fault.tally import Tally
 
-FOLDER = Path(__file__).parent
 RESEND_S = 0.1
 
 
@@ -36,36 +35,7 @@ def station(tmp_path_factory):
         yield found
 
 
-# --- the count --------------------------------------------------------------------------------
-
-
-class Tally:
-    """Which cases were played and passed."""
-
-    def __init__(self):
-        self.passed, self.failed = set(), set()
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item):
-        """Count a case by all of its tests."""
-        report = yield
-        names = {name for marker in item.iter_markers("stream_case") for name in marker.args}
-        if report.failed:
-            self.failed |= names
-        elif report.passed and report.when == "call":
-            self.passed |= names
-        return report
-
-    def pytest_terminal_summary(self, terminalreporter):
-        """Tell the count, and what is missing."""
-        if self.passed | self.failed:
-            known = tomllib.loads((FOLDER / "cases.toml").read_text(encoding="utf-8"))
-            missing = sorted(known.keys() - (self.passed - self.failed))
-            told = f"; without {', '.join(missing)}" if missing else ""
-            count = len(known) - len(missing)
-            terminalreporter.line(f"stream cases: {count} of {len(known)} passed{told}")
-
-
 def pytest_configure(config):
     """Begin to count."""
-    config.pluginmanager.register(Tally(), "stream-tally")
+    tally = Tally("stream", "stream_case", Path(__file__).with_name("cases.toml"))
+    config.pluginmanager.register(tally, "stream-tally")
