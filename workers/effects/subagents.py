@@ -237,11 +237,14 @@ class Subagents:
 
         A journal that is busy for a while is no reason to leave out what was used.
         """
-        daemon = await self._daemon.connected()
-        for _ in range(COUNT_TRIES - 1):
+        tried = 0
+        while True:
             try:
+                daemon = await self._daemon.connected()
                 return await daemon.ask(request)
             except TransientError as error:
+                tried += 1
+                if tried == COUNT_TRIES:
+                    raise
                 log.info("subagent.count_delayed", problem=str(error))
                 await asyncio.sleep(COUNT_RETRY_S)
-        return await daemon.ask(request)
