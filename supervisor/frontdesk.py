@@ -20,7 +20,7 @@ from cmdc_runtime.frames import Ask, FromClient, Reply, Send, ToClient
 from cmdc_runtime.ids import CommandId
 from cmdc_runtime.requests import Request
 from supervisor.adapters.journal.base import Duplicate, SessionEnded
-from supervisor.adapters.router import Router
+from supervisor.adapters.router import Router, Told
 from supervisor.handlers import HANDLERS, House, check_code
 from supervisor.sessions import Sessions
 
@@ -45,7 +45,7 @@ class FrontDesk:
         self._open: dict[tuple[bytes, CommandId], asyncio.Task[None]] = {}
         self._answers: OrderedDict[tuple[bytes, CommandId], bytes] = OrderedDict()
 
-    def receive(self, client: bytes, frame: FromClient, _more: bytes) -> None:
+    def receive(self, client: bytes, frame: FromClient, _told: Told) -> None:
         """Take one frame."""
         if isinstance(frame, Ask):
             kept = self._answers.get((client, frame.id))

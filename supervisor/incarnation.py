@@ -43,7 +43,9 @@ from cmdc_runtime.ids import CommandId, EventIndex, SessionId
 from cmdc_runtime.reasons import Evidence, Other, PlainReason, Unkillable
 from cmdc_runtime.reasons import StartFailed as StartFailedReason
 from cmdc_runtime.requests import Supervision
+from supervisor.adapters.journal.base import EventRow
 from supervisor.adapters.pidfd import stuck_at
+from supervisor.adapters.router import Told
 from supervisor.chores import Chores
 from supervisor.core import exits
 from supervisor.core.exits import Asked
@@ -198,14 +200,13 @@ class AgentProcess:
 
     # --- what it says -----------------------------------------------------------------------
 
-    def _on_frame(self, frame: FromWorker, more: bytes) -> None:
+    def _on_frame(self, frame: FromWorker, told: Told) -> None:
         match frame:
             case Batch():
-                if not self.desk.hub.take(self.owner.id, frame, more):
-                    log.warning("event.refused", session_id=self.owner.id, first=frame.first)
+                self._take(told)
                 self._tell_safe(ACK_EVENTS_S)
             case Write():
-                self._write(frame)
+                self._write(frame, told)
             case Answer(id=command_id, body=body):
                 self._answer(Reply(id=command_id, body=msgspec.Raw(body)))
             case Refusal(id=command_id, code=code, message=message, details=details):
@@ -282,11 +283,27 @@ class AgentProcess:
         if index < hub.taken_index(self.owner.id):
             self._tell_safe(ACK_EVENTS_S)
 
-    def _write(self, write: Write) -> None:
-        """Hand records and outcomes to the journal at once, ahead of the events behind them."""
+    def _take(
+        self, told: Told, written: "asyncio.Future[None] | None" = None
+    ) -> tuple[EventRow, ...]:
+        """Have events published, and return those that the journal is to keep."""
+        taken = []
+        for batch, body in told:
+            if not self.desk.hub.take(self.owner.id, batch, body, written):
+                log.warning("event.refused", session_id=self.owner.id, first=batch.first)
+            elif batch.durable:
+                taken.append(EventRow(first=batch.first, count=batch.count, body=body))
+        return tuple(taken)
+
+    def _write(self, write: Write, told: Told) -> None:
+        """Hand records, outcomes and the events that tell of them to the journal, as one.
+
+        Apart, a death of the daemon and one of the agent could leave records without their events.
+        """
         records = [(record.kind, record.body) for record in write.records]
         settled = [(one.id, one.frame) for one in write.settled]
         self._given = max(self._given, write.number)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             written = self.desk.journal.append(
                 self.owner.id,
@@ -295,29 +312,35 @@ class AgentProcess:
                 settled,
                 number=write.number,
                 snapshot=write.snapshot,
+                events=self._take(told, done),
             )
         except CmdcError as error:
-            self._lose_write(write, error)
+            self._lose_write(write, error, done)
             return
-        self.chores.spawn(self._settle(write, written))
+        self.chores.spawn(self._settle(write, written, done))
 
-    async def _settle(self, write: Write, written: Awaitable[None]) -> None:
+    async def _settle(
+        self, write: Write, written: Awaitable[None], done: "asyncio.Future[None]"
+    ) -> None:
         try:
             await written
         except CmdcError as error:
-            self._lose_write(write, error)
+            self._lose_write(write, error, done)
             return
+        done.set_result(None)
         for one in write.settled:
             self.owner.reply(one.id, one.frame)
         self.written = max(self.written, write.number)
         self._answer_safe()
         self._tell_safe(0.0)
 
-    def _lose_write(self, write: Write, error: CmdcError) -> None:
+    def _lose_write(self, write: Write, error: CmdcError, done: "asyncio.Future[None]") -> None:
         """End a process whose records could not be stored: the next one begins where they end.
 
         Going on would leave a hole in the history, and a later record would stand beside it.
         """
+        done.set_exception(error)
+        done.exception()  # there may be no event that waits for it
         if self.desk.journal.health.has_failed:
             return  # the daemon ends; the agent keeps this, and sends it to the next one
         log.error("record.not_journaled", session_id=self.owner.id, problem=str(error))

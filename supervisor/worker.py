@@ -9,6 +9,7 @@ from cmdc_runtime.ids import WorkerId
 from supervisor.adapters.orphans import Mark
 from supervisor.adapters.pidfd import is_over
 from supervisor.adapters.reaper import Exited
+from supervisor.adapters.router import Told
 from supervisor.hosts import ToolHosts
 from supervisor.wards import Inquest, Ward
 
@@ -34,7 +35,7 @@ class Worker:
     mark: Mark | None = None
     """What its orphans are known by, once it is an agent."""
     has_ended: bool = False
-    on_frame: Callable[[FromWorker, bytes], None] | None = None
+    on_frame: Callable[[FromWorker, Told], None] | None = None
     on_exit: Callable[[Obituary], None] | None = None
     hosts: ToolHosts = field(init=False)
     peer: bytes = b""

@@ -33,7 +33,7 @@ from supervisor.adapters.left import Left
 from supervisor.adapters.nursery import Nursery, NurseryFailed, NurseryLost
 from supervisor.adapters.orphans import REAPED_MAX, Mark, reap_adopted, sweep
 from supervisor.adapters.reaper import Exited, Reaper
-from supervisor.adapters.router import Router
+from supervisor.adapters.router import Router, Told
 from supervisor.core.exits import LastSeen
 from supervisor.core.limits import (
     FORK_RETRY_S,
@@ -207,8 +207,8 @@ class Workforce:
             except ProcessLookupError:
                 log.debug("worker.signalled_late", pid=worker.pid, signal=number.name)
 
-    def receive(self, peer: bytes, frame: FromWorker, more: bytes) -> None:
-        """Take one frame from a worker."""
+    def receive(self, peer: bytes, frame: FromWorker, told: Told) -> None:
+        """Take one frame from a worker, and the events that come with it."""
         worker = self._workers.get(peer)
         if isinstance(frame, Adrift):
             self._meet(peer, frame)
@@ -221,7 +221,7 @@ class Workforce:
         elif isinstance(frame, HostWanted):
             worker.hosts.start(frame.address)
         elif worker.on_frame is not None:
-            worker.on_frame(frame, more)
+            worker.on_frame(frame, told)
 
     def _meet(self, peer: bytes, frame: Adrift) -> None:
         """Hear an agent of an earlier daemon; one that nobody knows is told to end."""
@@ -236,7 +236,7 @@ class Workforce:
             del self._workers[worker.peer]
             worker.peer = peer
             self._workers[peer] = worker
-        worker.on_frame(frame, b"")
+        worker.on_frame(frame, ())
 
     async def leave(self) -> None:
         """End what is nobody's yet; agents go on, for the next daemon to take over."""

@@ -65,6 +65,9 @@ from workers.pulse import Pulse
 
 log = structlog.get_logger()
 
+DYING_MS: Final = 1_000
+"""For a daemon whose files are closed already to be gone; it takes less than one."""
+
 STOP_S: Final = 3.0
 """How long the end of running work may take before the process ends all the same."""
 FAREWELL_S: Final = 1.5
@@ -328,9 +331,10 @@ def main(boot: dict[str, Any]) -> None:  # Any: str, int or float, by the key
     code = EXIT_CRASHED
     try:
         code = _run(boot, daemon_fd, guard)
-    except BaseException:  # noqa: BLE001 - the last line of defence; the exit code tells
-        if _is_over(guard.daemon_fd):
-            code = EXIT_ORPHANED  # what it was about to open went with the daemon
+    except BaseException as error:  # noqa: BLE001 - the last line of defence; the exit code tells
+        # What it was about to open may have gone with the daemon, whose end is told a little later.
+        if _is_over(guard.daemon_fd, DYING_MS if isinstance(error, OSError) else 0):
+            code = EXIT_ORPHANED
         else:
             traceback.print_exc()
     finally:
@@ -358,10 +362,10 @@ def _open_daemon(pid: int) -> int:
         os._exit(EXIT_ORPHANED)
 
 
-def _is_over(daemon_fd: int) -> bool:
+def _is_over(daemon_fd: int, wait_ms: int) -> bool:
     poller = select.poll()
     poller.register(daemon_fd, select.POLLIN)
-    return bool(poller.poll(0))
+    return bool(poller.poll(wait_ms))
 
 
 def _past(snapshot: bytes, records: list[JournalRecord]) -> Past:

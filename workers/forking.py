@@ -4,15 +4,20 @@ multiprocess's forkserver ends over such a fork, and with it all that was import
 asked hears of a dead server and not of the reason. With ``outlive_failed_forks`` it hears of the
 reason, and the nursery forks again as soon as it is allowed to. It goes by the names of the local
 variables of multiprocess's loop: where these are others, a nursery ends as before.
+
+A child whose daemon died before it said what to do ends without a word: nobody could read it.
 """
 
 import errno
 import os
 import sys
 from contextlib import suppress
+from pickle import UnpicklingError
 from typing import Any, Final
 
-from multiprocess import forkserver
+from multiprocess import forkserver, spawn
+
+from cmdc_runtime.process import EXIT_ORPHANED
 
 _PIPES: Final = ("child_r", "child_w")
 """In the forkserver's loop: what the child would read, and where its pid is told."""
@@ -23,7 +28,7 @@ _refused: Final[list[int]] = []
 
 def outlive_failed_forks() -> None:
     """Have multiprocess's forkserver of this process go on when it cannot fork."""
-    forkserver.os = _Os()
+    forkserver.os, forkserver.spawn = _Os(), _Spawn()
 
 
 class _Os:
@@ -53,3 +58,18 @@ class _Os:
             with suppress(BrokenPipeError):
                 forkserver.write_signed(request["child_w"], -error.errno)
             raise ConnectionAbortedError(errno.ECONNABORTED, "fork failed") from error
+
+
+class _Spawn:
+    """The module ``spawn`` as the forkserver sees it."""
+
+    def __getattr__(self, name: str) -> Any:  # Any: whatever the module has
+        return getattr(spawn, name)
+
+    def _main(self, fd: int, parent_sentinel: int) -> int:
+        """Do what the daemon says, and return the exit code."""
+        try:
+            code: int = spawn._main(fd, parent_sentinel)  # noqa: SLF001 - what a child begins with
+        except (EOFError, UnpicklingError):
+            return EXIT_ORPHANED
+        return code

@@ -143,8 +143,17 @@ class Hub:
         channel = self._channels.get(session_id)
         return EventIndex(0) if channel is None else channel.taken
 
-    def take(self, session_id: SessionId, batch: Batch, body: bytes) -> bool:
-        """Publish a batch; False means that it is not the next one, and it is refused."""
+    def take(
+        self,
+        session_id: SessionId,
+        batch: Batch,
+        body: bytes,
+        written: "asyncio.Future[None] | None" = None,
+    ) -> bool:
+        """Publish a batch; False means that it is not the next one, and it is refused.
+
+        A durable one is published when it is in the journal: by ``written``, or by its own write.
+        """
         channel = self._channels.get(session_id)
         if channel is None or batch.first != channel.taken + 1 or batch.count < 1:
             return False
@@ -152,7 +161,8 @@ class Hub:
         channel.taken = kept.last
         if batch.durable:
             channel.queue(Waiting(kept, durable=True))
-            self._write(channel, kept)
+            written = self._write(channel, kept) if written is None else written
+            written.add_done_callback(lambda done: self._written(channel, kept, done))
         elif channel.waiting:
             channel.queue(Waiting(kept))
         else:
@@ -209,15 +219,15 @@ class Hub:
         rows = await self._journal.replay(session_id, inside, EventIndex(edge - 1), 1)
         return EventIndex((rows[0].first if rows else edge) - 1)
 
-    def _write(self, channel: Channel, kept: KeptBatch) -> None:
+    def _write(self, channel: Channel, kept: KeptBatch) -> "asyncio.Future[None]":
         try:
-            written: asyncio.Future[None] = asyncio.ensure_future(
+            return asyncio.ensure_future(
                 self._journal.publish(channel.session_id, kept.first, kept.count, kept.body)
             )
         except CmdcError as error:  # the journal's queue is full
-            written = asyncio.get_running_loop().create_future()
-            written.set_exception(error)
-        written.add_done_callback(lambda done: self._written(channel, kept, done))
+            failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            failed.set_exception(error)
+            return failed
 
     def _written(self, channel: Channel, kept: KeptBatch, done: "asyncio.Future[None]") -> None:
         if done.cancelled() or not self._is_open:

@@ -5,7 +5,7 @@ further than this file. Bodies stay undecoded (``msgspec.Raw``).
 """
 
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 import structlog
 import zmq
@@ -21,6 +21,7 @@ from cmdc_runtime.frames import (
     FromWorker,
     ToClient,
     ToWorker,
+    Write,
     Written,
 )
 from cmdc_runtime.ids import CommandId, EventIndex
@@ -29,6 +30,8 @@ from supervisor.adapters.endpoint import private_umask
 
 log = structlog.get_logger()
 
+Told: TypeAlias = tuple[tuple[Batch, bytes], ...]
+"""Events, batch by batch, each with its encoded body."""
 FromPeer = TypeVar("FromPeer", FromClient, FromWorker)
 ToPeer = TypeVar("ToPeer", ToClient, ToWorker)
 
@@ -39,20 +42,24 @@ _PROBE: Final = (HEADER, encode(Written(number=0, index=EventIndex(0))))
 
 
 class Router(Generic[FromPeer, ToPeer]):
-    """One ROUTER; ``on_frame`` gets (peer, frame, the part that follows the frame or b"")."""
+    """One ROUTER; ``on_frame`` gets (peer, frame, the events that come with it).
+
+    Events come with the frame before them: with the ``Write`` that they tell of, or with the first
+    ``Batch`` of several.
+    """
 
     def __init__(
         self,
         context: "zmq.Context[zmq.Socket[bytes]]",
         role: Role,
         base: type[FromPeer],
-        on_frame: Callable[[bytes, FromPeer, bytes], None],
+        on_frame: Callable[[bytes, FromPeer, Told], None],
     ) -> None:
         """Make the socket; ``bind`` opens it."""
         self._socket = open_socket(context, role)
         self._role = role
         self._base: type[FromPeer] = base
-        self._on_frame: Callable[[bytes, FromPeer, bytes], None] = on_frame
+        self._on_frame: Callable[[bytes, FromPeer, Told], None] = on_frame
         self._pump = Pump(self._socket, self._receive)
         self.refused = 0
 
@@ -95,20 +102,24 @@ class Router(Generic[FromPeer, ToPeer]):
                 refusal = encode(failed(CommandId(""), error))
                 self._pump.send((HEADER, refusal), peer=peer)
             return
-        for frame, more in frames:
-            self._on_frame(peer, frame, more)
+        for frame, told in frames:
+            self._on_frame(peer, frame, told)
 
-    def _parse(self, parts: list[bytes]) -> list[tuple[FromPeer, bytes]]:
-        """Return every frame with the part that belongs to it; one bad frame spoils the message."""
+    def _parse(self, parts: list[bytes]) -> list[tuple[FromPeer, Told]]:
+        """Return every frame with the events that come with it; a bad one spoils the message."""
         if not 2 <= len(parts) <= PARTS_MAX:  # noqa: PLR2004 - header and frame
             raise ProtocolError(f"expected a header and a frame, got {len(parts)} parts")
         if parts[0] != HEADER:
             raise ProtocolError(_header_problem(parts[0]))
         left = iter(parts[1:])
-        frames = []
+        frames: list[tuple[FromPeer, Told]] = []
         for data in left:
             frame = decode(self._base, data)
-            frames.append((frame, next(left, b"") if isinstance(frame, Batch) else b""))
+            told: Told = ((frame, next(left, b"")),) if isinstance(frame, Batch) else ()
+            if told and frames and isinstance(frames[-1][0], Write | Batch):
+                frames[-1] = frames[-1][0], (*frames[-1][1], *told)
+            else:
+                frames.append((frame, told))
         if self._base is FromClient and len(frames) > 1:
             raise ProtocolError(f"expected one frame, got {len(frames)}")
         return frames

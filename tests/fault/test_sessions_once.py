@@ -1,6 +1,9 @@
 """A session begins and ends once, with all of its past, whoever dies while it is asked for."""
 
 import functools
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -93,3 +96,24 @@ def test_daemon_killed_while_a_session_is_stopped(cradle, armed, scripted):
         cradle.kill()
         cradle.start()
         assert client.list_sessions() == []
+
+
+@pytest.mark.usefixtures("_quick")
+def test_what_is_recorded_is_told_though_daemon_and_agent_die(cradle, armed, scripted, poll):
+    """The events of a step are in the journal with it; nobody is left who could send them again."""
+    cradle.start()
+    with cradle.client() as client, ThreadPoolExecutor(1) as pool:
+        session = client.create_agent(model=scripted(default="fine"), session_id="s-1")
+        pid = session.agent_pid()
+        armed("s-1", "append.cycle_started*.after:1=daemon")
+        asked = pool.submit(session.prompt, "Go.")
+        assert poll(lambda: cradle.process.poll() is not None)
+        os.kill(pid, signal.SIGKILL)
+        cradle.start()
+        asked.result(TURN_S)
+        assert session.collect_reply(timeout=TURN_S) == "fine"
+        events = past_of(client, "s-1")
+        session.stop()
+
+    assert [events[index].kind for index in (1, 2)] == ["prompt_received", "agent_start"]
+    assert [one.kind for one in events.values()].count("agent_start") == 1

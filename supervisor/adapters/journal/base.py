@@ -234,12 +234,13 @@ class Journal(Protocol):
         *,
         number: int = 0,
         snapshot: bytes = b"",
+        events: Sequence[EventRow] = (),
     ) -> Awaitable[None]:
-        """Add records as (kind, body) and answers to commands, all of it or nothing.
+        """Add records as (kind, body), answers and the events that tell of them, or nothing of it.
 
         The first answer to a command stays; an answer to a command that is not here is dropped.
         ``number`` counts the writes of an incarnation from 1. One that is not larger than the last
-        is there already: it changes nothing, and succeeds. A write with 0 is not numbered.
+        is there already, and succeeds. A write with 0 is not numbered. ``events`` as ``publish``.
 
         ``snapshot`` is the state after these records and all before, empty for none. The newest
         ``SNAPSHOTS_KEPT`` stay, and the records after the oldest of them; earlier records go.
@@ -248,6 +249,7 @@ class Journal(Protocol):
 
         Raises:
             StaleIncarnation: ``incarnation`` is not the session's current one.
+            EventConflict: other events have these indexes.
 
         """
         ...
@@ -255,9 +257,7 @@ class Journal(Protocol):
     def publish(
         self, session_id: SessionId, first: EventIndex, count: int, body: bytes
     ) -> Awaitable[None]:
-        """Keep a batch of durable events; the same batch again changes nothing.
-
-        Nor does one that is as old as the newest that was dropped: it was there.
+        """Keep a batch of durable events, unless it is there already, or was before it was dropped.
 
         Raises:
             InvalidSession: there was never such a session.

@@ -128,8 +128,9 @@ class Ledger(ABC):
         *,
         number: int,
         snapshot: bytes,
+        events: Sequence[EventRow] = (),
     ) -> None:
-        """Add records, answers and a snapshot."""
+        """Add records, answers, events and a snapshot."""
         head = self._head(session_id)
         if head is None or head.incarnation != incarnation:
             current = f"incarnation {head.incarnation}" if head else "not alive"
@@ -137,6 +138,8 @@ class Ledger(ABC):
                 f"incarnation {incarnation} of the session {session_id} may not write: "
                 f"the session is {current}"
             )
+        fresh = [row for row in events if self._is_new(session_id, row)]
+        self._keep(session_id, head, fresh)
         if 0 < number <= head.written:
             return
         self._db.executemany(
@@ -164,29 +167,35 @@ class Ledger(ABC):
         head = self._head(session_id)
         if head is None:
             self._check_known(session_id)
-        last = first + count - 1
+        row = EventRow(first=first, count=count, body=body)
+        if self._is_new(session_id, row):
+            self._keep(session_id, head, [row])
+
+    def _is_new(self, session_id: SessionId, row: EventRow) -> bool:
+        """Say whether a batch is not there yet, and was not dropped; EventConflict for another."""
+        last = row.first + row.count - 1
         before = self._db.execute(
             "SELECT first, count, body FROM events WHERE session_id = ? AND first <= ?"
             " ORDER BY first DESC LIMIT 1",
             (session_id, last),
         ).fetchone()
-        if before == (first, count, body):
-            return
+        if before == (row.first, row.count, row.body):
+            return False
         # Only below the oldest batch that is kept may it be one that was dropped.
         forgotten = marks.forgotten(self._db, session_id) if before is None else 0
         if last <= forgotten:
-            return
-        if first <= forgotten or (before is not None and before[0] + before[1] > first):
+            return False
+        if row.first <= forgotten or (before is not None and before[0] + before[1] > row.first):
             raise EventConflict(
-                f"events {first} to {last} of the session {session_id} overlap those "
+                f"events {row.first} to {last} of the session {session_id} overlap those "
                 + (f"from {before[0]}" if before is not None else f"dropped up to {forgotten}")
             )
-        self._db.execute(
-            "INSERT INTO events (session_id, first, count, body) VALUES (?, ?, ?, ?)",
-            (session_id, first, count, body),
-        )
+        return True
+
+    def _keep(self, session_id: SessionId, head: _Head | None, rows: Sequence[EventRow]) -> None:
+        past.insert_events(self._db, session_id, rows)
         if head is not None:
-            head.events += 1
+            head.events += len(rows)
 
     def began(self, session_id: SessionId, incarnation: Incarnation, restarts: int) -> None:
         """Make an incarnation the current one."""

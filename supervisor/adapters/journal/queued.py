@@ -66,8 +66,9 @@ class QueuedJournal:
         *,
         number: int = 0,
         snapshot: bytes = b"",
+        events: Sequence[EventRow] = (),
     ) -> Future[None]:
-        """Add records as (kind, body) and answers to commands, all of it or nothing."""
+        """Add records as (kind, body), answers and the events that tell of them, or nothing."""
         call = partial(
             self._store.append,
             session_id,
@@ -76,8 +77,10 @@ class QueuedJournal:
             answers,
             number=number,
             snapshot=snapshot,
+            events=events,
         )
         size = len(snapshot) + sum(len(body) for _, body in (*records, *answers))
+        size += sum(len(row.body) for row in events)
         return self._writer.write(call, size)
 
     def publish(

@@ -2,7 +2,12 @@
 
 import pytest
 
-from supervisor.adapters.journal.base import EventConflict, EventRow, SessionRow
+from supervisor.adapters.journal.base import (
+    EventConflict,
+    EventRow,
+    SessionRow,
+    StaleIncarnation,
+)
 from supervisor.adapters.journal.retention import Bounds
 from supervisor.core.limits import REPLAY_BATCHES_MAX
 
@@ -141,3 +146,29 @@ def test_counts_are_known_after_a_restart(rerun):
     rerun(work, bounds=FEW)
 
     assert rerun(again, bounds=FEW) == 10
+
+
+def test_events_of_a_write_stand_or_fall_with_it(rerun):
+    """They are there with its records, once, however often it comes; refused, none of it is."""
+    first = EventRow(first=1, count=2, body=b"one")
+    second = EventRow(first=3, count=1, body=b"two")
+    other = EventRow(first=2, count=1, body=b"other")
+
+    async def write(journal, number, events, incarnation=1):
+        await journal.append("s-1", incarnation, [("turn", b"")], [], number=number, events=events)
+
+    async def work(journal):
+        await journal.create(ROW)
+        await write(journal, 1, [first])
+        await write(journal, 1, [first, second])  # sent again, with what it lacked
+        with pytest.raises(EventConflict):
+            await write(journal, 2, [other])
+        with pytest.raises(StaleIncarnation):
+            await write(journal, 2, [EventRow(first=9, count=1, body=b"stale")], 7)
+
+    rerun(work)
+    stored = rerun(lambda journal: journal.load("s-1"))
+    events = rerun(lambda journal: journal.replay("s-1", 0, 99, 99))
+
+    assert events == [first, second]
+    assert (len(stored.records), stored.row.written) == (1, 1)

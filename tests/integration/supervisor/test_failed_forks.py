@@ -10,7 +10,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from multiprocess import forkserver
 
+from cmdc_runtime.process import EXIT_ORPHANED
 from supervisor.adapters.nursery import Nursery, NurseryFailed, NurseryOptions
 
 pytestmark = pytest.mark.process
@@ -105,6 +107,27 @@ def test_nursery_outlives_forks_that_fail(tmp_path):
 
     assert told == ["[Errno 11] no process could be forked: Resource temporarily unavailable"] * 5
     assert (is_settled, is_the_same) == (True, True)
+
+
+def test_a_child_that_is_told_nothing_ends_without_a_word(tmp_path, capfd):
+    """Its daemon died before it could say what to do."""
+    (tmp_path / "poor_preload.py").write_text(POOR_PRELOAD.format(path=str(tmp_path / "never")))
+
+    async def scenario():
+        nursery = Nursery(NurseryOptions(preload="poor_preload", needs=()))
+        try:
+            await nursery.warm()
+            told, orders = forkserver.connect_to_new_process([])
+            os.close(orders)
+            with os.fdopen(told, "rb") as pipe:
+                return [forkserver.read_signed(pipe.fileno()) for _ in range(2)]
+        finally:
+            await nursery.close()
+
+    pid, status = asyncio.run(scenario())
+
+    assert (pid > 0, status) == (True, EXIT_ORPHANED)
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_nothing_is_forked_with_the_last_descriptors():

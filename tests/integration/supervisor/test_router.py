@@ -38,8 +38,8 @@ async def routed(tmp_path, role=Role.WORKERS, base=FromWorker):
     """A bound router, a peer of it, and the frames that arrive."""
     got, arrived = [], asyncio.Event()
 
-    def take(_peer, frame, more):
-        got.append((type(frame), more))
+    def take(_peer, frame, told):
+        got.append((type(frame), *(body for _, body in told)))
         arrived.set()
 
     with zmq.Context() as context:
@@ -62,18 +62,30 @@ async def heard(tmp_path, *messages):
             peer.send_multipart(message)
         peer.send_multipart([HEADER, STARTED])
         async with asyncio.timeout(WAIT_S):
-            while not got or got[-1] != (Started, b""):
+            while not got or got[-1] != (Started,):
                 arrived.clear()
                 await arrived.wait()
         return got[:-1], router.refused
 
 
-def test_frames_of_a_message_arrive_in_their_order(tmp_path):
-    """What an agent writes and what it tells of it come together."""
-    message = [HEADER, WRITE, BATCH, BODY, BATCH, BODY]
-    frames, refused = asyncio.run(heard(tmp_path, message))
+def test_events_come_with_what_they_tell_of(tmp_path):
+    """In their order, whatever is before them in the message; on their own they come too."""
+    frames, refused = asyncio.run(
+        heard(
+            tmp_path,
+            [HEADER, WRITE, BATCH, BODY, BATCH, b"two", WRITE],
+            [HEADER, BATCH, BODY, BATCH, b"two"],
+            [HEADER, STARTED, BATCH, BODY],
+        )
+    )
 
-    assert frames == [(Write, b""), (Batch, BODY), (Batch, BODY)]
+    assert frames == [
+        (Write, BODY, b"two"),
+        (Write,),
+        (Batch, BODY, b"two"),
+        (Started,),
+        (Batch, BODY),
+    ]
     assert refused == 0
 
 

@@ -110,10 +110,13 @@ class Reference:
         *,
         number: int = 0,
         snapshot: bytes = b"",
+        events: tuple[EventRow, ...] = (),
     ) -> None:
         life = self._lives.get(session_id)
         if life is None or not life.is_alive or life.row.incarnation != incarnation:
             raise StaleIncarnation(session_id)
+        for row in events:
+            self.publish(session_id, row.first, row.count, row.body)
         if number and number <= life.row.written:
             return
         for kind, body in records:

@@ -5,9 +5,10 @@ import os
 
 import pytest
 
-from cmdc_runtime.frames import Answer, LastWords, NotStarted, Write
+from cmdc_runtime.frames import Answer, Batch, LastWords, NotStarted, Write
 from cmdc_runtime.reasons import OutOfMemory, Shutdown, Signal, StartFailed, Unkillable
 from cmdc_runtime.requests import Supervision
+from supervisor.adapters.journal.base import EventRow
 from supervisor.adapters.reaper import Exited
 from supervisor.chores import Chores
 from supervisor.core.exits import LastSeen
@@ -153,3 +154,41 @@ def test_no_answer_overtakes_what_was_done_before_it():
         return seen
 
     assert play(scenario) == [["c-0"], ["c-0", "c-1"], ["c-0", "c-1", "c-2"]]
+
+
+def test_records_and_the_events_that_tell_of_them_are_one_write():
+    """The journal gets the durable ones with the records, and they are told when it has both."""
+
+    async def scenario():
+        desk, worker = Desk(), Worker(7)
+        kept, taken, journaled = [], [], asyncio.get_running_loop().create_future()
+
+        def append(*_args, events, **_more):
+            kept.extend(events)
+            return journaled
+
+        def take(_session_id, batch, body, written):
+            taken.append((batch.first, written))
+            return body != b"refused"
+
+        desk.journal.append, desk.hub.take = append, take
+        process = AgentProcess(
+            Ref((), "agent", 1), Owner(), desk, worker, Chores("s", lambda: None)
+        )
+        process.take_over(Supervision())
+        told = (
+            (Batch(first=1, count=2, durable=True), b"one"),
+            (Batch(first=3, count=1, durable=False), b"passing"),
+            (Batch(first=9, count=1, durable=True), b"refused"),
+        )
+        worker.on_frame(Write(records=(), settled=(), number=1), told)
+        before = {written.done() for _, written in taken}
+        journaled.set_result(None)
+        await settle()
+        return kept, [first for first, _ in taken], before, {one.done() for _, one in taken}
+
+    kept, taken, before, after = play(scenario)
+
+    assert kept == [EventRow(first=1, count=2, body=b"one")]
+    assert taken == [1, 3, 9]
+    assert (before, after) == ({False}, {True})
