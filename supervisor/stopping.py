@@ -98,11 +98,21 @@ def end_rest(cgroups: str) -> None:
 
 
 def _kill_all(procs: Path) -> None:
-    with suppress(OSError):
-        for pid in map(int, procs.read_text(encoding="ascii").split()):
-            if pid not in (0, os.getpid()):
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+    for pid in _pids_in(procs):
+        with suppress(OSError):  # it has ended
+            pidfd = os.pidfd_open(pid)
+            if pid in _pids_in(procs):  # behind the pidfd: it is still the process that is meant
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            os.close(pidfd)
+
+
+def _pids_in(procs: Path) -> list[int]:
+    """Return who is in a cgroup, but for this process and those of another pid namespace."""
+    try:
+        found = map(int, procs.read_text(encoding="ascii").split())
+    except OSError:
+        return []
+    return [pid for pid in found if pid not in (0, os.getpid())]
 
 
 if __name__ == "__main__":

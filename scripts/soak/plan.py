@@ -190,7 +190,7 @@ def _at_two_points(draw: Random) -> Killing:
 
 
 def _in_recovery(draw: Random) -> Killing:
-    again = draw.choice(["began.*", "agent.*", "append.*resumed*", "publish.*", "*"])
+    again = draw.choice(["began.*", "agent.*", "append.*resumed*", "append.*ended*", "*"])
     return (*_at_a_point(draw)[0], Step(again, draw.randint(1, 2), AGENT)), ()
 
 

@@ -9,7 +9,6 @@ import os
 import shutil
 import sqlite3
 import struct
-import time
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -228,7 +227,7 @@ class Mender:
         if self.mended.aside is not None:
             return
         stem = f"{self.path.name}.damaged-"
-        aside = self.path.with_name(f"{stem}{time.time_ns() // 10**6}")
+        aside = self.path.with_name(f"{stem}{now_ms()}")
         for path, copy in ((self.path, aside), (wal_of(self.path), wal_of(aside))):
             if path.exists():
                 shutil.copyfile(path, copy)

@@ -16,6 +16,7 @@ from typing import BinaryIO, Final
 
 import structlog
 
+from cmdc_runtime.clock import now_ms
 from supervisor.adapters.endpoint import make_private
 from supervisor.adapters.journal.base import Durability, JournalFailed, JournalRefused
 from supervisor.adapters.journal.ledger import Ledger
@@ -271,7 +272,7 @@ class SqliteStore(Ledger):
             os.fsync(file.fileno())
         for path in strays:
             if os.path.lexists(path):
-                aside = path.with_name(f"{path.name}.stranger-{time.time_ns() // 10**6}")
+                aside = path.with_name(f"{path.name}.stranger-{now_ms()}")
                 path.rename(aside)
                 log.error("journal.stranger_put_aside", path=str(aside))
         self._disconnect()  # it deletes the log at its path, whosever that is

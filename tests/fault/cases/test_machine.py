@@ -130,14 +130,17 @@ WALL = {
 READS_WALL = {
     "cmdc_runtime/clock.py": "the one place that the others ask for the time of a stamp",
     "cmdc_runtime/cli/follow.py": "shows the stamp of an event",
+    "cmdc_runtime/cli/replay.py": "shows the stamp of a record",
     "workers/builtin/providers/_failures.py": "a server may say until which date to wait",
     "workers/builtin/tools/shell.py": "the name of a file",
     "workers/builtin/plugins/telemetry.py": "the stamp of a span",
     "workers/builtin/plugins/event_logger.py": "the stamp of a line",
     "workers/builtin/plugins/model_router.py": "chooses by the hour of the day, as it is asked to",
+    "workers/builtin/plugins/auto_checkpoint.py": "drops checkpoints by their age in days",
 }
 COUNTS_WITH_STAMPS = {
     "workers/effects/deadlines.py": "a deadline for people holds across processes and daemons",
+    "supervisor/pruning.py": "what has ended is kept for days, across daemons",
 }
 
 
@@ -198,6 +201,7 @@ STARTS = {("subprocess", "Popen"), ("subprocess", "run"), ("_CONTEXT", "Process"
 OWN_PROCESSES = {
     "supervisor/adapters/forkserver.py": "multiprocess starts them; signals go through pidfds",
     "workers/builtin/tools/shell.py": "an own child, killed before it is reaped",
+    "supervisor/stopping.py": "systemctl, which it waits for",
 }
 
 

@@ -41,7 +41,7 @@ def test_event_that_was_committed_and_not_published_comes_once(cradle, scripted,
     with cradle.client() as client:
         session = client.create_agent(model=scripted(default=Text("fine")), session_id="s-1")
         stream = session.subscribe()
-        tmp_path.joinpath("s-1.plan").write_text("publish.after:1=daemon\n" * KILLS)
+        tmp_path.joinpath("s-1.plan").write_text("append.*.after:1=daemon\n" * KILLS)
 
         def whole():  # the answer may come before the last event, and so before the last death
             reply = session.run("Go.", timeout=TURN_S)
