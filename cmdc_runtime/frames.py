@@ -71,12 +71,14 @@ class Notify(ToClient, frozen=True, kw_only=True, array_like=True):
     """A monitored process ended; ``seq`` is the number of the record, None where there is none.
 
     ``after`` is the newest recorded Down that this monitor was sent before: one that has not had it
-    has lost some. At first it is what ``Monitored`` says.
+    has lost some. At first it is what ``Monitored`` says. ``number`` counts the notices to this
+    client: one that comes twice is heard once, and one that is missing is missed.
     """
 
     down: Down
     seq: DownSeq | None = None
     after: DownSeq = DownSeq(0)
+    number: int = 0
 
 
 class ToWorker(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=snake):

@@ -252,8 +252,8 @@ class Watchers:
         """Send notices; a client that is gone sets its monitors anew when it is back."""
         now_s = self.clock()
         for client, down, seq, after in notices:
-            self._tally.add(client, now_s)
-            if not self.send(client, Notify(down=down, seq=seq, after=after)):
+            number = self._tally.add(client, now_s)
+            if not self.send(client, Notify(down=down, seq=seq, after=after, number=number)):
                 self._forget(client)
 
     def _forget(self, client: bytes) -> None:

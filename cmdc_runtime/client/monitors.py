@@ -1,8 +1,9 @@
 """Standing requests to be told of a session's end, each told exactly what was asked for.
 
 ``Monitors`` keeps the books in the client's loop: for each monitor the newest end that it has had.
-It counts the notices and compares with what the daemon has counted. Where some were lost, because
-the connection broke, or where another daemon took over, all are set again, each from its own place.
+It follows the numbers of the notices up to the first that is missing, and compares with the newest
+that the daemon gave. Where some were lost, because the connection broke, or where another daemon
+took over, all are set again, each from its own place.
 ``AsyncMonitor`` and ``Monitor`` are what the application holds.
 """
 
@@ -114,7 +115,7 @@ class Monitors:
 
     def take(self, notice: Notify) -> None:
         """Hand a notice to its watcher, unless it has heard it or wants no more."""
-        if self._heard is not None:
+        if self._heard is not None and notice.number == self._heard + 1:
             self._heard += 1
         entry = self._entries.get(notice.down.ref)
         if entry is not None:
@@ -133,7 +134,7 @@ class Monitors:
             self._asker.tell(Demonitor(ref=ref))
 
     def reconcile(self, notices: int | None, *, is_new: bool) -> None:
-        """Compare counts with the daemon, in order with its notices; set anew what may be lost.
+        """Compare numbers with the daemon, in order with its notices; set anew what may be lost.
 
         ``is_new``: it is another daemon, which knows none of the monitors.
         """

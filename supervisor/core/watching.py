@@ -203,11 +203,12 @@ class Tally:
         self._counts.move_to_end(client)
         return count.number
 
-    def add(self, client: bytes, now_s: float) -> None:
-        """Count one notice."""
+    def add(self, client: bytes, now_s: float) -> int:
+        """Count one notice, and return its number."""
         count = self._of(client, now_s)
         count.number += 1
         self._newest += 1
+        return count.number
 
     def drop(self, client: bytes) -> None:
         """Forget a count."""

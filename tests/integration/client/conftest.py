@@ -263,7 +263,8 @@ class Peer:
     def _notify(self, identity, notice, *, is_lost=False):
         self.notices[identity] += 1
         if not is_lost:
-            self._answer(identity, notice)
+            numbered = msgspec.structs.replace(notice, number=self.notices[identity])
+            self._answer(identity, numbered)
 
     def _on_subscription(self, message):
         topic = message[1:]

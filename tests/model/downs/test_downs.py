@@ -22,7 +22,7 @@ ENDS = ("crash", "replace", "replace", "stop", "doze")
 LIVES = ("next", "fail", "close", "create")
 CLIENTS = ("watch", "watch_all", "watch_all", "unwatch")
 MOVES = ("to_daemon", "to_client", "commit", "commit_one", "flow")
-FAULTS = ("ask_facts", "resend", "repeat", "forget", "cut", "kill")
+FAULTS = ("ask_facts", "resend", "repeat", "double", "forget", "cut", "kill")
 STORIES = (
     "watch_all flow",
     "watch flow",
@@ -32,6 +32,7 @@ STORIES = (
     "replace commit cut",
     "replace commit cut ask_facts flow",
     "replace commit cut replace flow",
+    "replace commit double to_client to_client replace commit cut ask_facts flow",
     # Something ends while a monitor is set, or set again.
     "watch to_daemon stop flow",
     "watch_all to_daemon replace flow",
@@ -198,6 +199,11 @@ class World:
             self.books.reconcile(notices, is_new=is_new)
         elif number in self.asked:
             self.asked.pop(number)[1].set_result(frame)
+
+    async def double(self, _name):
+        """Let the first answer or notice arrive twice."""
+        if self.daemons.outward:
+            self.daemons.outward.insert(1, self.daemons.outward[0])
 
     async def flow(self, _name):
         """Let all arrive and be done that is under way."""

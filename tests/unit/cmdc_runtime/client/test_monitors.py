@@ -70,7 +70,7 @@ class Desk:
         self.asked.clear()
         return watcher
 
-    def send(self, incarnation, seq, after, *, ref="r", restarting=True):
+    def send(self, incarnation, seq, after, *, ref="r", restarting=True, **numbered):
         """Let a notice arrive."""
         down = Down(
             ref=ref,
@@ -79,7 +79,7 @@ class Desk:
             incarnation=incarnation,
             restarting=restarting,
         )
-        self.books.take(Notify(down=down, seq=seq, after=after))
+        self.books.take(Notify(down=down, seq=seq, after=after, **numbered))
 
 
 async def quiet():
@@ -202,8 +202,8 @@ def test_counts_that_differ_tell_of_a_loss():
         desk.books.reconcile(10, is_new=False)
         await desk.set("r1", since=3)
         await desk.set("r2", since=4)
-        desk.send(1, 5, 4, ref="r2")
-        desk.send(1, None, 0, ref="unknown", restarting=False)
+        desk.send(1, 5, 4, ref="r2", number=11)
+        desk.send(1, None, 0, ref="unknown", restarting=False, number=12)
         desk.books.reconcile(12, is_new=False)
         await quiet()
         before = list(desk.asked)
@@ -212,6 +212,21 @@ def test_counts_that_differ_tell_of_a_loss():
         return before, [(one.ref, one.since) for one in desk.asked]
 
     assert run(work) == ([], [("r1", 3), ("r2", 5)])
+
+
+def test_a_notice_that_comes_twice_hides_no_loss():
+    """A number is heard once, and nothing behind one that is missing."""
+
+    async def work(desk):
+        desk.books.reconcile(10, is_new=False)
+        await desk.set("r1", since=3)
+        desk.send(1, 4, 3, ref="r1", number=11)
+        desk.send(1, 4, 3, ref="r1", number=11)
+        desk.books.reconcile(12, is_new=False)
+        await quiet()
+        return [(one.ref, one.since) for one in desk.asked]
+
+    assert run(work) == [("r1", 4)]
 
 
 def test_another_daemon_is_told_of_all_monitors():
