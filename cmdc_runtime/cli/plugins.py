@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from cmdc_runtime.cli.choices import json_option
-from cmdc_runtime.cli.terminal import Terminal, console
+from cmdc_runtime.cli.terminal import Terminal, show_table
 from cmdc_runtime.cli.text import json_line, one_line
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def plugins(*, name: str | None, as_json: bool) -> None:
     if as_json:
         Terminal().line(json_line(found if chosen is None else chosen))
     elif chosen is None:
-        _print_table(found)
+        show_table(_COLUMNS, found)
     else:
         terminal = Terminal()
         for line in _lines(chosen):
@@ -55,17 +55,6 @@ def _chosen(name: str, found: "list[PluginFacts]") -> "PluginFacts":
     near = difflib.get_close_matches(name, [one.name for one in found], n=1)
     hint = f"do you mean {near[0]}?" if near else "`cmdc plugins` lists them"
     raise click.UsageError(f"there is no built-in plugin {name!r}: {hint}")
-
-
-def _print_table(found: "list[PluginFacts]") -> None:
-    from rich.table import Table  # noqa: PLC0415 - slow, and not always needed
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in _COLUMNS:
-        table.add_column(name, overflow="fold")
-    for one in found:
-        table.add_row(*(cell(one) for cell in _COLUMNS.values()))
-    console().print(table)
 
 
 def _hooks(plugin: "PluginFacts") -> list[str]:

@@ -23,9 +23,8 @@ SIDE_BY_SIDE = 4
 TURN_S = 60.0
 FDS_MORE_MAX = 6
 """A spare on its way, or a connection that is being closed."""
-RSS_MORE_MAX = 16 * 2**20
-"""What an allocator keeps, what is remembered of ended sessions on purpose (0.3 kB each), and what
-the journal's first checkpoint takes once: its log of 8 MiB is read and summed up."""
+RSS_MORE_MAX = 8 * 2**20
+"""What an allocator keeps, and what is remembered of ended sessions on purpose: 0.3 kB each."""
 LONG_S = 3_600.0
 
 

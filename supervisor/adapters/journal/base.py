@@ -5,8 +5,7 @@ Rules of every implementation:
 - Bodies are opaque bytes. Nothing here decodes a command, a record or an event.
 - A write takes effect in the order in which the methods are called, not awaited. Its awaitable is
   done when it is committed, with the result or the refusal; cancelling the wait cancels no write.
-- A refusal (every error below but the first three) leaves nothing of its operation behind and
-  touches no other one.
+- A refusal (every error below but the first three) leaves nothing behind and touches no other one.
 - A read sees every write that was called before it, and only what is committed.
 - On a full disk that order is given up for ends: ``note_down`` and ``ended`` go ahead of what waits
   for room, and reads do not wait for it. What would begin something is refused (``JournalFull``).
