@@ -7,9 +7,7 @@ one's own. To ask for something new: a method of both ``Person`` and ``Bystander
 
 from typing import Final, Literal, Protocol
 
-import click
-
-from cmdc_runtime.cli.choices import line_of_input
+from cmdc_runtime.cli.keyboard import typed_line
 from cmdc_runtime.cli.terminal import Terminal
 from cmdc_runtime.cli.text import neutral
 from cmdc_runtime.events import ApprovalRequired, AskUser
@@ -112,20 +110,3 @@ def response_in(line: str, options: tuple[str, ...]) -> str | None:
     numbered = {str(number): option for number, option in enumerate(options, 1)}
     said = line.strip()
     return numbered.get(said, said) or None
-
-
-def typed_line(terminal: Terminal, mark: str) -> str:
-    """Return what a person types behind ``mark``.
-
-    Raises:
-        EOFError: Ctrl-D.
-
-    """
-    terminal.end_line()
-    if terminal.is_live:
-        return input(mark)
-    click.echo(mark, nl=False, err=True)  # standard output is for the answers
-    line = line_of_input()
-    if not line:
-        raise EOFError
-    return line.removesuffix("\n")
