@@ -21,6 +21,7 @@ import structlog
 import supervisor
 from cmdc_runtime.errors import CmdcError, InvalidOptions
 from supervisor.adapters import systemd
+from supervisor.adapters.allocator import bound_arenas
 from supervisor.adapters.endpoint import DaemonRunning
 from supervisor.adapters.systemd import Notifier
 from supervisor.config import SECRET_VARIABLES, DaemonConfig, load_config
@@ -44,6 +45,7 @@ def main() -> None:
     except InvalidOptions as error:
         _fail(flags.get("ready_fd"), "; ".join(error.problems), EXIT_USAGE)
     _check_platform(config)
+    bound_arenas()
     configure_logs(config.log_level, config.log_format)
     # The stacks of all threads, when a watchdog's SIGABRT or a crash ends the process.
     faulthandler.enable()

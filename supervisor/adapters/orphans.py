@@ -13,6 +13,8 @@ import ctypes
 import os
 import time
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -27,9 +29,9 @@ from supervisor.adapters.processes import (
 
 SWEEP_WAIT_S: Final = 2.0
 """For all rounds together, to see the killed processes end."""
-ENVIRON_BYTES_MAX: Final = 2**22
+PIECE_BYTES: Final = 2**14
+ENVIRON_PIECES_MAX: Final = 256
 """Of an environment that is looked through: more than the kernel lets a program have by default."""
-
 REAPED_MAX: Final = 500
 """Orphans reaped at once; one takes some 5 us, and the loop has other work."""
 
@@ -149,7 +151,9 @@ def mark_of(pid: int) -> Mark | None:
     """Return the mark that a process was started with; None where there is none to be read."""
     try:
         with Path(f"/proc/{pid}/environ").open("rb") as file:
-            variables = file.read(ENVIRON_BYTES_MAX).split(b"\0")
+            # Piece by piece: a read is allocated whole before it is known how little there is.
+            pieces = islice(iter(partial(file.read, PIECE_BYTES), b""), ENVIRON_PIECES_MAX)
+            variables = b"".join(pieces).split(b"\0")
     except OSError:  # it has ended, or changed its user
         return None
     found = {SESSION_VARIABLE: b"", INCARNATION_VARIABLE: b""}
