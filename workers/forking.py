@@ -5,17 +5,19 @@ asked hears of a dead server and not of the reason. With ``outlive_failed_forks`
 reason, and the nursery forks again as soon as it is allowed to. It goes by the names of the local
 variables of multiprocess's loop: where these are others, a nursery ends as before.
 
-A child whose daemon died before it said what to do ends without a word: nobody could read it.
+Where a daemon dies before it has said what to fork, and before its child was told what to do, both
+end without a word: nobody is left who asked.
 """
 
 import errno
 import os
+import socket
 import sys
 from contextlib import suppress
 from pickle import UnpicklingError
 from typing import Any, Final
 
-from multiprocess import forkserver, spawn
+from multiprocess import forkserver, reduction, spawn
 
 from cmdc_runtime.process import EXIT_ORPHANED
 
@@ -28,7 +30,7 @@ _refused: Final[list[int]] = []
 
 def outlive_failed_forks() -> None:
     """Have multiprocess's forkserver of this process go on when it cannot fork."""
-    forkserver.os, forkserver.spawn = _Os(), _Spawn()
+    forkserver.os, forkserver.reduction, forkserver.spawn = _Os(), _Reduction(), _Spawn()
 
 
 class _Os:
@@ -58,6 +60,26 @@ class _Os:
             with suppress(BrokenPipeError):
                 forkserver.write_signed(request["child_w"], -error.errno)
             raise ConnectionAbortedError(errno.ECONNABORTED, "fork failed") from error
+
+
+class _Reduction:
+    """The module ``reduction`` as the forkserver's loop sees it."""
+
+    def __getattr__(self, name: str) -> Any:  # Any: whatever the module has
+        return getattr(reduction, name)
+
+    def recvfds(self, request: socket.socket, size: int) -> list[int]:
+        """Return the descriptors that come with a request.
+
+        Raises:
+            ConnectionAbortedError: it ended before there were any; the forkserver takes the next
+                request then, or hears that its daemon is gone.
+        """
+        try:
+            fds: list[int] = reduction.recvfds(request, size)
+        except EOFError:
+            raise ConnectionAbortedError(errno.ECONNABORTED, "nothing was asked") from None
+        return fds
 
 
 class _Spawn:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import structlog
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.testing import ScriptedModel
@@ -26,12 +27,16 @@ from scripts.soak.model import NOBODY, Mind
 from scripts.soak.plan import name_of, plan
 from scripts.soak.wrongs import Problem, Wrong
 
+log = structlog.get_logger()
+
 PARALLEL: Final = 24
 """Scenarios at a time; more than cores, so that their processes get in each other's way."""
 DAEMON_KILLED_EVERY: Final = 250
 """Scenarios from one end of the daemon to the next; those that run then are all hit."""
 DAEMON: Final = "daemon"
 """Whose violation it is where it is no session's."""
+TOLD_EVERY: Final = 1_000
+"""Scenarios from one word about how far it is to the next."""
 _KILL_DAEMON_S_MAX: Final = 1.0
 _LINE: Final = re.compile(r"^\d{4}-\d\d-\d\dT\S+ \[(\w+)\s*\] ([\w.]+)")
 _PYTHON: Final = re.compile(
@@ -154,6 +159,10 @@ class _Run:
         tail = tuple(f"{one.at_ms} {one.index} {one.event}" for one in life.ledger.tail)
         problems = (*life.problems, *life.ledger.problems)
         result.violations += [Violation(life.plan.name, one, tail) for one in problems]
+        for one in problems:
+            log.warning("soak.violation", scenario=life.plan.name, problem=str(one))
+        if self.finished % TOLD_EVERY == 0:
+            log.info("soak.played", scenarios=self.finished, violations=len(result.violations))
 
     async def _end_daemons(self) -> None:
         """Kill the daemon in the middle of each so many scenarios, and start the next."""

@@ -5,6 +5,7 @@ import os
 import resource
 import select
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -127,6 +128,26 @@ def test_a_child_that_is_told_nothing_ends_without_a_word(tmp_path, capfd):
     pid, status = asyncio.run(scenario())
 
     assert (pid > 0, status) == (True, EXIT_ORPHANED)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_request_that_says_nothing_ends_without_a_word(tmp_path, capfd):
+    """Its daemon died right after it had connected; the nursery hears of that by itself."""
+    (tmp_path / "poor_preload.py").write_text(POOR_PRELOAD.format(path=str(tmp_path / "never")))
+
+    async def scenario():
+        nursery = Nursery(NurseryOptions(preload="poor_preload", needs=()))
+        try:
+            await nursery.warm()
+            pid = nursery.pid
+            with socket.socket(socket.AF_UNIX) as request:
+                request.connect(forkserver._forkserver._forkserver_address)
+            assert await fork_and_end(nursery) == -signal.SIGKILL
+            return nursery.pid == pid
+        finally:
+            await nursery.close()
+
+    assert asyncio.run(scenario())
     assert "Traceback" not in capfd.readouterr().err
 
 
