@@ -10,35 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from supervisor.adapters import output as module
-from supervisor.adapters.output import Outputs
 
 pytestmark = pytest.mark.process
 
 WAIT_S = 10.0
-
-
-@pytest.fixture
-def path(tmp_path_factory):
-    """Return a short path: that of a socket may have 107 bytes."""
-    return tmp_path_factory.mktemp("o") / "output.sock"
-
-
-@pytest.fixture
-def entries():
-    """Return the log records of this process."""
-    with capture_logs() as captured:
-        yield captured
-
-
-@pytest.fixture
-def outputs(path, entries):  # the thread is to end before its log is given back
-    outputs = Outputs(path)
-    outputs.start()
-    yield outputs
-    outputs.close()
 
 
 def until(is_true):
