@@ -12,6 +12,7 @@ import signal
 from collections import deque
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -37,7 +38,6 @@ from cmdc_runtime.frames import (
     ToClient,
     ToWorker,
     Write,
-    Written,
 )
 from cmdc_runtime.ids import CommandId, EventIndex, SessionId
 from cmdc_runtime.reasons import Evidence, Other, PlainReason, Unkillable
@@ -49,9 +49,10 @@ from supervisor.adapters.router import Told
 from supervisor.chores import Chores
 from supervisor.core import exits
 from supervisor.core.exits import Asked
-from supervisor.core.limits import ACK_EVENTS_S, INDEX_JUMP
+from supervisor.core.limits import INDEX_JUMP
 from supervisor.core.tree.words import Ending, Ref
 from supervisor.desk import Desk
+from supervisor.receipts import Receipts
 from supervisor.worker import Obituary, Worker
 
 log = structlog.get_logger()
@@ -101,8 +102,6 @@ class AgentProcess:
     not_started: StartFailedReason | None = None
     blamed: PlainReason | None = None
     asked: Asked = field(default=Asked.NOTHING)
-    written: int = 0
-    """The newest of its writes that the journal has."""
     events_max: int = 0
     """Of the ring that is opened where it is taken over."""
     is_adopted: bool = False
@@ -113,12 +112,17 @@ class AgentProcess:
     """The newest of its writes that the journal was given."""
     _answers: deque[tuple[int, Reply | Failed]] = field(default_factory=deque)
     """Answers to questions, behind the write that must be in the journal before them."""
-    _ack: asyncio.TimerHandle | None = None
+    _receipts: Receipts = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with nothing that is safe."""
+        send = partial(self.desk.workforce.send, self.worker)  # not of this object: no cycle
+        self._receipts = Receipts(self.desk.hub, self.owner.id, send)
 
     def adopt(self, policy: Supervision, written: int) -> None:
         """Wait for an agent of an earlier daemon to call; ``written`` is its last write there."""
         self.is_adopted = self._is_adrift = True
-        self.written = self._given = written
+        self._receipts.written = self._given = written
         self.events_max = policy.event_buffer_size
         self._hear(policy)
         self.worker.ward.take_over(self.worker.pid, self.owner.id, self.ref.generation, policy)
@@ -204,7 +208,7 @@ class AgentProcess:
         match frame:
             case Batch():
                 self._take(told)
-                self._tell_safe(ACK_EVENTS_S)
+                self._receipts.publish()
             case Write():
                 self._write(frame, told)
             case Answer(id=command_id, body=body):
@@ -238,13 +242,13 @@ class AgentProcess:
 
         Nobody may be told of what both the daemon and the agent could still forget.
         """
-        if self.written >= self._given:
+        if self._receipts.written >= self._given:
             self.owner.reply(frame.id, frame)
         else:
             self._answers.append((self._given, frame))
 
     def _answer_safe(self) -> None:
-        while self._answers and self._answers[0][0] <= self.written:
+        while self._answers and self._answers[0][0] <= self._receipts.written:
             _, frame = self._answers.popleft()
             self.owner.reply(frame.id, frame)
 
@@ -258,30 +262,11 @@ class AgentProcess:
         self.send(
             Adopted(
                 daemon_pid=os.getpid(),
-                written=self.written,
+                written=self._receipts.written,
                 slot=worker.ward.slot,
                 output_id=worker.id,
             )
         )
-
-    def _tell_safe(self, delay_s: float) -> None:
-        """Tell the agent, soon and once for all, what it need not keep any more."""
-        loop = asyncio.get_running_loop()
-        if self._ack is not None:
-            if self._ack.when() <= loop.time() + delay_s:
-                return
-            self._ack.cancel()
-        self._ack = loop.call_later(delay_s, self._tell_safe_now)
-
-    def _tell_safe_now(self) -> None:
-        self._ack = None
-        if self.worker.has_ended:
-            return
-        hub = self.desk.hub
-        index = hub.last_index(self.owner.id)
-        self.send(Written(number=self.written, index=index))
-        if index < hub.taken_index(self.owner.id):
-            self._tell_safe(ACK_EVENTS_S)
 
     def _take(
         self, told: Told, written: "asyncio.Future[None] | None" = None
@@ -330,9 +315,8 @@ class AgentProcess:
         done.set_result(None)
         for one in write.settled:
             self.owner.reply(one.id, one.frame)
-        self.written = max(self.written, write.number)
+        self._receipts.store(write.number)
         self._answer_safe()
-        self._tell_safe(0.0)
 
     def _lose_write(self, write: Write, error: CmdcError, done: "asyncio.Future[None]") -> None:
         """End a process whose records could not be stored: the next one begins where they end.
@@ -351,6 +335,7 @@ class AgentProcess:
     # --- its end ----------------------------------------------------------------------------
 
     def _on_exit(self, obituary: Obituary) -> None:
+        self._receipts.close()
         self.chores.spawn(self._conclude(obituary))
 
     async def _conclude(self, obituary: Obituary) -> None:

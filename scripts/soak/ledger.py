@@ -55,7 +55,8 @@ class Ledger:
         self._text: str | None = ""
         """Pieces of the answer so far; None: some were lost, and it is told whole."""
         self._asked: set[str] = set()
-        self._has_jumped = False
+        self._lost = 0
+        """The last index that was told as lost, while nothing has said that its process is gone."""
 
     # --- what is asked of it ----------------------------------------------------------------------
 
@@ -86,6 +87,7 @@ class Ledger:
 
     def close(self, accepted: list[str]) -> None:
         """Say what is missing now that the session rests; ``accepted`` are commands' ids."""
+        self._check_lost()
         if self.open is not None:
             self._tell(f"the cycle of {self.open} has no end", Wrong.PROMPT)
         for prompt in self.waiting:
@@ -121,21 +123,32 @@ class Ledger:
             self.problems.append(Problem(kind, text))
 
     def _follow(self, envelope: Envelope) -> None:
-        """Check that an index is the next one; what is told as lost was told, once a crash."""
+        """Check that an index is the next one, and that only a process that is gone loses any.
+
+        Behind a loss may come what the journal had of that process, and another loss; then the next
+        process. All that is one jump, and each death of the daemon allows one.
+        """
         event, last = envelope.event, self.last
         self.last = envelope.index
-        if self._has_jumped and not isinstance(event, _NEW_PROCESS):
-            self._tell(f"events up to {last} were lost of a process that lives on", Wrong.INDEX)
-        self._has_jumped = isinstance(event, events.EventsLost)
-        if not isinstance(event, events.EventsLost):
-            if envelope.index != last + 1:
-                self._tell(f"index {envelope.index} follows {last}", Wrong.INDEX)
+        if isinstance(event, events.EventsLost):
+            self.counts["jumps"] += 1
+            self.jumps_allowed -= not self._lost
+            self._lost, self._text = event.last, None
+            if event.first != last + 1 or self.jumps_allowed < 0:
+                self._tell(f"events {event.first} to {event.last} were lost", Wrong.INDEX)
             return
-        self.counts["jumps"] += 1
-        self.jumps_allowed -= 1
-        self._text = None
-        if event.first != last + 1 or self.jumps_allowed < 0:
-            self._tell(f"events {event.first} to {event.last} were lost", Wrong.INDEX)
+        if envelope.index != last + 1:
+            self._tell(f"index {envelope.index} follows {last}", Wrong.INDEX)
+        if isinstance(event, _NEW_PROCESS):
+            self._lost = 0
+        elif not event.durable:
+            self._check_lost()
+
+    def _check_lost(self) -> None:
+        if self._lost:
+            text = f"events up to {self._lost} were lost of a process that lives on"
+            self._tell(text, Wrong.INDEX)
+            self._lost = 0
 
     def _receive(self, event: events.PromptReceived) -> None:
         self.counts["prompts_received"] += 1
@@ -291,7 +304,7 @@ def digest(event: Event) -> int:
 
 
 _NEW_PROCESS: Final = (events.AgentRecovered, events.AgentWoken)
-"""What comes behind a loss that is told: an agent that was adopted has kept its events."""
+"""What says that a loss was one of a dead process: an agent that is adopted has kept its events."""
 _OF_A_CYCLE: Final = (
     events.RequestStart,
     events.MessageStart,

@@ -143,7 +143,8 @@ ADOPT_WAIT_S: Final = 5.0
 """For the agents of an earlier daemon to call, before the first client is heard all the same; they
 call twice a second, one that is busy in somebody's code later."""
 ACK_EVENTS_S: Final = 0.1
-"""Until an agent is told which of its events are out; what is not told so it would send again."""
+"""From the publication of an event until its agent need not keep it: ZeroMQ, which the daemon's end
+would stop, has passed it on by then. What is not told so the agent would send again."""
 SILENT_S_MIN: Final = 0.1
 """The least ``unresponsive_after`` that is taken; the pulse looks four times in that."""
 

@@ -184,11 +184,25 @@ def test_a_loss_that_is_told_is_none_where_daemon_and_agent_have_died():
     assert (ledger.problems, ledger.jumps_allowed) == ([], 0)
 
 
-def test_an_agent_that_lives_on_loses_nothing():
-    """It was adopted, so it has its events."""
-    (problem,) = with_a_loss(answered("Hey"), ended()).problems
+def test_what_the_journal_had_of_a_dead_process_comes_behind_its_loss():
+    """And before the indexes that are passed over for the next one: it is one jump."""
+    passed_over = events.EventsLost(first=12, last=12)
 
-    assert problem.kind is Wrong.INDEX
+    ledger = with_a_loss(answered("Hey"), ended(), passed_over, RECOVERED)
+
+    assert (ledger.problems, ledger.jumps_allowed) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    "after", [(said("y"), answered("Hey"), ended()), (answered("Hey"), ended())]
+)
+def test_an_agent_that_lives_on_loses_nothing(after):
+    """It was adopted, so it has its events, those that the journal has not among them."""
+    ledger = with_a_loss(*after)
+    ledger.close([])
+
+    (problem,) = ledger.problems
+    assert "of a process that lives on" in problem.text
 
 
 def test_a_cycle_that_was_given_up_is_counted():
