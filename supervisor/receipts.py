@@ -59,12 +59,10 @@ class Receipts:
         self._timer = None
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._seen_s + ACK_EVENTS_S:
-            self._out, self._seen, self._seen_s = self._seen, self._published(), now_s
+            self._out, self._seen_s = self._seen, now_s
+            self._seen = self.hub.last_index(self.session_id)
         if self._told != (self.written, self._out):
             self._told = (self.written, self._out)
             self.send(Written(number=self.written, index=self._out))
         if self._out < self.hub.taken_index(self.session_id):
             self._tell_in(ACK_EVENTS_S)
-
-    def _published(self) -> EventIndex:
-        return self.hub.last_index(self.session_id)

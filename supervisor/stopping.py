@@ -101,9 +101,11 @@ def _kill_all(procs: Path) -> None:
     for pid in _pids_in(procs):
         with suppress(OSError):  # it has ended
             pidfd = os.pidfd_open(pid)
-            if pid in _pids_in(procs):  # behind the pidfd: it is still the process that is meant
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            os.close(pidfd)
+            try:
+                if pid in _pids_in(procs):  # behind the pidfd: it is the process that is meant
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            finally:
+                os.close(pidfd)
 
 
 def _pids_in(procs: Path) -> list[int]:

@@ -202,6 +202,7 @@ def test_an_agent_that_lives_on_loses_nothing(after):
     ledger.close([])
 
     (problem,) = ledger.problems
+    assert problem.kind is Wrong.INDEX
     assert "of a process that lives on" in problem.text
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 CHILD = """
-import ctypes, json, sys, threading
+import json, sys, threading
 from pathlib import Path
 from supervisor.adapters.allocator import bound_arenas
 
