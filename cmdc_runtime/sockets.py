@@ -7,7 +7,9 @@ a context waits for ever at exit unless LINGER is 0.
 
 A receive is never awaited and so never cancelled: the pump drains the socket without blocking each
 time its descriptor wakes. The descriptor is edge-triggered, and a send may swallow the edge, so
-the pump looks again after every send.
+the pump looks again after every send. What waits for room is tried again soon after the descriptor
+has said that something has changed, and else ever more rarely: hundreds of agents without a daemon,
+each with a word for the next one, must leave it the processors that it needs to start.
 """
 
 import asyncio
@@ -30,6 +32,8 @@ OUTBOX_MESSAGES_MAX: Final = 10_000
 """How many messages wait for one peer that does not read."""
 RETRY_SEND_S: Final = 0.002
 """How long to wait before a full pipe is tried again."""
+RETRY_SEND_S_MAX: Final = 0.25
+"""The same while nothing goes out and the socket's descriptor says nothing: each try doubles it."""
 
 
 class Role(StrEnum):
@@ -105,7 +109,8 @@ class Pump:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._outboxes: dict[bytes, deque[Parts]] = {}
         self._is_scheduled = False
-        self._is_retrying = False
+        self._retry: asyncio.TimerHandle | None = None
+        self._retry_s = RETRY_SEND_S
         self._is_calm = asyncio.Event()
         self._is_calm.set()
         self._fd = -1
@@ -122,6 +127,7 @@ class Pump:
         if self._loop is not None:
             self._loop.remove_reader(self._fd)
             self._loop = None
+        self._retry_in(None)
         self._outboxes.clear()
         self._is_calm.set()
         self._socket.close()
@@ -140,7 +146,7 @@ class Pump:
             if sent is not None:
                 return sent
             waiting = self._outboxes[peer] = deque()
-            self._retry_later()
+            self._hasten()
         if len(waiting) >= OUTBOX_MESSAGES_MAX:
             return False
         waiting.append(parts)
@@ -194,18 +200,28 @@ class Pump:
             raise
         return True
 
-    def _retry_later(self) -> None:
-        """One timer for all outboxes: one for each would outlive its own while another is full."""
-        if self._loop is not None and not self._is_retrying:
-            self._is_retrying = True
-            self._loop.call_later(RETRY_SEND_S, self._flush)
+    def _hasten(self) -> None:
+        """Try soon what waits for room, however long the last try was in vain.
+
+        One timer for all outboxes: one for each would outlive its own while another is full.
+        """
+        if self._loop is None or not self._outboxes:
+            return
+        if self._retry is None or self._retry.when() > self._loop.time() + RETRY_SEND_S:
+            self._retry_in(RETRY_SEND_S)
+
+    def _retry_in(self, delay_s: float | None) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+        self._retry = None
+        if delay_s is not None and self._loop is not None:
+            self._retry = self._loop.call_later(delay_s, self._flush)
 
     def _flush(self) -> None:
-        self._is_retrying = False
-        if self._loop is None:
-            return
+        has_sent = False
         for peer, waiting in list(self._outboxes.items()):
             while waiting and (sent := self._try(waiting[0], peer)) is not None:
+                has_sent = True
                 waiting.popleft()
                 if not sent:
                     waiting.clear()
@@ -213,14 +229,18 @@ class Pump:
                 del self._outboxes[peer]
         if all(len(waiting) <= OUTBOX_CALM for waiting in self._outboxes.values()):
             self._is_calm.set()
-        if self._outboxes:
-            self._retry_later()
+        self._retry_s = RETRY_SEND_S if has_sent else min(2 * self._retry_s, RETRY_SEND_S_MAX)
+        self._retry_in(self._retry_s if self._outboxes else None)
 
     def _schedule(self) -> None:
         if self._loop is not None and not self._is_scheduled:
             self._is_scheduled = True
-            self._loop.call_soon(self._wake)
+            self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._is_scheduled = False
+        self.drain()
 
     def _wake(self) -> None:
-        self._is_scheduled = False
+        self._hasten()
         self.drain()

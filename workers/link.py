@@ -149,8 +149,12 @@ class Link:
         self._pump.start()
 
     def call(self, frame: FromWorker) -> None:
-        """Send one frame to whoever comes next, though nobody has taken this worker over yet."""
-        self._pump.send((HEADER, encode(frame)))
+        """Send one frame to whoever comes next, though nobody has taken this worker over yet.
+
+        While one still waits for him, another would tell him nothing more.
+        """
+        if not self._pump.waiting():
+            self._pump.send((HEADER, encode(frame)))
 
     def attach(self, written: int) -> None:
         """Go on with a daemon whose journal has the writes up to ``written``."""
