@@ -144,6 +144,7 @@ class Pump:
         if waiting is None:
             sent = self._try(parts, peer)
             if sent is not None:
+                self._hasten()
                 return sent
             waiting = self._outboxes[peer] = deque()
             self._hasten()
@@ -175,6 +176,7 @@ class Pump:
                 message = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
+            self._hasten()
             self._deliver(message)
         self._schedule()
 
@@ -203,7 +205,8 @@ class Pump:
     def _hasten(self) -> None:
         """Try soon what waits for room, however long the last try was in vain.
 
-        One timer for all outboxes: one for each would outlive its own while another is full.
+        Every send and receive does so, too: it may have swallowed what tells of room. One timer for
+        all outboxes: one for each would outlive its own while another is full.
         """
         if self._loop is None or not self._outboxes:
             return
