@@ -305,6 +305,8 @@ class Daemon:
             self._end_strangers,
             self._wards.close,
         )
+        if self._is_handing_over:
+            self._workers.close()  # what comes now is the next daemon's, of which they keep it all
         ends = (*(leaving if self._is_handing_over else ending), self._journal.close)
         try:
             for end in ends:

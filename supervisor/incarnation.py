@@ -108,6 +108,8 @@ class AgentProcess:
     """It was another daemon's."""
     _is_adrift: bool = False
     """It is still, and has not called yet."""
+    _has_lost: bool = False
+    """A write of it could not be stored: what it says of its work from then on has no place."""
     _given: int = 0
     """The newest of its writes that the journal was given."""
     _answers: deque[tuple[int, Reply | Failed]] = field(default_factory=deque)
@@ -206,6 +208,8 @@ class AgentProcess:
 
     def _on_frame(self, frame: FromWorker, told: Told) -> None:
         match frame:
+            case Batch() | Write() | Answer() | Refusal() if self._has_lost:
+                pass  # it was sent before the process died, and leans on what is not there
             case Batch():
                 self._take(told)
                 self._receipts.publish()
@@ -325,7 +329,8 @@ class AgentProcess:
         """
         done.set_exception(error)
         done.exception()  # there may be no event that waits for it
-        if self.desk.journal.health.has_failed:
+        self._has_lost = True
+        if self.desk.journal.health.has_failed or self.desk.is_leaving:
             return  # the daemon ends; the agent keeps this, and sends it to the next one
         log.error("record.not_journaled", session_id=self.owner.id, problem=str(error))
         for one in write.settled:

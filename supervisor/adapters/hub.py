@@ -161,8 +161,11 @@ class Hub:
         channel.taken = kept.last
         if batch.durable:
             channel.queue(Waiting(kept, durable=True))
-            written = self._write(channel, kept) if written is None else written
-            written.add_done_callback(lambda done: self._written(channel, kept, done))
+            is_alone = written is None
+            stored = self._write(channel, kept) if written is None else written
+            stored.add_done_callback(
+                lambda done: self._written(channel, kept, done, is_alone=is_alone)
+            )
         elif channel.waiting:
             channel.queue(Waiting(kept))
         else:
@@ -229,7 +232,9 @@ class Hub:
             failed.set_exception(error)
             return failed
 
-    def _written(self, channel: Channel, kept: KeptBatch, done: "asyncio.Future[None]") -> None:
+    def _written(
+        self, channel: Channel, kept: KeptBatch, done: "asyncio.Future[None]", *, is_alone: bool
+    ) -> None:
         if done.cancelled() or not self._is_open:
             return
         if self._channels.get(channel.session_id, channel) is not channel:
@@ -238,11 +243,12 @@ class Hub:
         if error is not None:
             if self._journal.health.has_failed:
                 return  # the daemon ends; the agent keeps it, and sends it to the next one
-            # It is published all the same: a subscriber may know more than the journal, and the
-            # state of the session is in its records, not in its events.
+            # One that was to be stored alone is published all the same: a subscriber may know more
+            # than the journal. One that tells of records which are not there tells of nothing.
             log.error("event.not_journaled", session_id=channel.session_id, problem=str(error))
+        is_void = error is not None and not is_alone
         for one in channel.written(kept):
-            if one.is_dropped:
+            if one.is_dropped or (is_void and one.kept is kept):
                 self._pass_over(channel, one.kept)
             else:
                 self._publish(channel, one.kept)

@@ -12,7 +12,8 @@ from cmdc_runtime.frames import Batch, Events, Published, Watermark, topic_of
 from supervisor.adapters import channel as channel_module
 from supervisor.adapters import hub as module
 from supervisor.adapters.hub import Hub
-from supervisor.adapters.journal.base import SessionRow
+from supervisor.adapters.journal.base import JournalFailed, SessionRow
+from supervisor.adapters.journal.health import Health
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.core.limits import WATERMARKS_AFTER
 
@@ -24,6 +25,7 @@ class SlowJournal:
 
     def __init__(self):
         self.asked = []
+        self.health = Health()
 
     def publish(self, session_id, first, count, body):
         future = asyncio.get_running_loop().create_future()
@@ -131,6 +133,29 @@ def test_what_the_agent_has_still_to_tell_is_not_called_lost(tmp_path):
 
     assert before == ([], 49, 49)
     assert after == ([(53, 1), (54, 1), (55, 1)], 55, 55)
+
+
+def test_what_tells_of_lost_records_is_told_as_lost(tmp_path):
+    """A subscriber must not know of a step that the journal has not; what follows is told."""
+
+    async def main():
+        async with bound(tmp_path, SlowJournal()) as hub, listening(tmp_path, b"s1") as heard:
+            hub.open_channel("s1", 10, 0)
+            await heard()  # the welcome
+            stored = asyncio.get_running_loop().create_future()
+            batch = Batch(first=1, count=2, durable=True)
+            assert hub.take("s1", batch, b"void", stored)
+            take(hub, 3)
+            stored.set_exception(JournalFailed("no room"))
+            frames = [(await heard())[1]]
+            while not isinstance(frames[-1], Events):
+                frames.append((await heard())[1])
+            return frames[-1], given(await hub.replay("s1", 0, 3))
+
+    told, replayed = asyncio.run(main())
+
+    assert (told.first, told.count) == (3, 1)
+    assert replayed == ([(3, 1)], 3, 3)
 
 
 def test_wait_for_a_journal_that_hangs_is_bounded(tmp_path, monkeypatch):

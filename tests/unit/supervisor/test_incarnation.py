@@ -5,10 +5,10 @@ import os
 
 import pytest
 
-from cmdc_runtime.frames import Answer, Batch, LastWords, NotStarted, Write
+from cmdc_runtime.frames import Answer, Batch, LastWords, NotStarted, Settled, Write
 from cmdc_runtime.reasons import OutOfMemory, Shutdown, Signal, StartFailed, Unkillable
 from cmdc_runtime.requests import Supervision
-from supervisor.adapters.journal.base import EventRow
+from supervisor.adapters.journal.base import EventRow, JournalFailed
 from supervisor.adapters.reaper import Exited
 from supervisor.chores import Chores
 from supervisor.core.exits import LastSeen
@@ -154,6 +154,44 @@ def test_no_answer_overtakes_what_was_done_before_it():
         return seen
 
     assert play(scenario) == [["c-0"], ["c-0", "c-1"], ["c-0", "c-1", "c-2"]]
+
+
+@pytest.mark.parametrize("is_leaving", [False, True])
+def test_nothing_counts_behind_a_write_that_is_lost(is_leaving):
+    """What was sent before the process died would leave a hole in the history.
+
+    A daemon that is about to leave says nothing at all, since the next one gets it again.
+    """
+
+    async def scenario():
+        desk, owner, worker = Desk(), Owner(), Worker(7)
+        desk.is_leaving = is_leaving
+        stored, told, replies = [], [], []
+        first = asyncio.get_running_loop().create_future()
+
+        def append(*_args, number, **_more):
+            stored.append(number)
+            return first
+
+        desk.journal.append = append
+        desk.hub.take = lambda *_args: told.append(1) or True
+        owner.reply = lambda command_id, frame: replies.append((command_id, type(frame).__name__))
+        process = AgentProcess(Ref((), "agent", 1), owner, desk, worker, Chores("s", lambda: None))
+        process.take_over(Supervision())
+        settled = (Settled(id="c-1", frame=b"done"),)
+        worker.says(Write(records=(), settled=settled, number=1))
+        first.set_exception(JournalFailed("no room"))
+        await settle()
+        worker.says(Write(records=(), settled=(), number=2))
+        worker.on_frame(Batch(first=1, count=1, durable=True), ((None, b"x"),))
+        worker.says(Answer(id="c-2", body=b""))
+        await settle()
+        return stored, told, replies, worker.signals
+
+    stored, told, replies, signals = play(scenario)
+
+    assert (stored, told) == ([1], [])
+    assert (replies, signals) == (([], []) if is_leaving else ([("c-1", "Failed")], [9]))
 
 
 def test_records_and_the_events_that_tell_of_them_are_one_write():
