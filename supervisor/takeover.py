@@ -18,7 +18,7 @@ from cmdc_runtime.clock import now_ms
 from cmdc_runtime.codec import encode
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.ids import EventIndex, Incarnation, SessionId
-from cmdc_runtime.reasons import AnyReason, Shutdown
+from cmdc_runtime.reasons import AnyReason, Shutdown, Unkillable
 from cmdc_runtime.requests import StartSession
 from supervisor.adapters.journal.base import SessionRow
 from supervisor.adapters.left import Left
@@ -50,6 +50,10 @@ class TakeOver:
     reason: AnyReason
     _left: dict[SessionId, Left] = field(default_factory=dict)
     _adopted: list[Session] = field(default_factory=list)
+    _late: set[Session] = field(default_factory=set)
+    """Of these, who was waited for in vain: nobody is twice."""
+    _stuck: dict[SessionId, Unkillable] = field(default_factory=dict)
+    """Sessions with a process that SIGKILL does not end: no other takes its place."""
     _resumed: int = 0
 
     async def run(self) -> TakenOver:
@@ -81,8 +85,13 @@ class TakeOver:
         await asyncio.gather(*(self._end(one) for one in strays))
 
     async def _end(self, left: Left) -> None:
-        log.warning("agent.not_adopted", session_id=left.entry.session_id, pid=left.pid)
-        await asyncio.to_thread(left.end)
+        """End an agent that is not kept, with everything that it has started."""
+        entry = left.entry
+        log.warning("agent.not_adopted", session_id=entry.session_id, pid=left.pid)
+        stuck = await asyncio.to_thread(left.end)
+        await self.sessions.workforce.wards.forsake(entry.session_id, entry.incarnation)
+        if stuck is not None:
+            self._stuck[entry.session_id] = stuck
 
     async def _go_on(self, rows: Sequence[SessionRow]) -> None:
         for first in range(0, len(rows), TAKEN_OVER_AT_ONCE_MAX):
@@ -91,12 +100,17 @@ class TakeOver:
 
     async def _meet(self) -> None:
         """Wait for those that were kept to call."""
-        waiting = [asyncio.ensure_future(one.met.wait()) for one in self._adopted]
+        waiting = {
+            asyncio.ensure_future(one.met.wait()): one
+            for one in self._adopted
+            if one not in self._late
+        }
         if not waiting:
             return
         _, late = await asyncio.wait(waiting, timeout=ADOPT_WAIT_S)
         for waiter in late:
             waiter.cancel()
+            self._late.add(waiting[waiter])
 
     async def _resume(self, row: SessionRow) -> bool:
         """Go on with one of them; False: it is over, or nobody can."""
@@ -148,9 +162,10 @@ class TakeOver:
 
     async def _start_anew(self, row: SessionRow, spec: StartSession) -> bool:
         sessions = self.sessions
-        is_child = row.parent_id is not None
-        reason = Shutdown(detail=PARENT_ENDED) if is_child else self.reason
-        last_down = await sessions.watchers.settle(row, reason, restarting=not is_child)
+        is_child, stuck = row.parent_id is not None, self._stuck.get(row.session_id)
+        reason = stuck or (Shutdown(detail=PARENT_ENDED) if is_child else self.reason)
+        goes_on = not is_child and stuck is None
+        last_down = await sessions.watchers.settle(row, reason, restarting=goes_on)
         if last_down is not None:
             await sessions.journal.ended(row.session_id, encode(last_down.reason), now_ms())
             return False

@@ -308,6 +308,10 @@ class Wards:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("ward.failed", exc_info=error)
 
+    async def forsake(self, session_id: SessionId, incarnation: Incarnation) -> None:
+        """End what is in the cell of an agent of an earlier daemon that is not taken over."""
+        await asyncio.to_thread(self.cells.forsake, cell_name(session_id, incarnation))
+
     async def leave(self) -> None:
         """Give back what is the daemon's alone, and leave the rest to its successor."""
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -59,7 +59,7 @@ class Cells:
         """Use what a survey has found; ``Cells.survey`` makes one."""
         self._survey = survey
         self._name = name
-        self._kept = frozenset(kept)
+        self._kept = set(kept)
         self._quarantine: set[Path] = set()
         self.known: Callable[[], Collection[int]] = tuple
         """The pids of this process's own children, to be set before a cell is opened."""
@@ -151,7 +151,7 @@ class Cells:
         Takes a millisecond, and up to ``SWEEP_S`` where something does not end.
         """
         deadline = time.monotonic() + SWEEP_S
-        self._kept = frozenset()
+        self._kept.clear()
         for place in self._survey.places:
             self._sweep(cgroupfs.children(place.path), deadline)
             if not cgroupfs.remove(place.path):
@@ -161,6 +161,15 @@ class Cells:
         if self._survey.left is not None and not self._survey.ground.is_managed:
             come_back(self._survey.left)
             self._survey.left = None
+
+    def forsake(self, name: str) -> None:
+        """End what is in the cell of an agent that was kept and is not taken over after all.
+
+        Takes a millisecond, and up to ``SWEEP_S`` where something does not end.
+        """
+        self._kept.discard(name)
+        rooms = [place.path / name for place in self._survey.places]
+        self._sweep(rooms, time.monotonic() + SWEEP_S)
 
     def leave(self) -> None:
         """Let go of the places with all that is in them, for a successor to take over."""

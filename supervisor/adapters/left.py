@@ -3,7 +3,7 @@
 A pid counts only together with the time at which its process started and the machine's boot, so a
 stranger is never taken for an agent. An agent that cannot be taken over, because it speaks another
 version of the wire or nobody knows its session, is ended before a process of its session is
-started.
+started, and what it has started with it. So is what one has left behind that died meanwhile.
 """
 
 import os
@@ -17,14 +17,17 @@ from typing import Final
 import structlog
 
 from cmdc_runtime.frames import WIRE_VERSION
+from cmdc_runtime.reasons import Unkillable
 from cmdc_runtime.roll import Entry, boot_id, entries, strike
-from supervisor.adapters.pidfd import is_over
+from supervisor.adapters.orphans import Mark, end_marked, end_sessions
+from supervisor.adapters.pidfd import is_over, stuck_at
 from supervisor.adapters.processes import look_up
+from supervisor.core.tree.words import UNKILLABLE_AFTER_S
 
 log = structlog.get_logger()
 
-END_S: Final = 2.0
-"""For a killed agent to be gone; it takes milliseconds."""
+END_S: Final = UNKILLABLE_AFTER_S
+"""For a killed agent and all that it has started to be gone; it takes milliseconds."""
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -61,12 +64,26 @@ class Left:
             return False
         return True
 
-    def end(self) -> None:
-        """Kill it, and wait ``END_S`` at most until it is gone."""
+    def end(self) -> Unkillable | None:
+        """Kill it and what it has started; None: it is gone, else what is known of one that is not.
+
+        Blocks for milliseconds, and ``END_S`` at most.
+
+        Raises:
+            OSError: this process is out of descriptors.
+        """
+        deadline = time.monotonic() + END_S
         self.send_signal(signal.SIGKILL)
-        if not is_over(self.pidfd, END_S):
-            log.error("agent.not_ended", pid=self.pid, session_id=self.entry.session_id)
-        self.close()
+        try:
+            end_sessions({self.pid: self.entry.start_ticks}, [_mark(self.entry)], (), deadline)
+            if is_over(self.pidfd, max(0.0, deadline - time.monotonic())):
+                return None
+            stuck = stuck_at(self.pid, self.pidfd)
+        finally:
+            self.close()
+        log.error("agent.not_ended", pid=self.pid, session_id=self.entry.session_id)
+        state, wchan = ("", "") if stuck is None else (stuck.state, stuck.wchan)
+        return Unkillable(seconds=END_S, state=state, wchan=wchan)
 
     def close(self) -> None:
         """Give back the descriptors; the process itself goes on. Idempotent."""
@@ -77,15 +94,27 @@ class Left:
 
 
 def find_left(directory: Path) -> list[Left]:
-    """Return the agents on the roll of a runtime directory that live; the dead are struck off."""
-    found = []
+    """Return the agents on the roll of a runtime directory that live; the dead are struck off.
+
+    Of a dead one is ended what is in its POSIX session and bears its mark; the rest is in its cell,
+    or can't be told from a stranger.
+    """
+    found, dead = [], []
     for entry in entries(directory):
         left = _living(entry)
         if left is None:
             strike(directory, entry.worker_id)
+            dead.append(entry)
         else:
             found.append(left)
+    of_now = {one.pid: _mark(one) for one in dead if one.boot_id == boot_id()}
+    if of_now and (killed := end_marked(of_now, time.monotonic() + END_S)):
+        log.info("orphan.killed", killed=killed)
     return found
+
+
+def _mark(entry: Entry) -> Mark:
+    return str(entry.session_id), int(entry.incarnation)
 
 
 def _living(entry: Entry) -> Left | None:

@@ -100,6 +100,23 @@ def end_sessions(
     return end_all(lambda: of_sessions(process_table(), leaders, marks, known), deadline)
 
 
+def end_marked(marks: Mapping[int, Mark], deadline: float) -> int:
+    """Kill the members of POSIX sessions that bear the mark which belongs to that session.
+
+    For agents that nobody saw end, whose pids may be other processes' by now. Returns how many were
+    killed, soon after ``deadline``, of the monotonic clock.
+    """
+
+    def find() -> list[ProcessLine]:
+        table = process_table()
+        members = (line for line in table.values() if line.sid in marks)
+        return with_descendants(
+            (line for line in members if mark_of(line.pid) == marks[line.sid]), table
+        )
+
+    return end_all(find, deadline)
+
+
 def end_strangers(known: Collection[int]) -> int:
     """Kill every child of this process that is not ``known``, with all that descends from it.
 

@@ -12,9 +12,11 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import cmdc_runtime as cmdc
+from cmdc_runtime import roll
 from cmdc_runtime.reasons import Unkillable, Unresponsive
 from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
 from tests.fault.conftest import Cradle
@@ -68,7 +70,9 @@ async def stand_still() -> str:
 
 
 class ImpatientCradle(Cradle):
-    """Daemons that give up on a process soon after SIGKILL."""
+    """Daemons that give up on a process soon after SIGKILL, and whose agents wait for the next."""
+
+    grace = TURN_S
 
     def command(self, *flags):
         return [sys.executable, "-P", "-c", IMPATIENT, *flags]
@@ -200,6 +204,29 @@ def test_silent_agent_that_cannot_be_killed_is_told(agent, freeze):
     with pytest.raises(cmdc.SessionNotAlive) as caught:
         session.prompt("Anybody?")
     assert caught.value.reason == down.reason
+    thaw()
+
+
+@pytest.mark.fault_case("F23")
+def test_nothing_takes_the_place_of_one_that_the_next_daemon_cannot_end(
+    place, audit, agent, freeze
+):
+    """It can't be taken over and SIGKILL does not end it: its session is over, and says so."""
+    audit.daemon_died = True
+    session, other = agent(), agent()
+    monitor, pid = session.monitor(persistent=True), session.agent_pid()
+    thaw = freeze(pid)
+    place.kill()
+    (entry,) = (one for one in roll.entries(place.address) if one.pid == pid)
+    roll.sign(place.address, msgspec.structs.replace(entry, wire=entry.wire - 1))
+    place.start()
+    down = monitor.wait(TURN_S)
+
+    assert (type(down.reason), down.restarting) == (Unkillable, False)
+    with pytest.raises(cmdc.SessionNotAlive) as caught:
+        session.prompt("Anybody?")
+    assert caught.value.reason == down.reason
+    assert other.run("Still there?", timeout=TURN_S).text == "fine"
     thaw()
 
 

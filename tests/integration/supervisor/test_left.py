@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import msgspec
+import psutil
 import pytest
 
 from cmdc_runtime.frames import WIRE_VERSION
@@ -74,6 +75,59 @@ def test_an_agent_of_another_version_is_found_and_can_be_ended(agent, tmp_path):
     assert not left.speaks
     left.end()
     assert agent.wait(10) == -9
+
+
+LEADER = """
+import os, subprocess, sys
+from pathlib import Path
+from cmdc_runtime.roll import own_entry, sign
+os.setsid()
+sign(Path(sys.argv[1]), own_entry("w-1", "s-1", 3))
+mark = {"CMDC_SESSION_ID": "s-1", "CMDC_INCARNATION": "3"}
+own = subprocess.Popen(["sleep", "300"], env=os.environ | mark)
+other = subprocess.Popen(["sleep", "300"])
+print(own.pid, other.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def family(tmp_path):
+    """An agent with a command that bears its mark, and a process that does not."""
+    command = [sys.executable, "-c", LEADER, tmp_path]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        pids = [int(word) for word in process.stdout.readline().split()]
+        found = [psutil.Process(pid) for pid in pids]
+        yield (process, *found)
+        process.kill()
+        for one in found:
+            if one.is_running():
+                one.kill()
+
+
+def has_ended(process):
+    """Say whether it is gone, or waits for whoever is its parent now."""
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def test_what_an_agent_has_started_ends_with_it(family, tmp_path):
+    """All of its POSIX session: its command must not run on beside the next process."""
+    process, own, other = family
+    (left,) = find_left(tmp_path)
+
+    assert left.end() is None
+    assert process.wait(10) == -9
+    assert (has_ended(own), has_ended(other)) == (True, True)
+
+
+def test_what_a_dead_agent_has_left_is_ended(family, tmp_path):
+    """What bears its mark; its number may be a stranger's session by now."""
+    process, own, other = family
+    process.kill()
+    process.wait(10)
+
+    assert find_left(tmp_path) == []
+    assert (has_ended(own), has_ended(other)) == (True, False)
 
 
 def test_what_is_no_entry_is_removed(tmp_path):

@@ -1,0 +1,45 @@
+"""An agent that the next daemon does not take over ends with all that it has started."""
+
+import msgspec
+import psutil
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime import roll
+from cmdc_runtime.testing import ToolCalls, ToolUse
+
+pytestmark = [pytest.mark.fault, pytest.mark.process]
+
+TURN_S = 30.0
+ALL = "setsid sleep 300 & sleep 301 & sleep 302"
+
+
+@pytest.fixture
+def cradle(cradle):
+    """Return directories whose agents wait for the next daemon."""
+    cradle.grace = 60.0
+    return cradle
+
+
+def test_its_commands_do_not_run_beside_the_next_process(cradle, scripted, poll):
+    """Of a shell in the middle of its work nothing is left when the model is asked again."""
+    model = scripted(ToolCalls(ToolUse("shell", {"command": ALL})), "two")
+    cradle.start()
+    with cradle.client() as client:
+        session = client.create_agent(model=model, session_id="s-1", tools=[cmdc.tools.Shell])
+        session.prompt("Sleep.")
+        agent = psutil.Process(session.agent_pid())
+        assert poll(lambda: len(sleepers(agent)) == 3)
+        left = [agent, *sleepers(agent)]
+        cradle.kill()
+        (entry,) = roll.entries(cradle.address)
+        roll.sign(cradle.address, msgspec.structs.replace(entry, wire=entry.wire - 1))
+        cradle.start()
+        assert session.collect_reply(timeout=TURN_S) == "two"
+        assert session.status().incarnation == 2
+    assert [one for one in left if one.is_running() and one.status() != "zombie"] == []
+
+
+def sleepers(agent):
+    """Return the sleeps that an agent has started."""
+    return [one for one in agent.children(recursive=True) if one.name() == "sleep"]
