@@ -16,6 +16,9 @@ OUTPUT_BYTES_MAX: Final = 4 * 2**10
 STACK_BYTES_MAX: Final = 8 * 2**10
 """Of the stacks that a Down tells, whose beginning is kept: some 100 frames."""
 
+BETWEEN_LINES_MAX: Final = 20
+"""Lines of other threads in the middle of a dump, which is written in milliseconds."""
+
 _CUT: Final = "…"
 """Stands where something was left out."""
 
@@ -24,7 +27,7 @@ _OPENINGS: Final = re.compile(
     r"|Timeout \([0-9:.]+\)!"
     r"|(?P<thread>(Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):)"
     r"|(Current thread|Thread 0x[0-9a-f]+)'s C stack trace \(most recent call first\):"
-    r'|  File "[^"]*", line (\d+|\?\?\?) in .*'
+    r'|(?P<frame>  File "[^"]*", line (\d+|\?\?\?) in .*)'
 )
 """A line that only faulthandler writes: here a dump may begin.
 
@@ -57,19 +60,35 @@ def split_output(tail: str) -> Split:
     crashed comes first in the stack.
     """
     lines = tail.splitlines()
-    start = stop = len(lines)
-    is_open = False
+    dump: list[int] = []
+    between = 0
     for at, line in enumerate(lines):
-        if _OPENINGS.fullmatch(line):
-            if not is_open:
-                start, is_open = at, True
-            stop = at + 1
-        elif is_open and _MIDDLES.fullmatch(line):
-            stop = at + 1 if line else stop
-        else:
-            is_open = False
-    output = "\n".join([*lines[:start], *lines[stop:]]).strip("\n")
-    return Split(output, _current_first(lines[start:stop]))
+        if match := _OPENINGS.fullmatch(line):
+            if between and not _goes_on([lines[one] for one in dump], match, between):
+                dump = []
+            dump.append(at)
+            between = 0
+        elif dump and not between and _MIDDLES.fullmatch(line):
+            dump.append(at)
+        elif dump:
+            between += 1
+    while dump and not lines[dump[-1]]:
+        dump.pop()
+    taken = frozenset(dump)
+    output = "\n".join(line for at, line in enumerate(lines) if at not in taken).strip("\n")
+    return Split(output, _current_first([lines[at] for at in dump]))
+
+
+def _goes_on(dump: list[str], opening: re.Match[str], between: int) -> bool:
+    """Say whether a dump goes on behind lines of somebody else: other threads write meanwhile.
+
+    A frame belongs to the thread above it, a thread to the dump that has not had its current one.
+    """
+    if between > BETWEEN_LINES_MAX:
+        return False
+    if opening["frame"]:
+        return True
+    return bool(opening["thread"]) and not any(line.startswith(_CURRENT) for line in dump)
 
 
 def bounded_start(text: str, bytes_max: int) -> str:

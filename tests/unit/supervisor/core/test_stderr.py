@@ -60,7 +60,13 @@ Current thread's C stack trace (most recent call first):
         (f"a\n{DUMP}\nSegmentation fault\n", "a\n\nSegmentation fault", STACK),
         (f"a\n{NEW}\n", "a", NEW),
         (f"Timeout (0:00:30)!\n{PARKED}", "", f"Timeout (0:00:30)!\n\n{PARKED}"),
-        (f"{PARKED}\nb\n{CRASHED}\nc", f"{PARKED}\nb\nc", CRASHED),
+        (f"{CRASHED}\nb\n{CRASHED}\nc", f"{CRASHED}\nb\nc", CRASHED),
+        (
+            CRASHED.replace("string_at\n", "string_at\nb\nb\n").join([f"{PARKED}\na\n", "\nc"]),
+            "a\nb\nb\nc",
+            f"{CRASHED}\n\n{PARKED}",
+        ),
+        (f"{PARKED}\n" + "b\n" * 21 + CRASHED, f"{PARKED}\n" + "b\n" * 20 + "b", CRASHED),
         (
             (
                 "none_dealloc: x\nFatal Python error: none_dealloc: x\n"
@@ -87,6 +93,8 @@ Current thread's C stack trace (most recent call first):
         "Python 3.14",
         "asked for",
         "the second of two",
+        "others write in between",
+        "one long before",
         "the interpreter's own",
         "its beginning is gone",
         "not without a beginning",
