@@ -59,6 +59,9 @@ TYPES: Final[Mapping[Role, int]] = {
 _ALL: Final[dict[zmq.SocketOption, int]] = {
     zmq.LINGER: 0,
     zmq.MAXMSGSIZE: FRAME_BYTES_MAX,
+    # Whoever finds the queue of a listener full tries again a second later: hundreds come at once
+    # where a daemon takes the place of another one.
+    zmq.BACKLOG: 1_024,
     zmq.HANDSHAKE_IVL: 2_000,
     zmq.RECONNECT_IVL: 20,
     zmq.RECONNECT_IVL_MAX: 1_000,
@@ -221,10 +224,11 @@ class Pump:
             self._retry = self._loop.call_later(delay_s, self._flush)
 
     def _flush(self) -> None:
-        has_sent = False
+        self._retry_s = min(2 * self._retry_s, RETRY_SEND_S_MAX)
+        self._retry_in(self._retry_s)  # whatever a send may raise
         for peer, waiting in list(self._outboxes.items()):
             while waiting and (sent := self._try(waiting[0], peer)) is not None:
-                has_sent = True
+                self._retry_s = RETRY_SEND_S
                 waiting.popleft()
                 if not sent:
                     waiting.clear()
@@ -232,7 +236,6 @@ class Pump:
                 del self._outboxes[peer]
         if all(len(waiting) <= OUTBOX_CALM for waiting in self._outboxes.values()):
             self._is_calm.set()
-        self._retry_s = RETRY_SEND_S if has_sent else min(2 * self._retry_s, RETRY_SEND_S_MAX)
         self._retry_in(self._retry_s if self._outboxes else None)
 
     def _schedule(self) -> None:
