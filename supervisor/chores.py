@@ -10,6 +10,7 @@ from typing import Any
 import structlog
 
 from cmdc_runtime.ids import SessionId
+from supervisor.adapters.awake import AwakeTimer
 
 log = structlog.get_logger()
 
@@ -21,12 +22,12 @@ class Chores:
         """Start with none."""
         self._session_id = session_id
         self._on_bug = on_bug
-        self._timers: list[asyncio.TimerHandle] = []
+        self._timers: list[AwakeTimer] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
-        """Call ``call`` in ``delay_s`` seconds, unless the timers are cancelled before."""
-        self._timers.append(asyncio.get_running_loop().call_later(delay_s, call))
+        """Call ``call`` in ``delay_s`` seconds of ours, unless the timers are cancelled before."""
+        self._timers.append(AwakeTimer(delay_s, call))
 
     def cancel_timers(self) -> None:
         """Let no timer that was set so far go off."""

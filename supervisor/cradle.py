@@ -61,6 +61,10 @@ class Cradle:
         """End it at once."""
         self.ask(ref, "killed" if blamed is None else str(blamed))
 
+    def is_over(self) -> bool:
+        """Say no: whoever asks for its end is told at once."""
+        return False
+
     def departed(self, departed: Departed) -> None:
         """Say in the log that there is none, and when the next one is tried."""
         log.warning(

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import structlog
 
@@ -24,6 +24,7 @@ from supervisor.core.tree.words import (
     Effect,
     Ending,
     Kill,
+    Kind,
     Launch,
     Outcome,
     Path,
@@ -39,6 +40,9 @@ from supervisor.core.tree.words import (
 )
 
 log = structlog.get_logger()
+
+BURIAL_LOOK_S: Final = 1.0
+"""Between two looks at a dead process whose end is told late, since very many ended with it."""
 
 Call: TypeAlias = Callable[[Answer], None]
 Input: TypeAlias = Callable[[float], list[Effect]]
@@ -58,6 +62,9 @@ class Post(Protocol):
 
     def kill(self, ref: Ref, blamed: PlainReason | None) -> None:
         """Send SIGKILL to all of it."""
+
+    def is_over(self) -> bool:
+        """Say whether its process is gone, though its end is not told yet."""
 
     def departed(self, departed: Departed) -> None:
         """Tell who watches that it is gone, and what becomes of it."""
@@ -207,6 +214,9 @@ class Keeper:
             handle.cancel()
 
     def _due(self, timer: Timer) -> None:
+        if timer.kind is Kind.UNKILLABLE and self._posts[timer.path][timer.child].is_over():
+            self._set(timer, BURIAL_LOOK_S)  # SIGKILL has ended it; what it leaves is looked after
+            return
         self._timers.pop(timer, None)
         self._take(lambda now_s: self.tree.due(timer, now_s))
 

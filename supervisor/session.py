@@ -40,7 +40,7 @@ from supervisor.adapters.left import Left
 from supervisor.briefing import briefing
 from supervisor.chores import Chores
 from supervisor.core.household import AGENT, DOZE_GRACE_S, SHOWN, Phase, check_parent
-from supervisor.core.limits import START_STACK_S
+from supervisor.core.limits import ADOPT_SILENT_S_MIN, START_STACK_S
 from supervisor.core.tree.words import (
     Answer,
     Departed,
@@ -251,11 +251,13 @@ class Session:
         """Send SIGKILL."""
         if self._process is not None:
             self._process.kill(blamed)
-        elif blamed is None:
-            early = self._stop_reason or Shutdown(detail=STOPPED_EARLY)
-            self._give_up_hiring(ref, early, Ending.NORMAL)
         else:
-            self._give_up_hiring(ref, blamed, Ending.CRASH)
+            early = blamed or self._stop_reason or Shutdown(detail=STOPPED_EARLY)
+            self._give_up_hiring(ref, early, Ending.NORMAL if blamed is None else Ending.CRASH)
+
+    def is_over(self) -> bool:
+        """Say whether its process is gone, though its end is not told yet."""
+        return self._process is not None and self._process.worker.is_over()
 
     def departed(self, departed: Departed) -> None:
         """Tell who watches, unless the process only sleeps."""
@@ -295,18 +297,16 @@ class Session:
         if self._ref != ref:  # nobody wants it any more
             self.desk.workforce.release(worker)
             return
-        process = AgentProcess(ref, self, self.desk, worker, self._chores)
-        self._process = process
+        process = self._process = AgentProcess(ref, self, self.desk, worker, self._chores)
         process.take_over(self.spec.supervision)
         try:
             for frame in await briefing(self.desk, self):
                 process.send(frame)
         except CmdcError as error:
-            process.kill(StartFailedReason(stage="rebuild", message=str(error)))
+            self.desk.keeper.condemn(ref, StartFailedReason(stage="rebuild", message=str(error)))
             return
         if self._process is process and self.phase is Phase.STARTING:
-            timeout_s = self.spec.supervision.start_timeout
-            self._chores.later(timeout_s, lambda: self._overdue(process, timeout_s))
+            self._chores.later(self.spec.supervision.start_timeout, lambda: self._overdue(process))
 
     def _take_in(self, ref: Ref, left: Left) -> None:
         """Wait for the agent of an earlier daemon to call; one that hangs does not."""
@@ -321,15 +321,16 @@ class Session:
         policy = self.spec.supervision
         process = self._process = AgentProcess(ref, self, self.desk, worker, self._chores)
         process.adopt(policy, self.written)
-        silent = Unresponsive(silent_ms=round(policy.unresponsive_after * 1000))
-        self._chores.later(policy.unresponsive_after, lambda: process.kill(silent))
+        limit_s = max(policy.unresponsive_after, ADOPT_SILENT_S_MIN)
+        silent = Unresponsive(silent_ms=round(limit_s * 1000))
+        self._chores.later(limit_s, lambda: self.desk.keeper.condemn(ref, silent))
 
-    def _overdue(self, process: AgentProcess, timeout_s: float) -> None:
+    def _overdue(self, process: AgentProcess) -> None:
         if self._process is process and self.phase is Phase.STARTING:
             process.ask_for_stack()  # where it hangs stands in the evidence then
-            message = f"the agent was not up within {timeout_s:g} s"
-            late = StartFailedReason(stage="load", message=message)
-            self._chores.later(START_STACK_S, lambda: process.kill(late))
+            why = f"the agent was not up within {self.spec.supervision.start_timeout:g} s"
+            late = StartFailedReason(stage="load", message=why)
+            self._chores.later(START_STACK_S, lambda: self.desk.keeper.condemn(process.ref, late))
 
     def _give_up_hiring(self, ref: Ref, reason: PlainReason, ending: Ending) -> None:
         if self._ref == ref:

@@ -58,4 +58,4 @@ class Worker:
 
     def is_over(self) -> bool:
         """Ask the kernel whether it has ended; the loop may hear of that later."""
-        return is_over(self.pidfd)
+        return self.has_ended or is_over(self.pidfd)

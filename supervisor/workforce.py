@@ -28,6 +28,7 @@ from cmdc_runtime.frames import (
 )
 from cmdc_runtime.ids import WorkerId, new_worker_id
 from cmdc_runtime.roll import strike
+from supervisor.adapters.awake import awake_timeout
 from supervisor.adapters.forkserver import Boot
 from supervisor.adapters.left import Left
 from supervisor.adapters.nursery import Nursery, NurseryFailed, NurseryLost
@@ -322,7 +323,7 @@ class Workforce:
         if self._is_closing:  # while it waited for a nursery
             self.signal(worker, signal.SIGKILL)
         try:
-            async with asyncio.timeout(HANDSHAKE_S):
+            async with awake_timeout(HANDSHAKE_S):
                 await asyncio.shield(ready)
         except TimeoutError:
             self.signal(worker, signal.SIGKILL)

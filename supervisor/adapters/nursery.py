@@ -23,6 +23,7 @@ import cmdc_runtime
 from cmdc_runtime.errors import Overloaded
 from cmdc_runtime.process import PRELOAD_MODULE, WORKER_MODULE
 from supervisor.adapters import forkserver
+from supervisor.adapters.awake import awake_timeout
 from supervisor.adapters.forkserver import Boot, Child, Server, ServerGone
 from supervisor.adapters.probe import ProbeReport
 
@@ -247,7 +248,7 @@ class Nursery:
         loop = asyncio.get_running_loop()
         call = loop.run_in_executor(self._thread, _start, server, module, boot)
         try:
-            async with asyncio.timeout(bound_s):
+            async with awake_timeout(bound_s):
                 return await asyncio.shield(call)
         except ServerGone as gone:
             self._lose(server)

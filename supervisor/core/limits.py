@@ -142,6 +142,9 @@ TAKEN_OVER_AT_ONCE_MAX: Final = 256
 ADOPT_WAIT_S: Final = 5.0
 """For the agents of an earlier daemon to call, before the first client is heard all the same; they
 call twice a second, one that is busy in somebody's code later."""
+ADOPT_SILENT_S_MIN: Final = 15.0
+"""One that has not called by then hangs, if its own ``unresponsive_after`` is not longer: hundreds
+may call at once, on a machine that has few processors."""
 ACK_EVENTS_S: Final = 0.1
 """From the publication of an event until its agent need not keep it: ZeroMQ, which the daemon's end
 would stop, has passed it on by then. What is not told so the agent would send again."""

@@ -57,6 +57,9 @@ class Worker:
         self.peer = b"w-%d" % pid
         self.sent, self.signals = [], []
 
+    def is_over(self):
+        return self.has_ended
+
     def says(self, frame):
         self.on_frame(frame, b"")
 
@@ -149,6 +152,9 @@ class Calls:
 
     def exited(self, ref, reason, ending):
         self.made.append(f"exited: {reason} ({ending})")
+
+    def condemn(self, ref, blamed):
+        self.made.append(f"condemn: {blamed}")
 
     def rest_child(self, ref, call, why, grace_s):
         self.made.append("rest")

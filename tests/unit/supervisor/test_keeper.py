@@ -3,6 +3,8 @@
 import asyncio
 
 from cmdc_runtime.reasons import RestartIntensityExceeded, Shutdown, Signal
+from supervisor import keeper as keeper_module
+from supervisor.core.tree import roster
 from supervisor.core.tree.specs import ChildSpec, Flags, Strategy, SupervisorSpec
 from supervisor.core.tree.words import Ending, Outcome
 from supervisor.keeper import Keeper, unheeded
@@ -99,6 +101,40 @@ def test_rungs_of_an_end_come_by_the_clock():
         ("kill", 1),
         ("gone", 1),
     ]
+
+
+def test_who_is_gone_is_not_called_unkillable(monkeypatch):
+    """However late its end is told: very many may have ended with it, or the daemon was stopped."""
+    monkeypatch.setattr(roster, "UNKILLABLE_AFTER_S", 0.01)
+    monkeypatch.setattr(keeper_module, "BURIAL_LOOK_S", 0.01)
+
+    again = asyncio.Event()
+
+    class Slow(Scripted):
+        looks = 0
+
+        def launch(self, ref):
+            super().launch(ref)
+            if ref.generation == 2:
+                again.set()
+
+        def kill(self, ref, _blamed):
+            self.said.append(("kill", ref.generation))
+
+        def is_over(self):
+            self.looks += 1
+            if self.looks == 3:
+                self.keeper.exited(self.refs[-1], KILLED, Ending.CRASH)
+            return True
+
+    async def hang(keeper):
+        keeper.condemn(post.refs[-1], KILLED)
+        await again.wait()
+
+    post = Slow()
+    play(hang, post)
+
+    assert post.said == [("launch", 1), ("kill", 1), ("restarting", 1), ("launch", 2)]
 
 
 def test_back_off_is_waited_for_and_too_many_crashes_end_the_root():
