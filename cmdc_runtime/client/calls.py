@@ -312,8 +312,9 @@ class Calls:
         """Begin to fill a monitor; see ``monitor``."""
         connection = await self._connector.connected()
         self._watches[watch.ref] = watch
+        line = connection.holding.before(watch)
         await connection.monitors.add(
-            watch.session_id, watch, ref=watch.ref, persistent=watch.persistent
+            watch.session_id, line, ref=watch.ref, persistent=watch.persistent
         )
 
     async def unwatch(self, ref: MonitorRef) -> Watch | None:

@@ -181,6 +181,7 @@ class Client(Keeping):
         """Ask to be told when the session's process ends; ``persistent``: each of its processes.
 
         ``callback(down)`` runs in a thread that is for callbacks only, and may call this client.
+        The streams that this client has of the session hold every event of the process by then.
         """
         callbacks = self._started().callbacks
 

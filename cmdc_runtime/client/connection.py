@@ -14,6 +14,7 @@ from typing import Any
 
 from cmdc_runtime import codec
 from cmdc_runtime.client.address import Place
+from cmdc_runtime.client.holding import Holding
 from cmdc_runtime.client.limits import (
     COMMAND_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
@@ -50,6 +51,7 @@ class Connection:
             listener=self,
         )
         self.topics = Topics(self, self._dealer)
+        self.holding = Holding(self, self.topics)
         self._mailbox = Mailbox()
         self._waiting: dict[CommandId, asyncio.Future[Reply]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -153,6 +155,7 @@ class Connection:
         for task in list(self._tasks):
             task.cancel()
         self.topics.fail(error)
+        self.holding.release()
         self.monitors.fail(error)
         self._dealer.close()
 

@@ -112,6 +112,7 @@ class Feed:
         self._looks: dict[SessionId, asyncio.Task[None]] = {}
         self._end: CmdcError | None = None
         self._is_finished = False
+        self._moved = asyncio.Event()
 
     def follow(self, session_id: SessionId, cursor: int | None, created_ms: int = 0) -> None:
         """Follow a session from behind ``cursor``; None means from what is heard first."""
@@ -164,6 +165,21 @@ class Feed:
         elif not self._is_finished:
             self._doubt(subscription)
 
+    def expect(self, found: SessionInfo) -> None:
+        """Take the daemon's word how far a session is; newer events may have passed this word."""
+        if found.phase != "ended" or found.session_id in self._subscriptions:
+            self.on_watermark(found.session_id, found.last_index)
+
+    async def reached(self, session_id: SessionId, last: int) -> None:
+        """Return when the session's events up to ``last`` are in the inbox, or told as lost there.
+
+        Also when that can't be: the session is not followed, the feed is finished, or its consumer
+        has to make room first.
+        """
+        while self._lacks(session_id, last):
+            self._moved.clear()
+            await self._moved.wait()
+
     def on_end(self, session_id: SessionId, last: int, error: CmdcError | None) -> None:
         """Finish with ``error`` once everything up to ``last`` is delivered.
 
@@ -201,7 +217,17 @@ class Feed:
         for task in [*self._replays.values(), *self._looks.values()]:
             task.cancel()
         self._inbox.finish(error)
+        self._moved.set()
         self.on_finish(self)
+
+    def _lacks(self, session_id: SessionId, last: int) -> bool:
+        is_full = self.is_lagging and len(self._inbox) > STREAM_REFILL_EVENTS
+        if self._is_finished or is_full:
+            return False
+        subscription = self._subscriptions.get(session_id)
+        if subscription is None:
+            return session_id in self._looks
+        return subscription.cursor is None or subscription.cursor < last
 
     def _room(self) -> int:
         return STREAM_EVENTS_MAX - len(self._inbox)
@@ -214,6 +240,7 @@ class Feed:
         shown = self._selection.of(envelopes)
         if shown:
             self._inbox.put(shown)
+        self._moved.set()
 
     def _advance(self, subscription: Subscription) -> None:
         """Ask for what is missing, if anything is and there is room for it."""
@@ -326,6 +353,7 @@ class Feed:
         if self.spans_sessions:
             self._behind.pop(session_id, None)
             self._subscriptions.pop(session_id, None)
+            self._moved.set()
         else:
             self.finish(error)
 
@@ -334,6 +362,7 @@ class Feed:
             self.finish(self._end)
         else:
             self._subscriptions.pop(session_id, None)
+            self._moved.set()
 
 
 def _is_event(candidate: object) -> bool:

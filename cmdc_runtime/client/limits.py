@@ -54,6 +54,11 @@ DOWNS_QUEUED_MAX: Final = 1_000
 """Notices one monitor keeps for a caller that does not fetch them; the oldest go first."""
 EARLY_DOWNS_MAX: Final = 100
 """Notices of one monitor put aside because an earlier one is missing; recorded ones come again."""
+DOWN_HOLD_S: Final = 3.0
+"""How long a notice waits at most for the events before it: a lost last event is noticed within
+1.5 s, and a replay that failed is asked for again after one."""
+DOWNS_HELD_MAX: Final = 100
+"""Notices of one monitor that wait for events; one more, and all of them are told."""
 RENEWALS_PARALLEL_MAX: Final = 64
 """Monitors that are set again at a time, after a loss or by the next daemon."""
 RENEW_RETRY_S: Final = 1.0

@@ -181,7 +181,7 @@ class Topics:
                 _log.warning("stream.not_compared", extra={"error": str(error)})
                 return
         for one in found:
-            for feed in self._feeds(one.session_id):
+            for feed in self.hearing(one.session_id):
                 feed.on_head(one)
 
     def leave(self, feed: Feed) -> None:
@@ -236,7 +236,7 @@ class Topics:
         known = self._topics.get(session_id)
         if known is not None:
             known.welcomed.set()
-        feeds = self._feeds(session_id)
+        feeds = self.hearing(session_id)
         if isinstance(frame, Events):
             batch = Batch(frame.first, frame.count, body)
             for feed in feeds:
@@ -245,7 +245,8 @@ class Topics:
             for feed in feeds:
                 feed.on_watermark(session_id, frame.last)
 
-    def _feeds(self, session_id: SessionId) -> list[Feed]:
+    def hearing(self, session_id: SessionId) -> list[Feed]:
+        """Return what is filled with this session's events, among others or alone."""
         known = self._topics.get(session_id)
         feeds = [] if session_id == SUPERVISOR else list(self._all)  # it is no session
         return feeds + ([] if known is None else list(known.feeds))

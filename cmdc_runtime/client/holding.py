@@ -1,0 +1,164 @@
+"""Ends are told behind the events that led to them: a notice waits for the streams of its session.
+
+Events and notices come over different connections, so that a notice may overtake the last events of
+its process. The daemon sends it when it has all of them, and says how far the session is. Until
+each stream that this client has of the session has put that into its inbox, the notice is held;
+the books of the monitors are done by then. A stream that has ended or that is full holds up
+nothing, and nothing is held for longer than ``DOWN_HOLD_S``.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cmdc_runtime.client.feed import Feed
+from cmdc_runtime.client.limits import DOWN_HOLD_S, DOWNS_HELD_MAX
+from cmdc_runtime.client.monitors import Watcher
+from cmdc_runtime.errors import CmdcError, InvalidSession
+from cmdc_runtime.ids import SessionId
+from cmdc_runtime.reasons import Down
+from cmdc_runtime.requests import FindSession, Request, SessionInfo
+
+_log = logging.getLogger(__name__)
+
+
+class Link(Protocol):
+    """What holding needs of a connection."""
+
+    slots: asyncio.Semaphore
+    """So many questions of all streams are open at a time."""
+
+    async def ask(self, request: Request) -> Any:
+        """Return the daemon's answer (Any: what the request's ``answer`` says)."""
+
+    # Any: nothing is sent to such a coroutine.
+    def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Run ``work`` until it is done or the connection fails."""
+
+
+class Hall(Protocol):
+    """What knows the streams of each session."""
+
+    def hearing(self, session_id: SessionId) -> list[Feed]:
+        """Return what is filled with this session's events."""
+
+
+class Audience(Watcher, Protocol):
+    """Who hears of the ends, and may stop to."""
+
+    is_removed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A notice, and when it is told at the latest, by the loop's clock."""
+
+    down: Down
+    due_s: float
+
+
+class Holding:
+    """The notices of one connection that wait for events."""
+
+    def __init__(self, link: Link, hall: Hall) -> None:
+        """Hold nothing yet."""
+        self._link = link
+        self._hall = hall
+        self._lines: set[Line] = set()
+
+    def before(self, audience: Audience) -> "Line":
+        """Return who is to be told in place of ``audience``."""
+        return Line(self, audience)
+
+    def release(self) -> None:
+        """Tell all that is held: no event will come any more."""
+        for line in list(self._lines):
+            line.release()
+
+    def is_heard(self, session_id: SessionId) -> bool:
+        """Say whether there is a stream that notices of this session wait for."""
+        return bool(self._hall.hearing(session_id))
+
+    def serve(self, line: "Line") -> None:
+        """Have the notices of ``line`` told, each in its time."""
+        self._lines.add(line)
+        self._link.spawn(self._serve(line))
+
+    async def _serve(self, line: "Line") -> None:
+        try:
+            while (held := line.next()) is not None:
+                await self._settle(held)
+                line.tell(held)
+        finally:  # whatever went wrong: a notice is late rather than never told
+            line.release()
+            self._lines.discard(line)
+
+    async def _settle(self, held: _Held) -> None:
+        """Return when the streams of the session have what came before its end, or it is time."""
+        told = {"ref": held.down.ref, "session_id": held.down.session_id}
+        try:
+            async with asyncio.timeout_at(held.due_s):
+                await self._gathered(held.down.session_id)
+        except TimeoutError:
+            _log.warning("down.told_early", extra={**told, "waited_s": DOWN_HOLD_S})
+        except InvalidSession:  # nobody remembers it, and no stream of it goes on
+            pass
+        except CmdcError as error:
+            _log.warning("down.told_early", extra={**told, "error": str(error)})
+
+    async def _gathered(self, session_id: SessionId) -> None:
+        async with self._link.slots:
+            found: SessionInfo = await self._link.ask(FindSession(session_id=session_id))
+        feeds = self._hall.hearing(session_id)
+        for feed in feeds:
+            feed.expect(found)
+        for feed in feeds:
+            await feed.reached(session_id, found.last_index)
+
+
+class Line:
+    """The notices of one monitor, told in their order."""
+
+    def __init__(self, holding: Holding, audience: Audience) -> None:
+        """Hold none yet."""
+        self._holding = holding
+        self._audience = audience
+        self._held: deque[_Held] = deque()
+
+    def next(self) -> _Held | None:
+        """Return what is to be told next; None: nothing is, or nobody wants to hear it."""
+        if self._audience.is_removed:
+            self._held.clear()
+        return self._held[0] if self._held else None
+
+    def on_down(self, down: Down) -> None:
+        """Take one notice; beyond ``DOWNS_HELD_MAX`` all that are held are told."""
+        if not self._held and not self._holding.is_heard(down.session_id):
+            self._audience.on_down(down)
+            return
+        was_idle = not self._held
+        if len(self._held) >= DOWNS_HELD_MAX:
+            _log.warning("down.told_early", extra={"ref": down.ref, "held": DOWNS_HELD_MAX})
+            self.release()
+        self._held.append(_Held(down, asyncio.get_running_loop().time() + DOWN_HOLD_S))
+        if was_idle:
+            self._holding.serve(self)
+
+    def on_end(self, error: CmdcError) -> None:
+        """Take note that no notice will follow those that are held."""
+        self.release()
+        self._audience.on_end(error)
+
+    def tell(self, held: _Held) -> None:
+        """Tell a notice, unless it was told meanwhile."""
+        if self._held and self._held[0] is held:
+            self._held.popleft()
+            self._audience.on_down(held.down)
+
+    def release(self) -> None:
+        """Tell all that is held."""
+        while self._held:
+            self._audience.on_down(self._held.popleft().down)

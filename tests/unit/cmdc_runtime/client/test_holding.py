@@ -1,0 +1,334 @@
+"""Notices that wait for events: until when, in which order, and what lets them go before."""
+
+import asyncio
+import logging
+
+import pytest
+
+from cmdc_runtime import codec
+from cmdc_runtime.client import holding as module
+from cmdc_runtime.client.feed import Feed, Selection
+from cmdc_runtime.client.holding import Holding
+from cmdc_runtime.client.inbox import ThreadInbox
+from cmdc_runtime.client.limits import DOWNS_HELD_MAX, STREAM_EVENTS_MAX
+from cmdc_runtime.client.subscription import Batch
+from cmdc_runtime.errors import InvalidSession, Overloaded, UsageError
+from cmdc_runtime.events import EventsLost, MessageDelta
+from cmdc_runtime.reasons import Down, Normal
+from cmdc_runtime.requests import FindSession, Replayed, ReplayedBatch, SessionInfo
+
+LAST = 5
+SOON_S = 0.02
+WAIT_S = 10.0
+
+
+class Audience:
+    """Hears of the ends; ``seen`` is how many events waited at each."""
+
+    def __init__(self, desk):
+        self.desk = desk
+        self.is_removed = False
+        self.called = asyncio.Event()
+        self.heard, self.seen = [], []
+        self.error = None
+
+    def on_down(self, down):
+        self.heard.append(down.incarnation)
+        self.seen.append([len(inbox) for inbox in self.desk.inboxes])
+        self.called.set()
+
+    def on_end(self, error):
+        self.error = error
+
+
+class Desk:
+    """A daemon that is ``last`` events far, and tells them when the test says so."""
+
+    def __init__(self):
+        self.slots = asyncio.Semaphore(8)
+        self.last, self.error = LAST, None
+        self.finds = 0
+        self.answers, self.replays = asyncio.Event(), asyncio.Event()
+        self.answers.set()
+        self.inboxes, self.feeds, self.tasks = [], [], []
+        self.holding = Holding(self, self)
+        self.audience = Audience(self)
+        self.line = self.holding.before(self.audience)
+
+    async def ask(self, request):
+        if isinstance(request, FindSession):
+            self.finds += 1
+            await self.answers.wait()
+            if self.error is not None:
+                raise self.error
+            return found(self.last)
+        await self.replays.wait()
+        batch = ReplayedBatch(
+            first=request.after + 1,
+            count=request.through - request.after,
+            body=deltas(request.through - request.after),
+        )
+        return Replayed(batches=(batch,), through=request.through, last=self.last)
+
+    def spawn(self, work):
+        self.tasks.append(asyncio.get_running_loop().create_task(work))
+        return self.tasks[-1]
+
+    def hearing(self, session_id):
+        return self.feeds if session_id == "s" else []
+
+    def listen(self, cursor=0):
+        """Return a new stream of the session."""
+        self.inboxes.append(ThreadInbox())
+        feed = Feed(self, self.inboxes[-1], Selection(None))
+        feed.follow("s", cursor)
+        self.feeds.append(feed)
+        return feed
+
+    def end(self, incarnation=1):
+        """Let a notice arrive."""
+        self.line.on_down(
+            Down(
+                ref="r",
+                session_id="s",
+                reason=Normal(),
+                incarnation=incarnation,
+                restarting=True,
+            )
+        )
+
+    async def told(self, count=1):
+        """Return when so many were told."""
+        async with asyncio.timeout(WAIT_S):
+            while len(self.audience.heard) < count:
+                self.audience.called.clear()
+                await self.audience.called.wait()
+
+
+def found(last):
+    return SessionInfo(
+        session_id="s",
+        phase="up",
+        incarnation=1,
+        restarts=0,
+        pid=None,
+        parent_id=None,
+        group_id=None,
+        last_index=last,
+    )
+
+
+def deltas(count):
+    return codec.encode_events([(0, MessageDelta(delta="x"))] * count)
+
+
+async def quiet():
+    """Let the loop do what it can do now."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def run(scenario):
+    """Run a coroutine function with a desk, and end what it leaves behind."""
+
+    async def whole():
+        desk = Desk()
+        result = await scenario(desk)
+        for task in desk.tasks:
+            task.cancel()
+        await asyncio.gather(*desk.tasks, return_exceptions=True)
+        return result
+
+    return asyncio.run(whole())
+
+
+def test_nothing_is_held_without_a_stream():
+    """The notice is told in the call that brings it, and nobody is asked."""
+
+    async def work(desk):
+        desk.end()
+        return desk.audience.heard, desk.finds
+
+    assert run(work) == ([1], 0)
+
+
+def test_a_notice_waits_for_live_events():
+    """Until the last event that the daemon knows of is in the inbox of every stream."""
+
+    async def work(desk):
+        feeds = [desk.listen(), desk.listen(cursor=2)]
+        desk.end()
+        await quiet()
+        for feed in feeds:
+            feed.on_batch("s", Batch(1, LAST - 1, deltas(LAST - 1)))
+        await quiet()
+        early = list(desk.audience.heard)
+        feeds[0].on_batch("s", Batch(LAST, 1, deltas(1)))
+        await quiet()
+        between = list(desk.audience.heard)
+        feeds[1].on_batch("s", Batch(LAST, 1, deltas(1)))
+        await desk.told()
+        return early, between, desk.audience.seen
+
+    assert run(work) == ([], [], [[LAST, LAST - 2]])
+
+
+def test_a_notice_has_what_is_missing_asked_for():
+    """The daemon's word shows the gap, and the notice comes behind the replay that fills it."""
+
+    async def work(desk):
+        desk.listen()
+        desk.end()
+        await quiet()
+        early = list(desk.audience.heard)
+        desk.replays.set()
+        await desk.told()
+        return early, desk.audience.seen
+
+    assert run(work) == ([], [[LAST]])
+
+
+def test_what_is_told_as_lost_is_waited_for_no_more():
+    """An EventsLost that covers the last event stands for it."""
+
+    async def work(desk):
+        feed = desk.listen()
+
+        async def lose(request):
+            if isinstance(request, FindSession):
+                return found(LAST)
+            return Replayed(batches=(), through=LAST, last=LAST)
+
+        desk.ask = lose
+        desk.end()
+        await desk.told()
+        return desk.inboxes[0].get(0).event, feed.known("s")
+
+    assert run(work) == (EventsLost(first=1, last=LAST), LAST)
+
+
+def test_notices_of_one_monitor_stay_in_order():
+    """A later one waits behind an earlier one, also where its own events are there."""
+
+    async def work(desk):
+        desk.answers.clear()
+        feed = desk.listen()
+        desk.end(1)
+        feed.on_batch("s", Batch(1, LAST, deltas(LAST)))
+        desk.feeds = []
+        desk.end(2)
+        desk.end(3)
+        early = list(desk.audience.heard)
+        desk.answers.set()
+        await desk.told(3)
+        return early, desk.audience.heard, len(desk.tasks)
+
+    assert run(work) == ([], [1, 2, 3], 1)
+
+
+def test_a_stream_that_ends_or_is_full_holds_up_nothing():
+    """Neither will put anything into its inbox soon."""
+
+    async def work(desk):
+        closed = desk.listen()
+        desk.end(1)
+        await quiet()
+        closed.finish(UsageError("closed"))
+        await desk.told(1)
+        desk.feeds.clear()
+        desk.last = STREAM_EVENTS_MAX + 1
+        full = desk.listen()
+        full.on_batch("s", Batch(1, STREAM_EVENTS_MAX, deltas(STREAM_EVENTS_MAX)))
+        desk.end(2)
+        await desk.told(2)
+        return desk.audience.seen
+
+    assert run(work) == [[0], [0, STREAM_EVENTS_MAX]]
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_notice_is_told_when_its_time_is_up(monkeypatch, caplog, is_answered):
+    """Though the events have not come, or not even the daemon's word how far it is."""
+    monkeypatch.setattr(module, "DOWN_HOLD_S", SOON_S)
+
+    async def work(desk):
+        if not is_answered:
+            desk.answers.clear()
+        desk.listen()
+        desk.end(1)
+        desk.end(2)
+        await desk.told(2)
+        return desk.audience.heard
+
+    with caplog.at_level(logging.WARNING):
+        assert run(work) == [1, 2]
+    assert [one.message for one in caplog.records] == ["down.told_early"] * 2
+
+
+@pytest.mark.parametrize("error", [InvalidSession("never"), Overloaded("too much")])
+def test_a_notice_is_told_when_nobody_knows_the_session(error):
+    """What the daemon does not tell is not waited for."""
+
+    async def work(desk):
+        desk.error = error
+        desk.listen()
+        desk.end()
+        await desk.told()
+        return desk.audience.heard
+
+    assert run(work) == [1]
+
+
+def test_a_monitor_holds_so_many_notices_and_no_more():
+    """One more, and those that wait are told, in order."""
+
+    async def work(desk):
+        desk.answers.clear()
+        desk.listen()
+        for incarnation in range(DOWNS_HELD_MAX + 1):
+            desk.end(incarnation)
+        told = list(desk.audience.heard)
+        desk.replays.set()
+        desk.answers.set()
+        await desk.told(DOWNS_HELD_MAX + 1)
+        return told, desk.audience.heard, len(desk.tasks)
+
+    told, heard, tasks = run(work)
+
+    assert told == [*range(DOWNS_HELD_MAX)]
+    assert heard == [*range(DOWNS_HELD_MAX + 1)]
+    assert tasks == 2  # one for the notices, and one replay
+
+
+def test_a_monitor_that_is_removed_hears_nothing():
+    """Not of what was held either, and it keeps nobody at work."""
+
+    async def work(desk):
+        feed = desk.listen()
+        desk.end(1)
+        desk.end(2)
+        await quiet()
+        desk.audience.is_removed = True
+        feed.finish(UsageError("closed"))
+        await quiet()
+        return desk.audience.heard[1:], desk.tasks[0].done()
+
+    assert run(work) == ([], True)
+
+
+def test_what_is_held_is_told_when_the_connection_ends():
+    """Before the word that nothing follows, and once."""
+
+    async def work(desk):
+        desk.listen()
+        desk.end(1)
+        desk.end(2)
+        await quiet()
+        desk.holding.release()
+        desk.line.on_end(UsageError("closed"))
+        heard = list(desk.audience.heard)
+        desk.feeds[0].finish(UsageError("closed"))
+        await quiet()
+        return heard, desk.audience.heard, str(desk.audience.error)
+
+    assert run(work) == ([1, 2], [1, 2], "closed")
