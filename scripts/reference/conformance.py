@@ -29,8 +29,9 @@ _INTRO: Final = (
     "The reference for supervision is Erlang/OTP's `supervisor`. These are the cases that say what"
     " that means, in our words. The engine is pure, so that most cases are played on it with a"
     " virtual clock; those with real processes play them again with processes that are forked,"
-    " watched by pidfds and killed as groups, or with a whole daemon. `make conformance` plays all"
-    " and tells how many passed of how many. How to add one stands in"
+    " watched by pidfds and killed as groups, or with a whole daemon. A test with neither, of a"
+    " client's threads for example, counts for none of the two. `make conformance` plays all and"
+    " tells how many passed of how many. How to add one stands in"
     " [tests/conformance/stage.py](../../tests/conformance/stage.py)."
 )
 
@@ -68,10 +69,16 @@ def plays() -> tuple[Play, ...]:
 
 
 def elsewhere(row: Row) -> list[Play]:
-    """Return the tests of other folders that play a case: they have real processes, or clients."""
+    """Return the tests of other folders that play a case: with real processes, or with neither."""
     named = (test.partition("::") for test in row.get("elsewhere", ()))
     return [
-        Play(file, name, (row["name"],), on_engine=False, with_processes=True)
+        Play(
+            file,
+            name,
+            (row["name"],),
+            on_engine=False,
+            with_processes=name in _with_processes(ROOT / file),
+        )
         for file, _, name in named
     ]
 
@@ -83,12 +90,30 @@ def functions_in(path: Path) -> Iterator[ast.FunctionDef]:
             yield node
 
 
+@cache
+def _with_processes(path: Path) -> frozenset[str]:
+    """Return which tests of a file start processes: they say so, or their whole file does."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    marks = [
+        ast.unparse(mark)
+        for node in body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark"
+        for mark in (node.value.elts if isinstance(node.value, ast.List) else [node.value])
+    ]
+    tests = functions_in(path)
+    return frozenset(node.name for node in tests if _MARK in marks or _is_real(node))
+
+
+def _is_real(node: ast.FunctionDef) -> bool:
+    return any(ast.unparse(one) == _MARK for one in node.decorator_list)
+
+
 def _plays_in(path: Path) -> Iterator[Play]:
     for node in functions_in(path):
         names = tuple(_names(node))
         if names:
             takes = {argument.arg for argument in node.args.args}
-            is_real = any(ast.unparse(one) == _MARK for one in node.decorator_list)
+            is_real = _is_real(node)
             yield Play(
                 file=str(path.relative_to(ROOT)),
                 name=node.name,

@@ -44,9 +44,8 @@ class Tally:
         if report.failed:
             self._failed.update(names)
         elif report.passed and report.when == "call":
-            by = "processes" if item.get_closest_marker("process") else "engine"
             for name in names:
-                self._played.setdefault(name, set()).add(by)
+                self._played.setdefault(name, set()).add(_player(item))
         return report
 
     @pytest.hookimpl(trylast=True)
@@ -91,6 +90,12 @@ class Tally:
         played = [self._played[name] for names in good.values() for name in names]
         engine, real = (sum(by in one for one in played) for by in ("engine", "processes"))
         return f"conformance: {', '.join(told)} (engine {engine}, real processes {real})"
+
+
+def _player(item):
+    if item.get_closest_marker("process"):
+        return "processes"
+    return "engine" if FOLDER in item.path.parents else "a client's threads"
 
 
 def pytest_addoption(parser):

@@ -74,3 +74,11 @@ def test_whoever_needs_processes_says_so():
     ]
 
     assert silent == []
+
+
+def test_a_test_of_another_folder_is_real_where_it_says_so():
+    """Threads alone are no processes; a mark of the whole file counts for each of its tests."""
+    found = {play.name: play.with_processes for row in cases().values() for play in elsewhere(row)}
+
+    assert found["test_nothing_is_heard_after_a_removal"] is False
+    assert found["test_each_end_is_heard_once_whoever_dies"] is True

@@ -3,6 +3,9 @@
 import os
 import signal
 import socket
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -27,6 +30,10 @@ from tests.conformance.script import (
 
 TURN_S = 30.0
 OFTEN = 40
+RACES = 4
+STAYING = 10
+LEAVING = 200
+"""Removed one after the other, which takes longer than an end to be told."""
 
 
 def downs(stage):
@@ -188,6 +195,54 @@ def test_each_monitor_has_a_down_of_its_own(cmdc_session, cmdc_daemon):
     assert [(down.reason, down.evidence.killed_by) for down in heard] == [(KILLED, "outside")] * 2
     assert (late.reason, late.restarting) == (KILLED, False)
     assert (never.reason, never.restarting) == (NoProcess(), False)
+
+
+@case("D03")
+@pytest.mark.process
+def test_nothing_is_heard_after_demonitor_however_close_the_end(
+    cmdc_session, cmdc_daemon, scripted
+):
+    """Removals go on while a process dies: none is heard of later, and who stays hears once."""
+    heard = Counter()
+    at_return = {}
+    meet = threading.Barrier(2)
+
+    def callback(down):
+        client.list_sessions()  # takes as long as a removal: some are to wait, and one to run
+        heard[down.ref] += 1
+
+    def remove(client, session, monitors):
+        meet.wait(TURN_S)
+        for monitor in monitors:
+            client.demonitor(session, monitor)
+            at_return[monitor.ref] = heard[monitor.ref]
+
+    with cmdc_daemon.client() as client, ThreadPoolExecutor(1) as pool:
+        session = cmdc_session(
+            scripted(default="fine"), restart_delay=(0.0, 0.0), max_restarts=OFTEN
+        )
+        staying, leaving = [], []
+        for incarnation in range(1, RACES + 1):
+            stay = [client.monitor(session.id, callback) for _ in range(STAYING)]
+            leave = [client.monitor(session.id, callback) for _ in range(LEAVING)]
+            removal = pool.submit(remove, client, session.id, leave)
+            meet.wait(TURN_S)
+            os.kill(session.agent_pid(), signal.SIGKILL)
+            assert {one.wait(TURN_S).incarnation for one in stay} == {incarnation}
+            removal.result(TURN_S)
+            staying, leaving = staying + stay, leaving + leave
+            session.run("Are you back?", timeout=TURN_S)
+        last = threading.Event()  # callbacks run in their order: behind this one there is none
+        client.monitor(session.id, lambda _down: last.set())
+        session.stop()
+        assert last.wait(TURN_S)
+
+    assert [heard[one.ref] for one in staying] == [1] * RACES * STAYING
+    assert [heard[one.ref] for one in leaving] == [at_return[one.ref] for one in leaving]
+    assert set(at_return.values()) <= {0, 1}
+    for one in leaving:
+        with pytest.raises(cmdc.UsageError, match="removed"):
+            one.wait(0)
 
 
 @case("D04", "D08")
