@@ -1,0 +1,216 @@
+"""The next daemon is other code of an equal wire version: what goes on, and what becomes new.
+
+The code is a copy of the three packages in a folder of the test's own. An upgrade puts other files
+into its place while the old daemon runs, as an installer does.
+"""
+
+import json
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime.cli import main
+from cmdc_runtime.testing import Hold, Text, ToolCalls, ToolUse
+from cmdc_runtime.version import VERSION
+
+pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
+
+TURN_S = 30.0
+ROOT = Path(cmdc.__file__).parents[1]
+PACKAGES = ("cmdc_runtime", "supervisor", "workers")
+OTHER_VERSION = f"{VERSION}.post999"
+CHANGES = {
+    "cmdc_runtime/version.py": (f'"{VERSION}"', f'"{OTHER_VERSION}"'),
+    "supervisor/incarnation.py": (
+        'log.info("agent.adopted",',
+        'log.info("agent.adopted", by="other",',
+    ),
+}
+"""What the other code has in place of what, in which file."""
+WAYS = ("killed", "told to leave")
+
+
+class Code:
+    """A folder from which a daemon and all its processes import."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self._copy(folder)
+
+    def upgrade(self):
+        """Put the other code in its place."""
+        new, old = (self.folder.with_name(name) for name in ("new", "old"))
+        self._copy(new)
+        for name, (before, after) in CHANGES.items():
+            text = (new / name).read_text()
+            assert text.count(before) == 1, f"{name} has no single {before}"
+            (new / name).write_text(text.replace(before, after))
+        self.folder.rename(old)
+        new.rename(self.folder)
+
+    @staticmethod
+    def _copy(folder):
+        for name in PACKAGES:
+            shutil.copytree(ROOT / name, folder / name)
+
+
+@pytest.fixture
+def code(cradle):
+    """The code of the cradle's daemons, whose agents wait for the next one."""
+    found, plain = Code(cradle.place / "code"), cradle.environment
+    path = os.pathsep.join([str(found.folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    cradle.environment = lambda: plain() | {"PYTHONPATH": path}
+    cradle.grace = 60.0
+    return found
+
+
+@pytest.fixture
+def end(cradle):
+    """End the daemon in one of the ways."""
+
+    def leave():
+        cradle.process.send_signal(signal.SIGUSR2)
+        assert cradle.process.wait(TURN_S) == 0
+
+    return dict(zip(WAYS, (cradle.kill, leave), strict=True))
+
+
+@pytest.fixture
+def advice(cradle, capsys):
+    """Return what ``cmdc doctor``, which is of the old code, advises about the daemon."""
+
+    def ask():
+        main(["doctor", "--json", "--address", str(cradle.address)])
+        findings = json.loads(capsys.readouterr().out)
+        return next(one["advice"] for one in findings if one["name"] == "daemon")
+
+    return ask
+
+
+@cmdc.tool(effects="read")
+async def code_version() -> str:
+    """Return the version of the agent that runs this."""
+    return sys.modules["cmdc_runtime.version"].VERSION
+
+
+def until_end(stream):
+    """Return the events of a stream up to the end of the cycle."""
+    seen = []
+    while not seen or seen[-1].event.kind != "agent_end":
+        seen.append(stream.get(TURN_S))
+    return seen
+
+
+def indexes_of(client, session_id):
+    """Return the indexes of all events; those told as lost, which were in no journal, too."""
+    last = client.last_index(session_id)
+    found = []
+    with client.subscribe(session_id, since=0) as stream:
+        while not found or found[-1] < last:
+            one = stream.get(TURN_S)
+            is_lost = one.event.kind == "events_lost"
+            found += range(one.event.first, one.event.last + 1) if is_lost else [one.index]
+    return found
+
+
+def whole(indexes):
+    """Return the indexes without a hole or a repeat."""
+    return list(range(indexes[0], indexes[0] + len(indexes)))
+
+
+def processes_of(client):
+    """Return pid and incarnation of every session."""
+    return {one.session_id: (one.pid, one.incarnation) for one in client.list_sessions()}
+
+
+def start_talker(client, model):
+    """Return a session in the middle of its answer, and its stream."""
+    session = client.create_agent(model=model, session_id="talker")
+    stream = session.subscribe()
+    session.prompt("Go.")
+    model.wait_held()
+    return session, stream
+
+
+def start_asker(client, model):
+    """Return a session that waits for the approval of a call, and the approval's id."""
+    guard = cmdc.plugins.HumanApproval(mode="hold")
+    session = client.create_agent(
+        model=model, session_id="asker", tools=[cmdc.tools.Shell], plugins=[guard]
+    )
+    with session.subscribe(types=["approval_required"]) as asked:
+        session.prompt("Go.")
+        return session, asked.get(TURN_S).event.id
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_other_code_takes_over_what_runs(  # noqa: PLR0913, PLR0917 - fixtures
+    cradle, code, end, way, scripted, poll, advice, tmp_path
+):
+    """Processes, streams, held calls and monitors are as they were; the daemon is the new one."""
+    talk = scripted((Text("before "), Hold(), Text("after")))
+    command = {"command": f"echo x >> {tmp_path / 'ran'}"}
+    ask = scripted(ToolCalls(ToolUse("shell", command)), "done")
+    cradle.start()
+    assert advice() == ""
+    with cradle.client() as client:
+        talker, stream = start_talker(client, talk)
+        asker, approval = start_asker(client, ask)
+        downs = []
+        client.monitor("asker", downs.append)
+        before = processes_of(client)
+        code.upgrade()
+        end[way]()
+        talk.release()
+        cradle.start()
+        after = processes_of(client)
+        asker.approve(approval)
+        replies = [one.collect_reply(timeout=TURN_S) for one in (talker, asker)]
+        seen = until_end(stream)
+        heard = list(downs)
+        os.kill(asker.agent_pid(), signal.SIGKILL)
+        assert poll(lambda: downs)
+        indexes = [indexes_of(client, name) for name in before]
+
+        assert OTHER_VERSION in advice()
+        assert cradle.log.read_text().count("by=other") == len(before)
+        assert after == before
+        assert replies == ["before after", "done"]
+        assert (tmp_path / "ran").read_text() == "x\n"
+        assert heard == []
+        assert [(one.incarnation, one.reason.name) for one in downs] == [(1, "SIGKILL")]
+    assert [one.index for one in seen] == whole([one.index for one in seen])
+    assert "events_lost" not in {one.event.kind for one in seen}
+    assert indexes == [whole(one) for one in indexes]
+    assert [one[0] for one in indexes] == [1, 1]
+
+
+def test_who_dies_under_other_code_comes_back_with_it(cradle, code, scripted):
+    """An adopted agent stays what it was; its next process is a child of the new nursery."""
+    say = ToolCalls(ToolUse("code_version", {}))
+    model = scripted(say, "one", say, "two", say, "three")
+    cradle.start()
+    with cradle.client() as client:
+        session = client.create_agent(model=model, session_id="s-1", tools=[code_version])
+        session.run("1", timeout=TURN_S)
+        code.upgrade()
+        cradle.kill()
+        cradle.start()
+        session.run("2", timeout=TURN_S)
+        old = psutil.Process(session.agent_pid())
+        old.kill()
+        assert session.run("3", timeout=TURN_S).text == "three"
+        status = session.status()
+        told = [one.content for one in session.messages() if one.role == "tool_result"]
+        indexes = indexes_of(client, "s-1")
+
+    assert told == [VERSION, VERSION, OTHER_VERSION]
+    assert (status.incarnation, status.restarts) == (2, 1)
+    assert status.pid != old.pid
+    assert indexes == whole(indexes)
