@@ -53,6 +53,10 @@ class StaleIncarnation(ProtocolError):
     """An earlier process of the session, or a process of an ended one, wants to write."""
 
 
+class MissingWrite(ProtocolError):
+    """A write came whose predecessor is not here: what is written stays without a hole."""
+
+
 class SessionEnded(SessionError):
     """The session is over and takes no more commands."""
 
@@ -193,7 +197,6 @@ class Journal(Protocol):
         Raises:
             JournalRefused: it is newer than this program, or no journal; it was left untouched.
             JournalFailed: it cannot be opened, or another daemon has it.
-
         """
         ...
 
@@ -208,7 +211,6 @@ class Journal(Protocol):
 
         Raises:
             SessionExists: the id is alive.
-
         """
         ...
 
@@ -220,7 +222,6 @@ class Journal(Protocol):
         Raises:
             InvalidSession: there was never such a session.
             SessionEnded: the command is new and the session is over.
-
         """
         ...
 
@@ -238,8 +239,9 @@ class Journal(Protocol):
         """Add records as (kind, body), answers and the events that tell of them, or nothing of it.
 
         The first answer to a command stays; an answer to a command that is not here is dropped.
-        ``number`` counts the writes of an incarnation from 1. One that is not larger than the last
-        is there already, and succeeds. A write with 0 is not numbered. ``events`` as ``publish``.
+        ``number`` counts the writes of an incarnation from 1 without a gap. One that is not larger
+        than the last is there already, and succeeds. A write with 0 is not numbered. ``events`` as
+        ``publish``.
 
         ``snapshot`` is the state after these records and all before, empty for none. The newest
         ``SNAPSHOTS_KEPT`` stay, and the records after the oldest of them; earlier records go.
@@ -248,8 +250,8 @@ class Journal(Protocol):
 
         Raises:
             StaleIncarnation: ``incarnation`` is not the session's current one.
+            MissingWrite: the write before ``number`` is not here.
             EventConflict: other events have these indexes.
-
         """
         ...
 
@@ -261,7 +263,6 @@ class Journal(Protocol):
         Raises:
             InvalidSession: there was never such a session.
             EventConflict: one of the indexes is taken by another batch.
-
         """
         ...
 
@@ -273,7 +274,6 @@ class Journal(Protocol):
         Raises:
             InvalidSession: there was never such a session.
             StaleIncarnation: the session is at a later incarnation, or over.
-
         """
         ...
 
@@ -282,7 +282,6 @@ class Journal(Protocol):
 
         Raises:
             InvalidSession: there was never such a session.
-
         """
         ...
 
@@ -294,7 +293,6 @@ class Journal(Protocol):
 
         Raises:
             InvalidSession: there was never such a session.
-
         """
         ...
 
@@ -311,7 +309,6 @@ class Journal(Protocol):
 
         Raises:
             SessionExists: the id is alive.
-
         """
         ...
 
@@ -328,7 +325,6 @@ class Journal(Protocol):
 
         Raises:
             InvalidSession: there was never such a session.
-
         """
         ...
 

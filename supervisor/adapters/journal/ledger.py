@@ -20,6 +20,7 @@ from supervisor.adapters.journal.base import (
     Duplicate,
     EventConflict,
     EventRow,
+    MissingWrite,
     Past,
     SessionEnded,
     SessionRow,
@@ -137,6 +138,11 @@ class Ledger(ABC):
             raise StaleIncarnation(
                 f"incarnation {incarnation} of the session {session_id} may not write: "
                 f"the session is {current}"
+            )
+        if number > head.written + 1:
+            raise MissingWrite(
+                f"write {number} of the session {session_id} came before write {head.written + 1}: "
+                "without it the history would have a hole"
             )
         fresh = [row for row in events if self._is_new(session_id, row)]
         self._keep(session_id, head, fresh)

@@ -8,7 +8,9 @@ from supervisor.adapters.journal.base import (
     Accepted,
     CommandRow,
     Duplicate,
+    EventRow,
     JournalFailed,
+    MissingWrite,
     RecordRow,
     SessionRow,
     StaleIncarnation,
@@ -133,7 +135,7 @@ def test_each_process_numbers_from_one(rerun):
 
     async def before(journal):
         await journal.create(ROW)
-        await journal.append("s-1", 1, [("turn", b"old")], [], number=7)
+        await journal.append("s-1", 1, [("turn", b"old")], [], number=1)
         await journal.began("s-1", 2, 1)
 
     async def after(journal):
@@ -153,7 +155,7 @@ def test_a_new_session_of_an_old_id_numbers_from_one(run):
 
     async def work(journal):
         await journal.create(ROW)
-        await journal.append("s-1", 1, [("turn", b"old")], [], number=7)
+        await journal.append("s-1", 1, [("turn", b"old")], [], number=1)
         await journal.publish("s-1", 1, 9, b"old")
         await journal.ended("s-1", b"normal", 9)
         await journal.create(ROW)
@@ -183,16 +185,47 @@ def test_writes_without_a_number_are_all_written(run):
     assert stored.row.written == 1
 
 
-def test_numbers_may_skip(run):
-    """What counts is which is larger: an agent may have given up some that were refused."""
+def test_numbers_may_not_skip(run):
+    """What comes without the write before it leaves nothing behind, its events neither."""
+    events = [EventRow(first=1, count=1, body=b"late")]
 
     async def work(journal):
         await journal.create(ROW)
-        await journal.append("s-1", 1, [("turn", b"a")], [], number=5)
-        await journal.append("s-1", 1, [("turn", b"b")], [], number=4)
-        return await journal.load("s-1")
+        await journal.accept("s-1", "c-1", b"one", 1)
+        with pytest.raises(MissingWrite):
+            await journal.append("s-1", 1, [("turn", b"b")], [], number=2)
+        await journal.append("s-1", 1, [("turn", b"a")], [], number=1)
+        with pytest.raises(MissingWrite):
+            await journal.append(
+                "s-1", 1, [("turn", b"c")], [("c-1", b"no")], number=3, snapshot=b"c", events=events
+            )
+        found = await journal.replay("s-1", 0, 9, 9), await journal.answer("s-1", "c-1")
+        return await journal.load("s-1"), found
 
-    assert [row.body for row in run(work).records] == [b"a"]
+    stored, found = run(work)
+
+    assert [row.body for row in stored.records] == [b"a"]
+    assert (stored.row.written, stored.snapshot, found) == (1, b"", ([], None))
+
+
+def test_after_a_write_that_failed_no_later_one_is_taken(run):
+    """Both were called before either was done: the history ends where the first hole would be."""
+
+    async def work(journal):
+        await journal.create(ROW)
+        calls = [
+            journal.append("s-1", 1, [("turn", b"a")], [], number=1),
+            journal.append("s-1", 1, [("turn", b"half"), ("\ud800", b"")], [], number=2),
+            journal.append("s-1", 1, [("turn", b"c")], [], number=3),
+        ]
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        await journal.append("s-1", 1, [("turn", b"b")], [], number=2)
+        return found, await journal.load("s-1")
+
+    found, stored = run(work)
+
+    assert [type(error) for error in found] == [type(None), JournalFailed, MissingWrite]
+    assert [row.body for row in stored.records] == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("body", [b"", b"\0", bytes(range(256)), b"?:name %s {} ''"])

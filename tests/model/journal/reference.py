@@ -16,6 +16,7 @@ from supervisor.adapters.journal.base import (
     Duplicate,
     EventConflict,
     EventRow,
+    MissingWrite,
     Past,
     RecordRow,
     SessionEnded,
@@ -115,6 +116,8 @@ class Reference:
         life = self._lives.get(session_id)
         if life is None or not life.is_alive or life.row.incarnation != incarnation:
             raise StaleIncarnation(session_id)
+        if number > life.row.written + 1:
+            raise MissingWrite(session_id)
         for row in events:
             self.publish(session_id, row.first, row.count, row.body)
         if number and number <= life.row.written:
