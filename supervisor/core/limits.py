@@ -15,6 +15,9 @@ JOURNAL_GROUP_MAX: Final = 256
 """Operations that share one transaction; beyond it the fixed cost of a commit is small."""
 JOURNAL_LOCK_WAIT_S: Final = 1.0
 """For another process to let go of the file; the kernel does it at once for a dead one."""
+JOURNAL_TABLE_WAIT_S: Final = 5.0
+"""For somebody who works on a table of a journal on a server to let go of it. Beyond it what is
+under way waits as for a server that is away."""
 JOURNAL_STATEMENT_S: Final = 15.0
 """For one statement of a journal on a server; a long history takes it a second."""
 JOURNAL_CONNECT_PAUSE_S: Final = 0.2

@@ -5,6 +5,7 @@ A daemon has a schema of its own in the database. docs/adr/0021 says what it pro
 
 import os
 import socket
+from typing import Final
 
 import psycopg
 
@@ -25,13 +26,20 @@ from supervisor.core.storage import Level, Trouble
 
 SCHEMA = "cmdc"
 """Where the tables are, if nothing else is said."""
+_HELD_UP: Final = (
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.QueryCanceled,
+    psycopg.errors.DeadlockDetected,
+)
+"""Somebody works on the tables, or the server is slow: it passes, and what is done is undone."""
 
 
 class PostgresStore(Ledger):
     """The operations over one connection, and the writer's guard of it.
 
     A server that is away is like a disk without room: what is under way waits until it is back, in
-    order, and what is new is refused. A daemon that was superseded has to end.
+    order, and what is new is refused. So is one whose tables somebody has locked, and one that is
+    too slow. A daemon that was superseded has to end.
     """
 
     def __init__(
@@ -80,7 +88,8 @@ class PostgresStore(Ledger):
         if isinstance(error, Superseded):
             return Trouble.BROKEN
         is_away = isinstance(error, psycopg.OperationalError) and self._connection.is_lost
-        if not is_away and not isinstance(error, RolledBack | psycopg.errors.DiskFull):
+        passes = (RolledBack, psycopg.errors.DiskFull, *_HELD_UP)
+        if not is_away and not isinstance(error, passes):
             return Trouble.PASSING
         self._note(error)
         return Trouble.NO_ROOM
@@ -90,13 +99,13 @@ class PostgresStore(Ledger):
         self.level = Level.AWAY
 
     def regain(self, _wanted_bytes: int) -> bool:
-        """Connect again."""
+        """Connect again, and see that the tables can be had."""
         try:
-            self._connection.connect()
+            self._connection.probe()
         except psycopg.OperationalError as error:
             self._note(error)
             return False
-        except (Superseded, CmdcError):
+        except (Superseded, CmdcError, psycopg.Error):
             pass  # the next transaction meets it, too
         self.level = Level.PLENTY
         return True
@@ -109,7 +118,8 @@ class PostgresStore(Ledger):
         why = str(error).partition("\n")[0]
         self.cause = (
             f"the journal's database cannot be written to ({why}): what is under way waits for it, "
-            "nothing new is taken; see that PostgreSQL runs and has room"
+            "nothing new is taken; see that PostgreSQL runs and has room, "
+            "and that nobody keeps a lock on its tables"
         )
 
 

@@ -30,6 +30,7 @@ from supervisor.core.limits import (
     JOURNAL_SETTLE_PAUSE_S,
     JOURNAL_SETTLE_S,
     JOURNAL_STATEMENT_S,
+    JOURNAL_TABLE_WAIT_S,
 )
 
 log = structlog.get_logger(__name__)
@@ -54,6 +55,12 @@ _STATE: Final = """
     SELECT pg_is_in_recovery(), current_setting('fsync'), current_setting('server_version_num')::int
 """
 _SERVER_VERSION_MIN: Final = 130_000
+# As strong as what a write needs, so that it tells whether one would have to wait.
+_PROBE: Final = b"""
+    LOCK TABLE journal, sessions, commands, records, events, downs, snapshots, marks, checkpoints
+    IN ROW EXCLUSIVE MODE NOWAIT
+"""
+_WAIT: Final = "SELECT set_config('lock_timeout', %s, false)"
 
 
 class Superseded(Exception):
@@ -114,9 +121,11 @@ class PostgresConnection:
         """Whether there is no connection."""
         return self._wire is None or self._wire.closed
 
-    def connect(self) -> None:
-        """See that there is a connection; raises where there can be none."""
-        self._connected()
+    def probe(self) -> None:
+        """See that there is a connection and no table is locked; raises where it is otherwise."""
+        wire = self._connected()
+        with wire.transaction():
+            wire.execute(_PROBE)
 
     def begin(self) -> None:
         """Begin a transaction, on a new connection if the old one is gone."""
@@ -254,7 +263,6 @@ class PostgresConnection:
             "search_path": self._schema,
             "synchronous_commit": _SYNCHRONOUS[self._durability],
             "statement_timeout": f"{JOURNAL_STATEMENT_S * 1000:.0f}",
-            "lock_timeout": f"{JOURNAL_LOCK_WAIT_S * 1000:.0f}",
         }
         for name, value in settings.items():
             wire.execute("SELECT set_config(%s, %s, false)", (name, value))
@@ -263,7 +271,9 @@ class PostgresConnection:
         digest = hashlib.blake2b(f"cmdc journal {self._schema}".encode(), digest_size=8).digest()
         key = int.from_bytes(digest, "big", signed=True)
         try:
+            wire.execute(_WAIT, (f"{JOURNAL_LOCK_WAIT_S * 1000:.0f}",))
             wire.execute("SELECT pg_advisory_lock(%s)", (key,))
+            wire.execute(_WAIT, (f"{JOURNAL_TABLE_WAIT_S * 1000:.0f}",))
         except psycopg.errors.LockNotAvailable as error:
             if self._epoch is not None:
                 self._check(wire.execute("SELECT epoch FROM journal").fetchone())

@@ -1,0 +1,86 @@
+"""A journal in PostgreSQL while somebody works on its tables."""
+
+import asyncio
+
+import psycopg
+import pytest
+
+from cmdc_runtime.errors import StorageFull
+from scripts.postgres import Server, missing
+from supervisor.adapters.journal import postgres_connection
+from supervisor.adapters.journal.base import EventRow
+from supervisor.adapters.journal.postgres import PostgresJournal
+from supervisor.core.storage import Condition
+from tests.integration.supervisor.test_journal_postgres import NUMBERS, ROW, run, sql, until
+
+pytestmark = [pytest.mark.process, pytest.mark.fault]
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A server of this module's own."""
+    if reason := missing():
+        pytest.skip(reason)
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture
+def schema():
+    """A name that nobody has used."""
+    return f"daemon_{next(NUMBERS)}"
+
+
+@pytest.mark.parametrize(("lock_s", "statement_s"), [(0.1, 15.0), (9.0, 0.1)])
+def test_what_is_under_way_waits_for_a_locked_table(
+    server, schema, monkeypatch, lock_s, statement_s
+):
+    """Whichever bound is met first, nothing fails; it is written in order when it is free."""
+    monkeypatch.setattr(postgres_connection, "JOURNAL_TABLE_WAIT_S", lock_s)
+    monkeypatch.setattr(postgres_connection, "JOURNAL_STATEMENT_S", statement_s)
+    batches = [EventRow(first=one, count=1, body=b"%d" % one) for one in (1, 2, 3)]
+
+    async def work(journal):
+        await journal.create(ROW)
+        with psycopg.connect(server.url) as admin:
+            admin.execute(f"LOCK TABLE {schema}.events IN ACCESS EXCLUSIVE MODE")
+            writes = [
+                journal.append("s-1", 1, [("turn", b"")], [], number=one.first, events=[one])
+                for one in batches
+            ]
+            await until(journal, Condition.FULL)
+            with pytest.raises(StorageFull, match="nobody keeps a lock"):
+                await journal.accept("s-1", "c-1", b"", 1)
+            await journal.find("s-1")  # other tables are read meanwhile
+            waited = not any(write.done() for write in writes)
+        await asyncio.gather(*writes)
+        return waited, await journal.load("s-1"), await journal.replay("s-1", 0, 9, 9)
+
+    waited, stored, found = run(work, PostgresJournal(server.url, schema=schema))
+
+    assert waited
+    assert (len(stored.records), stored.row.written, found) == (3, 3, batches)
+
+
+def test_a_lock_of_a_second_is_only_waited_for(server, schema):
+    """The time for another daemon to let go of the journal is not that of a statement."""
+    waits = (
+        "SELECT 1 FROM pg_stat_activity WHERE application_name = 'cmdc-runtime'"
+        " AND wait_event_type = 'Lock' AND clock_timestamp() > query_start + '1.5 s'"
+    )
+
+    async def work(journal):
+        await journal.create(ROW)
+        turns = []
+        journal.health.on_change = turns.append
+        with psycopg.connect(server.url) as admin:
+            admin.execute(f"LOCK TABLE {schema}.records IN ACCESS EXCLUSIVE MODE")
+            write = journal.append("s-1", 1, [("turn", b"a")], [], number=1)
+            while not write.done() and not await asyncio.to_thread(sql, server, waits):
+                pass
+        await write
+        return turns, await journal.load("s-1")
+
+    turns, stored = run(work, PostgresJournal(server.url, schema=schema))
+
+    assert (turns, len(stored.records)) == ([], 1)
