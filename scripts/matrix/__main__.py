@@ -1,6 +1,7 @@
 """``python -m scripts.matrix``: play every cell of the crash matrix and write its pages.
 
-``--check`` writes nothing. Exit status 1 where anything was wrong, with a line for each problem.
+``--check`` writes nothing. Exit status 1 where anything was wrong, with a line for each problem: a
+cell that was not reached in any of its plays is one, unless ``cells.ABSENCES`` has the reason.
 """
 
 import argparse
@@ -13,7 +14,8 @@ from typing import NoReturn
 import structlog
 
 from scripts.matrix import page
-from scripts.matrix.play import NOT_REACHED, Played, stage
+from scripts.matrix.cells import Cell, Played, missed, unplayed
+from scripts.matrix.play import stage
 
 INTERRUPTED = 130
 
@@ -28,25 +30,27 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     started_s = time.monotonic()
     try:
-        played = asyncio.run(_play())
+        cells, played = asyncio.run(_play())
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return INTERRUPTED
     wrong = [f"{one.cell.name}: {problem}" for one in played for problem in one.problems]
+    wrong += [f"{place}: not reached, and nothing says why" for place in sorted(missed(played))]
+    wrong += [f"{cell.name}: not played" for cell in unplayed(cells, played)]
     sys.stdout.writelines(f"{line}\n" for line in wrong)
     if not wrong and not is_check:
         page.write(played)
-    reached = sum(one.outcome != NOT_REACHED for one in played)
     seconds = time.monotonic() - started_s
-    sys.stdout.write(
-        f"{len(played)} cells in {seconds:.0f} s, {reached} deaths: {len(wrong)} problems\n"
-    )
+    told = f"{len(cells)} cells were planned. {page.counted(played)}"
+    sys.stdout.write(f"{told}\n{seconds:.0f} s: {len(wrong)} problems\n")
     return 1 if wrong else 0
 
 
-async def _play() -> list[Played]:
+async def _play() -> tuple[list[Cell], list[Played]]:
+    """Return the cells that are planned, and what came of them."""
     async with stage() as found:
-        return await found.play(await found.rehearse())
+        cells = await found.rehearse()
+        return cells, await found.play(cells)
 
 
 def _interrupt(_number: int, _frame: object) -> NoReturn:

@@ -1,12 +1,20 @@
 """The crash matrix as it was played: in short in ``ARCHITECTURE.md``, in full in its own page."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from cmdc_runtime.faults import AGENT, MOMENTS, OUTCOME
-from scripts.matrix.play import NOT_REACHED, Played
+from scripts.matrix.cells import (
+    NOT_REACHED,
+    SENDS,
+    Place,
+    Played,
+    absences_in,
+    parts,
+    places_of,
+)
 from scripts.matrix.situations import DYING, SITUATIONS, Situation
 from supervisor.adapters.journal.faulted import APPEND, SNAPSHOT, writes
 from workers.core.records import RECORDS
@@ -26,9 +34,6 @@ COLUMNS: Final = (
 )
 _NONE: Final = "–"  # noqa: RUF001 - a dash
 
-Key = tuple[str, str, str]
-"""What is written, who dies, and when."""
-
 _HEAD: Final = """# The crash matrix
 
 <!-- made by `make matrix`: do not edit -->
@@ -39,9 +44,11 @@ after that write, and what came back then: `idle`, `stream` (the request is sent
 (the calls are gone on with) are what the next process resumed; `goes on` is the same process.
 `uncertain` means that a write tool had been started and its result is told as uncertain;
 `given up` that the cycle had killed its process too often; `not started` that the caller was told
-that its session did not start. A dash is a write at which nobody was there to be killed. After
-every one of them the history is valid for a provider, no acknowledged prompt is lost, no write
-tool ran twice, and the indexes of the events have no hole and no repeat.
+that its session did not start. `not reached` is a cell that was played and in which nobody died at
+that write; the last table has the reason for each. A dash is no cell: the victim does not make
+that write, or is not killed in that situation. After every death the history is valid for a
+provider, no acknowledged prompt is lost, no write tool ran twice, and the indexes of the events
+have no hole and no repeat.
 
 "agent sends" is the agent that dies before or after it hands the write over, "commit" a process
 that dies before or after the daemon has committed it. The daemon's deaths are played together, so
@@ -58,13 +65,6 @@ def required() -> list[str]:
 def written_in(rows: Iterable[str]) -> set[str]:
     """Return the methods and kinds that these rows are about."""
     return {kind for row in rows for kind in row.split("+")}
-
-
-def parts(point: str) -> tuple[str, str, bool]:
-    """Return what is written at a point, the moment, and whether the agent itself passes it."""
-    rest, _, moment = point.rpartition(".")
-    process, _, kinds = rest.partition(".")
-    return kinds or process, moment, process == AGENT
 
 
 def write(played: Sequence[Played]) -> None:
@@ -104,41 +104,67 @@ def _is_in(one: Played, *, daemon: bool, moment: str) -> bool:
 
 
 def _tally(played: Iterable[Played]) -> str:
-    found = Counter(one.outcome for one in played if one.outcome != NOT_REACHED)
-    return "; ".join(f"{outcome} {count}" for outcome, count in found.most_common()) or _NONE
+    found = Counter(one.outcome for one in played)
+    last = found.pop(NOT_REACHED, 0)
+    told = [*found.most_common(), *([(NOT_REACHED, last)] if last else [])]
+    return "; ".join(f"{outcome} {count}" for outcome, count in told) or _NONE
 
 
 def full(played: Sequence[Played]) -> str:
     """Return the page with a line for each write of each situation."""
     sections = [_section(situation, played) for situation in SITUATIONS]
-    return "\n".join([_HEAD, *(section for section in sections if section)])
+    found = [section for section in sections if section]
+    return "\n".join([_HEAD, f"{counted(played)}\n", *found, _absences(played)])
+
+
+def counted(played: Sequence[Played]) -> str:
+    """Return how many cells were played, and what of them was not reached."""
+    deaths = sum(one.is_reached for one in played)
+    places = places_of(played)
+    return (
+        f"{len(played)} cells were played: {deaths} deaths, {len(played) - deaths} not reached. "
+        f"They stand in {len(places)} places of the tables: {len(absences_in(places))} not reached."
+    )
+
+
+def writes_reached(text: str) -> set[str]:
+    """Return what the rows write in which somebody died, by a page that was written."""
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    reached = {
+        written.strip("`")
+        for written, *cells in rows
+        if any(cell.strip() not in (_NONE, NOT_REACHED) for cell in cells)
+    }
+    return written_in(reached)
 
 
 def _section(situation: Situation, played: Sequence[Played]) -> str:
     own = [one for one in played if one.cell.situation.name == situation.name]
     if not own:
         return ""
-    found: dict[Key, list[str]] = {}
-    for one in own:
-        written, moment, is_agents = parts(one.cell.point)
-        victim = "sends" if is_agents else one.cell.victim
-        outcomes = found.setdefault((written, victim, moment), [])
-        if one.outcome not in [*outcomes, NOT_REACHED]:
-            outcomes.append(one.outcome)
-    victims = (*(("sends",) if AGENT in situation.victims else ()), *situation.victims)
+    found = places_of(own)
+    victims = (*((SENDS,) if AGENT in situation.victims else ()), *situation.victims)
     columns = [(victim, moment) for victim in victims for moment in MOMENTS]
-    names = {"sends": "agent sends"} | {one: f"{one}, commit" for one in situation.victims}
+    names = {SENDS: "agent sends"} | {one: f"{one}, commit" for one in situation.victims}
     head = ["write", *(f"{moment}: {names[victim]}" for victim, moment in columns)]
-    rows = dict.fromkeys(written for written, _, _ in found)
+    rows = dict.fromkeys(place.written for place in found)
     lines = [f"## {situation.name}\n", _row(head), _row(["---"] * len(head))]
-    lines += [_row([f"`{row}`", *_cells(row, columns, found)]) for row in rows]
+    for row in rows:
+        places = [Place(situation.name, row, *column) for column in columns]
+        lines.append(_row([f"`{row}`", *(_cell(found.get(place)) for place in places)]))
     return "\n".join([*lines, ""])
 
 
-def _cells(
-    row: str, columns: Sequence[tuple[str, str]], found: Mapping[Key, Sequence[str]]
-) -> list[str]:
-    return [" / ".join(found.get((row, *column), ())) or _NONE for column in columns]
+def _cell(outcomes: Sequence[str] | None) -> str:
+    """Return what a place shows; None: there is no cell."""
+    return _NONE if outcomes is None else " / ".join(outcomes) or NOT_REACHED
+
+
+def _absences(played: Sequence[Played]) -> str:
+    found = absences_in(places_of(played))
+    lines = ["# Not reached\n", _row(["cell", "reason"]), _row(["---", "---"])]
+    lines += [_row([str(place), reason or "none is known"]) for place, reason in found.items()]
+    return "\n".join([*lines, ""])
 
 
 def _row(cells: Iterable[str]) -> str:

@@ -8,7 +8,6 @@ import asyncio
 import shutil
 import tempfile
 import traceback
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,9 +15,10 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.faults import AGENT, RECORD, Step
+from cmdc_runtime.faults import RECORD
 from cmdc_runtime.testing import ScriptedModel
-from scripts.matrix.situations import BOTH, DAEMON, DYING, NURSERY, SITUATIONS, Situation
+from scripts.matrix.cells import NOT_REACHED, Cell, Played, cells_of, merged, missed
+from scripts.matrix.situations import DYING, NURSERY, SITUATIONS, Situation
 from scripts.soak.house import House
 from scripts.soak.life import Life, Place
 from scripts.soak.model import Mind
@@ -28,9 +28,8 @@ PARALLEL: Final = 12
 DAEMON_CELLS_PARALLEL: Final = 4
 """Cells in which the daemon dies, at a time: each of them is hit by the deaths of all."""
 LOOK_S: Final = 0.1
-PASSES_MAX: Final = {AGENT: 2, DAEMON: 1, BOTH: 1}
-"""Of one point that are played in a situation: for a daemon it is always a new one."""
-NOT_REACHED: Final = "not reached"
+AGAIN_MAX: Final = 3
+"""How often what should have been reached is played again."""
 UNBORN: Final = "not started, which is told"
 GOES_ON: Final = "goes on"
 GIVEN_UP: Final = "given up"
@@ -39,35 +38,6 @@ UNCERTAIN: Final = "uncertain"
 
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """Somebody dies at a pass of a point in a situation."""
-
-    situation: Situation
-    point: str
-    number: int
-    victim: str
-
-    @property
-    def name(self) -> str:
-        """How a person names it."""
-        return f"{self.situation.name} / {self.victim} / {self.point}:{self.number}"
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """The steps of its plan behind those of the situation."""
-        return (str(Step(self.point, self.number, self.victim)), *self.situation.then)
-
-
-@dataclass(frozen=True, slots=True)
-class Played:
-    """What came of a cell: what comes back, in a few words, and what is wrong."""
-
-    cell: Cell
-    outcome: str
-    problems: tuple[Problem, ...]
 
 
 @dataclass(slots=True)
@@ -101,7 +71,11 @@ class Stage:
         return [cell for cells in await _at_once(one, situations, PARALLEL) for cell in cells]
 
     async def play(self, cells: Iterable[Cell]) -> list[Played]:
-        """Play cells and return what came of them: first those in which the daemon stays."""
+        """Play cells and return what came of them: first those in which the daemon stays.
+
+        Where nobody died at a write, the daemon or the agent may have been late or gone for the
+        death of another cell: that is played again, alone.
+        """
         wanted = list(cells)
         # Of these each waits for the next nursery, and so would all that run beside it.
         alone = [
@@ -113,11 +87,21 @@ class Stage:
         staying = [cell for cell in wanted if cell not in alone and cell not in dying]
         played = await _at_once(self.play_one, staying, PARALLEL)
         async with self._kept_daemon():
-            for cell in alone:
-                await asyncio.to_thread(self.house.wait_warm)
-                played.append(await self.play_one(cell))
+            played += await self._play_alone(alone)
             for first in range(0, len(dying), DAEMON_CELLS_PARALLEL):
                 played += await self._play_together(dying[first : first + DAEMON_CELLS_PARALLEL])
+            for _ in range(AGAIN_MAX):
+                places = missed(played)
+                again = [cell for cell in wanted if cell.place in places]
+                played = merged(played, await self._play_alone(again))
+        return played
+
+    async def _play_alone(self, cells: Iterable[Cell]) -> list[Played]:
+        """Play cells one after the other: nobody dies of another cell's death."""
+        played = []
+        for cell in cells:
+            await asyncio.to_thread(self.house.wait_warm)
+            played.append(await self.play_one(cell))
         return played
 
     async def _play_together(self, cells: Sequence[Cell]) -> list[Played]:
@@ -180,21 +164,6 @@ class Stage:
             await asyncio.gather(keeping, return_exceptions=True)
             if self.house.wait_dead(0):
                 self.house.start_again()
-
-
-def cells_of(situation: Situation, passed: Sequence[str]) -> list[Cell]:
-    """Return the cells of a situation that passes these points."""
-    count: Counter[str] = Counter()
-    cells = []
-    for point in passed:
-        count[point] += 1
-        is_agents = point.startswith(f"{AGENT}.")
-        cells += [
-            Cell(situation, point, count[point], victim)
-            for victim in situation.victims
-            if count[point] <= PASSES_MAX.get(victim, 2) and (victim == AGENT or not is_agents)
-        ]
-    return cells
 
 
 def outcome_of(life: Life, cell: Cell) -> str:

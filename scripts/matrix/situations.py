@@ -177,7 +177,9 @@ SITUATIONS: Final[tuple[Situation, ...]] = (
     ),
     Situation(
         name="killed twice by its cycle",
-        moves=(_prompt("p", ("look_up", {"key": "k"})), _prompt("q")),
+        # Late, so that the second prompt is queued by then; and by a call that takes its time, so
+        # that its end is not written yet. So it is always the same that the next process writes.
+        moves=(_prompt("p", _write("put", "p1"), late_s=LATE_S), _prompt("q")),
         before=("append.*tool_started*.after:1=agent", "append.*resumed*.after:1=agent"),
         comes_to_the_same=False,
     ),

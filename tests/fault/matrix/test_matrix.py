@@ -12,7 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from cmdc_runtime.faults import AGENT
-from scripts.matrix.play import GIVEN_UP, NOT_REACHED, cells_of, stage
+from scripts.matrix.cells import NOT_REACHED, cells_of, missed
+from scripts.matrix.play import GIVEN_UP, stage
 from scripts.matrix.situations import DAEMON, HOST, SITUATIONS
 from tests.fault.audit import Audit
 
@@ -76,6 +77,7 @@ def test_whoever_dies_at_a_write_nothing_is_lost(run):
     assert wrong == [], "\n".join(wrong)
     assert others == []
     assert len(reached(played)) > len(played) // 2
+    assert not IS_FULL or missed(played) == set()
 
 
 def test_a_recovery_dies_at_each_of_its_writes(run):
