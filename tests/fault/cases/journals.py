@@ -36,6 +36,16 @@ async def fill(journal, steps=4):
             await journal.publish(name, step * 2 + 1, 2, body)
 
 
+async def fill_one(journal, steps=2):
+    """Write one session, so that its last commit is a record with an answer and little else."""
+    name = name_of(0)
+    await journal.create(SessionRow(session_id=name, created_ms=5, spec=b"spec"))
+    for step in range(steps):
+        body = body_of(0, step)
+        await journal.accept(name, f"c-{step}", body, 1)
+        await journal.append(name, 0, [("said", body)], [(f"c-{step}", body)], number=step + 1)
+
+
 async def look(journal):
     """Return what each session has, and of those that are over why."""
     found, over = {}, {}

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 
 import pytest
+from structlog.testing import capture_logs
 
 from supervisor.adapters.journal.base import JournalFailed, JournalRefused
 from supervisor.adapters.journal.sqlite import SqliteJournal
@@ -13,13 +14,24 @@ from supervisor.adapters.journal.store import JOURNAL_FILE
 from supervisor.adapters.journal.sums import PAGE_BYTES
 from supervisor.adapters.journal.volume import wal_of
 from supervisor.adapters.journal.wal import FRAME, HEADER, read_log
-from tests.fault.cases.journals import SESSIONS, body_of, damage, fill, flip, look, with_journal
+from tests.fault.cases.journals import (
+    SESSIONS,
+    body_of,
+    damage,
+    fill,
+    fill_one,
+    flip,
+    look,
+    name_of,
+    with_journal,
+)
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 IS_FULL = "FAULT_FULL" in os.environ
 FLIPS = 400 if IS_FULL else 40
 CUTS = 400 if IS_FULL else 25
+CUT_EVERY_BYTES = 1 if IS_FULL else 97
 NAMES = {*range(24), *range(60, 72)}
 """Bytes of the file's header that say what file it is, which is asked before the log is read."""
 FRAME_BYTES = FRAME.size + PAGE_BYTES
@@ -73,15 +85,47 @@ def is_good(whole, found, over, mended):
     return len(over)
 
 
+def last_commit(place):
+    """Return where the last commit of a log begins and ends, and check that the log ends there."""
+    data = wal_of(place / JOURNAL_FILE).read_bytes()
+    commits = [one.number for one in read_log(data).frames if one.commit]
+    begin, end = (HEADER.size + (number + 1) * FRAME_BYTES for number in commits[-2:])
+    assert end == len(data)
+    return begin, end
+
+
+def told_of(place):
+    """Return what is found in a journal, and what its opening has told of its files."""
+    with capture_logs() as logs:
+        found = with_journal(place, look)
+    told = [one["event"] for one in logs if one["log_level"] in ("warning", "error")]
+    return *found, told
+
+
+@pytest.mark.fault_case("F36")
+def test_log_that_is_cut_anywhere_in_its_last_commit_ends_before_it(tmp_path):
+    """At every byte of a small journal, or at one in 97: the last record is gone, and told."""
+    made, place = tmp_path / "made", tmp_path / "state"
+    with_journal(made, fill_one, is_crash=True)
+    (whole, _), _ = with_journal(shutil.copytree(made, place), look)
+    begin, end = last_commit(made)
+    records, answers, events = whole[name_of(0)]
+    before = {name_of(0): (records[:-1], [answers[0], *answers[2:], None], events)}
+    for cut in {*range(begin, end, CUT_EVERY_BYTES), begin + 1, begin + FRAME.size, end - 1}:
+        shutil.rmtree(place)
+        shutil.copytree(made, place)
+        os.truncate(wal_of(place / JOURNAL_FILE), cut)
+        (found, over), mended, told = told_of(place)
+        assert (found, over) == (before, {}), cut
+        assert mended.torn_bytes == cut - begin
+        assert told == (["journal.tail_cut"] if cut > begin else []), cut
+
+
 @pytest.mark.fault_case("F36")
 def test_log_that_is_cut_anywhere_ends_with_the_last_good_commit(made, state):
-    """At every byte of the last commit: what was committed before is there, and the cut is told."""
+    """At bytes of the last commit of a large log, by chance: all before it is there."""
     whole = made[1]
-    place = state(made, "left")
-    log = read_log(wal_of(place / JOURNAL_FILE).read_bytes())
-    commits = [one.number for one in log.frames if one.commit]
-    begin = HEADER.size + (commits[-2] + 1) * FRAME_BYTES
-    end = HEADER.size + (commits[-1] + 1) * FRAME_BYTES
+    begin, end = last_commit(state(made, "left"))
     chance = random.Random(1)
     cuts = sorted(
         {begin, begin + 1, begin + FRAME.size, end - 1, *chance.sample(range(begin, end), CUTS)}
@@ -169,24 +213,48 @@ def test_flipped_bit_of_the_file_is_turned_back(made, state, name):
 
 @pytest.mark.fault_case("F37")
 def test_flipped_bit_of_the_log_loses_no_session_in_silence(made, state):
-    """In a header, a checksum or a page: it is turned back, or what it spoils is parked."""
-    log = (made[0] / "left" / f"{JOURNAL_FILE}-wal").read_bytes()
+    """In a header, a checksum or a page: it is turned back, or what it spoils is parked.
+
+    Only in the last commit nobody can tell it from a write that was not finished. Where it can't be
+    turned back there, this commit is lost, nothing else is, and it is told.
+    """
     chance = random.Random(4)
-    end = HEADER.size + len(read_log(log).frames) * FRAME_BYTES
-    middle = HEADER.size + len(read_log(log).frames) // 2 * FRAME_BYTES
-    places = [*range(0, HEADER.size, 3), *range(middle, middle + FRAME.size)]
-    parked = mended_count = 0
-    for at in [*places, *chance.sample(range(end), FLIPS)]:
+    begin, end = last_commit(state(made, "left"))
+    place = state(made, "left")
+    os.truncate(wal_of(place / JOURNAL_FILE), begin)
+    before = with_journal(place, look)[0]
+    middle = HEADER.size + end // FRAME_BYTES // 2 * FRAME_BYTES
+    # The second word of the last checksum is left out: no frame behind it tells whether a bit is
+    # wrong there or in the last word of the page, which changes nothing but that word.
+    last = end - FRAME_BYTES
+    unsure = range(last + FRAME.size - 4, last + FRAME.size)
+    places = [
+        *range(0, HEADER.size, 3),
+        *range(middle, middle + FRAME.size),
+        *range(last, unsure.start),
+        *chance.sample(range(begin, end), FLIPS // 4),
+        *chance.sample(range(end), FLIPS),
+    ]
+    parked = mended_count = cut_count = 0
+    for at in places:
+        if at in unsure:
+            continue
         place = state(made, "left")
         flip(wal_of(place / JOURNAL_FILE), at, chance.randrange(8))
-        (found, over), mended = with_journal(place, look)
-        if mended.torn_bytes:  # in the last commit: nobody can tell it from one that was cut off
-            assert at > end - 20 * FRAME_BYTES
+        (found, over), mended, told = told_of(place)
+        assert ("journal.tail_cut" in told) == bool(mended.torn_bytes)
+        if mended.torn_bytes:
+            assert at >= begin
+            assert (found, over) == before
+            assert (mended.torn_bytes, mended.salvaged) == (end - begin, None)
+            assert mended.aside is not None
+            cut_count += 1
             continue
         parked += is_good(made[1], found, over, mended) > 0
         mended_count += mended.bits == 1
         assert mended.aside is not None
     assert mended_count > parked
+    assert cut_count > 0
 
 
 @pytest.mark.fault_case("F37")
