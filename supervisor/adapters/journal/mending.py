@@ -3,6 +3,10 @@
 In this order: a torn end of the log is cut by SQLite itself and told here; a single wrong bit is
 turned back; what is damaged beyond that is left behind, the rows that are whole come into a new
 file, and the sessions that miss one are parked. The damaged files are kept beside the journal.
+
+A kill may come at any moment of it. Until the new file is whole and durable under the name
+``READY`` the old one stays with its log; from then on the new one is the journal, and the next
+start puts it in its place.
 """
 
 import os
@@ -17,17 +21,19 @@ from typing import BinaryIO, Final
 import structlog
 
 from cmdc_runtime.clock import now_ms
-from supervisor.adapters.journal.base import JournalRefused
+from supervisor.adapters.journal.aside import Aside
+from supervisor.adapters.journal.base import JournalFull, JournalRefused
+from supervisor.adapters.journal.durable import sync_directory, sync_file, write_whole
 from supervisor.adapters.journal.salvage import Salvaged, UnreadableError, salvage
 from supervisor.adapters.journal.schema import check_file
 from supervisor.adapters.journal.sums import PAGE_BYTES, PageSums
-from supervisor.adapters.journal.volume import FILE_MODE, wal_of
+from supervisor.adapters.journal.volume import FILE_MODE, lacks_room, wal_of
 from supervisor.adapters.journal.wal import HEADER, Log, read_log
-from supervisor.core.limits import JOURNAL_COPIES_KEPT
 
 log = structlog.get_logger(__name__)
 
 SCHEMA_FILE: Final = "journal.schema"
+READY: Final = "journal.salvaged"
 _PAGE: Final = struct.Struct("<I")
 _WORK: Final = "journal.salvage"
 _INTERIOR: Final = 5
@@ -63,13 +69,55 @@ class Mender:
     mended: Mended = field(default_factory=Mended)
     _data: bytearray = field(default_factory=bytearray)
     """The log."""
+    _aside: Aside = field(init=False)
+    _copies: int = 1
+    """Of the files for which there must be room."""
+    _is_changed: bool = False
+
+    def __post_init__(self) -> None:
+        """Keep aside from ``path`` what is changed."""
+        self._aside = Aside(self.path)
 
     def mend(self) -> Mended:
         """Put right what is wrong.
 
         Raises:
             JournalRefused: it cannot be, or it is none of our files; it was left as it is.
+            JournalFull: there is no room for what that takes.
         """
+        try:
+            self._go_on()
+            self._mend()
+        except (OSError, sqlite3.Error) as error:
+            if not lacks_room(error):
+                raise
+            if not self._is_changed:
+                self._aside.drop_files()
+            size = sum(one.stat().st_size for one in self._files() if one.exists())
+            raise JournalFull(
+                f"{self.path} has to be mended, and there is no room for that: free up to "
+                f"{-(-self._copies * size // 2**20)} MiB on the disk of {self.path.parent}, and "
+                "start again"
+            ) from error
+        self.mended.aside = self._aside.where
+        self._tell()
+        return self.mended
+
+    def _files(self) -> tuple[Path, Path]:
+        return self.path, wal_of(self.path)
+
+    def _go_on(self) -> None:
+        """Finish what a kill has left, and remove what it had not finished."""
+        for name in (_WORK, f"{_WORK}.new"):
+            _remove(self.path.with_name(name))
+        for path in self._files():
+            for end in ("new", "copy"):
+                path.with_name(f"{path.name}.{end}").unlink(missing_ok=True)
+        if self.path.with_name(READY).exists():
+            log.warning("journal.salvage_finished")
+            self._take_ready()
+
+    def _mend(self) -> None:
         has_sums = self.sums.load()
         if not has_sums:
             check_file(self.path)
@@ -85,17 +133,16 @@ class Mender:
         if found.page_size not in {0, PAGE_BYTES}:
             raise JournalRefused(f"{wal} has pages of {found.page_size} bytes, not {PAGE_BYTES}")
         if found.repairs:
-            self._keep_aside()
+            self._aside.keep_files()
             for at, bit in found.repairs:
                 self._data[at] ^= 1 << bit
-            wal.write_bytes(self._data)
+            write_whole(wal, bytes(self._data))
+            self._is_changed = True
             self.mended.bits += len(found.repairs)
         damaged = self._damaged_pages(found) if has_sums else self._damage_without_sums()
         overlay = self._look_at_log(found)
         if damaged is not None or overlay is not None:
             self._salvage(found, damaged or set(), overlay)
-        self._tell()
-        return self.mended
 
     # --- what is wrong --------------------------------------------------------------------------
 
@@ -109,10 +156,11 @@ class Mender:
         partial = (len(self._data) - HEADER.size) % (PAGE_BYTES + 24)
         if found.lost_commits == 0:
             if self._data and (is_ours or partial or not found.page_size):
-                self._keep_aside()
-                self.mended.torn_bytes = len(self._data) - (size if found.page_size else 0)
+                begin = size if found.page_size else 0
+                self.mended.torn_bytes = len(self._data) - begin
+                self._aside.keep_tail(bytes(self._data[begin:]))
             return None
-        self._keep_aside()
+        self._aside.keep_files()
         bad = [one for one in found.frames[: found.committed] if not one.is_whole]
         if not all(one.is_ours for one in bad):  # which pages were there is not known
             self.mended.lost_commits = found.lost_commits
@@ -129,7 +177,7 @@ class Mender:
             if page in in_log:  # the first one, whose header is looked at before the log is
                 newer = bytes(self._data[in_log[page].offset :][:PAGE_BYTES])
                 if _names(data) != _names(newer):
-                    self._keep_aside()
+                    self._aside.keep_files()
                     self._write(page, newer)
                     self.mended.bits += 1
                 continue
@@ -137,7 +185,7 @@ class Mender:
             if right is None:
                 left.add(page)
                 continue
-            self._keep_aside()
+            self._aside.keep_files()
             self._write(page, right)
             self.mended.bits += 1
         if not left:
@@ -153,6 +201,7 @@ class Mender:
         return not is_cut and self._is_consistent(needs="SELECT count(*) FROM sessions")
 
     def _write(self, page: int, data: bytes) -> None:
+        self._is_changed = True
         with self.path.open("r+b") as file:
             file.seek((page - 1) * PAGE_BYTES)
             file.write(data)
@@ -175,7 +224,9 @@ class Mender:
                 db.execute(needs).fetchone()
                 (verdict,) = db.execute("PRAGMA integrity_check").fetchone()
                 return str(verdict) == "ok"
-        except sqlite3.DatabaseError:
+        except sqlite3.DatabaseError as error:
+            if lacks_room(error):
+                raise
             return False
         finally:
             _remove(copy)
@@ -183,7 +234,8 @@ class Mender:
     # --- getting out what is whole ------------------------------------------------------------
 
     def _salvage(self, found: Log, damaged: set[int], overlay: set[int] | None) -> None:
-        self._keep_aside()
+        self._copies = 3  # one that is kept, one to work on, and what comes of it
+        self._aside.keep_files()
         work, fresh = self.path.with_name(_WORK), self.path.with_name(f"{_WORK}.new")
         for path in (work, fresh):
             _remove(path)
@@ -196,21 +248,32 @@ class Mender:
             _unlog(work)
             fresh.touch(FILE_MODE)
             self.mended.salvaged = salvage(work, fresh, damaged, now_ms())
-            with fresh.open("rb") as file:
-                os.fsync(file.fileno())
-            wal_of(self.path).unlink(missing_ok=True)
-            fresh.replace(self.path)
+            sync_file(fresh)
+            fresh.replace(self.path.with_name(READY))
             sync_directory(self.path.parent)
-            with self.path.open("rb") as file:
-                self.sums.rebuild(file)
+            self._is_changed = True
+            self._take_ready()
         except UnreadableError as error:
             raise JournalRefused(
                 f"{self.path} is damaged, and {error}; it was left as it is, and a copy is at "
-                f"{self.mended.aside}: put a backup in its place, or choose another state directory"
+                f"{self._aside.files}: put a backup in its place, or choose another state directory"
             ) from error
         finally:
             for path in (work, fresh):
                 _remove(path)
+
+    def _take_ready(self) -> None:
+        """Put the new file in the place of the old one, whose log and checksums must be gone then.
+
+        What was in the log is in the new file, or kept aside.
+        """
+        wal_of(self.path).unlink(missing_ok=True)
+        self.sums.drop()
+        sync_directory(self.path.parent)
+        self.path.with_name(READY).replace(self.path)
+        sync_directory(self.path.parent)
+        with self.path.open("rb") as file:
+            self.sums.rebuild(file)
 
     def _lay_over(self, work: Path, found: Log, count: int, damaged: set[int]) -> None:
         """Write the pages of the log into the file, as a checkpoint does."""
@@ -222,23 +285,8 @@ class Mender:
             size = max(file.seek(0, os.SEEK_END) // PAGE_BYTES, max(damaged, default=0))
             file.truncate(size * PAGE_BYTES)
 
-    def _keep_aside(self) -> None:
-        """Copy the files as they are, once; the oldest copies go."""
-        if self.mended.aside is not None:
-            return
-        stem = f"{self.path.name}.damaged-"
-        aside = self.path.with_name(f"{stem}{now_ms()}")
-        for path, copy in ((self.path, aside), (wal_of(self.path), wal_of(aside))):
-            if path.exists():
-                shutil.copyfile(path, copy)
-                copy.chmod(FILE_MODE)
-        self.mended.aside = aside
-        kept = sorted(one for one in self.path.parent.glob(f"{stem}*") if one.suffix[-4:] != "-wal")
-        for old in kept[:-JOURNAL_COPIES_KEPT]:
-            _remove(old)
-
     def _tell(self) -> None:
-        done, aside = self.mended, str(self.mended.aside)
+        done, aside = self.mended, str(self.mended.aside or "nowhere")
         if done.torn_bytes:
             log.warning("journal.tail_cut", torn_bytes=done.torn_bytes, kept_at=aside)
         if done.bits:
@@ -271,23 +319,16 @@ def keep_schema(path: Path, file: BinaryIO) -> None:
         file.seek((child - 1) * PAGE_BYTES)
         pages[child] = file.read(PAGE_BYTES)
     copy = path.with_name(SCHEMA_FILE)
-    fresh = copy.with_name(f"{SCHEMA_FILE}.new")
     data = b"".join(_PAGE.pack(page) + content for page, content in pages.items())
     with suppress(FileNotFoundError):
         if copy.read_bytes() == data:
             return
-    fresh.write_bytes(data)
-    fresh.chmod(FILE_MODE)
-    fresh.replace(copy)
-
-
-def sync_directory(directory: Path) -> None:
-    """Make what was renamed in a directory durable."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        write_whole(copy, data)
+    except OSError as error:
+        if not lacks_room(error):
+            raise
+        log.warning("journal.schema_not_kept", error=str(error))
 
 
 def _names(first: bytes) -> bytes:
@@ -337,5 +378,5 @@ def _unlog(work: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    for name in (path, wal_of(path), path.with_name(f"{path.name}-shm")):
-        name.unlink(missing_ok=True)
+    for end in ("", "-wal", "-shm", "-journal"):
+        path.with_name(f"{path.name}{end}").unlink(missing_ok=True)

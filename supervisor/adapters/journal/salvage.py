@@ -18,6 +18,7 @@ from typing import Any, Final
 from cmdc_runtime.codec import encode
 from cmdc_runtime.reasons import Other
 from supervisor.adapters.journal.sums import PAGE_BYTES
+from supervisor.adapters.journal.volume import lacks_room
 
 VITAL: Final = ("sessions", "commands", "records", "marks")
 """A session that misses a row of these cannot go on: something acknowledged is not known."""
@@ -67,6 +68,8 @@ def salvage(source: Path, target: Path, damaged: Collection[int], at_ms: int) ->
             for table in tables:
                 _Rescue(old, new, table, mark, found).run()
         except sqlite3.DatabaseError as error:
+            if lacks_room(error):
+                raise
             raise UnreadableError(f"no table of it can be read: {error}") from error
         if not found.kept:
             raise UnreadableError("nothing of it can be read")

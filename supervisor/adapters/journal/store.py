@@ -19,8 +19,9 @@ import structlog
 from cmdc_runtime.clock import now_ms
 from supervisor.adapters.endpoint import make_private
 from supervisor.adapters.journal.base import Durability, JournalFailed, JournalRefused
+from supervisor.adapters.journal.durable import sync_directory
 from supervisor.adapters.journal.ledger import Ledger
-from supervisor.adapters.journal.mending import Mended, Mender, keep_schema, sync_directory
+from supervisor.adapters.journal.mending import Mended, Mender, keep_schema
 from supervisor.adapters.journal.retention import Bounds
 from supervisor.adapters.journal.schema import check_file, migrate
 from supervisor.adapters.journal.sums import PageSums
@@ -84,7 +85,7 @@ class SqliteStore(Ledger):
         except (OSError, sqlite3.Error) as error:
             self._volume.release()
             raise JournalFailed(f"cannot open the journal {self._path}: {error}") from error
-        except JournalRefused:
+        except (JournalRefused, JournalFailed):
             self._volume.release()
             raise
 

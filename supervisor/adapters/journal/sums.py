@@ -131,13 +131,18 @@ class PageSums:
 
         It comes open: closing a file of ours drops the locks that SQLite has on it.
         """
-        self._path.unlink(missing_ok=True)
-        self._sums = array("I")
+        self.drop()
         file.seek(0)
         chunks = iter(lambda: file.read(PAGE_BYTES), b"")
         self.note({page: zlib.crc32(data) for page, data in enumerate(chunks, 1)})
         self.settle()
         self.is_known = True
+
+    def drop(self) -> None:
+        """Have none any more."""
+        self._path.unlink(missing_ok=True)
+        self._sums = array("I")
+        self.is_known = False
 
     def _pages(self) -> Iterator[bytes]:
         with self._journal.open("rb", buffering=0) as file:

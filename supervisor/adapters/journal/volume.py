@@ -81,6 +81,13 @@ def trouble_of(code: int | None, *, has_room: bool) -> Trouble:
     return Trouble.BROKEN if code & _PRIMARY in _BROKEN else Trouble.PASSING
 
 
+def lacks_room(error: Exception) -> bool:
+    """Say whether an error of a file or of SQLite is about room on the disk."""
+    if isinstance(error, OSError):
+        return error.errno in _NO_ROOM
+    return (getattr(error, "sqlite_errorcode", None) or 0) & _PRIMARY == sqlite3.SQLITE_FULL
+
+
 class Volume:
     """What is known of the files of one journal; on the writer's thread only."""
 

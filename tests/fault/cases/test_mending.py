@@ -1,0 +1,219 @@
+"""Mending a journal's files: killed in the midst of it, and on a disk without room."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from supervisor.adapters.journal import mending, sums
+from supervisor.adapters.journal.base import JournalFailed
+from supervisor.adapters.journal.mending import Mender
+from supervisor.adapters.journal.store import JOURNAL_FILE, SUMS_FILE
+from supervisor.adapters.journal.sums import PAGE_BYTES, PageSums
+from supervisor.adapters.journal.volume import RESERVE_FILE, wal_of
+from supervisor.adapters.journal.wal import FRAME, HEADER, read_log
+from tests.fault.cases.journals import SESSIONS, damage, fill, flip, look, name_of, with_journal
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
+
+KILLED = 9
+TRACED = {
+    str(Path(mending.__file__).parent / name)
+    for name in ("mending.py", "aside.py", "durable.py", "salvage.py")
+} | {
+    shutil.__file__,
+    sums.__file__,
+    *map(str, Path(os.__file__).parent.glob("pathlib*")),
+    *map(str, Path(os.__file__).parent.glob("pathlib/*")),
+}
+"""Where the files are changed: a kill comes between two lines of these."""
+FRAME_BYTES = FRAME.size + PAGE_BYTES
+
+
+@pytest.fixture(autouse=True)
+def audit():
+    """No daemon is needed here."""
+
+
+async def late(journal):
+    """Write once more, so that the last writes are in the log only."""
+    for number in range(SESSIONS):
+        await journal.append(name_of(number), 0, [("said", b"late")], [], number=5)
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory):
+    """A journal that a crash left, with a part in the file and a part in the log."""
+    state = tmp_path_factory.mktemp("made") / "left"
+    with_journal(state, fill)
+    with_journal(state, late, is_crash=True)
+    return state
+
+
+def flip_in_log(state):
+    """Make one bit of the log wrong, in the midst of it."""
+    wal = wal_of(state / JOURNAL_FILE)
+    frames = len(read_log(wal.read_bytes()).frames)
+    flip(wal, HEADER.size + frames // 2 * FRAME_BYTES + FRAME.size + 5, 2)
+
+
+def ruin_a_page(state):
+    """Overwrite a page that the log does not have."""
+    path = state / JOURNAL_FILE
+    in_log = read_log(wal_of(path).read_bytes()).pages(10**9)
+    page = max(set(range(1, path.stat().st_size // PAGE_BYTES + 1)) - set(in_log))
+    damage(path, (page - 1) * PAGE_BYTES, b"\xaa" * PAGE_BYTES)
+
+
+def tear(state):
+    """Cut the log in its last frame."""
+    wal = wal_of(state / JOURNAL_FILE)
+    end = HEADER.size + len(read_log(wal.read_bytes()).frames) * FRAME_BYTES
+    os.truncate(wal, end - 100)
+
+
+def mend(state):
+    """Mend as a start of the daemon does."""
+    path = state / JOURNAL_FILE
+    return Mender(path, PageSums(state / SUMS_FILE, path)).mend()
+
+
+class Killer:
+    """Counts the lines of mending; notes at which the files differ, or ends the process at one."""
+
+    def __init__(self, state, at):
+        self._state, self._at = state, at
+        self._count, self._seen = 0, None
+        self.changes = []
+
+    def trace(self, frame, event, _argument):
+        """Follow what is in ``TRACED``."""
+        if frame.f_code.co_filename not in TRACED:
+            return None
+        if event == "line":
+            self._count += 1
+            if self._at == self._count:
+                os._exit(KILLED)
+            if self._at is None and (looks := self._look()) != self._seen:
+                self._seen = looks
+                self.changes.append(self._count)
+        return self.trace
+
+    def _look(self):
+        found = ((one.name, one.stat()) for one in sorted(self._state.iterdir()))
+        return [(name, one.st_ino, one.st_size, one.st_mtime_ns) for name, one in found]
+
+
+def mend_until(state, at=None):
+    """Mend in another process, which dies at a line; with None return the lines to die at."""
+    readable, writable = os.pipe()
+    child = os.fork()
+    if child == 0:
+        killer = Killer(state, at)
+        try:
+            sys.settrace(killer.trace)
+            mend(state)
+            sys.settrace(None)
+            os.write(writable, " ".join(map(str, killer.changes)).encode())
+        finally:
+            os._exit(0)
+    os.close(writable)
+    with os.fdopen(readable) as file:
+        told = file.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return code, [int(one) for one in told.split()]
+
+
+@pytest.mark.fault_case("F37")
+@pytest.mark.parametrize("harm", [flip_in_log, ruin_a_page])
+def test_mending_may_be_killed_at_any_moment(left, tmp_path, harm):
+    """The next start comes to the same: nothing that the damage did not take is missing."""
+    harmed, state = tmp_path / "harmed", tmp_path / "state"
+    shutil.copytree(left, harmed)
+    harm(harmed)
+    (right, over), mended = with_journal(shutil.copytree(harmed, state), look)
+    shutil.rmtree(state)
+    code, moments = mend_until(shutil.copytree(harmed, state))
+    assert (code, len(right) + len(over)) == (0, SESSIONS)
+    assert right
+    assert len(moments) > 5
+    for moment in moments:
+        shutil.rmtree(state)
+        shutil.copytree(harmed, state)
+        assert mend_until(state, moment)[0] == KILLED
+        (found, gone), _ = with_journal(state, look)
+        assert found == right, moment
+        assert gone.keys() == over.keys(), moment
+        names = {one.name.partition("-")[0] for one in state.iterdir()}
+        assert not names & {"journal.salvage", "journal.salvage.new", "journal.salvaged"}, moment
+    assert mended.aside is not None
+
+
+@pytest.fixture
+def small(tmp_path):
+    """Return a function that makes a disk of a few MiB without a byte of room, with files on it."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=16m,mode=700", "none", str(folder)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("only root can mount a small disk")
+
+    def give(source):
+        state = shutil.copytree(source, folder / "state")
+        os.truncate(state / RESERVE_FILE, 0)  # it was spent
+        with (folder / "ballast").open("wb", buffering=0) as file:
+            for size in (2**20, PAGE_BYTES):
+                try:
+                    while file.write(bytes(size)) == size:
+                        pass
+                except OSError:
+                    pass
+        return state
+
+    yield give
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.fault_case("F36")
+def test_a_torn_log_on_a_full_disk_keeps_no_daemon_away(left, small, tmp_path, capsys):
+    """Nothing of it was acknowledged: what cannot be kept is told, and the rest is there."""
+    torn = shutil.copytree(left, tmp_path / "torn")
+    tear(torn)
+    state = small(torn)
+    (found, over), mended = with_journal(state, look)
+    right, kept = with_journal(torn, look)
+
+    assert (found, over) == right
+    assert mended.torn_bytes == kept.torn_bytes > 0
+    assert mended.aside is None
+    assert "journal.tail_not_kept" in capsys.readouterr().out
+    assert list(state.glob(f"{JOURNAL_FILE}.*")) == []
+    assert kept.aside.stat().st_size == kept.torn_bytes  # not the file, however large it is
+
+
+def contents(state):
+    """Return the files but the reserve, which has none."""
+    return {one.name: one.read_bytes() for one in state.iterdir() if one.name != RESERVE_FILE}
+
+
+@pytest.mark.fault_case("F37")
+@pytest.mark.parametrize("harm", [flip_in_log, ruin_a_page])
+def test_damage_that_there_is_no_room_to_mend_is_left(left, small, tmp_path, harm):
+    """It is said how much room it takes, and a try leaves nothing behind."""
+    harmed = shutil.copytree(left, tmp_path / "harmed")
+    harm(harmed)
+    state = small(harmed)
+    before = contents(state)
+    for _ in range(2):
+        with pytest.raises(JournalFailed, match=r"free up to \d+ MiB"):
+            with_journal(state, look)
+    after = contents(state)
+    (state.parent / "ballast").unlink()
+    (found, over), mended = with_journal(state, look)
+
+    assert after == before
+    assert len(found) + len(over) == SESSIONS
+    assert mended.aside is not None
