@@ -10,7 +10,7 @@ from typing import Final
 JOURNAL_QUEUED_MAX: Final = 10_000
 """Operations on their way; at 20 us each the last one waits for about 0.2 s."""
 JOURNAL_QUEUED_BYTES_MAX: Final = 64 * 2**20
-"""Bodies on their way; a frame has at most 1 MiB, so a few large ones do not fill it."""
+"""Bodies on their way; a part of a message has at most 16 MiB, so four of the largest fill it."""
 JOURNAL_GROUP_MAX: Final = 256
 """Operations that share one transaction; beyond it the fixed cost of a commit is small."""
 JOURNAL_LOCK_WAIT_S: Final = 1.0
