@@ -32,6 +32,8 @@ IS_FULL = "FAULT_FULL" in os.environ
 FLIPS = 400 if IS_FULL else 40
 CUTS = 400 if IS_FULL else 25
 CUT_EVERY_BYTES = 1 if IS_FULL else 97
+LONG_S = 1800.0 if IS_FULL else 120.0
+"""For thousands of journals that are opened one after the other."""
 NAMES = {*range(24), *range(60, 72)}
 """Bytes of the file's header that say what file it is, which is asked before the log is read."""
 FRAME_BYTES = FRAME.size + PAGE_BYTES
@@ -103,6 +105,7 @@ def told_of(place):
 
 
 @pytest.mark.fault_case("F36")
+@pytest.mark.timeout(LONG_S)
 def test_log_that_is_cut_anywhere_in_its_last_commit_ends_before_it(tmp_path):
     """At every byte of a small journal, or at one in 97: the last record is gone, and told."""
     made, place = tmp_path / "made", tmp_path / "state"
@@ -212,6 +215,7 @@ def test_flipped_bit_of_the_file_is_turned_back(made, state, name):
 
 
 @pytest.mark.fault_case("F37")
+@pytest.mark.timeout(LONG_S)
 def test_flipped_bit_of_the_log_loses_no_session_in_silence(made, state):
     """In a header, a checksum or a page: it is turned back, or what it spoils is parked.
 
