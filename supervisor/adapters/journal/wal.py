@@ -136,8 +136,11 @@ class _Reader:
         if wrong is not None:
             return (offset + 8 + wrong[0], wrong[1]) if right == stored else None
         wrong = _one_bit(stored, right)
-        if wrong is not None and self.follows(number + 1, right):
-            return offset + 16 + wrong[0], wrong[1]
+        if wrong is not None:  # the checksum, or the last word of the page: the next frame knows
+            if self.follows(number + 1, right):
+                return offset + 16 + wrong[0], wrong[1]
+            if not self.follows(number + 1, stored):
+                return None
         wrong = _wrong_bit(self._body(number), seed, stored, self.order)
         if wrong is None:
             return None
