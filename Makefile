@@ -65,8 +65,8 @@ demo: setup $(if $(ANTHROPIC_API_KEY)$(OPENAI_API_KEY)$(CMDC_MODEL),,setup-local
 # with them. Of the tests in tests/fault a part is played here, all of them by `make fault`.
 LATER  := $(addprefix tests/fault/,streams test_checkpoints_kept.py test_commands_once.py \
           test_journal_server.py test_sessions_once.py \
-          $(addprefix cases/test_,$(addsuffix .py,daemon houses journal_files machine power storage tools)))
-DYING  := $(addprefix tests/fault/,matrix test_adoption.py test_soak.py)
+          $(addprefix cases/test_,$(addsuffix .py,daemon houses journal_files machine mending power storage tools)))
+DYING  := $(addprefix tests/fault/,matrix test_adoption.py test_not_adopted.py test_soak.py test_upgrade.py)
 LANE_1 := tests/architecture tests/e2e
 LANE_2 := tests/integration tests/fault $(LATER:%=--ignore=%) $(DYING:%=--ignore=%)
 LANE_3 := tests/unit tests/contract tests/model tests/conformance tests/systemd $(DYING) \

@@ -11,7 +11,7 @@ import os
 import secrets
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -42,8 +42,13 @@ from workers.toolhost.words import Crashed, Died, Emitted, Ending, Refused
 
 log = structlog.get_logger()
 
-START_S: Final = 15.0
-"""For a host to connect: a fork of the nursery and the start of a small Python, 0.2 s when idle."""
+START_S: Final = 120.0
+"""For a host to connect: a fork of the nursery and the start of a small Python, 0.2 s when idle.
+
+There may be no daemon now, or none whose nursery is warm; one that can't start a host says so.
+"""
+ASK_S: Final = 0.5
+"""Between two looks whether there is another daemon, which knows nothing of what was asked."""
 GONE_S: Final = 2.0
 """For the end of a killed call to be told; it takes milliseconds."""
 WHY_S: Final = 1.0
@@ -239,8 +244,7 @@ class HostLink:
             accept = asyncio.create_task(_accept(listener))
             either: set[asyncio.Future[Any]] = {accept, why}  # Any: a socket, or a word
             try:
-                self._link.send(HostWanted(address=address))
-                await asyncio.wait(either, timeout=START_S, return_when=asyncio.FIRST_COMPLETED)
+                await self._asked(address, either)
                 if accept.done():
                     return accept.result()
             finally:
@@ -248,6 +252,20 @@ class HostLink:
                 _remove(address)
             late = f"it did not connect within {START_S:g} s"
             raise HostFailedError(why.result() if why.done() else late)
+
+    async def _asked(self, address: str, either: Collection[asyncio.Future[Any]]) -> None:
+        """Ask the daemon, and each that takes its place, until one of ``either`` is done."""
+        loop = asyncio.get_running_loop()
+        deadline_s, asked = loop.time() + START_S, -1
+        while (left_s := deadline_s - loop.time()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left_s, ASK_S)):
+                    await self._link.attached()
+                    if asked != self._link.drifts:
+                        asked = self._link.drifts
+                        self._link.send(HostWanted(address=address))
+                    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                    return
 
     async def _follow(self, host: _Host, address: str) -> None:
         """Hear the host out; at its end every call that is open ends too."""

@@ -154,6 +154,24 @@ def test_a_host_that_was_asked_of_a_dead_daemon_is_asked_for_again(opened, stay)
     assert asyncio.run(scenario()) == (1, 2)
 
 
+def test_a_host_that_nobody_starts_is_asked_of_the_next_daemon(opened, stay):
+    """A daemon that dies takes along what it was asked, and its successor does not know of it."""
+
+    async def scenario():
+        async with opened(stay) as stage:
+
+            def lose_daemon(_address):
+                stage.drifts += 1
+                stage.answer_want = stage.start_host
+
+            stage.answer_want = lose_daemon
+            stage.start("stay")
+            await stage.until_emitted()
+            return len(stage.hosts), len(set(stage.addresses))
+
+    assert asyncio.run(scenario()) == (1, 1)
+
+
 HOST = "import workers.toolhost.host as host"
 CALL = "import workers.toolhost.call as call"
 
