@@ -18,6 +18,7 @@ import cmdc_runtime as cmdc
 from cmdc_runtime.cli import main
 from cmdc_runtime.testing import Hold, Text, ToolCalls, ToolUse
 from cmdc_runtime.version import VERSION
+from tests.fault.test_adoption import indexes_of
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 
@@ -105,18 +106,6 @@ def until_end(stream):
     while not seen or seen[-1].event.kind != "agent_end":
         seen.append(stream.get(TURN_S))
     return seen
-
-
-def indexes_of(client, session_id):
-    """Return the indexes of all events; those told as lost, which were in no journal, too."""
-    last = client.last_index(session_id)
-    found = []
-    with client.subscribe(session_id, since=0) as stream:
-        while not found or found[-1] < last:
-            one = stream.get(TURN_S)
-            is_lost = one.event.kind == "events_lost"
-            found += range(one.event.first, one.event.last + 1) if is_lost else [one.index]
-    return found
 
 
 def whole(indexes):
