@@ -27,6 +27,7 @@ from tests.conformance.script import (
     one_for_one,
     rest_for_one,
 )
+from tests.fault.streams.test_ends import indexes_now
 
 TURN_S = 30.0
 OFTEN = 40
@@ -166,16 +167,6 @@ def hold_port(port: int) -> str:
     listener = socket.create_server(("127.0.0.1", port))
     listener.detach()
     return "listening"
-
-
-def indexes_now(stream):
-    """Return the indexes of all that a stream has for its reader at this moment."""
-    found = []
-    while True:
-        try:
-            found.append(stream.get(0).index)
-        except (TimeoutError, cmdc.SessionNotAlive):
-            return found
 
 
 @case("D01", "D02", "D08")
