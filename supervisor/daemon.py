@@ -55,6 +55,7 @@ from supervisor.frontdesk import FrontDesk
 from supervisor.handlers import House
 from supervisor.keeper import Keeper
 from supervisor.logs import set_level
+from supervisor.passage import Passage
 from supervisor.pruning import Pruning
 from supervisor.recordings import write_recording
 from supervisor.reload import Hangup, Reload
@@ -111,8 +112,14 @@ class Daemon:
             config.spares,
             grace_s=0.0 if config.embedded else config.agent_grace,
         )
+        self._passage = Passage(Caller(self._context, self._endpoint.control, "passage"))
         self._sessions = Sessions(
-            self._keeper, self._workforce, self._hub, self._journal, config.max_sessions
+            self._keeper,
+            self._workforce,
+            self._hub,
+            self._journal,
+            self._passage,
+            config.max_sessions,
         )
         accepts_code = config.allow_code_by_value != "never"
         watchers = Watchers(self._journal, self._sessions.look_up, self._notify)
@@ -307,9 +314,9 @@ class Daemon:
         )
         if self._is_handing_over:
             self._workers.close()  # what comes now is the next daemon's, of which they keep it all
-        ends = (*(leaving if self._is_handing_over else ending), self._journal.close)
+        ends = leaving if self._is_handing_over else ending
         try:
-            for end in ends:
+            for end in (*ends, self._passage.close, self._journal.close):
                 await self._try(end)
         finally:
             for part in (self._caller, self._control, self._workers, self._hub):

@@ -8,6 +8,7 @@ from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import Journal
 from supervisor.core.tree.words import Departed
 from supervisor.keeper import Keeper
+from supervisor.passage import Passage
 from supervisor.workforce import Workforce
 
 
@@ -18,6 +19,7 @@ class Desk(Protocol):
     workforce: Workforce
     hub: Hub
     journal: Journal
+    passage: Passage
     is_leaving: bool
 
     def answer(self, client: bytes, frame: ToClient | bytes) -> None:

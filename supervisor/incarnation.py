@@ -119,7 +119,7 @@ class AgentProcess:
     def __post_init__(self) -> None:
         """Begin with nothing that is safe."""
         send = partial(self.desk.workforce.send, self.worker)  # not of this object: no cycle
-        self._receipts = Receipts(self.desk.hub, self.owner.id, send)
+        self._receipts = Receipts(self.desk.hub, self.desk.passage, self.owner.id, send)
 
     def adopt(self, policy: Supervision, written: int) -> None:
         """Wait for an agent of an earlier daemon to call; ``written`` is its last write there."""

@@ -1,7 +1,6 @@
 """What an agent is told to be safe, and need not keep for the next daemon."""
 
 import asyncio
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,17 +8,19 @@ from cmdc_runtime.frames import ToWorker, Written
 from cmdc_runtime.ids import EventIndex, SessionId
 from supervisor.adapters.hub import Hub
 from supervisor.core.limits import ACK_EVENTS_S
+from supervisor.passage import Passage
 
 
 @dataclass(slots=True, eq=False)
 class Receipts:
     """Tells one process of a session which of its writes are stored, and which events are out.
 
-    A write is safe when the journal has it. An event is when it was published ``ACK_EVENTS_S`` ago:
-    until ZeroMQ has passed it on, it is lost with this daemon.
+    A write is safe when the journal has it. An event is when ZeroMQ has passed it on: until then it
+    is lost with this daemon.
     """
 
     hub: Hub
+    passage: Passage
     session_id: SessionId
     send: Callable[[ToWorker], bool]
     written: int = 0
@@ -27,8 +28,8 @@ class Receipts:
     _out: EventIndex = EventIndex(0)
     """Up to here its events are safe."""
     _seen: EventIndex = EventIndex(0)
-    """Up to here they were published at ``_seen_s``, of the loop's clock."""
-    _seen_s: float = -math.inf
+    """Up to here they were published at ``_mark``."""
+    _mark: int = 0
     _told: tuple[int, int] = (0, 0)
     _timer: asyncio.TimerHandle | None = None
 
@@ -38,7 +39,7 @@ class Receipts:
         self._tell_in(0.0)
 
     def publish(self) -> None:
-        """Take note that there are new events; they are told when they are safe."""
+        """Take note that there are new events; they are told when they are safe, or soon after."""
         self._tell_in(ACK_EVENTS_S)
 
     def close(self) -> None:
@@ -57,10 +58,11 @@ class Receipts:
 
     def _tell(self) -> None:
         self._timer = None
-        now_s = asyncio.get_running_loop().time()
-        if now_s >= self._seen_s + ACK_EVENTS_S:
-            self._out, self._seen_s = self._seen, now_s
-            self._seen = self.hub.last_index(self.session_id)
+        if self.passage.has_passed(self._mark):
+            self._out = self._seen
+            published = self.hub.last_index(self.session_id)
+            if published > self._seen:
+                self._seen, self._mark = published, self.passage.mark()
         if self._told != (self.written, self._out):
             self._told = (self.written, self._out)
             self.send(Written(number=self.written, index=self._out))

@@ -43,6 +43,7 @@ from supervisor.core.limits import (
 )
 from supervisor.core.tree.words import Answer, Departed, Outcome
 from supervisor.keeper import Keeper
+from supervisor.passage import Passage
 from supervisor.revival import Brought, brought_from
 from supervisor.session import Session
 from supervisor.specs import spec_bytes
@@ -60,6 +61,7 @@ class Sessions:
     workforce: Workforce
     hub: Hub
     journal: Journal
+    passage: Passage
     sessions_max: int
     control: Router[FromClient, ToClient] = field(init=False)
     watchers: Watchers = field(init=False)

@@ -6,6 +6,7 @@ Everything it starts is gone when ``soak`` returns, and what is not is a violati
 import asyncio
 import re
 import shutil
+import signal
 import tempfile
 import time
 import traceback
@@ -91,7 +92,11 @@ class Result:
 
 
 def soak(settings: Settings) -> Result:
-    """Run it and return what came of it."""
+    """Run it and return what came of it.
+
+    Raises:
+        KeyboardInterrupt: by SIGTERM, too; what was started is gone.
+    """
     result = Result(settings)
     mind = Mind()
     folder = Path(tempfile.mkdtemp(prefix="cmdc-soak-"))
@@ -100,7 +105,7 @@ def soak(settings: Settings) -> Result:
         with ScriptedModel([], default=mind) as one, ScriptedModel([], default=mind) as other:
             house = House()
             try:
-                asyncio.run(_Run(result, house, (one, other), folder).all())
+                _play(_Run(result, house, (one, other), folder))
             finally:
                 _close(house, result)
             _check_models(mind, (one, other), result)
@@ -108,6 +113,27 @@ def soak(settings: Settings) -> Result:
         shutil.rmtree(folder)
     result.seconds = round(time.monotonic() - started_s, 1)
     return result
+
+
+def _play(run: "_Run") -> None:
+    """Play it all; SIGTERM cancels it.
+
+    An exception that a signal's handler raises wherever it happens to be called can be lost there:
+    while an object is finalized, for one.
+    """
+
+    async def work() -> None:
+        if (task := asyncio.current_task()) is not None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        await run.all()
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        asyncio.run(work())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @dataclass(slots=True)

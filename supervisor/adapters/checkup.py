@@ -56,8 +56,14 @@ async def ask_journal(journal: Journal) -> None:
 class Caller:
     """A client of the daemon inside the daemon: its questions go over the socket like any other."""
 
-    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", control: str) -> None:
-        """Keep the address of the control socket; the first question connects."""
+    def __init__(
+        self, context: "zmq.Context[zmq.Socket[bytes]]", control: str, name: str = "vitals"
+    ) -> None:
+        """Keep the address of the control socket; the first question connects.
+
+        ``name`` is in the id of each question, and tells who asks.
+        """
+        self._name = name
         self._context = context
         self._control = control
         self._pump: Pump | None = None
@@ -67,7 +73,7 @@ class Caller:
     async def ask_router(self) -> None:
         """Return when a question has come back from the control socket with an answer."""
         self._asked += 1
-        question = Ask(id=CommandId(f"vitals-{self._asked % _IDS}"), body=raw(GetFacts()))
+        question = Ask(id=CommandId(f"{self._name}-{self._asked % _IDS}"), body=raw(GetFacts()))
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting = (question.id, answered)
         self._connected().send([HEADER, encode(question)])

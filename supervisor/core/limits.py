@@ -149,8 +149,13 @@ ADOPT_SILENT_S_MIN: Final = 15.0
 """One that has not called by then hangs, if its own ``unresponsive_after`` is not longer: hundreds
 may call at once, on a machine that has few processors."""
 ACK_EVENTS_S: Final = 0.1
-"""From the publication of an event until its agent need not keep it: ZeroMQ, which the daemon's end
-would stop, has passed it on by then. What is not told so the agent would send again."""
+"""From the publication of an event until it is asked whether its agent need still keep it. What an
+agent is not told to be safe it would send again."""
+PASSAGE_PACE_S: Final = 0.02
+"""Between two questions of the daemon to itself whether ZeroMQ has passed on what it was given."""
+PASSAGE_ROUND_S_MAX: Final = 15.0
+"""For one of them; then it counts as answered, and is logged. While agents are taken over nobody is
+heard at the control socket, this daemon neither."""
 SILENT_S_MIN: Final = 0.1
 """The least ``unresponsive_after`` that is taken; the pulse looks four times in that."""
 

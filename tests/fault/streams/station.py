@@ -111,7 +111,7 @@ class Station:
         journal = self._journal = SqliteJournal(self.directory / "state", durability="process")
         await journal.open()
         self.hub = Hub(context, journal)
-        sessions = self._sessions = Sessions(None, None, self.hub, journal, sessions_max=1)
+        sessions = self._sessions = Sessions(None, None, self.hub, journal, None, sessions_max=1)
         watchers = Watchers(journal, sessions.look_up, lambda client, notice: True)
         desk = FrontDesk(House(sessions, watchers, self.hub, False, self._facts), sessions)
         router = Router(context, Role.CONTROL, FromClient, desk.receive)

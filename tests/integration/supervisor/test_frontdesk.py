@@ -34,7 +34,7 @@ async def answered(tmp_path, frame, *, accepts_code):
     with zmq.Context() as context:
         hub = Hub(context, journal)
         hub.bind(f"ipc://{tmp_path}/events")
-        sessions = Sessions(None, None, hub, journal, sessions_max=10)
+        sessions = Sessions(None, None, hub, journal, None, sessions_max=10)
         desk = FrontDesk(House(sessions, None, hub, accepts_code, facts=None), sessions)
         router = Router(context, Role.CONTROL, FromClient, desk.receive)
         desk.control = sessions.control = router

@@ -41,7 +41,7 @@ async def sessions_of(tmp_path, *, reason=None):
         if reason is not None:
             await journal.ended("s1", encode(reason), 2)
         hub = SimpleNamespace(last_index=lambda _session_id: 0)
-        yield Sessions(None, None, hub, journal, sessions_max=10)
+        yield Sessions(None, None, hub, journal, None, sessions_max=10)
     finally:
         await journal.close()
 

@@ -172,6 +172,7 @@ class Desk:
     def __init__(self, keeper=None):
         self.keeper = keeper or Calls()
         self.workforce, self.hub, self.journal = Workforce(), Hub(), Journal()
+        self.passage = None  # nothing is published here, so nothing is asked
         self.is_leaving = False
         self.downs, self.answers, self.forgotten = [], [], []
         self.sleeps = 0

@@ -1,13 +1,15 @@
 """What an agent is told to be safe, and when."""
 
 import asyncio
-from types import SimpleNamespace
+
+import pytest
 
 from cmdc_runtime.frames import Written
 from supervisor.receipts import Receipts
 
 SESSION = "s-1"
 WAIT_S = 10.0
+LOOK_S = 0.01
 
 
 class Stream:
@@ -23,49 +25,107 @@ class Stream:
         return self.taken
 
 
-async def told(act):
-    """Return what is told, with the time, until an index is safe that ``act`` published."""
-    loop, stream, heard = asyncio.get_running_loop(), Stream(), []
-    is_safe = asyncio.Event()
+class Passage:
+    """ZeroMQ passes on what was sent before a mark when a test says so."""
 
-    def send(frame):
-        heard.append((frame, loop.time()))
-        if frame.index == stream.taken:
-            is_safe.set()
+    def __init__(self):
+        self.marks, self.passed = 0, 0
+        self.looked = asyncio.Semaphore(0)
+
+    def mark(self):
+        self.marks += 1
+        return self.marks
+
+    def has_passed(self, mark):
+        self.looked.release()
+        return self.passed >= mark
+
+
+class Agent:
+    """A stream, and what its agent is told of it."""
+
+    def __init__(self):
+        self.stream, self.passage, self.told = Stream(), Passage(), asyncio.Queue()
+        self.receipts = Receipts(self.stream, self.passage, SESSION, self._hear)
+
+    async def next(self):
+        async with asyncio.timeout(WAIT_S):
+            return await self.told.get()
+
+    async def looks(self, count=10):
+        """Return when the receipts have asked so often whether it has passed."""
+        async with asyncio.timeout(WAIT_S):
+            for _ in range(count):
+                await self.passage.looked.acquire()
+
+    def _hear(self, frame):
+        self.told.put_nowait(frame)
         return True
 
-    receipts = Receipts(stream, SESSION, send)
-    started_s = loop.time()
-    act(receipts, stream)
-    async with asyncio.timeout(WAIT_S):
-        await is_safe.wait()
-    receipts.close()
-    return SimpleNamespace(frames=[one for one, _ in heard], took_s=heard[-1][1] - started_s)
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch):
+    """Look a hundred times a second."""
+    monkeypatch.setattr("supervisor.receipts.ACK_EVENTS_S", LOOK_S)
 
 
-def test_a_write_is_told_at_once_and_its_event_when_it_was_out_for_a_while(monkeypatch):
-    """What was published a moment ago may be with ZeroMQ still."""
-    monkeypatch.setattr("supervisor.receipts.ACK_EVENTS_S", 0.02)
+def test_a_write_is_told_at_once_and_its_event_when_it_was_passed_on():
+    """What was published a moment ago may be with ZeroMQ still, for however long."""
 
-    def act(receipts, stream):
-        stream.taken = stream.published = 3
-        receipts.store(7)
+    async def work():
+        agent = Agent()
+        agent.stream.taken = agent.stream.published = 3
+        agent.receipts.store(7)
+        first = await agent.next()
+        await agent.looks()
+        meanwhile = agent.told.qsize()
+        agent.passage.passed = agent.passage.marks
+        second = await agent.next()
+        agent.receipts.close()
+        return first, meanwhile, second, agent
 
-    found = asyncio.run(told(act))
+    first, meanwhile, second, agent = asyncio.run(work())
 
-    assert found.frames == [Written(number=7, index=0), Written(number=7, index=3)]
-    assert found.took_s >= 0.02
+    assert (first, meanwhile) == (Written(number=7, index=0), 0)
+    assert second == Written(number=7, index=3)
+    assert (agent.told.qsize(), agent.passage.marks) == (0, 1)
 
 
-def test_an_event_that_waits_for_the_journal_is_not_safe(monkeypatch):
+def test_an_event_that_waits_for_the_journal_is_not_safe():
     """It is asked after again, and nothing is told twice."""
-    monkeypatch.setattr("supervisor.receipts.ACK_EVENTS_S", 0.01)
 
-    def act(receipts, stream):
-        stream.taken, stream.published = 5, 4
-        receipts.publish()
-        asyncio.get_running_loop().call_later(0.1, setattr, stream, "published", 5)
+    async def work():
+        agent = Agent()
+        agent.passage.passed = 2
+        agent.stream.taken, agent.stream.published = 5, 4
+        agent.receipts.publish()
+        first = await agent.next()
+        await agent.looks()
+        meanwhile = agent.told.qsize()
+        agent.stream.published = 5
+        second = await agent.next()
+        agent.receipts.close()
+        return first, meanwhile, second
 
-    found = asyncio.run(told(act))
+    assert asyncio.run(work()) == (Written(number=0, index=4), 0, Written(number=0, index=5))
 
-    assert found.frames == [Written(number=0, index=4), Written(number=0, index=5)]
+
+def test_an_event_that_comes_behind_a_mark_waits_for_the_next_one():
+    """A mark speaks of what was sent before it."""
+
+    async def work():
+        agent = Agent()
+        agent.stream.taken = agent.stream.published = 1
+        agent.receipts.publish()
+        await agent.looks()
+        agent.stream.taken = agent.stream.published = 2
+        agent.passage.passed = 1
+        first = await agent.next()
+        await agent.looks()
+        meanwhile = agent.told.qsize()
+        agent.passage.passed = 2
+        second = await agent.next()
+        agent.receipts.close()
+        return first, meanwhile, second
+
+    assert asyncio.run(work()) == (Written(number=0, index=1), 0, Written(number=0, index=2))
