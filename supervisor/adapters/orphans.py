@@ -13,6 +13,7 @@ import ctypes
 import os
 import time
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -166,15 +167,8 @@ def _reap_seen(known: Collection[int]) -> list[int]:
 
 def mark_of(pid: int) -> Mark | None:
     """Return the mark that a process was started with; None where there is none to be read."""
-    try:
-        with Path(f"/proc/{pid}/environ").open("rb") as file:
-            # Piece by piece: a read is allocated whole before it is known how little there is.
-            pieces = islice(iter(partial(file.read, PIECE_BYTES), b""), ENVIRON_PIECES_MAX)
-            variables = b"".join(pieces).split(b"\0")
-    except OSError:  # it has ended, or changed its user
-        return None
     found = {SESSION_VARIABLE: b"", INCARNATION_VARIABLE: b""}
-    for variable in variables:
+    for variable in _environment(pid).split(b"\0"):
         for name in found:
             if variable.startswith(name):
                 found[name] = variable.removeprefix(name)
@@ -182,6 +176,20 @@ def mark_of(pid: int) -> Mark | None:
     if not session_id or not incarnation.isdigit():
         return None
     return session_id.decode(errors="surrogateescape"), int(incarnation)
+
+
+def _environment(pid: int) -> bytes:
+    """Return what a process was started with; nothing where it has ended, or changed its user."""
+    process = Path(f"/proc/{pid}")
+    # A main thread that has ended alone has none, the others still do.
+    return _bytes_of(process) or next(filter(None, map(_bytes_of, process.glob("task/*"))), b"")
+
+
+def _bytes_of(task: Path) -> bytes:
+    with suppress(OSError), Path(task, "environ").open("rb") as file:
+        # Piece by piece: a read is allocated whole before it is known how little there is.
+        return b"".join(islice(iter(partial(file.read, PIECE_BYTES), b""), ENVIRON_PIECES_MAX))
+    return b""
 
 
 def _led_by_nobody(table: Table, sids: Collection[int]) -> Iterator[ProcessLine]:

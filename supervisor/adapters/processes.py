@@ -18,13 +18,15 @@ from typing import Final, Self
 
 ROUNDS_MAX: Final = 20
 """A round ends what there is; more come only if something forks meanwhile."""
-STOP_PASSES_MAX: Final = 10
-"""Looks for what was forked while the processes of one round were being stopped."""
 HELD_MAX: Final = 256
 """Processes that one round ends, each behind a descriptor of ours."""
+STILL_S_MAX: Final = 0.5
+"""For those of one look to stand still. One that waits for a disk does not, nor does it fork."""
+_STILL_LOOK_S: Final = 0.0005
 
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _ENDED_STATES: Final = frozenset("ZXx")
+_STILL_STATES: Final = _ENDED_STATES | frozenset("Tt")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +44,8 @@ class ProcessLine:
 
     @property
     def has_ended(self) -> bool:
-        """A zombie, or on its way to be one."""
-        return self.state in _ENDED_STATES
+        """A zombie, or on its way to be one; a main thread can be that while others go on."""
+        return self.state in _ENDED_STATES and self.threads <= 1
 
     @property
     def name(self) -> tuple[int, int]:
@@ -157,26 +159,27 @@ def end_all(find: Callable[[], Iterable[ProcessLine]], deadline: float) -> int:
 def _stop_all(
     find: Callable[[], Iterable[ProcessLine]], deadline: float
 ) -> dict[tuple[int, int], int]:
-    """Stop what ``find`` finds, and what that has forked meanwhile; returns their pidfds."""
+    """Stop what ``find`` finds, and what that has forked meanwhile; returns their pidfds.
+
+    It looks until nothing new turns up: the far end of a chain that goes on forking can't be found
+    any more when a parent in it is dead.
+    """
     held: dict[tuple[int, int], int] = {}
-    me = os.getpid()
-    for _ in range(STOP_PASSES_MAX):
+    known = {os.getpid()}  # of what was tried; a pid that is used again is left to the next round
+    while len(held) < HELD_MAX:
         try:
             found = list(find())
         except OSError:  # no descriptor left to look with: what is stopped by now is killed first
             if held:
                 break
             raise
-        news = [
-            line
-            for line in found
-            if line.name not in held and line.pid != me and not line.has_ended
-        ]
-        for line in news[: HELD_MAX - len(held)]:
-            pidfd = _hold(line)
-            if pidfd is not None:
-                held[line.name] = pidfd
-        if not news or len(held) >= HELD_MAX or time.monotonic() >= deadline:
+        news = [line for line in found if line.pid not in known and not line.has_ended]
+        stopped = {line.name: _hold(line) for line in news[: HELD_MAX - len(held)]}
+        known |= {pid for pid, _ in stopped}
+        mine = {name: pidfd for name, pidfd in stopped.items() if pidfd is not None}
+        held |= mine
+        _await_still([pid for pid, _ in mine], deadline)
+        if not news or time.monotonic() >= deadline:
             break
     return held
 
@@ -192,6 +195,28 @@ def _hold(line: ProcessLine) -> int | None:
         return pidfd
     os.close(pidfd)
     return None
+
+
+def _await_still(pids: Iterable[int], deadline: float) -> None:
+    """Return when the processes stand still, or have ended: until then they may fork once more.
+
+    A signal stops a thread when the thread sees it: not before it has a processor, and not in the
+    midst of a fork.
+    """
+    deadline = min(deadline, time.monotonic() + STILL_S_MAX)
+    for pid in pids:
+        while not _is_still(pid) and time.monotonic() < deadline:
+            time.sleep(_STILL_LOOK_S)
+
+
+def _is_still(pid: int) -> bool:
+    """Say whether every thread of a process is stopped or over."""
+    with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+        stats = [
+            path.read_text(errors="replace") for path in Path(f"/proc/{pid}/task").glob("*/stat")
+        ]
+        return all(parse_stat(stat).state in _STILL_STATES for stat in stats)
+    return True
 
 
 def _send(pidfd: int, number: signal.Signals) -> bool:

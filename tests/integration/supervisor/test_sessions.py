@@ -80,7 +80,7 @@ async def begun(tmp_path, phase=Phase.UP):
         hub = Hub(context, journal)
         keeper = Keeper(root_spec(NoNursery()), lambda _report: None)
         keeper.begin()
-        sessions = Told(keeper, None, hub, journal, sessions_max=10)
+        sessions = Told(keeper, None, hub, journal, None, sessions_max=10)
         sessions.told = []
         sessions.watchers = Watchers(
             journal, sessions.look_up, lambda _client, one: sessions.told.append(one.down) or True
