@@ -1,9 +1,14 @@
-"""The daemon's side of what workers write: a socket of its own for each test."""
+"""The daemon's side of what workers write, with a socket for each test; a PostgreSQL server."""
+
+import itertools
 
 import pytest
 from structlog.testing import capture_logs
 
+from scripts.postgres import Server, missing
 from supervisor.adapters.output import Outputs
+
+NUMBERS = itertools.count(1)
 
 
 @pytest.fixture
@@ -26,3 +31,18 @@ def outputs(path, entries):  # the thread is to end before its log is given back
     outputs.start()
     yield outputs
     outputs.close()
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A PostgreSQL server that the module may kill; the next test finds it up again."""
+    if reason := missing():
+        pytest.skip(reason)
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture
+def schema():
+    """A name of a schema that nobody has used."""
+    return f"daemon_{next(NUMBERS)}"

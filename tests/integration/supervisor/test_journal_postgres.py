@@ -5,14 +5,12 @@ What a journal promises wherever it is stands in ``tests/contract/journal``.
 
 import asyncio
 import contextlib
-import itertools
 import tempfile
 
 import psycopg
 import pytest
 
 from cmdc_runtime.errors import StorageFull
-from scripts.postgres import Server, missing
 from supervisor.adapters.journal import postgres_connection
 from supervisor.adapters.journal.base import (
     Accepted,
@@ -31,23 +29,7 @@ from tests.integration.supervisor.postgres_proxy import Proxy
 pytestmark = [pytest.mark.process, pytest.mark.fault]
 
 ROW = SessionRow(session_id="s-1", created_ms=5, spec=b"spec", incarnation=1)
-NUMBERS = itertools.count(1)
 PATIENCE_S = 30.0
-
-
-@pytest.fixture(scope="module")
-def server():
-    """A server that this module may kill; the next test finds it up again."""
-    if reason := missing():
-        pytest.skip(reason)
-    with Server() as server:
-        yield server
-
-
-@pytest.fixture
-def schema():
-    """A name that nobody has used."""
-    return f"daemon_{next(NUMBERS)}"
 
 
 @pytest.fixture

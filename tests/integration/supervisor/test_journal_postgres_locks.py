@@ -6,29 +6,13 @@ import psycopg
 import pytest
 
 from cmdc_runtime.errors import StorageFull
-from scripts.postgres import Server, missing
 from supervisor.adapters.journal import postgres_connection
 from supervisor.adapters.journal.base import EventRow
 from supervisor.adapters.journal.postgres import PostgresJournal
 from supervisor.core.storage import Condition
-from tests.integration.supervisor.test_journal_postgres import NUMBERS, ROW, run, sql, until
+from tests.integration.supervisor.test_journal_postgres import ROW, run, sql, until
 
 pytestmark = [pytest.mark.process, pytest.mark.fault]
-
-
-@pytest.fixture(scope="module")
-def server():
-    """A server of this module's own."""
-    if reason := missing():
-        pytest.skip(reason)
-    with Server() as server:
-        yield server
-
-
-@pytest.fixture
-def schema():
-    """A name that nobody has used."""
-    return f"daemon_{next(NUMBERS)}"
 
 
 @pytest.mark.parametrize(("lock_s", "statement_s"), [(0.1, 15.0), (9.0, 0.1)])
