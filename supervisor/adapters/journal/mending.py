@@ -24,6 +24,7 @@ from cmdc_runtime.clock import now_ms
 from supervisor.adapters.journal.aside import Aside
 from supervisor.adapters.journal.base import JournalFull, JournalRefused
 from supervisor.adapters.journal.durable import sync_directory, sync_file, write_whole
+from supervisor.adapters.journal.restoring import finish_restoring, take_place
 from supervisor.adapters.journal.salvage import Salvaged, UnreadableError, salvage
 from supervisor.adapters.journal.schema import check_file
 from supervisor.adapters.journal.sums import PAGE_BYTES, PageSums
@@ -113,9 +114,10 @@ class Mender:
         for path in self._files():
             for end in ("new", "copy"):
                 path.with_name(f"{path.name}.{end}").unlink(missing_ok=True)
-        if self.path.with_name(READY).exists():
+        if (ready := self.path.with_name(READY)).exists():
             log.warning("journal.salvage_finished")
-            self._take_ready()
+            take_place(ready, self.path, self.sums)
+        finish_restoring(self.path, self.sums)
 
     def _mend(self) -> None:
         has_sums = self.sums.load()
@@ -249,10 +251,10 @@ class Mender:
             fresh.touch(FILE_MODE)
             self.mended.salvaged = salvage(work, fresh, damaged, now_ms())
             sync_file(fresh)
-            fresh.replace(self.path.with_name(READY))
+            ready = fresh.replace(self.path.with_name(READY))
             sync_directory(self.path.parent)
             self._is_changed = True
-            self._take_ready()
+            take_place(ready, self.path, self.sums)
         except UnreadableError as error:
             raise JournalRefused(
                 f"{self.path} is damaged, and {error}; it was left as it is, and a copy is at "
@@ -261,19 +263,6 @@ class Mender:
         finally:
             for path in (work, fresh):
                 _remove(path)
-
-    def _take_ready(self) -> None:
-        """Put the new file in the place of the old one, whose log and checksums must be gone then.
-
-        What was in the log is in the new file, or kept aside.
-        """
-        wal_of(self.path).unlink(missing_ok=True)
-        self.sums.drop()
-        sync_directory(self.path.parent)
-        self.path.with_name(READY).replace(self.path)
-        sync_directory(self.path.parent)
-        with self.path.open("rb") as file:
-            self.sums.rebuild(file)
 
     def _lay_over(self, work: Path, found: Log, count: int, damaged: set[int]) -> None:
         """Write the pages of the log into the file, as a checkpoint does."""

@@ -10,18 +10,16 @@ commit, passes over a failed fsync, and nobody would have the checksums of the p
 import os
 import sqlite3
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import structlog
 
-from cmdc_runtime.clock import now_ms
 from supervisor.adapters.endpoint import make_private
 from supervisor.adapters.journal.base import Durability, JournalFailed, JournalRefused
-from supervisor.adapters.journal.durable import sync_directory
 from supervisor.adapters.journal.ledger import Ledger
 from supervisor.adapters.journal.mending import Mended, Mender, keep_schema
+from supervisor.adapters.journal.restoring import put_aside, restore, take_place
 from supervisor.adapters.journal.retention import Bounds
 from supervisor.adapters.journal.schema import check_file, migrate
 from supervisor.adapters.journal.sums import PageSums
@@ -263,24 +261,10 @@ class SqliteStore(Ledger):
         Our connection still has all of it, which nobody could find any more.
         """
         log.error("journal.displaced", paths=[str(path) for path in strays])
-        fresh = self._path.with_name("journal.restored")
-        make_private(self._path.parent)
-        fresh.unlink(missing_ok=True)
-        fresh.touch(FILE_MODE)
-        with closing(sqlite3.connect(fresh)) as copy:
-            self._db_open.backup(copy)
-        with fresh.open("rb") as file:
-            os.fsync(file.fileno())
-        for path in strays:
-            if os.path.lexists(path):
-                aside = path.with_name(f"{path.name}.stranger-{now_ms()}")
-                path.rename(aside)
-                log.error("journal.stranger_put_aside", path=str(aside))
+        whole = restore(self._path, self._db_open)
+        put_aside(strays)
         self._disconnect()  # it deletes the log at its path, whosever that is
-        fresh.replace(self._path)
-        sync_directory(self._path.parent)
-        with self._path.open("rb") as file:
-            self._sums.rebuild(file)
+        take_place(whole, self._path, self._sums)
         self._connection = self._connect()
         log.warning("journal.brought_back", path=str(self._path))
 

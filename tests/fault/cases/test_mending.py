@@ -1,5 +1,6 @@
-"""Mending a journal's files: killed in the midst of it, and on a disk without room."""
+"""Mending a journal's files, or bringing them back: killed in the midst of it, and without room."""
 
+import functools
 import os
 import shutil
 import subprocess
@@ -9,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from supervisor.adapters.journal import mending, sums
-from supervisor.adapters.journal.base import JournalFailed
+from supervisor.adapters.journal.base import JournalFailed, JournalRefused
 from supervisor.adapters.journal.mending import Mender
-from supervisor.adapters.journal.store import JOURNAL_FILE, SUMS_FILE
+from supervisor.adapters.journal.restoring import RESTORED
+from supervisor.adapters.journal.store import JOURNAL_FILE, SUMS_FILE, SqliteStore
 from supervisor.adapters.journal.sums import PAGE_BYTES, PageSums
 from supervisor.adapters.journal.volume import RESERVE_FILE, wal_of
 from supervisor.adapters.journal.wal import FRAME, HEADER, read_log
@@ -20,9 +22,10 @@ from tests.fault.cases.journals import SESSIONS, damage, fill, flip, look, name_
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 KILLED = 9
+STRANGER = b"not ours"
 TRACED = {
     str(Path(mending.__file__).parent / name)
-    for name in ("mending.py", "aside.py", "durable.py", "salvage.py")
+    for name in ("mending.py", "aside.py", "durable.py", "restoring.py", "salvage.py")
 } | {
     shutil.__file__,
     sums.__file__,
@@ -75,6 +78,12 @@ def tear(state):
     os.truncate(wal, end - 100)
 
 
+def replace_by_a_stranger(path):
+    """Put another file in the place of the journal."""
+    path.with_name("other").write_bytes(STRANGER)
+    path.with_name("other").replace(path)
+
+
 def mend(state):
     """Mend as a start of the daemon does."""
     path = state / JOURNAL_FILE
@@ -107,15 +116,19 @@ class Killer:
         return [(name, one.st_ino, one.st_size, one.st_mtime_ns) for name, one in found]
 
 
-def mend_until(state, at=None):
-    """Mend in another process, which dies at a line; with None return the lines to die at."""
+def mend_until(state, at=None, begin=lambda state: functools.partial(mend, state)):
+    """Mend in another process, which dies at a line; with None return the lines to die at.
+
+    ``begin`` returns what is done then.
+    """
     readable, writable = os.pipe()
     child = os.fork()
     if child == 0:
-        killer = Killer(state, at)
         try:
+            act = begin(state)
+            killer = Killer(state, at)
             sys.settrace(killer.trace)
-            mend(state)
+            act()
             sys.settrace(None)
             os.write(writable, " ".join(map(str, killer.changes)).encode())
         finally:
@@ -150,6 +163,39 @@ def test_mending_may_be_killed_at_any_moment(left, tmp_path, harm):
         names = {one.name.partition("-")[0] for one in state.iterdir()}
         assert not names & {"journal.salvage", "journal.salvage.new", "journal.salvaged"}, moment
     assert mended.aside is not None
+
+
+@pytest.mark.fault_case("F38")
+@pytest.mark.parametrize("harm", [Path.unlink, replace_by_a_stranger])
+def test_a_journal_may_be_killed_while_it_is_brought_back(left, tmp_path, harm):
+    """The next start goes on with the copy if it is whole; else nothing passes for the journal."""
+    right, _ = with_journal(shutil.copytree(left, tmp_path / "right"), look)
+    state = tmp_path / "state"
+
+    def begin(state):
+        store = SqliteStore(state, "process")
+        store.open()
+        harm(state / JOURNAL_FILE)
+        return store.begin
+
+    code, moments = mend_until(shutil.copytree(left, state), begin=begin)
+    assert (code, with_journal(state, look)[0]) == (0, right)
+    outcomes = []
+    for moment in moments:
+        shutil.rmtree(state)
+        assert mend_until(shutil.copytree(left, state), moment, begin)[0] == KILLED
+        is_whole = (state / RESTORED).exists()
+        try:
+            assert with_journal(state, look)[0] == right, moment
+        except JournalRefused:
+            assert not is_whole, moment
+            outcomes.append(False)
+        else:
+            strangers = [one.read_bytes() for one in state.glob("*.stranger-*")]
+            assert (STRANGER in strangers) == (harm is not Path.unlink), moment
+            outcomes.append(True)
+    assert outcomes == sorted(outcomes)
+    assert outcomes.count(True) > 3
 
 
 @pytest.fixture

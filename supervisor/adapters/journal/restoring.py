@@ -1,0 +1,81 @@
+"""Puts a journal back that was deleted or replaced while it was open, and any new one in its place.
+
+A kill may come at any moment of it. Until the copy is whole and durable under the name ``RESTORED``
+nothing is changed; from then on it is the journal, and the next start puts it in its place.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from cmdc_runtime.clock import now_ms
+from supervisor.adapters.endpoint import make_private
+from supervisor.adapters.journal.durable import sync_directory, sync_file
+from supervisor.adapters.journal.sums import PageSums
+from supervisor.adapters.journal.volume import FILE_MODE, wal_of
+
+log = structlog.get_logger(__name__)
+
+RESTORED: Final = "journal.restored"
+_WORK: Final = "journal.restoring"
+
+
+def restore(path: Path, connection: sqlite3.Connection) -> Path:
+    """Write all that an open journal has to its directory, made anew if need be; returns where.
+
+    The connection still has what nobody could find any more.
+    """
+    make_private(path.parent)
+    fresh, whole = path.with_name(_WORK), path.with_name(RESTORED)
+    fresh.unlink(missing_ok=True)
+    try:
+        fresh.touch(FILE_MODE)
+        with closing(sqlite3.connect(fresh)) as copy:
+            connection.backup(copy)
+        sync_file(fresh)
+        fresh.replace(whole)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+    return whole
+
+
+def put_aside(paths: Iterable[Path]) -> None:
+    """Keep what stands at the journal's paths and is not known to be ours, under another name."""
+    for path in paths:
+        if os.path.lexists(path):
+            aside = path.with_name(f"{path.name}.stranger-{now_ms()}")
+            path.rename(aside)
+            log.error("journal.stranger_put_aside", path=str(aside))
+
+
+def take_place(fresh: Path, path: Path, sums: PageSums) -> None:
+    """Put a new file in the place of the journal, whose log and checksums must be gone then.
+
+    What was in the log is in the new file, or kept aside.
+    """
+    wal_of(path).unlink(missing_ok=True)
+    sums.drop()
+    sync_directory(path.parent)
+    fresh.replace(path)
+    sync_directory(path.parent)
+    with path.open("rb") as file:
+        sums.rebuild(file)
+
+
+def finish_restoring(path: Path, sums: PageSums) -> None:
+    """Finish what a kill has left, and remove what it had not finished; the journal is not open."""
+    path.with_name(_WORK).unlink(missing_ok=True)
+    whole = path.with_name(RESTORED)
+    if not whole.exists():
+        return
+    found = (path, wal_of(path))  # the log may be ours, which can't be told any more
+    put_aside(one for one in found if one.exists() and one.stat().st_size)
+    take_place(whole, path, sums)
+    log.warning("journal.brought_back", path=str(path))
