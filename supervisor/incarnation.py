@@ -108,6 +108,8 @@ class AgentProcess:
     """It was another daemon's."""
     _is_adrift: bool = False
     """It is still, and has not called yet."""
+    _is_behind: bool = False
+    """What it had published for that daemon may not have come again: it was not up since."""
     _has_lost: bool = False
     """A write of it could not be stored: what it says of its work from then on has no place."""
     _given: int = 0
@@ -123,7 +125,7 @@ class AgentProcess:
 
     def adopt(self, policy: Supervision, written: int) -> None:
         """Wait for an agent of an earlier daemon to call; ``written`` is its last write there."""
-        self.is_adopted = self._is_adrift = True
+        self.is_adopted = self._is_adrift = self._is_behind = True
         self._receipts.written = self._given = written
         self.events_max = policy.event_buffer_size
         self._hear(policy)
@@ -223,6 +225,7 @@ class AgentProcess:
                 )
                 self._answer(refused)
             case Started():
+                self._is_behind = False
                 self.owner.process_up(self)
             case Doze():
                 self.owner.process_idle(self)
@@ -345,8 +348,8 @@ class AgentProcess:
 
     async def _conclude(self, obituary: Obituary) -> None:
         try:
-            if self._is_adrift:
-                skip_unknown(self.desk, self.owner.id, self.events_max)
+            if self._is_behind:
+                self.desk.hub.skip(self.owner.id, INDEX_JUMP)
             # A Down is told after every event that the process published.
             await self.desk.hub.flushed(self.owner.id)
             ended = self._judge(obituary)
@@ -371,9 +374,3 @@ class AgentProcess:
         reason = exits.classify(known)
         ending = exits.ending_of(reason, obituary.exited.status)
         return Ended(reason, ending, exits.evidence_of(known, inquest.seen))
-
-
-def skip_unknown(desk: Desk, session_id: SessionId, events_max: int) -> None:
-    """Pass over the indexes that an agent may have used of which nobody can tell any more."""
-    last = EventIndex(desk.hub.taken_index(session_id) + INDEX_JUMP)
-    desk.hub.open_channel(session_id, events_max, last)

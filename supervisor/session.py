@@ -40,7 +40,7 @@ from supervisor.adapters.left import Left
 from supervisor.briefing import briefing
 from supervisor.chores import Chores
 from supervisor.core.household import AGENT, DOZE_GRACE_S, SHOWN, Phase, check_parent
-from supervisor.core.limits import ADOPT_SILENT_S_MIN, START_STACK_S
+from supervisor.core.limits import ADOPT_SILENT_S_MIN, INDEX_JUMP, START_STACK_S
 from supervisor.core.tree.words import (
     Answer,
     Departed,
@@ -52,7 +52,7 @@ from supervisor.core.tree.words import (
 )
 from supervisor.desk import Desk
 from supervisor.hosts import SpawnErrors, unborn
-from supervisor.incarnation import AgentProcess, Ended, skip_unknown
+from supervisor.incarnation import AgentProcess, Ended
 from supervisor.keeper import unheeded
 from supervisor.waiting import Waiting
 from supervisor.worker import Worker
@@ -315,7 +315,7 @@ class Session:
         except CmdcError as error:
             left.send_signal(signal.SIGKILL)
             left.close()
-            skip_unknown(self.desk, self.id, self.spec.supervision.event_buffer_size)
+            self.desk.hub.skip(self.id, INDEX_JUMP)
             self._give_up_hiring(ref, unborn(error), Ending.CRASH)
             return
         policy = self.spec.supervision

@@ -172,6 +172,21 @@ class Hub:
             self._publish(channel, kept)
         return True
 
+    def skip(self, session_id: SessionId, count: int) -> None:
+        """Count so many indexes as taken and gone, behind all that was taken.
+
+        Nobody knows which of them were used, so no event may have one of them again.
+        """
+        channel = self._channels.get(session_id)
+        if channel is None:
+            return
+        gone = KeptBatch(EventIndex(channel.taken + 1), count, b"")
+        channel.taken = gone.last
+        if channel.waiting:
+            channel.queue(Waiting(gone, is_dropped=True))
+        else:
+            self._pass_over(channel, gone)
+
     async def flushed(self, session_id: SessionId) -> None:
         """Return when everything that was taken is published, or ``PUBLISH_WAIT_S`` later.
 
@@ -249,13 +264,13 @@ class Hub:
         is_void = error is not None and not is_alone
         for one in channel.written(kept):
             if one.is_dropped or (is_void and one.kept is kept):
+                log.warning("event.dropped", session_id=channel.session_id, events=one.kept.count)
                 self._pass_over(channel, one.kept)
             else:
                 self._publish(channel, one.kept)
 
     def _pass_over(self, channel: Channel, dropped: KeptBatch) -> None:
         """Count events that were let go as published: the next index tells that they are gone."""
-        log.warning("event.dropped", session_id=channel.session_id, events=dropped.count)
         channel.ring.skip(dropped.last)
         channel.wake()
         self._mark(channel)

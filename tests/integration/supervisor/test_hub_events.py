@@ -158,6 +158,35 @@ def test_what_tells_of_lost_records_is_told_as_lost(tmp_path):
     assert replayed == ([(3, 1)], 3, 3)
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_indexes_of_which_nobody_knows_are_gone_behind_what_was_taken(tmp_path, waits):
+    """What was taken is told before them, and kept; what comes then has none of them."""
+
+    async def main():
+        async with bound(tmp_path, journal := SlowJournal()) as hub:
+            hub.open_channel("s1", 100, 0)
+            take(hub, 1, 2)
+            take(hub, 3, durable=True)
+            if not waits:
+                journal.asked[0].set_result(None)
+                await until(lambda: hub.last_index("s1") == 3)
+            hub.skip("s1", 1_000)
+            before = hub.last_index("s1"), hub.taken_index("s1")
+            took = hub.take("s1", Batch(first=4, count=1, durable=False), b"x")
+            take(hub, 1_004)
+            if waits:
+                journal.asked[0].set_result(None)
+            await until(lambda: hub.last_index("s1") == 1_004)
+            hub.skip("another", 1_000)
+            return before, took, given(await hub.replay("s1", 0, 2_000))
+
+    before, took, found = asyncio.run(main())
+
+    assert before == ((2, 1_003) if waits else (1_003, 1_003))
+    assert not took
+    assert found == ([(1, 2), (3, 1), (1_004, 1)], 1_004, 1_004)
+
+
 def test_wait_for_a_journal_that_hangs_is_bounded(tmp_path, monkeypatch):
     """Who asks for events is told to ask again; who tells of an end tells it."""
     monkeypatch.setattr(channel_module, "PUBLISH_WAIT_S", 0.02)

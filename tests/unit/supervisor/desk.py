@@ -32,11 +32,15 @@ TURNS = 20
 class Ward:
     """The surroundings of a worker, in which nothing happens."""
 
+    slot = 0
+
     def __init__(self):
         self.expected = []
 
     def assign(self, pid, session_id, incarnation, policy):
         pass
+
+    take_over = assign
 
     def expect(self, pid, limit_s):
         self.expected.append(limit_s)
@@ -49,7 +53,7 @@ class Worker:
     """A process that does what the test says; ``sent`` is what it was sent."""
 
     def __init__(self, pid):
-        self.pid, self.pidfd = pid, -1
+        self.id, self.pid, self.pidfd = f"w-{pid}", pid, -1
         self.ward = Ward()
         self.hosts = SimpleNamespace(max_open_files=None)
         self.on_frame = self.on_exit = self.mark = None

@@ -5,13 +5,23 @@ import os
 
 import pytest
 
-from cmdc_runtime.frames import Answer, Batch, LastWords, NotStarted, Settled, Write
+from cmdc_runtime.frames import (
+    Adrift,
+    Answer,
+    Batch,
+    LastWords,
+    NotStarted,
+    Settled,
+    Started,
+    Write,
+)
 from cmdc_runtime.reasons import OutOfMemory, Shutdown, Signal, StartFailed, Unkillable
 from cmdc_runtime.requests import Supervision
 from supervisor.adapters.journal.base import EventRow, JournalFailed
 from supervisor.adapters.reaper import Exited
 from supervisor.chores import Chores
 from supervisor.core.exits import LastSeen
+from supervisor.core.limits import INDEX_JUMP
 from supervisor.core.tree.words import Ending, Ref
 from supervisor.incarnation import NOT_JUDGED, AgentProcess
 from supervisor.wards import Inquest
@@ -230,3 +240,33 @@ def test_records_and_the_events_that_tell_of_them_are_one_write():
     assert kept == [EventRow(first=1, count=2, body=b"one")]
     assert taken == [1, 3, 9]
     assert (before, after) == ({False}, {True})
+
+
+@pytest.mark.parametrize(
+    ("said", "skipped"),
+    [(["adrift"], [INDEX_JUMP]), (["adrift", "started"], []), ([], [INDEX_JUMP])],
+)
+def test_indexes_of_an_adopted_agent_are_unknown_until_it_is_up(said, skipped):
+    """What it had published for the dead daemon comes again first, unless it dies before.
+
+    A subscriber may know such an event, and no other may have its index.
+    """
+    frames = {
+        "adrift": Adrift(worker_id="w", session_id="s", incarnation=1, first=6),
+        "started": Started(),
+    }
+
+    async def scenario():
+        desk, owner, worker, jumps = Desk(), Owner(), Worker(7), []
+        desk.hub.open_channel = lambda *_args: None
+        desk.hub.skip = lambda _session_id, count: jumps.append(count)
+        owner.process_up = lambda _process: None
+        process = AgentProcess(Ref((), "agent", 1), owner, desk, worker, Chores("s", print))
+        process.adopt(Supervision(), 3)
+        for name in said:
+            worker.says(frames[name])
+        worker.ends(-9)
+        await settle()
+        return jumps
+
+    assert play(scenario) == skipped

@@ -20,8 +20,11 @@ def test_a_command_of_any_name_does_not_shift_the_fields(name):
     ("state", "has_ended"), [("R", False), ("S", False), ("T", False), ("Z", True), ("X", True)]
 )
 def test_a_zombie_has_ended_and_a_stopped_process_has_not(state, has_ended):
-    """Whoever waits for a zombie to vanish waits for its parent."""
-    assert parse_stat(f"39 (a) {state} {REST}").has_ended is has_ended
+    """Whoever waits for a zombie to vanish waits for its parent; one thread alone can be one."""
+    alone = REST.replace(" 20 0 3 0 ", " 20 0 1 0 ")
+
+    assert parse_stat(f"39 (a) {state} {alone}").has_ended is has_ended
+    assert parse_stat(f"39 (a) {state} {REST}").has_ended is False
 
 
 def test_descendants_end_where_somebody_is_spared():
