@@ -105,7 +105,7 @@ def soak(settings: Settings) -> Result:
         with ScriptedModel([], default=mind) as one, ScriptedModel([], default=mind) as other:
             house = House()
             try:
-                _play(_Run(result, house, (one, other), folder))
+                _until_interrupted(_Run(result, house, (one, other), folder))
             finally:
                 _close(house, result)
             _check_models(mind, (one, other), result)
@@ -115,7 +115,7 @@ def soak(settings: Settings) -> Result:
     return result
 
 
-def _play(run: "_Run") -> None:
+def _until_interrupted(run: "_Run") -> None:
     """Play it all; SIGTERM cancels it.
 
     An exception that a signal's handler raises wherever it happens to be called can be lost there:

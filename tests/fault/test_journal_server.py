@@ -5,7 +5,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.errors import StorageFull
-from scripts.postgres import Server, missing
+from tests.postgres import lend_server
 
 pytestmark = [pytest.mark.fault, pytest.mark.process]
 
@@ -13,13 +13,7 @@ TURN_S = 60.0
 PASSWORD = "hunter2"
 
 
-@pytest.fixture
-def server():
-    """A server that the test may kill."""
-    if reason := missing():
-        pytest.skip(reason)
-    with Server() as server:
-        yield server
+server = pytest.fixture(lend_server)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def write_whole(path: Path, data: bytes) -> None:
     fresh = path.with_name(f"{path.name}.new")
     try:
         fresh.write_bytes(data)
-        _settle(fresh, path)
+        settle(fresh, path)
     except BaseException:
         fresh.unlink(missing_ok=True)
         raise
@@ -42,13 +42,14 @@ def copy_whole(source: Path, target: Path) -> None:
     fresh = target.with_name(f"{source.name}.copy")
     try:
         shutil.copyfile(source, fresh)
-        _settle(fresh, target)
+        settle(fresh, target)
     except BaseException:
         fresh.unlink(missing_ok=True)
         raise
 
 
-def _settle(fresh: Path, path: Path) -> None:
+def settle(fresh: Path, path: Path) -> None:
+    """Make a file that is written private and durable, and put it in its place."""
     fresh.chmod(FILE_MODE)
     sync_file(fresh)
     fresh.replace(path)

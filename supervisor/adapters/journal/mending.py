@@ -23,7 +23,7 @@ import structlog
 from cmdc_runtime.clock import now_ms
 from supervisor.adapters.journal.aside import Aside
 from supervisor.adapters.journal.base import JournalFull, JournalRefused
-from supervisor.adapters.journal.durable import sync_directory, sync_file, write_whole
+from supervisor.adapters.journal.durable import settle, write_whole
 from supervisor.adapters.journal.restoring import finish_restoring, take_place
 from supervisor.adapters.journal.salvage import Salvaged, UnreadableError, salvage
 from supervisor.adapters.journal.schema import check_file
@@ -250,9 +250,8 @@ class Mender:
             _unlog(work)
             fresh.touch(FILE_MODE)
             self.mended.salvaged = salvage(work, fresh, damaged, now_ms())
-            sync_file(fresh)
-            ready = fresh.replace(self.path.with_name(READY))
-            sync_directory(self.path.parent)
+            ready = self.path.with_name(READY)
+            settle(fresh, ready)
             self._is_changed = True
             take_place(ready, self.path, self.sums)
         except UnreadableError as error:

@@ -15,7 +15,7 @@ import structlog
 
 from cmdc_runtime.clock import now_ms
 from supervisor.adapters.endpoint import make_private
-from supervisor.adapters.journal.durable import sync_directory, sync_file
+from supervisor.adapters.journal.durable import settle, sync_directory
 from supervisor.adapters.journal.sums import PageSums
 from supervisor.adapters.journal.volume import FILE_MODE, wal_of
 
@@ -37,12 +37,10 @@ def restore(path: Path, connection: sqlite3.Connection) -> Path:
         fresh.touch(FILE_MODE)
         with closing(sqlite3.connect(fresh)) as copy:
             connection.backup(copy)
-        sync_file(fresh)
-        fresh.replace(whole)
+        settle(fresh, whole)
     except BaseException:
         fresh.unlink(missing_ok=True)
         raise
-    sync_directory(path.parent)
     return whole
 
 

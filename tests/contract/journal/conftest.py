@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from scripts.postgres import Server, missing
 from supervisor.adapters.journal.memory import MemoryJournal
 from supervisor.adapters.journal.postgres import PostgresJournal
 from supervisor.adapters.journal.sqlite import SqliteJournal
+from tests.postgres import lend_server
 
 SCHEMAS = itertools.count(1)
 
@@ -42,14 +42,7 @@ class Place:
         return asyncio.run(whole())
 
 
-@pytest.fixture(scope="session")
-def postgres():
-    """A server that takes connections; skipped where there is none to start."""
-    reason = missing()
-    if reason is not None:
-        pytest.skip(reason)
-    with Server() as server:
-        yield server
+postgres = pytest.fixture(lend_server, scope="session")
 
 
 def in_file(request, durability):

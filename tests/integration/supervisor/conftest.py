@@ -5,8 +5,8 @@ import itertools
 import pytest
 from structlog.testing import capture_logs
 
-from scripts.postgres import Server, missing
 from supervisor.adapters.output import Outputs
+from tests.postgres import lend_server
 
 NUMBERS = itertools.count(1)
 
@@ -33,13 +33,7 @@ def outputs(path, entries):  # the thread is to end before its log is given back
     outputs.close()
 
 
-@pytest.fixture(scope="module")
-def server():
-    """A PostgreSQL server that the module may kill; the next test finds it up again."""
-    if reason := missing():
-        pytest.skip(reason)
-    with Server() as server:
-        yield server
+server = pytest.fixture(lend_server, scope="module")
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cmdc_runtime.errors import CmdcError
-from scripts.postgres import Server, missing
 from supervisor.adapters.journal.base import CheckpointRow, DownRow, SessionRow
 from supervisor.adapters.journal.memory import MemoryJournal
 from supervisor.adapters.journal.postgres import PostgresJournal
 from supervisor.adapters.journal.retention import Bounds
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from tests.model.journal.reference import Reference
+from tests.postgres import lend_server
 
 pytestmark = pytest.mark.slow
 
@@ -197,13 +197,7 @@ def outcome(answer):
     return type(answer) if isinstance(answer, BaseException) else answer
 
 
-@pytest.fixture(scope="module")
-def server():
-    """A server that takes connections."""
-    if reason := missing():
-        pytest.skip(reason)
-    with Server() as server:
-        yield server
+server = pytest.fixture(lend_server, scope="module")
 
 
 @pytest.fixture(

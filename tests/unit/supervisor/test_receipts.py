@@ -36,6 +36,9 @@ class Passage:
         self.marks += 1
         return self.marks
 
+    def pass_on(self, mark):
+        self.passed = mark
+
     def has_passed(self, mark):
         self.looked.release()
         return self.passed >= mark
@@ -51,6 +54,16 @@ class Agent:
     async def next(self):
         async with asyncio.timeout(WAIT_S):
             return await self.told.get()
+
+    async def two(self, then):
+        """Return what is told first, how much more until ``then`` is done, and what is then."""
+        first = await self.next()
+        await self.looks()
+        meanwhile = self.told.qsize()
+        then()
+        second = await self.next()
+        self.receipts.close()
+        return first, meanwhile, second
 
     async def looks(self, count=10):
         """Return when the receipts have asked so often whether it has passed."""
@@ -76,13 +89,8 @@ def test_a_write_is_told_at_once_and_its_event_when_it_was_passed_on():
         agent = Agent()
         agent.stream.taken = agent.stream.published = 3
         agent.receipts.store(7)
-        first = await agent.next()
-        await agent.looks()
-        meanwhile = agent.told.qsize()
-        agent.passage.passed = agent.passage.marks
-        second = await agent.next()
-        agent.receipts.close()
-        return first, meanwhile, second, agent
+        told = await agent.two(lambda: agent.passage.pass_on(agent.passage.marks))
+        return *told, agent
 
     first, meanwhile, second, agent = asyncio.run(work())
 
@@ -96,16 +104,10 @@ def test_an_event_that_waits_for_the_journal_is_not_safe():
 
     async def work():
         agent = Agent()
-        agent.passage.passed = 2
+        agent.passage.pass_on(2)
         agent.stream.taken, agent.stream.published = 5, 4
         agent.receipts.publish()
-        first = await agent.next()
-        await agent.looks()
-        meanwhile = agent.told.qsize()
-        agent.stream.published = 5
-        second = await agent.next()
-        agent.receipts.close()
-        return first, meanwhile, second
+        return await agent.two(lambda: setattr(agent.stream, "published", 5))
 
     assert asyncio.run(work()) == (Written(number=0, index=4), 0, Written(number=0, index=5))
 
@@ -119,13 +121,7 @@ def test_an_event_that_comes_behind_a_mark_waits_for_the_next_one():
         agent.receipts.publish()
         await agent.looks()
         agent.stream.taken = agent.stream.published = 2
-        agent.passage.passed = 1
-        first = await agent.next()
-        await agent.looks()
-        meanwhile = agent.told.qsize()
-        agent.passage.passed = 2
-        second = await agent.next()
-        agent.receipts.close()
-        return first, meanwhile, second
+        agent.passage.pass_on(1)
+        return await agent.two(lambda: agent.passage.pass_on(2))
 
     assert asyncio.run(work()) == (Written(number=0, index=1), 0, Written(number=0, index=2))
