@@ -1,12 +1,11 @@
 """One session as the daemon keeps it: the post of its agent in the supervision tree.
 
 The tree decides when a process is started, ended or given up. Here stands what is a session's own:
-it is hired and briefed, sleeps and is woken, its commands wait for a process, its callers for its
+it is begun and ended, sleeps and is woken, its commands wait for a process, its callers for its
 start and its end. Everything runs in the loop; the awaits are in tasks that this file starts.
 """
 
 import asyncio
-import signal
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -32,15 +31,10 @@ from cmdc_runtime.reasons import (
     PlainReason,
     Shutdown,
     Unkillable,
-    Unresponsive,
 )
-from cmdc_runtime.reasons import StartFailed as StartFailedReason
 from cmdc_runtime.requests import SessionInfo, StartSession
-from supervisor.adapters.left import Left
-from supervisor.briefing import briefing
 from supervisor.chores import Chores
 from supervisor.core.household import AGENT, DOZE_GRACE_S, SHOWN, Phase, check_parent
-from supervisor.core.limits import ADOPT_SILENT_S_MIN, INDEX_JUMP, START_STACK_S
 from supervisor.core.tree.words import (
     Answer,
     Departed,
@@ -51,7 +45,7 @@ from supervisor.core.tree.words import (
     SupervisorEnded,
 )
 from supervisor.desk import Desk
-from supervisor.hosts import SpawnErrors, unborn
+from supervisor.hiring import Hiring, Inherited
 from supervisor.incarnation import AgentProcess, Ended
 from supervisor.keeper import unheeded
 from supervisor.waiting import Waiting
@@ -78,18 +72,16 @@ class Session:
     was_up: bool = False
     last_reason: AnyReason | None = None
     phase: Phase = Phase.STARTING
-    left: Left | None = None
+    inherited: Inherited | None = None
     """The agent that an earlier daemon left running, until it is taken in."""
-    written: int = 0
-    """Of that agent: its last write in the journal."""
     met: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when that agent has been taken over, or is gone."""
     children: "set[Session]" = field(default_factory=set)
     waiting: Waiting = field(init=False)
     ended: asyncio.Future[AnyReason] = field(init=False)
     started: asyncio.Future[None] = field(init=False)
-    _ref: Ref | None = None
-    _process: AgentProcess | None = None
+    _hiring: Hiring | None = None
+    """How its post was filled, until its process has ended."""
     _evidence: Evidence = field(default_factory=Evidence)
     _is_wanted: bool = False
     _stop_reason: PlainReason | None = None
@@ -106,6 +98,10 @@ class Session:
     def id(self) -> SessionId:
         """The session's id."""
         return self.spec.session_id
+
+    @property
+    def _process(self) -> AgentProcess | None:
+        return None if self._hiring is None else self._hiring.process
 
     @property
     def worker(self) -> Worker | None:
@@ -225,20 +221,17 @@ class Session:
 
     def launch(self, ref: Ref) -> None:
         """Hire a worker and make it the agent."""
-        self._ref, self.incarnation, self._evidence = ref, ref.generation, Evidence()
-        self.phase = Phase.STARTING
-        left, self.left = self.left, None
-        if left is None:
-            self._chores.spawn(self._start_process(ref))
-        else:
-            self._take_in(ref, left)
+        self.phase, self.incarnation, self._evidence = Phase.STARTING, ref.generation, Evidence()
+        inherited, self.inherited = self.inherited, None
+        self._hiring = Hiring(ref, self, self.desk, self._chores)
+        self._hiring.begin(inherited)
 
     def ask(self, ref: Ref, reason: str) -> None:
         """Ask the process politely to end; where there is none yet, there will be none."""
         if self.phase is not Phase.DOZING:
             self.phase = Phase.STOPPING
         if self._process is None:
-            self._give_up_hiring(ref, Shutdown(detail=reason), Ending.NORMAL)
+            self._give_up(ref, Shutdown(detail=reason), Ending.NORMAL)
         else:
             self._process.ask(reason)
 
@@ -253,7 +246,7 @@ class Session:
             self._process.kill(blamed)
         else:
             early = blamed or self._stop_reason or Shutdown(detail=STOPPED_EARLY)
-            self._give_up_hiring(ref, early, Ending.NORMAL if blamed is None else Ending.CRASH)
+            self._give_up(ref, early, Ending.NORMAL if blamed is None else Ending.CRASH)
 
     def is_over(self) -> bool:
         """Say whether its process is gone, though its end is not told yet."""
@@ -287,56 +280,9 @@ class Session:
         )
         self.desk.notify(self, departed, self._evidence)
 
-    async def _start_process(self, ref: Ref) -> None:
-        try:
-            worker = await self.desk.workforce.hire(lambda: self.was_up and self._ref == ref)
-        except SpawnErrors as error:
-            log.warning("process.not_started", session_id=self.id, problem=str(error))
-            self._give_up_hiring(ref, unborn(error), Ending.CRASH)
-            return
-        if self._ref != ref:  # nobody wants it any more
-            self.desk.workforce.release(worker)
-            return
-        process = self._process = AgentProcess(ref, self, self.desk, worker, self._chores)
-        process.take_over(self.spec.supervision)
-        try:
-            for frame in await briefing(self.desk, self):
-                process.send(frame)
-        except CmdcError as error:
-            self.desk.keeper.condemn(ref, StartFailedReason(stage="rebuild", message=str(error)))
-            return
-        if self._process is process and self.phase is Phase.STARTING:
-            self._chores.later(self.spec.supervision.start_timeout, lambda: self._overdue(process))
-
-    def _take_in(self, ref: Ref, left: Left) -> None:
-        """Wait for the agent of an earlier daemon to call; one that hangs does not."""
-        try:
-            worker = self.desk.workforce.take_in(left)
-        except CmdcError as error:
-            left.send_signal(signal.SIGKILL)
-            left.close()
-            self.desk.hub.skip(self.id, INDEX_JUMP)
-            self._give_up_hiring(ref, unborn(error), Ending.CRASH)
-            return
-        policy = self.spec.supervision
-        process = self._process = AgentProcess(ref, self, self.desk, worker, self._chores)
-        process.adopt(policy, self.written)
-        limit_s = max(policy.unresponsive_after, ADOPT_SILENT_S_MIN)
-        silent = Unresponsive(silent_ms=round(limit_s * 1000))
-        self._chores.later(limit_s, lambda: self.desk.keeper.condemn(ref, silent))
-
-    def _overdue(self, process: AgentProcess) -> None:
-        if self._process is process and self.phase is Phase.STARTING:
-            process.ask_for_stack()  # where it hangs stands in the evidence then
-            why = f"the agent was not up within {self.spec.supervision.start_timeout:g} s"
-            late = StartFailedReason(stage="load", message=why)
-            self._chores.later(START_STACK_S, lambda: self.desk.keeper.condemn(process.ref, late))
-
-    def _give_up_hiring(self, ref: Ref, reason: PlainReason, ending: Ending) -> None:
-        if self._ref == ref:
-            self._ref = None
-            self.met.set()
-            self.desk.keeper.exited(ref, reason, ending)
+    def _give_up(self, ref: Ref, reason: PlainReason, ending: Ending) -> None:
+        if self._hiring is not None and self._hiring.ref == ref:
+            self._hiring.give_up(reason, ending)
 
     # --- what its process says ------------------------------------------------------------------
 
@@ -366,9 +312,10 @@ class Session:
 
     def process_ended(self, process: AgentProcess, ended: Ended) -> None:
         """Tell the tree."""
-        if process is not self._process:
+        if self._hiring is None or process is not self._process:
             return
-        self._process, self._ref, self._evidence = None, None, ended.evidence
+        self._hiring.vacate()
+        self._hiring, self._evidence = None, ended.evidence
         self._chores.cancel_timers()
         self.met.set()
         if self.phase is Phase.DOZING:
@@ -396,5 +343,5 @@ class Session:
         """End what is under way after a task of ours has failed: nothing else would come of it."""
         if self._process is not None:
             self._process.kill()
-        elif self._ref is not None:
-            self._give_up_hiring(self._ref, Other(detail=BUG), Ending.CRASH)
+        elif self._hiring is not None:
+            self._hiring.give_up(Other(detail=BUG), Ending.CRASH)

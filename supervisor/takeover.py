@@ -24,6 +24,7 @@ from supervisor.adapters.journal.base import SessionRow
 from supervisor.adapters.left import Left
 from supervisor.core.household import PARENT_ENDED, Phase, check_session, session_path
 from supervisor.core.limits import ADOPT_WAIT_S, INDEX_JUMP, TAKEN_OVER_AT_ONCE_MAX
+from supervisor.hiring import Inherited, dismiss
 from supervisor.session import Session
 from supervisor.sessions import Sessions
 from supervisor.specs import spec_of
@@ -86,12 +87,9 @@ class TakeOver:
 
     async def _end(self, left: Left) -> None:
         """End an agent that is not kept, with everything that it has started."""
-        entry = left.entry
-        log.warning("agent.not_adopted", session_id=entry.session_id, pid=left.pid)
-        stuck = await asyncio.to_thread(left.end)
-        await self.sessions.workforce.wards.forsake(entry.session_id, entry.incarnation)
+        stuck = await dismiss(self.sessions.workforce.wards, left)
         if stuck is not None:
-            self._stuck[entry.session_id] = stuck
+            self._stuck[left.entry.session_id] = stuck
 
     async def _go_on(self, rows: Sequence[SessionRow]) -> None:
         for first in range(0, len(rows), TAKEN_OVER_AT_ONCE_MAX):
@@ -153,7 +151,7 @@ class TakeOver:
         path = session_path(None if parent is None else parent.path, row.session_id)
         before = Incarnation(row.incarnation - 1)
         session = Session(self.sessions, spec, path, row.created_ms, before)
-        session.left, session.written = left, row.written
+        session.inherited = Inherited(left, row.written)
         session.restarts, session.was_up = row.restarts, True
         if parent is not None:
             parent.children.add(session)

@@ -248,7 +248,11 @@ def desk_with_tree():
 def begin(session):
     """Give a session to the tree of its desk."""
     child = session_spec(
-        session.spec, session, incarnation=session.incarnation, restarts=session.restarts
+        session.spec,
+        session,
+        incarnation=session.incarnation,
+        restarts=session.restarts,
+        has_lived=session.was_up or session.inherited is not None,
     )
     session.desk.keeper.start_child(session.path[:-1], child, session.begun, session.over)
 

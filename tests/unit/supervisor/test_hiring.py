@@ -1,0 +1,130 @@
+"""How a session gets its process, beside what the tests of sessions say of new ones."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from cmdc_runtime.errors import Overloaded
+from cmdc_runtime.frames import Adrift, Started
+from cmdc_runtime.reasons import Unkillable
+from supervisor.core.household import Phase
+from supervisor.core.limits import INDEX_JUMP
+from supervisor.hiring import Inherited
+from tests.unit.supervisor.desk import Desk, Worker, begin, desk_with_tree, play, session_of, settle
+
+STUCK = Unkillable(seconds=5.0, state="D", wchan="nfs_wait")
+
+
+class Left:
+    """An agent of an earlier daemon whose end takes as long as the test says."""
+
+    pid = 7
+    entry = SimpleNamespace(session_id="s", incarnation=1)
+
+    def __init__(self, stuck=None):
+        self.stuck = stuck
+        self.is_ended = False
+
+    def end(self):
+        self.is_ended = True
+        return self.stuck
+
+
+class Wards:
+    """Cells of agents that are not kept; ``gate`` lets the end of one go on."""
+
+    def __init__(self):
+        self.gate = asyncio.Event()
+        self.is_asked = asyncio.Event()
+
+    async def forsake(self, _session_id, _incarnation):
+        self.is_asked.set()
+        await self.gate.wait()
+
+
+def inheriting(left, take_in):
+    """Return a session in its tree whose agent was left, and how many indexes were passed over."""
+    desk = desk_with_tree()
+    jumps = []
+    desk.hub.open_channel = lambda *_args: None
+    desk.hub.skip = lambda _session_id, count: jumps.append(count)
+    desk.workforce.take_in = take_in
+    desk.workforce.wards = Wards()
+    session = session_of(desk)
+    session.was_up, session.inherited = True, Inherited(left, 3)
+    begin(session)
+    return session, jumps
+
+
+def no_place(_left):
+    raise Overloaded("the board is full")
+
+
+def test_an_agent_that_was_left_keeps_its_post():
+    async def scenario():
+        worker = Worker(7)
+        session, jumps = inheriting(Left(), lambda _left: worker)
+        session.desk.journal.load = lambda _session_id: asyncio.sleep(0)
+        worker.says(Adrift(worker_id="w-7", session_id="s", incarnation=1, first=6))
+        worker.says(Started())
+        await settle()
+        return session.phase, session.worker is worker, session.desk.workforce.workers, jumps
+
+    assert play(scenario) == (Phase.UP, True, [], [])
+
+
+def test_an_agent_without_a_place_is_gone_before_the_next_process_is_started():
+    async def scenario():
+        left = Left()
+        session, jumps = inheriting(left, no_place)
+        workforce = session.desk.workforce
+        await workforce.wards.is_asked.wait()
+        await settle()
+        before = left.is_ended, len(workforce.workers)
+        workforce.wards.gate.set()
+        await settle()
+        return before, len(workforce.workers), session.incarnation, jumps
+
+    assert play(scenario) == ((True, 0), 1, 2, [INDEX_JUMP])
+
+
+@pytest.mark.parametrize("grace_s", [5.0, 0.0])
+def test_a_session_may_be_stopped_while_that_goes_on(grace_s):
+    async def scenario():
+        session, _ = inheriting(Left(), no_place)
+        session.stop("no need", grace_s)
+        await settle()
+        session.desk.workforce.wards.gate.set()
+        await settle()
+        return session.phase, len(session.desk.workforce.workers), len(session.desk.forgotten)
+
+    assert play(scenario) == (Phase.ENDED, 0, 1)
+
+
+def test_no_process_takes_the_place_of_one_that_cannot_be_ended():
+    async def scenario():
+        session, _ = inheriting(Left(STUCK), no_place)
+        session.desk.workforce.wards.gate.set()
+        await session.desk.workforce.wards.is_asked.wait()
+        await settle()
+        told = [one.reason for one in session.desk.downs]
+        return told[0], session.phase, len(session.desk.workforce.workers)
+
+    assert play(scenario) == (STUCK, Phase.ENDED, 0)
+
+
+def test_a_post_that_was_given_up_is_not_filled_any_more():
+    """The worker that comes too late goes back."""
+
+    async def scenario():
+        session = session_of(Desk())
+        session.desk.workforce.is_open.clear()
+        session.launch(SimpleNamespace(generation=1))
+        hiring = session._hiring
+        hiring.vacate()
+        session.desk.workforce.is_open.set()
+        await settle()
+        return hiring.process, len(session.desk.workforce.released)
+
+    assert play(scenario) == (None, 1)
