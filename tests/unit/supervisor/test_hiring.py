@@ -62,6 +62,8 @@ def no_place(_left):
 
 
 def test_an_agent_that_was_left_keeps_its_post():
+    """It is the session's process when it is up; none is hired, and no index is passed over."""
+
     async def scenario():
         worker = Worker(7)
         session, jumps = inheriting(Left(), lambda _left: worker)
@@ -75,6 +77,8 @@ def test_an_agent_that_was_left_keeps_its_post():
 
 
 def test_an_agent_without_a_place_is_gone_before_the_next_process_is_started():
+    """Its successor never runs beside what it has started, and uses none of its indexes again."""
+
     async def scenario():
         left = Left()
         session, jumps = inheriting(left, no_place)
@@ -91,6 +95,8 @@ def test_an_agent_without_a_place_is_gone_before_the_next_process_is_started():
 
 @pytest.mark.parametrize("grace_s", [5.0, 0.0])
 def test_a_session_may_be_stopped_while_that_goes_on(grace_s):
+    """It ends at once, politely or not, and nothing takes the place."""
+
     async def scenario():
         session, _ = inheriting(Left(), no_place)
         session.stop("no need", grace_s)
@@ -103,6 +109,8 @@ def test_a_session_may_be_stopped_while_that_goes_on(grace_s):
 
 
 def test_no_process_takes_the_place_of_one_that_cannot_be_ended():
+    """The session ends with what is known of where the old process hangs."""
+
     async def scenario():
         session, _ = inheriting(Left(STUCK), no_place)
         session.desk.workforce.wards.gate.set()
