@@ -25,6 +25,7 @@ from multiprocess import forkserver, resource_tracker
 from cmdc_runtime.process import run_module
 from supervisor.adapters.descriptors import descriptors
 
+LEASH_MODULE: Final = "supervisor.adapters.leash"
 TRACKER_WAIT_S: Final = 2.0
 """How long the resource tracker may take to end by itself before it is killed."""
 END_WAIT_S: Final = 2.0
@@ -107,9 +108,9 @@ class Server:
     def launch(cls, preload: str) -> "Server":
         """Start a forkserver that imports ``preload``; returns before that is done.
 
-        The kernel may tie the process to the calling thread, which must live as long as it.
+        The kernel ties the process to the calling thread, which must live as long as it.
         """
-        _CONTEXT.set_forkserver_preload([preload])
+        _CONTEXT.set_forkserver_preload([LEASH_MODULE, preload])
         forkserver.ensure_running()
         return cls(forkserver._forkserver._forkserver_pid)  # noqa: SLF001 - told nowhere else
 

@@ -1,0 +1,99 @@
+"""A nursery ends with its daemon, whatever it is about: importing, stopped, or hardly begun."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.process, pytest.mark.fault]
+
+HERE = Path(__file__).parent
+WAIT_S = 20.0
+LEASHED = "import supervisor.adapters.leash; print('goes on')"
+ENDLESS = "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600.0)\n"
+DAEMON = """
+import asyncio, sys
+from supervisor.adapters.nursery import Nursery, NurseryOptions
+
+asyncio.run(Nursery(NurseryOptions(preload=sys.argv[1], needs=())).warm())
+"""
+
+
+@pytest.fixture
+def folder(tmp_path_factory, monkeypatch):
+    """Return a folder with a short path, for sockets, in which modules are found."""
+    found = tmp_path_factory.mktemp("d")
+    monkeypatch.setenv("PYTHONPATH", f"{found}{os.pathsep}{os.getcwd()}")  # noqa: PTH109
+    return found
+
+
+@contextmanager
+def importing(folder):
+    """Yield a process, and the pidfd of its nursery, which never gets to the end of an import."""
+    (folder / "endless_preload.py").write_text(ENDLESS)
+    daemon = subprocess.Popen(
+        [sys.executable, "-c", DAEMON, "endless_preload"],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"TMPDIR": str(folder)},  # a killed daemon leaves its socket there
+    )
+    pidfd = -1
+    try:
+        pidfd = os.pidfd_open(int(daemon.stdout.readline()))
+        yield daemon, pidfd
+    finally:
+        daemon.kill()
+        daemon.wait()
+        daemon.stdout.close()
+        if pidfd >= 0:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            os.close(pidfd)
+
+
+def has_ended(pidfd, wait_s=WAIT_S):
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(wait_s * 1e3))
+
+
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["runs", "stopped"])
+def test_a_nursery_that_imports_ends_with_a_killed_daemon(folder, is_stopped):
+    """It does not go on to the end of the import beside the next daemon's nursery."""
+    with importing(folder) as (daemon, pidfd):
+        if is_stopped:
+            signal.pidfd_send_signal(pidfd, signal.SIGSTOP)
+        before = has_ended(pidfd, wait_s=0.0)
+        daemon.kill()
+
+        assert not before
+        assert has_ended(pidfd)
+
+
+@pytest.mark.parametrize(("is_held", "said"), [(True, "goes on\n"), (False, "")])
+def test_a_nursery_whose_daemon_ended_first_does_not_import(is_held, said):
+    """The kernel tells only of what comes later; that its pipe is closed tells of what was."""
+    handed_on, held = os.pipe()
+    try:
+        if not is_held:
+            os.close(held)
+        begun = subprocess.run(
+            [sys.executable, "-c", LEASHED],
+            pass_fds=[handed_on],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+    finally:
+        os.close(handed_on)
+        if is_held:
+            os.close(held)
+
+    assert (begun.stdout, begun.stderr) == (said, "")
+    assert begun.returncode == (0 if is_held else 3)
