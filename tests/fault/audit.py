@@ -37,6 +37,8 @@ class Audit:
     bystander: object
     daemon_died: bool = False
     """Whether the case has ended the daemon; the next one goes on with the bystander."""
+    bystander_died: bool = False
+    """Whether the case has shown that the bystander's process had to end, too."""
     log_says: tuple = ()
     """Words of tracebacks in the log that the case brings about on purpose."""
     _before: dict = field(default_factory=dict)
@@ -75,7 +77,8 @@ class Audit:
         found = []
         if self.bystander.run("Still there?", timeout=60.0).text != "fine":
             found.append("the bystander does not answer as before")
-        if not self.daemon_died and status.pid != self._before["pid"]:
+        may_differ = self.daemon_died or self.bystander_died
+        if not may_differ and status.pid != self._before["pid"]:
             found.append(f"the bystander's pid is {status.pid}, it was {self._before['pid']}")
         return found
 

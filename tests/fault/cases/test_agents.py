@@ -18,7 +18,6 @@ from cmdc_runtime.process import EXIT_CRASHED
 from cmdc_runtime.reasons import (
     ExitCode,
     Normal,
-    OutOfMemory,
     RestartIntensityExceeded,
     Signal,
 )
@@ -28,20 +27,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.process]
 
 TURN_S = 30.0
 KILLED = Signal(number=9, name="SIGKILL")
-MEMORY_BYTES = 64 * 2**20
-CHUNK_BYTES = 4 * 2**20
-HEADROOM_BYTES = 96 * 2**20
-"""What all processes of a daemon may use beyond what they have, where the machine is to be full."""
-MEMORY = Path("/sys/fs/cgroup/memory")
 GRACE_S = 0.6
-
-
-@cmdc.tool(effects="read", isolation="thread")
-def hoard() -> str:
-    """Take memory until there is none."""
-    kept = []
-    while True:
-        kept.append(b"x" * CHUNK_BYTES)
 
 
 @cmdc.tool(effects="write", isolation="thread")
@@ -217,76 +203,6 @@ def test_agent_that_ignores_every_request_to_end_is_killed_once(
     assert down.evidence.output.split() == ["SIGTERM"]
     assert poll(lambda: heard) == [down]
     assert (report.child, report.reason) == ("agent", str(KILLED))
-
-
-# --- out of memory ----------------------------------------------------------------------------
-
-
-def memory_cgroup(pid):
-    """Return the cgroup v1 in which a process uses memory, None where there is no such thing."""
-    lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
-    paths = (line.split(":", 2)[2] for line in lines if line.split(":", 2)[1] == "memory")
-    return next((MEMORY / path.strip("/") for path in paths), None)
-
-
-@pytest.fixture
-def memory(bystander):
-    """The cgroup below which each session of the daemon has its own."""
-    cell = memory_cgroup(bystander.agent_pid())
-    if cell is None or not cell.parent.name.startswith("cmdc-"):
-        pytest.skip("the daemon has no memory controller of cgroup v1")
-    return cell.parent
-
-
-@pytest.mark.fault_case("F14")
-def test_session_over_its_memory_limit_is_told_so_and_its_poison_is_given_up(
-    agent, scripted, memory
-):
-    """The kernel's count is the proof; the second time the cycle is given up, not the session."""
-    model = scripted(default=poisoned("hoard"))
-    session = agent(model, tools=[hoard], memory_limit=MEMORY_BYTES, restart_delay=(0.0, 0.0))
-    monitor = session.monitor(persistent=True)
-    with pytest.raises(cmdc.AgentAborted) as caught:
-        session.run("Go.", timeout=TURN_S)
-    downs = [monitor.wait(TURN_S) for _ in range(2)]
-
-    for down in downs:
-        assert isinstance(down.reason, OutOfMemory)
-        assert down.reason.limit_bytes == MEMORY_BYTES
-        assert MEMORY_BYTES * 0.9 < down.reason.rss_bytes <= MEMORY_BYTES
-        assert (down.evidence.killed_by, down.evidence.oom_kills) == ("kernel", 1)
-        assert down.evidence.tools == ("hoard call_1_0",)
-    assert caught.value.reason == f"crashed({downs[1].reason})"
-    assert session.run("Again.", timeout=TURN_S).text == "fine"
-
-
-@pytest.mark.fault_case("F15")
-def test_full_machine_takes_the_session_that_eats_and_not_the_daemon(
-    place, agent, scripted, memory, bystander
-):
-    """Daemon and sessions share a cgroup that gets full, as if it were the machine."""
-    model = scripted(default=poisoned("hoard"))
-    session = agent(model, tools=[hoard], max_cycle_crashes=1)
-    monitor, daemon = session.monitor(), place.process.pid
-    scores = [
-        int(Path(f"/proc/{pid}/oom_score_adj").read_text())
-        for pid in (daemon, session.agent_pid(), bystander.agent_pid())
-    ]
-    home, limit = memory_cgroup(daemon), memory / "memory.limit_in_bytes"
-    (memory / "cgroup.procs").write_text(str(daemon))
-    used_bytes = int((memory / "memory.usage_in_bytes").read_text())
-    limit.write_text(str(used_bytes + HEADROOM_BYTES))
-    try:
-        session.prompt("Go.")
-        down = monitor.wait(TURN_S)
-    finally:
-        limit.write_text("-1")
-        (home / "cgroup.procs").write_text(str(daemon))
-
-    assert scores[0] < scores[1] == scores[2]
-    assert isinstance(down.reason, OutOfMemory)
-    assert (down.reason.limit_bytes, down.evidence.killed_by) == (0, "kernel")
-    assert session.run("Again.", timeout=TURN_S).text == "fine"
 
 
 # --- native code, and exits of the interpreter ------------------------------------------------
