@@ -128,7 +128,7 @@ conformance: setup ## Every case of the supervisor's contract, on the engine and
 	@$(BIN)/pytest -p no:cacheprovider --quiet --conformance tests/conformance
 
 fault: setup ## Every way in which something dies, hangs or is starved: FAULT_FULL=1 for the long form
-	@$(BIN)/pytest -p no:cacheprovider tests/fault
+	@FAULT=1 $(BIN)/pytest -p no:cacheprovider tests/fault
 
 streams: setup ## Streams over a wire that loses, doubles and cuts: N=1000000 SEED=1
 	@STREAMS_N=$(or $(N),1000000) STREAMS_SEED=$(or $(SEED),1) \
