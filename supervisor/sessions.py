@@ -151,7 +151,7 @@ class Sessions:
             session,
             incarnation=session.incarnation,
             restarts=session.restarts,
-            has_lived=session.was_up or session.inherited is not None,
+            has_lived=session.was_up,
         )
         self.keeper.start_child(session.path[:-1], child, session.begun, session.over)
 

@@ -22,6 +22,7 @@ from cmdc_runtime.reasons import (
     Signal,
 )
 from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
+from tests.fault.cases.poison import poisoned
 
 pytestmark = [pytest.mark.fault, pytest.mark.process]
 
@@ -113,15 +114,6 @@ class Faller(cmdc.Plugin):
 
 def call(name, **arguments):
     return ToolCalls(ToolUse(name, arguments))
-
-
-def poisoned(name):
-    """Return what a model says: this call to all but to "Again."; it may be asked anew."""
-
-    def say(request):
-        return "fine" if request["messages"][-1]["content"] == "Again." else call(name)
-
-    return say
 
 
 def ends_of(monitor, count):

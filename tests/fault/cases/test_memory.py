@@ -6,7 +6,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.reasons import OutOfMemory
-from cmdc_runtime.testing import ToolCalls, ToolUse
+from tests.fault.cases.poison import poisoned
 
 pytestmark = [pytest.mark.fault, pytest.mark.process]
 
@@ -24,12 +24,6 @@ def hoard() -> str:
     kept = []
     while True:
         kept.append(b"x" * CHUNK_BYTES)
-
-
-def greedy(request):
-    """Call the tool at everything but "Again."; it may be asked anew."""
-    is_over = request["messages"][-1]["content"] == "Again."
-    return "fine" if is_over else ToolCalls(ToolUse("hoard", {}))
 
 
 def memory_cgroup(pid):
@@ -53,7 +47,7 @@ def test_session_over_its_memory_limit_is_told_so_and_its_poison_is_given_up(
     agent, scripted, memory
 ):
     """The kernel's count is the proof; the second time the cycle is given up, not the session."""
-    model = scripted(default=greedy)
+    model = scripted(default=poisoned("hoard"))
     session = agent(model, tools=[hoard], memory_limit=LIMIT_BYTES, restart_delay=(0.0, 0.0))
     monitor = session.monitor(persistent=True)
     with pytest.raises(cmdc.AgentAborted) as caught:
@@ -80,7 +74,7 @@ def test_full_machine_takes_the_session_that_eats_and_not_the_daemon(
     has shown a second choice 3 ms later, with the usage below the limit again.
     """
     bystander, daemon = audit.bystander, audit.cradle.process.pid
-    session = agent(scripted(default=greedy), tools=[hoard], max_cycle_crashes=1)
+    session = agent(scripted(default=poisoned("hoard")), tools=[hoard], max_cycle_crashes=1)
     monitor, spared = session.monitor(), bystander.monitor()
     incarnation = bystander.status().incarnation
     scores = [

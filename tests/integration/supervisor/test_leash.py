@@ -1,7 +1,6 @@
 """A nursery ends with its daemon, whatever it is about: importing, stopped, or hardly begun."""
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -9,6 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+
+from supervisor.adapters.pidfd import is_over
 
 pytestmark = [pytest.mark.process, pytest.mark.fault]
 
@@ -55,23 +56,17 @@ def importing(folder):
             os.close(pidfd)
 
 
-def has_ended(pidfd, wait_s=WAIT_S):
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(wait_s * 1e3))
-
-
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["runs", "stopped"])
 def test_a_nursery_that_imports_ends_with_a_killed_daemon(folder, is_stopped):
     """It does not go on to the end of the import beside the next daemon's nursery."""
     with importing(folder) as (daemon, pidfd):
         if is_stopped:
             signal.pidfd_send_signal(pidfd, signal.SIGSTOP)
-        before = has_ended(pidfd, wait_s=0.0)
+        before = is_over(pidfd)
         daemon.kill()
 
         assert not before
-        assert has_ended(pidfd)
+        assert is_over(pidfd, WAIT_S)
 
 
 @pytest.mark.parametrize(("is_held", "said"), [(True, "goes on\n"), (False, "")])

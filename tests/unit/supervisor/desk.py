@@ -252,7 +252,7 @@ def begin(session):
         session,
         incarnation=session.incarnation,
         restarts=session.restarts,
-        has_lived=session.was_up or session.inherited is not None,
+        has_lived=session.was_up,
     )
     session.desk.keeper.start_child(session.path[:-1], child, session.begun, session.over)
 
