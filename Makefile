@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-local setup-mocks demo test check fmt lint types imports docs docs-check cov bench incidents incidents-check model simulate plot conformance fault streams leaks soak matrix lock clean
+.PHONY: help setup setup-local setup-mocks demo test check fmt lint types imports docs docs-check cov bench incidents incidents-check model simulate plot conformance fault streams leaks soak matrix fuzz lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,7 +65,8 @@ demo: setup $(if $(ANTHROPIC_API_KEY)$(OPENAI_API_KEY)$(CMDC_MODEL),,setup-local
 # with them. Of the tests in tests/fault a part is played here, all of them by `make fault`.
 LATER  := $(addprefix tests/fault/,streams test_checkpoints_kept.py test_commands_once.py \
           test_journal_server.py test_sessions_once.py \
-          $(addprefix cases/test_,$(addsuffix .py,daemon houses journal_files machine mending power storage tools)))
+          $(addprefix cases/test_,$(addsuffix .py,cleaners containment cycles daemon embedded_daemons hoarders houses \
+          hung_spares journal_files long machine mending overwritten power stops storage strangers tools wild_clients)))
 DYING  := $(addprefix tests/fault/,matrix test_adoption.py test_not_adopted.py test_soak.py test_upgrade.py)
 LANE_1 := tests/architecture tests/e2e
 LANE_2 := tests/integration tests/fault $(LATER:%=--ignore=%) $(DYING:%=--ignore=%)
@@ -143,6 +144,12 @@ soak: setup ## Kill seeded lives of sessions and count what is wrong: N=20000 SE
 
 matrix: setup ## Die at every write of every situation, and write docs/crash-matrix.md
 	@$(BIN)/python -m scripts.matrix
+
+# The engine that follows coverage installs on few platforms; without it all inputs are by seeds.
+fuzz: setup ## Give every decoder inputs that are nearly right: N=1000000 SEED=1 NAME=<target>
+	@$(PIP) install $(QUIET) --editable '.[fuzz]' || echo "atheris does not install here" >&2
+	@$(BIN)/python -m scripts.fuzz --inputs $(or $(N),20000) --seed $(or $(SEED),1) \
+	  $(if $(NAME),--only $(NAME))
 
 # uv writes hashes of all platforms and Python versions at once; it is needed for nothing else,
 # so it lives for one run. The file names no index: where to fetch from is the installer's choice.

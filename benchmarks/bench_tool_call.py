@@ -68,7 +68,7 @@ class Stage:
             line = command(frame.address)
             self._hosts.append(subprocess.Popen(line, env=environment()))
 
-    drifts = 0
+    drifts, worker_id = 0, "w-1-0123456789abcdef"
 
     async def attached(self) -> None:
         """Have no daemon that could be lost."""

@@ -13,7 +13,8 @@ from typing import Final
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.events import MessageDelta
-from workers.effects.publish import BATCH_EVENTS_MAX, Publisher
+from cmdc_runtime.frames import BATCH_EVENTS_MAX
+from workers.effects.publish import Publisher
 from workers.link import Link
 
 MARK: Final = "~flood~"

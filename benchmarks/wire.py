@@ -23,7 +23,7 @@ from cmdc_runtime.ids import CommandId, SessionId, new_command_id
 from cmdc_runtime.options import parse
 from cmdc_runtime.reasons import Down
 from cmdc_runtime.requests import Request, SessionInfo, StartSession, StopSession
-from cmdc_runtime.runtime_dir import CONTROL_SOCKET, socket_address
+from cmdc_runtime.runtime_dir import CONTROL_SOCKET, read_token, socket_address
 from cmdc_runtime.sockets import Role, open_socket
 from cmdc_runtime.spec import agent_spec, supervision
 
@@ -62,6 +62,7 @@ class Wire:
         identity = f"bench-{os.getpid()}-{secrets.token_hex(4)}".encode()
         self._socket = open_socket(self._context, Role.CLIENT, identity=identity)
         self._socket.connect(socket_address(directory, CONTROL_SOCKET))
+        self._token = read_token(directory)
         self._downs: deque[Down] = deque()
 
     def __enter__(self) -> Self:
@@ -92,13 +93,21 @@ class Wire:
     def post(self, request: Request) -> CommandId:
         """Send a request and do not wait."""
         id_ = new_command_id()
-        self._put(Ask(id=id_, body=raw(request)))
+        self._put(Ask(id=id_, body=raw(request), token=self._token))
         return id_
 
     def post_command(self, session_id: SessionId, command: Command) -> CommandId:
         """Send a session a command and do not wait."""
         id_ = new_command_id()
-        self._put(Send(id=id_, session_id=session_id, durable=command.durable, body=raw(command)))
+        self._put(
+            Send(
+                id=id_,
+                session_id=session_id,
+                durable=command.durable,
+                body=raw(command),
+                token=self._token,
+            )
+        )
         return id_
 
     def answer(self, id_: CommandId, kind: Any = None) -> Any:  # Any: as in decode_as

@@ -19,6 +19,8 @@ create_agent = _client.create_agent
 prompt = of_owner(_client.prompt)
 collect_reply = of_owner(_client.collect_reply)
 run = of_owner(_client.run)
+stream = of_owner(_client.stream)
+stream_events = of_owner(_client.stream_events)
 checkpoint = of_owner(_client.checkpoint)
 list_checkpoints = of_owner(_client.list_checkpoints)
 load_checkpoint = of_owner(_client.load_checkpoint)
@@ -87,6 +89,8 @@ __all__ = [
     "status",
     "steer",
     "stop",
+    "stream",
+    "stream_events",
     "subscribe",
     "subscribe_all",
     "subscribe_group",

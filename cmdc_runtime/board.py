@@ -38,6 +38,16 @@ PERIOD_S_MIN: Final = 0.1
 BEATS_PER_LIMIT: Final = 6
 """Beats in the time after which a process counts as silent: five may be late before it is."""
 
+REBUILDING: Final = "rebuilding"
+"""The state of a process that makes its session's memory out of the journal. Its ``turns`` are the
+step that it takes next: if it dies, that step is to blame."""
+SNAPSHOT_STEP: Final = 0
+"""The records after the snapshot are the steps from 1 on."""
+DROPPED_STEP: Final = 2**31 - 1
+"""The cycle that was to be gone on with is given up, because that has killed processes. What dies
+from here on did not die of it."""
+RESUME_STEP: Final = 2**31
+"""To go on where the last process ended; behind it are the commands that it left unanswered."""
 STATE_CHARS_MAX: Final = 32
 TOOL_CHARS_MAX: Final = 100
 """Of one tool in flight, its name and the call's id: providers' ids have about 30 characters."""

@@ -12,12 +12,23 @@ import msgspec
 
 from cmdc_runtime.errors import CheckpointUnreadable, UsageError
 from cmdc_runtime.ids import SessionId
+from cmdc_runtime.plain import (
+    SHOWN_CHARS_MAX,
+    packed_problem,
+    problem_of,
+    text_problem,
+    whole_problem,
+)
+from cmdc_runtime.ranges import TIME_MS_MAX
 
 SCHEMA_VERSION: Final = 1
-CHECKPOINT_BYTES_MAX: Final = 8 * 2**20
-"""Of a state with its definition: half of what a frame may have."""
+CHECKPOINT_BYTES_MAX: Final = 64 * 2**20
+"""Of a state with its definition: as much as waits for the journal at a time."""
 LABEL_CHARS_MAX: Final = 256
 METADATA_BYTES_MAX: Final = 16 * 1024
+METADATA_SLACK_BYTES: Final = 1024
+"""For what an agent adds to the metadata of whoever asked."""
+SCHEMA_VERSION_MAX: Final = 2**31 - 1
 CHECKPOINTS_MAX: Final = 1_000
 """Of one session; the next one is refused until some are deleted."""
 CHECKPOINT_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
@@ -67,19 +78,18 @@ def checkpoint_facts(label: object, metadata: object) -> CheckpointWish:
     Raises:
         UsageError: it cannot be kept beside a checkpoint.
     """
-    if label is not None and not (isinstance(label, str) and 0 < len(label) <= LABEL_CHARS_MAX):
-        shown = type(label).__name__ if not isinstance(label, str) else f"{len(label)} characters"
-        raise UsageError(f"label: expected a str of 1 to {LABEL_CHARS_MAX} characters, got {shown}")
+    if label is not None and (wrong := _label_problem(label)) is not None:
+        raise UsageError(f"label: {wrong}")
     given = {} if metadata is None else metadata
     if not isinstance(given, dict) or not all(isinstance(key, str) for key in given):
         raise UsageError("metadata: expected a dict with names as keys")
-    try:
-        size = len(encode_facts(given, ()))
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise UsageError(f"metadata: cannot be kept: {error}") from error
+    if (wrong := problem_of(given)) is not None:
+        raise UsageError(f"metadata: {wrong}")
+    size = len(encode_facts(given, ()))
     if size > METADATA_BYTES_MAX:
         raise UsageError(f"metadata: takes {size:,} bytes, at most {METADATA_BYTES_MAX:,} fit")
-    return CheckpointWish(label=label, metadata=given)
+    kept: Any = label  # Any: it was checked
+    return CheckpointWish(label=kept, metadata=given)
 
 
 class CheckpointFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +101,31 @@ class CheckpointFacts(msgspec.Struct, frozen=True, kw_only=True):
     saved_ms: int
     schema_version: int
     metadata: bytes
+
+
+def facts_problem(facts: CheckpointFacts, body: bytes) -> str | None:
+    """Return why a checkpoint with these facts may not be kept, or None."""
+    if not CHECKPOINT_ID.fullmatch(facts.checkpoint_id):
+        shown = facts.checkpoint_id[:SHOWN_CHARS_MAX]
+        return f"checkpoint_id: expected 1 to 128 of A-Z a-z 0-9 _ . : -, got {shown!r}"
+    if facts.label is not None and (wrong := _label_problem(facts.label)) is not None:
+        return f"label: {wrong}"
+    for name, high in (("saved_ms", TIME_MS_MAX), ("schema_version", SCHEMA_VERSION_MAX)):
+        if (wrong := whole_problem(getattr(facts, name), 0, high)) is not None:
+            return f"{name}: {wrong}"
+    if len(body) > CHECKPOINT_BYTES_MAX:
+        return f"body: {len(body):,} bytes, at most {CHECKPOINT_BYTES_MAX:,} are kept"
+    if len(facts.metadata) > METADATA_BYTES_MAX + METADATA_SLACK_BYTES:
+        return f"metadata: {len(facts.metadata):,} bytes, at most {METADATA_BYTES_MAX:,} are kept"
+    wrong = packed_problem(facts.metadata, values_max=len(facts.metadata))
+    return None if wrong is None else f"metadata: {wrong}"
+
+
+def _label_problem(label: object) -> str | None:
+    if not (isinstance(label, str) and 0 < len(label) <= LABEL_CHARS_MAX):
+        shown = type(label).__name__ if not isinstance(label, str) else f"{len(label)} characters"
+        return f"expected a str of 1 to {LABEL_CHARS_MAX} characters, got {shown}"
+    return text_problem(label, chars_max=LABEL_CHARS_MAX, one_line=True)
 
 
 class _Metadata(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar, Union
 import msgspec
 
 from cmdc_runtime.commands import Command
-from cmdc_runtime.errors import ERRORS_BY_CODE, CmdcError, ProtocolError
+from cmdc_runtime.errors import ERRORS_BY_CODE, CmdcError, ProtocolError, UsageError
 from cmdc_runtime.events import Event, UnknownEvent
 from cmdc_runtime.frames import (
     EventEntry,
@@ -29,6 +29,9 @@ T = TypeVar("T")
 _BASES: Final = (FromClient, ToClient, FromWorker, ToWorker, Published, Command, Request, Event)
 _BAD_BYTES: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
+_NOT_ENCODED: Final = (TypeError, ValueError, OverflowError, RecursionError)
+"""What msgspec says of a value that has no wire form; half a surrogate pair is a ValueError."""
+
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoders: Final[dict[type, msgspec.msgpack.Decoder[Any]]] = {  # Any: one decoder for each base
     base: msgspec.msgpack.Decoder(
@@ -41,13 +44,20 @@ _untyped: Final = msgspec.msgpack.Decoder(dict[str, Any])
 
 
 def encode(value: object) -> bytes:
-    """Return the wire form of a struct or of a plain value."""
-    return _encoder.encode(value)
+    """Return the wire form of a struct or of a plain value.
+
+    Raises:
+        UsageError: something in it has none; the message says what.
+    """
+    try:
+        return _encoder.encode(value)
+    except _NOT_ENCODED as error:
+        raise UsageError(f"a {type(value).__name__} cannot be sent: {error}") from error
 
 
 def raw(value: object) -> msgspec.Raw:
-    """Return the wire form of ``value``, to be put into a frame as it is."""
-    return msgspec.Raw(_encoder.encode(value))
+    """Return the wire form of ``value``, to be put into a frame as it is; raises as ``encode``."""
+    return msgspec.Raw(encode(value))
 
 
 def decode(base: type[T], data: bytes | memoryview | msgspec.Raw) -> T:

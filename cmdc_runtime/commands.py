@@ -2,7 +2,8 @@
 
 To add a command: its class here, its handlers and its row in ``workers/core/commands.py``.
 A ``durable`` command is in the journal before it reaches the agent and takes effect exactly once;
-the others are questions. ``answer`` is the type of what comes back.
+the others are questions. One that ``looks`` asks how things are: a session that sleeps answers it
+without being woken. ``answer`` is the type of what comes back.
 """
 
 from typing import Any, ClassVar, Final, Literal
@@ -12,6 +13,7 @@ import msgspec
 from cmdc_runtime.checkpoints import Snapshot
 from cmdc_runtime.ids import CallId, CommandId, EventIndex, Incarnation, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
+from cmdc_runtime.pages import Page
 from cmdc_runtime.parcels import Packed
 from cmdc_runtime.reasons import snake
 
@@ -21,6 +23,9 @@ ApprovalKind = Literal["approve_once", "approve_always"]
 
 PROMPT_CHARS_MAX: Final = 1_000_000
 """Of one prompt; a larger text belongs into a file that a tool reads."""
+
+REASON_BYTES_MAX: Final = 2**16
+"""Of the reason of one abort: each event, record and answer that tells of it has it."""
 
 IMMUNE_TOOLS: Final = ("write_file", "edit_file", "write_todos", "compact_conversation")
 """Tools that an abort and a steering leave running: half of their work would be worse."""
@@ -57,7 +62,7 @@ class CycleResult(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     messages: tuple[Message, ...] = ()
     usage: TokenUsage = TokenUsage()
-    reason: str | None = None
+    reason: Any = None  # Any: plain data of whoever aborted it
 
 
 class ToolsDiff(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,11 +80,24 @@ class PendingTool(msgspec.Struct, frozen=True, kw_only=True):
     started_at_ms: int
 
 
+class UncertainCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that was cut short, and of which nobody knows whether it took effect."""
+
+    name: str
+    call_id: CallId
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """How a session stands. Times that end in ``_ms`` are milliseconds.
 
     ``state`` is idle, running, streaming or executing_tools; while no process answers it is
-    starting, restarting, stopping, hibernated or unresponsive, and the counters are 0.
+    starting, restarting, stopping, hibernated or unresponsive. Those of a hibernated session are
+    the counters that it had when it fell asleep; else they are 0 while no process answers. Of what
+    lives no more it is parked or ended, and ``reason`` says why. ``unsaved`` tells that the session
+    has done what waits for room on the daemon's disk: the newest of it, and of its messages, is
+    lost if daemon and agent both die before. ``uncertain`` names calls of which nobody knows
+    whether they took effect, oldest first: the newest 100 whose results are in the conversation.
+    One leaves the list when a compaction takes its result away, and by nothing else.
     """
 
     state: str
@@ -101,12 +119,16 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     parent_id: SessionId | None = None
     group_id: str | None = None
     last_index: EventIndex = EventIndex(0)
+    reason: str | None = None
+    unsaved: bool = False
+    uncertain: tuple[UncertainCall, ...] = ()
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=snake):
     """Base of all commands; the imperative mood says that it is a request."""
 
     durable: ClassVar[bool] = False
+    looks: ClassVar[bool] = False
     answer: ClassVar[Any] = None  # Any: a type, as msgspec takes it
 
 
@@ -123,11 +145,12 @@ class Abort(Command, frozen=True, kw_only=True):
     """End the running cycle; the session stays usable.
 
     ``children`` False lets the subagents that the cycle waits for run on to their own ends.
+    ``reason`` is plain data, of at most ``REASON_BYTES_MAX`` as MessagePack.
     """
 
     durable: ClassVar[bool] = True
 
-    reason: str | None = None
+    reason: Any = None  # Any: the caller's own
     clear_queue: bool = True
     kill_tools: KillTools = "killable"
     children: bool = True
@@ -262,13 +285,25 @@ class AwaitCycle(Command, frozen=True, kw_only=True):
 class GetStatus(Command, frozen=True, kw_only=True):
     """Answer how the session stands."""
 
+    looks: ClassVar[bool] = True
     answer: ClassVar[Any] = Status
 
 
 class GetMessages(Command, frozen=True, kw_only=True):
     """Answer the conversation, oldest first, the system message included."""
 
+    looks: ClassVar[bool] = True
     answer: ClassVar[Any] = tuple[Message, ...]
+
+
+class NextPage(Command, frozen=True, kw_only=True):
+    """Answer what follows the first ``offset`` bytes of an answer that came as ``Paged``."""
+
+    looks: ClassVar[bool] = True
+    answer: ClassVar[Any] = Page
+
+    page_id: str
+    offset: int
 
 
 def names_provider(model: str) -> bool:

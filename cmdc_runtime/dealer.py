@@ -18,7 +18,7 @@ import zmq
 from cmdc_runtime import codec
 from cmdc_runtime.errors import ProtocolError, UsageError
 from cmdc_runtime.frames import (
-    FRAME_BYTES_MAX,
+    ASKED_BYTES_MAX,
     HEADER,
     MAGIC,
     WIRE_VERSION,
@@ -60,7 +60,10 @@ class Dealer:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def open(self) -> None:
-        """Create both sockets, connect them, and begin to read in the running loop."""
+        """Create both sockets, connect the one for answers, begin to read in the running loop.
+
+        The one for events is connected when something is listened to: not everybody may.
+        """
         self._loop = asyncio.get_running_loop()
         context: Context = zmq.Context()
         control = open_socket(context, Role.CLIENT, identity=self._identity)
@@ -71,7 +74,7 @@ class Dealer:
         )
         self._release.atexit = False
         control.connect(self._control_address)
-        self._events_socket.connect(self._events_address)
+        self._is_listening = False
         self._control = Pump(control, self._on_control)
         self._events = Pump(self._events_socket, self._on_events)
         self._control.start()
@@ -103,6 +106,9 @@ class Dealer:
 
     def listen(self, topic: bytes) -> None:
         """Subscribe to all topics that begin with ``topic``."""
+        if self._loop is not None and not self._is_listening:
+            self._is_listening = True
+            self._events_socket.connect(self._events_address)
         self._set(zmq.SUBSCRIBE, topic)
 
     def ignore(self, topic: bytes) -> None:
@@ -150,13 +156,13 @@ def encode(frame: Ask | Send) -> bytes:
     """Return the frame's wire form.
 
     Raises:
-        UsageError: it is larger than any socket takes.
+        UsageError: it is larger than a daemon takes.
 
     """
     data = codec.encode(frame)
-    if len(data) > FRAME_BYTES_MAX:
+    if len(data) > ASKED_BYTES_MAX:
         raise UsageError(
-            f"the message has {len(data)} bytes, and {FRAME_BYTES_MAX} is the most that one may "
+            f"the message has {len(data)} bytes, and {ASKED_BYTES_MAX} is the most that one may "
             "have: pass large content by file instead of by value"
         )
     return data

@@ -10,7 +10,8 @@ The tree answers one question, "what should the catcher do?"::
       TransientError            try again later
         DaemonUnavailable, QueueFull, Overloaded, StorageFull, CommandTimeout, CollectTimeout
       SessionError              what the session did or became
-        SessionNotAlive, StartFailed, AgentAborted, AgentFailed, SteeringRejected, CheckpointFailed
+        SessionNotAlive, SessionParked, StartFailed, AgentAborted, AgentFailed, SteeringRejected,
+        CheckpointFailed
       ProtocolError             the peer or we broke the wire contract: report a bug
 
 To add an error, add one class with its own ``code``; attributes that must cross the wire are named
@@ -20,7 +21,11 @@ in ``fields`` with their types, and the constructor takes exactly these by keywo
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
+from cmdc_runtime.plain import shown
 from cmdc_runtime.reasons import AnyReason
+
+REASON_CHARS_MAX: Final = 4_000
+"""Of a reason in the text of an error; the error has all of it."""
 
 
 class CmdcError(Exception):
@@ -196,6 +201,21 @@ class SessionNotAlive(SessionError):
         super().__init__(f"the session ended: {reason}")
 
 
+class SessionParked(SessionError):
+    """The daemon could not take the session over; what is kept of it stays until it is stopped."""
+
+    code = "session_parked"
+    fields: ClassVar[Mapping[str, Any]] = {"reason": str}
+
+    def __init__(self, reason: str) -> None:
+        """Keep the reason."""
+        self.reason = reason
+        super().__init__(
+            f"the session is parked: {reason}; what is kept of it stays as it is: mend that and "
+            "restart the daemon, or end the session with stop"
+        )
+
+
 class StartFailed(SessionError):
     """The session could not be started; ``reason`` says at which stage and why."""
 
@@ -212,12 +232,13 @@ class AgentAborted(SessionError):
     """The cycle was aborted by a caller, a plugin or a limit; ``reason`` is theirs, or None."""
 
     code = "agent_aborted"
-    fields: ClassVar[Mapping[str, Any]] = {"reason": str | None}
+    fields: ClassVar[Mapping[str, Any]] = {"reason": Any}
 
-    def __init__(self, reason: str | None) -> None:
+    def __init__(self, reason: Any) -> None:  # Any: plain data of whoever aborted it
         """Keep the reason."""
         self.reason = reason
-        super().__init__(f"the cycle was aborted: {reason or 'no reason given'}")
+        told = shown(reason, REASON_CHARS_MAX) or "no reason given"
+        super().__init__(f"the cycle was aborted: {told}")
 
 
 class AgentFailed(SessionError):
@@ -236,12 +257,12 @@ class SteeringRejected(SessionError):
     """A plugin refused the steering; ``reason`` is its word."""
 
     code = "steering_rejected"
-    fields: ClassVar[Mapping[str, Any]] = {"reason": str}
+    fields: ClassVar[Mapping[str, Any]] = {"reason": Any}
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: Any) -> None:  # Any: plain data of the plugin
         """Keep the reason."""
         self.reason = reason
-        super().__init__(f"the steering was rejected: {reason}")
+        super().__init__(f"the steering was rejected: {shown(reason, REASON_CHARS_MAX)}")
 
 
 class CheckpointFailed(SessionError):

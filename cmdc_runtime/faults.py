@@ -76,6 +76,12 @@ def fault_point(session_id: str, records: Iterable[HasKind], settled: Sized, mom
     pass_point(session_id, f"{AGENT}.{kinds}.{moment}", {AGENT: lambda: (os.getpid(),)})
 
 
+def rebuild_point(session_id: str, step: int) -> None:
+    """Have an agent die here, before it takes this step of rebuilding, if the plan says so."""
+    if _folder is not None:
+        pass_point(session_id, f"{AGENT}.rebuild.{step}", {AGENT: lambda: (os.getpid(),)})
+
+
 def written_kinds(records: Iterable[str], settled: Sized) -> str:
     """Return what one write is called by: the kinds of its records, each once, in their order."""
     kinds = [*dict.fromkeys(records), *([OUTCOME] if settled else ())]

@@ -6,11 +6,21 @@ for each direction; the codec derives each closed union from its subclasses. A c
 is a change of ``WIRE_VERSION`` and of docs/wire.md.
 """
 
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
-from cmdc_runtime.ids import CommandId, DownSeq, EventIndex, Incarnation, SessionId, WorkerId
+from cmdc_runtime.ids import (
+    SESSION_ID,
+    CommandId,
+    DownSeq,
+    EventIndex,
+    Incarnation,
+    SessionId,
+    WorkerId,
+)
+from cmdc_runtime.ranges import INCARNATION_MAX, INDEX_MAX, NAME_CHARS_MAX, TIME_MS_MAX
 from cmdc_runtime.reasons import AnyReason, Down, PlainReason, snake
 
 WIRE_VERSION: Final = 3
@@ -19,8 +29,25 @@ HEADER: Final = MAGIC + bytes([WIRE_VERSION])
 
 GROUP_TOPIC: Final = b"@"
 """What the topic of a group begins with; no session id does."""
+TOPIC_BYTES_MAX: Final = len(GROUP_TOPIC) + 4 * NAME_CHARS_MAX + 1
+"""Of the longest topic, a group's; a character takes four bytes at most."""
 FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
 """Largest part of a message that any socket takes."""
+ASKED_BYTES_MAX: Final = FRAME_BYTES_MAX - 256 * 1024
+"""Of what a client sends: who passes it on has words of its own to add."""
+BATCH_EVENTS_MAX: Final = 512
+"""Events of one batch."""
+
+# What a peer may say, by type: the decoders refuse the rest, so nobody behind them has to.
+Index: TypeAlias = Annotated[EventIndex, Meta(ge=1, le=INDEX_MAX)]
+WriteNumber: TypeAlias = Annotated[int, Meta(ge=1, le=INDEX_MAX)]
+Generation: TypeAlias = Annotated[Incarnation, Meta(ge=1, le=INCARNATION_MAX)]
+Milliseconds: TypeAlias = Annotated[int, Meta(ge=0, le=TIME_MS_MAX)]
+BatchCount: TypeAlias = Annotated[int, Meta(ge=1, le=BATCH_EVENTS_MAX)]
+Word: TypeAlias = Annotated[str, Meta(max_length=64, pattern=r"^[^\x00-\x1f\x7f]*\Z")]
+SessionName: TypeAlias = Annotated[SessionId, Meta(pattern=SESSION_ID)]
+WorkerName: TypeAlias = Annotated[WorkerId, Meta(max_length=64, pattern=r"^[!-~]+\Z")]
+CommandName: TypeAlias = Annotated[CommandId, Meta(max_length=1024, pattern=r"^[^\x00]*\Z")]
 
 
 class FromClient(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=snake):
@@ -28,20 +55,30 @@ class FromClient(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag
 
 
 class Ask(FromClient, frozen=True, kw_only=True, array_like=True):
-    """A request to the daemon itself; ``body`` is one of ``requests``."""
+    """A request to the daemon itself; ``body`` is one of ``requests``.
+
+    ``token`` is what lies in the runtime directory: a person shows it, an agent need not.
+    """
 
     id: CommandId
     body: msgspec.Raw
+    token: str = ""
 
 
 class Send(FromClient, frozen=True, kw_only=True, array_like=True):
-    """A command to one session; ``body`` is one of ``commands``, which the daemon never opens."""
+    """A command to one session; ``body`` is one of ``commands``, which the daemon never opens.
+
+    ``token`` is as in ``Ask``.
+    """
 
     id: CommandId
     session_id: SessionId
     durable: bool
     body: msgspec.Raw
     carries_code: bool = False
+    looks: bool = False
+    """It changes nothing, and wakes nobody."""
+    token: str = ""
 
 
 class ToClient(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=snake):
@@ -53,6 +90,20 @@ class Reply(ToClient, frozen=True, kw_only=True, array_like=True):
 
     id: CommandId
     body: msgspec.Raw
+    unsaved: bool = False
+    """It tells of steps that wait for room on the disk: daemon and agent could still forget them.
+    Only an answer to what ``looks`` may."""
+
+
+class Paged(ToClient, frozen=True, kw_only=True, array_like=True):
+    """The first bytes of an answer that is too long for a frame; ``page_id`` names the rest.
+
+    It is read with ``NextPage`` where a session was asked, and with ``ReadPage`` else.
+    """
+
+    id: CommandId
+    body: bytes
+    page_id: str
 
 
 class Failed(ToClient, frozen=True, kw_only=True, array_like=True):
@@ -98,12 +149,16 @@ class Assign(ToWorker, frozen=True, kw_only=True, array_like=True):
     last_reason: AnyReason | None
     unresponsive_after: float = 30.0
     max_open_files: int | None = None
+    looks: bool = False
+    """Be no agent, only answer how it stands: nothing is recorded or gone on with."""
+    set_aside: tuple[int, ...] = ()
+    """Steps of rebuilding that have killed processes before: they are left out."""
 
 
 class JournalRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """One durable record of a session."""
 
-    kind: str
+    kind: Word
     body: bytes
 
 
@@ -117,7 +172,8 @@ class JournalCommand(msgspec.Struct, frozen=True, kw_only=True, array_like=True)
 class History(ToWorker, frozen=True, kw_only=True, array_like=True):
     """A slice of the session's journal, oldest first; the unanswered commands come last.
 
-    The first slice has the ``snapshot`` that all records come after, if there is one.
+    The first slices have the ``snapshot`` that all records come after, piece by piece, if there is
+    one.
     """
 
     records: tuple[JournalRecord, ...]
@@ -167,6 +223,10 @@ class HostLost(ToWorker, frozen=True, kw_only=True, array_like=True):
     message: str
 
 
+class Attend(ToWorker, frozen=True, kw_only=True, array_like=True):
+    """Be ``Ready`` once more: a spare is asked so whether it lives, before it is handed out."""
+
+
 class Terminate(ToWorker, frozen=True, kw_only=True, array_like=True):
     """End politely; SIGTERM and SIGKILL follow."""
 
@@ -178,7 +238,7 @@ class FromWorker(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag
 
 
 class Ready(FromWorker, frozen=True, kw_only=True, array_like=True):
-    """The process is up and waits for an Assign."""
+    """The process is up and waits for an Assign; the answer to ``Attend``, too."""
 
     pid: int
 
@@ -195,17 +255,18 @@ class NotStarted(FromWorker, frozen=True, kw_only=True, array_like=True):
 
 
 class Answer(FromWorker, frozen=True, kw_only=True, array_like=True):
-    """The answer to a command that is not durable."""
+    """The answer to a command that is not durable; with a ``page_id`` the beginning of it."""
 
-    id: CommandId
+    id: CommandName
     body: bytes
+    page_id: Word = ""
 
 
 class Refusal(FromWorker, frozen=True, kw_only=True, array_like=True):
     """The failure of a command that is not durable."""
 
-    id: CommandId
-    code: str
+    id: CommandName
+    code: Word
     message: str
     details: bytes
 
@@ -213,7 +274,7 @@ class Refusal(FromWorker, frozen=True, kw_only=True, array_like=True):
 class Settled(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The outcome of one durable command: a Reply or a Failed frame, encoded for the client."""
 
-    id: CommandId
+    id: CommandName
     frame: bytes
 
 
@@ -224,10 +285,10 @@ class Adrift(FromWorker, frozen=True, kw_only=True, array_like=True):
     can send again, or else the next one.
     """
 
-    worker_id: WorkerId
-    session_id: SessionId
-    incarnation: Incarnation
-    first: EventIndex
+    worker_id: WorkerName
+    session_id: SessionName
+    incarnation: Generation
+    first: Index
 
 
 class Write(FromWorker, frozen=True, kw_only=True, array_like=True):
@@ -239,7 +300,7 @@ class Write(FromWorker, frozen=True, kw_only=True, array_like=True):
 
     records: tuple[JournalRecord, ...]
     settled: tuple[Settled, ...]
-    number: int
+    number: WriteNumber
     snapshot: bytes = b""
 
 
@@ -249,8 +310,8 @@ class Batch(FromWorker, frozen=True, kw_only=True, array_like=True):
     The same two parts, behind the topic, are what subscribers get.
     """
 
-    first: EventIndex
-    count: int
+    first: Index
+    count: BatchCount
     durable: bool
 
 
@@ -261,7 +322,12 @@ class HostWanted(FromWorker, frozen=True, kw_only=True, array_like=True):
 
 
 class Doze(FromWorker, frozen=True, kw_only=True, array_like=True):
-    """The session has been idle for long: its process can be given up if nobody waits for it."""
+    """The session has been idle for long: its process can be given up if nobody waits for it.
+
+    ``status`` is how it stands, for whoever asks while it sleeps; opaque to the daemon.
+    """
+
+    status: bytes = b""
 
 
 class LastWords(FromWorker, frozen=True, kw_only=True, array_like=True):
@@ -300,7 +366,7 @@ class Joined(Published, frozen=True, kw_only=True, array_like=True):
 class EventEntry(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """One event inside a batch."""
 
-    at_ms: int
+    at_ms: Milliseconds
     event: msgspec.Raw
 
 

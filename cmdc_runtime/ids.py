@@ -22,7 +22,9 @@ DownSeq = NewType("DownSeq", int)
 
 SUPERVISOR: Final = SessionId("_supervisor")
 """Whose events are the reports of the supervision tree; no session can be called so."""
-_SESSION_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
+SESSION_ID: Final = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}\Z"
+"""What may name a session, as a regular expression."""
+_SESSION_ID: Final = re.compile(SESSION_ID)
 
 
 def _token() -> str:

@@ -1,6 +1,6 @@
 """The conversation: what a model and a session say to each other, and what it costs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypeVar
 
 import msgspec
@@ -11,6 +11,11 @@ Role = Literal["system", "user", "assistant", "tool_result"]
 Number = TypeVar("Number", int, float)
 
 
+OWN_PROMPT_CHARS: Final = "own_prompt_chars"
+"""Key of the system message's metadata, as ``messages()`` returns it: how much of the beginning of
+its text is the application's own prompt. The rest is what the runtime adds to it."""
+
+
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """A model's request to run one tool."""
 
@@ -18,7 +23,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     arguments: dict[str, object] = {}
     malformed: str | None = None
-    """The arguments as the model wrote them, where they are no JSON object; else None."""
+    """The arguments as the model wrote them, where they are no JSON object that can be kept."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -56,6 +61,24 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def tool_result(cls, call_id: str, output: str, *, is_error: bool = False) -> "Message":
         """Return the result of one tool call."""
         return cls(role="tool_result", content=output, call_id=CallId(call_id), is_error=is_error)
+
+
+def without_system(
+    messages: Sequence[Message], system_prompt: str | None
+) -> tuple[list[Message], str | None]:
+    """Return a history without its system messages, and the one system prompt there is then.
+
+    ``system_prompt``, if it is given, stands in their place. Else it is what they say; of one that
+    comes from ``messages()`` only the application's part, since a session adds its own again.
+    """
+    said = [_own_prompt(one) for one in messages if one.role == "system"]
+    left = [one for one in messages if one.role != "system"]
+    return left, "\n\n".join(filter(None, said)) or None if system_prompt is None else system_prompt
+
+
+def _own_prompt(message: Message) -> str:
+    chars = message.metadata.get(OWN_PROMPT_CHARS)
+    return message.content[:chars] if type(chars) is int and chars >= 0 else message.content
 
 
 _PROMPT_KEYS: Final = ("prompt_tokens", "input_tokens", "prompt_token_count", "promptTokenCount")

@@ -14,20 +14,62 @@ from typing import Final
 from cmdc_runtime.answer_schema import answer_schema, schema_problem
 from cmdc_runtime.commands import PLUGINS_MAX, TOOLS_MAX
 from cmdc_runtime.ids import is_session_id
+from cmdc_runtime.plain import problem_of, short, text_problem
+from cmdc_runtime.ranges import MEMORY_BYTES_MAX, NAME_CHARS_MAX
 from cmdc_runtime.subagent import SubAgent
+from cmdc_runtime.user_values import user_problem
 
 SUBAGENTS_MAX: Final = 64
-SHOWN_CHARS_MAX: Final = 80
+TEXT_CHARS_MAX: Final = 8_000_000
+"""Of a system prompt: half of what a message may have."""
 MEMORY_BYTES_MIN: Final = 16 * 2**20
 """Less than any agent needs to start; what is lower is a unit that was forgotten."""
-MEMORY_BYTES_MAX: Final = 2**62
-"""What the kernel takes as a limit, with room to add to it."""
 _REFERENCE: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _UNITS: Final[Mapping[str, int]] = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 # As the kernel's tools read it: K, KB and KiB are all 1024 bytes.
 _SIZE: Final = re.compile(
     r"([0-9]{1,19}(?:\.[0-9]{1,19})?) ?([KMGT])(?:I?B)?", re.ASCII | re.IGNORECASE
 )
+
+
+class Unfit(TypeError):
+    """What is wrong with a part of a value; the value stays untold, since it may hold a key."""
+
+
+def check_plain(value: object) -> object:
+    """Return a dict of plain values, such as ``provider_opts``."""
+    if not isinstance(value, dict):
+        raise Unfit(f": expected a dict, got {type(value).__name__}")
+    problem = problem_of(value)
+    if problem is not None:
+        raise Unfit(problem if problem.startswith("[") else f": {problem}")
+    return value
+
+
+def check_user_data(value: object) -> object:
+    """Return a dict of values that arrive as they are."""
+    if not isinstance(value, dict):
+        raise Unfit(f": expected a dict, got {type(value).__name__}")
+    problem = user_problem(value)
+    if problem is not None:
+        raise Unfit(problem if problem.startswith("[") else f": {problem}")
+    return value
+
+
+def check_text(value: object) -> object:
+    """Return a text of any length, or None."""
+    if value is not None and (problem := text_problem(value, chars_max=TEXT_CHARS_MAX)) is not None:
+        raise TypeError(problem)
+    return value
+
+
+def check_group_id(value: object) -> object:
+    """Return the name of a group, or None."""
+    if value is None:
+        return None
+    if (problem := text_problem(value, chars_max=NAME_CHARS_MAX, one_line=True)) is not None:
+        raise TypeError(problem)
+    return value
 
 
 def check_session_id(value: object) -> object:
@@ -81,6 +123,8 @@ def check_working_dir(value: object) -> str:
     path = fspath() if callable(fspath) else value
     if not isinstance(path, str) or not Path(path).is_dir():
         raise TypeError("expected a directory that is there")
+    if (problem := text_problem(path, chars_max=TEXT_CHARS_MAX)) is not None:
+        raise TypeError(problem)
     return path
 
 
@@ -116,9 +160,3 @@ def unknown_name(name: str, known: Collection[str]) -> str:
     """Return the problem that no option is called ``name``, with what may have been meant."""
     near = difflib.get_close_matches(name, known, n=1)
     return f"{name}: no such option" + (f"; did you mean {near[0]}?" if near else "")
-
-
-def short(value: object) -> str:
-    """Return ``value`` as an error message shows it."""
-    text = repr(value)
-    return text if len(text) <= SHOWN_CHARS_MAX else f"{text[: SHOWN_CHARS_MAX - 3]}..."

@@ -29,29 +29,43 @@ from msgspec import Meta, field
 
 from cmdc_runtime.commands import IMMUNE_TOOLS, names_provider
 from cmdc_runtime.errors import InvalidOptions
-from cmdc_runtime.messages import Message
+from cmdc_runtime.messages import Message, without_system
 from cmdc_runtime.option_checks import (
+    Unfit,
+    check_group_id,
     check_memory_limit,
+    check_plain,
     check_plugins,
     check_redact,
     check_response_format,
     check_session_id,
     check_subagents,
+    check_text,
     check_tools,
+    check_user_data,
     check_working_dir,
-    short,
     unknown_name,
+)
+from cmdc_runtime.plain import short
+from cmdc_runtime.ranges import (
+    Cores,
+    Cost,
+    Count,
+    Depth,
+    Loops,
+    Moment,
+    OpenFiles,
+    Positive,
+    Processes,
+    RingEvents,
+    Seconds,
+    Share,
+    Silence,
 )
 from cmdc_runtime.requests import RestartType
 from cmdc_runtime.subagent import SubAgent
+from cmdc_runtime.tool_environment import VariableNames
 
-Count = Annotated[int, Meta(ge=0)]
-Positive = Annotated[int, Meta(ge=1)]
-Seconds = Annotated[float, Meta(ge=0, le=1_000_000)]
-Moment = Annotated[float, Meta(gt=0, le=1_000_000)]
-Silence = Annotated[float, Meta(ge=0.5, le=1_000_000)]
-Cost = Annotated[float, Meta(gt=0, le=1_000_000_000)]
-Loops = Annotated[int, Meta(ge=2, le=10)]
 ExitCondition = Literal["max_turns_exceeded", "provider_timeout", "plugin_aborted"]
 PromptMode = Literal["full", "task", "minimal", "none"]
 ToolName = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
@@ -100,7 +114,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     # --- agent ---
     model: Any = None  # "provider:model_id", "provider/model_id" or a ModelSource
     session_id: str | None = None  # 1 to 128 of A-Z a-z 0-9 . _ : @ -; made up if None
-    system_prompt: str | None = None  # stands before what the runtime says itself
+    system_prompt: str | None = None  # before the runtime's own; None: what messages has of one
     tools: list[Any] = []  # tools, decorated functions, classes or "module:name"
     plugins: list[Any] = []  # plugins, classes, (class, options) or "module:Class"
     working_dir: str = "."  # where tools work; relative paths start there
@@ -123,11 +137,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_parallel_tools: Positive = 8  # calls of one answer at a time
     tool_timeout: Moment = 300.0  # of one call, unless its tool says otherwise
     cycle_timeout: Moment | None = None  # of one cycle, all its waits included; it is aborted
+    tool_env: VariableNames = []  # environment variables that calls in processes get, too
     tool_max_retries: Count = 2  # tools with effects "read" or "idempotent" only
     max_retries: Count = 3  # of one request to the model
     retry_base_delay: Seconds = 2.0  # before the first retry; it doubles from there
     retry_max_delay: Seconds = 60.0  # no retry waits longer
-    retry_jitter: Annotated[float, Meta(ge=0, le=1)] = 0.0  # share of the delay added at random
+    retry_jitter: Share = 0.0  # share of the delay added at random
     stall_after: Moment = 30.0  # without a chunk: stream_stalled is told, and again
     stall_timeout: Moment = 120.0  # without a chunk: the request is given up and retried
     loop_threshold: Loops = 3  # equal calls in a row, or pairs: the model is told
@@ -136,7 +151,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     exit_on: list[ExitCondition] = []  # what ends the process, and so the session, for good
     max_children: Positive = 8  # subagents at a time
     max_spawns: Positive = 64  # subagents over the session's life
-    max_depth: Annotated[int, Meta(ge=0, le=8)] = 1  # levels of subagents below this session
+    max_depth: Depth = 1  # levels of subagents below this session
     # --- supervision ---
     restart: RestartType = "transient"  # transient: only after a crash
     max_restarts: Count = 3  # within max_seconds; one more ends the session
@@ -148,10 +163,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     hibernate_after: Moment | None = None  # idle seconds until the process is given up
     unresponsive_after: Silence = 30.0  # without a sign of life: the process is killed
     memory_limit: int | str | None = None  # of all its processes together; more ends it
-    cpu_limit: Annotated[float, Meta(ge=0.01, le=4096)] | None = None  # cores, as 0.5
-    max_processes: Annotated[int, Meta(ge=4, le=1_000_000)] | None = None  # threads count too
-    max_open_files: Annotated[int, Meta(ge=64, le=1_000_000)] | None = None  # of one process
-    event_buffer_size: Annotated[int, Meta(ge=0, le=1_000_000)] = 1000  # for replay; 0: none
+    cpu_limit: Cores | None = None  # cores, as 0.5
+    max_processes: Processes | None = None  # threads count too
+    max_open_files: OpenFiles | None = None  # of one process
+    event_buffer_size: RingEvents = 1000  # for replay; 0: none
 
 
 _TYPES: Final[Mapping[str, Any]] = get_type_hints(Options, include_extras=True)
@@ -182,7 +197,7 @@ def parse(options: Options | None, given: Mapping[str, object]) -> Options:
     for name in merged.keys() & _TYPES.keys():
         try:
             values[name] = _checked(name, merged[name])
-        except (msgspec.ValidationError, TypeError) as error:
+        except Exception as error:  # noqa: BLE001 - a value may have code of its own
             problems.append(_line(name, name, error, merged[name]))
     if merged.get("model") is None and failure is None:
         problems.append("model: required, for example model='openai:gpt-4o-mini'")
@@ -190,7 +205,8 @@ def parse(options: Options | None, given: Mapping[str, object]) -> Options:
     problems += _orders(values, wrong=merged.keys() - values.keys())
     if problems:
         raise InvalidOptions(sorted(problems)) from failure
-    return Options(**values)
+    history, prompt = without_system(values.get("messages", []), values.get("system_prompt"))
+    return Options(**{**values, "messages": history, "system_prompt": prompt})
 
 
 # --- blueprints ---------------------------------------------------------------------------------
@@ -267,14 +283,18 @@ def _model(value: object) -> object:
 
 _OWN_CHECKS: Final[Mapping[str, Callable[[object], object]]] = {
     "blueprint": _blueprint,
+    "group_id": check_group_id,
     "memory_limit": check_memory_limit,
     "model": _model,
     "plugins": check_plugins,
+    "provider_opts": check_plain,
     "redact": check_redact,
     "response_format": check_response_format,
     "session_id": check_session_id,
     "subagents": check_subagents,
+    "system_prompt": check_text,
     "tools": check_tools,
+    "user_data": check_user_data,
     "working_dir": check_working_dir,
 }
 
@@ -312,19 +332,9 @@ def _problems_of(subagent: SubAgent, label: str) -> list[str]:
 def _problem_of(shared: str, value: object, label: str) -> list[str]:
     try:
         _checked(shared, value)
-    except (msgspec.ValidationError, TypeError) as error:
+    except Exception as error:  # noqa: BLE001 - a value may have code of its own
         return [_line(label, shared, error, value)]
-    reason = _travel_problem(value)  # the value stays untold: it may hold a key
-    return [f"{label}: cannot travel to the agent: {reason}"] if reason else []
-
-
-def _travel_problem(value: object) -> str:
-    if isinstance(value, dict):
-        try:
-            msgspec.msgpack.encode(value)
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            return str(error)
-    return ""
+    return []
 
 
 def _orders(values: Mapping[str, Any], *, wrong: Collection[str]) -> list[str]:
@@ -348,6 +358,8 @@ def _orders(values: Mapping[str, Any], *, wrong: Collection[str]) -> list[str]:
 
 
 def _line(label: str, name: str, error: Exception, value: object) -> str:
+    if isinstance(error, Unfit):
+        return f"{label}{error}"
     words = _choices(_TYPES[name])
     choices = f", expected of {', '.join(words)}" if words else ""
     return f"{label}: {error}{choices}, got {short(value)}"

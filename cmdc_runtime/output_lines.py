@@ -18,6 +18,8 @@ HEADER_BYTES_MAX: Final = 128
 RECORD_MARK: Final = b"\x1e"
 """ASCII's record separator, which no text has: in front of a record, and so behind half a line that
 somebody else has written."""
+TOOL_WROTE: Final = "tool.wrote"
+"""The event of a record that is a line which a tool call has printed."""
 
 _HEADER: Final = re.compile(rb"([!-~]{1,64}) (out|err)")
 

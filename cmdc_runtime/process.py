@@ -13,7 +13,7 @@ EXIT_CRASHED: Final = 70
 EXIT_ORPHANED: Final = 75
 """The daemon is gone (EX_TEMPFAIL)."""
 EXIT_BAD_OPTIONS: Final = 78
-"""The options can never work; restarting cannot help (EX_CONFIG)."""
+"""The options can never work; restarting cannot help (EX_CONFIG); of a start only."""
 
 HIBERNATE: Final = "hibernate"
 """The reason of a Terminate that the session survives."""

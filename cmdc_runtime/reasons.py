@@ -6,11 +6,12 @@ missing there.
 """
 
 import re
-from typing import ClassVar, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 
 from cmdc_runtime.ids import EventIndex, Incarnation, MonitorRef, SessionId
+from cmdc_runtime.plain import shown
 
 LINE_CHARS_MAX: Final = 300
 """Of a reason as text: a message that is a whole page stays readable in a log and a terminal."""
@@ -198,11 +199,11 @@ class PluginAborted(DownReason, frozen=True, kw_only=True):
     decided_by: ClassVar[str] = "the process, and status 0"
 
     plugin: str
-    why: str
+    why: Any  # Any: plain data of the plugin
 
     def __str__(self) -> str:
         """Return the reason as one line."""
-        return _one_line(f"plugin {self.plugin} aborted: {self.why}")
+        return _one_line(f"plugin {self.plugin} aborted: {shown(self.why, LINE_CHARS_MAX)}")
 
 
 class NoProcess(DownReason, frozen=True, kw_only=True):

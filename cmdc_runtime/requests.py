@@ -3,16 +3,28 @@
 To add a request: its class here and its row in ``supervisor/handlers.py``.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
+from msgspec import Meta
 
 from cmdc_runtime.checkpoints import CheckpointFacts
 from cmdc_runtime.ids import CommandId, DownSeq, EventIndex, Incarnation, MonitorRef, SessionId
+from cmdc_runtime.pages import Page
+from cmdc_runtime.ranges import (
+    INDEX_MAX,
+    Cores,
+    Count,
+    Memory,
+    Moment,
+    Positive,
+    RingEvents,
+    Seconds,
+)
 from cmdc_runtime.reasons import AnyReason, snake
 
 RestartType = Literal["permanent", "transient", "temporary"]
-SessionPhase = Literal["starting", "up", "restarting", "hibernated", "stopping", "ended"]
+SessionPhase = Literal["starting", "up", "restarting", "hibernated", "stopping", "ended", "parked"]
 
 
 class Supervision(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,23 +34,24 @@ class Supervision(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     restart: RestartType = "transient"
-    max_restarts: int = 3
-    max_seconds: float = 5.0
-    restart_delay: tuple[float, float] = (0.1, 5.0)
-    shutdown: float | None = 5.0
-    start_timeout: float = 30.0
-    unresponsive_after: float = 30.0
-    memory_limit: int | None = None
-    cpu_limit: float | None = None
-    max_processes: int | None = None
-    max_open_files: int | None = None
-    event_buffer_size: int = 1000
+    max_restarts: Count = 3
+    max_seconds: Moment = 5.0
+    restart_delay: tuple[Seconds, Seconds] = (0.1, 5.0)
+    shutdown: Seconds | None = 5.0
+    start_timeout: Seconds = 30.0
+    unresponsive_after: Seconds = 30.0
+    memory_limit: Memory | None = None
+    cpu_limit: Cores | None = None
+    max_processes: Positive | None = None
+    max_open_files: Positive | None = None
+    event_buffer_size: RingEvents = 1000
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the daemon knows about a session without asking it.
 
-    ``created_ms`` tells it from another one that had or will have its id.
+    ``created_ms`` tells it from another one that had or will have its id. ``asleep`` is the status
+    with which its agent fell asleep, while it sleeps; opaque to the daemon.
     """
 
     session_id: SessionId
@@ -51,6 +64,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     last_index: EventIndex
     reason: AnyReason | None = None
     created_ms: int = 0
+    asleep: bytes = b""
 
 
 class TreeNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +96,7 @@ class DaemonFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     ``journal`` is open, or else full or failed and why. ``notices`` steps by 1 with each Down
     notice to the client that asks: one that has counted fewer since the answer before has lost
-    some. None where no client asks.
+    some. None where no client asks. ``cut_connections`` counts those that cost too much memory.
     """
 
     pid: int
@@ -96,6 +110,7 @@ class DaemonFacts(msgspec.Struct, frozen=True, kw_only=True):
     notices: int | None = None
     layers: tuple[LayerFact, ...] = ()
     journal: str = "open"
+    cut_connections: int = 0
 
 
 class ReplayedBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,6 +197,15 @@ class ListSessions(Request, frozen=True, kw_only=True):
     group_id: str | None = None
 
 
+class ListInactive(Request, frozen=True, kw_only=True):
+    """Answer the sessions that are not alive: the parked ones, and of the ended the newest.
+
+    The reason of a parked one says why it could not be taken over.
+    """
+
+    answer: ClassVar[Any] = tuple[SessionInfo, ...]
+
+
 class GetTree(Request, frozen=True, kw_only=True):
     """Answer the supervision tree."""
 
@@ -213,7 +237,7 @@ class Monitor(Request, frozen=True, kw_only=True):
     session_id: SessionId
     ref: MonitorRef
     persistent: bool = False
-    since: DownSeq | None = None
+    since: Annotated[DownSeq, Meta(ge=0, le=INDEX_MAX)] | None = None
 
 
 class Demonitor(Request, frozen=True, kw_only=True):
@@ -223,10 +247,16 @@ class Demonitor(Request, frozen=True, kw_only=True):
 
 
 class KeepCheckpoint(Request, frozen=True, kw_only=True):
-    """Keep what an agent has saved, in the place of a checkpoint of the same id."""
+    """Keep what an agent has saved, in the place of a checkpoint of the same id.
+
+    A long body comes in pieces, in their order: this one begins at ``offset`` of ``size`` bytes,
+    and nothing is kept before the last one. 0 where this is all of it.
+    """
 
     facts: CheckpointFacts
     body: bytes
+    offset: int = 0
+    size: int = 0
 
 
 class ListCheckpoints(Request, frozen=True, kw_only=True):
@@ -299,8 +329,8 @@ class Replay(Request, frozen=True, kw_only=True):
     answer: ClassVar[Any] = Replayed
 
     session_id: SessionId
-    after: EventIndex
-    through: EventIndex
+    after: Annotated[EventIndex, Meta(ge=0, le=INDEX_MAX)]
+    through: Annotated[EventIndex, Meta(ge=0, le=INDEX_MAX)]
 
 
 class PastRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -354,4 +384,13 @@ class ReadPast(Request, frozen=True, kw_only=True):
 
     session_id: SessionId
     part: PastPart
-    after: int = 0
+    after: Annotated[int, Meta(ge=0, le=INDEX_MAX)] = 0
+
+
+class ReadPage(Request, frozen=True, kw_only=True):
+    """Answer what follows the first ``offset`` bytes of an answer that came as ``Paged``."""
+
+    answer: ClassVar[Any] = Page
+
+    page_id: str
+    offset: int

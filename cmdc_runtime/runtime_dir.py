@@ -9,6 +9,7 @@ Environment, user and home are arguments. To add a default place, add it to both
 the daemon's default must be one of those where a client looks.
 """
 
+import contextlib
 import fcntl
 import os
 import stat
@@ -19,15 +20,24 @@ from typing import Final
 
 import msgspec
 
+from cmdc_runtime.plain import SHOWN_CHARS_MAX, text_problem
+
 CONTROL_SOCKET: Final = "control.sock"
 EVENTS_SOCKET: Final = "events.sock"
 WORKERS_SOCKET: Final = "workers.sock"
 OUTPUT_SOCKET: Final = "output.sock"
 SOCKETS: Final = (CONTROL_SOCKET, EVENTS_SOCKET, WORKERS_SOCKET, OUTPUT_SOCKET)
+HOST_SOCKETS: Final = "h-*"
+"""Where agents wait for their tool hosts, as a pattern; the names are those of ``host_socket``."""
 LOCK_FILE: Final = "daemon.lock"
+TOKEN_FILE: Final = "token"  # noqa: S105 - the name of a file
+"""What a person's programs show to the daemon; a client reads it anew where it has changed."""
+TOKEN_CHARS: Final = 64
 SOCKET_PATH_BYTES_MAX: Final = 107
 """``sun_path`` has 108 bytes on Linux, the last one for the final NUL (unix(7))."""
 LOCK_FILE_BYTES_MAX: Final = 4096
+TEXT_CHARS_MAX: Final = 4096
+"""Of a path: what the kernel takes."""
 
 SYSTEM_RUNTIME_DIR: Final = Path("/run/cmdc")
 PRIVATE_MODE: Final = 0o700
@@ -86,8 +96,37 @@ def socket_address(directory: Path, name: str) -> str:
     return f"ipc://{directory / name}"
 
 
+def socket_path(address: str) -> str:
+    """Return where the socket of such an address is."""
+    return address.removeprefix("ipc://")
+
+
+def host_socket(directory: Path, worker_id: str, number: int) -> Path:
+    """Return where a worker waits for its tool host, its so manyth.
+
+    The daemon starts a host for no other place, so that no worker has it touch what is another's.
+    The name is no longer than ``workers.sock``; a worker has one host, so numbers may come again.
+    """
+    return directory / f"h-{worker_id.rpartition('-')[2][:8]}{number % 100:02}"
+
+
+def is_host_socket(directory: Path, worker_id: str, address: str) -> bool:
+    """Say whether ``address`` is one of a worker's ``host_socket`` places."""
+    number = address[-2:]
+    return (
+        number.isascii()
+        and number.isdecimal()
+        and address == str(host_socket(directory, worker_id, int(number)))
+    )
+
+
 def path_problem(directory: Path) -> str | None:
     """Say why sockets cannot live in a directory of this name, or None."""
+    if (
+        problem := text_problem(str(directory), chars_max=TEXT_CHARS_MAX, one_line=True)
+    ) is not None:
+        shown = ascii(str(directory))[:SHOWN_CHARS_MAX]
+        return f"the runtime directory {shown} cannot be used: {problem}; choose another one"
     longest = max(len(os.fsencode(directory / name)) for name in SOCKETS)
     if longest <= SOCKET_PATH_BYTES_MAX:
         return None
@@ -122,18 +161,44 @@ def running_daemon(directory: Path) -> RunningDaemon | None:
 
     The probe takes a shared lock for a moment, so a daemon that starts meanwhile tries again.
     """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        lock_fd = os.open(directory / LOCK_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        lock_fd = os.open(directory / LOCK_FILE, flags)
     except OSError:
+        # A daemon locks the directory, too: its lock file may have been removed just now.
+        with contextlib.suppress(OSError):
+            directory_fd = os.open(directory, flags | os.O_DIRECTORY)
+            return RunningDaemon(directory, None) if _is_locked(directory_fd) else None
         return None
+    holder = read_holder(lock_fd)
+    return RunningDaemon(directory, holder) if _is_locked(lock_fd) else None
+
+
+def _is_locked(fd: int) -> bool:
+    """Say whether somebody holds the lock of what is open; closes it."""
     try:
-        fcntl.flock(lock_fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return RunningDaemon(directory, read_holder(lock_fd))
+        return True
     else:
-        return None
+        return False
     finally:
-        os.close(lock_fd)
+        os.close(fd)
+
+
+def read_token(directory: Path) -> str:
+    """Return the token of a runtime directory, "" where there is none or none for this user."""
+    try:
+        token_fd = os.open(directory / TOKEN_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        text = os.read(token_fd, TOKEN_CHARS + 1).decode("ascii", errors="replace").strip()
+    except OSError:
+        return ""
+    finally:
+        os.close(token_fd)
+    return text if len(text) == TOKEN_CHARS and text.isalnum() else ""
 
 
 def find_daemon(environ: Mapping[str, str], *, uid: int, home: Path) -> RunningDaemon | None:

@@ -20,7 +20,7 @@ from typing import Final
 
 import zmq
 
-from cmdc_runtime.frames import FRAME_BYTES_MAX
+from cmdc_runtime.frames import FRAME_BYTES_MAX, TOPIC_BYTES_MAX
 
 Parts = Sequence[bytes]
 
@@ -32,6 +32,8 @@ OUTBOX_MESSAGES_MAX: Final = 10_000
 """How many messages wait for one peer that does not read."""
 RETRY_SEND_S: Final = 0.002
 """How long to wait before a full pipe is tried again."""
+SUBSCRIBE_BYTES: Final = 64
+"""Around a topic, in the message that subscribes to it; subscribers say nothing else."""
 RETRY_SEND_S_MAX: Final = 0.25
 """The same while nothing goes out and the socket's descriptor says nothing: each try doubles it."""
 
@@ -45,6 +47,7 @@ class Role(StrEnum):
     CLIENT = auto()  # client: DEALER to the daemon
     SUBSCRIBER = auto()  # client: SUB to the daemon
     WORKER = auto()  # worker: DEALER to the daemon
+    ADMISSION = auto()  # daemon: ROUTER to libzmq, which asks who may connect
 
 
 TYPES: Final[Mapping[Role, int]] = {
@@ -54,9 +57,12 @@ TYPES: Final[Mapping[Role, int]] = {
     Role.CLIENT: zmq.DEALER,
     Role.SUBSCRIBER: zmq.SUB,
     Role.WORKER: zmq.DEALER,
+    Role.ADMISSION: zmq.ROUTER,
 }
 
-_ALL: Final[dict[zmq.SocketOption, int]] = {
+Value = int | bytes
+
+_ALL: Final[dict[zmq.SocketOption, Value]] = {
     zmq.LINGER: 0,
     zmq.MAXMSGSIZE: FRAME_BYTES_MAX,
     # Whoever finds the queue of a listener full tries again a second later: hundreds come at once
@@ -66,21 +72,43 @@ _ALL: Final[dict[zmq.SocketOption, int]] = {
     zmq.RECONNECT_IVL: 20,
     zmq.RECONNECT_IVL_MAX: 1_000,
 }
-_BEATING: Final = {zmq.HEARTBEAT_IVL: 10_000, zmq.HEARTBEAT_TIMEOUT: 30_000}
+_BEATING: Final[dict[zmq.SocketOption, Value]] = {
+    zmq.HEARTBEAT_IVL: 10_000,
+    zmq.HEARTBEAT_TIMEOUT: 30_000,
+}
 # No heartbeat between daemon and workers: the pidfd tells a death, and a stopped process that is
 # continued later must find its connection as it left it.
-_LINK: Final = {zmq.SNDHWM: 10_000, zmq.RCVHWM: 10_000}
-OPTIONS: Final[Mapping[Role, Mapping[zmq.SocketOption, int]]] = {
-    Role.CONTROL: _ALL | _BEATING | {zmq.ROUTER_MANDATORY: 1, zmq.SNDHWM: 1_000, zmq.RCVHWM: 1_000},
+_LINK: Final[dict[zmq.SocketOption, Value]] = {zmq.SNDHWM: 10_000, zmq.RCVHWM: 10_000}
+OPTIONS: Final[Mapping[Role, Mapping[zmq.SocketOption, Value]]] = {
+    # Handover: a client that was cut is back under its id before a busy loop has seen that it was
+    # gone, and would never be heard again. Ids are random, and each message is checked by its pid.
+    Role.CONTROL: _ALL
+    | _BEATING
+    | {
+        zmq.ROUTER_MANDATORY: 1,
+        zmq.ROUTER_HANDOVER: 1,
+        zmq.SNDHWM: 1_000,
+        zmq.RCVHWM: 1_000,
+    },
     Role.WORKERS: _ALL | _LINK | {zmq.ROUTER_MANDATORY: 1},
     # A slow subscriber loses events here and gets them back by a replay; it never holds up others,
     # so XPUB_NODROP stays off. What waits for one that has stopped is kept once for all who have,
     # until its heartbeat fails. Verbose: every subscription is seen, and welcomed.
-    Role.EVENTS: _ALL | _BEATING | {zmq.SNDHWM: 2_000, zmq.XPUB_VERBOSE: 1, zmq.XPUB_NODROP: 0},
+    # A domain: libzmq asks about each connection before it takes it.
+    Role.EVENTS: _ALL
+    | _BEATING
+    | {
+        zmq.SNDHWM: 2_000,
+        zmq.MAXMSGSIZE: TOPIC_BYTES_MAX + SUBSCRIBE_BYTES,
+        zmq.XPUB_VERBOSE: 1,
+        zmq.XPUB_NODROP: 0,
+        zmq.ZAP_DOMAIN: b"events",
+    },
     Role.CLIENT: _ALL | _BEATING | {zmq.IMMEDIATE: 1, zmq.SNDHWM: 1_000, zmq.RCVHWM: 10_000},
     # More than 1,000 subscriptions are lost without a word at the default SNDHWM of a SUB.
     Role.SUBSCRIBER: _ALL | _BEATING | {zmq.SNDHWM: 0, zmq.RCVHWM: 50_000},
     Role.WORKER: _ALL | _LINK | {zmq.IMMEDIATE: 1},
+    Role.ADMISSION: _ALL | {zmq.ROUTER_MANDATORY: 1},
 }
 
 
@@ -104,11 +132,21 @@ class Pump:
     """
 
     def __init__(
-        self, socket: "zmq.Socket[bytes]", on_message: Callable[[list[bytes]], None]
+        self,
+        socket: "zmq.Socket[bytes]",
+        on_message: Callable[[list[bytes]], None],
+        *,
+        asks_pid: bool = False,
     ) -> None:
-        """Keep the socket; ``start`` begins to read."""
+        """Keep the socket; ``start`` begins to read. ``asks_pid`` has ``sender_pid`` filled."""
         self._socket = socket
         self._on_message = on_message
+        self._asks_pid = asks_pid
+        self.sender_pid: int | None = None
+        """Who sent the message that is handed over now: the process that made the connection.
+
+        The kernel vouches for it. None where nobody asked, and over anything but ipc.
+        """
         self._loop: asyncio.AbstractEventLoop | None = None
         self._outboxes: dict[bytes, deque[Parts]] = {}
         self._is_scheduled = False
@@ -167,8 +205,11 @@ class Pump:
         await self._is_calm.wait()
 
     def knows(self, peer: bytes, probe: Parts) -> bool:
-        """Say whether a ROUTER still has the connection of ``peer``, by sending it ``probe``."""
-        return self._try(probe, peer) is not False
+        """Say whether a ROUTER still has the connection of ``peer``, by sending it ``probe``.
+
+        One that is closed has none.
+        """
+        return not self._socket.closed and self._try(probe, peer) is not False
 
     def drain(self) -> None:
         """Take what is there now."""
@@ -176,12 +217,21 @@ class Pump:
             if self._loop is None:
                 return
             try:
-                message = self._socket.recv_multipart(zmq.NOBLOCK)
+                message = self._take()
             except zmq.Again:
                 return
             self._hasten()
             self._deliver(message)
         self._schedule()
+
+    def _take(self) -> list[bytes]:
+        """Return the next message, and remember its sender; raises ``zmq.Again`` for none."""
+        if not self._asks_pid:
+            return self._socket.recv_multipart(zmq.NOBLOCK)
+        first = self._socket.recv(zmq.NOBLOCK, copy=False)
+        self.sender_pid = _pid_of(first)
+        rest = self._socket.recv_multipart(zmq.NOBLOCK) if first.more else []
+        return [first.bytes, *rest]
 
     def _deliver(self, message: list[bytes]) -> None:
         try:
@@ -250,3 +300,17 @@ class Pump:
     def _wake(self) -> None:
         self._hasten()
         self.drain()
+
+
+def _pid_of(part: zmq.Frame) -> int | None:
+    """Return whose message a part belongs to."""
+    try:
+        return pid_of_address(str(part.get("Peer-Address")))
+    except zmq.ZMQError:
+        return None
+
+
+def pid_of_address(address: str) -> int | None:
+    """Return the process of a peer; one over ipc is ``localhost:<uid>:<gid>:<pid>``."""
+    host, _, pid = address.rpartition(":")
+    return int(pid) if host.startswith("localhost:") and pid.isdecimal() else None

@@ -17,12 +17,15 @@ from cmdc_runtime import codec
 from cmdc_runtime.answer_schema import answer_schema
 from cmdc_runtime.blueprint import identity_of
 from cmdc_runtime.commands import model_parts
+from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.messages import Message
 from cmdc_runtime.options import ModelSource, Options
 from cmdc_runtime.packing import Packed, pack, pack_function, pack_plugin
+from cmdc_runtime.plain import text_problem
 from cmdc_runtime.requests import StartSession, Supervision
 from cmdc_runtime.subagent import GENERAL_PURPOSE, TASK_TOOL, SubAgent, SubagentSpec
+from cmdc_runtime.user_values import packed
 
 
 class Resumption(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +49,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     prompt_mode: str
     messages: tuple[Message, ...]
     response_format: dict[str, Any] | None  # Any: a JSON Schema
-    user_data: dict[str, Any]  # Any: the application's own
+    user_data: dict[str, Any]  # Any: ``user_values.packed``
     max_turns: int
     max_tokens: int | None
     max_cost_usd: float | None
@@ -77,9 +80,10 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     supervision: Supervision  # what subagents are kept by
     redact: Packed | None = None  # a function of a state, before a checkpoint leaves the agent
     resumed: Resumption | None = None
+    tool_env: tuple[str, ...] = ()
 
 
-_NAMES: Final = ("interrupt_immune_tools", "loop_exempt_tools", "exit_on")
+_NAMES: Final = ("interrupt_immune_tools", "loop_exempt_tools", "exit_on", "tool_env")
 _MADE: Final = frozenset(
     {
         *_NAMES,
@@ -92,6 +96,7 @@ _MADE: Final = frozenset(
             "working_dir",
             "provider_opts",
             "messages",
+            "user_data",
         ),
         *("response_format", "depth", "supervision", "redact", "resumed"),
     }
@@ -118,9 +123,10 @@ def agent_spec(options: Options) -> AgentSpec:
         tools=tools if may_delegate else _without_task(tools),
         plugins=_packed_plugins(options.plugins, "plugins"),
         subagents=_subagents(options.subagents) if may_delegate else (),
-        working_dir=os.path.abspath(options.working_dir),  # noqa: PTH100 - no link is resolved
+        working_dir=_absolute(options.working_dir),
         provider_opts=provider_opts,
         messages=tuple(options.messages),
+        user_data=packed(options.user_data),
         response_format=None if response_format is None else answer_schema(response_format),
         depth=0,
         supervision=supervision(options),
@@ -224,6 +230,18 @@ def _child_opts(parent: Parent, subagent: SubagentSpec) -> dict[str, Any]:
 # --- parts --------------------------------------------------------------------------------------
 
 
+def _absolute(directory: str) -> str:
+    try:
+        path = os.path.abspath(directory)  # noqa: PTH100 - no link is resolved
+    except OSError as error:  # this process stands in a directory that was removed
+        raise InvalidOptions(
+            [f"working_dir: {directory!r} is nowhere, give an absolute path: {error}"]
+        ) from error
+    if (problem := text_problem(path, chars_max=len(path))) is not None:
+        raise InvalidOptions([f"working_dir: {path!a}: {problem}"])
+    return path
+
+
 def _copied(options: Options) -> dict[str, Any]:  # Any: values of options
     names = {name: tuple(sorted(set(getattr(options, name)))) for name in _NAMES}
     rest = (name for name in AgentSpec.__struct_fields__ if name not in _MADE)
@@ -251,7 +269,7 @@ def _subagent(given: SubAgent, label: str) -> SubagentSpec:
         plugins=None
         if given.plugins is None
         else _packed_plugins(given.plugins, f"{label}.plugins"),
-        user_data=given.user_data,
+        user_data=None if given.user_data is None else packed(given.user_data),
         prompt_mode=given.prompt_mode,
         group_id=given.group_id,
         max_turns=given.max_turns,

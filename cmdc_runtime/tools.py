@@ -57,7 +57,8 @@ class Glob(BuiltIn, frozen=True, kw_only=True):
 class Shell(BuiltIn, frozen=True, kw_only=True):
     """Runs shell commands in the session's working folder.
 
-    A command sees a short list of the agent's environment variables, no keys, and ``env``.
+    A command sees a short list of the agent's environment variables, no keys, and ``env``; not
+    what ``tool_env`` names.
     """
 
     short_name: ClassVar[str] = "shell"

@@ -54,6 +54,12 @@ class Header(Part, frozen=True, kw_only=True, array_like=True):
     snapshot_seq: int
 
 
+class PiecePart(Part, frozen=True, kw_only=True, array_like=True):
+    """The next bytes of a long body; the part behind the pieces has its last bytes."""
+
+    body: bytes
+
+
 class SnapshotPart(Part, frozen=True, kw_only=True, array_like=True):
     """The state that the records come after."""
 
@@ -104,7 +110,14 @@ class Whole(msgspec.Struct, kw_only=True):
 
 
 _decoder: Final = msgspec.msgpack.Decoder(
-    Header | SnapshotPart | RecordsPart | CommandsPart | EventsPart | CheckpointPart | End
+    Header
+    | PiecePart
+    | SnapshotPart
+    | RecordsPart
+    | CommandsPart
+    | EventsPart
+    | CheckpointPart
+    | End
 )
 
 
@@ -181,6 +194,14 @@ def read_frames(file: BinaryIO) -> Iterator[bytes]:
         yield head + body
 
 
+def in_pieces(body: bytes, last: Callable[[bytes], Part]) -> Iterator[Part]:
+    """Yield the parts of a body: pieces of it as long as need be, and ``last`` with the rest."""
+    done = max(0, len(body) - 1) // PART_BYTES * PART_BYTES
+    for first in range(0, done, PART_BYTES):
+        yield PiecePart(body=body[first : first + PART_BYTES])
+    yield last(body[done:])
+
+
 def rows_in_parts(rows: Iterable[Any], kind: Callable[..., Part]) -> Iterator[Part]:
     """Yield parts of ``kind`` that hold ``rows`` (Any: its own) in their order, of bounded size."""
     some: list[Any] = []  # Any: the rows of the kind
@@ -203,6 +224,7 @@ class Assembly:
         """Have none."""
         self._seal = Seal()
         self._whole: Whole | None = None
+        self._begun = bytearray()
         self._is_complete = False
 
     @property
@@ -220,6 +242,7 @@ class Assembly:
         if self._is_complete:
             raise UsageError("the file of the session goes on behind its end")
         if isinstance(part, End):
+            self._check_whole()
             if part != self._seal.end():
                 raise UsageError("the file of the session is damaged: parts are missing or changed")
             self._is_complete = self._whole is not None
@@ -237,19 +260,29 @@ class Assembly:
             return
         whole = self._whole
         assert whole is not None  # noqa: S101 - the header came first
+        if isinstance(part, PiecePart):
+            self._begun += part.body
+            return
+        if not isinstance(part, SnapshotPart | CheckpointPart):
+            self._check_whole()
+        begun, self._begun = bytes(self._begun), bytearray()
         match part:
             case SnapshotPart(body=body):
-                whole.snapshot = body
+                whole.snapshot = begun + body
             case RecordsPart(rows=rows):
                 whole.records += rows
             case CommandsPart(rows=rows):
                 whole.commands += rows
             case EventsPart(rows=rows):
                 whole.events += rows
-            case CheckpointPart():
-                whole.checkpoints.append(part)
+            case CheckpointPart(facts=facts, body=body):
+                whole.checkpoints.append(CheckpointPart(facts=facts, body=begun + body))
             case _:
                 raise AssertionError(f"a part of no kind: {part!r}")  # the decoder's union is ours
+
+    def _check_whole(self) -> None:
+        if self._begun:
+            raise UsageError("the file of the session is damaged: the end of a body is missing")
 
     def whole(self) -> Whole:
         """Return the session.

@@ -16,16 +16,12 @@ def count_lines(path: str) -> str:
 
 
 with cmdc.create_agent(model=os.environ["CMDC_MODEL"], tools=[count_lines]) as session:
-    stream = session.subscribe()
-    session.prompt("How many lines has README.md?")
-    for envelope in stream:
-        match envelope.event:
+    for event in session.stream_events("How many lines has README.md?"):
+        match event:
             case cmdc.events.ToolExecutionEnd(text=text):
                 print(f"[{text}]")
             case cmdc.events.MessageDelta(delta=delta):
                 print(delta, end="", flush=True)
-            case cmdc.events.AgentEnd() | cmdc.events.AgentError():
-                break
             case _:
                 pass
     print(f"\n\nThe whole answer: {session.collect_reply()}")

@@ -9,6 +9,8 @@ from pathlib import Path
 import cmdc_runtime as cmdc
 from cmdc_runtime import events
 
+QUESTION = "Use your tool to count the lines of README.md, then tell me about it."
+
 
 @cmdc.tool(effects="read")
 def count_lines(path: str) -> str:
@@ -18,11 +20,10 @@ def count_lines(path: str) -> str:
 
 with cmdc.create_agent(model=os.environ["CMDC_MODEL"], tools=[count_lines]) as session:
     before = session.last_index()
-    session.prompt("Use your tool to count the lines of README.md, then tell me about it.")
 
-    # Since the index before the prompt: nothing is missed, however fast the answer is.
-    for envelope in session.subscribe(since=before):
-        match envelope.event:
+    # The events of this prompt's cycle and of no other; the loop ends with it, whatever ends it.
+    for event in session.stream_events(QUESTION):
+        match event:
             case events.ThinkingStart():
                 print("\nthinks: ", end="")
             case events.ThinkingDelta(delta=delta) | events.MessageDelta(delta=delta):
@@ -39,8 +40,7 @@ with cmdc.create_agent(model=os.environ["CMDC_MODEL"], tools=[count_lines]) as s
                 print(f"\n(events {first} to {last} are lost)", end="")
             case events.AgentEnd(usage=usage):
                 print(f"\nends after {usage.total_tokens} tokens")
-                break
-            case events.AgentError(reason=reason):
+            case events.AgentAbort(reason=reason) | events.AgentError(reason=reason):
                 raise SystemExit(reason)
             case _:
                 pass

@@ -18,10 +18,8 @@ def search_archive(query: str) -> str:
 
 
 with cmdc.create_agent(model=os.environ["CMDC_MODEL"], tools=[search_archive]) as session:
-    stream = session.subscribe()
-    session.prompt("Search the archive for penguins, then tell me where they live.")
-    for envelope in stream:
-        match envelope.event:
+    for event in session.stream_events("Search the archive for penguins; where do they live?"):
+        match event:
             case events.ToolExecutionStart(name=name, args=args):
                 print(f"{name} {args} runs, so we say something")
                 session.steer("Forget the archive. Answer from memory, in one sentence.")
@@ -35,8 +33,6 @@ with cmdc.create_agent(model=os.environ["CMDC_MODEL"], tools=[search_archive]) a
                 print(f"the model is told {count} thing(s)")
             case events.MessageDelta(delta=delta):
                 print(delta, end="", flush=True)
-            case events.AgentEnd() | events.AgentError():
-                break
             case _:
                 pass
     print(f"\n\nAll in one cycle: {session.status().turns} turns")

@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from cmdc_runtime.frames import Assign, ToWorker
 from cmdc_runtime.ids import EventIndex, Incarnation
 from cmdc_runtime.reasons import AnyReason
@@ -18,6 +20,10 @@ class Briefed(Protocol):
     restarts: int
     last_reason: AnyReason | None
 
+    @property
+    def set_aside(self) -> tuple[int, ...]:
+        """The steps of rebuilding that are to be left out."""
+
 
 async def briefing(desk: Desk, session: Briefed) -> tuple[ToWorker, ...]:
     """Return the frames for the process of the current incarnation, in their order.
@@ -27,23 +33,38 @@ async def briefing(desk: Desk, session: Briefed) -> tuple[ToWorker, ...]:
     Raises:
         CmdcError: the journal could not be read or written.
     """
-    spec, incarnation = session.spec, session.incarnation
-    restarts, last_reason = session.restarts, session.last_reason
+    spec, assign = session.spec, _assign(desk, session)
     stored = None
-    if incarnation > 1:
-        await desk.journal.began(spec.session_id, incarnation, restarts)
-    if incarnation > 1 or spec.origin is not None:
+    if assign.incarnation > 1:
+        await desk.journal.began(spec.session_id, assign.incarnation, assign.restarts)
+    if assign.incarnation > 1 or spec.origin is not None:
         stored = await desk.journal.load(spec.session_id)
-    assign = Assign(
+    next_index = EventIndex(desk.hub.taken_index(spec.session_id) + 1)
+    return (replace(assign, next_index=next_index), *slices(stored))
+
+
+async def reading(desk: Desk, session: Briefed) -> tuple[ToWorker, ...]:
+    """Return the frames for a process that only tells how the session stands.
+
+    Raises:
+        CmdcError: the journal could not be read.
+    """
+    stored = await desk.journal.load(session.spec.session_id)
+    return (replace(_assign(desk, session), looks=True), *slices(stored))
+
+
+def _assign(desk: Desk, session: Briefed) -> Assign:
+    spec = session.spec
+    return Assign(
         session_id=spec.session_id,
-        incarnation=incarnation,
-        restarts=restarts,
+        incarnation=session.incarnation,
+        restarts=session.restarts,
         next_index=EventIndex(desk.hub.taken_index(spec.session_id) + 1),
         agent=spec.agent,
         parent_id=spec.parent_id,
         group_id=spec.group_id,
-        last_reason=last_reason,
+        last_reason=session.last_reason,
         unresponsive_after=spec.supervision.unresponsive_after,
         max_open_files=spec.supervision.max_open_files,
+        set_aside=session.set_aside,
     )
-    return (assign, *slices(stored))

@@ -1,28 +1,86 @@
 """What the daemon answers about checkpoints and definitions: it keeps bytes and opens none."""
 
-from typing import Final
+import asyncio
+from dataclasses import dataclass, field
 
 from cmdc_runtime import requests
 from cmdc_runtime.checkpoints import (
     CHECKPOINT_BYTES_MAX,
-    CHECKPOINT_ID,
     CHECKPOINTS_MAX,
-    METADATA_BYTES_MAX,
     CheckpointFacts,
+    facts_problem,
 )
-from cmdc_runtime.errors import CheckpointFailed, InvalidSession, UsageError
+from cmdc_runtime.errors import (
+    CheckpointFailed,
+    InvalidSession,
+    Overloaded,
+    TransientError,
+    UsageError,
+)
+from cmdc_runtime.ids import SessionId
 from cmdc_runtime.requests import CheckpointFound, SessionDefinition
 from supervisor.adapters.journal.base import CheckpointRow
+from supervisor.core.limits import PIECES_IDLE_S, PIECES_OPEN_MAX
 from supervisor.revival import checkpoint_row
 from supervisor.sessions import Sessions
 from supervisor.specs import spec_of
 
-_METADATA_SLACK: Final = 1024
-"""For what an agent adds to the metadata of whoever asked."""
+
+@dataclass(slots=True)
+class _Coming:
+    body: bytearray
+    size: int
+    heard_s: float
 
 
-async def keep(sessions: Sessions, request: requests.KeepCheckpoint) -> None:
-    """Keep a checkpoint.
+@dataclass(slots=True)
+class Pieces:
+    """The bodies of checkpoints that come in pieces, until each is complete."""
+
+    _coming: dict[tuple[SessionId, str], _Coming] = field(default_factory=dict)
+
+    def put(self, request: requests.KeepCheckpoint) -> bytes | None:
+        """Take a piece, and return the body where it is complete; one that is there counts once.
+
+        Raises:
+            UsageError: it is larger than a checkpoint may be, or than it says.
+            TransientError: it is not the next one: those before it went to another daemon.
+            Overloaded: too many come in already.
+        """
+        if request.size == 0:
+            return request.body
+        if not 0 < request.size <= CHECKPOINT_BYTES_MAX:
+            at_most = f"at most {CHECKPOINT_BYTES_MAX:,} are kept"
+            raise UsageError(f"body: {request.size:,} bytes, {at_most}")
+        now_s = asyncio.get_running_loop().time()
+        name = (request.facts.session_id, request.facts.checkpoint_id)
+        if request.offset == 0:
+            self._coming.pop(name, None)
+            self._make_room(now_s)
+            self._coming[name] = _Coming(bytearray(), request.size, now_s)
+        coming = self._coming.get(name)
+        if coming is None or request.offset > len(coming.body) or request.size != coming.size:
+            raise TransientError("the pieces before it are not here: make the checkpoint again")
+        coming.heard_s = now_s
+        if request.offset == len(coming.body):
+            coming.body += request.body
+        if len(coming.body) < coming.size:
+            return None
+        del self._coming[name]
+        if len(coming.body) > coming.size:
+            raise UsageError(f"body: more than the {coming.size:,} bytes that were announced")
+        return bytes(coming.body)
+
+    def _make_room(self, now_s: float) -> None:
+        stale = [one for one, it in self._coming.items() if now_s - it.heard_s > PIECES_IDLE_S]
+        for name in stale:
+            del self._coming[name]
+        if len(self._coming) >= PIECES_OPEN_MAX:
+            raise Overloaded(f"{PIECES_OPEN_MAX} checkpoints are coming in; try again later")
+
+
+async def keep(sessions: Sessions, pieces: Pieces, request: requests.KeepCheckpoint) -> None:
+    """Keep a checkpoint, or a piece of it until the last one has come.
 
     Raises:
         UsageError: it is none that may be kept.
@@ -30,7 +88,11 @@ async def keep(sessions: Sessions, request: requests.KeepCheckpoint) -> None:
     """
     facts = request.facts
     await sessions.look_up(facts.session_id)
-    _check(facts, request.body)
+    body = pieces.put(request)
+    if (problem := facts_problem(facts, body or b"")) is not None:
+        raise UsageError(problem)
+    if body is None:
+        return
     known = await sessions.journal.checkpoints(facts.session_id)
     if len(known) >= CHECKPOINTS_MAX and all(
         one.checkpoint_id != facts.checkpoint_id for one in known
@@ -46,7 +108,7 @@ async def keep(sessions: Sessions, request: requests.KeepCheckpoint) -> None:
             label=facts.label,
             saved_ms=facts.saved_ms,
             schema_version=facts.schema_version,
-            body=request.body,
+            body=body,
             metadata=facts.metadata,
         )
     )
@@ -96,16 +158,3 @@ def facts_of(row: CheckpointRow) -> CheckpointFacts:
         schema_version=row.schema_version,
         metadata=row.metadata,
     )
-
-
-def _check(facts: CheckpointFacts, body: bytes) -> None:
-    if not CHECKPOINT_ID.fullmatch(facts.checkpoint_id):
-        raise UsageError(
-            f"checkpoint_id: expected 1 to 128 of A-Z a-z 0-9 _ . : -, got {facts.checkpoint_id!r}"
-        )
-    if len(body) > CHECKPOINT_BYTES_MAX:
-        raise UsageError(f"body: {len(body):,} bytes, at most {CHECKPOINT_BYTES_MAX:,} are kept")
-    if len(facts.metadata) > METADATA_BYTES_MAX + _METADATA_SLACK:
-        raise UsageError(
-            f"metadata: {len(facts.metadata):,} bytes, at most {METADATA_BYTES_MAX:,} are kept"
-        )

@@ -38,7 +38,7 @@ FILE_VARIABLE: Final = "CMDC_CONFIG"
 CONFIG_FILE_BYTES_MAX: Final = 2**20
 
 _PREFIX: Final = "CMDC_"
-_FLAGS_ONLY: Final = frozenset({"embedded", "owner_pid", "ready_fd"})
+_FLAGS_ONLY: Final = frozenset({"embedded", "owner_pid", "ready_fd", "echo_fd"})
 RELOADABLE: Final = frozenset({"log_level", "max_sessions", "retain_days", "spares"})
 """What a running daemon takes over from a configuration that it reads again."""
 _SECRET: Final = {
@@ -98,6 +98,8 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Process with whose end the daemon ends."""
     ready_fd: Annotated[int, Meta(ge=0)] | None = None
     """Open pipe to which the daemon writes once when it takes calls."""
+    echo_fd: Annotated[int, Meta(ge=0)] | None = None
+    """Standard error of the application, which gets what tools print."""
 
 
 def load_config(

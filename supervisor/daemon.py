@@ -13,6 +13,7 @@ import secrets
 import signal
 import tempfile
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,13 +24,16 @@ from cmdc_runtime.clock import now_ms
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.frames import FromClient, FromWorker, ToClient, ToWorker
 from cmdc_runtime.ids import SessionId
+from cmdc_runtime.prctl import set_child_subreaper
 from cmdc_runtime.process import DAEMON_RESTARTED
 from cmdc_runtime.reasons import AnyReason, Other
 from cmdc_runtime.requests import DaemonFacts
-from cmdc_runtime.runtime_dir import SOCKET_PATH_BYTES_MAX, Holder
+from cmdc_runtime.runtime_dir import SOCKET_PATH_BYTES_MAX, Holder, socket_path
 from cmdc_runtime.sockets import Role
 from cmdc_runtime.version import VERSION
+from supervisor.adapters.admission import Admission
 from supervisor.adapters.checkup import Caller, ask_journal, ask_reaper
+from supervisor.adapters.connections import cut
 from supervisor.adapters.doors import Doors
 from supervisor.adapters.endpoint import Endpoint
 from supervisor.adapters.hub import Hub
@@ -38,7 +42,8 @@ from supervisor.adapters.journal.faulted import with_fault_points
 from supervisor.adapters.journal.opening import open_journal
 from supervisor.adapters.left import find_left
 from supervisor.adapters.nursery import Nursery, NurseryLost
-from supervisor.adapters.orphans import end_strangers, set_child_subreaper
+from supervisor.adapters.orphans import end_strangers
+from supervisor.adapters.presence import Kept, Presence, log_file
 from supervisor.adapters.reaper import Reaper
 from supervisor.adapters.router import Router
 from supervisor.adapters.systemd import Notifier
@@ -52,16 +57,18 @@ from supervisor.core.storage import Condition
 from supervisor.core.tree.words import Label, Report
 from supervisor.cradle import Cradle
 from supervisor.frontdesk import FrontDesk
+from supervisor.gate import Gate
 from supervisor.handlers import House
 from supervisor.keeper import Keeper
 from supervisor.logs import set_level
+from supervisor.memory import MemoryWatch, Place
 from supervisor.passage import Passage
 from supervisor.pruning import Pruning
 from supervisor.recordings import write_recording
 from supervisor.reload import Hangup, Reload
 from supervisor.reports import Reports
 from supervisor.sessions import Sessions
-from supervisor.takeover import TakeOver
+from supervisor.takeover import TakenOver, TakeOver
 from supervisor.victims import VICTIMS, pids_of
 from supervisor.vitals import VitalSigns
 from supervisor.wards import Wards
@@ -122,9 +129,8 @@ class Daemon:
             config.max_sessions,
         )
         accepts_code = config.allow_code_by_value != "never"
-        watchers = Watchers(self._journal, self._sessions.look_up, self._notify)
-        self._sessions.watchers = watchers
-        house = House(self._sessions, watchers, self._hub, accepts_code, self.facts)
+        self._sessions.watchers = Watchers(self._journal, self._sessions.look_up, self._notify)
+        house = House(self._sessions, self._sessions.watchers, self._hub, accepts_code, self.facts)
         self._desk = FrontDesk(house, self._sessions)
         self._control: Router[FromClient, ToClient] = Router(
             self._context, Role.CONTROL, FromClient, self._desk.receive
@@ -132,15 +138,40 @@ class Daemon:
         self._workers: Router[FromWorker, ToWorker] = Router(
             self._context, Role.WORKERS, FromWorker, self._workforce.receive
         )
+        self._memory = self._memory_watch()
         self._caller = Caller(self._context, self._endpoint.control)
-        self._desk.control = self._sessions.control = self._control
-        self._workforce.router = self._workers
+        self._admission = self._admitting()
+        self._workforce.hear(self._workers)
         self._stop = asyncio.Event()
         self._is_handing_over = False
         """What runs is left to the next daemon."""
         self._gave_up: AnyReason | None = None
         """Why the tree's root ended by itself, None while it has not."""
         self._reload = self._reloading(read_again)
+
+    def _admitting(self) -> Admission:
+        """Put gate and socket before the desk, and have the gate asked about events."""
+        endpoint = self._endpoint
+        gate = Gate(self._sessions, self._workforce.staff, endpoint.token, endpoint.keep_token)
+        self._desk.control = self._sessions.control = self._control
+        self._desk.gate, self._control.check = gate, gate.check
+        return Admission(self._context, gate.lets_listen)
+
+    def _memory_watch(self) -> MemoryWatch:
+        """Watch what peers make this process remember; a worker's connection is never cut."""
+        workforce, reaper, places = self._workforce, self._reaper, self._endpoint
+        self._hub.on_excess = lambda pid: len(cut(socket_path(places.events), pid.__eq__))
+
+        def ours() -> frozenset[int]:
+            return reaper.pids | frozenset(list(workforce.awaited.values()))
+
+        return MemoryWatch(
+            (
+                Place(Role.CONTROL, socket_path(places.control), self._control.heard),
+                Place(Role.WORKERS, socket_path(places.workers), self._workers.heard, ours),
+                Place(Role.EVENTS, socket_path(places.events), self._hub.heard),
+            )
+        )
 
     def _reloading(self, read_again: Callable[[], DaemonConfig]) -> Reload:
         take_over: dict[str, Callable[[Any], None]] = {  # Any: the type of its option
@@ -164,6 +195,7 @@ class Daemon:
             refused_frames=self._control.refused + self._workers.refused,
             layers=self._wards.layers,
             journal=str(self._journal.health),
+            cut_connections=self._memory.cut + self._hub.cut,
         )
 
     async def run(self) -> None:
@@ -186,25 +218,30 @@ class Daemon:
         loop.add_signal_handler(signal.SIGCHLD, self._workforce.reap)
         loop.add_signal_handler(signal.SIGUSR1, self._record, "asked for by SIGUSR1")
         loop.add_signal_handler(signal.SIGUSR2, self._hand_over)
-        self._wards.start()
-        self._workforce.awaited = frozenset(one.entry.worker_id for one in self._left)
+        self._wards.start(self._config.echo_fd)
+        self._workforce.awaited = {one.entry.worker_id: one.pid for one in self._left}
         self._workers.bind(self._endpoint.workers)
+        self._admission.open()
         self._hub.bind(self._endpoint.events)
+        self._memory.start()
         # Before the first client is heard: one that waited for this daemon must not be told that
         # its session is gone because it was not taken over yet.
         self._keeper.begin()
-        begun = TakeOver(self._sessions, self._left, Other(detail=DAEMON_RESTARTED))
-        taken = await begun.run()
-        self._workforce.awaited = frozenset()
+        taken = await self._take_over()
+        if taken is None:
+            return
+        self._workforce.awaited = {}
         self._control.bind(self._endpoint.control)
         if self._config.owner_pid is not None:
             self._watch_owner(self._config.owner_pid)
         self._say_ready()
+        doors = Doors(self._endpoint.directory)
         background = [
             _keep("spares", self._workforce.keep_spares()),
             _keep("wards", self._wards.watch()),
             _keep("pruning", self._pruning.keep()),
-            _keep("doors", Doors(self._endpoint.directory).keep()),
+            _keep("doors", doors.keep()),
+            _keep("presence", self._presence(doors).keep()),
             _keep("vitals", self._vital_signs().keep()),
             _keep("status", self._notifier.keep_status(self._status)),
             _keep("reload", self._reload.keep()),
@@ -217,17 +254,59 @@ class Daemon:
         )
         try:
             await self._stop.wait()
-            if self._journal.health.has_failed:
-                raise JournalFailed(self._journal.health.cause)
-            if self._gave_up is not None:
-                self._record("the root gave up")
-                raise RootGaveUp(f"the supervision tree gave up: {self._gave_up}")
+            self._check_end()
         finally:
-            self._notifier.stopping()
-            log.info("daemon.stopping", sessions=len(self._sessions.live))
+            self._tell_stop()
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
+
+    async def _take_over(self) -> TakenOver | None:
+        """Go on with what an earlier daemon left; None where a stop comes first.
+
+        Then all of it is the next daemon's: of an agent that has not called nobody knows here what
+        it has done, and nobody was served.
+        """
+        begun = TakeOver(self._sessions, self._left, Other(detail=DAEMON_RESTARTED))
+        taking = asyncio.create_task(begun.run(), name="takeover")
+        stopped = asyncio.create_task(self._stop.wait(), name="stop")
+        await asyncio.wait({taking, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not self._stop.is_set():
+            return await taking
+        taking.cancel()
+        await asyncio.gather(taking, stopped, return_exceptions=True)
+        self._tell_stop()
+        self._check_end()
+        self._hand_over()
+        return None
+
+    def _tell_stop(self) -> None:
+        self._notifier.stopping()
+        log.info("daemon.stopping", sessions=len(self._sessions.live))
+
+    def _check_end(self) -> None:
+        """Raise where it was not asked to end."""
+        if self._journal.health.has_failed:
+            raise JournalFailed(self._journal.health.cause)
+        if self._gave_up is not None:
+            self._record("the root gave up")
+            raise RootGaveUp(f"the supervision tree gave up: {self._gave_up}")
+
+    def _presence(self, doors: Doors) -> Presence:
+        """Return who sees that everything that others look for is there."""
+        places = self._endpoint
+        listeners = {
+            places.control: self._control.listen,
+            places.workers: self._workers.listen,
+            places.events: self._hub.listen,
+        }
+        kept = [
+            Kept(Path(socket_path(address)), partial(listen, address))
+            for address, listen in listeners.items()
+        ]
+        kept += (*self._wards.kept(), *log_file())
+        return Presence(places.lock, doors, kept, may_restore=not self._config.embedded)
 
     def _hand_over(self) -> None:
         """Stop, and leave the agents to the next daemon, if they are allowed to wait for one."""
@@ -238,6 +317,9 @@ class Daemon:
         """End where nothing is stored any more; the next daemon reads what is really there."""
         if condition is Condition.FAILED:
             self._hand_over()
+        elif condition is Condition.FULL:
+            for session in self._sessions.live.values():
+                session.disk_full()
         self._notifier.status(self._status())
 
     def _allow_sessions(self, count: int) -> None:
@@ -319,7 +401,14 @@ class Daemon:
             for end in (*ends, self._passage.close, self._journal.close):
                 await self._try(end)
         finally:
-            for part in (self._caller, self._control, self._workers, self._hub):
+            self._memory.stop()
+            for part in (
+                self._caller,
+                self._control,
+                self._workers,
+                self._hub,
+                self._admission,
+            ):
                 part.close()
             self._context.destroy(linger=0)
             self._endpoint.close()

@@ -1,5 +1,6 @@
 """What a session needs of the rest of the daemon."""
 
+import asyncio
 from typing import Any, Protocol
 
 from cmdc_runtime.frames import ToClient
@@ -21,6 +22,8 @@ class Desk(Protocol):
     journal: Journal
     passage: Passage
     is_leaving: bool
+    readers: asyncio.Semaphore
+    """Places for processes that answer for sleeping sessions."""
 
     def answer(self, client: bytes, frame: ToClient | bytes) -> None:
         """Send one frame to one client."""

@@ -4,6 +4,10 @@ A frame that has to wait for something is worked on in a task of its own, so not
 one session or one client.
 A frame that a client sends again is taken once: while it is worked on the second one is dropped,
 and afterwards a request is answered from memory and a durable command from the journal.
+
+A daemon that ends answers nothing but who it is, as if it had been killed: what it could say of its
+sessions is what its own end does to them, and they go on. Clients ask the next daemon, under the
+same ids.
 """
 
 import asyncio
@@ -11,17 +15,21 @@ from collections import OrderedDict
 from collections.abc import Coroutine
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from cmdc_runtime.clock import now_ms
-from cmdc_runtime.codec import decode, encode, failed, raw
-from cmdc_runtime.errors import CmdcError, Overloaded, SessionNotAlive
-from cmdc_runtime.frames import Ask, FromClient, Reply, Send, ToClient
+from cmdc_runtime.codec import decode, encode, failed
+from cmdc_runtime.errors import CmdcError, Overloaded, ProtocolError, SessionNotAlive, UsageError
+from cmdc_runtime.frames import ASKED_BYTES_MAX, Ask, FromClient, Paged, Reply, Send, ToClient
 from cmdc_runtime.ids import CommandId
-from cmdc_runtime.requests import Request
+from cmdc_runtime.requests import GetFacts, Request
 from supervisor.adapters.journal.base import Duplicate, SessionEnded
 from supervisor.adapters.router import Router, Told
-from supervisor.handlers import HANDLERS, House, check_code
+from supervisor.core.authority import Kind, Peer
+from supervisor.gate import Gate
+from supervisor.handlers import HANDLERS, House, check_body, check_code
+from supervisor.session import Session
 from supervisor.sessions import Sessions
 
 log = structlog.get_logger()
@@ -38,8 +46,9 @@ class FrontDesk:
     """Takes every frame of the control socket."""
 
     def __init__(self, house: House, sessions: Sessions) -> None:
-        """Serve ``house``; ``control`` is set before the first frame."""
+        """Serve ``house``; ``control`` and ``gate`` are set before the first frame."""
         self.control: Router[FromClient, ToClient]
+        self.gate: Gate
         self._house = house
         self._sessions = sessions
         self._open: dict[tuple[bytes, CommandId], asyncio.Task[None]] = {}
@@ -47,27 +56,33 @@ class FrontDesk:
 
     def receive(self, client: bytes, frame: FromClient, _told: Told) -> None:
         """Take one frame."""
-        if isinstance(frame, Ask):
+        if self._sessions.is_silent and not _asks_facts(frame):
+            return
+        if isinstance(frame, Ask | Send) and len(bytes(frame.body)) > ASKED_BYTES_MAX:
+            long = UsageError(f"the body has more than {ASKED_BYTES_MAX} bytes; no agent takes it")
+            self.control.send(client, failed(frame.id, long))
+        elif isinstance(frame, Ask):
             kept = self._answers.get((client, frame.id))
             if kept is not None:
                 self.control.send_encoded(client, kept)
                 return
-            self._work(client, frame.id, self._ask(client, frame))
+            self._work(client, frame.id, self._ask(client, frame, self.gate.peer(client)))
         elif isinstance(frame, Send):
             self._receive_command(client, frame)
 
     def _receive_command(self, client: bytes, send: Send) -> None:
         try:
             check_code(self._house, carries_code=send.carries_code)
+            check_body(send.body)
         except CmdcError as error:
             self.control.send(client, failed(send.id, error))
             return
-        session = self._sessions.live.get(send.session_id)
-        if send.durable or session is None:
-            self._work(client, send.id, self._send(client, send))
+        session, peer = self._sessions.live.get(send.session_id), self.gate.peer(client)
+        if send.durable or session is None or peer.kind is not Kind.PERSON:
+            self._work(client, send.id, self._send(client, send, peer))
             return
         try:  # a question to a live session waits for nothing here, so it needs no task
-            session.deliver(client, send.id, send.body, durable=False)
+            _question(session, client, send)
         except CmdcError as error:
             self.control.send(client, failed(send.id, error))
 
@@ -93,7 +108,7 @@ class FrontDesk:
 
     def _done(self, key: tuple[bytes, CommandId], task: asyncio.Task[None]) -> None:
         self._open.pop(key, None)
-        if task.cancelled() or (error := task.exception()) is None:
+        if task.cancelled() or (error := task.exception()) is None or self._sessions.is_silent:
             return
         client, command_id = key
         if not isinstance(error, CmdcError):
@@ -101,22 +116,29 @@ class FrontDesk:
             error = CmdcError(f"the daemon failed on this request: {type(error).__name__}: {error}")
         self.control.send(client, failed(command_id, error))
 
-    async def _ask(self, client: bytes, ask: Ask) -> None:
+    async def _ask(self, client: bytes, ask: Ask, peer: Peer) -> None:
         request = decode(Request, ask.body)
+        await self.gate.check_request(peer, request)
         answer = await HANDLERS[type(request)](self._house, client, request)
-        frame = encode(Reply(id=ask.id, body=raw(answer)))
+        if self._sessions.is_silent and not isinstance(request, GetFacts):
+            return
+        body, page_id = self._house.pages.first(answer)
+        if page_id:
+            self.control.send(client, Paged(id=ask.id, body=body, page_id=page_id))
+            return
+        frame = encode(Reply(id=ask.id, body=msgspec.Raw(body)))
         if len(frame) <= ANSWER_BYTES_KEPT_MAX:
             self._answers[client, ask.id] = frame
             if len(self._answers) > ANSWERS_KEPT_MAX:
                 self._answers.popitem(last=False)
         self.control.send_encoded(client, frame)
 
-    async def _send(self, client: bytes, send: Send) -> None:
+    async def _send(self, client: bytes, send: Send, peer: Peer) -> None:
+        await self.gate.check_command(peer, send)
         if send.durable:
             await self._send_durable(client, send)
             return
-        session = await self._sessions.find(send.session_id)
-        session.deliver(client, send.id, send.body, durable=False)
+        _question(await self._sessions.find(send.session_id), client, send)
 
     async def _send_durable(self, client: bytes, send: Send) -> None:
         session = self._sessions.live.get(send.session_id)
@@ -134,8 +156,28 @@ class FrontDesk:
             if info.reason is None:
                 raise
             raise SessionNotAlive(info.reason) from None
+        if self._sessions.is_silent:
+            return  # it is safe, and the next daemon has it done
         if isinstance(accepted, Duplicate) and accepted.answer is not None:
             self.control.send_encoded(client, accepted.answer)
             return
         session = await self._sessions.find(send.session_id)
         session.deliver(client, send.id, send.body, durable=True)
+
+
+def _question(session: Session, client: bytes, send: Send) -> None:
+    """Give a session what is not journaled; raises what its ``deliver`` does."""
+    if send.looks:
+        session.look(client, send.id, send.body)
+    else:
+        session.deliver(client, send.id, send.body, durable=False)
+
+
+def _asks_facts(frame: FromClient) -> bool:
+    """Say whether a frame asks who the daemon is, which holds to its last moment."""
+    if not isinstance(frame, Ask):
+        return False
+    try:
+        return isinstance(decode(Request, frame.body), GetFacts)
+    except ProtocolError:
+        return False

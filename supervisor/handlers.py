@@ -3,6 +3,8 @@
 To add a request: its class in ``cmdc_runtime/requests.py`` and its row here.
 """
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -11,8 +13,16 @@ import msgspec
 
 from cmdc_runtime import requests
 from cmdc_runtime.checkpoints import CheckpointFacts
+from cmdc_runtime.codec import encode
 from cmdc_runtime.errors import AccessDenied, InvalidSession, UsageError
 from cmdc_runtime.ids import EventIndex
+from cmdc_runtime.pages import Page, Pages
+from cmdc_runtime.plain import VALUES_MAX, packed_problem, text_problem
+from cmdc_runtime.ranges import (
+    COMMAND_VALUES_MAX,
+    NAME_CHARS_MAX,
+    STOP_REASON_CHARS_MAX,
+)
 from cmdc_runtime.requests import DaemonFacts, Replayed, SessionInfo, TreeNode
 from supervisor import checkpoints
 from supervisor.adapters.hub import Hub
@@ -35,6 +45,9 @@ class House:
     accepts_code: bool
     facts: Callable[[], DaemonFacts]
     imports: Imports = field(default_factory=Imports)
+    pieces: checkpoints.Pieces = field(default_factory=checkpoints.Pieces)
+    pages: Pages = field(default_factory=lambda: Pages(time.monotonic, encode))
+    """Of the answers to requests that are too long for a frame."""
 
 
 def check_code(house: House, *, carries_code: bool) -> None:
@@ -50,11 +63,33 @@ def check_code(house: House, *, carries_code: bool) -> None:
         )
 
 
+def _check_names(request: requests.StartSession) -> None:
+    for name in ("group_id", "start_id"):
+        text = getattr(request, name)
+        problem = text_problem(text, chars_max=NAME_CHARS_MAX, one_line=True) if text else None
+        if problem is not None:
+            raise UsageError(f"{name}: {problem}")
+
+
+def check_body(body: msgspec.Raw) -> None:
+    """Refuse a command that could harm who opens it; what it says is the agent's to judge.
+
+    Raises:
+        UsageError: it nests too deep, has too many values, or is none.
+    """
+    if (problem := packed_problem(body, values_max=COMMAND_VALUES_MAX)) is not None:
+        raise UsageError(f"the command's body: {problem}")
+
+
 async def start_session(
     house: House, _client: bytes, request: requests.StartSession
 ) -> SessionInfo:
     """Start a session once, however often it is asked for, and answer when its agent is up."""
     check_code(house, carries_code=request.carries_code)
+    _check_names(request)
+    problem = await asyncio.to_thread(packed_problem, request.agent, values_max=VALUES_MAX)
+    if problem is not None:
+        raise UsageError(f"the agent's definition: {problem}")
     if request.start_id and (found := await started_before(house.sessions, request)) is not None:
         return found
     session = await house.sessions.start(request)
@@ -65,6 +100,8 @@ async def stop_session(house: House, _client: bytes, request: requests.StopSessi
     """End a session and its children, and answer when that is written down, too."""
     if not 0 <= request.timeout <= STOP_TIMEOUT_S_MAX:
         raise UsageError(f"timeout: expected 0 to {STOP_TIMEOUT_S_MAX:g} s, got {request.timeout}")
+    if (problem := text_problem(request.reason, chars_max=STOP_REASON_CHARS_MAX)) is not None:
+        raise UsageError(f"reason: {problem}")
     await house.sessions.stop(request.session_id, request.reason, request.timeout)
     await check_end(house.sessions, request.session_id)
 
@@ -86,6 +123,13 @@ async def list_sessions(
     )
 
 
+async def list_inactive(
+    house: House, _client: bytes, _request: requests.ListInactive
+) -> tuple[SessionInfo, ...]:
+    """Answer the parked sessions, and of those that ended the newest."""
+    return house.sessions.inactive()
+
+
 async def get_tree(house: House, _client: bytes, _request: requests.GetTree) -> TreeNode:
     """Answer the supervision tree."""
     return tree_of(house.facts(), house.sessions)
@@ -99,6 +143,8 @@ async def get_facts(house: House, client: bytes, _request: requests.GetFacts) ->
 
 async def monitor(house: House, client: bytes, request: requests.Monitor) -> requests.Monitored:
     """Set a monitor for this client."""
+    if (problem := text_problem(request.ref, chars_max=NAME_CHARS_MAX)) is not None:
+        raise UsageError(f"ref: {problem}")
     return await house.watchers.set(request, client)
 
 
@@ -118,7 +164,7 @@ async def replay(house: House, _client: bytes, request: requests.Replay) -> Repl
 
 async def keep_checkpoint(house: House, _client: bytes, request: requests.KeepCheckpoint) -> None:
     """Keep what an agent has saved."""
-    await checkpoints.keep(house.sessions, request)
+    await checkpoints.keep(house.sessions, house.pieces, request)
 
 
 async def list_checkpoints(
@@ -170,6 +216,11 @@ async def read_past(house: House, _client: bytes, request: requests.ReadPast) ->
     return page_of(past, request.part, request.after)
 
 
+async def read_page(house: House, _client: bytes, request: requests.ReadPage) -> Page:
+    """Answer the next page of a long answer."""
+    return house.pages.after(request.page_id, request.offset)
+
+
 Handler = Callable[[House, bytes, Any], Awaitable[object]]  # Any: the request of its own row
 # fmt: off
 HANDLERS: Final[Mapping[type[requests.Request], Handler]] = {
@@ -177,12 +228,14 @@ HANDLERS: Final[Mapping[type[requests.Request], Handler]] = {
     requests.StopSession:  stop_session,
     requests.FindSession:  find_session,
     requests.ListSessions: list_sessions,
+    requests.ListInactive: list_inactive,
     requests.GetTree:      get_tree,
     requests.GetFacts:     get_facts,
     requests.Monitor:      monitor,
     requests.Demonitor:    demonitor,
     requests.Replay:       replay,
     requests.ReadPast:     read_past,
+    requests.ReadPage:     read_page,
     requests.KeepCheckpoint:    keep_checkpoint,
     requests.ListCheckpoints:   list_checkpoints,
     requests.GetCheckpoint:     get_checkpoint,

@@ -17,7 +17,13 @@ from supervisor.adapters.left import Left
 from supervisor.briefing import Briefed, briefing
 from supervisor.chores import Chores
 from supervisor.core.household import Phase
-from supervisor.core.limits import ADOPT_SILENT_S_MIN, INDEX_JUMP, START_STACK_S
+from supervisor.core.limits import (
+    ADOPT_SILENT_S_MIN,
+    INDEX_JUMP,
+    REPLACED_MAX,
+    START_LOOK_S,
+    START_STACK_S,
+)
 from supervisor.core.tree.words import Ending, Ref
 from supervisor.desk import Desk
 from supervisor.hosts import SpawnErrors, unborn
@@ -62,6 +68,7 @@ class Hiring:
     chores: Chores
     process: AgentProcess | None = None
     _is_over: bool = False
+    _replaced: int = 0
 
     def begin(self, inherited: Inherited | None) -> None:
         """Take in the agent that was left, or hire a new one."""
@@ -89,7 +96,7 @@ class Hiring:
             log.warning("process.not_started", session_id=session.id, problem=str(error))
             self.give_up(unborn(error), Ending.CRASH)
             return
-        if self._is_over:  # nobody wants it any more
+        if self._is_over or self.desk.is_leaving:  # nobody wants it any more
             workforce.release(worker)
             return
         policy = session.spec.supervision
@@ -104,6 +111,42 @@ class Hiring:
             return
         if self._is_awaited():
             self.chores.later(policy.start_timeout, lambda: self._blame_late(process))
+            self._look_after(process, was_stopped=False)
+
+    def _look_after(self, process: AgentProcess, *, was_stopped: bool) -> None:
+        """Replace a process that somebody has stopped while it becomes an agent."""
+        if not self._is_awaited() or process is not self.process:
+            return
+        is_stopped = process.worker.is_stopped()
+        if is_stopped and was_stopped:
+            self._replace(process)
+        else:
+            self.chores.later(
+                START_LOOK_S, lambda: self._look_after(process, was_stopped=is_stopped)
+            )
+
+    def _replace(self, process: AgentProcess) -> None:
+        """Go on with another process; one that has spoken already can't be without an end."""
+        self._replaced += 1
+        log.warning("process.hung", session_id=self.session.id, pid=process.worker.pid)
+        if process.has_spoken or self._replaced > REPLACED_MAX:
+            silent = Unresponsive(silent_ms=round(START_LOOK_S * 1000))
+            self.desk.keeper.condemn(self.ref, silent)
+            return
+
+        def goes_on() -> bool:
+            if not self._is_awaited() or process is not self.process:
+                return False
+            self.process = None
+            self.chores.cancel_timers()
+            self.chores.spawn(self._hire_after(process))
+            return True
+
+        process.give_way(goes_on)
+
+    async def _hire_after(self, process: AgentProcess) -> None:
+        await process.worker.ward.close()  # the next one has a cell of the same name
+        await self._hire()
 
     def _take_in(self, inherited: Inherited) -> None:
         """Wait for the agent to call; one that hangs does not."""

@@ -53,7 +53,6 @@ class ToolHosts:
     nursery: Nursery
     reaper: Reaper
     ward: Ward
-    folder: Path
     tell_lost: Callable[[str, str], None]
     spawn: Callable[[Coroutine[Any, Any, None], str], None]  # Any: asyncio's own
     check_open: Callable[[], None]
@@ -66,14 +65,13 @@ class ToolHosts:
     def start(self, address: str) -> None:
         """Start one that connects to ``address``, in place of any that there is.
 
+        The address is the worker's own to give, which the caller has checked: it is removed later.
         That happens in the background; where it can't be, and when the host ends, it is told lost.
         """
         if self._is_over:
             return
-        if self._is_hiring or Path(address).parent != self.folder:
-            is_other = self._is_hiring
-            problem = "another is being started" if is_other else f"it is not in {self.folder}"
-            self.tell_lost(address, problem)
+        if self._is_hiring:
+            self.tell_lost(address, "another is being started")
             return
         self._is_hiring = True
         self.spawn(self._hire(address), f"host-{address}")

@@ -13,6 +13,7 @@ from cmdc_runtime.process import RESUMED
 from cmdc_runtime.reasons import Other
 from cmdc_runtime.requests import FinishImport, Origin, PutPart, SessionInfo, StartSession
 from cmdc_runtime.transfer import Assembly, CheckpointPart, Whole
+from cmdc_runtime.transfer_checks import check_whole
 from supervisor.adapters.journal.base import (
     CheckpointRow,
     CommandRow,
@@ -24,7 +25,7 @@ from supervisor.adapters.journal.base import (
 from supervisor.core.limits import INDEX_JUMP
 from supervisor.revival import Brought
 from supervisor.sessions import Sessions
-from supervisor.specs import spec_bytes, spec_of
+from supervisor.specs import spec_bytes
 
 IMPORTS_OPEN_MAX: Final = 2
 """Files that come in at a time: each is held in memory."""
@@ -114,12 +115,8 @@ async def begin_imported(
             f"session {session_id} goes on where it comes from, since it was not moved (cmdc export"
             " --move): give the copy another id (cmdc import --as ID)"
         )
-    try:
-        spec = spec_of(header.spec)
-    except msgspec.MsgspecError as error:
-        raise UsageError(f"the session's definition cannot be read here: {error}") from error
     spec = msgspec.structs.replace(
-        spec,
+        await asyncio.to_thread(check_whole, whole),
         session_id=session_id,
         parent_id=None,
         parent_incarnation=None,

@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
@@ -18,6 +18,7 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
+from cmdc_runtime.board import REBUILDING
 from cmdc_runtime.codec import failed
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.frames import (
@@ -31,6 +32,7 @@ from cmdc_runtime.frames import (
     FromWorker,
     LastWords,
     NotStarted,
+    Paged,
     Refusal,
     Reply,
     Started,
@@ -50,9 +52,11 @@ from supervisor.chores import Chores
 from supervisor.core import exits
 from supervisor.core.exits import Asked
 from supervisor.core.limits import INDEX_JUMP
+from supervisor.core.storage import Condition
 from supervisor.core.tree.words import Ending, Ref
 from supervisor.desk import Desk
 from supervisor.receipts import Receipts
+from supervisor.waiting import answer_of
 from supervisor.worker import Obituary, Worker
 
 log = structlog.get_logger()
@@ -67,6 +71,8 @@ class Ended:
     reason: PlainReason
     ending: Ending
     evidence: Evidence
+    fell_at: int | None = None
+    """The step of rebuilding its session that it took when it died by itself; None elsewhere."""
 
 
 class Owner(Protocol):
@@ -79,11 +85,14 @@ class Owner(Protocol):
     def reply(self, command_id: CommandId, frame: ToClient | bytes) -> None:
         """Answer a command."""
 
+    def is_look(self, command_id: CommandId) -> bool:
+        """Say whether a command only asks how things are."""
+
     def process_up(self, process: "AgentProcess") -> None:
         """Take note that the agent takes commands."""
 
-    def process_idle(self, process: "AgentProcess") -> None:
-        """Take note that the agent has been idle for long."""
+    def process_idle(self, process: "AgentProcess", status: bytes) -> None:
+        """Take note that the agent has been idle for long, and how it stands."""
 
     def process_ended(self, process: "AgentProcess", ended: Ended) -> None:
         """Take note that the process is gone, and all that it published is out."""
@@ -110,11 +119,14 @@ class AgentProcess:
     """It is still, and has not called yet."""
     _is_behind: bool = False
     """What it had published for that daemon may not have come again: it was not up since."""
+    _was_up: bool = False
+    """Its agent was made: what its status says of its start is none of its agent's words."""
     _has_lost: bool = False
     """A write of it could not be stored: what it says of its work from then on has no place."""
     _given: int = 0
     """The newest of its writes that the journal was given."""
-    _answers: deque[tuple[int, Reply | Failed]] = field(default_factory=deque)
+    _has_published: bool = False
+    _answers: deque[tuple[int, Reply | Paged | Failed]] = field(default_factory=deque)
     """Answers to questions, behind the write that must be in the journal before them."""
     _receipts: Receipts = field(init=False)
 
@@ -125,7 +137,7 @@ class AgentProcess:
 
     def adopt(self, policy: Supervision, written: int) -> None:
         """Wait for an agent of an earlier daemon to call; ``written`` is its last write there."""
-        self.is_adopted = self._is_adrift = self._is_behind = True
+        self.is_adopted = self._is_adrift = self._is_behind = self._was_up = True
         self._receipts.written = self._given = written
         self.events_max = policy.event_buffer_size
         self._hear(policy)
@@ -193,6 +205,21 @@ class AgentProcess:
         self._raise(Asked.SIGKILL)
         self.desk.workforce.kill(self.worker)
 
+    @property
+    def has_spoken(self) -> bool:
+        """Whether the journal or a subscriber may have something of it."""
+        return self._given > 0 or self._has_published
+
+    def give_way(self, goes_on: Callable[[], bool]) -> None:
+        """Be killed, for another process of this incarnation; only for one that has not spoken.
+
+        ``goes_on`` is asked when it has ended. If it says no, this is an end like any other.
+        """
+        worker, end = self.worker, self._on_exit
+        worker.on_frame = worker.ward.on_blame = worker.ward.on_stack = None
+        worker.on_exit = lambda obituary: None if goes_on() else end(obituary)
+        self.desk.workforce.kill(worker)
+
     def stuck(self, told: Unkillable) -> Ended:
         """Return what is known of a process that SIGKILL did not end: where in the kernel it is."""
         worker = self.worker
@@ -217,18 +244,13 @@ class AgentProcess:
                 self._receipts.publish()
             case Write():
                 self._write(frame, told)
-            case Answer(id=command_id, body=body):
-                self._answer(Reply(id=command_id, body=msgspec.Raw(body)))
-            case Refusal(id=command_id, code=code, message=message, details=details):
-                refused = Failed(
-                    id=command_id, code=code, message=message, details=msgspec.Raw(details)
-                )
-                self._answer(refused)
+            case Answer() | Refusal():
+                self._answer(answer_of(frame))
             case Started():
-                self._is_behind = False
+                self._is_behind, self._was_up = False, True
                 self.owner.process_up(self)
-            case Doze():
-                self.owner.process_idle(self)
+            case Doze(status=status):
+                self.owner.process_idle(self, status)
             case _:
                 self._on_word(frame)
 
@@ -244,15 +266,29 @@ class AgentProcess:
             case _:
                 log.warning("frame.refused", session_id=self.owner.id, frame=type(frame).__name__)
 
-    def _answer(self, frame: Reply | Failed) -> None:
+    def _answer(self, frame: Reply | Paged | Failed) -> None:
         """Answer a question, when what the agent did before it is in the journal.
 
-        Nobody may be told of what both the daemon and the agent could still forget.
+        Nobody may be told of what both the daemon and the agent could still forget; but who looks
+        how things are while the disk is full is told what the agent knows, marked as unsaved.
         """
         if self._receipts.written >= self._given:
             self.owner.reply(frame.id, frame)
-        else:
-            self._answers.append((self._given, frame))
+            return
+        self._answers.append((self._given, frame))
+        if self.desk.journal.health.condition is Condition.FULL:
+            self.answer_looks()
+
+    def answer_looks(self) -> None:
+        """Answer who looks how things are; what is behind a write waits for room on the disk."""
+        waiting, self._answers = self._answers, deque()
+        for behind, frame in waiting:
+            if not self.owner.is_look(frame.id):
+                self._answers.append((behind, frame))
+            elif isinstance(frame, Reply):
+                self.owner.reply(frame.id, msgspec.structs.replace(frame, unsaved=True))
+            else:
+                self.owner.reply(frame.id, frame)
 
     def _answer_safe(self) -> None:
         while self._answers and self._answers[0][0] <= self._receipts.written:
@@ -262,6 +298,11 @@ class AgentProcess:
     def _meet(self, adrift: Adrift) -> None:
         """Take the agent over, from the oldest event that it can send again."""
         if self._is_adrift:
+            newest = self.desk.hub.taken_index(self.owner.id)
+            if adrift.first > newest + INDEX_JUMP:
+                why = f"its next event is {adrift.first}, and the journal ends at {newest}"
+                self.kill(Other(detail=why))
+                return
             self._is_adrift = False
             last = EventIndex(adrift.first - 1)
             self.desk.hub.open_channel(self.owner.id, self.events_max, last)
@@ -280,6 +321,7 @@ class AgentProcess:
     ) -> tuple[EventRow, ...]:
         """Have events published, and return those that the journal is to keep."""
         taken = []
+        self._has_published |= bool(told)
         for batch, body in told:
             if not self.desk.hub.take(self.owner.id, batch, body, written):
                 log.warning("event.refused", session_id=self.owner.id, first=batch.first)
@@ -372,5 +414,7 @@ class AgentProcess:
             memory_limit_bytes=inquest.memory_limit_bytes,
         )
         reason = exits.classify(known)
-        ending = exits.ending_of(reason, obituary.exited.status)
-        return Ended(reason, ending, exits.evidence_of(known, inquest.seen))
+        ending = exits.ending_of(reason, obituary.exited.status, was_up=self._was_up)
+        seen = inquest.seen
+        fell_at = seen.turns if seen.state == REBUILDING and ending is Ending.CRASH else None
+        return Ended(reason, ending, exits.evidence_of(known, seen), fell_at)

@@ -1,17 +1,17 @@
-"""A session's past in parts that fit into frames. Pure."""
+"""A session's past in parts of bounded size. Pure."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from cmdc_runtime.requests import PastCommand, PastPage, PastPart, PastRecord
 from supervisor.adapters.journal.base import Past
-from supervisor.core.limits import HISTORY_BYTES_MAX, HISTORY_ITEMS_MAX
+from supervisor.core.limits import HISTORY_ITEMS_MAX, PAST_BYTES_MAX
 
 
 def page_of(past: Past, part: PastPart, after: int) -> PastPage:
     """Return one part of ``past``, of records and commands those behind ``after``.
 
-    At least one of them, if there is one, and else as many as ``HISTORY_BYTES_MAX`` and
+    At least one of them, if there is one, and else as many as ``PAST_BYTES_MAX`` and
     ``HISTORY_ITEMS_MAX`` allow.
     """
     return _PARTS[part](past, after)
@@ -46,7 +46,7 @@ def _fitting(sizes: list[int]) -> int:
     total = 0
     for count, size in enumerate(sizes[:HISTORY_ITEMS_MAX]):
         total += size
-        if count and total > HISTORY_BYTES_MAX:
+        if count and total > PAST_BYTES_MAX:
             return count
     return min(len(sizes), HISTORY_ITEMS_MAX)
 

@@ -34,7 +34,10 @@ from cmdc_runtime.reasons import (
 )
 from cmdc_runtime.requests import SessionInfo, StartSession
 from supervisor.chores import Chores
+from supervisor.core.exits import Asked
+from supervisor.core.falls import Falls
 from supervisor.core.household import AGENT, DOZE_GRACE_S, SHOWN, Phase, check_parent
+from supervisor.core.limits import STATUS_BYTES_MAX
 from supervisor.core.tree.words import (
     Answer,
     Departed,
@@ -48,6 +51,7 @@ from supervisor.desk import Desk
 from supervisor.hiring import Hiring, Inherited
 from supervisor.incarnation import AgentProcess, Ended
 from supervisor.keeper import unheeded
+from supervisor.reader import Reader
 from supervisor.waiting import Waiting
 from supervisor.worker import Worker
 
@@ -85,6 +89,12 @@ class Session:
     _evidence: Evidence = field(default_factory=Evidence)
     _is_wanted: bool = False
     _stop_reason: PlainReason | None = None
+    _falls: Falls = field(default_factory=Falls)
+    """Where its processes have died while they made its memory out of the journal."""
+    _asleep: bytes = b""
+    """The status with which its agent fell asleep."""
+    _reader: Reader | None = None
+    """Who answers questions while it sleeps."""
     _chores: Chores = field(init=False)
 
     def __post_init__(self) -> None:
@@ -108,6 +118,11 @@ class Session:
         """Its process, None between two."""
         return None if self._process is None else self._process.worker
 
+    @property
+    def set_aside(self) -> tuple[int, ...]:
+        """The steps of rebuilding that have killed its processes: the next one leaves them out."""
+        return self._falls.doomed
+
     def info(self) -> SessionInfo:
         """Return what is known without asking the agent."""
         return SessionInfo(
@@ -121,6 +136,7 @@ class Session:
             last_index=self.desk.hub.taken_index(self.id),
             reason=self.last_reason,
             created_ms=self.created_ms,
+            asleep=self._asleep if SHOWN[self.phase] == "hibernated" else b"",
         )
 
     def check_child(self, asks: Incarnation | None) -> None:
@@ -155,6 +171,33 @@ class Session:
             self._is_wanted = True
         elif self.phase is Phase.HIBERNATED:
             self._wake()
+
+    def look(self, client: bytes, command_id: CommandId, body: msgspec.Raw) -> None:
+        """Give a question to the agent, or, while it sleeps, to a reader: nobody is woken for it.
+
+        Raises:
+            Overloaded: too many commands wait for this session.
+        """
+        if self.waiting.renew(client, command_id):
+            return
+        self.waiting.check_room(command_id)
+        question = Deliver(id=command_id, body=body, durable=False)
+        process = self._process if self.phase is Phase.UP else None
+        self.waiting.add(client, question, is_sent=process is not None, looks=True)
+        if process is not None:
+            process.send(question)
+        elif self.phase is Phase.HIBERNATED:
+            self._read()
+
+    def _read(self) -> None:
+        """Have the questions that wait answered without a process of the session."""
+        questions = self.waiting.looks()
+        if not questions:
+            return
+        if self._reader is None or self._reader.is_over:
+            self._reader = Reader(self.desk, self)
+            self._chores.spawn(self._reader.run())
+        self._reader.ask(questions)
 
     # --- its start and its end, as the tree tells them -----------------------------------------
 
@@ -202,6 +245,8 @@ class Session:
 
     def _end(self, reason: AnyReason) -> None:
         self.phase, self.last_reason = Phase.ENDED, reason
+        if self._reader is not None:
+            self._reader.end()
         self._chores.close()
         error: CmdcError = SessionNotAlive(reason) if self.was_up else StartFailed(reason)
         if self.desk.is_leaving:
@@ -220,7 +265,9 @@ class Session:
     # --- the post of its agent ------------------------------------------------------------------
 
     def launch(self, ref: Ref) -> None:
-        """Hire a worker and make it the agent."""
+        """Hire a worker and make it the agent; a daemon that ends leaves that to the next one."""
+        if self.desk.is_leaving:
+            return
         self.phase, self.incarnation, self._evidence = Phase.STARTING, ref.generation, Evidence()
         inherited, self.inherited = self.inherited, None
         self._hiring = Hiring(ref, self, self.desk, self._chores)
@@ -291,6 +338,15 @@ class Session:
         if (client := self.waiting.answered(command_id)) is not None:
             self.desk.answer(client, frame)
 
+    def is_look(self, command_id: CommandId) -> bool:
+        """Say whether a command only asks how things are."""
+        return self.waiting.is_look(command_id)
+
+    def disk_full(self) -> None:
+        """Answer the questions whose answers wait behind what there is no room for."""
+        if self._process is not None:
+            self._process.answer_looks()
+
     def process_up(self, process: AgentProcess) -> None:
         """Give the agent what waits for it; callers of the start have their answer."""
         if process is not self._process or self.phase is not Phase.STARTING:
@@ -303,12 +359,21 @@ class Session:
             process.send(command)
         self.met.set()
 
-    def process_idle(self, process: AgentProcess) -> None:
+    def process_idle(self, process: AgentProcess, status: bytes) -> None:
         """Give the process up unless somebody depends on it: it says so again later."""
-        is_needed = len(self.waiting) > 0 or len(self.children) > 0
+        is_needed = self.waiting.needs_agent or len(self.children) > 0
         if process is self._process and self.phase is Phase.UP and not is_needed:
             self.phase, self._is_wanted = Phase.DOZING, False
+            self._asleep = status if len(status) <= STATUS_BYTES_MAX else b""
             self.desk.keeper.rest_child(process.ref, self._rested, HIBERNATE, DOZE_GRACE_S)
+
+    def _may_try_again(self, process: AgentProcess) -> bool:
+        """Say whether another process may take the place of one that died before it was up.
+
+        It had written nothing and nobody knew of it, so it is the same try to fill the post.
+        """
+        is_ours = self.phase is Phase.STARTING and process.asked is Asked.NOTHING
+        return is_ours and self._falls.may_try_again
 
     def process_ended(self, process: AgentProcess, ended: Ended) -> None:
         """Tell the tree."""
@@ -317,6 +382,18 @@ class Session:
         self._hiring.vacate()
         self._hiring, self._evidence = None, ended.evidence
         self._chores.cancel_timers()
+        self._falls.note(ended.fell_at)
+        if ended.fell_at is not None and self._may_try_again(process):
+            log.warning(
+                "process.fell",
+                session_id=self.id,
+                incarnation=process.ref.generation,
+                step=ended.fell_at,
+                reason=str(ended.reason),
+            )
+            self._hiring = Hiring(process.ref, self, self.desk, self._chores)
+            self._hiring.begin(None)
+            return
         self.met.set()
         if self.phase is Phase.DOZING:
             log.info("agent.hibernated", session_id=self.id, reason=str(ended.reason))
@@ -334,6 +411,8 @@ class Session:
         self.phase = Phase.HIBERNATED
         if self._is_wanted:
             self._wake()
+        else:
+            self._read()
 
     def _wake(self) -> None:
         self.phase = Phase.STARTING

@@ -6,10 +6,12 @@ else with a new one; ``takeover`` says how.
 """
 
 import asyncio
+import itertools
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import partial
 
+import msgspec
 import structlog
 
 from cmdc_runtime.clock import now_ms
@@ -20,15 +22,18 @@ from cmdc_runtime.errors import (
     InvalidOptions,
     InvalidSession,
     Overloaded,
+    ProtocolError,
     SessionExists,
     SessionNotAlive,
+    SessionParked,
 )
 from cmdc_runtime.frames import FromClient, ToClient
 from cmdc_runtime.ids import SUPERVISOR, EventIndex, Incarnation, SessionId
-from cmdc_runtime.reasons import AnyReason, Down, Evidence, NoProcess
-from cmdc_runtime.requests import SessionInfo, StartSession
+from cmdc_runtime.reasons import AnyReason, Down, Evidence, NoProcess, Normal, Other, Shutdown
+from cmdc_runtime.requests import SessionInfo, SessionPhase, StartSession
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import Journal, SessionRow
+from supervisor.adapters.journal.rows import check_row, shown_row
 from supervisor.adapters.router import Router
 from supervisor.core.household import (
     ALL_SESSIONS,
@@ -38,6 +43,8 @@ from supervisor.core.household import (
     session_spec,
 )
 from supervisor.core.limits import (
+    INACTIVE_LISTED_MAX,
+    READERS_MAX,
     REASONS_KEPT_MAX,
     SESSIONS_DEEP_MAX,
 )
@@ -51,6 +58,18 @@ from supervisor.watchers import NOBODY, Watchers
 from supervisor.workforce import Workforce
 
 log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A session that this daemon can't take over, and the id that the journal has of it."""
+
+    info: SessionInfo
+    kept_as: SessionId
+
+    def error(self) -> SessionParked:
+        """Return what is told to who asks for it."""
+        return SessionParked(str(self.info.reason))
 
 
 @dataclass(slots=True)
@@ -67,8 +86,10 @@ class Sessions:
     watchers: Watchers = field(init=False)
     is_leaving: bool = False
     """The daemon ends: what stops now is not over, the next daemon goes on with it."""
+    readers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(READERS_MAX))
     live: dict[SessionId, Session] = field(default_factory=dict)
     _ended: OrderedDict[SessionId, SessionInfo] = field(default_factory=OrderedDict)
+    _parked: dict[SessionId, Parked] = field(default_factory=dict)
 
     async def start(self, spec: StartSession, brought: Brought | None = None) -> Session:
         """Start a session and return when its agent is up; ``brought`` is what it begins with.
@@ -82,6 +103,7 @@ class Sessions:
             SessionNotAlive: the parent ended.
             StartFailed: the agent can't be built, or its process died while it was.
             Overloaded: there are too many sessions.
+            SessionParked: the id is that of one that could not be taken over.
         """
         check_session(spec)
         parent = await self.find(spec.parent_id) if spec.parent_id is not None else None
@@ -89,10 +111,7 @@ class Sessions:
         if parent is not None:
             parent.check_child(asks)
             asks = parent.incarnation
-        if spec.session_id in self.live:
-            raise SessionExists(f"session {spec.session_id!r} is alive; stop it or use another id")
-        if len(self.live) >= self.sessions_max:
-            raise Overloaded(f"max_sessions: {self.sessions_max} sessions are alive already")
+        self._check_room(spec.session_id)
         at_ms = now_ms()
         path = session_path(None if parent is None else parent.path, spec.session_id)
         if len(path) > len(ALL_SESSIONS) + 1 + 2 * SESSIONS_DEEP_MAX:
@@ -129,6 +148,15 @@ class Sessions:
         await session.started
         return session
 
+    def _check_room(self, session_id: SessionId) -> None:
+        """Refuse a session whose id is taken, or for which there is no place."""
+        if session_id in self.live:
+            raise SessionExists(f"session {session_id!r} is alive; stop it or use another id")
+        if (parked := self._parked.get(session_id)) is not None:
+            raise parked.error()
+        if len(self.live) >= self.sessions_max:
+            raise Overloaded(f"max_sessions: {self.sessions_max} sessions are alive already")
+
     async def _write_down(
         self, session: Session, row: SessionRow, brought: Brought | None
     ) -> EventIndex:
@@ -139,6 +167,7 @@ class Sessions:
         if brought is None:
             await self.journal.create(row)
             return EventIndex(0)
+        check_row(brought.past.row)
         session.incarnation, session.last_reason = brought.incarnation, brought.reason
         session.created_ms = brought.past.row.created_ms
         await self.journal.restore(brought.past, brought.events, brought.checkpoints)
@@ -157,9 +186,40 @@ class Sessions:
 
     async def stop(self, session_id: SessionId, reason: str, grace_s: float | None) -> None:
         """End a session and return when no process of it and its children is left."""
+        if (parked := self._parked.get(session_id)) is not None:
+            await self._end_parked(
+                parked, Normal() if reason == "normal" else Shutdown(detail=reason)
+            )
+            return
         session = await self.find(session_id)
         session.stop(reason, grace_s)
         await session.ended
+
+    def park(self, row: SessionRow, why: str) -> None:
+        """Set a session aside that can't be taken over: its rows stay, and it is found by its id.
+
+        What was begun of it is undone. It is parked until it is stopped, or until the next daemon.
+        """
+        shown = shown_row(row)
+        if (session := self.live.get(shown.session_id)) is not None:
+            self._strike(session)
+            session.unwritten(SessionParked(why))
+            self.hub.close_channel(session.id)
+        log.error("session.parked", session_id=shown.session_id, problem=why)
+        info = info_of(shown, phase="parked", reason=Other(detail=why))
+        self._parked[shown.session_id] = Parked(info, row.session_id)
+
+    async def _end_parked(self, parked: Parked, reason: AnyReason) -> None:
+        session_id = parked.info.session_id
+        await self.journal.ended(parked.kept_as, encode(reason), now_ms())
+        self._parked.pop(session_id, None)
+        self._remember(msgspec.structs.replace(parked.info, phase="ended", reason=reason))
+
+    def inactive(self) -> tuple[SessionInfo, ...]:
+        """Return the parked sessions and the newest of the ended, as they are told to clients."""
+        parked = (one.info for one in self._parked.values())
+        newest = itertools.islice(reversed(self._ended.values()), INACTIVE_LISTED_MAX)
+        return tuple(itertools.islice((*parked, *newest), INACTIVE_LISTED_MAX))
 
     async def find(self, session_id: SessionId) -> Session:
         """Return a live session.
@@ -181,9 +241,12 @@ class Sessions:
 
         Raises:
             InvalidSession: there never was one of this id.
+            SessionParked: it could not be taken over.
         """
         if (session := self.live.get(session_id)) is not None:
             return session.info()
+        if (parked := self._parked.get(session_id)) is not None:
+            raise parked.error()
         if session_id == SUPERVISOR:
             return _tree_itself(self.hub.taken_index(session_id))
         if (info := self._ended.get(session_id)) is not None:
@@ -192,26 +255,28 @@ class Sessions:
         if row is None:
             raise InvalidSession(f"no session {session_id!r} was ever seen here")
         last = await self.journal.last_index(session_id)
-        return SessionInfo(
-            session_id=session_id,
-            phase="ended",
-            incarnation=row.incarnation,
-            restarts=row.restarts,
-            pid=None,
-            parent_id=row.parent_id,
-            group_id=row.group_id,
-            last_index=max(last, self.hub.last_index(session_id)),
-            reason=decode_as(AnyReason, row.reason) if row.reason is not None else None,
-            created_ms=row.created_ms,
-        )
+        info = info_of(shown_row(row), phase="ended", reason=_reason_of(row.reason))
+        newest = max(last, self.hub.last_index(session_id))
+        return msgspec.structs.replace(info, last_index=newest)
 
     # --- what a session needs -------------------------------------------------------------------
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether clients are told nothing of their sessions any more, and ask the next daemon.
+
+        Where the journal has failed, too: whether a command is safe will be known there only.
+        """
+        return self.is_leaving or self.journal.health.has_failed
+
     def answer(self, client: bytes, frame: ToClient | bytes) -> None:
-        """Send one frame to one client; a client that is gone asks again when it is back."""
+        """Send one frame to one client; a client that is gone asks again when it is back.
+
+        Bytes are an outcome that the journal has, which every daemon would tell.
+        """
         if isinstance(frame, bytes):
             self.control.send_encoded(client, frame)
-        else:
+        elif not self.is_silent:
             self.control.send(client, frame)
 
     def notify(self, session: Session, departed: Departed, evidence: Evidence) -> None:
@@ -238,14 +303,18 @@ class Sessions:
             self.watchers.pass_over(session.id, session.incarnation)
 
     def forget(self, session: Session, reason: AnyReason) -> None:
-        """Strike an ended session off the list, and write its end down."""
+        """Strike an ended session off the list, and write its end down; not one that goes on."""
+        if self.is_leaving:
+            return
         self._strike(session)
-        self._ended[session.id] = session.info()
+        self._remember(session.info())
+        self.hub.close_channel(session.id)
+        self._record_end(session.id, encode(reason))
+
+    def _remember(self, info: SessionInfo) -> None:
+        self._ended[info.session_id] = info
         if len(self._ended) > REASONS_KEPT_MAX:
             self._ended.popitem(last=False)
-        self.hub.close_channel(session.id)
-        if not self.is_leaving:
-            self._record_end(session.id, encode(reason))
 
     def _record_end(self, session_id: SessionId, reason: bytes) -> None:
         """Write a session's end down: asked for now, ahead of a new session of this id."""
@@ -266,6 +335,34 @@ class Sessions:
 def _tell_unrecorded(session_id: SessionId, recorded: "asyncio.Future[None]") -> None:
     if not recorded.cancelled() and (error := recorded.exception()) is not None:
         log.error("end.not_journaled", session_id=session_id, problem=str(error))
+
+
+def info_of(
+    row: SessionRow, *, phase: SessionPhase, reason: AnyReason | None = None
+) -> SessionInfo:
+    """Return what a row tells of a session that has no process."""
+    return SessionInfo(
+        session_id=row.session_id,
+        phase=phase,
+        incarnation=row.incarnation,
+        restarts=row.restarts,
+        pid=None,
+        parent_id=row.parent_id,
+        group_id=row.group_id,
+        last_index=EventIndex(0),
+        reason=reason,
+        created_ms=row.created_ms,
+    )
+
+
+def _reason_of(packed: bytes | None) -> AnyReason | None:
+    if packed is None:
+        return None
+    try:
+        found: AnyReason = decode_as(AnyReason, packed)
+    except (ProtocolError, TypeError) as error:
+        return Other(detail=f"its reason cannot be read: {error}")
+    return found
 
 
 def _tree_itself(last: EventIndex) -> SessionInfo:

@@ -1,13 +1,7 @@
 """A session's definition as the journal keeps it: the request that started it."""
 
-from typing import Final
-
-import msgspec
-
-from cmdc_runtime.codec import encode
+from cmdc_runtime.codec import decode_as, encode
 from cmdc_runtime.requests import StartSession
-
-_KEPT: Final = msgspec.msgpack.Decoder(StartSession)
 
 
 def spec_bytes(spec: StartSession) -> bytes:
@@ -16,5 +10,10 @@ def spec_bytes(spec: StartSession) -> bytes:
 
 
 def spec_of(data: bytes) -> StartSession:
-    """Return the definition that ``spec_bytes`` made."""
-    return _KEPT.decode(data)
+    """Return the definition that ``spec_bytes`` made.
+
+    Raises:
+        ProtocolError: it is damaged, or of another program.
+    """
+    spec: StartSession = decode_as(StartSession, data)
+    return spec

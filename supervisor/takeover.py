@@ -5,22 +5,27 @@ and is of the journal's incarnation keeps it: same process, same incarnation, th
 next index. Of every other one the end is told first, and a new process takes its place; a subagent
 gets none, since its parent's process is another one, too. A process that nobody goes on with is
 ended before the one that takes its place is started.
+
+A session that cannot be gone on with, whatever the reason, is parked: it hinders no other, and all
+that is kept of it stays.
 """
 
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
 import structlog
 
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.codec import encode
-from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.errors import CmdcError, UsageError
 from cmdc_runtime.ids import EventIndex, Incarnation, SessionId
+from cmdc_runtime.plain import whole_problem
+from cmdc_runtime.ranges import INDEX_MAX
 from cmdc_runtime.reasons import AnyReason, Shutdown, Unkillable
 from cmdc_runtime.requests import StartSession
-from supervisor.adapters.journal.base import SessionRow
+from supervisor.adapters.journal.base import JournalFull, SessionRow
+from supervisor.adapters.journal.rows import row_problem
 from supervisor.adapters.left import Left
 from supervisor.core.household import PARENT_ENDED, Phase, check_session, session_path
 from supervisor.core.limits import ADOPT_WAIT_S, INDEX_JUMP, TAKEN_OVER_AT_ONCE_MAX
@@ -59,7 +64,7 @@ class TakeOver:
 
     async def run(self) -> TakenOver:
         """Go on with all of them; return when those that were kept have called, or do not soon."""
-        rows = await self.sessions.journal.alive()
+        rows = [row for row in await self.sessions.journal.alive() if self._is_sound(row)]
         await self._match(rows)
         top = [row for row in rows if row.parent_id is None]
         below = [row for row in rows if row.parent_id is not None]
@@ -72,6 +77,12 @@ class TakeOver:
             await self._go_on(level)
         await self._meet()
         return TakenOver(self._resumed, sum(one.phase is Phase.UP for one in self._adopted))
+
+    def _is_sound(self, row: SessionRow) -> bool:
+        """Say whether a row can be worked with at all; else it is parked."""
+        if (problem := row_problem(row)) is not None:
+            self.sessions.park(row, f"the journal's row of the session is damaged: {problem}")
+        return problem is None
 
     async def _match(self, rows: Iterable[SessionRow]) -> None:
         """Find out which agent is whose; the others are ended."""
@@ -111,25 +122,45 @@ class TakeOver:
             self._late.add(waiting[waiter])
 
     async def _resume(self, row: SessionRow) -> bool:
-        """Go on with one of them; False: it is over, or nobody can."""
+        """Go on with one of them; False: it is over, or parked, whatever is wrong with it.
+
+        Raises:
+            JournalFailed: nothing can be read or written, of no session.
+        """
         left = self._left.pop(row.session_id, None)
         try:
             spec = spec_of(row.spec)
             check_session(spec)
-        except (msgspec.MsgspecError, InvalidOptions) as error:
-            # It stays as it is, for a daemon that can; the others go on.
-            log.error("session.not_resumed", session_id=row.session_id, problem=str(error))
+            return await self._continue(row, spec, left)
+        except Exception as error:
+            if isinstance(error, JournalFull) or self.sessions.journal.health.has_failed:
+                raise
+            if not isinstance(error, CmdcError):
+                log.exception("session.not_resumed", session_id=row.session_id)
             if left is not None:
                 await self._end(left)
+            self.sessions.park(row, f"{type(error).__name__}: {error}")
             return False
+
+    async def _continue(self, row: SessionRow, spec: StartSession, left: Left | None) -> bool:
         parent = None if row.parent_id is None else self.sessions.live.get(row.parent_id)
         if left is not None and await self._may_keep(row, parent):
-            last = await self.sessions.journal.last_index(row.session_id)
-            self._adopt(row, spec, parent, left, last)
+            self._adopt(row, spec, parent, left, await self._last_index(row))
             return True
         if left is not None:
             await self._end(left)
         return await self._start_anew(row, spec)
+
+    async def _last_index(self, row: SessionRow) -> EventIndex:
+        """Return the session's newest event index in the journal.
+
+        Raises:
+            UsageError: no session can have come so far.
+        """
+        last = await self.sessions.journal.last_index(row.session_id)
+        if (problem := whole_problem(last, 0, INDEX_MAX - INDEX_JUMP)) is not None:
+            raise UsageError(f"the journal's events of the session are damaged: index: {problem}")
+        return last
 
     async def _may_keep(self, row: SessionRow, parent: Session | None) -> bool:
         """Say whether the agent's end is not told yet, and its parent was kept, too."""
@@ -155,8 +186,8 @@ class TakeOver:
         session.restarts, session.was_up = row.restarts, True
         if parent is not None:
             parent.children.add(session)
-        self._adopted.append(session)
         self._begin(session, last)
+        self._adopted.append(session)
 
     async def _start_anew(self, row: SessionRow, spec: StartSession) -> bool:
         sessions = self.sessions
@@ -170,8 +201,7 @@ class TakeOver:
         path = session_path(None, row.session_id)
         session = Session(sessions, spec, path, row.created_ms, row.incarnation)
         session.restarts, session.was_up, session.last_reason = row.restarts + 1, True, reason
-        last = await sessions.journal.last_index(row.session_id)
-        self._begin(session, EventIndex(last + INDEX_JUMP))
+        self._begin(session, EventIndex(await self._last_index(row) + INDEX_JUMP))
         return True
 
     def _begin(self, session: Session, last: EventIndex) -> None:

@@ -11,17 +11,21 @@ from dataclasses import dataclass, field
 import msgspec
 
 from cmdc_runtime.errors import Overloaded
-from cmdc_runtime.frames import Deliver
+from cmdc_runtime.frames import Answer, Deliver, Failed, Paged, Refusal, Reply
 from cmdc_runtime.ids import CommandId, SessionId
 from supervisor.core.limits import COMMANDS_PENDING_MAX
 
 
 @dataclass(slots=True)
 class _Pending:
-    """Who waits; ``body`` is kept where a new process must be asked again."""
+    """Who waits; ``body`` is kept where a new process must be asked again.
+
+    One that ``looks`` needs no process of the session: a reader can answer it.
+    """
 
     client: bytes
     body: msgspec.Raw | None
+    looks: bool
 
 
 @dataclass(slots=True)
@@ -35,6 +39,11 @@ class Waiting:
     def __len__(self) -> int:
         """Return how many there are."""
         return len(self._pending)
+
+    @property
+    def needs_agent(self) -> bool:
+        """Whether one of them is for the session's own process."""
+        return any(not pending.looks for pending in self._pending.values())
 
     def check_room(self, command_id: CommandId) -> None:
         """Refuse a new command while too many wait; to be asked before one is journaled.
@@ -52,9 +61,10 @@ class Waiting:
             known.client = client
         return known is not None
 
-    def add(self, client: bytes, command: Deliver, *, is_sent: bool) -> None:
+    def add(self, client: bytes, command: Deliver, *, is_sent: bool, looks: bool = False) -> None:
         """Keep a new command; ``is_sent``: a process has it."""
-        self._pending[command.id] = _Pending(client, None if command.durable else command.body)
+        body = None if command.durable else command.body
+        self._pending[command.id] = _Pending(client, body, looks)
         if command.durable and not is_sent:
             self._backlog.append(command)
 
@@ -73,8 +83,31 @@ class Waiting:
         pending = self._pending.pop(command_id, None)
         return None if pending is None else pending.client
 
+    def is_look(self, command_id: CommandId) -> bool:
+        """Say whether it is a question how things are."""
+        known = self._pending.get(command_id)
+        return known is not None and known.looks
+
+    def looks(self) -> list[Deliver]:
+        """Return the questions that a reader can answer."""
+        return [
+            Deliver(id=command_id, body=pending.body, durable=False)
+            for command_id, pending in self._pending.items()
+            if pending.looks and pending.body is not None
+        ]
+
     def drain(self) -> Iterator[tuple[CommandId, bytes]]:
         """Yield every command with who waits for it, and forget it."""
         while self._pending:
             command_id, pending = self._pending.popitem()
             yield command_id, pending.client
+
+
+def answer_of(frame: Answer | Refusal) -> Reply | Paged | Failed:
+    """Return what a client is sent of the answer of a process."""
+    if isinstance(frame, Refusal):
+        details = msgspec.Raw(frame.details)
+        return Failed(id=frame.id, code=frame.code, message=frame.message, details=details)
+    if frame.page_id:
+        return Paged(id=frame.id, body=frame.body, page_id=frame.page_id)
+    return Reply(id=frame.id, body=msgspec.Raw(frame.body))

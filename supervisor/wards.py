@@ -6,6 +6,7 @@ What may block, the cell above all, is done in threads, one thing at a time for 
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from supervisor.adapters.cells import Cells
 from supervisor.adapters.footprint import Footprint
 from supervisor.adapters.forkserver import Boot
 from supervisor.adapters.output import Outputs
+from supervisor.adapters.presence import Kept
 from supervisor.adapters.pulse import Pulse
 from supervisor.core.cells import Controller, Limits, Usage, base_name, cell_name
 from supervisor.core.exits import LastSeen
@@ -188,6 +190,7 @@ class Ward:
             pid=pid,
             lived_ms=round(lived_s * 1000),
             state=beat.doing.state,
+            turns=beat.doing.turns,
             tools=beat.doing.tools,
             last_index=EventIndex(beat.last_index) if has_beaten else None,
             max_rss_bytes=beat.usage.max_rss_bytes or None,
@@ -264,13 +267,23 @@ class Wards:
         self._started = ExitStack()
         """What ``start`` has made: a daemon whose journal is refused is closed without it."""
 
-    def start(self) -> None:
-        """Make the board and listen, in the running loop."""
+    def start(self, echo_fd: int | None = None) -> None:
+        """Make the board and listen, in the running loop; ``echo_fd`` gets what tools print."""
+        if echo_fd is not None:
+            os.set_inheritable(echo_fd, False)  # noqa: FBT003 - os takes it so
+            self.outputs.echo_fd = echo_fd
         self.board = Board.create(self.board_path, BOARD_SLOTS)
         self._started.callback(self.board.close)
         self.pulse: Pulse[Ward] = Pulse(self.board, _ask_for_stack, _blame_silence)
         self.footprint: Footprint[Ward] = Footprint(_blame_memory, _blame_processes)
         self.outputs.start()
+
+    def kept(self) -> tuple[Kept, ...]:
+        """Return what workers look for in the directory, to be put there again if it is gone."""
+        return (
+            Kept(self.board_path, self.board.show),
+            Kept(self.outputs_path, self.outputs.listen_again),
+        )
 
     def know(self, children: Callable[[], Collection[int]]) -> None:
         """Take note of which children of this process are no orphans."""

@@ -3,15 +3,20 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from cmdc_runtime.frames import FromWorker
 from cmdc_runtime.ids import WorkerId
+from cmdc_runtime.process_table import look_up
 from supervisor.adapters.orphans import Mark
 from supervisor.adapters.pidfd import is_over
 from supervisor.adapters.reaper import Exited
 from supervisor.adapters.router import Told
 from supervisor.hosts import ToolHosts
 from supervisor.wards import Inquest, Ward
+
+_STOPPED: Final = frozenset("Tt")
+"""As ps shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,8 @@ class Worker:
     mark: Mark | None = None
     """What its orphans are known by, once it is an agent."""
     has_ended: bool = False
+    greeted_by: int | None = None
+    """Which process was ready in its name before its pid was known."""
     on_frame: Callable[[FromWorker, Told], None] | None = None
     on_exit: Callable[[Obituary], None] | None = None
     hosts: ToolHosts = field(init=False)
@@ -55,6 +62,11 @@ class Worker:
         self.on_frame = self.on_exit = None
         self.ward.on_blame = self.ward.on_stack = None
         self.hosts.retire()
+
+    def is_stopped(self) -> bool:
+        """Ask the kernel whether a signal, or a debugger, keeps it from running."""
+        line = look_up(self.pid)
+        return line is not None and line.state in _STOPPED
 
     def is_over(self) -> bool:
         """Ask the kernel whether it has ended; the loop may hear of that later."""

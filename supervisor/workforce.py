@@ -1,24 +1,28 @@
 """The worker processes: forked, greeted, kept as spares, handed out, and buried when they end.
 
-A worker is known by the identity of its connection, which the daemon chose, so what it says is
-about itself and nobody else. Its exit is told by the pidfd; its last frames are read first.
+A worker is known by the identity of its connection, which nobody can guess, and by its process:
+what comes from another one is refused, so what it says is about itself and nobody else. One that
+breaks the contract of the wire is ended: what it said last is not there, and its session goes on
+from the journal. Its exit is told by the pidfd; its last frames are read first.
 """
 
 import asyncio
 import contextlib
 import os
+import re
 import signal
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
-from cmdc_runtime.errors import Overloaded
+from cmdc_runtime.errors import AccessDenied, CmdcError, Overloaded, ProtocolError
 from cmdc_runtime.frames import (
     Adrift,
+    Attend,
     FromWorker,
     HostLost,
     HostWanted,
@@ -27,12 +31,15 @@ from cmdc_runtime.frames import (
     ToWorker,
 )
 from cmdc_runtime.ids import WorkerId, new_worker_id
+from cmdc_runtime.reasons import Other
 from cmdc_runtime.roll import strike
+from cmdc_runtime.runtime_dir import is_host_socket
 from supervisor.adapters.awake import awake_timeout
 from supervisor.adapters.forkserver import Boot
 from supervisor.adapters.left import Left
 from supervisor.adapters.nursery import Nursery, NurseryFailed, NurseryLost
 from supervisor.adapters.orphans import REAPED_MAX, Mark, reap_adopted, sweep
+from supervisor.adapters.peers import Staff
 from supervisor.adapters.reaper import Exited, Reaper
 from supervisor.adapters.router import Router, Told
 from supervisor.core.exits import LastSeen
@@ -43,6 +50,7 @@ from supervisor.core.limits import (
     HIRES_PATIENT_MAX,
     LAST_FRAMES_LOOK_S,
     LAST_FRAMES_S,
+    SPARE_ANSWER_S,
     SPARE_PAUSE_S,
     SPARE_RETRY_S,
     SWEEP_RETRY_S,
@@ -52,6 +60,10 @@ from supervisor.wards import Inquest, Wards
 from supervisor.worker import Obituary, Worker
 
 log = structlog.get_logger()
+
+_OLD_HOST_SOCKET: Final = re.compile(r"h-[0-9a-f]{8}")
+_SHOWN_CHARS: Final = 120
+"""Of an address in an error."""
 
 
 @dataclass(slots=True)
@@ -74,12 +86,14 @@ class Workforce:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _empty: asyncio.Event = field(default_factory=asyncio.Event)
-    awaited: frozenset[WorkerId] = frozenset()
-    """Those of an earlier daemon that are not decided upon yet; they call again."""
+    awaited: Mapping[WorkerId, int] = field(default_factory=dict)
+    """Those of an earlier daemon that are not decided upon yet, and their pids; they call again."""
     _left: dict[WorkerId, Worker] = field(default_factory=dict)
     """Those that were taken in, until they are buried."""
     _unswept: dict[int, Mark | None] = field(default_factory=dict)
     _sweeping: asyncio.Lock = field(default_factory=asyncio.Lock)
+    hung: int = 0
+    """Spares that were killed since they did not answer."""
     _patient: asyncio.Semaphore = field(
         default_factory=lambda: asyncio.Semaphore(HIRES_PATIENT_MAX)
     )
@@ -93,6 +107,12 @@ class Workforce:
     def spares(self) -> int:
         """How many workers wait for a session."""
         return len(self._spares)
+
+    def staff(self) -> Staff:
+        """Return the processes that sessions run in now."""
+        workers = [one for one in self._workers.values() if one.is_forked and not one.has_ended]
+        hosts = {host.child.pid: one.mark for one in workers for host in one.hosts.all}
+        return Staff({one.pid: one.mark for one in workers}, hosts, self.folder)
 
     def __len__(self) -> int:
         """Return how many workers there are."""
@@ -154,7 +174,7 @@ class Workforce:
             worker = self._spares.popleft()
             self._wake.set()
             # Asked of the kernel, since the loop may not have heard of its end yet.
-            if not worker.has_ended and not worker.is_over():
+            if not worker.has_ended and not worker.is_over() and await self._answers(worker):
                 return worker
         try:
             worker = await self._fork()
@@ -164,6 +184,24 @@ class Workforce:
         if not worker.has_ended:
             return worker
         raise Overloaded(f"worker {worker.pid} ended as soon as it was ready")
+
+    async def _answers(self, spare: Worker) -> bool:
+        """Say whether a spare lives; one that hangs is killed, and counted.
+
+        One that was stopped is seen at once; any other has ``SPARE_ANSWER_S`` to answer.
+        """
+        if not spare.is_stopped():
+            spare.ready = asyncio.get_running_loop().create_future()
+            self.send(spare, Attend())
+            with contextlib.suppress(TimeoutError, Overloaded):
+                async with awake_timeout(SPARE_ANSWER_S):
+                    await asyncio.shield(spare.ready)
+                return not spare.has_ended
+        if not spare.has_ended:
+            self.hung += 1
+            log.warning("spare.hung", pid=spare.pid, hung=self.hung)
+            self.kill(spare)
+        return False
 
     async def keep_spares(self) -> None:
         """Refill the pool in the background, until cancelled."""
@@ -208,14 +246,76 @@ class Workforce:
             except ProcessLookupError:
                 log.debug("worker.signalled_late", pid=worker.pid, signal=number.name)
 
+    def hear(self, router: Router[FromWorker, ToWorker]) -> None:
+        """Speak with the workers by this router, and let nobody else speak for one of them."""
+        self.router, router.check, router.on_refused = router, self.check, self.refused
+
+    def check(self, peer: bytes, pid: int | None, frame: FromWorker) -> None:
+        """Let a worker speak for itself: by its connection, from its process, of what is its own.
+
+        Raises:
+            AccessDenied: it is not that worker that speaks.
+            ProtocolError: it has no right to that.
+        """
+        if not pid:
+            raise AccessDenied(
+                "its process is not known: it is of another pid namespace, or libzmq is too old"
+            )
+        if isinstance(frame, Adrift):
+            self._check_adrift(pid, frame)
+            return
+        worker = self._workers.get(peer)
+        if worker is None:
+            raise AccessDenied("an unknown worker")
+        if not worker.is_forked and isinstance(frame, Ready):
+            worker.greeted_by = pid  # whether that is the one is known when the fork returns
+        elif pid != worker.pid:
+            raise AccessDenied(f"worker {worker.id} is process {worker.pid}, not {pid}")
+        if isinstance(frame, HostWanted) and not self._may_have_host(worker, frame.address):
+            raise ProtocolError(
+                f"{frame.address[:_SHOWN_CHARS]!r} is no place of worker {worker.id}"
+            )
+
+    def _check_adrift(self, pid: int, frame: Adrift) -> None:
+        """Let an agent of an earlier daemon, or one that nobody knows, call for itself."""
+        worker = self._left.get(frame.worker_id)
+        known = self.awaited.get(frame.worker_id) if worker is None else worker.pid
+        if known not in {None, pid}:
+            raise AccessDenied(f"agent {frame.worker_id} is process {known}, not {pid}")
+        if worker is not None and worker.mark not in {None, (frame.session_id, frame.incarnation)}:
+            raise ProtocolError(f"agent {frame.worker_id} is not of session {frame.session_id}")
+
+    def _may_have_host(self, worker: Worker, address: str) -> bool:
+        if worker.mark is None:  # it is nobody's agent yet
+            return False
+        if is_host_socket(self.folder, worker.id, address):
+            return True
+        # An agent that was started by an earlier program has made up the name.
+        path = Path(address)
+        is_old = path.parent == self.folder and _OLD_HOST_SOCKET.fullmatch(path.name) is not None
+        return is_old and worker.id in self._left
+
+    def refused(self, peer: bytes, pid: int | None, error: CmdcError) -> None:
+        """End a worker whose own frame was refused: what it said is not there, and is leant upon.
+
+        Of a stranger, whatever he calls himself, nothing follows.
+        """
+        worker = self._workers.get(peer)
+        if worker is None or worker.pid != pid or worker.has_ended:
+            return
+        log.error("worker.condemned", worker_id=worker.id, pid=pid, problem=str(error))
+        if worker.ward.on_blame is None:
+            self.kill(worker)
+        else:
+            worker.ward.on_blame(Other(detail=f"it broke the contract of the wire: {error}"))
+
     def receive(self, peer: bytes, frame: FromWorker, told: Told) -> None:
         """Take one frame from a worker, and the events that come with it."""
         worker = self._workers.get(peer)
         if isinstance(frame, Adrift):
             self._meet(peer, frame)
         elif worker is None:
-            self.router.refused += 1
-            log.warning("frame.refused", socket="workers", problem="an unknown worker")
+            pass  # it was buried over the frame before
         elif isinstance(frame, Ready):
             if not worker.ready.done():
                 worker.ready.set_result(None)
@@ -281,7 +381,6 @@ class Workforce:
             self.nursery,
             self.reaper,
             worker.ward,
-            folder=self.folder,
             tell_lost=tell_lost,
             spawn=self._spawn,
             check_open=self._check_open,
@@ -322,6 +421,9 @@ class Workforce:
         self.reaper.watch(child, lambda exited: self._start_burial(worker, exited))
         if self._is_closing:  # while it waited for a nursery
             self.signal(worker, signal.SIGKILL)
+        if worker.greeted_by not in {None, child.pid}:
+            self.signal(worker, signal.SIGKILL)
+            raise Overloaded(f"process {worker.greeted_by} spoke as the new worker {child.pid}")
         try:
             async with awake_timeout(HANDSHAKE_S):
                 await asyncio.shield(ready)

@@ -17,13 +17,13 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import structlog
 
+from cmdc_runtime.board import DROPPED_STEP, RESUME_STEP
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.codec import decode, encode, failed, raw
-from cmdc_runtime.commands import Command, PendingTool, Status
+from cmdc_runtime.commands import Command, PendingTool, Status, UncertainCall
 from cmdc_runtime.errors import CmdcError, ProtocolError, UsageError
-from cmdc_runtime.events import AgentHibernated, AgentWoken
+from cmdc_runtime.events import AgentHibernated, AgentWoken, RecordSetAside
 from cmdc_runtime.extensions.hooks import SessionEnd, SessionStart
-from cmdc_runtime.extensions.kernel_emits import SYSTEM_MESSAGE_ID
 from cmdc_runtime.extensions.plugin_context import PendingApproval, PluginContext
 from cmdc_runtime.faults import fault_point
 from cmdc_runtime.frames import (
@@ -31,6 +31,7 @@ from cmdc_runtime.frames import (
 )
 from cmdc_runtime.frames import (
     Assign,
+    Doze,
     HostLost,
     JournalCommand,
     JournalRecord,
@@ -39,11 +40,14 @@ from cmdc_runtime.frames import (
     Settled,
 )
 from cmdc_runtime.ids import CommandId, EventIndex
-from cmdc_runtime.messages import Message
-from cmdc_runtime.reasons import AnyReason, PlainReason
+from cmdc_runtime.pages import Pages
+from cmdc_runtime.plain import shown
+from cmdc_runtime.reasons import LINE_CHARS_MAX, AnyReason, PlainReason
 from cmdc_runtime.spec import AgentSpec
-from workers.core import commands, pluginset, rebuild, results
+from workers.core import aside, commands, pluginset, rebuild, results
+from workers.core.activity import counts
 from workers.core.causes import Given, Recovery, with_cause
+from workers.core.conversation import tool_names, uncertain_calls
 from workers.core.effects import (
     Answer,
     Effect,
@@ -54,18 +58,20 @@ from workers.core.effects import (
     Settle,
     Step,
     TellMessages,
+    TellPage,
     TellStatus,
 )
+from workers.core.expense import is_priced
 from workers.core.inputs import Order, PluginsSpoke, Result
 from workers.core.kernel_emits import patched
-from workers.core.records import Record
+from workers.core.records import Record, SetAside
 from workers.core.state import Memory, OpenCall, State
 from workers.core.verdict import Verdict
 from workers.effects.deadlines import Deadlines
 from workers.effects.hands import Hands
 from workers.effects.publish import Publisher
 from workers.effects.rest import Rest
-from workers.link import FrameTooLargeError, Link
+from workers.link import Link
 from workers.saving import Saver
 
 log = structlog.get_logger()
@@ -98,6 +104,7 @@ class Agent:
         self._publisher = publisher
         self._started_s = time.monotonic()
         self._deadlines = Deadlines(self.post)
+        self._pages = Pages(time.monotonic, encode)
         self._is_begun = False
         self._saver, self._news = Saver(), tuple[Record, ...]()
         self._taken: deque[CommandId] = deque(maxlen=ORDERS_REMEMBERED)
@@ -111,6 +118,7 @@ class Agent:
             Refuse:       self._refuse,
             TellStatus:   self._tell_status,
             TellMessages: self._tell_messages,
+            TellPage:     self._tell_page,
             ExitProcess:  self._exit,
         }
         # fmt: on
@@ -137,7 +145,9 @@ class Agent:
         """Tell plugins that the process is ready; return why one of them wants no session."""
         verdict = await self._hands.tell_plugins(SessionStart())
         abort = verdict.abort
-        return None if abort is None else f"plugin {abort.plugin}: {abort.reason}"
+        if abort is None:
+            return None
+        return f"plugin {abort.plugin}: {shown(abort.reason, LINE_CHARS_MAX)}"
 
     async def farewell(self, *, is_end: bool) -> None:
         """Let plugins hear of the last cycle, and, if it is the session's end, of that."""
@@ -157,6 +167,10 @@ class Agent:
         """Return what the session remembers now."""
         return self._memory
 
+    def has_answered(self, model: str) -> bool:
+        """Say whether ``model`` is the session's own, and has answered it before."""
+        return model == self._memory.model and self._memory.has_answered
+
     def plugin_crashed(self, plugin: str, where: str, error: str) -> None:
         """Take note of a plugin that crashed outside of hooks."""
         self.post(PluginsSpoke(Verdict(crashed=((plugin, where, error),))))
@@ -172,7 +186,8 @@ class Agent:
             model=memory.model,
             turn=memory.turns,
             total_tokens=memory.usage.total_tokens,
-            cost_usd=memory.usage.cost_usd,
+            cost_usd=memory.usage.cost_usd or 0.0,
+            is_priced=is_priced(memory),
             user_data=self._facts.user_data,
             parent_id=assign.parent_id,
             group_id=assign.group_id,
@@ -191,22 +206,48 @@ class Agent:
             incarnation=assign.incarnation,
         )
 
-    def begin(self, reason: AnyReason | None, unanswered: Iterable[JournalCommand]) -> None:
-        """Go on where the process before this one ended, then take what it left unanswered."""
-        incarnation = self._assign.incarnation
+    def begin(
+        self,
+        reason: AnyReason | None,
+        unanswered: Iterable[JournalCommand],
+        at: Callable[[int], None] = lambda _step: None,
+    ) -> None:
+        """Go on where the process before this one ended, then take what it left unanswered.
+
+        ``at`` is told of each step before it is taken; those that killed processes are not.
+        """
+        incarnation, doomed = self._assign.incarnation, frozenset(self._assign.set_aside)
         self._is_begun = True
+        at(DROPPED_STEP if RESUME_STEP in doomed else RESUME_STEP)
         if self._news:
-            self._take(Step(self._state, self._memory, tuple(map(Keep, self._news))))
-        if reason is not None:
+            told = [
+                Publish(RecordSetAside(what=one.what, why=one.why, digest=one.digest))
+                for one in self._news
+                if isinstance(one, SetAside)
+            ]
+            self._take(Step(self._state, self._memory, (*map(Keep, self._news), *told)))
+        if RESUME_STEP in doomed:
+            self._take(rebuild.drop_cycle(self._memory, aside.KILLED, now_ms()))
+        elif reason is not None:
             recovery = Recovery(reason, now_ms())
             resumed = rebuild.resume(self._memory, incarnation, reason, recovery.at_ms)
             self._take(resumed, recovery)
         elif incarnation > 1:
             woken = Publish(AgentWoken(incarnation=incarnation))
             self._take(Step(self._state, self._memory, (woken,)))
-        for command in unanswered:
-            self.order(command.id, command.body, durable=True)
+        for step, command in enumerate(unanswered, RESUME_STEP + 1):
+            if step in doomed:
+                self._set_aside(command)
+            else:
+                at(step)
+                self.order(command.id, command.body, durable=True)
         self._look_at_rest()
+
+    def _set_aside(self, command: JournalCommand) -> None:
+        """Answer a command that has killed the processes which took it."""
+        told = Publish(RecordSetAside(what="command", why=aside.KILLED))
+        refused = Settle(command.id, UsageError(f"the command was set aside: {aside.KILLED}"))
+        self._take(Step(self._state, self._memory, (refused, told)))
 
     def order(self, command_id: CommandId, body: bytes | msgspec.Raw, *, durable: bool) -> None:
         """Take one command; ``durable``: the journal has it and waits for its outcome."""
@@ -229,6 +270,11 @@ class Agent:
         """Send what was gathered, and return the index of the next event."""
         self._publisher.flush()
         return EventIndex(self._publisher.last_index + 1)
+
+    def doze(self) -> None:
+        """Tell the daemon that the process can be given up, and how the session stands."""
+        self._publisher.flush()
+        self._link.send(Doze(status=encode(self.status())))
 
     def adopted(self) -> None:
         """Take note that another daemon watches over the session from now on."""
@@ -278,7 +324,7 @@ class Agent:
                 self._hands.perform(effect, step.memory)
             elif not isinstance(effect, Keep | Settle | Publish):
                 self._perform[type(effect)](effect)
-        self._look_at_rest()
+        self._look_at_rest(is_activity=given is None or counts(given))
 
     def _tell_doing(self) -> None:
         """Leave word of what the agent is about to do: the process may die of it."""
@@ -294,14 +340,14 @@ class Agent:
             )
         self._note(self._state.value, memory.turns, self._tools, self._publisher.last_index)
 
-    def _look_at_rest(self) -> None:
+    def _look_at_rest(self, *, is_activity: bool = True) -> None:
         """Let the session sleep when nothing runs in it and nobody waits for it."""
         if not self._is_begun:
             return  # what the journal says may be under way is not yet gone on with
         memory = self._memory
         is_idle = self._state is State.IDLE and not memory.waiters and not memory.children
         has_deadline = self._deadlines.watch(memory)
-        self._rest.look(is_idle=is_idle and not has_deadline)
+        self._rest.look(is_idle=is_idle and not has_deadline, is_activity=is_activity)
 
     def _has_taken(self, command_id: CommandId) -> bool:
         if command_id in self._taken_set:
@@ -321,10 +367,8 @@ class Agent:
     def _answer(self, effect: Answer) -> None:
         # Who has an answer may ask for the events from then on: they must not be older than it.
         self._publisher.flush()
-        try:
-            self._link.send(AnswerFrame(id=effect.id, body=encode(effect.value)))
-        except FrameTooLargeError as error:
-            self._refuse(Refuse(effect.id, UsageError(f"the answer is too large: {error}")))
+        body, page_id = self._pages.first(effect.value)
+        self._link.send(AnswerFrame(id=effect.id, body=body, page_id=page_id))
 
     def _refuse(self, effect: Refuse) -> None:
         error = effect.error
@@ -340,20 +384,18 @@ class Agent:
 
     def _tell_messages(self, effect: TellMessages) -> None:
         memory = self._memory
-        system = Message(
-            id=SYSTEM_MESSAGE_ID,
-            role="system",
-            content=self._hands.system_prompt(memory),
-            metadata=memory.system_metadata,
-        )
+        system = self._hands.system_message(memory)
         said = (system,) if system.content else ()
         self._answer(Answer(effect.id, (*said, *patched(memory))))
+
+    def _tell_page(self, effect: TellPage) -> None:
+        self._answer(Answer(effect.id, self._pages.after(effect.page_id, effect.offset)))
 
     def _exit(self, effect: ExitProcess) -> None:
         self._ways.on_exit(effect.reason)
 
     def status(self) -> Status:
-        """Return how the session stands."""
+        """Return how the session stands, as one that sleeps where this process only looks."""
         memory, assign = self._memory, self._assign
         running = [
             PendingTool(
@@ -363,7 +405,7 @@ class Agent:
             if seen.result is None and seen.started_at_ms is not None
         ]
         return Status(
-            state=self._state.value,
+            state="hibernated" if assign.looks else self._state.value,
             session_id=assign.session_id,
             turns=memory.turns,
             cost_usd=memory.usage.cost_usd,
@@ -378,10 +420,11 @@ class Agent:
             pending_tools=tuple(running),
             incarnation=assign.incarnation,
             restarts=assign.restarts,
-            pid=os.getpid(),
+            pid=None if assign.looks else os.getpid(),
             parent_id=assign.parent_id,
             group_id=assign.group_id,
             last_index=self._publisher.last_index,
+            uncertain=_uncertain(memory),
         )
 
     def watch(self, task: asyncio.Task[None]) -> None:
@@ -391,6 +434,17 @@ class Agent:
     def _look_at(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._ways.on_crash(error)
+
+
+def _uncertain(memory: Memory) -> tuple[UncertainCall, ...]:
+    found = uncertain_calls(memory)
+    names = tool_names(memory) if found else {}
+    ids = (message.call_id for message in found)
+    return tuple(
+        UncertainCall(name=names.get(call_id, ""), call_id=call_id)
+        for call_id in ids
+        if call_id is not None
+    )
 
 
 def _outcome(effect: Settle) -> Reply | Any:  # Any: a Failed frame

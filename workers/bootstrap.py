@@ -19,14 +19,16 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from cmdc_runtime import reasons
-from cmdc_runtime.board import PERIOD_S_MAX, period_for
+from cmdc_runtime import foreign, reasons
+from cmdc_runtime.board import PERIOD_S_MAX, REBUILDING, SNAPSHOT_STEP, period_for
 from cmdc_runtime.codec import decode_as
 from cmdc_runtime.errors import CheckpointUnreadable, ProtocolError
+from cmdc_runtime.faults import rebuild_point
 from cmdc_runtime.frames import (
     Adopted,
     Adrift,
     Assign,
+    Attend,
     Deliver,
     History,
     HostLost,
@@ -52,7 +54,7 @@ from cmdc_runtime.roll import own_entry, strike
 from cmdc_runtime.spec import AgentSpec
 from workers.agent import Agent
 from workers.build import BuildError, Surroundings, build_agent
-from workers.core.records import decode_record
+from workers.core import aside
 from workers.core.snapshot import Past
 from workers.detach import leave_nursery
 from workers.drifting import Drifting, can_be_found
@@ -61,7 +63,7 @@ from workers.limits import LimitError, apply_limits, step_forward
 from workers.link import Link
 from workers.logs import configure_logs
 from workers.output import send_output
-from workers.pulse import Pulse
+from workers.pulse import Loop, Pulse
 
 log = structlog.get_logger()
 
@@ -204,6 +206,8 @@ class Worker:
                 self._agent.host_lost(frame)
             case Adopted():
                 self._adopted(frame)
+            case Attend():
+                self._link.send(Ready(pid=os.getpid()))
             case Terminate() if self._drifting.is_on:
                 log.warning("agent.dismissed", reason=frame.reason)
                 self._end_orphaned()
@@ -232,7 +236,7 @@ class Worker:
         self._end(EXIT_OK, ended)
 
     def _take_history(self, frame: History) -> None:
-        self._snapshot = self._snapshot or frame.snapshot
+        self._snapshot += frame.snapshot
         self._records += frame.records
         self._unanswered += frame.commands
         if frame.complete:
@@ -247,9 +251,11 @@ class Worker:
             _enter(spec.working_dir)
             apply_limits(assign.max_open_files)
             stage = "rebuild"
-            past = _past(self._snapshot, self._records)
+            past = self._past(assign)
             stage = "load"
-            around = Surroundings(self._link, self._runtime_dir, self._crash, self._exit)
+            around = Surroundings(
+                self._link, self._runtime_dir, self._crash, self._exit, self._rebuild_at
+            )
             agent = build_agent(assign, spec, past, around)
         except CheckpointUnreadable as error:
             self._give_up("rebuild", str(error))
@@ -258,11 +264,40 @@ class Worker:
             self._give_up(stage, str(error))
             return
         _name_process(f"cmdc agent {assign.session_id}")
-        if agent.greets:
+        if assign.looks:
+            self._answer_only(agent)
+        elif agent.greets:
             greeting = asyncio.get_running_loop().create_task(self._greet(agent), name="greeting")
             agent.watch(greeting)
         else:
             self._present(agent)
+
+    def _past(self, assign: Assign) -> Past:
+        """Return what the journal has of the session, but for what no process can bear."""
+        doomed = frozenset(assign.set_aside)
+        bodies = [(record.kind, record.body) for record in self._records]
+        records, left_out = aside.read_records(bodies, doomed, self._rebuild_at)
+        snapshot, size = self._snapshot, sum(len(body) for _, body in bodies)
+        if aside.is_left_out(snapshot, records):
+            snapshot = b""
+        elif snapshot and SNAPSHOT_STEP in doomed:
+            left_out = (aside.set_aside(aside.SNAPSHOT, snapshot, aside.KILLED), *left_out)
+            snapshot = b""
+        return Past(snapshot, records, size, left_out)
+
+    def _rebuild_at(self, step: int | None) -> None:
+        """Leave word which step of rebuilding is next, None for none: the process may die of it."""
+        if self._pulse is not None and self._assign is not None:
+            index = self._assign.next_index - 1
+            state, turns = ("starting", 0) if step is None else (REBUILDING, step)
+            self._pulse.note(state, turns, (), index)
+            if step is not None:
+                rebuild_point(self._assign.session_id, step)
+
+    def _answer_only(self, agent: Agent) -> None:
+        """Be none that anybody has to go on with: it tells how things are, and ends."""
+        self._agent, self._grace_s = agent, 0.0
+        self._link.send(Started())
 
     async def _greet(self, agent: Agent) -> None:
         """Have plugins hear of the start first: one of them may not want it."""
@@ -275,15 +310,15 @@ class Worker:
     def _present(self, agent: Agent) -> None:
         assert self._assign is not None  # noqa: S101 - the agent is made of it
         self._agent = agent
-        if self._pulse is not None:
-            agent.tell(self._pulse.note)
         assign = self._assign
         if self._grace_s > 0:
             own = own_entry(self._id, assign.session_id, assign.incarnation)
             self._grace_s = self._grace_s if can_be_found(self._runtime_dir, own) else 0.0
             self._guard.allow(self._grace_s)
         self._link.send(Started())
-        agent.begin(self._assign.last_reason, self._unanswered)
+        agent.begin(self._assign.last_reason, self._unanswered, self._rebuild_at)
+        if self._pulse is not None:
+            agent.tell(self._pulse.note)
         self._snapshot, self._records, self._unanswered = b"", [], []
 
     def _give_up(self, stage: str, message: str) -> None:
@@ -294,12 +329,13 @@ class Worker:
         self._end(EXIT_OK, reason)
 
     def _crash(self, error: BaseException) -> None:
+        trace = foreign.traceback_of(error)
         if self._agent is None and self._assign is not None:
-            log.error("agent.not_built", exc_info=error)
+            log.error("agent.not_built", exception=trace)
         told = reasons.Exception(
             type=type(error).__qualname__,
-            message=str(error),
-            traceback="".join(traceback.format_exception(error)),
+            message=foreign.text_of(error),
+            traceback=trace,
         )
         self._end(EXIT_CRASHED, told)
 
@@ -308,7 +344,8 @@ class Worker:
         error = context.get("exception")
         if error is None or "future" in context or "task" in context:
             # Our tasks are all looked at: this is litter of a tool or a library.
-            log.error("task.abandoned", problem=str(context.get("message")), exc_info=error)
+            trace = "" if error is None else foreign.traceback_of(error)
+            log.error("task.abandoned", problem=str(context.get("message")), exception=trace)
             return
         self._crash(error)  # a bug of ours in a callback: let it crash, and say why
 
@@ -343,7 +380,7 @@ def main(boot: dict[str, Any]) -> None:  # Any: str, int or float, by the key
 
 def _run(boot: dict[str, Any], daemon_fd: int, guard: Guard) -> int:
     pulse = Pulse(str(boot["board"]), int(boot["slot"])) if "board" in boot else None
-    runner = asyncio.Runner(loop_factory=pulse.new_loop if pulse else None)
+    runner = asyncio.Runner(loop_factory=pulse.new_loop if pulse else Loop)
     code = runner.run(_main(boot, daemon_fd, guard, pulse))
     guard.leave(code)
     with suppress(RuntimeError):  # it takes a thread, and a tool may have left none to be had
@@ -352,7 +389,11 @@ def _run(boot: dict[str, Any], daemon_fd: int, guard: Guard) -> int:
 
 
 async def _main(boot: dict[str, Any], daemon_fd: int, guard: Guard, pulse: Pulse | None) -> int:
-    return await Worker(boot, guard, daemon_fd, pulse).run()
+    try:
+        return await Worker(boot, guard, daemon_fd, pulse).run()
+    except (SystemExit, KeyboardInterrupt) as error:
+        log.error("worker.exited", exception=foreign.traceback_of(error))
+        return EXIT_CRASHED
 
 
 def _open_daemon(pid: int) -> int:
@@ -366,11 +407,6 @@ def _is_over(daemon_fd: int, wait_ms: int) -> bool:
     poller = select.poll()
     poller.register(daemon_fd, select.POLLIN)
     return bool(poller.poll(wait_ms))
-
-
-def _past(snapshot: bytes, records: list[JournalRecord]) -> Past:
-    bodies = [record.body for record in records]
-    return Past(snapshot, tuple(map(decode_record, bodies)), sum(map(len, bodies)))
 
 
 def _enter(directory: str) -> None:

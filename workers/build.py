@@ -1,24 +1,32 @@
 """An agent from its definition: tools loaded, memory rebuilt, parts wired. No logic."""
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import msgspec
+
+from cmdc_runtime.board import SNAPSHOT_STEP
 from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions.plugin import Plugin, hooks_of
 from cmdc_runtime.extensions.provider import Provider, context_window_of, price_usd_of
-from cmdc_runtime.frames import Assign, Doze
+from cmdc_runtime.frames import Assign
 from cmdc_runtime.parcels import Packed
 from cmdc_runtime.reasons import PlainReason
 from cmdc_runtime.spec import AgentSpec
+from cmdc_runtime.tool_environment import chosen
+from cmdc_runtime.user_values import UnreadableValueError, unpacked
 from workers.agent import Agent, Ways
+from workers.core import aside
 from workers.core.budget import Budget
 from workers.core.rebuild import replay
 from workers.core.records import Record
 from workers.core.retry import Backoff
 from workers.core.snapshot import Past, continued, restore
 from workers.core.state import Memory, PluginFacts, Policy
+from workers.core.tags import invited_by
 from workers.effects.asking import Asker, Patience
 from workers.effects.checkpoints import Checkpoints, Redact, Saved
 from workers.effects.hands import Hands, Tools
@@ -55,6 +63,8 @@ class Surroundings:
     runtime_dir: Path
     on_crash: Callable[[BaseException], None]
     on_exit: Callable[[PlainReason], None]
+    at: Callable[[int | None], None] = lambda _step: None
+    """Told of each step of rebuilding before it is taken, and with None when there is no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,7 @@ class Parts:
     tools: tuple[LoadedTool, ...]
     plugins: tuple[Plugin, ...]
     redact: Redact | None
+    user_data: dict[str, Any]  # Any: the application's own
     around: Surroundings
 
 
@@ -80,14 +91,19 @@ def build_agent(assign: Assign, spec: AgentSpec, past: Past, around: Surrounding
         own = open_parcels(spec.tools)
         opened = open_plugins(spec.plugins)
         first = first_memory(assign, spec, (provider, opened), own)
-        memory = replay(restore(first, past.snapshot), past.records)
-        news = tuple(_news(spec, first, memory))
+        if past.snapshot:
+            around.at(SNAPSHOT_STEP)
+        memory, leaning = aside.fold(restore(first, past.snapshot), past.records, around.at)
+        around.at(None)
+        news = (*past.left_out, *leaning, *_news(spec, first, memory))
         memory = replay(memory, news)
         tools, plugins = _tools_of(memory, own), _plugins_of(memory, opened)
         redact = None if spec.redact is None else load_function(spec.redact, "redact")
-    except (LoadError, InvalidTool) as error:
+        user_data = unpacked(spec.user_data)
+    except (LoadError, InvalidTool, UnreadableValueError) as error:
         raise BuildError(str(error)) from error
-    agent = _wire(assign, spec, memory, Parts(provider, tools, plugins, redact, around))
+    parts = Parts(provider, tools, plugins, redact, user_data, around)
+    agent = _wire(assign, spec, memory, parts)
     agent.take_up(Saver(past.unsaved()), news)
     return agent
 
@@ -138,6 +154,7 @@ def first_memory(
 
 def policy_of(assign: Assign, spec: AgentSpec, provider: Provider) -> Policy:
     """Return what the tables need of the options."""
+    prompt = system_of(spec)
     return Policy(
         session_id=assign.session_id,
         max_turns=spec.max_turns,
@@ -146,7 +163,8 @@ def policy_of(assign: Assign, spec: AgentSpec, provider: Provider) -> Policy:
         max_retries=spec.max_retries,
         max_cycle_crashes=spec.max_cycle_crashes,
         max_tokens=spec.max_tokens,
-        system_chars=len(system_of(spec)),
+        system_chars=len(prompt),
+        tags=invited_by(prompt),
         backoff=_backoff(spec),
         stall_timeout_s=spec.stall_timeout,
         cycle_timeout_s=spec.cycle_timeout,
@@ -177,16 +195,16 @@ def _wire(
     link = around.link
     agent = Agent(assign, memory, link, Publisher(assign.next_index, link.publish))
     patience = Patience(spec.max_retries, _backoff(spec), spec.stall_timeout)
-    asker = Asker(provider, patience)
+    asker = Asker(provider, patience, agent.has_answered)
     saved = Saved(assign.session_id, assign.group_id, spec, parts.redact)
     checkpoints = Checkpoints(str(around.runtime_dir), saved, agent.memory, agent.reply)
-    ports = PluginPorts(asker, agent.post, agent.memory, checkpoints, spec.user_data)
+    ports = PluginPorts(asker, agent.post, agent.memory, checkpoints, parts.user_data)
     home = Home(ports.of, ports.of_observer, agent.plugin_crashed)
     pipeline = Pipeline(parts.plugins, agent.plugin_context, home)
     pipeline.restore(dict(memory.plugin_states))
     agent.know_hooks(pipeline.hooks_by_plugin())
     runner = ToolRunner(
-        parts.tools, _tool_settings(assign, spec, around), agent.post, link, pipeline
+        parts.tools, _tool_settings(assign, spec, parts), agent.post, link, pipeline
     )
     settings = CallSettings(spec.stall_after, spec.stall_timeout)
     summarizer = Summarizer(
@@ -198,7 +216,12 @@ def _wire(
         incarnation=assign.incarnation,
         group_id=assign.group_id,
         requests=Requests(spec, runner),
-        model=ModelCaller(provider, settings, ModelWays(agent.post, link.room), pipeline.filters),
+        model=ModelCaller(
+            provider,
+            settings,
+            ModelWays(agent.post, link.room),
+            lambda: pipeline.filters(memory.policy.tags),
+        ),
         summarizer=summarizer,
         runner=runner,
         subagents=Subagents(str(around.runtime_dir), agent.post),
@@ -210,9 +233,9 @@ def _wire(
     hands = Hands(kit, agent.post, agent.watch)
     agent.equip(
         hands,
-        Rest(spec.hibernate_after, lambda: hands.are_idle, lambda: link.send(Doze())),
+        Rest(spec.hibernate_after, lambda: hands.are_idle, agent.doze),
         Ways(around.on_crash, around.on_exit),
-        spec,
+        msgspec.structs.replace(spec, user_data=parts.user_data),
     )
     return agent
 
@@ -243,15 +266,16 @@ def _backoff(spec: AgentSpec) -> Backoff:
     return Backoff(spec.retry_base_delay, spec.retry_max_delay, spec.retry_jitter)
 
 
-def _tool_settings(assign: Assign, spec: AgentSpec, around: Surroundings) -> ToolSettings:
+def _tool_settings(assign: Assign, spec: AgentSpec, parts: Parts) -> ToolSettings:
     return ToolSettings(
         session_id=assign.session_id,
         incarnation=assign.incarnation,
         group_id=assign.group_id,
         working_dir=spec.working_dir,
-        user_data=spec.user_data,
+        user_data=parts.user_data,
         parallel_max=spec.max_parallel_tools,
         timeout_s=spec.tool_timeout,
         retries_max=spec.tool_max_retries,
-        runtime_dir=around.runtime_dir,
+        runtime_dir=parts.around.runtime_dir,
+        environment=chosen(os.environ, spec.tool_env),
     )

@@ -25,7 +25,7 @@ from cmdc_runtime.frames import (
     Write,
     Written,
 )
-from cmdc_runtime.ids import EventIndex
+from cmdc_runtime.ids import EventIndex, new_worker_id
 from cmdc_runtime.sockets import Pump, Role, open_socket
 from workers.outbox import CALM_BYTES, HELD_BYTES_MAX, Outbox, Parts
 
@@ -141,11 +141,14 @@ class Link:
     # --- from one daemon to the next ------------------------------------------------------------
 
     def drift(self) -> None:
-        """Give up a dead daemon's connection; the next one is waited for under another name."""
+        """Give up a dead daemon's connection; the next one is waited for under another name.
+
+        Nobody can guess that one, and so nobody takes it before: the worker's own is on the roll.
+        """
         self._is_attached.clear()
         self._pump.stop()
         self._drifts += 1
-        self._connect(f"{self._name}-{self._drifts}")
+        self._connect(new_worker_id(self._drifts))
         self._pump.start()
 
     def call(self, frame: FromWorker) -> None:
@@ -166,6 +169,11 @@ class Link:
     async def attached(self) -> None:
         """Return when there is a daemon."""
         await self._is_attached.wait()
+
+    @property
+    def worker_id(self) -> str:
+        """What the daemon that forked this process calls it."""
+        return self._name
 
     @property
     def drifts(self) -> int:

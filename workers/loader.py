@@ -15,8 +15,10 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
+from cmdc_runtime import foreign
 from cmdc_runtime.extensions.provider import Provider
 from cmdc_runtime.extensions.tool import Tool, as_tool, resolve
+from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.packing import FUNCTION_KEY
 from cmdc_runtime.parcels import Packed
 from workers.builtin import providers as built_in_providers
@@ -120,9 +122,9 @@ def _as_named(thing: object) -> _Function:
 def _load(packed: Packed, kind: Kind, admit: Callable[[object], _Loaded]) -> _Loaded:
     _check_python(packed, kind)
     try:
-        return admit(_unpack(packed, kind))
-    except BaseException as error:  # foreign code runs here, and may even call sys.exit()
-        raise LoadError(packed.label, _explain(error), kind.noun) from error
+        return foreign.call(lambda: admit(_unpack(packed, kind)))
+    except ForeignError as failed:  # foreign code runs here, and may even call sys.exit()
+        raise LoadError(packed.label, _explain(failed.error), kind.noun) from failed
 
 
 def _unpack(packed: Packed, kind: Kind) -> object:
@@ -176,9 +178,9 @@ def _check_python(packed: Packed, kind: Kind) -> None:
 
 def _explain(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError):
-        return f"{error}; install it where the daemon runs"
+        return f"{foreign.text_of(error)}; install it where the daemon runs"
     if isinstance(error, ImportError | AttributeError):
-        return f"{error}; is another version installed where the daemon runs?"
+        return f"{foreign.text_of(error)}; is another version installed where the daemon runs?"
     if isinstance(error, SystemExit):
-        return f"its code called sys.exit({error.code!r})"
-    return f"{type(error).__name__}: {error}"
+        return f"its code called sys.exit({foreign.text_of(error)})"
+    return foreign.told(error)

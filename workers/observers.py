@@ -7,15 +7,18 @@ that crashes here is told of like any other crash, and hears of no crash of its 
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol, TypeAlias
+from functools import partial
+from typing import Final, Protocol, TypeAlias
 
 import structlog
 
+from cmdc_runtime import foreign
 from cmdc_runtime.events import PluginCrashed
 from cmdc_runtime.extensions.plugin import OBSERVE, Observed, Plugin, observes
 from cmdc_runtime.extensions.plugin_context import PluginContext, PluginPort
+from cmdc_runtime.foreign import ForeignError
 from workers.threads import Threads
 
 log = structlog.get_logger()
@@ -112,8 +115,9 @@ class Observer:
             self._crashed(plugin.name, f"it took longer than {BATCH_TIMEOUT_S:g} s")
             return
         if error is not None:
-            log.error("plugin.crashed", plugin=plugin.name, hook=OBSERVE, exc_info=error)
-            self._crashed(plugin.name, f"{type(error).__name__}: {error}")
+            trace = foreign.traceback_of(error)
+            log.error("plugin.crashed", plugin=plugin.name, hook=OBSERVE, exception=trace)
+            self._crashed(plugin.name, foreign.told(error))
 
 
 class Observers:
@@ -159,19 +163,19 @@ class Observers:
 
 async def _told(
     slot: Watched, batch: Sequence[Observed], context: PluginContext
-) -> BaseException | None:
+) -> ForeignError | None:
     """Tell a batch; return the first error, after which the rest is told all the same."""
     plugin = slot.plugin
     if inspect.iscoroutinefunction(plugin.observe):
         return await _awaited(plugin, batch, context)
 
-    def work() -> BaseException | None:
+    def work() -> ForeignError | None:
         first = None
         for event in batch:
             try:
-                plugin.observe(event, context)
-            except BaseException as error:  # noqa: BLE001 - told by the caller
-                first = first or error
+                foreign.call(partial(plugin.observe, event, context))
+            except ForeignError as failed:
+                first = first or failed
         return first
 
     return await slot.threads.call(work)
@@ -179,15 +183,13 @@ async def _told(
 
 async def _awaited(
     plugin: Plugin, batch: Sequence[Observed], context: PluginContext
-) -> BaseException | None:
-    first: BaseException | None = None
+) -> ForeignError | None:
+    first: ForeignError | None = None
     for event in batch:
-        # Any: whatever a coroutine of a stranger yields.
-        heard: Coroutine[Any, Any, None] = plugin.observe(event, context)  # type: ignore[assignment]
         try:
-            await heard
-        except Exception as error:  # noqa: BLE001 - told by the caller
-            first = first or error
+            await foreign.wait(partial(plugin.observe, event, context))
+        except ForeignError as failed:
+            first = first or failed
     return first
 
 

@@ -11,6 +11,7 @@ service manager's journal. ``>&2`` works.
 
 import contextlib
 import io
+import json
 import os
 import select
 import socket
@@ -18,7 +19,13 @@ import struct
 import sys
 from typing import TYPE_CHECKING, Final, TextIO
 
-from cmdc_runtime.output_lines import Stream, header
+from cmdc_runtime.output_lines import (
+    LINE_BYTES_MAX,
+    RECORD_MARK,
+    TOOL_WROTE,
+    Stream,
+    header,
+)
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -27,6 +34,11 @@ CONNECT_S: Final = 1.0
 """For the daemon to have room for one more connection; it makes room every millisecond."""
 WRITABLE_S: Final = 1.0
 """For room in a socket that somebody made non-blocking for all who share it; then text is lost."""
+
+MARKED_LINES_MAX: Final = 1_000
+"""Of one stream of one call; the daemon's log takes no more of a worker at once."""
+MARKED_BYTES_MAX: Final = LINE_BYTES_MAX // 2
+"""Of one line: as JSON it may be longer."""
 
 _STREAMS: Final[dict[int, Stream]] = {1: "out", 2: "err"}
 _TIMEVAL: Final = struct.Struct("ll")
@@ -73,6 +85,17 @@ def keep_printing() -> None:
     sys.stdout, sys.stderr = _text(1), _text(2)
 
 
+def mark_lines(call_id: str, tool: str) -> None:
+    """Have the daemon know which call prints: each line becomes a record that names it.
+
+    So it is with what Python code prints. What a call's programs and C code write, lines beyond
+    ``MARKED_LINES_MAX`` and very long ones come as they are, with the session alone.
+    """
+    for name, fd in (("stdout", 1), ("stderr", 2)):
+        raw = _MarkingWriter(fd, {"event": TOOL_WROTE, "call_id": call_id, "tool": tool})
+        setattr(sys, name, _wrapped(raw))
+
+
 def _connect(sock: socket.socket, path: str, first: bytes) -> None:
     # Python's own time limit would make the descriptor non-blocking, and with it those of tools.
     seconds, fraction = divmod(CONNECT_S, 1)
@@ -84,7 +107,10 @@ def _connect(sock: socket.socket, path: str, first: bytes) -> None:
 
 
 def _text(fd: int) -> TextIO:
-    raw = _PatientWriter(fd, "wb", closefd=False)
+    return _wrapped(_PatientWriter(fd, "wb", closefd=False))
+
+
+def _wrapped(raw: io.FileIO) -> TextIO:
     return io.TextIOWrapper(
         io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", line_buffering=True
     )
@@ -109,3 +135,29 @@ class _PatientWriter(io.FileIO):
         poll = select.poll()
         poll.register(self.fileno(), select.POLLOUT)
         return bool(poll.poll(WRITABLE_S * 1e3))
+
+
+class _MarkingWriter(_PatientWriter):
+    """A descriptor to which each whole line goes as a record with these fields."""
+
+    def __init__(self, fd: int, fields: dict[str, str]) -> None:
+        super().__init__(fd, "wb", closefd=False)
+        self._fields = {"level": "info", **fields}
+        self._left = MARKED_LINES_MAX
+        self._is_at_start = True
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        """Say that all was written, whatever became of it."""
+        given = bytes(data)
+        if given:
+            super().write(b"".join(map(self._marked, given.splitlines(keepends=True))))
+        return len(given)
+
+    def _marked(self, line: bytes) -> bytes:
+        is_whole, self._is_at_start = self._is_at_start, line.endswith(b"\n")
+        is_short = len(line) <= MARKED_BYTES_MAX
+        if not (is_whole and self._is_at_start and is_short and self._left):
+            return line
+        self._left -= 1
+        told = {**self._fields, "line": line[:-1].decode(errors="replace")}
+        return RECORD_MARK + json.dumps(told, ensure_ascii=False).encode() + b"\n"

@@ -10,11 +10,13 @@ from functools import partial
 
 import structlog
 
+from cmdc_runtime import foreign
 from cmdc_runtime.extensions.plugin import FILTER_OUTPUT, Channel, Plugin, TextFilter
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.extensions.provider import Chunk, FinishChunk, TextChunk, ThinkingChunk
-from workers.core.tags import Found, TagState, feed, flush
-from workers.intake import fit
+from cmdc_runtime.foreign import ForeignError
+from cmdc_runtime.plain import mended
+from workers.core.tags import ALL, Found, Tag, TagState, feed, flush
 
 log = structlog.get_logger()
 
@@ -57,8 +59,11 @@ class OutputFilters:
         plugins: Iterable[Plugin],
         context: PluginContext,
         crashed: Callable[[str, str], None],
+        invited: frozenset[Tag] = ALL,
     ) -> None:
         """Make the filters of ``plugins``, in their order; a crash is told by name and error.
+
+        ``invited`` are the tags that the system prompt tells the model of.
 
         Raises:
             FilterFailedError: one could not be made, and its plugin fails closed.
@@ -66,7 +71,7 @@ class OutputFilters:
         self._plugins = tuple(plugins)
         self._context = context
         self._crashed = crashed
-        self._tags = TagState()
+        self._tags, self._invited = TagState(), invited
         self._chains: dict[Channel, list[_Link]] = {
             "text": self._chain("text"),
             "thinking": self._chain("thinking"),
@@ -80,13 +85,13 @@ class OutputFilters:
         """
         match chunk:
             case TextChunk(text=text):
-                self._tags, clean, found = feed(self._tags, text)
+                self._tags, clean, found = feed(self._tags, text, self._invited)
                 shown = self._feed(self._chains["text"], clean)
                 return Shown(_chunks("text", shown), self._filtered(found))
             case ThinkingChunk(text=text):
                 return Shown(_chunks("thinking", self._feed(self._chains["thinking"], text)))
             case FinishChunk():
-                self._tags, clean, found = flush(self._tags)
+                self._tags, clean, found = flush(self._tags, self._invited)
                 shown = self._feed(self._chains["text"], clean)
                 shown += self._close(self._chains["text"])
                 thought = self._close(self._chains["thinking"])
@@ -99,9 +104,9 @@ class OutputFilters:
         chain = []
         for plugin in self._plugins:
             try:
-                found = plugin.filter_output(channel, self._context)
-            except Exception as error:  # noqa: BLE001 - told, by name
-                self._fail(plugin, error)
+                found = foreign.call(partial(plugin.filter_output, channel, self._context))
+            except ForeignError as failed:
+                self._fail(plugin, failed)
                 continue
             if found is not None:
                 chain.append(_Link(plugin, found))
@@ -135,15 +140,16 @@ class OutputFilters:
     def _ask(self, link: _Link, work: Callable[[str], str], text: str) -> str:
         """Return what a filter returns; of one that breaks and fails open, the text as it is."""
         try:
-            return fit(str(work(text)))
-        except Exception as error:  # noqa: BLE001 - told, by name
+            return mended(foreign.call(lambda: str(work(text))))
+        except ForeignError as failed:
             link.is_broken = True
-            self._fail(link.plugin, error)
+            self._fail(link.plugin, failed)
             return text
 
-    def _fail(self, plugin: Plugin, error: Exception) -> None:
-        log.error("plugin.crashed", plugin=plugin.name, hook=FILTER_OUTPUT, exc_info=error)
-        told = fit(f"{type(error).__name__}: {error}")
+    def _fail(self, plugin: Plugin, error: ForeignError) -> None:
+        trace = foreign.traceback_of(error)
+        log.error("plugin.crashed", plugin=plugin.name, hook=FILTER_OUTPUT, exception=trace)
+        told = foreign.told(error)
         self._crashed(plugin.name, told)
         if plugin.fail == "closed":
             raise FilterFailedError(plugin.name, told) from error

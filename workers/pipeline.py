@@ -13,16 +13,18 @@ from typing import Final
 
 import structlog
 
+from cmdc_runtime import foreign
 from cmdc_runtime.events import Event
 from cmdc_runtime.extensions.actions import settled
 from cmdc_runtime.extensions.hooks import AnyHook, SessionStart
 from cmdc_runtime.extensions.plugin import FILTER_OUTPUT, OBSERVE, PipelineRun, Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext
+from cmdc_runtime.plain import mended
+from workers.core.tags import ALL, Tag
 from workers.core.verdict import Reaction, Verdict, fold, stops, with_user_data
-from workers.intake import fit
 from workers.observers import Observers, PortOf
 from workers.output_filters import OutputFilters
-from workers.plugin_slot import ERROR_CHARS_MAX, Slot, answer_of, cancels, told
+from workers.plugin_slot import ERROR_CHARS_MAX, Slot, answer_of, told
 
 log = structlog.get_logger()
 
@@ -147,33 +149,41 @@ class Pipeline:
         return next((slot for slot in self._slots if slot.plugin.name == name), None)
 
     async def _ask(self, slot: Slot, hook: AnyHook, context: PluginContext) -> Reaction:
-        name, fail = slot.plugin.name, slot.plugin.fail
+        name = slot.plugin.name
         if slot.is_off:  # by a run that had its turn before this one
             return Reaction(name)
-        before = cancels()
         try:
             seen = replace(context, session=self._home.port_of(name))
-            actions = settled(await answer_of(slot, hook, seen))
+            answer = await answer_of(slot, hook, seen)
+            slot.note(answer)
+            # An action's fields may be anything.
+            actions = foreign.call(lambda: settled(answer, hook.kind))
             slot.keep_state()
-            if cancels() > before:  # the plugin kept our cancellation to itself
-                raise asyncio.CancelledError  # noqa: TRY301 - goes the way of any other one
-        except GeneratorExit:  # the loop is gone
-            raise
-        except BaseException as error:  # a plugin may raise anything, and only its run ends
+        except asyncio.CancelledError:  # ours: what a plugin cancels itself is an error of it
             slot.take_back()
-            if cancels() > before:
-                raise asyncio.CancelledError from error
-            log.exception("plugin.crashed", plugin=name, hook=hook.kind, fail=fail)
-            why = told(error)
-            if fail == "disable":
-                slot.is_off = True
-                self._look_at_slots()
-                why = f"{why}; the plugin is off from here on"
-            return Reaction(name, error=why, fail=fail)
+            raise
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything, only its run ends
+            return self._failed(slot, hook.kind, error)
         return Reaction(name, actions)
 
-    def filters(self) -> OutputFilters | None:
+    def _failed(self, slot: Slot, where: str, error: Exception) -> Reaction:
+        """Return what a failure of a plugin means, which goes on as it was before."""
+        name, fail = slot.plugin.name, slot.plugin.fail
+        slot.take_back()
+        trace = foreign.traceback_of(error)
+        log.error("plugin.crashed", plugin=name, hook=where, fail=fail, exception=trace)
+        why = told(error)
+        if fail == "disable":
+            slot.is_off = True
+        if slot.is_off:
+            self._look_at_slots()
+            why = f"{why}; the plugin is off from here on"
+        return Reaction(name, error=why, fail=fail)
+
+    def filters(self, invited: frozenset[Tag] = ALL) -> OutputFilters | None:
         """Return the filters for one answer, None where no plugin has any.
+
+        ``invited`` are the tags that the model was told of.
 
         Raises:
             FilterFailedError: one could not be made, and its plugin fails closed.
@@ -185,6 +195,7 @@ class Pipeline:
             filtering,
             self._context_of(),
             lambda name, why: self._tell(name, FILTER_OUTPUT, why),
+            invited,
         )
 
     def observe(self, event: Event) -> None:
@@ -201,7 +212,7 @@ class Pipeline:
         self._observers.watch(on)
 
     def _tell(self, plugin: str, where: str, why: str) -> None:
-        self._home.crashed(plugin, where, fit(why[:ERROR_CHARS_MAX]))
+        self._home.crashed(plugin, where, mended(why[:ERROR_CHARS_MAX]))
 
 
 def _ordered(slots: Iterable[Slot]) -> list[Slot]:

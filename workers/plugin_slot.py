@@ -7,24 +7,24 @@ instance to itself, and a copy goes on.
 
 import asyncio
 import copy
-import inspect
 from typing import Final
 
 import msgspec
 import structlog
 
-from cmdc_runtime.extensions.actions import BadActionError
+from cmdc_runtime import foreign
+from cmdc_runtime.extensions.actions import BadActionError, stops_something
 from cmdc_runtime.extensions.hooks import AfterTool, AnyHook, BeforeTool, OnToolError
 from cmdc_runtime.extensions.plugin import (
-    Answer,
     Plugin,
+    declares_fail,
     filters_output,
     hooks_of,
     is_async,
     settings_of,
 )
 from cmdc_runtime.extensions.plugin_context import PluginContext
-from workers.intake import fit
+from cmdc_runtime.foreign import ForeignError
 from workers.threads import Threads
 
 log = structlog.get_logger()
@@ -74,6 +74,11 @@ class Slot:
             return hook.name in tools
         return True
 
+    def note(self, answer: object) -> None:
+        """Take a plugin for a guard that answers as one, whatever its annotations say."""
+        if stops_something(answer) and not declares_fail(self.plugin):
+            self.plugin.fail = "closed"
+
     def keep_state(self) -> None:
         """Take the plugin's state as its state from here on.
 
@@ -81,33 +86,53 @@ class Slot:
             FailedError: it can't be kept.
         """
         try:
-            state = msgspec.msgpack.encode(self.plugin.state)
-            msgspec.msgpack.decode(state, type=self.plugin.State)
-        except Exception as error:  # a state may hold anything
-            raise FailedError(f"its state can't be kept: {error}") from error
+            state: bytes = foreign.call(lambda: msgspec.msgpack.encode(self.plugin.state))
+            self._opened(state)
+        except ForeignError as failed:  # a state may hold anything
+            raise FailedError(f"its state can't be kept: {failed}") from failed
         if len(state) > STATE_BYTES_MAX:
             raise FailedError(f"its state takes {len(state)} bytes, more than {STATE_BYTES_MAX}")
         self.state = state
 
     def take_back(self) -> None:
-        """Go on with the state of before, as a copy if a stray thread has this instance."""
-        if len(self.threads):
-            self.plugin = copy.copy(self.plugin)
-        self.plugin.state = msgspec.msgpack.decode(self.state, type=self.plugin.State)
+        """Go on with the state of before, as a copy if a stray thread has this instance.
+
+        A plugin that can't be put back is off: what it knows is not what was written down.
+        """
+        try:
+            if len(self.threads):
+                self.plugin = foreign.call(lambda: copy.copy(self.plugin))
+            self.plugin.state = self._opened(self.state)
+        except ForeignError as failed:
+            self.is_off = True
+            log.error("plugin.not_put_back", plugin=self.plugin.name, error=str(failed))
 
     def restore(self, state: bytes) -> None:
         """Go on with a state of an earlier process, a new one if it no longer fits."""
         self.told_state = state
         try:
-            self.plugin.state = msgspec.msgpack.decode(state, type=self.plugin.State)
-        except (msgspec.MsgspecError, ValueError) as error:
-            log.warning("plugin_state.discarded", plugin=self.plugin.name, error=str(error))
+            self.plugin.state = self._opened(state)
+        except ForeignError as failed:
+            log.warning("plugin_state.discarded", plugin=self.plugin.name, error=str(failed))
             self.plugin.state = self.plugin.State()
         self.state = self.greeted_with = msgspec.msgpack.encode(self.plugin.state)
 
+    def _opened(self, state: bytes) -> msgspec.Struct:
+        """Return a state that was written down; reading it runs the plugin's own classes.
+
+        Raises:
+            ForeignError: it can't be read.
+        """
+        return foreign.call(lambda: msgspec.msgpack.decode(state, type=self.plugin.State))
+
 
 async def answer_of(slot: Slot, hook: AnyHook, context: PluginContext) -> object:
-    """Return what the plugin returned, within its bound of time."""
+    """Return what the plugin returned, within its bound of time.
+
+    Raises:
+        FailedError: it took too long, or its earlier runs have not returned.
+        ForeignError: it raised.
+    """
     if len(slot.threads) >= STRAY_THREADS_MAX:
         raise FailedError(f"{STRAY_THREADS_MAX} of its earlier runs have not returned yet")
     timeout_s = slot.settings[hook.kind].timeout_s or HOOK_TIMEOUT_S
@@ -124,16 +149,13 @@ async def answer_of(slot: Slot, hook: AnyHook, context: PluginContext) -> object
 async def _run(slot: Slot, hook: AnyHook, context: PluginContext) -> object:
     plugin = slot.plugin
 
-    def work() -> tuple[Answer, BaseException | None]:
-        try:
-            return plugin.handle_event(hook, context), None
-        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
-            return None, error
+    def work() -> object:
+        return plugin.handle_event(hook, context)
 
-    answer, error = work() if is_async(plugin, hook.kind) else await slot.threads.call(work)
-    if error is not None:
-        raise error
-    return await answer if inspect.isawaitable(answer) else answer
+    if is_async(plugin, hook.kind):
+        return await foreign.wait(work)
+    answer = await slot.threads.run(work)
+    return await foreign.wait(lambda: answer)  # an async method that a sync one handed on to
 
 
 def _own_copy(hook: AnyHook) -> AnyHook:
@@ -143,13 +165,8 @@ def _own_copy(hook: AnyHook) -> AnyHook:
     return hook
 
 
-def cancels() -> int:
-    """Return how often this task was cancelled: a plugin that cancels itself adds nothing."""
-    task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()
-
-
 def told(error: BaseException) -> str:
     """Return an error as it is told: short, and fit to be written down."""
-    text = str(error) if isinstance(error, _OURS) else f"{type(error).__name__}: {error}"
-    return fit(text[:ERROR_CHARS_MAX])
+    origin = error.error if isinstance(error, ForeignError) else error
+    text = foreign.text_of if isinstance(origin, _OURS) else foreign.told
+    return text(origin, ERROR_CHARS_MAX)

@@ -19,12 +19,15 @@ from typing import Final
 
 import msgspec
 
+from cmdc_runtime.prctl import set_dumpable
+from workers.limits import step_forward
+
 # Before the first import of litellm: no download at import (its thread would live on in the
 # nursery), no reading of a .env file that happens to lie around, no chatter on stderr.
 _ENVIRONMENT: Final = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_MODE": "PRODUCTION",
-    "LITELLM_LOG": "ERROR",
+    "LITELLM_LOG": "CRITICAL",  # as errors it writes what servers and models have said
 }
 
 _MODULES: Final = (
@@ -64,6 +67,7 @@ class PreloadReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _preload() -> PreloadReport:
+    _close_to_others()
     os.environ.update(_ENVIRONMENT)
     gc.disable()  # 300,000 objects are made to stay: collecting between is 15-30 % of the time
     problems: list[str] = []
@@ -84,6 +88,17 @@ def _preload() -> PreloadReport:
         warm_ms=warm_ms,
         problems=tuple(problems),
     )
+
+
+def _close_to_others() -> None:
+    """Let no other process of this user look into this one, or into what is forked from it.
+
+    They have the keys in their environment. Before that it takes the score that its children have:
+    a process that nobody may look into can't set its own unless it is root's.
+    """
+    step_forward()
+    with suppress(OSError):  # a seccomp filter; the doctor says what a tool can read
+        set_dumpable(is_dumpable=False)
 
 
 def _timed(what: str, do: Callable[[str], None], name: str, problems: list[str]) -> float:

@@ -21,7 +21,12 @@ import selectors
 import time
 from typing import Final
 
+import structlog
+
+from cmdc_runtime import foreign
 from cmdc_runtime.board import SLOT_BYTES, Doing, Slot, Usage
+
+log = structlog.get_logger()
 
 CALM: Final = frozenset({"spare", "idle"})
 """States in which nothing is under way: what was used needs no other look."""
@@ -83,7 +88,7 @@ class Pulse:
 
     def new_loop(self) -> asyncio.AbstractEventLoop:
         """Return an event loop like any other, which beats from ``start`` on."""
-        return asyncio.SelectorEventLoop(_Selector(self))
+        return Loop(_Selector(self))
 
     def start(self, period_s: float) -> None:
         """Beat now and every ``period_s`` seconds: for the first time, or with a new period."""
@@ -140,6 +145,23 @@ def _opened(path: str, slot: int) -> tuple[mmap.mmap, Slot]:
     finally:
         os.close(fd)
     return page, Slot(memoryview(page)[offset:])
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """An event loop that no task ends but the one it runs for.
+
+    A task that a tool or a library has started may end with ``SystemExit``. Whoever awaits it
+    hears of that; asyncio would end the whole process, too. The task that the loop runs for must
+    not end so, since nobody would be told.
+    """
+
+    def run_forever(self) -> None:
+        """Run until the loop is stopped."""
+        while True:
+            try:
+                return super().run_forever()
+            except (SystemExit, KeyboardInterrupt) as error:
+                log.error("task.exited", exception=foreign.traceback_of(error))
 
 
 class _Selector(selectors.EpollSelector):

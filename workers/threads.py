@@ -11,6 +11,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from cmdc_runtime import foreign
+from cmdc_runtime.foreign import ForeignError
+
 _T = TypeVar("_T")
 
 
@@ -25,6 +28,25 @@ class Threads:
     def __len__(self) -> int:
         """Return how many run."""
         return len(self._running)
+
+    async def run(self, work: Callable[[], _T]) -> _T:
+        """Return what ``work``, which is not ours, returns in a thread of its own.
+
+        Raises:
+            ForeignError: it raised anything at all.
+            RuntimeError: the system gives no more threads.
+        """
+
+        def contained() -> tuple[_T, None] | tuple[None, ForeignError]:
+            try:
+                return foreign.call(work), None
+            except ForeignError as failed:
+                return None, failed
+
+        value, failed = await self.call(contained)
+        if failed is not None:
+            raise failed
+        return value  # type: ignore[return-value]  # a pair's first is there without a second
 
     async def call(self, work: Callable[[], _T]) -> _T:
         """Return what ``work``, which raises nothing, returns in a thread of its own.

@@ -20,6 +20,7 @@ from cmdc_runtime.runtime_dir import candidate_runtime_dirs, find_daemon
 
 if TYPE_CHECKING:
     from cmdc_runtime.client.client import Client
+    from cmdc_runtime.client.engine import Engine
 
 F = TypeVar("F", bound=Callable[..., Any])  # Any: a command's own parameters
 
@@ -132,6 +133,20 @@ def running_client(address: str | None) -> "Iterator[Client]":
 
     with contextlib.closing(Client(running_address(address))) as client:
         yield client
+
+
+@contextlib.contextmanager
+def running_engine(address: str | None) -> "Iterator[Engine]":
+    """Lend the calls of a client that only commands make, at a daemon that runs.
+
+    Raises:
+        DaemonUnavailable: there is none; none is started.
+
+    """
+    from cmdc_runtime.client.engine import Engine  # noqa: PLC0415 - loads zmq
+
+    with contextlib.closing(Engine(running_address(address))) as engine:
+        yield engine
 
 
 def running_address(address: str | None) -> str:

@@ -16,7 +16,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
@@ -24,8 +24,8 @@ import click
 import msgspec
 
 from cmdc_runtime.cli.choices import address_option, json_option
-from cmdc_runtime.cli.terminal import Terminal, console
-from cmdc_runtime.cli.text import json_line, neutral
+from cmdc_runtime.cli.terminal import Terminal, show_table
+from cmdc_runtime.cli.text import json_line
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.requests import DaemonFacts
 from cmdc_runtime.runtime_dir import (
@@ -64,6 +64,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     advice: str = ""
 
 
+_COLUMNS: Final[Mapping[str, Callable[[Finding], str]]] = {
+    "CHECK": lambda one: one.name,
+    "STATUS": lambda one: one.status,
+    "FOUND": lambda one: one.found,
+    "ABOUT IT": lambda one: one.advice,
+}
+
+
 @click.command()
 @json_option
 @address_option
@@ -79,7 +87,7 @@ def doctor(*, as_json: bool, address: str | None) -> int:
     if as_json:
         Terminal().line(json_line(findings))
     else:
-        _print(findings)
+        show_table(_COLUMNS, findings)
     return EXIT_PROBLEM if any(one.status == "problem" for one in findings) else 0
 
 
@@ -172,6 +180,17 @@ def _state_dir() -> Iterator[Finding]:
     yield _writable("state directory", place, "the journal")
 
 
+def _tools() -> Iterator[Finding]:
+    """Say what a tool can read: no layer here keeps it from what its user has."""
+    who = "as root: they read every process and file" if os.geteuid() == 0 else "as this user"
+    advice = (
+        "they get no keys and are refused at the daemon, but read this user's files, journal and"
+        " token among them, and the environment of the daemon and of who started it, and can use"
+        " cron, systemd-run, tmux or ssh: run it all in a container, or as a user of its own"
+    )
+    yield Finding(name="tools", status="note", found=f"no sandbox, {who}", advice=advice)
+
+
 MACHINE: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
     _python,
     _kernel,
@@ -179,6 +198,7 @@ MACHINE: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (
     _open_files,
     _temporary_files,
     _state_dir,
+    _tools,
 )
 """The checks that need no daemon and no address."""
 
@@ -258,6 +278,7 @@ def _daemon(directory: Path, *, is_named: bool) -> Iterator[Finding]:
         found=facts.journal,
         advice="" if is_open else "nothing new is taken; see docs/howto/disk-full.md",
     )
+    yield _connections(facts)
     for layer in facts.layers:
         is_kernel = layer.by.startswith("cgroup") or layer.by == "rlimit"
         yield Finding(
@@ -291,12 +312,11 @@ def _nursery(facts: DaemonFacts) -> Finding:
     return Finding(name="nursery", status="problem", found=facts.nursery, advice=advice)
 
 
-def _print(findings: list[Finding]) -> None:
-    from rich.table import Table  # noqa: PLC0415 - slow, and not always needed
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("CHECK", "STATUS", "FOUND", "ABOUT IT"):
-        table.add_column(name, overflow="fold")
-    for one in findings:
-        table.add_row(one.name, one.status, neutral(one.found), neutral(one.advice))
-    console().print(table)
+def _connections(facts: DaemonFacts) -> Finding:
+    cut = facts.cut_connections
+    return Finding(
+        name="connections",
+        status="note" if cut else "ok",
+        found=f"{cut} were cut, for what they made the daemon remember" if cut else "none was cut",
+        advice="its log names the processes: connection.cut, subscriber.cut" if cut else "",
+    )

@@ -7,6 +7,7 @@ of the modules here, decorated with ``click.command``, and its row in ``COMMANDS
 """
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -110,7 +111,9 @@ def exit_status(work: Callable[[], object]) -> int:
     try:
         status = work()
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        click.echo(neutral(shown.getvalue()), nl=False, err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED

@@ -1,13 +1,12 @@
 """``cmdc tail`` and ``cmdc monitor``: what happens to one session, until it ends or Ctrl-C."""
 
-import time
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from cmdc_runtime.cli.choices import address_option, json_option, running_client
 from cmdc_runtime.cli.terminal import Terminal
-from cmdc_runtime.cli.text import json_line, one_line
+from cmdc_runtime.cli.text import clock, json_line, one_line
 from cmdc_runtime.errors import InvalidSession, SessionNotAlive
 from cmdc_runtime.reasons import Down, NoProcess, Normal, Shutdown
 
@@ -46,9 +45,9 @@ def _print_events(stream: "EventStream", terminal: Terminal, *, as_json: bool) -
         if as_json:
             terminal.line(json_line(envelope))
             continue
-        clock = time.strftime("%H:%M:%S", time.localtime(envelope.at_ms / 1000))
+        at = clock(envelope.at_ms)
         kind = one_line(envelope.event.kind)
-        terminal.line(f"{envelope.index:>6} {clock} {kind:<22} {told(envelope.event)}".rstrip())
+        terminal.line(f"{envelope.index:>6} {at} {kind:<22} {told(envelope.event)}".rstrip())
 
 
 @click.command()

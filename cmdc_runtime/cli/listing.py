@@ -1,17 +1,20 @@
 """``cmdc ps`` and ``cmdc tree``: what lives now."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from cmdc_runtime.cli.choices import address_option, json_option, running_client
-from cmdc_runtime.cli.terminal import Terminal, console, show_table
-from cmdc_runtime.cli.text import duration, json_line, neutral, one_line
+from cmdc_runtime.cli.choices import (
+    address_option,
+    json_option,
+    running_client,
+    running_engine,
+)
+from cmdc_runtime.cli.terminal import Terminal, show_table, show_tree
+from cmdc_runtime.cli.text import duration, json_line, one_line
 
 if TYPE_CHECKING:
-    from rich.tree import Tree
-
     from cmdc_runtime.commands import Status
     from cmdc_runtime.requests import TreeNode
 
@@ -27,22 +30,34 @@ _COLUMNS: Final[Mapping[str, Callable[["Status"], str]]] = {
     "RESTARTS": lambda one: str(one.restarts),
     "UP": lambda one: duration(one.uptime_ms),
 }
+_ALL_COLUMNS: Final = {
+    **_COLUMNS,
+    "REASON": lambda one: "-" if one.reason is None else one_line(one.reason),
+}
 
 
 @click.command()
+@click.option("--all", "is_all", is_flag=True, help="Also what is parked, and what ended lately.")
 @json_option
 @address_option
-def ps(*, as_json: bool, address: str | None) -> None:
-    """List the live sessions; with --json as one array."""
-    with running_client(address) as client:
-        found = sorted(client.list_sessions(), key=lambda one: one.session_id)
+def ps(*, is_all: bool, as_json: bool, address: str | None) -> None:
+    """List the live sessions; with --json as one array.
+
+    A parked session is one that the daemon could not take over when it started: all that is kept of
+    it stays until `cmdc stop` ends it. The column REASON says why.
+    """
+    with running_engine(address) as engine:
+        found = engine.call(engine.calls.list_sessions())
+        if is_all:
+            found += engine.call(engine.calls.list_inactive())
+    found.sort(key=lambda one: one.session_id)
     if as_json:
         Terminal().line(json_line(found))
         return
     if not found:
         Terminal().note("no sessions")
         return
-    show_table(_COLUMNS, found)
+    show_table(_ALL_COLUMNS if is_all else _COLUMNS, found)
 
 
 @click.command()
@@ -55,18 +70,7 @@ def tree(*, as_json: bool, address: str | None) -> None:
     if as_json:
         Terminal().line(json_line(root))
     else:
-        console().print(_drawn(root), soft_wrap=True)
-
-
-def _drawn(node: "TreeNode", into: "Tree | None" = None) -> Any:  # Any: rich is loaded here
-    from rich.text import Text  # noqa: PLC0415 - slow, and not always needed
-    from rich.tree import Tree  # noqa: PLC0415
-
-    label = Text(_label(node))
-    branch = Tree(label) if into is None else into.add(label)
-    for child in node.children:
-        _drawn(child, branch)
-    return branch
+        show_tree(root, _label, lambda one: one.children)
 
 
 def _label(node: "TreeNode") -> str:
@@ -77,4 +81,4 @@ def _label(node: "TreeNode") -> str:
         "" if node.pid is None else f"pid {node.pid}",
         f"{node.restarts} restarts" if node.restarts else "",
     )
-    return f"{neutral(node.id)}  {', '.join(fact for fact in facts if fact)}"
+    return f"{node.id}  {', '.join(fact for fact in facts if fact)}"

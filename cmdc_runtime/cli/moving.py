@@ -5,20 +5,18 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
 
-from cmdc_runtime.cli.choices import address_option, json_option, running_address, running_client
+from cmdc_runtime.cli.choices import address_option, json_option, running_client, running_engine
 from cmdc_runtime.cli.terminal import Terminal, show_table
-from cmdc_runtime.cli.text import json_line, one_line
+from cmdc_runtime.cli.text import json_line, moment, one_line
 from cmdc_runtime.errors import UsageError
 
 if TYPE_CHECKING:
     from cmdc_runtime.checkpoints import Snapshot
-    from cmdc_runtime.client.engine import Engine
 
 STDIN_IN_MEMORY_BYTES_MAX: Final = 16 * 2**20
 """Of a file from standard input; a larger one waits on the disk."""
@@ -26,7 +24,7 @@ _COPY_BYTES: Final = 2**20
 
 _COLUMNS: Final[Mapping[str, Callable[["Snapshot"], str]]] = {
     "CHECKPOINT": lambda one: one.checkpoint_id,
-    "SAVED": lambda one: _time(one.saved_at_ms),
+    "SAVED": lambda one: moment(one.saved_at_ms),
     "LABEL": lambda one: one_line(one.label or "-"),
     "METADATA": lambda one: one_line(json_line(one.metadata)) if one.metadata else "-",
 }
@@ -48,7 +46,7 @@ def export(session: str, *, move: bool, output: str | None, address: str | None)
     from cmdc_runtime.transfer import MAGIC  # noqa: PLC0415 - with it
 
     session_id = checked_id(session)
-    with _engine(address) as engine, _written(output) as file:
+    with running_engine(address) as engine, _written(output) as file:
         file.write(MAGIC)
         header = engine.call(engine.calls.export(session_id, _to(file), move=move))
     how = "moved" if move else "copied"
@@ -70,16 +68,18 @@ def import_(file: str, *, as_id: str | None, as_json: bool, address: str | None)
     """
     from cmdc_runtime.client.subjects import checked_id  # noqa: PLC0415 - loads zmq
     from cmdc_runtime.transfer import Assembly, read_frames  # noqa: PLC0415 - with it
+    from cmdc_runtime.transfer_checks import check_whole  # noqa: PLC0415 - with it
 
     new_id = None if as_id is None else checked_id(as_id)
-    with _read(file) as source, _engine(address) as engine:
+    with _read(file) as source, running_engine(address) as engine:
         assembly = Assembly()  # all of it is looked at before the daemon is asked for anything
         for frame in read_frames(source):
             assembly.add(frame)
-        header = assembly.whole().header
+        whole = assembly.whole()
+        check_whole(whole)
         source.seek(0)
         info = engine.call(engine.calls.bring(read_frames(source), new_id))
-    outcome = {"session_id": info.session_id, "from": header.session_id, "pid": info.pid}
+    outcome = {"session_id": info.session_id, "from": whole.header.session_id, "pid": info.pid}
     Terminal().line(json_line(outcome) if as_json else f"{info.session_id} goes on here")
 
 
@@ -129,14 +129,6 @@ def resume(
     Terminal().line(json_line(outcome) if as_json else f"{found.id} goes on")
 
 
-@contextlib.contextmanager
-def _engine(address: str | None) -> Iterator["Engine"]:
-    from cmdc_runtime.client.engine import Engine  # noqa: PLC0415 - loads zmq
-
-    with contextlib.closing(Engine(running_address(address))) as engine:
-        yield engine
-
-
 def _to(file: BinaryIO) -> Callable[[bytes], None]:
     def write(frame: bytes) -> None:
         file.write(frame)
@@ -183,8 +175,3 @@ def _read(file: str) -> Iterator[BinaryIO]:
             spooled.write(some)
         spooled.seek(0)
         yield spooled  # type: ignore[misc]  # it is a BinaryIO in all but name
-
-
-def _time(at_ms: int) -> str:
-    """Return a wall time as people read it: UTC, to the second."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -11,6 +11,7 @@ from typing import Any, Final
 from cmdc_runtime import events
 from cmdc_runtime.cli.text import duration, one_line
 from cmdc_runtime.events import Event
+from cmdc_runtime.plain import shown
 from cmdc_runtime.reasons import (
     LINE_CHARS_MAX,
     Down,
@@ -29,7 +30,9 @@ TELLINGS: Final[Mapping[type[Event], Telling]] = {
     events.AgentEnd: lambda e: (
         f"finished: {len(e.messages)} messages, {e.usage.total_tokens} tokens"
     ),
-    events.AgentAbort: lambda e: f"aborted: {one_line(e.reason or 'no reason given')}",
+    events.AgentAbort: lambda e: (
+        f"aborted: {one_line(shown(e.reason, LINE_CHARS_MAX) or 'no reason given')}"
+    ),
     events.AgentError: lambda e: (
         f"failed: {one_line(e.reason)}" + (" (later may work)" if e.retryable else "")
     ),
@@ -37,6 +40,7 @@ TELLINGS: Final[Mapping[type[Event], Telling]] = {
         f"process {e.incarnation} took over after {one_line(str(e.reason))}; "
         f"goes on with: {e.resumed}"
     ),
+    events.RecordSetAside: lambda e: f"set aside: {one_line(e.what)}: {one_line(e.why)}",
     events.AgentResumed: lambda e: f"{e.trigger} {one_line(e.approval_id)}",
     events.PromptDropped: lambda e: f"dropped prompt: {one_line(e.text)}",
     events.RequestStart: lambda e: f"request to {one_line(e.model)} with {e.messages} messages",
@@ -112,6 +116,7 @@ TELLINGS: Final[Mapping[type[Event], Telling]] = {
 
 LOUD: Final[Mapping[type[Event], str]] = {
     events.AgentRecovered: "good",
+    events.RecordSetAside: "bad",
     events.StreamStalled: "warning",
     events.StreamReset: "warning",
     events.Retry: "warning",

@@ -8,7 +8,6 @@ import base64
 import contextlib
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -17,7 +16,7 @@ import msgspec
 
 from cmdc_runtime.cli.choices import address_option, json_option, running_address
 from cmdc_runtime.cli.terminal import Terminal
-from cmdc_runtime.cli.text import json_line, neutral, one_line
+from cmdc_runtime.cli.text import clock, json_line, neutral, one_line
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.ids import new_session_id
 
@@ -157,8 +156,7 @@ def _step(told: Told) -> str:
 
 
 def _cause(told: Told) -> str:
-    clock = time.strftime("%H:%M:%S ", time.localtime(told["at_ms"] / 1000))
-    when = clock if told["at_ms"] else ""
+    when = f"{clock(told['at_ms'])} " if told["at_ms"] else ""
     return f"{when}{one_line(' '.join((told['input'], told['ref'])))}".rstrip()
 
 

@@ -1,7 +1,9 @@
 """Where the command line writes: answers to standard output, everything else to standard error.
 
-Text must be neutral before it comes here. Colour is for terminals and obeys ``NO_COLOR``; click
-takes it out of everything else. Two threads write, the command's and the one of Down notices.
+Everything that is printed passes here and is made ``neutral``, whoever wrote it: ids out of a file,
+errors, tools, models. So no control sequence reaches a terminal but our own. Colour is for
+terminals and obeys ``NO_COLOR``; click takes it out of everything else. Two threads write, the
+command's and the one of Down notices.
 """
 
 import contextlib
@@ -12,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 import click
+
+from cmdc_runtime.cli.text import neutral
 
 _Row = TypeVar("_Row")
 
@@ -67,9 +71,10 @@ class Terminal:
             yield lambda _what: None
             return
         from rich.console import Console  # noqa: PLC0415 - slow, and not always needed
+        from rich.text import Text  # noqa: PLC0415 - with it
 
-        with Console(stderr=True, no_color=_is_colourless() or None).status(what) as status:
-            yield status.update
+        with Console(stderr=True, no_color=_is_colourless() or None).status(neutral(what)) as shown:
+            yield lambda more: shown.update(Text(neutral(more)))
 
 
 def show_table(columns: Mapping[str, Callable[[_Row], str]], rows: Iterable[_Row]) -> None:
@@ -80,11 +85,26 @@ def show_table(columns: Mapping[str, Callable[[_Row], str]], rows: Iterable[_Row
     for name in columns:
         table.add_column(name, overflow="fold")
     for one in rows:
-        table.add_row(*(cell(one) for cell in columns.values()))
-    console().print(table)
+        table.add_row(*(neutral(cell(one)) for cell in columns.values()))
+    _console().print(table)
 
 
-def console() -> Any:  # Any: rich is loaded where it is used
+def show_tree(
+    root: _Row, label: Callable[[_Row], str], below: Callable[[_Row], Iterable[_Row]]
+) -> None:
+    """Print what is below what on standard output, a line for each."""
+    from rich.text import Text  # noqa: PLC0415 - slow, and not always needed
+    from rich.tree import Tree  # noqa: PLC0415
+
+    def grow(branch: Tree, node: _Row) -> Tree:
+        for one in below(node):
+            grow(branch.add(Text(neutral(label(one)))), one)
+        return branch
+
+    _console().print(grow(Tree(Text(neutral(label(root)))), root), soft_wrap=True)
+
+
+def _console() -> Any:  # Any: rich is loaded where it is used
     """Return a rich console for tables on standard output."""
     from rich.console import Console  # noqa: PLC0415 - slow, and not always needed
 
@@ -100,6 +120,7 @@ def console() -> Any:  # Any: rich is loaded where it is used
 
 
 def _write(text: str, style: str, *, end: str = "", is_note: bool = False) -> None:
+    text = neutral(text)
     styled = click.style(text, **STYLES[style]) if text and STYLES[style] else text
     click.echo(styled + end, nl=False, err=is_note, color=False if _is_colourless() else None)
 

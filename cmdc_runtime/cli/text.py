@@ -1,12 +1,16 @@
 """Text that others wrote, made fit for a terminal and for one line.
 
 A model or a tool may say anything, escape sequences that repaint the screen or type for the user
-included: everything goes through ``neutral`` or ``json_line`` before it is printed.
+included: ``terminal`` makes everything ``neutral`` that it prints. Times may be any number.
 """
 
+import time
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
+
+from cmdc_runtime.ranges import TIME_MS_MAX
 
 LINE_CHARS_MAX: Final = 120
 """What is quoted in a line of its own is cut here."""
@@ -51,6 +55,19 @@ def json_line(value: Any) -> str:  # Any: whatever msgspec encodes
 def typed(argument: str) -> str:
     """Return a command-line argument with bytes that are no UTF-8 replaced."""
     return argument.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def moment(at_ms: int) -> str:
+    """Return a wall time as people read it: UTC, to the second; a wild one as the number it is."""
+    if not 0 <= at_ms <= TIME_MS_MAX:
+        return f"{at_ms} ms since 1970"
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def clock(at_ms: int) -> str:
+    """Return the local time of day of a wall time; nothing of a wild one."""
+    is_time = 0 <= at_ms <= TIME_MS_MAX
+    return time.strftime("%H:%M:%S", time.localtime(at_ms / 1000)) if is_time else "--:--:--"
 
 
 def duration(ms: int) -> str:

@@ -81,13 +81,21 @@ def at(address: Address) -> Place:
         InvalidOptions: the address cannot be used.
 
     """
-    text = os.fspath(address)
+    given: object = address
+    if not isinstance(given, str | os.PathLike):
+        raise InvalidOptions([f"address: expected a path, got {type(given).__name__}"])
+    text = os.fspath(given)
+    if not isinstance(text, str):
+        raise InvalidOptions([f"address: expected a path of text, got {type(text).__name__}"])
     scheme, mark, rest = text.partition("://")
     if mark and scheme == "ipc":
         text = rest
     elif mark:
         raise InvalidOptions([f"address: {_refusal(scheme, text)}"])
-    directory = Path(text).expanduser().absolute()
+    try:
+        directory = Path(text).expanduser().absolute()
+    except (OSError, RuntimeError) as error:  # no such home, or the working directory was removed
+        raise InvalidOptions([f"address: {ascii(text)[:80]} is nowhere: {error}"]) from error
     if problem := path_problem(directory):
         raise InvalidOptions([f"address: {problem}"])
     place = Place(directory)

@@ -4,33 +4,38 @@ The calls that guide a running session are in ``guidance``.
 """
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
+from cmdc_runtime import foreign
 from cmdc_runtime.client.address import Address
 from cmdc_runtime.client.calls import Calls, Reply
-from cmdc_runtime.client.feed import EventTypes, Feed, Selection
+from cmdc_runtime.client.cycle import Pieces, View, Whole
+from cmdc_runtime.client.cycle_stream import AsyncCycleStream, Opening
+from cmdc_runtime.client.feed import Feed
 from cmdc_runtime.client.inbox import AsyncInbox
 from cmdc_runtime.client.keeping import AsyncKeeping
 from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
 from cmdc_runtime.client.link import Connector, Link
 from cmdc_runtime.client.monitors import AsyncMonitor, Watch
 from cmdc_runtime.client.offload import offload
+from cmdc_runtime.client.selection import EventTypes, Selection
 from cmdc_runtime.client.session import AsyncSession
 from cmdc_runtime.client.start import start_request
 from cmdc_runtime.client.stream import AsyncEventStream
 from cmdc_runtime.client.subjects import SessionLike, checked_group, checked_id, id_of
 from cmdc_runtime.commands import PromptReceipt, Status
-from cmdc_runtime.events import Envelope
+from cmdc_runtime.events import Envelope, Event
 from cmdc_runtime.ids import EventIndex, MonitorRef, SessionId
 from cmdc_runtime.messages import Message
 from cmdc_runtime.options import Options
 from cmdc_runtime.reasons import Down
 from cmdc_runtime.requests import TreeNode
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -154,6 +159,60 @@ class AsyncClient(AsyncKeeping):
         """Send a prompt and return what its own cycle led to; raises as both calls above."""
         return await self._calls.run(checked_id(session), text, timeout)
 
+    def stream(
+        self,
+        session: SessionLike,
+        text: str,
+        *,
+        timeout: float | None = None,
+    ) -> AsyncCycleStream[str]:
+        """Send a prompt and return the pieces of its answers, as they come, to be iterated.
+
+        The iteration ends with the prompt's own cycle, which may begin later, and raises what ended
+        that as ``collect_reply`` does; ``timeout`` seconds are for all of it. A request that is
+        sent again says only what was not said yet; an answer that differs is said from its
+        beginning. ``stream_events`` tells more.
+
+        Raises:
+            InvalidText: ``text`` is not a non-empty str.
+            QueueFull: too many prompts wait.
+
+        """
+        return self._read(session, text, Pieces(), timeout)
+
+    def stream_events(
+        self,
+        session: SessionLike,
+        text: str,
+        *,
+        timeout: float | None = None,
+    ) -> AsyncCycleStream[Event]:
+        """Send a prompt and return the events of its own cycle, from ``agent_start`` on.
+
+        The last one tells how it ended: ``agent_end``, ``agent_abort``, ``agent_error``, or
+        ``prompt_dropped`` where it never began. What no event tells is raised: the session's end.
+
+        Raises:
+            InvalidText: ``text`` is not a non-empty str.
+            QueueFull: too many prompts wait.
+
+        """
+        return self._read(session, text, Whole(), timeout)
+
+    def _read(
+        self, session: SessionLike, text: str, view: View[T], timeout_s: float | None
+    ) -> AsyncCycleStream[T]:
+        session_id = checked_id(session)
+
+        async def opening(left_s: float | None) -> Opening:
+            inbox: AsyncInbox[Envelope] = AsyncInbox()
+            maker = partial(Feed, inbox=inbox, selection=Selection(view.kinds))
+            opened = await self._calls.open_cycle(session_id, text, maker, left_s)
+            look = partial(self._calls.look_for_end, opened)
+            return AsyncEventStream(opened.feed, inbox), opened, look
+
+        return AsyncCycleStream(opening, view, timeout_s)
+
     async def stop(
         self,
         session: SessionLike,
@@ -173,7 +232,8 @@ class AsyncClient(AsyncKeeping):
     ) -> AsyncEventStream:
         """Return the session's events after index ``since``, or from now on.
 
-        ``types`` are event classes or names of kinds; others are not shown, EventsLost always is.
+        ``types`` are event classes or names, ``plugin:NAME`` for what a plugin or a tool emits;
+        others are not shown, EventsLost always is.
         """
         inbox: AsyncInbox[Envelope] = AsyncInbox()
         maker = partial(Feed, inbox=inbox, selection=Selection(types))
@@ -266,8 +326,6 @@ async def _called_back(callback: AsyncCallback, watch: Watch, down: Down) -> Non
     if watch.is_removed:
         return
     try:
-        returned = callback(down)
-        if inspect.isawaitable(returned):
-            await returned
-    except Exception:  # noqa: BLE001 - it is the application's, and the log has it
-        _log.exception("callback.raised", extra={"ref": watch.ref})
+        await foreign.wait(lambda: callback(down))
+    except foreign.ForeignError as failed:  # it is the application's, and the log has it
+        _log.error("callback.raised", extra={"ref": watch.ref}, exc_info=failed.error)

@@ -5,31 +5,43 @@ of ``AsyncClient`` and ``Client``, and one of both kinds of session.
 """
 
 import asyncio
+import contextlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
 import msgspec
 
+from cmdc_runtime import codec
 from cmdc_runtime.checkpoints import Snapshot, read_saved, snapshot_of
 from cmdc_runtime.client import orders
 from cmdc_runtime.client.connection import Connection
+from cmdc_runtime.client.cycle import ending
 from cmdc_runtime.client.feed import Feed
 from cmdc_runtime.client.limits import (
     COMMAND_TIMEOUT_S,
     LIST_ANSWER_S,
     LIST_PARALLEL_MAX,
+    LIST_TURN_S,
     PROMPTS_REMEMBERED_MAX,
+    REPLAY_RETRY_S,
     START_GRACE_S,
     STATUS_ANSWER_S,
 )
 from cmdc_runtime.client.link import Connector
 from cmdc_runtime.client.monitors import Watch
 from cmdc_runtime.client.moving import export_session, import_session
-from cmdc_runtime.client.past import new_facts, read_past
+from cmdc_runtime.client.past import keep_checkpoint, new_facts, read_past
 from cmdc_runtime.client.resuming import check_free, definition_of, resume_request
+from cmdc_runtime.client.subjects import (
+    checked_checkpoint,
+    checked_name,
+    checked_since,
+    checked_timeout,
+)
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.commands import (
     Approve,
@@ -45,17 +57,21 @@ from cmdc_runtime.commands import (
     SteerReceipt,
 )
 from cmdc_runtime.errors import (
-    AgentAborted,
-    AgentFailed,
     CmdcError,
     CollectTimeout,
     CommandTimeout,
+    DaemonUnavailable,
     InvalidSession,
+    ProtocolError,
+    SessionError,
     SessionNotAlive,
+    TransientError,
     UsageError,
 )
 from cmdc_runtime.ids import CommandId, MonitorRef, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
+from cmdc_runtime.plain import text_problem
+from cmdc_runtime.ranges import STOP_REASON_CHARS_MAX
 from cmdc_runtime.reasons import Normal, Other, Shutdown
 from cmdc_runtime.requests import (
     CheckpointFound,
@@ -64,8 +80,8 @@ from cmdc_runtime.requests import (
     GetCheckpoint,
     GetDefinition,
     GetTree,
-    KeepCheckpoint,
     ListCheckpoints,
+    ListInactive,
     ListSessions,
     Origin,
     PastPage,
@@ -84,6 +100,17 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     messages: tuple[Message, ...]
     usage: TokenUsage
+
+
+@dataclass(slots=True)
+class OpenedCycle:
+    """A prompt that was sent, and the feed of what comes of it."""
+
+    session_id: SessionId
+    command_id: CommandId
+    feed: Feed
+    result: CycleResult | None = None
+    """How its cycle ended, where the session had to be asked; the feed is finished then."""
 
 
 FeedMaker = Callable[[Connection], Feed]
@@ -107,12 +134,24 @@ class Calls:
         """Start a session; see ``create_agent``."""
         connection = await self._connector.connected()
         timeout_s = request.supervision.start_timeout + START_GRACE_S
-        found: SessionInfo = await connection.ask(request, timeout_s=timeout_s)
+        try:
+            found: SessionInfo = await connection.ask(request, timeout_s=timeout_s)
+        except DaemonUnavailable:
+            # An embedded daemon has died meanwhile; what it had begun ended with it.
+            if (following := await self._connector.connected()) is connection:
+                raise
+            connection = following
+            found = await connection.ask(request, timeout_s=timeout_s)
+        connection.hold(found.session_id)
         return found.session_id
 
     async def stop(self, session_id: SessionId, reason: str, timeout_s: float) -> None:
         """End a session; see ``stop``."""
-        connection = await self._connector.connected()
+        if checked_timeout(timeout_s) is None:
+            raise UsageError("timeout: expected seconds until SIGKILL, got None")
+        if (problem := text_problem(reason, chars_max=STOP_REASON_CHARS_MAX)) is not None:
+            raise UsageError(f"reason: {problem}")
+        connection = await self._connector.connected(session_id)
         self._prompts.pop(session_id, None)
         request = StopSession(session_id=session_id, reason=reason, timeout=timeout_s)
         asked = Normal() if reason == "normal" else Shutdown(detail=reason)
@@ -130,6 +169,47 @@ class Calls:
         self._remember(session_id, receipt.command_id)
         return receipt
 
+    async def open_cycle(
+        self, session_id: SessionId, text: str, feed_of: FeedMaker, timeout_s: float | None
+    ) -> OpenedCycle:
+        """Send a prompt and fill a stream with all that is published from before it on."""
+        checked_timeout(timeout_s)
+        started_s = time.monotonic()
+        feed = await self.follow(session_id, feed_of, None)
+        try:
+            limit_s = COMMAND_TIMEOUT_S
+            if timeout_s is not None:
+                limit_s = min(limit_s, max(0.0, timeout_s - (time.monotonic() - started_s)))
+            receipt = await self.prompt(session_id, text, limit_s)
+        except BaseException:
+            feed.finish(UsageError("the prompt was not sent"))
+            raise
+        return OpenedCycle(session_id, receipt.command_id, feed)
+
+    async def look_for_end(self, opened: OpenedCycle) -> None:
+        """Have a cycle's stream end behind its events though the one that tells its end is lost."""
+        connection = await self._connector.connected()
+        connection.spawn(self._look_for_end(connection, opened))
+
+    async def _look_for_end(self, connection: Connection, opened: OpenedCycle) -> None:
+        wanted, session_id = AwaitCycle(prompt_id=opened.command_id), opened.session_id
+        while True:
+            try:
+                result = await connection.send(session_id, wanted, timeout_s=None)
+                found: SessionInfo = await connection.ask(FindSession(session_id=session_id))
+            except TransientError:
+                await asyncio.sleep(REPLAY_RETRY_S)
+                continue
+            except SessionError:  # its end is told by the stream
+                return
+            except CmdcError as error:
+                opened.feed.finish(error)
+                return
+            await opened.feed.reached(session_id, found.last_index)
+            opened.result = result
+            opened.feed.finish(UsageError("the cycle is over"))
+            return
+
     async def steer(self, session_id: SessionId, command: Steer) -> str:
         """Send guidance and return its reference; see ``steer``."""
         receipt: SteerReceipt = await self._send(session_id, command)
@@ -145,11 +225,13 @@ class Calls:
 
     async def collect_reply(self, session_id: SessionId, timeout_s: float | None) -> str:
         """Wait for the end of this client's latest prompt; see ``collect_reply``."""
+        checked_timeout(timeout_s)
         result = await self._cycle(session_id, self._prompts.get(session_id), timeout_s)
         return result.text
 
     async def run(self, session_id: SessionId, text: str, timeout_s: float | None) -> Reply:
         """Send a prompt and wait for its own cycle; see ``run``."""
+        checked_timeout(timeout_s)
         started_s = time.monotonic()
         limit_s = COMMAND_TIMEOUT_S if timeout_s is None else min(timeout_s, COMMAND_TIMEOUT_S)
         receipt = await self.prompt(session_id, text, limit_s)
@@ -163,20 +245,22 @@ class Calls:
 
     async def list_checkpoints(self, session_id: SessionId) -> list[Snapshot]:
         """Return a session's checkpoints; see ``list_checkpoints``."""
-        connection = await self._connector.connected()
+        connection = await self._connector.connected(session_id)
         found = await connection.ask(ListCheckpoints(session_id=session_id))
         return [snapshot_of(facts) for facts in found]
 
     async def load_checkpoint(self, session_id: SessionId, checkpoint_id: str | None) -> Snapshot:
         """Return a checkpoint with its state; see ``load_checkpoint``."""
-        connection = await self._connector.connected()
+        checked_checkpoint(checkpoint_id)
+        connection = await self._connector.connected(session_id)
         wanted = GetCheckpoint(session_id=session_id, checkpoint_id=checkpoint_id)
         found: CheckpointFound = await connection.ask(wanted)
         return snapshot_of(found.facts, found.body)
 
     async def delete_checkpoint(self, session_id: SessionId, checkpoint_id: str | None) -> None:
         """Delete one checkpoint or all; see ``delete_checkpoint``."""
-        connection = await self._connector.connected()
+        checked_checkpoint(checkpoint_id)
+        connection = await self._connector.connected(session_id)
         gone = DeleteCheckpoint(session_id=session_id, checkpoint_id=checkpoint_id)
         await connection.ask(gone)
 
@@ -187,7 +271,8 @@ class Calls:
         given: dict[str, Any],  # Any: see ``Options``
     ) -> SessionId:
         """Start a session from a saved state; see ``resume_session``."""
-        connection = await self._connector.connected()
+        checked_checkpoint(origin.checkpoint_id)
+        connection = await self._connector.connected(origin.session_id)
         known: SessionDefinition = await connection.ask(GetDefinition(session_id=origin.session_id))
         check_free(origin, new_id, is_alive=known.is_alive)
         agent, group_id = bytes(known.agent), known.group_id
@@ -204,15 +289,12 @@ class Calls:
         return list(await self._send(session_id, GetMessages()))
 
     async def status(self, session_id: SessionId) -> Status:
-        """Return how a session stands; see ``status``. A hibernated one is not woken for it."""
+        """Return how a session stands; see ``status``. One that sleeps has left word of it."""
         known = await self.find_live(session_id)
         if known.phase == "hibernated":
             return _silent(known)
-        try:
-            found: Status = await self._send(session_id, GetStatus(), STATUS_ANSWER_S)
-        except CommandTimeout:
-            return _silent(await self.find_live(session_id))
-        return found
+        found = await self._look(session_id, STATUS_ANSWER_S)
+        return found or _silent(await self.find_live(session_id))
 
     async def list_sessions(self) -> list[Status]:
         """Return how all live sessions stand; see ``list_sessions``."""
@@ -223,16 +305,31 @@ class Calls:
         async def look(one: SessionInfo) -> Status | None:
             if one.phase != "up":
                 return _silent(one)
-            async with parallel:
-                try:
-                    status: Status = await self._send(one.session_id, GetStatus(), LIST_ANSWER_S)
-                except CommandTimeout:
-                    return _silent(one)
-                except (SessionNotAlive, InvalidSession):
-                    return None  # it ended meanwhile
-            return status
+            await parallel.acquire()
+            asked = asyncio.ensure_future(self._look(one.session_id, LIST_ANSWER_S))
+            try:
+                await asyncio.wait({asked}, timeout=LIST_TURN_S)
+                parallel.release()
+                return await asked or _silent(one)
+            except ProtocolError:  # one that talks nonsense hides no other
+                return _silent(one)
+            except (SessionNotAlive, InvalidSession):
+                return None  # it ended meanwhile
+            finally:
+                asked.cancel()
 
         return [status for status in await asyncio.gather(*map(look, found)) if status is not None]
+
+    async def list_inactive(self) -> list[Status]:
+        """Return what is parked, and the newest of what has ended; no process is asked."""
+        connection = await self._connector.connected()
+        found: tuple[SessionInfo, ...] = await connection.ask(ListInactive())
+        return [
+            msgspec.structs.replace(
+                _silent(one), reason=None if one.reason is None else str(one.reason)
+            )
+            for one in found
+        ]
 
     async def tree(self) -> TreeNode:
         """Return the supervision tree; see ``tree``."""
@@ -247,7 +344,7 @@ class Calls:
             SessionNotAlive: it has.
 
         """
-        connection = await self._connector.connected()
+        connection = await self._connector.connected(session_id)
         found: SessionInfo = await connection.ask(FindSession(session_id=session_id))
         if found.phase == "ended":
             raise SessionNotAlive(found.reason or Other(detail="its reason is not known"))
@@ -257,7 +354,7 @@ class Calls:
         self, session_id: SessionId, write: Callable[[bytes], None], *, move: bool
     ) -> Header:
         """Give the frames of a session's file to ``write``; ``move`` ends the session first."""
-        connection = await self._connector.connected()
+        connection = await self._connector.connected(session_id)
         return await export_session(connection, session_id, write, move=move)
 
     async def bring(self, frames: Iterable[bytes], as_id: SessionId | None) -> SessionInfo:
@@ -266,13 +363,13 @@ class Calls:
 
     async def past(self, session_id: SessionId) -> PastPage:
         """Return what the journal keeps of a session, live or ended, but its events."""
-        return await read_past(await self._connector.connected(), session_id)
+        return await read_past(await self._connector.connected(session_id), session_id)
 
     async def fork(self, session_id: SessionId, new_id: str, state: bytes) -> SessionId:
         """Start a session from a state of another one, which is no checkpoint of it for long."""
         connection = await self._connector.connected()
         facts = new_facts(session_id, new_id)
-        await connection.ask(KeepCheckpoint(facts=facts, body=state))
+        await keep_checkpoint(connection, facts, state)
         try:
             origin = Origin(session_id=session_id, checkpoint_id=facts.checkpoint_id)
             return await self.resume(origin, new_id, {})
@@ -281,8 +378,8 @@ class Calls:
 
     async def follow(self, session_id: SessionId, feed_of: FeedMaker, since: int | None) -> Feed:
         """Fill a stream with one session's events; see ``subscribe``."""
-        _check_since(since)
-        connection = await self._connector.connected()
+        checked_since(since)
+        connection = await self._connector.connected(session_id)
         feed = feed_of(connection)
         await connection.topics.follow(session_id, feed, since)
         return feed
@@ -296,7 +393,7 @@ class Calls:
 
     async def follow_group(self, group_id: str, feed_of: FeedMaker, since: int | None) -> Feed:
         """Fill a stream with a group's events; see ``subscribe_group``."""
-        _check_since(since)
+        checked_since(since)
         connection = await self._connector.connected()
         feed = feed_of(connection)
         await connection.topics.follow_group(group_id, feed, since)
@@ -304,13 +401,13 @@ class Calls:
 
     async def unfollow(self, session_id: SessionId) -> None:
         """Close this client's streams of one session; see ``unsubscribe``."""
-        connection = await self._connector.connected()
+        connection = await self._connector.connected(session_id)
         for feed in connection.topics.feeds_of(session_id):
             feed.finish(UsageError("the stream was unsubscribed"))
 
     async def watch(self, watch: Watch) -> None:
         """Begin to fill a monitor; see ``monitor``."""
-        connection = await self._connector.connected()
+        connection = await self._connector.connected(watch.session_id)
         self._watches[watch.ref] = watch
         line = connection.holding.before(watch)
         await connection.monitors.add(
@@ -319,6 +416,7 @@ class Calls:
 
     async def unwatch(self, ref: MonitorRef) -> Watch | None:
         """Forget a monitor and return it, if anybody still holds it; see ``demonitor``."""
+        checked_name(ref, "ref")
         watch = self._watches.pop(ref, None)
         if watch is not None:
             watch.mark_removed()
@@ -326,10 +424,28 @@ class Calls:
         await connection.monitors.remove(ref)
         return watch
 
+    async def _look(self, session_id: SessionId, timeout_s: float) -> Status | None:
+        """Return a session's status, None where it gives none in time; the daemon's end is no time.
+
+        Where another daemon has taken over meanwhile, the session is asked again there.
+        """
+        connection = await self._connector.connected(session_id)
+        asked = connection.known_instance
+        while True:
+            try:
+                found: Status = await self._send(session_id, GetStatus(), timeout_s)
+            except (CommandTimeout, DaemonUnavailable):
+                await self.find_live(session_id)  # a daemon that ends says no more than who it is
+                before, asked = asked, await connection.instance()
+                if asked == before:
+                    return None
+            else:
+                return found
+
     async def _send(
         self, session_id: SessionId, command: Command, timeout_s: float | None = COMMAND_TIMEOUT_S
     ) -> Any:  # Any: what the command's ``answer`` says
-        connection = await self._connector.connected()
+        connection = await self._connector.connected(session_id)
         return await connection.send(session_id, command, timeout_s=timeout_s)
 
     def _remember(self, session_id: SessionId, prompt_id: CommandId) -> None:
@@ -350,29 +466,22 @@ class Calls:
             raise CollectTimeout(
                 f"the cycle of session {session_id} did not end within {timeout_s:g} s; it goes on"
             ) from error
-        if result.outcome == "finished":
-            return result
-        raise _ending(result)
-
-
-def _check_since(since: object) -> None:
-    if since is not None and (type(since) is not int or since < 0):
-        raise UsageError(
-            f"since: expected the index of the last event seen, or 0 for all, got {since!r}"
-        )
-
-
-def _ending(result: CycleResult) -> CmdcError:
-    if result.outcome == "failed":
-        return AgentFailed(result.reason or "no reason given")
-    if result.outcome == "dropped":
-        return AgentAborted("dropped")
-    return AgentAborted(result.reason)
+        if (ended := ending(result)) is not None:
+            raise ended
+        return result
 
 
 def _silent(found: SessionInfo) -> Status:
-    """Return the status of a session that does not answer, or is not asked."""
-    return Status(
+    """Return the status of a session that does not answer, or is not asked.
+
+    One that sleeps has left its counters; what its agent has left may be no status.
+    """
+    left = Status(state="", session_id=found.session_id, incarnation=found.incarnation)
+    if found.asleep:
+        with contextlib.suppress(ProtocolError):
+            left = codec.decode_as(Status, found.asleep)
+    return msgspec.structs.replace(
+        left,
         state="unresponsive" if found.phase == "up" else found.phase,
         session_id=found.session_id,
         timestamp_ms=now_ms(),

@@ -6,27 +6,32 @@ The calls that guide a running session are in ``guidance``, how a thread is serv
 import os
 import threading
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from cmdc_runtime.client.callbacks import Callback
 from cmdc_runtime.client.calls import Calls, Reply
+from cmdc_runtime.client.cycle import Pieces, View, Whole
+from cmdc_runtime.client.cycle_stream import Clock, CycleStream
 from cmdc_runtime.client.engine import Engine
-from cmdc_runtime.client.feed import EventTypes, Feed, Selection
+from cmdc_runtime.client.feed import Feed
 from cmdc_runtime.client.inbox import ThreadInbox
 from cmdc_runtime.client.keeping import Keeping
 from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
 from cmdc_runtime.client.monitors import Monitor, Watch
+from cmdc_runtime.client.selection import EventTypes, Selection
 from cmdc_runtime.client.session import Session
 from cmdc_runtime.client.start import start_request
 from cmdc_runtime.client.stream import EventStream
 from cmdc_runtime.client.subjects import SessionLike, checked_group, checked_id, id_of
 from cmdc_runtime.commands import PromptReceipt, Status
-from cmdc_runtime.events import Envelope
+from cmdc_runtime.events import Envelope, Event
 from cmdc_runtime.ids import EventIndex, MonitorRef, SessionId
 from cmdc_runtime.messages import Message
 from cmdc_runtime.options import Options
 from cmdc_runtime.reasons import Down
 from cmdc_runtime.requests import TreeNode
+
+T = TypeVar("T")
 
 
 class Client(Keeping):
@@ -99,6 +104,49 @@ class Client(Keeping):
         """Send a prompt and return what its own cycle led to; raises as both calls above."""
         return self._run(Calls.run, checked_id(session), text, timeout)
 
+    def stream(
+        self, session: SessionLike, text: str, *, timeout: float | None = None
+    ) -> CycleStream[str]:
+        """Send a prompt and return the pieces of its answers, as they come, to be iterated.
+
+        The iteration ends with the prompt's own cycle, which may begin later, and raises what ended
+        that as ``collect_reply`` does; ``timeout`` seconds are for all of it. A request that is
+        sent again says only what was not said yet; an answer that differs is said from its
+        beginning. ``stream_events`` tells more.
+
+        Raises:
+            InvalidText: ``text`` is not a non-empty str.
+            QueueFull: too many prompts wait.
+
+        """
+        return self._read(session, text, Pieces(), timeout)
+
+    def stream_events(
+        self, session: SessionLike, text: str, *, timeout: float | None = None
+    ) -> CycleStream[Event]:
+        """Send a prompt and return the events of its own cycle, from ``agent_start`` on.
+
+        The last one tells how it ended: ``agent_end``, ``agent_abort``, ``agent_error``, or
+        ``prompt_dropped`` where it never began. What no event tells is raised: the session's end.
+
+        Raises:
+            InvalidText: ``text`` is not a non-empty str.
+            QueueFull: too many prompts wait.
+
+        """
+        return self._read(session, text, Whole(), timeout)
+
+    def _read(
+        self, session: SessionLike, text: str, view: View[T], timeout_s: float | None
+    ) -> CycleStream[T]:
+        clock = Clock(timeout_s)
+        inbox: ThreadInbox[Envelope] = ThreadInbox()
+        maker = partial(Feed, inbox=inbox, selection=Selection(view.kinds))
+        opened = self._run(Calls.open_cycle, checked_id(session), text, maker, timeout_s)
+        stream = EventStream(opened.feed, inbox, self._started().loop, self)
+        look = partial(self._run, Calls.look_for_end, opened)
+        return CycleStream(stream, opened, view, clock, look)
+
     def stop(
         self, session: SessionLike, *, reason: str = "normal", timeout: float = STOP_TIMEOUT_S
     ) -> None:
@@ -114,7 +162,8 @@ class Client(Keeping):
     ) -> EventStream:
         """Return the session's events after index ``since``, or from now on.
 
-        ``types`` are event classes or names of kinds; others are not shown, EventsLost always is.
+        ``types`` are event classes or names, ``plugin:NAME`` for what a plugin or a tool emits;
+        others are not shown, EventsLost always is.
         """
         inbox: ThreadInbox[Envelope] = ThreadInbox()
         maker = partial(Feed, inbox=inbox, selection=Selection(types))
@@ -213,7 +262,12 @@ _inherited: Final[list[Engine]] = []
 
 
 class DefaultClient(Client):
-    """The client of the module-level functions: always open, made anew in every fork."""
+    """The client of the module-level functions: always open, made anew in every fork.
+
+    When an embedded daemon has died, the next call finds or starts another one.
+    """
+
+    _renews = True
 
     def __init__(self) -> None:
         """Connect at the first call."""

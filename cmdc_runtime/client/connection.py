@@ -10,7 +10,9 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from cmdc_runtime import codec
 from cmdc_runtime.client.address import Place
@@ -20,17 +22,52 @@ from cmdc_runtime.client.limits import (
     CONNECT_TIMEOUT_S,
     FACTS_S,
     QUESTIONS_PARALLEL_MAX,
+    READS_MAX,
+    SESSIONS_HELD_MAX,
     TICK_S,
 )
 from cmdc_runtime.client.mailbox import Mailbox
 from cmdc_runtime.client.monitors import Monitors
 from cmdc_runtime.client.topics import Topics
-from cmdc_runtime.commands import AttachPlugin, AttachTools, Command, ReplaceTools
+from cmdc_runtime.commands import (
+    AttachPlugin,
+    AttachTools,
+    Command,
+    NextPage,
+    ReplaceTools,
+    Status,
+)
 from cmdc_runtime.dealer import Dealer, encode
-from cmdc_runtime.errors import CmdcError, CommandTimeout, DaemonUnavailable, ProtocolError
-from cmdc_runtime.frames import Ask, Failed, Notify, Published, Reply, Send, ToClient
+from cmdc_runtime.errors import (
+    AccessDenied,
+    CmdcError,
+    CommandTimeout,
+    DaemonUnavailable,
+    ProtocolError,
+    SessionNotAlive,
+    TransientError,
+    UsageError,
+)
+from cmdc_runtime.frames import (
+    Ask,
+    Failed,
+    FromClient,
+    Notify,
+    Paged,
+    Published,
+    Reply,
+    Send,
+    ToClient,
+)
 from cmdc_runtime.ids import CommandId, SessionId, new_command_id
-from cmdc_runtime.requests import DaemonFacts, GetFacts, Request
+from cmdc_runtime.pages import Page
+from cmdc_runtime.plain import VALUES_MAX, packed_problem
+from cmdc_runtime.ranges import COMMAND_VALUES_MAX
+from cmdc_runtime.reasons import Other
+from cmdc_runtime.requests import DaemonFacts, GetFacts, ReadPage, Request
+from cmdc_runtime.runtime_dir import read_token
+
+_Q = TypeVar("_Q", Request, Command)
 
 _log = logging.getLogger(__name__)
 
@@ -53,14 +90,19 @@ class Connection:
         self.topics = Topics(self, self._dealer)
         self.holding = Holding(self, self.topics)
         self._mailbox = Mailbox()
-        self._waiting: dict[CommandId, asyncio.Future[Reply]] = {}
+        self._waiting: dict[CommandId, asyncio.Future[Reply | Paged]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._broken: CmdcError | None = None
         self._instance: str | None = None
+        self._token = ""
         self._facts_id: CommandId | None = None
         self._tick: asyncio.TimerHandle | None = None
         self._beat: asyncio.TimerHandle | None = None
         self._death_fd = -1
+        self._held: set[SessionId] = set()
+        """Sessions that end with an embedded daemon."""
+        self._gone: dict[SessionId, str] = {}
+        """Those that did, and how it ended; the oldest first."""
 
     async def open(self) -> None:
         """Connect, and see who answers.
@@ -100,9 +142,11 @@ class Connection:
             CmdcError: what the daemon says is wrong, or CommandTimeout.
 
         """
-        id_ = new_command_id()
-        frame = encode(Ask(id=id_, body=codec.raw(request)))
-        return await self._exchange(id_, frame, request.answer, timeout_s, is_done)
+
+        def frame_of(id_: CommandId, asked: Request) -> bytes:
+            return encode(Ask(id=id_, body=_packed(asked, VALUES_MAX), token=self._shown()))
+
+        return await self._read(request, frame_of, ReadPage, timeout_s, is_done)
 
     async def send(
         self,
@@ -117,21 +161,74 @@ class Connection:
             CmdcError: what the session or the daemon says is wrong, or CommandTimeout.
 
         """
-        id_ = new_command_id()
-        frame = encode(
-            Send(
-                id=id_,
-                session_id=session_id,
-                durable=command.durable,
-                body=codec.raw(command),
-                carries_code=_carries_code(command),
+
+        def frame_of(id_: CommandId, asked: Command) -> bytes:
+            return encode(
+                Send(
+                    id=id_,
+                    session_id=session_id,
+                    durable=asked.durable,
+                    body=_packed(asked, COMMAND_VALUES_MAX),
+                    carries_code=_carries_code(asked),
+                    looks=asked.looks,
+                    token=self._shown(),
+                )
             )
-        )
-        return await self._exchange(id_, frame, command.answer, timeout_s)
+
+        return await self._read(command, frame_of, NextPage, timeout_s)
+
+    @property
+    def known_instance(self) -> str | None:
+        """The name of the daemon that answered last time it was asked for it."""
+        return self._instance
+
+    async def instance(self) -> str:
+        """Return the name of the daemon that answers now; another one has another name.
+
+        Raises:
+            CmdcError: none does.
+
+        """
+        facts: DaemonFacts = await self.ask(GetFacts())
+        return facts.instance
+
+    @property
+    def is_lost(self) -> bool:
+        """Say whether it was to an embedded daemon that has died."""
+        lease = self.place.lease
+        if lease is None:
+            return False
+        if self._broken is None and not lease.daemon.is_alive:
+            self._on_death()
+        return isinstance(self._broken, DaemonUnavailable)
+
+    def hold(self, session_id: SessionId) -> None:
+        """Take note of a session that was started by this connection."""
+        self._gone.pop(session_id, None)
+        if self.place.lease is not None and len(self._held) < SESSIONS_HELD_MAX:
+            self._held.add(session_id)
+
+    def check_held(self, session_id: SessionId) -> None:
+        """Raise SessionNotAlive if the session went with the daemon of this lost connection."""
+        self.check_gone(session_id)
+        if session_id in self._held:
+            raise SessionNotAlive(Other(detail=str(self._broken)))
+
+    def check_gone(self, session_id: SessionId) -> None:
+        """Raise SessionNotAlive if the session went with a daemon before this one."""
+        if session_id in self._gone:
+            raise SessionNotAlive(Other(detail=self._gone[session_id]))
+
+    def succeed(self, before: "Connection") -> None:
+        """Know the sessions that went with the daemon of a lost connection."""
+        self._gone = {**before._gone, **dict.fromkeys(before._held, str(before._broken))}  # noqa: SLF001 - of its own class
+        for old in list(self._gone)[: max(0, len(self._gone) - SESSIONS_HELD_MAX)]:
+            del self._gone[old]
 
     def tell(self, request: Request) -> None:
         """Send a request whose answer nobody waits for; it may be lost."""
-        self._dealer.send(encode(Ask(id=new_command_id(), body=codec.raw(request))))
+        ask = Ask(id=new_command_id(), body=codec.raw(request), token=self._shown())
+        self._dealer.send(encode(ask))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run ``work`` until it is done or the connection fails."""
@@ -181,7 +278,7 @@ class Connection:
             self.monitors.take(frame)
         elif isinstance(frame, Failed):
             self._on_failed(frame)
-        elif isinstance(frame, Reply):
+        elif isinstance(frame, Reply | Paged):
             self._on_reply(frame)
 
     def on_published(self, topic: bytes, frame: Published, body: bytes) -> None:
@@ -196,8 +293,8 @@ class Connection:
                 if not future.done():
                     future.set_exception(error)
 
-    def _on_reply(self, frame: Reply) -> None:
-        if frame.id == self._facts_id:
+    def _on_reply(self, frame: Reply | Paged) -> None:
+        if frame.id == self._facts_id and isinstance(frame, Reply):
             self._compare(frame)
             return
         future = self._waiting.get(frame.id)
@@ -206,6 +303,10 @@ class Connection:
 
     def _on_failed(self, frame: Failed) -> None:
         error = codec.raised(frame)
+        if isinstance(error, DaemonUnavailable):
+            return  # it is about to end, and what is open is asked of the next one
+        if isinstance(error, AccessDenied) and self._is_shown_anew(frame.id):
+            return
         future = self._waiting.get(frame.id)
         if future is not None and not future.done():
             future.set_exception(error)
@@ -214,14 +315,61 @@ class Connection:
 
     # --- what is due --------------------------------------------------------------------------
 
+    async def _read(
+        self,
+        asked: _Q,
+        frame_of: Callable[[CommandId, _Q], bytes],
+        next_page: Callable[..., _Q],
+        timeout_s: float | None,
+        is_done: Callable[[CmdcError], bool] | None = None,
+    ) -> Any:
+        """Return the answer to ``asked``, page by page where it is long; each has ``timeout_s``."""
+        for _ in range(READS_MAX):
+            id_ = new_command_id()
+            reply = await self._exchange(id_, frame_of(id_, asked), timeout_s, is_done)
+            if reply is None or asked.answer is None:
+                return None
+            if isinstance(reply, Reply):
+                found = codec.decode_as(asked.answer, reply.body)
+                is_status = reply.unsaved and isinstance(found, Status)
+                return msgspec.structs.replace(found, unsaved=True) if is_status else found
+            body = await self._rest(reply, frame_of, next_page, timeout_s)
+            if body is not None:
+                return codec.decode_as(asked.answer, body)
+        raise TransientError(
+            f"the answer to {type(asked).__name__} has many pages, and went while they were read,"
+            f" {READS_MAX} times: ask again when there is less to do"
+        )
+
+    async def _rest(
+        self,
+        begun: Paged,
+        frame_of: Callable[[CommandId, _Q], bytes],
+        next_page: Callable[..., _Q],
+        timeout_s: float | None,
+    ) -> bytes | None:
+        """Return all bytes of an answer, or None where the rest of it is gone."""
+        pieces, offset = [begun.body], len(begun.body)
+        while True:
+            id_, wanted = new_command_id(), next_page(page_id=begun.page_id, offset=offset)
+            reply = await self._exchange(id_, frame_of(id_, wanted), timeout_s)
+            if not isinstance(reply, Reply):
+                raise ProtocolError("a page of an answer came in pages")
+            page: Page = codec.decode_as(Page, reply.body)
+            if page.is_gone:
+                return None
+            pieces.append(page.body)
+            offset += len(page.body)
+            if page.is_last:
+                return b"".join(pieces)
+
     async def _exchange(
         self,
         id_: CommandId,
         frame: bytes,
-        answer: Any,
         timeout_s: float | None,
         is_done: Callable[[CmdcError], bool] | None = None,
-    ) -> Any:
+    ) -> Reply | Paged | None:
         if self._broken is not None:
             raise self._broken.with_traceback(None)  # each raise would lengthen it
         due_s = self._mailbox.open(id_, frame, self.loop.time(), timeout_s)
@@ -229,7 +377,7 @@ class Connection:
         try:
             self._dealer.send(frame)
             self._set_tick(due_s)
-            reply = await future
+            reply: Reply | Paged = await future
         except CmdcError as error:
             if self._mailbox.close(id_) and is_done is not None and is_done(error):
                 return None
@@ -237,7 +385,26 @@ class Connection:
         finally:
             del self._waiting[id_]
             self._mailbox.close(id_)
-        return None if answer is None else codec.decode_as(answer, reply.body)
+        return reply
+
+    def _shown(self) -> str:
+        """Return the token of the daemon's directory, read once."""
+        self._token = self._token or read_token(self.place.directory)
+        return self._token
+
+    def _is_shown_anew(self, id_: CommandId) -> bool:
+        """Send a refused question again where another token than it showed counts by now."""
+        self._token = read_token(self.place.directory)
+        changed = self._mailbox.change(id_, self._with_token)
+        if changed is not None:
+            self._dealer.send(changed)
+        return changed is not None
+
+    def _with_token(self, frame: bytes) -> bytes | None:
+        sent = codec.decode(FromClient, frame)
+        if not isinstance(sent, Ask | Send) or sent.token == self._token:
+            return None
+        return encode(msgspec.structs.replace(sent, token=self._token))
 
     def _set_tick(self, due_s: float | None) -> None:
         if due_s is None:
@@ -272,7 +439,8 @@ class Connection:
         if self._waiting or len(self.monitors) or len(self.topics):
             self._facts_id = new_command_id()
             if not self._dealer.has_unsent:
-                self._dealer.send(encode(Ask(id=self._facts_id, body=codec.raw(GetFacts()))))
+                body = codec.raw(GetFacts())
+                self._dealer.send(encode(Ask(id=self._facts_id, body=body, token=self._shown())))
 
     def _compare(self, frame: Reply) -> None:
         facts = codec.decode_as(DaemonFacts, frame.body)
@@ -306,6 +474,19 @@ class Connection:
                 self.loop.remove_reader(self._death_fd)
             os.close(self._death_fd)
             self._death_fd = -1
+
+
+def _packed(value: Request | Command, values_max: int) -> msgspec.Raw:
+    """Return the wire form of a request or a command that its receiver can take.
+
+    Raises:
+        UsageError: it nests too deep or has too many values, or something in it has no wire form.
+
+    """
+    body = codec.raw(value)
+    if (problem := packed_problem(body, values_max=values_max)) is not None:
+        raise UsageError(f"a {type(value).__name__} cannot be sent: {problem}")
+    return body
 
 
 def _carries_code(command: Command) -> bool:

@@ -30,6 +30,7 @@ from cmdc_runtime.errors import DaemonUnavailable
 from cmdc_runtime.runtime_dir import path_problem, running_daemon
 
 MODULE: Final = "supervisor"
+_STDERR: Final = 2
 _PREFIX: Final = "cmdc-"
 _SHORT_PLACE: Final = "/tmp"  # noqa: S108 - mkdtemp makes a private directory in it
 _LOG: Final = "daemon.log"
@@ -49,7 +50,12 @@ class EmbeddedDaemon:
         """
         self.owner_pid = os.getpid()
         self.leases = 0
-        self.directory = _new_directory()
+        try:
+            self.directory = _new_directory()
+        except OSError as error:
+            raise DaemonUnavailable(
+                f"no embedded daemon could be started, for want of a temporary directory: {error}"
+            ) from error
         ready, ready_child = os.pipe()
         try:
             self._process = self._spawn(ready_child)
@@ -100,16 +106,23 @@ class EmbeddedDaemon:
         command = [sys.executable, "-P", "-m", MODULE, "--embedded"]
         command += ["--runtime-dir", str(self.directory)]
         command += ["--state-dir", str(self.directory / "state")]
+        echo = _own_stderr()
+        if echo is not None:
+            command += ["--echo-fd", str(echo)]
         command += ["--owner-pid", str(self.owner_pid), "--ready-fd", str(ready_fd)]
-        with (self.directory / _LOG).open("wb") as log:
-            return subprocess.Popen(  # noqa: S603 - our own interpreter and arguments
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=(ready_fd,),
-                start_new_session=True,
-            )
+        try:
+            with (self.directory / _LOG).open("wb") as log:
+                return subprocess.Popen(  # noqa: S603 - our own interpreter and arguments
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(ready_fd,) if echo is None else (ready_fd, echo),
+                    start_new_session=True,
+                )
+        finally:
+            if echo is not None:
+                os.close(echo)
 
     def _await_ready(self, ready_fd: int) -> None:
         deadline_s = time.monotonic() + READY_TIMEOUT_S
@@ -216,6 +229,14 @@ def lease() -> Lease | Path:
         if daemon is None or not daemon.is_alive:
             daemon = _place.daemon = EmbeddedDaemon()
         return Lease(daemon)
+
+
+def _own_stderr() -> int | None:
+    """Return a duplicate of this program's standard error, None where that is closed."""
+    try:
+        return os.dup(_STDERR)
+    except OSError:
+        return None
 
 
 def _new_directory() -> Path:

@@ -5,6 +5,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from cmdc_runtime.client.address import Address
@@ -17,14 +18,32 @@ from cmdc_runtime.errors import UsageError
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class _Exit:
+    """What would end the thread of whoever sees it raised: it is raised in the caller's."""
+
+    error: BaseException
+
+
+async def _kept(work: Coroutine[Any, Any, T]) -> T | _Exit:
+    """Return what ``work`` returns: it may run code of the application, as a writer of frames."""
+    try:
+        return await work
+    except (SystemExit, KeyboardInterrupt) as error:
+        return _Exit(error)
+
+
 class Engine:
     """Runs coroutines for threads until ``close``; belongs to the process that made it."""
 
-    def __init__(self, address: Address | None) -> None:
-        """Start the thread; the connection is made at the first call."""
+    def __init__(self, address: Address | None, *, renews: bool = False) -> None:
+        """Start the thread; the connection is made at the first call.
+
+        ``renews``: the end of an embedded daemon is followed by the next one.
+        """
         self.pid = os.getpid()
         self.callbacks = CallbackThread()
-        self._link = Link(address)
+        self._link = Link(address, renews=renews)
         self.calls = Calls(self._link)
         self._lock = threading.Lock()
         self._is_closed = False
@@ -45,12 +64,15 @@ class Engine:
             if self._is_closed:
                 work.close()
                 raise UsageError("the client is closed")
-            future = asyncio.run_coroutine_threadsafe(work, self.loop)
+            future = asyncio.run_coroutine_threadsafe(_kept(work), self.loop)
         try:
-            return future.result()
+            result = future.result()
         except BaseException:
             future.cancel()
             raise
+        if isinstance(result, _Exit):
+            raise result.error
+        return result
 
     def close(self) -> None:
         """Disconnect, end the threads, and release an embedded daemon; takes a bounded time."""

@@ -8,7 +8,7 @@ then believed: one that has just taken over may not have heard from the agent ye
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
 from cmdc_runtime.client.inbox import Filled
@@ -20,17 +20,17 @@ from cmdc_runtime.client.limits import (
     STREAM_EVENTS_MAX,
     STREAM_REFILL_EVENTS,
 )
+from cmdc_runtime.client.selection import Selection
 from cmdc_runtime.client.subscription import Batch, Range, Subscription
 from cmdc_runtime.clock import now_ms
-from cmdc_runtime.errors import CmdcError, InvalidOptions, TransientError
-from cmdc_runtime.events import Envelope, Event, EventsLost, UnknownEvent
+from cmdc_runtime.errors import CmdcError, TransientError
+from cmdc_runtime.events import Envelope
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.requests import FindSession, Replay, Replayed, Request, SessionInfo
 
 _UNSETTLED: Final = frozenset({"starting", "restarting", "stopping"})
 """Phases of a session whose process may still have to say how far it is."""
 
-EventTypes = Iterable[type[Event] | str]
 _Look = Callable[[], Coroutine[Any, Any, None]]  # Any: nothing is sent to it
 
 
@@ -45,41 +45,6 @@ class Link(Protocol):
 
     def spawn(self, work: Any) -> asyncio.Task[None]:
         """Run a coroutine (Any: whatever a task takes)."""
-
-
-class Selection:
-    """Which events a stream shows; EventsLost always is."""
-
-    def __init__(self, types: EventTypes | None) -> None:
-        """Take event classes and names of kinds; None means all.
-
-        Raises:
-            InvalidOptions: something else was given.
-
-        """
-        self._kinds: frozenset[str] | None = None
-        self._shows_unknown = False
-        if types is None:
-            return
-        chosen = [types] if isinstance(types, str | type) else list(types)
-        wrong = [one for one in chosen if not isinstance(one, str) and not _is_event(one)]
-        if wrong:
-            raise InvalidOptions([f"types: not an event: {one!r}" for one in wrong])
-        self._shows_unknown = UnknownEvent in chosen
-        self._kinds = frozenset(
-            one if isinstance(one, str) else str(one.__struct_config__.tag) for one in chosen
-        )
-
-    def of(self, envelopes: list[Envelope]) -> list[Envelope]:
-        """Return those that are shown."""
-        if self._kinds is None:
-            return envelopes
-        return [envelope for envelope in envelopes if self._shows(envelope.event)]
-
-    def _shows(self, event: Event) -> bool:
-        if isinstance(event, UnknownEvent) and self._shows_unknown:
-            return True
-        return event.kind in (self._kinds or ()) or isinstance(event, EventsLost)
 
 
 class Feed:
@@ -363,10 +328,6 @@ class Feed:
         else:
             self._subscriptions.pop(session_id, None)
             self._moved.set()
-
-
-def _is_event(candidate: object) -> bool:
-    return isinstance(candidate, type) and issubclass(candidate, Event) and candidate is not Event
 
 
 def _nothing(_feed: Feed) -> None:

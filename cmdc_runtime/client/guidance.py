@@ -36,7 +36,7 @@ class Guidance(Threaded):
         self,
         session: SessionLike,
         *,
-        reason: str | None = None,
+        reason: Any = None,  # Any: plain data
         clear_queue: bool = True,
         kill_tools: KillTools = "killable",
         children: bool = True,
@@ -208,7 +208,7 @@ class AsyncGuidance:
         self,
         session: SessionLike,
         *,
-        reason: str | None = None,
+        reason: Any = None,  # Any: plain data
         clear_queue: bool = True,
         kill_tools: KillTools = "killable",
         children: bool = True,

@@ -12,6 +12,8 @@ START_GRACE_S: Final = 120.0
 """What a start gets on top of its own timeout: the nursery may still be warming up."""
 RESEND_S: Final = 2.0
 """An open request is sent again this often, under its own id; the daemon takes it once."""
+READS_MAX: Final = 3
+"""Times that an answer of several pages is asked for: its rest may go while it is read."""
 TICK_S: Final = 0.02
 """Open requests are looked through at most this often."""
 REQUESTS_OPEN_MAX: Final = 10_000
@@ -22,9 +24,15 @@ FACTS_S: Final = 2.0
 STATUS_ANSWER_S: Final = 3.0
 """A session that gives no status for so long is called unresponsive."""
 LIST_ANSWER_S: Final = 2.0
+"""The same in a list, which it holds up at most for so long."""
+LIST_TURN_S: Final = 0.1
+"""How long one that gives no answer keeps the next one of a list from being asked."""
 LIST_PARALLEL_MAX: Final = 64
+"""Sessions that are asked at a time, the silent ones apart."""
 PROMPTS_REMEMBERED_MAX: Final = 10_000
 """Of so many sessions the client knows its own latest prompt."""
+SESSIONS_HELD_MAX: Final = 10_000
+"""Of so many sessions the client knows that they went with an embedded daemon."""
 REPLY_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 5.0
 

@@ -14,13 +14,14 @@ from cmdc_runtime.client.connection import Connection
 from cmdc_runtime.client.embedded import Lease
 from cmdc_runtime.client.offload import offload
 from cmdc_runtime.errors import UsageError
+from cmdc_runtime.ids import SessionId
 
 
 class Connector(Protocol):
     """Where calls get their connection."""
 
-    async def connected(self) -> Connection:
-        """Return the connection, made at the first call."""
+    async def connected(self, session_id: SessionId | None = None) -> Connection:
+        """Return the connection, made at the first call; ``session_id``: to ask about a session."""
 
     async def disconnect(self) -> Lease | None:
         """Close the connection and return the lease that is to be released now."""
@@ -30,12 +31,20 @@ class Link:
     """At most one connection, in the loop of the first call."""
 
     def __init__(
-        self, address: Address | None = None, *, keep: Callable[[Lease], None] | None = None
+        self,
+        address: Address | None = None,
+        *,
+        keep: Callable[[Lease], None] | None = None,
+        renews: bool = False,
     ) -> None:
-        """Connect later; at the loop's end ``keep`` gets the lease that is released otherwise."""
+        """Connect later; at the loop's end ``keep`` gets the lease that is released otherwise.
+
+        ``renews``: the end of an embedded daemon is followed by the next one.
+        """
         self.is_closed = False
         self._address = address
         self._keep = keep
+        self._renews = renews
         self._lock = asyncio.Lock()
         self._connection: Connection | None = None
         self._guard: AsyncGenerator[None] | None = None
@@ -45,17 +54,22 @@ class Link:
         """Say whether it was made by the process that this one was forked from."""
         return self._connection is not None and self._connection.pid != os.getpid()
 
-    async def connected(self) -> Connection:
+    async def connected(self, session_id: SessionId | None = None) -> Connection:
         """Return the connection, made at the first call.
 
         Raises:
             DaemonUnavailable: there is no daemon.
+            SessionNotAlive: the session was one of an embedded daemon that is gone.
             UsageError: the client is closed, or belongs to another loop or process.
 
         """
         connection = self._connection
-        if connection is None:
-            return await self._connect()
+        if connection is None or (self._renews and connection.is_lost):
+            if connection is not None and session_id is not None:
+                connection.check_held(session_id)
+            connection = await self._connect()
+        if session_id is not None:
+            connection.check_gone(session_id)
         if connection.loop is not asyncio.get_running_loop():
             raise UsageError("this client belongs to another event loop: make one in each")
         if connection.pid != os.getpid():
@@ -87,8 +101,15 @@ class Link:
         async with self._lock:
             if self.is_closed:
                 raise UsageError("the client is closed")
-            if self._connection is None:
-                self._connection = await _opened(self._address)
+            before = self._connection
+            if before is not None and not before.is_lost:
+                return before
+            self._connection = await _opened(self._address)
+            if before is not None:
+                self._connection.succeed(before)
+                if before.place.lease is not None:
+                    await offload(before.place.lease.release)
+            if self._guard is None:
                 self._guard = self._close_with_loop()
                 await anext(self._guard)
             return self._connection
@@ -114,14 +135,14 @@ class LoopLinks:
         self._links: dict[asyncio.AbstractEventLoop, Link] = {}
         self._kept: list[Lease] = []
 
-    async def connected(self) -> Connection:
+    async def connected(self, session_id: SessionId | None = None) -> Connection:
         """Return the running loop's connection, made at its first call."""
         loop = asyncio.get_running_loop()
         link = self._links.get(loop)
         if link is None or link.is_closed or link.is_foreign:
             self.sweep()
-            link = self._links[loop] = Link(keep=self._kept.append)
-        return await link.connected()
+            link = self._links[loop] = Link(keep=self._kept.append, renews=True)
+        return await link.connected(session_id)
 
     async def disconnect(self) -> Lease | None:
         """Close the running loop's connection; the daemon ends if no other loop has one."""

@@ -4,6 +4,7 @@ Pure: the time is an argument, and what is due is returned, for the shell to do.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from cmdc_runtime.client.limits import REQUESTS_OPEN_MAX, RESEND_S
@@ -62,6 +63,17 @@ class Mailbox:
         """Forget a request, answered or given up; say whether it was sent more than once."""
         one = self._open.pop(id_, None)
         return one is not None and one.is_repeated
+
+    def change(self, id_: CommandId, change: Callable[[bytes], bytes | None]) -> bytes | None:
+        """Return what ``change`` makes of an open request's frame, which is its frame from now on.
+
+        None where the request is not open, or ``change`` returns that: all stays as it was.
+        """
+        one = self._open.get(id_)
+        changed = None if one is None else change(one.frame)
+        if one is not None and changed is not None:
+            one.frame = changed
+        return changed
 
     def due(self, now_s: float) -> Due:
         """Return what is due, and count the frames in it as sent again."""

@@ -23,6 +23,7 @@ from cmdc_runtime.client.limits import (
     RENEW_RETRY_S,
     RENEWALS_PARALLEL_MAX,
 )
+from cmdc_runtime.client.subjects import checked_timeout
 from cmdc_runtime.errors import CmdcError, TransientError, UsageError
 from cmdc_runtime.frames import Notify
 from cmdc_runtime.ids import DownSeq, MonitorRef, SessionId, new_monitor_ref
@@ -296,7 +297,7 @@ class AsyncMonitor(Watch):
             CmdcError: none will come: the monitor was removed, or the client or daemon is gone.
 
         """
-        return self._told_already() or await self._downs.get(timeout)
+        return self._told_already() or await self._downs.get(checked_timeout(timeout))
 
 
 class Monitor(Watch):
@@ -317,4 +318,4 @@ class Monitor(Watch):
             CmdcError: none will come: the monitor was removed, or the client or daemon is gone.
 
         """
-        return self._told_already() or self._downs.get(timeout)
+        return self._told_already() or self._downs.get(checked_timeout(timeout))

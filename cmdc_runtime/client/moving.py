@@ -5,8 +5,10 @@ the session comes from. The one that it goes to holds the parts until the last o
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from functools import partial
 from typing import Final
 
+from cmdc_runtime.checkpoints import CheckpointFacts
 from cmdc_runtime.client.connection import Connection
 from cmdc_runtime.client.limits import COMMAND_TIMEOUT_S, START_GRACE_S
 from cmdc_runtime.client.past import read_past
@@ -38,6 +40,7 @@ from cmdc_runtime.transfer import (
     Seal,
     SnapshotPart,
     frame_of,
+    in_pieces,
     rows_in_parts,
 )
 
@@ -116,13 +119,13 @@ async def _parts(daemon: Connection, header: Header, past: PastPage) -> AsyncIte
     async for batches in _events(daemon, header.session_id, header.last_index):
         for part in rows_in_parts(batches, EventsPart):
             yield part
-    async for checkpoint in _checkpoints(daemon, header.session_id):
-        yield checkpoint
+    async for part in _checkpoints(daemon, header.session_id):
+        yield part
 
 
 def _past_parts(past: PastPage) -> Iterator[Part]:
     if past.snapshot:
-        yield SnapshotPart(body=past.snapshot)
+        yield from in_pieces(past.snapshot, lambda body: SnapshotPart(body=body))
     yield from rows_in_parts(past.records, RecordsPart)
     yield from rows_in_parts(past.commands, CommandsPart)
 
@@ -140,7 +143,7 @@ async def _events(
         after = page.through
 
 
-async def _checkpoints(daemon: Connection, session_id: SessionId) -> AsyncIterator[CheckpointPart]:
+async def _checkpoints(daemon: Connection, session_id: SessionId) -> AsyncIterator[Part]:
     """Yield a session's checkpoints, oldest first, so that they keep their order."""
     known = await daemon.ask(ListCheckpoints(session_id=session_id))
     for facts in reversed(known):
@@ -149,4 +152,9 @@ async def _checkpoints(daemon: Connection, session_id: SessionId) -> AsyncIterat
             found: CheckpointFound = await daemon.ask(wanted)
         except CheckpointNotFound:  # deleted meanwhile
             continue
-        yield CheckpointPart(facts=found.facts, body=found.body)
+        for part in in_pieces(found.body, partial(_checkpoint_part, found.facts)):
+            yield part
+
+
+def _checkpoint_part(facts: CheckpointFacts, body: bytes) -> Part:
+    return CheckpointPart(facts=facts, body=body)

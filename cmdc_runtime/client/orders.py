@@ -10,10 +10,11 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from cmdc_runtime import codec
 from cmdc_runtime.checkpoints import checkpoint_facts
+from cmdc_runtime.client.subjects import checked_name
 from cmdc_runtime.commands import (
     PROMPT_CHARS_MAX,
+    REASON_BYTES_MAX,
     Abort,
     Approve,
     AttachPlugin,
@@ -40,8 +41,10 @@ from cmdc_runtime.errors import (
 from cmdc_runtime.extensions.tool import as_tool
 from cmdc_runtime.options import ModelSource
 from cmdc_runtime.packing import Packed, pack, pack_plugin
+from cmdc_runtime.plain import copied, problem_of, short, text_problem
 
 C = TypeVar("C", bound=Command)
+A = TypeVar("A", Approve, Reject)
 
 UNPACKABLE: Final = (TypeError, ValueError, OverflowError, RecursionError)
 """What MessagePack says of a value that it does not take."""
@@ -75,7 +78,11 @@ def abort(**fields: Any) -> Abort:  # Any: the fields of the command
         UsageError: a field is not what it may be.
 
     """
-    return _checked(Abort(**fields))
+    try:
+        reason = copied(fields.pop("reason", None), REASON_BYTES_MAX)
+    except ValueError as error:
+        raise UsageError(f"abort: reason: {error}") from error
+    return _checked(Abort(reason=reason, **fields))
 
 
 def steer(text: str, scope: str) -> Steer:
@@ -97,7 +104,7 @@ def approve(**fields: Any) -> Approve:  # Any: the fields of the command
         UsageError: a field is not what it may be.
 
     """
-    return _checked(Approve(**fields))
+    return _about_approval(Approve(**fields))
 
 
 def reject(**fields: Any) -> Reject:  # Any: the fields of the command
@@ -107,7 +114,7 @@ def reject(**fields: Any) -> Reject:  # Any: the fields of the command
         UsageError: a field is not what it may be.
 
     """
-    return _checked(Reject(**fields))
+    return _about_approval(Reject(**fields))
 
 
 def user_respond(ref: str, response: object) -> UserRespond:
@@ -119,13 +126,12 @@ def user_respond(ref: str, response: object) -> UserRespond:
     """
     if not isinstance(ref, str):
         raise UsageError(f"the reference of a question is a str, got {type(ref).__name__}")
-    try:
-        codec.encode(response)
-    except UNPACKABLE as error:
+    checked_name(ref, "ref")
+    if (problem := problem_of(response)) is not None:
         raise UsageError(
             f"a response is whatever MessagePack takes, such as a str, a list or a dict; got "
-            f"{type(response).__name__}: {error}"
-        ) from error
+            f"{type(response).__name__}: {problem}"
+        )
     return UserRespond(ref=ref, response=response)
 
 
@@ -184,6 +190,7 @@ def detach_plugin(name: str) -> DetachPlugin:
     """
     if not isinstance(name, str):
         raise UsageError(f"the name of a plugin is a str, got {type(name).__name__}")
+    checked_name(name, "name")
     return DetachPlugin(name=name)
 
 
@@ -231,6 +238,8 @@ def _text(text: object, what: str) -> str:
         raise InvalidText(f"a {what} is a str, got {type(text).__name__}")
     if not text.strip():
         raise InvalidText(f"a {what} is more than blanks")
+    if (problem := text_problem(text, chars_max=len(text))) is not None:
+        raise InvalidText(f"a {what} cannot be sent: {problem}")
     if len(text) > PROMPT_CHARS_MAX:
         raise InvalidText(
             f"a {what} has at most {PROMPT_CHARS_MAX} characters, got {len(text)}: put it into a "
@@ -245,6 +254,11 @@ def _checked(command: C) -> C:
         msgspec.convert(msgspec.to_builtins(command), type(command))
     except (msgspec.ValidationError, *UNPACKABLE) as error:
         raise UsageError(f"{type(command).__name__.lower()}: {error}") from error
+    return command
+
+
+def _about_approval(command: A) -> A:
+    checked_name(_checked(command).approval_id, "approval_id")
     return command
 
 
@@ -279,6 +293,7 @@ def _names(names: Iterable[str]) -> tuple[str, ...]:
     for name in listed:
         if not isinstance(name, str):
             raise UsageError(f"a tool is detached by its name, a str; got {type(name).__name__}")
+        checked_name(name, "name")
     return tuple(listed)
 
 
@@ -291,7 +306,7 @@ def _listed(things: Iterable[Any], what: str) -> list[Any]:  # Any: looked at on
 def _model_problems(model: object) -> list[str]:
     if isinstance(model, str) and names_provider(model):
         return []
-    return [f"model: expected 'provider:model_id' or a ModelSource, got {model!r}"]
+    return [f"model: expected 'provider:model_id' or a ModelSource, got {short(model)}"]
 
 
 def _opts_problems(opts: object) -> list[str]:
@@ -299,8 +314,5 @@ def _opts_problems(opts: object) -> list[str]:
         return []
     if not isinstance(opts, dict) or not all(isinstance(name, str) for name in opts):
         return [f"provider_opts: expected a dict with names as keys, got {type(opts).__name__}"]
-    try:
-        codec.encode(opts)
-    except UNPACKABLE as error:
-        return [f"provider_opts: cannot travel to the agent: {error}"]
-    return []
+    problem = problem_of(opts)
+    return [] if problem is None else [f"provider_opts{problem}"]

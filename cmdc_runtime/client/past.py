@@ -1,17 +1,23 @@
-"""What the journal keeps of a session, read part by part."""
+"""What the journal keeps of a session, read part by part, and what it is given to keep."""
 
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from cmdc_runtime.checkpoints import SCHEMA_VERSION, CheckpointFacts, encode_facts
+from cmdc_runtime.client.limits import READS_MAX
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.errors import TransientError
 from cmdc_runtime.ids import SessionId, new_command_id
-from cmdc_runtime.requests import PastCommand, PastPage, PastRecord, ReadPast, Request
-
-READS_MAX: Final = 3
-"""Times that a past is read from its beginning: its oldest records may go while it is read."""
+from cmdc_runtime.pages import PAGE_BYTES
+from cmdc_runtime.requests import (
+    KeepCheckpoint,
+    PastCommand,
+    PastPage,
+    PastRecord,
+    ReadPast,
+    Request,
+)
 
 
 class Asker(Protocol):
@@ -65,6 +71,19 @@ async def _rows(asker: Asker, first: ReadPast) -> PastPage:
             commands=(*whole.commands, *page.commands),
         )
     return whole
+
+
+async def keep_checkpoint(asker: Asker, facts: CheckpointFacts, body: bytes) -> None:
+    """Have the daemon keep a checkpoint; return when it is in the journal.
+
+    Raises:
+        CheckpointFailed: the session has too many.
+        TransientError: another daemon began while it was sent; nothing is kept of it.
+    """
+    size = len(body) if len(body) > PAGE_BYTES else 0
+    for offset in range(0, max(1, len(body)), PAGE_BYTES):
+        piece = body[offset : offset + PAGE_BYTES]
+        await asker.ask(KeepCheckpoint(facts=facts, body=piece, offset=offset, size=size))
 
 
 def new_facts(session_id: SessionId, new_id: str) -> CheckpointFacts:

@@ -16,6 +16,7 @@ from cmdc_runtime.ids import SessionId, new_command_id
 from cmdc_runtime.options import FIELDS, ModelSource, parse
 from cmdc_runtime.requests import Origin, StartSession, Supervision
 from cmdc_runtime.spec import AgentSpec, Resumption, agent_spec, carries_code
+from cmdc_runtime.user_values import unpacked
 
 _REFUSED: Final = {
     "session_id": "give new_id to resume under another id",
@@ -100,6 +101,7 @@ def definition_of(agent: bytes | msgspec.Raw) -> AgentSpec:
 def _known(old: AgentSpec) -> dict[str, Any]:
     """Return the options that a definition holds as they were given."""
     own = {name: getattr(old, name) for name in AgentSpec.__struct_fields__ if name in FIELDS}
+    own["user_data"] = unpacked(old.user_data)
     kept_by = {name: getattr(old.supervision, name) for name in Supervision.__struct_fields__}
     plain = {name: value for name, value in {**own, **kept_by}.items() if name not in _STAYS}
     return {

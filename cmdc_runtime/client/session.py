@@ -6,10 +6,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from cmdc_runtime.client.calls import Reply
-from cmdc_runtime.client.feed import EventTypes
+from cmdc_runtime.client.cycle_stream import AsyncCycleStream, CycleStream
 from cmdc_runtime.client.keeping import AsyncKept, Kept
 from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
 from cmdc_runtime.client.monitors import AsyncMonitor, Monitor
+from cmdc_runtime.client.selection import EventTypes
 from cmdc_runtime.client.stream import AsyncEventStream, EventStream
 from cmdc_runtime.commands import (
     ApprovalKind,
@@ -20,6 +21,7 @@ from cmdc_runtime.commands import (
     ToolsDiff,
 )
 from cmdc_runtime.errors import SessionNotAlive
+from cmdc_runtime.events import Event
 from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.messages import Message
 from cmdc_runtime.options import ModelSource
@@ -71,6 +73,14 @@ class Session(Kept):
         """Send a prompt and return what its own cycle led to."""
         return self.client.run(self, text, timeout=timeout)
 
+    def stream(self, text: str, *, timeout: float | None = None) -> CycleStream[str]:
+        """Send a prompt and return the pieces of its answers, as they come, to be iterated."""
+        return self.client.stream(self, text, timeout=timeout)
+
+    def stream_events(self, text: str, *, timeout: float | None = None) -> CycleStream[Event]:
+        """Send a prompt and return the events of its own cycle to be iterated."""
+        return self.client.stream_events(self, text, timeout=timeout)
+
     def steer(self, text: str, *, scope: SteerScope = "session") -> str:
         """Guide the running cycle and return the reference that the events of it name."""
         return self.client.steer(self, text, scope=scope)
@@ -78,7 +88,7 @@ class Session(Kept):
     def abort(
         self,
         *,
-        reason: str | None = None,
+        reason: Any = None,  # Any: plain data
         clear_queue: bool = True,
         kill_tools: KillTools = "killable",
         children: bool = True,
@@ -240,6 +250,14 @@ class AsyncSession(AsyncKept):
         """Send a prompt and return what its own cycle led to."""
         return await self.client.run(self, text, timeout=timeout)
 
+    def stream(self, text: str, *, timeout: float | None = None) -> AsyncCycleStream[str]:
+        """Send a prompt and return the pieces of its answers, as they come, to be iterated."""
+        return self.client.stream(self, text, timeout=timeout)
+
+    def stream_events(self, text: str, *, timeout: float | None = None) -> AsyncCycleStream[Event]:
+        """Send a prompt and return the events of its own cycle to be iterated."""
+        return self.client.stream_events(self, text, timeout=timeout)
+
     async def steer(self, text: str, *, scope: SteerScope = "session") -> str:
         """Guide the running cycle and return the reference that the events of it name."""
         return await self.client.steer(self, text, scope=scope)
@@ -247,7 +265,7 @@ class AsyncSession(AsyncKept):
     async def abort(
         self,
         *,
-        reason: str | None = None,
+        reason: Any = None,  # Any: plain data
         clear_queue: bool = True,
         kill_tools: KillTools = "killable",
         children: bool = True,

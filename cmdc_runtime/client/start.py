@@ -5,10 +5,10 @@ from typing import Any, Final
 import msgspec
 
 from cmdc_runtime import codec
-from cmdc_runtime.client.orders import UNPACKABLE
-from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.errors import InvalidOptions, UsageError
 from cmdc_runtime.ids import SessionId, new_command_id, new_session_id
 from cmdc_runtime.options import Options, parse
+from cmdc_runtime.plain import VALUES_MAX, packed_problem
 from cmdc_runtime.requests import StartSession
 from cmdc_runtime.spec import AgentSpec, agent_spec, carries_code, supervision
 
@@ -48,9 +48,12 @@ def agent_bytes(spec: AgentSpec) -> msgspec.Raw:
     problems = []
     for name in _FROM_OUTSIDE:
         try:
-            codec.encode(getattr(spec, name))
-        except UNPACKABLE as error:
+            packed = codec.encode(getattr(spec, name))
+        except UsageError as error:
             problems.append(f"{name}: cannot travel to the agent: {error}")
+            continue
+        if (problem := packed_problem(packed, values_max=VALUES_MAX)) is not None:
+            problems.append(f"{name}: cannot travel to the agent: {problem}")
     if problems:
         raise InvalidOptions(problems)
     return codec.raw(spec)

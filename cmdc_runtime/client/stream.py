@@ -13,6 +13,7 @@ from typing import Final, Self
 from cmdc_runtime.client.feed import Feed
 from cmdc_runtime.client.inbox import AsyncInbox, ThreadInbox
 from cmdc_runtime.client.limits import STREAM_REFILL_EVENTS
+from cmdc_runtime.client.subjects import checked_timeout
 from cmdc_runtime.errors import CmdcError, SessionNotAlive, UsageError
 from cmdc_runtime.events import Envelope
 
@@ -50,13 +51,17 @@ class AsyncEventStream:
             UsageError: the stream is closed.
 
         """
-        envelope = await self._inbox.get(timeout)
+        envelope = await self._inbox.get(checked_timeout(timeout))
         if self._feed.is_lagging and len(self._inbox) <= STREAM_REFILL_EVENTS:
             self._feed.refill()
         return envelope
 
     async def close(self) -> None:
         """Stop listening and discard what was not read."""
+        self.drop()
+
+    def drop(self) -> None:
+        """Do so at once, in the loop of the stream."""
         error = UsageError("the stream is closed")
         self._inbox.finish(error, drop=True)
         self._feed.finish(error)
@@ -113,7 +118,7 @@ class EventStream:
             UsageError: the stream is closed.
 
         """
-        envelope = self._inbox.get(timeout)
+        envelope = self._inbox.get(checked_timeout(timeout))
         if self._feed.is_lagging and len(self._inbox) <= STREAM_REFILL_EVENTS:
             self._in_loop(self._feed.refill)
         return envelope

@@ -1,9 +1,12 @@
-"""Whom a call is about: a session object of either kind or its id, or a group's name."""
+"""What a call is given: a session of either kind or its id, names, numbers; checked here."""
 
 from typing import Protocol
 
+from cmdc_runtime.checkpoints import CHECKPOINT_ID
 from cmdc_runtime.errors import InvalidSession, UsageError
 from cmdc_runtime.ids import SUPERVISOR, SessionId, is_session_id
+from cmdc_runtime.plain import number_problem, short, text_problem, whole_problem
+from cmdc_runtime.ranges import INDEX_MAX, NAME_CHARS_MAX, SECONDS_MAX
 
 
 class HasId(Protocol):
@@ -26,7 +29,7 @@ def id_of(session: SessionLike) -> SessionId:
     """
     found = session if isinstance(session, str) else getattr(session, "id", None)
     if not isinstance(found, str):
-        raise InvalidSession(f"expected a session or a session id, got {session!r}")
+        raise InvalidSession(f"expected a session or a session id, got {short(session)}")
     return SessionId(found)
 
 
@@ -39,7 +42,7 @@ def checked_id(session: SessionLike) -> SessionId:
     """
     found = id_of(session)
     if not is_session_id(found) and found != SUPERVISOR:
-        raise InvalidSession(f"not a session id: {found!r}")
+        raise InvalidSession(f"not a session id: {short(found)}")
     return found
 
 
@@ -51,5 +54,69 @@ def checked_group(group_id: object) -> str:
 
     """
     if not isinstance(group_id, str) or not group_id:
-        raise UsageError(f"a group is named by a non-empty str, got {group_id!r}")
-    return group_id
+        raise UsageError(f"a group is named by a non-empty str, got {short(group_id)}")
+    return checked_name(group_id, "group_id")
+
+
+def checked_name(name: object, what: str) -> str:
+    """Return what names a thing, such as an approval's id: one line of text.
+
+    Raises:
+        UsageError: nothing can be called so.
+
+    """
+    problem = text_problem(name, chars_max=NAME_CHARS_MAX, one_line=True)
+    if problem is not None or not isinstance(name, str):
+        raise UsageError(f"{what}: {problem}")
+    if not name:
+        raise UsageError(f"{what}: expected a non-empty str")
+    return name
+
+
+def checked_checkpoint(checkpoint_id: object) -> str | None:
+    """Return the id of a checkpoint, or None, which is the newest or all.
+
+    Raises:
+        UsageError: no checkpoint can be called so.
+
+    """
+    if checkpoint_id is None:
+        return None
+    if not isinstance(checkpoint_id, str) or not CHECKPOINT_ID.fullmatch(checkpoint_id):
+        shown = short(checkpoint_id)
+        raise UsageError(f"checkpoint_id: expected 1 to 128 of A-Z a-z 0-9 _ . : -, got {shown}")
+    return checkpoint_id
+
+
+def checked_timeout(timeout: object) -> float | None:
+    """Return a time to wait in seconds, or None: as long as it takes.
+
+    Raises:
+        UsageError: nobody can wait so long.
+
+    """
+    if timeout is None:
+        return None
+    problem = number_problem(timeout, 0, SECONDS_MAX)
+    if problem is not None or not isinstance(timeout, int | float):
+        raise UsageError(
+            f"timeout: {problem}; it is in seconds, and None waits as long as it takes"
+        )
+    return timeout
+
+
+def checked_since(since: object) -> int | None:
+    """Return the index of an event, or None: from now on.
+
+    Raises:
+        UsageError: no event can have it.
+
+    """
+    if since is None:
+        return None
+    problem = whole_problem(since, 0, INDEX_MAX)
+    if problem is not None or not isinstance(since, int):
+        raise UsageError(
+            f"since: expected the index of the last event seen, or 0 for all, got {short(since)}"
+        )
+    return since

@@ -9,7 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 from cmdc_runtime.client.address import Address
 from cmdc_runtime.client.calls import Calls
@@ -22,6 +22,9 @@ T = TypeVar("T")
 
 class Threaded:
     """What every call of a synchronous client stands on: the connection's life."""
+
+    _renews: ClassVar[bool] = False
+    """Whether the end of an embedded daemon is followed by the next one."""
 
     def __init__(self, address: Address | None = None) -> None:
         """Connect at the first call, to the daemon at ``address``, a runtime directory.
@@ -81,7 +84,7 @@ class Threaded:
             if self._is_closed:
                 raise UsageError("the client is closed")
             if self._engine is None:
-                self._engine = Engine(self._address)
+                self._engine = Engine(self._address, renews=self._renews)
                 weakref.finalize(self, self._engine.close)
             return self._engine
 

@@ -24,6 +24,7 @@ from cmdc_runtime.events.cycle import (
     AgentStart,
     PromptDropped,
     PromptReceived,
+    RecordSetAside,
 )
 from cmdc_runtime.events.model import (
     ContextOverflow,
@@ -109,6 +110,7 @@ __all__ = [
     "PluginUpdated",
     "PromptDropped",
     "PromptReceived",
+    "RecordSetAside",
     "RequestStart",
     "ResponseComplete",
     "Retry",

@@ -1,6 +1,6 @@
 """A cycle begins, ends, and survives its process."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from cmdc_runtime.events.base import Event
 from cmdc_runtime.ids import CommandId, Incarnation
@@ -34,9 +34,12 @@ class AgentEnd(Event, frozen=True, kw_only=True):
 
 
 class AgentAbort(Event, frozen=True, kw_only=True):
-    """The cycle was ended by a caller or a limit; sent when idle too, so observers reconcile."""
+    """The cycle was ended; sent when idle too, so observers reconcile.
 
-    reason: str | None = None
+    ``reason`` is that of the caller or the plugin, as data, or the name of a limit.
+    """
+
+    reason: Any = None  # Any: plain data of whoever ended it
     command_id: CommandId | None = None
 
 
@@ -54,6 +57,17 @@ class AgentRecovered(Event, frozen=True, kw_only=True):
     incarnation: Incarnation
     reason: AnyReason
     resumed: Literal["idle", "stream", "tools"]
+
+
+class RecordSetAside(Event, frozen=True, kw_only=True):
+    """Something in the session's journal is left out from now on, since no process can bear it.
+
+    ``what`` is the kind of the record, "snapshot", "cycle" or "command"; ``digest`` names a record.
+    """
+
+    what: str
+    why: str
+    digest: str = ""
 
 
 class AgentResumed(Event, frozen=True, kw_only=True):

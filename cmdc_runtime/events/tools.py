@@ -13,7 +13,11 @@ class ToolCalls(Event, frozen=True, kw_only=True):
 
 
 class ToolExecutionStart(Event, frozen=True, kw_only=True):
-    """One call starts; ``summary`` says in a few words what it does, as the tool puts it."""
+    """One call starts; ``summary`` says in a few words what it does, as the tool puts it.
+
+    Of each call there is this event or ``ToolBlocked``, and later ``ToolExecutionEnd``, each once,
+    whatever ends the call and however many processes it takes.
+    """
 
     name: str
     call_id: CallId
@@ -22,7 +26,10 @@ class ToolExecutionStart(Event, frozen=True, kw_only=True):
 
 
 class ToolExecutionMetrics(Event, frozen=True, kw_only=True):
-    """Times of one call: ``started_at_ms``, and at its end ``ended_at_ms`` and ``duration_ms``."""
+    """Times of one call: ``started_at_ms``, and at its end ``ended_at_ms`` and ``duration_ms``.
+
+    A call that is made again after a crash has a new start.
+    """
 
     name: str
     call_id: CallId
@@ -30,16 +37,25 @@ class ToolExecutionMetrics(Event, frozen=True, kw_only=True):
 
 
 class ToolExecutionEnd(Event, frozen=True, kw_only=True):
-    """One call is done; ``text`` is what the model reads."""
+    """One call is over, however it ended; ``text`` is what the model reads.
+
+    ``uncertain``: it was cut short (by its timeout, an abort, a steering, the end of its process or
+    of its agent), its tool writes, and nobody knows whether it took effect.
+    """
 
     name: str
     call_id: CallId
     ok: bool
     text: str
+    uncertain: bool = False
 
 
 class ToolBlocked(Event, frozen=True, kw_only=True):
-    """The call was not made: a plugin refused it, or it waits for a person."""
+    """The call is not made: a plugin or a person refused it, or it waits for a person.
+
+    Other words of ``reason`` are ``unknown_tool``, ``invalid_arguments``, ``aborted``, ``steered``,
+    ``loop_detected``, ``plugin_aborted`` and ``crashed``: what came before the call could begin.
+    """
 
     name: str
     call_id: CallId
@@ -47,7 +63,7 @@ class ToolBlocked(Event, frozen=True, kw_only=True):
 
 
 class ToolKilled(Event, frozen=True, kw_only=True):
-    """A running call was ended from outside."""
+    """A call was ended from outside; ``ToolExecutionEnd`` follows."""
 
     name: str
     call_id: CallId

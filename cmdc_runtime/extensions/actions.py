@@ -8,10 +8,10 @@ To add an action: a class here with a column in ``_COLUMNS``, a word in ``COMPOS
 field in ``workers.core.verdict``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from types import MappingProxyType
-from typing import Any, Final, Self, TypeAlias, TypeVar
+from types import MappingProxyType, NoneType, SimpleNamespace
+from typing import Any, Final, Self, TypeAlias, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -33,6 +33,7 @@ from cmdc_runtime.extensions.hooks import (
 )
 from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS
 from cmdc_runtime.messages import Message
+from cmdc_runtime.plain import copied
 from cmdc_runtime.reasons import snake
 
 ACTION_BYTES_MAX: Final = 2**20
@@ -80,9 +81,20 @@ class Intervene(Action, frozen=True):
 
 
 class Abort(Action, frozen=True):
-    """End the cycle now; the session lives on."""
+    """End the cycle now; the session lives on.
 
-    reason: str
+    ``reason`` is any plain data: a text, a number, a list, a dict, or a Struct, which is told as a
+    dict. Callers and observers get it as it is.
+    """
+
+    reason: Any  # Any: the plugin's own
+
+    def sealed(self) -> Self:
+        """Return a copy whose reason can be written down."""
+        try:
+            return type(self)(copied(self.reason, ACTION_BYTES_MAX))
+        except ValueError as error:
+            raise BadActionError(f"{self.kind}: reason: {error}") from error
 
 
 class Skip(Action, frozen=True):
@@ -102,9 +114,14 @@ class ReplaceToolArgs(Action, frozen=True):
 
 
 class ReplaceToolResult(Action, frozen=True):
-    """Give the model ``result``; of several plugins the last one counts."""
+    """Give the model ``result``; of several plugins the last one counts.
+
+    ``is_error`` says whether the call failed, as the model, the history and observers have it; None
+    leaves it as it was. What a call wanted besides its text is not done where it counts as failed.
+    """
 
     result: str
+    is_error: bool | None = None
 
 
 class Emit(Action, frozen=True):
@@ -165,7 +182,7 @@ class Ruling(StrEnum):
     NOTED = "noted"
     """Allowed but not carried out; a debug log says so."""
     REFUSED = "refused"
-    """A mistake: told when the plugin is loaded if its annotation names it, else ignored."""
+    """A mistake: told when the plugin is loaded if its annotation names it, else a failure."""
 
 
 class Composition(StrEnum):
@@ -224,27 +241,82 @@ COMPOSITION: Final[Mapping[type[Action], Composition]] = MappingProxyType({
 })
 """How each action of several plugins becomes one."""
 # fmt: on
+GUARDING: Final = (Abort, BlockTool)
+"""What guards answer with: a plugin that may say so fails closed unless it says otherwise."""
 
 
-def settled(answer: object) -> tuple[Action, ...]:
-    """Return what a plugin returned as actions that can be carried out, sealed.
+def settled(answer: object, hook: str) -> tuple[Action, ...]:
+    """Return what a plugin returned at ``hook`` as actions that it may take there, sealed.
 
     None is ``Continue``, in a list too, so that a list may hold what another method returned.
 
     Raises:
-        BadActionError: it is no answer, or one of its actions is unfit.
+        BadActionError: it is no answer, or one of its actions is unfit, here or anywhere.
     """
-    listed = answer if isinstance(answer, list | tuple) else (answer,)
+    listed = _listed(answer)
     _refuse_flood(listed, "actions")
-    return tuple(_known(action).sealed() for action in listed if action is not None)
+    return tuple(_known(action, hook).sealed() for action in listed if action is not None)
 
 
-def _known(thing: object) -> Action:
-    if isinstance(thing, Action) and type(thing) in COMPOSITION:
-        return thing
-    raise BadActionError(
-        f"{type(thing).__name__} is no action: return a cmdc action, a list of actions or None"
+def stops_something(answer: object) -> bool:
+    """Say whether a plugin that returned this is a guard, be the answer fit or not."""
+    return any(isinstance(action, GUARDING) for action in _listed(answer))
+
+
+def may_stop(kinds: Iterable[str], method: object) -> bool:
+    """Say whether a method that hears hooks may answer so that a cycle or a call does not go on.
+
+    What its return annotation admits counts; without one it may answer anything.
+    """
+    named = _answers_of(method)
+    return any(
+        MATRIX[kind, action] is Ruling.TAKEN and (named is None or action in named)
+        for kind in kinds
+        for action in GUARDING
     )
+
+
+def annotated(method: Any) -> list[Any] | None:  # Any: what a stranger wrote
+    """Return the parts of a method's return annotation; None where it has none to be read."""
+    try:
+        # The return annotation alone: those of parameters may be there for type checkers only.
+        annotation = method.__annotations__["return"]
+        alone: Any = SimpleNamespace(__annotations__={"return": annotation})
+        names = getattr(method, "__globals__", {})
+        return list(_leaves(get_type_hints(alone, globalns=names)["return"]))
+    except Exception:  # noqa: BLE001 - an annotation that nobody can read says nothing
+        return None
+
+
+def _answers_of(method: object) -> frozenset[object] | None:
+    """Return the actions that a return annotation admits; None where it may be any."""
+    leaves = annotated(method)
+    if leaves is None:
+        return None
+    known = {*COMPOSITION, NoneType, Ellipsis}
+    return frozenset(leaves) if all(leaf in known for leaf in leaves) else None
+
+
+def _leaves(annotation: object) -> Iterator[object]:
+    parts = get_args(annotation)
+    if not parts:
+        yield annotation
+    for part in parts:
+        yield from _leaves(part)
+
+
+def _listed(answer: object) -> Sequence[object]:
+    return answer if isinstance(answer, list | tuple) else (answer,)
+
+
+def _known(thing: object, hook: str) -> Action:
+    if not isinstance(thing, Action) or type(thing) not in COMPOSITION:
+        raise BadActionError(
+            f"{type(thing).__name__} is no action: return a cmdc action, a list of actions or None"
+        )
+    if MATRIX[hook, type(thing)] is Ruling.REFUSED:
+        raise BadActionError(f"{hook} does not take {type(thing).__name__}")
+    return thing
 
 
 def _refuse_flood(listed: Sequence[object], what: str) -> None:

@@ -8,13 +8,12 @@ import copy
 import inspect
 import re
 from collections.abc import Iterator, Mapping
-from types import SimpleNamespace
-from typing import Any, Final, get_args, get_type_hints
+from typing import Any, Final, get_args
 
 import msgspec
 
 from cmdc_runtime.errors import InvalidOptions
-from cmdc_runtime.extensions.actions import MATRIX, Action, Ruling
+from cmdc_runtime.extensions.actions import MATRIX, Ruling, annotated
 from cmdc_runtime.extensions.hooks import HOOKS, TOOL_HOOKS
 from cmdc_runtime.extensions.plugin import (
     FILTER_OUTPUT,
@@ -29,6 +28,7 @@ from cmdc_runtime.extensions.plugin import (
     observes,
 )
 from cmdc_runtime.extensions.tool import resolve
+from cmdc_runtime.plain import short
 
 _NAME: Final = re.compile(r"[a-z0-9_-]{1,64}")
 _FORMS: Final = (
@@ -57,7 +57,7 @@ def as_plugin(candidate: object) -> Plugin:
     elif isinstance(found, type) and issubclass(found, Plugin):
         plugin = _made(found, options or {})
     else:
-        raise InvalidOptions([f"{thing!r} is no plugin: {_FORMS}"])
+        raise InvalidOptions([f"{short(thing)} is no plugin: {_FORMS}"])
     problems = [f"plugin {plugin.name!r}: {problem}" for problem in _problems(plugin)]
     if problems:
         raise InvalidOptions(problems)
@@ -69,7 +69,7 @@ def _parted(candidate: object) -> tuple[object, Mapping[str, Any] | None]:
     if not isinstance(candidate, tuple):
         return candidate, None
     if len(candidate) != _PAIR or not isinstance(candidate[1], Mapping):
-        raise InvalidOptions([f"{candidate!r} is no plugin: {_FORMS}"])
+        raise InvalidOptions([f"{short(candidate)} is no plugin: {_FORMS}"])
     return candidate
 
 
@@ -141,25 +141,6 @@ def _method_problems(plugin: Plugin) -> Iterator[str]:
         if name in HOOKS:
             yield from (
                 f"{name} does not take {action.__name__}"
-                for action in _annotated(method)
+                for action in annotated(method) or ()
                 if MATRIX.get((name, action)) is Ruling.REFUSED
             )
-
-
-def _annotated(method: object) -> list[type[Action]]:
-    """Return the actions that a method's return annotation names; it need not have one."""
-    try:
-        # The return annotation alone: those of parameters may be there for type checkers only.
-        annotation = getattr(method, "__annotations__", {}).get("return")
-        alone: Any = SimpleNamespace(__annotations__={"return": annotation})
-        names = getattr(method, "__globals__", {})
-        found = get_type_hints(alone, globalns=names).get("return")
-    except Exception:  # noqa: BLE001 - an annotation that nobody can read says nothing
-        return []
-    return [part for part in _parts(found) if isinstance(part, type) and issubclass(part, Action)]
-
-
-def _parts(annotation: object) -> Iterator[object]:
-    yield annotation
-    for part in get_args(annotation):
-        yield from _parts(part)

@@ -1,11 +1,13 @@
-"""Options of a plugin against its ``Config``: every problem at once, each with its option."""
+"""Options of an extension against their fields: every problem at once, each with its option."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
 from cmdc_runtime.errors import InvalidOptions
+
+_S = TypeVar("_S", bound=msgspec.Struct)
 
 
 def config_of(
@@ -15,17 +17,31 @@ def config_of(
 ) -> msgspec.Struct:
     """Return the options of ``plugin`` as its ``config`` says, defaults filled in.
 
+    Raises:
+        InvalidOptions: options are missing, unknown or wrong; it names each.
+    """
+    return made(f"plugin {plugin!r}", config, given, config)
+
+
+def made(
+    owner: str,
+    config: type[msgspec.Struct],
+    given: Mapping[str, Any],  # Any: options as they come
+    make: Callable[..., _S],
+) -> _S:
+    """Return what ``make`` returns for the options of ``owner``, converted to ``config``'s types.
+
     What the types of the fields convert to is taken: a list is as good as a set or a tuple.
 
     Raises:
-        InvalidOptions: options are missing, unknown or wrong; it names each.
+        InvalidOptions: options are missing, unknown or wrong, or ``make`` refuses them together.
     """
     try:
         fields = {field.name: field for field in msgspec.structs.fields(config)}
     except (NameError, TypeError) as error:
-        raise InvalidOptions([f"plugin {plugin!r}: its Config cannot be read: {error}"]) from error
+        raise InvalidOptions([f"{owner}: its Config cannot be read: {error}"]) from error
     problems = [
-        f"plugin {plugin!r}: there is no option {name!r}, only {', '.join(fields) or 'none at all'}"
+        f"{owner}: there is no option {name!r}, only {', '.join(fields) or 'none at all'}"
         for name in given
         if name not in fields
     ]
@@ -33,15 +49,17 @@ def config_of(
     for name, field in fields.items():
         if name not in given:
             if field.required:
-                problems.append(f"plugin {plugin!r}: option {name!r} is missing")
+                problems.append(f"{owner}: option {name!r} is missing")
             continue
         try:
             values[name] = msgspec.convert(given[name], field.type)
         except (msgspec.ValidationError, TypeError) as error:
-            problems.append(f"plugin {plugin!r}: option {name!r}: {error}")
+            problems.append(f"{owner}: option {name!r}: {error}")
     if problems:
         raise InvalidOptions(problems)
     try:
-        return config(**values)
-    except (TypeError, ValueError) as error:  # its __post_init__ refused them together
-        raise InvalidOptions([f"plugin {plugin!r}: {error}"]) from error
+        return make(**values)
+    except InvalidOptions:
+        raise
+    except Exception as error:  # its __post_init__ refused them together
+        raise InvalidOptions([f"{owner}: {error}"]) from error

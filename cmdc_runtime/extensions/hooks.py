@@ -39,7 +39,7 @@ class AfterTurn(Hook, frozen=True):
 
     outcome: Literal["finished", "aborted"]
     """"aborted" also where the cycle failed."""
-    abort_reason: str | None
+    abort_reason: Any  # Any: plain data of whoever aborted it; a text where it failed
     messages_diff: tuple[Message, ...]
     """What the cycle added, oldest first."""
     token_usage_diff: TokenUsage

@@ -15,7 +15,7 @@ import msgspec
 
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.events import Event
-from cmdc_runtime.extensions.actions import Actions
+from cmdc_runtime.extensions.actions import Actions, may_stop
 from cmdc_runtime.extensions.configuration import config_of
 from cmdc_runtime.extensions.hooks import (
     HOOKS,
@@ -38,9 +38,9 @@ from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.reasons import snake
 
 Fail: TypeAlias = Literal["open", "closed", "disable"]
-"""What a failure of the plugin means, be it an exception, a timeout or an unknown answer: the
-session goes on without its answer, the cycle is aborted where the hook allows it, or the plugin is
-not asked again in this process."""
+"""What a failure of the plugin means, be it an exception, a timeout or an answer that can't be: the
+session goes on without it, the cycle is aborted where the hook allows it, or the plugin is not
+asked again in this process."""
 Answer: TypeAlias = Actions | Awaitable[Actions]
 """What a method of a plugin returns: an ``async def`` is as good as a ``def``."""
 Method = TypeVar("Method", bound=Callable[..., Any])  # Any: a method of any hook
@@ -112,6 +112,23 @@ Observed: TypeAlias = Event | PipelineRun
 """What ``observe`` is told."""
 
 
+class _Unsaid:
+    """The policy of a plugin that says nothing about it."""
+
+    def __get__(self, plugin: "Plugin | None", owner: "type[Plugin]") -> Fail:
+        """Return what a failure means of a plugin of this class."""
+        return "closed" if _may_stop(owner) else "open"
+
+
+_declared: Final[set[str]] = set()
+"""What the plugin classes of this process say that they emit."""
+
+
+def declared_events() -> frozenset[str]:
+    """Return the names in ``emits`` of all plugin classes of this process."""
+    return frozenset(_declared)
+
+
 class Plugin:
     """Base of all plugins.
 
@@ -129,7 +146,12 @@ class Plugin:
     class sets it; it is not inherited."""
     priority: int = PRIORITY_DEFAULT
     """1 to 1000, small first; equal ones are asked in the order of the options."""
-    fail: Fail = "open"
+    fail: Fail = _Unsaid()  # type: ignore[assignment]  # what is read of it is a Fail
+    """What a failure means; unless the class says so, "closed" for a guard, "open" for any other.
+
+    A guard is a plugin that may answer ``Abort`` or ``BlockTool`` where a hook takes it: a method
+    whose return annotation admits one, or that has no annotation; and one that has answered so.
+    """
 
     Config: ClassVar[type[msgspec.Struct]] = NoOptions
     """The options, as fields: ``class Config(msgspec.Struct, frozen=True)``."""
@@ -138,7 +160,8 @@ class Plugin:
     outlives a crash."""
 
     emits: ClassVar[tuple[str, ...]] = ()
-    """Names of the events that it emits, for people and the reference; nothing checks it."""
+    """Names of the events that it emits, for people, the reference and ``subscribe(types=…)``;
+    nothing else checks it."""
 
     config: Any  # Any: an instance of the subclass's own Config
     state: Any  # Any: an instance of the subclass's own State
@@ -148,6 +171,9 @@ class Plugin:
         super().__init_subclass__(**arguments)
         if "name" not in vars(cls):
             cls.name = snake(cls.__name__)
+        said: object = cls.emits
+        if isinstance(said, Iterable):
+            _declared.update(name for name in said if isinstance(name, str))
 
     def __init__(self, **config: Any) -> None:  # Any: options as they come
         """Check the options and start with a new state.
@@ -256,6 +282,20 @@ def hooks_of(plugin: Plugin) -> frozenset[str]:
     if _is_own(plugin, HANDLE_EVENT):
         return frozenset(HOOKS)
     return frozenset(kind for kind in HOOKS if _is_own(plugin, kind))
+
+
+def declares_fail(plugin: Plugin) -> bool:
+    """Say whether a plugin's own classes say what a failure of it means."""
+    return not isinstance(inspect.getattr_static(type(plugin), "fail"), _Unsaid)
+
+
+def _may_stop(plugin: type[Plugin]) -> bool:
+    if getattr(plugin, HANDLE_EVENT) is not getattr(Plugin, HANDLE_EVENT):
+        return may_stop(HOOKS, getattr(plugin, HANDLE_EVENT))
+    own = ((kind, getattr(plugin, kind)) for kind in HOOKS)
+    return any(
+        may_stop((kind,), method) for kind, method in own if method is not getattr(Plugin, kind)
+    )
 
 
 def observes(plugin: Plugin) -> bool:

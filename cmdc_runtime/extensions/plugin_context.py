@@ -116,8 +116,10 @@ class PluginContext:
     turn: int = 0
     """Requests to the model so far, counted over the session's life."""
     total_tokens: int = 0
-    cost_usd: float | None = None
-    """None where no price is known."""
+    cost_usd: float = 0.0
+    """What was spent as far as prices are known; see ``is_priced``."""
+    is_priced: bool = True
+    """Whether the model in use has a known price; what one without is asked adds no cost."""
     user_data: dict[str, Any] = field(default_factory=dict)  # Any: the application's own
     parent_id: SessionId | None = None
     """The session whose subagent this is: its model writes the prompts."""

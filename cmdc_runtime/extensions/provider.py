@@ -97,6 +97,8 @@ class FailureKind(StrEnum):
     """Make the conversation shorter, then ask once more."""
     TIMEOUT = "timeout"
     """Try again; when the retries end, the provider counts as unreachable."""
+    UNREACHABLE = "unreachable"
+    """Nobody is at the address: try again only where the model has answered before."""
 
 
 class ProviderError(Exception):
@@ -167,7 +169,7 @@ def price_usd_of(
     return provider.price_usd(model, prompt_tokens, completion_tokens)
 
 
-_T, _P = FailureKind.TRANSIENT, FailureKind.PERMANENT
+_T, _P, _U = FailureKind.TRANSIENT, FailureKind.PERMANENT, FailureKind.UNREACHABLE
 _O, _TO = FailureKind.OVERFLOW, FailureKind.TIMEOUT
 # Names of the OpenAI family of exceptions, which most clients share, and of the standard library.
 # Left out are names that say less than the status does (BadRequestError, APIError, …).
@@ -182,6 +184,8 @@ CLASS_KINDS: Final[Mapping[str, FailureKind]] = {
     "ContentPolicyViolationError": _P,
     "RejectedRequestError":        _P,
     "RateLimitError":              _T,
+    "ConnectionRefusedError":      _U,
+    "gaierror":                    _U,
     "Timeout":                     _TO,
     "APITimeoutError":             _TO,
     "TimeoutError":                _TO,

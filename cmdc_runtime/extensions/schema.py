@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 import msgspec
 
 from cmdc_runtime.errors import InvalidTool
+from cmdc_runtime.extensions import pydantic_types
 from cmdc_runtime.extensions.context import Context
 
 Schema = dict[str, Any]  # Any: JSON
@@ -65,18 +66,16 @@ def arguments_struct(fields: Fields) -> type[msgspec.Struct]:
     """
     for name, annotation, default in fields:
         try:
-            msgspec.json.schema_components([_struct([_field(name, annotation, default)])])
-        except TypeError as error:
-            reason = str(error).splitlines()[-1]
+            _components(_struct([_field(name, annotation, default)]))
+        except Exception as error:  # foreign classes may do anything
+            reason = (str(error).splitlines() or [type(error).__name__])[-1]
             raise InvalidTool(f"parameter {name!r} has no JSON Schema: {reason}") from error
     return _struct([_field(*field) for field in fields])
 
 
 def schema_of(struct: type[msgspec.Struct], described: Mapping[str, str]) -> Schema:
     """Return the schema of ``struct``; ``described`` says what arguments mean, by name."""
-    [reference], components = msgspec.json.schema_components(
-        [struct], ref_template="#/definitions/{name}"
-    )
+    [reference], components = _components(struct)
     root = components.pop(reference["$ref"].rpartition("/")[2])
     root.pop("title", None)
     for name, schema in root["properties"].items():
@@ -84,7 +83,10 @@ def schema_of(struct: type[msgspec.Struct], described: Mapping[str, str]) -> Sch
             root["properties"][name] = _with_description(schema, described[name])
     if components:
         root["definitions"] = components
-    converted: Schema = _draft7(root)
+    hoisted: Schema = {}
+    converted: Schema = _draft7(_hoisted(root, hoisted))
+    if hoisted:
+        converted.setdefault("definitions", {}).update(_draft7(hoisted))
     return converted
 
 
@@ -182,6 +184,24 @@ def _is_json(value: object) -> bool:
     except (TypeError, ValueError, OverflowError, RecursionError):
         return False
     return True
+
+
+def _components(struct: type[msgspec.Struct]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return msgspec.json.schema_components(
+        [struct], ref_template="#/definitions/{name}", schema_hook=pydantic_types.schema_hook
+    )
+
+
+def _hoisted(schema: Any, definitions: Schema) -> Any:  # Any: JSON at any depth
+    """Return ``schema`` without the ``$defs`` inside, which are added to ``definitions``."""
+    if isinstance(schema, list):
+        return [_hoisted(one, definitions) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if isinstance(inner := schema.get("$defs"), dict):
+        definitions.update({name: _hoisted(one, definitions) for name, one in inner.items()})
+        schema = {key: value for key, value in schema.items() if key != "$defs"}
+    return {key: _hoisted(value, definitions) for key, value in schema.items()}
 
 
 def _with_description(schema: Schema, text: str) -> Schema:

@@ -29,6 +29,7 @@ from typing import (
 import msgspec
 
 from cmdc_runtime.errors import InvalidTool
+from cmdc_runtime.extensions import pydantic_types
 from cmdc_runtime.extensions.context import Context, ToolContext
 from cmdc_runtime.extensions.provider import ToolSpec
 from cmdc_runtime.extensions.schema import (
@@ -40,6 +41,7 @@ from cmdc_runtime.extensions.schema import (
     schema_of,
     signature_of,
 )
+from cmdc_runtime.plain import short
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,7 +51,10 @@ Isolation = Literal["process", "thread", "task"]
 started, a thread is left alone and what it returns is discarded, a task is cancelled.
 
 A thread shares the interpreter with its agent: one that computes without a pause slows down all
-that the session does, the answer to an abort included. It is for calls that wait."""
+that the session does, the answer to an abort included. It is for calls that wait.
+
+What is printed goes to the daemon's log with the session; from a process line by line as
+``tool.wrote``, with the call, and with an embedded daemon to the program's standard error too."""
 Effects = Literal["read", "idempotent", "write"]
 """Whether a call may run again after a crash that hid its outcome: "write" may not."""
 
@@ -185,7 +190,7 @@ class FunctionTool(Tool, Generic[P, R]):
         if unknown:
             raise InvalidTool(f"tool {name!r}: @tool takes no {', '.join(sorted(unknown))}")
         if not inspect.isfunction(function):
-            raise InvalidTool(f"@tool takes a function, got {function!r}")
+            raise InvalidTool(f"@tool takes a function, got {short(function)}")
         summary, self._described = read_docstring(function.__doc__)
         self.name = name
         self.description = options.get("description", summary)
@@ -195,12 +200,13 @@ class FunctionTool(Tool, Generic[P, R]):
         self.max_retries = options.get("max_retries")
         self.needs_approval = options.get("needs_approval", False)
         self._meta = options.get("meta")
+        self._struct: type[msgspec.Struct] | None = None
         self._become(function)
         try:
             signature = signature_of(function)
             self._fields: Fields = signature.fields
             self._context_names = signature.context_names
-            self._prepare()
+            self.parameters = schema_of(self.prepare(), self._described)
         except InvalidTool as error:
             raise InvalidTool(f"tool {name!r}: {error}") from error
         _refuse(self)
@@ -226,19 +232,18 @@ class FunctionTool(Tool, Generic[P, R]):
     def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments as the annotations say, defaults filled in."""
         try:
-            decoded = msgspec.convert(arguments, self._struct)
+            decoded = msgspec.convert(arguments, self.prepare(), dec_hook=pydantic_types.dec_hook)
         except msgspec.ValidationError as error:
             raise _bad_arguments(self.name, str(error)) from error
         return {name: getattr(decoded, name) for name, _, _ in self._fields}
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the struct, which is made again from the fields where this is loaded."""
-        return {name: value for name, value in vars(self).items() if name != "_struct"}
+        return vars(self) | {"_struct": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Make the struct again."""
-        vars(self).update(state)
-        self._prepare()
+        """Leave the struct for later: the classes that it names may not be whole yet."""
+        vars(self).update(state | {"_struct": None})
 
     def _become(self, function: Callable[P, R]) -> None:
         # The names by which a function is found, so that an installed tool travels by name.
@@ -248,9 +253,15 @@ class FunctionTool(Tool, Generic[P, R]):
         self.__module__ = function.__module__
         self.__doc__ = function.__doc__
 
-    def _prepare(self) -> None:
-        self._struct = arguments_struct(self._fields)
-        self.parameters = schema_of(self._struct, self._described)
+    def prepare(self) -> type[msgspec.Struct]:
+        """Return the class that decodes arguments, made at the first time.
+
+        Raises:
+            InvalidTool: a parameter has no JSON Schema; the message names it.
+        """
+        if self._struct is None:
+            self._struct = arguments_struct(self._fields)
+        return self._struct
 
 
 @overload
@@ -264,7 +275,8 @@ def tool(
 ) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
     """Make a tool from a function: ``@tool``, or ``@tool(effects="read", timeout=10)``.
 
-    Parameters become a JSON Schema, ``Annotated[int, msgspec.Meta(ge=1)]`` with its bounds. The
+    Parameters become a JSON Schema, ``Annotated[int, msgspec.Meta(ge=1)]`` with its bounds; a
+    dataclass, TypedDict, NamedTuple, Struct, Enum or pydantic model arrives as itself. The
     docstring's first paragraph describes the tool and a Google-style ``Args:`` section its
     arguments. A parameter annotated ``Context`` is filled in and hidden from the model.
 
@@ -293,8 +305,8 @@ def as_tool(candidate: object) -> Tool:
         name = getattr(candidate, "__qualname__", repr(candidate))
         raise InvalidTool(f"function {name!r} is no tool: decorate it with @cmdc.tool")
     raise InvalidTool(
-        f"{candidate!r} is no tool: give a function decorated with @cmdc.tool, a cmdc.Tool class"
-        ' or instance, or "module:name"'
+        f"{short(candidate)} is no tool: give a function decorated with @cmdc.tool, a cmdc.Tool"
+        ' class or instance, or "module:name"'
     )
 
 
@@ -373,8 +385,10 @@ def _isolation_problem(candidate: Tool) -> str | None:
 
 
 def _schema_problem(candidate: Tool) -> str | None:
-    # A function's schema is msgspec's work, and right by construction.
-    return None if isinstance(candidate, FunctionTool) else check_schema(candidate.parameters)
+    if isinstance(candidate, FunctionTool):  # msgspec's work, and right by construction
+        candidate.prepare()
+        return None
+    return check_schema(candidate.parameters)
 
 
 def _is_above(value: Any, bound: int, kind: Any) -> bool:  # Any: a value and a type of any kind

@@ -1,20 +1,25 @@
 """Code as bytes: what cannot be imported elsewhere, with everything local that it uses.
 
-This is cloudpickle, with three things put right that our users meet on the first day: a msgspec
-``Struct`` class and its ``Meta``, neither of which cloudpickle can take, and a local module that is
-used as a whole, which it takes unless two such modules import each other.
+This is cloudpickle, with those things put right that our users meet on the first day: a msgspec
+``Struct`` class and its ``Meta``, neither of which cloudpickle can take; classes of which msgspec
+keeps what it has computed; ``TypedDict`` classes with a base; the marks by which ``dataclasses``
+knows a field without a default; annotations that are strings, which mean nothing where the module
+is another one; and a local module that is used as a whole, which it takes unless two such modules
+import each other.
 
 Import it where it is used: it loads cloudpickle. The functions that a loaded pickle calls
-(``make_struct``, ``make_meta``, ``make_module``, ``set_all``) keep their names: they are journaled.
+(``make_struct``, ``make_typed_dict``, ``make_meta``, ``make_module``, ``set_all``) keep their
+names: they are journaled.
 """
 
+import dataclasses
 import dis
 import io
 import threading
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, get_type_hints, is_typeddict
 
 import cloudpickle  # type: ignore[import-untyped]
 import msgspec
@@ -29,6 +34,17 @@ Reduced = tuple[Any, ...]  # Any: what pickle calls a reduce value
 _REGISTRY: Final = threading.Lock()  # cloudpickle's register of modules is one for the process
 _MODULE_MACHINERY: Final = {"__builtins__", "__cached__", "__loader__", "__spec__"}
 _STRUCT_MACHINERY: Final = {"__annotations__", "__dict__", "__slots__", "__weakref__"}
+_REDUCED_WITH_STATE: Final = 3
+"""So many values or more, where a class travels whole and not by what every process has."""
+_CACHE_PREFIX: Final = "__msgspec_"
+_ANNOTATIONS: Final = "__annotations__"
+_POST_INIT: Final = "__post_init__"
+_LOOKED_FOR_EARLY: Final = ("__orig_bases__", _POST_INIT)
+"""What is looked for when a Struct class is made, and never again."""
+_HELD_BY_TYPED_DICTS: Final = (
+    "__annotations__", "__doc__", "__module__", "__qualname__", "__required_keys__",
+    "__optional_keys__", "__readonly_keys__", "__mutable_keys__", "__total__",
+)  # fmt: skip
 _META_FIELDS: Final = tuple(name for name in dir(msgspec.Meta) if not name.startswith("_"))
 _CONFIG_FIELDS: Final = (
     "frozen", "eq", "order", "array_like", "gc", "repr_omit_defaults", "omit_defaults",
@@ -81,14 +97,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is not
     def reducer_override(self, thing: Any) -> Any:  # Any: pickle asks about everything
         if isinstance(thing, ModuleType) and thing.__name__ in _registered():
             return _reduce_module(thing)
+        if thing is dataclasses.MISSING:
+            return "MISSING"  # its name in its module: it is known by its identity
         reduced = super().reducer_override(thing)
         if reduced is NotImplemented:  # by reference, or nothing special
             return reduced
         if isinstance(thing, FunctionType):
             _refuse_late_imports(thing)
-        if isinstance(thing, type) and issubclass(thing, msgspec.Struct):
-            return _reduce_struct(thing)
-        return reduced
+        return _reduce_class(thing, reduced) if isinstance(thing, type) else reduced
 
 
 def make_meta(fields: dict[str, Any]) -> msgspec.Meta:
@@ -104,9 +120,19 @@ def make_module(name: str) -> ModuleType:
 def make_struct(
     name: str, bases: tuple[type, ...], fields: list[Any], config: dict[str, Any]
 ) -> type[msgspec.Struct]:
-    """Return a Struct class; its methods follow."""
-    made = [(field, kind, msgspec.field(**settings)) for field, kind, settings in fields]
-    return msgspec.defstruct(name, made, bases=bases, **config)
+    """Return a Struct class; its annotations and methods follow."""
+    given = [(field, kind, msgspec.field(**settings)) for field, kind, settings in fields]
+    namespace: dict[str, Any] = config.get("namespace", {})
+    if _POST_INIT in namespace:  # msgspec keeps the one it finds now: it asks for the one to come
+        namespace[_POST_INIT] = lambda self: made.__dict__[_POST_INIT](self)  # noqa: PLW0108
+    made: type[msgspec.Struct] = msgspec.defstruct(name, given, bases=bases, **config)
+    return made
+
+
+def make_typed_dict(name: str, kind: type) -> type:
+    """Return a TypedDict class of the metaclass ``kind``; what it holds follows."""
+    made: type = kind(name, (), {_ANNOTATIONS: {}})
+    return made
 
 
 def set_all(thing: Any, state: Mapping[str, Any]) -> None:  # Any: a module or a class
@@ -125,19 +151,61 @@ def _reduce_module(module: ModuleType) -> Reduced:
     return make_module, (module.__name__,), held, None, None, set_all
 
 
+def _reduce_class(thing: type, reduced: Reduced) -> Reduced:
+    """Return what makes a local class elsewhere; ``reduced`` is cloudpickle's answer."""
+    if len(reduced) < _REDUCED_WITH_STATE:  # one that every process has, as type(None)
+        return reduced
+    if issubclass(thing, msgspec.Struct):
+        return _reduce_struct(thing)
+    # One with type parameters says its bases itself, and cloudpickle hears it.
+    if is_typeddict(thing) and "__orig_bases__" not in vars(thing):
+        return _reduce_typed_dict(thing)
+    make, arguments, (held, slots), *rest = reduced
+    kept = {name: value for name, value in held.items() if not name.startswith(_CACHE_PREFIX)}
+    if _ANNOTATIONS in kept:
+        kept[_ANNOTATIONS] = _annotations(thing)
+    return make, arguments, (kept, slots), *rest
+
+
 def _reduce_struct(struct: type[msgspec.Struct]) -> Reduced:
     own = [name for name in struct.__struct_fields__ if name in vars(struct)]
-    fields = [field for field in msgspec.structs.fields(struct) if field.name in own]
+    fields = [_field(field) for field in msgspec.structs.fields(struct) if field.name in own]
     config = {name: getattr(struct.__struct_config__, name) for name in _CONFIG_FIELDS}
     config["kw_only"] = any(name not in struct.__match_args__ for name in own)
     config["module"] = struct.__module__
+    early = {name: vars(struct).get(name) for name in _LOOKED_FOR_EARLY if name in vars(struct)}
+    config["namespace"] = early | ({_POST_INIT: None} if _POST_INIT in early else {})
     held = {
         name: value
         for name, value in vars(struct).items()
-        if name not in own and name not in _STRUCT_MACHINERY and not name.startswith("__match")
+        if name not in own and name not in _STRUCT_MACHINERY
+        if not name.startswith(("__match", _CACHE_PREFIX))
     }
-    arguments = (struct.__name__, struct.__bases__, [_field(field) for field in fields], config)
-    return make_struct, arguments, held, None, None, set_all
+    held[_ANNOTATIONS] = _annotations(struct)
+    return (
+        make_struct,
+        (struct.__name__, struct.__bases__, fields, config),
+        held,
+        None,
+        None,
+        set_all,
+    )
+
+
+def _reduce_typed_dict(thing: type) -> Reduced:
+    held = {name: vars(thing)[name] for name in _HELD_BY_TYPED_DICTS if name in vars(thing)}
+    held[_ANNOTATIONS] = _annotations(thing)
+    return make_typed_dict, (thing.__name__, type(thing)), held, None, None, set_all
+
+
+def _annotations(thing: type) -> dict[str, Any]:  # Any: whatever was written
+    """Return a class's own annotations as what they name here, else as they were written."""
+    own: dict[str, Any] = vars(thing).get(_ANNOTATIONS, {})
+    try:
+        hints = get_type_hints(thing, include_extras=True)
+    except Exception:  # noqa: BLE001 - they are code, and a name may be known to type checkers only
+        return own
+    return {name: hints.get(name, kind) for name, kind in own.items()}
 
 
 def _field(field: msgspec.structs.FieldInfo) -> tuple[str, Any, dict[str, Any]]:
@@ -146,7 +214,8 @@ def _field(field: msgspec.structs.FieldInfo) -> tuple[str, Any, dict[str, Any]]:
         settings["default"] = field.default
     elif field.default_factory is not msgspec.NODEFAULT:
         settings["default_factory"] = field.default_factory
-    return field.name, field.type, settings
+    # Any: what it takes stands in the annotations that follow, since it may be the class itself.
+    return field.name, Any, settings
 
 
 def _meta_fields(meta: msgspec.Meta) -> dict[str, Any]:

@@ -13,9 +13,11 @@ import msgspec
 
 from cmdc_runtime.errors import InvalidOptions, InvalidTool
 from cmdc_runtime.extensions.admission import as_plugin
+from cmdc_runtime.extensions.configuration import made
 from cmdc_runtime.extensions.tool import as_tool
 from cmdc_runtime.packing.origin import reference_of
 from cmdc_runtime.parcels import Packed
+from cmdc_runtime.plain import short
 
 PACKED_BYTES_MAX: Final = 4 * 1024 * 1024
 """One tool's or plugin's code; with it all of a session fit into a frame and the journal."""
@@ -34,6 +36,25 @@ class BuiltIn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``cmdc_runtime.tools`` has one subclass for each built-in tool, ``cmdc_runtime.plugins`` one for
     each built-in plugin.
     """
+
+    short_name: ClassVar[str]
+
+
+class _Checked(msgspec.StructMeta):
+    """Checks the options of a plugin where they are written."""
+
+    def __call__(self, **options: Any) -> Any:  # Any: options as they come, and the class's own
+        """Return the reference.
+
+        Raises:
+            InvalidOptions: options are missing, unknown or wrong; it names each.
+        """
+        config: Any = self  # Any: a class that is made by this metaclass
+        return made(f"plugin {config.short_name!r}", config, options, super().__call__)
+
+
+class BuiltInPlugin(BuiltIn, frozen=True, kw_only=True, omit_defaults=True, metaclass=_Checked):
+    """A name for a built-in plugin; it is at the same time the plugin's ``Config``."""
 
     short_name: ClassVar[str]
 
@@ -109,7 +130,8 @@ def _with_options(thing: object, options: Mapping[str, Any]) -> Packed:
         data = _encoded(options)
         if data is None:
             raise _CannotTravelError(
-                f"options of {thing!r} must be numbers, strings, lists or dicts: {options!r}"
+                f"options of {short(thing)} must be numbers, strings, lists or dicts:"
+                f" {short(options)}"
             )
         return msgspec.structs.replace(_named(thing, "plugin"), data=data)
     name = as_plugin((thing, options)).name
@@ -151,7 +173,7 @@ def _named(reference: str, noun: str) -> Packed:
 def _made(built_in: type[BuiltIn], options: Mapping[str, Any]) -> BuiltIn:
     try:
         return built_in(**options)
-    except TypeError as error:
+    except TypeError as error:  # a tool; a plugin says by itself what is wrong
         what = "options do not fit" if options else "needs options"
         raise _CannotTravelError(f"{built_in.__name__} {what}: {error}") from error
 
@@ -171,7 +193,7 @@ def _built_in(built_in: BuiltIn) -> Packed:
 def _function(thing: object) -> dict[str, Any]:  # Any: a parcel
     """Return a function among the options of a built-in as it travels."""
     if not callable(thing):
-        raise TypeError(f"{type(thing).__name__} is no option: {thing!r}")
+        raise TypeError(f"{type(thing).__name__} is no option: {short(thing)}")
     name = getattr(thing, "__name__", type(thing).__name__)
     packed = _by_reference(thing, name) or _by_value(thing, name, "function")
     return {FUNCTION_KEY: msgspec.structs.asdict(packed)}

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from cmdc_runtime.checkpoints import CHECKPOINTS_MAX
-from cmdc_runtime.packing import BuiltIn
+from cmdc_runtime.packing import BuiltInPlugin
 
 EVERY_N_TURNS: Final = 10
 """Requests to the model between two checkpoints, unless the options say otherwise."""
@@ -19,7 +19,7 @@ _Name = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,128}$")]
 _Names = Annotated[tuple[_Name, ...], Meta(max_length=512)]
 
 
-class AutoCheckpoint(BuiltIn, frozen=True, kw_only=True):
+class AutoCheckpoint(BuiltInPlugin, frozen=True, kw_only=True):
     """Saves the session's state by itself: every so many turns, after some tools, at some events.
 
     Each trigger saves for itself. After a save the oldest of its own checkpoints and those that

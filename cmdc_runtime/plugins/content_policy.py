@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from cmdc_runtime.packing import BuiltIn, Function
+from cmdc_runtime.packing import BuiltInPlugin, Function
 
 JUDGE_TIMEOUT_S_MAX: Final = 600.0
 """A user waits meanwhile."""
@@ -32,7 +32,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     triggered_policies: tuple[str, ...] = ()
 
 
-class ContentPolicy(BuiltIn, frozen=True, kw_only=True):
+class ContentPolicy(BuiltInPlugin, frozen=True, kw_only=True):
     """Judges what a user says before the model sees it, and ends the cycle where it may not be.
 
     Each message is judged once: by ``judge_fn``, else by ``judge_model``, else by a heuristic that

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Final
 import msgspec
 from msgspec import Meta
 
-from cmdc_runtime.packing import BuiltIn, Function
+from cmdc_runtime.packing import BuiltInPlugin, Function
 from cmdc_runtime.stores import AnyStore
 
 TOP_K_MAX: Final = 20
@@ -27,7 +27,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     """Cycles that were aborted or failed; not kept, since ``judge_fn`` is who wants to know."""
 
 
-class EpisodicMemory(BuiltIn, frozen=True, kw_only=True):
+class EpisodicMemory(BuiltInPlugin, frozen=True, kw_only=True):
     """Remembers sessions that went well, and shows the model the ones most like the new one.
 
     A session is remembered when it ends normally: its first question, the plan, the tools it

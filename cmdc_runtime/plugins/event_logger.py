@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from msgspec import Meta
 
-from cmdc_runtime.packing import BuiltIn
+from cmdc_runtime.packing import BuiltInPlugin
 
 LINE_BYTES_MAX: Final = 65_536
 """Of one line of the log; what an event has beyond it is cut, and the line says so."""
@@ -16,7 +16,7 @@ _BRACED: Final = re.compile(r"\{[^{}]*\}")
 _Path = Annotated[str, Meta(min_length=1, max_length=4096)]
 
 
-class EventLogger(BuiltIn, frozen=True, kw_only=True):
+class EventLogger(BuiltInPlugin, frozen=True, kw_only=True):
     """Writes what the session does into a file, one JSON object a line.
 
     Its keys are ``ts`` (ISO 8601, milliseconds, UTC), ``session``, ``event``, ``data``, ``level``

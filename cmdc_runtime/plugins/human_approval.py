@@ -11,7 +11,7 @@ from cmdc_runtime.extensions.kernel_emits import (
     APPROVAL_TIMEOUT_S_MAX,
     ApprovalOption,
 )
-from cmdc_runtime.packing import BuiltIn
+from cmdc_runtime.packing import BuiltInPlugin
 
 ALL_TOOLS: Final = "*"
 """In the place of a tool's name: every tool."""
@@ -41,7 +41,7 @@ _Entry = Annotated[str, Meta(max_length=_ENTRY_CHARS_MAX)]
 _Prefix = Annotated[str, Meta(max_length=64)]
 
 
-class HumanApproval(BuiltIn, frozen=True, kw_only=True):
+class HumanApproval(BuiltInPlugin, frozen=True, kw_only=True):
     """Lets a person decide about calls of some tools, but for shell commands that only read.
 
     A call that needs a person is told as ``ApprovalRequired`` and decided by ``approve`` or
@@ -76,9 +76,10 @@ class HumanApproval(BuiltIn, frozen=True, kw_only=True):
     """After which nobody's decision counts as a rejection; 0 is never."""
     permission_options: Annotated[tuple[ApprovalOption, ...], Meta(min_length=1)] = APPROVAL_OPTIONS
     """What a person may decide."""
-    mode: Literal["block", "hold"] = "block"
+    mode: Literal["block", "hold"] | None = None
     """"block": the call ends with an error, the cycle rests, and an approval opens a new one in
-    which the model repeats the call. "hold": the call waits, and runs when it is approved."""
+    which the model repeats the call. "hold": the call waits, and runs when it is approved. None is
+    "hold" in a subagent, which ends with its only cycle, and "block" in any other session."""
 
     def __post_init__(self) -> None:
         """Check what the types cannot.

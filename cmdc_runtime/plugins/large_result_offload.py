@@ -5,10 +5,10 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from cmdc_runtime.backends import AnyBackend, Filesystem
-from cmdc_runtime.packing import BuiltIn
+from cmdc_runtime.packing import BuiltInPlugin
 
 
-class LargeResultOffload(BuiltIn, frozen=True, kw_only=True):
+class LargeResultOffload(BuiltInPlugin, frozen=True, kw_only=True):
     """Keeps tool results that are too long in a backend; the model sees a preview and where it is.
 
     The model reads the rest in parts, with ``read_file`` and ``grep``. What is kept stays when the

@@ -4,10 +4,10 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, field
 
-from cmdc_runtime.packing import BuiltIn
+from cmdc_runtime.packing import BuiltInPlugin
 
 
-class MemoryFlush(BuiltIn, frozen=True, kw_only=True):
+class MemoryFlush(BuiltInPlugin, frozen=True, kw_only=True):
     """Saves key facts to a memory file before the conversation is compacted.
 
     A model reads what is about to be compacted, which costs one request, and the compaction waits

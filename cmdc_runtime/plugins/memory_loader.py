@@ -4,13 +4,13 @@ from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
 
-from cmdc_runtime.packing import BuiltIn
+from cmdc_runtime.packing import BuiltInPlugin
 
 MEMORY_FILES_MAX: Final = 12
 """Together they fit into one action of a plugin."""
 
 
-class MemoryLoader(BuiltIn, frozen=True, kw_only=True):
+class MemoryLoader(BuiltInPlugin, frozen=True, kw_only=True):
     """Shows memory files in the system prompt, such as ``AGENTS.md``.
 
     A file that is not there is left out. Of a file the first 64 KiB are shown, and where it is cut

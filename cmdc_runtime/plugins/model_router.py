@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from cmdc_runtime.packing import BuiltIn
+from cmdc_runtime.packing import BuiltInPlugin
 from cmdc_runtime.reasons import snake
 
 Complexity: TypeAlias = Literal["simple", "normal", "complex"]
@@ -128,7 +128,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of that model, where the router switches to it; None keeps those there are."""
 
 
-class ModelRouter(BuiltIn, frozen=True, kw_only=True):
+class ModelRouter(BuiltInPlugin, frozen=True, kw_only=True):
     """Chooses the model of each request by rules: the first one whose condition holds.
 
     ``ModelRouter(rules=[Rule(TaskComplexity("complex"), "openai:gpt-5")], default_model="…")``,

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from msgspec import Meta
 
-from cmdc_runtime.packing import BuiltIn
+from cmdc_runtime.packing import BuiltInPlugin
 from cmdc_runtime.plugins.streamable import problem_of
 
 PATTERNS_MAX: Final = 200
@@ -18,7 +18,7 @@ MATCH_TIMEOUT_S_MAX: Final = 5.0
 """The session does nothing else meanwhile."""
 
 
-class OutputFilter(BuiltIn, frozen=True, kw_only=True):
+class OutputFilter(BuiltInPlugin, frozen=True, kw_only=True):
     """Keeps words and patterns out of what the model says and thinks, before anybody sees them.
 
     Text is shown as it streams; what could still become a match is kept back until that is known.

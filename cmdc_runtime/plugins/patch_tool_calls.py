@@ -4,12 +4,12 @@ from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
 
-from cmdc_runtime.packing import BuiltIn
+from cmdc_runtime.packing import BuiltInPlugin
 
 CONTENT_CHARS_MAX: Final = 4_000
 
 
-class PatchToolCalls(BuiltIn, frozen=True, kw_only=True):
+class PatchToolCalls(BuiltInPlugin, frozen=True, kw_only=True):
     """Gives every tool call of the conversation that has no result one, for good.
 
     An abort, a crash or an imported conversation leaves such calls. Without this plugin each

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
 
-from cmdc_runtime.packing import BuiltIn
+from cmdc_runtime.packing import BuiltInPlugin
 
 DIRECTIVE: Final = """\
 Before you act on this request, write down a plan for it: a Markdown checklist with one item for \
@@ -20,7 +20,7 @@ answers the request in full."""
 """What the model reads after a prompt that wants a plan."""
 
 
-class Planning(BuiltIn, frozen=True, kw_only=True):
+class Planning(BuiltInPlugin, frozen=True, kw_only=True):
     """Has the model make a checklist before it acts, and follows the plan until it is done.
 
     The plan stands in the system prompt, outlives crashes and compactions, and is told to observers

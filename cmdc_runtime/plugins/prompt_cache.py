@@ -4,13 +4,13 @@ from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
 
-from cmdc_runtime.packing import BuiltIn
+from cmdc_runtime.packing import BuiltInPlugin
 
 CACHE_POINTS_MAX: Final = 4
 """What Anthropic takes in one request."""
 
 
-class PromptCache(BuiltIn, frozen=True, kw_only=True):
+class PromptCache(BuiltInPlugin, frozen=True, kw_only=True):
     """Has Claude's provider cache the part of the conversation that comes again.
 
     It marks, in this order of importance, the system prompt, the last user message, the result

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 from msgspec import Meta
 
-from cmdc_runtime.packing import BuiltIn
+from cmdc_runtime.packing import BuiltInPlugin
 
 Strategy: TypeAlias = Literal["chain_of_thought", "plan_and_solve", "step_back"]
 
@@ -43,7 +43,7 @@ Wang et al. 2023 (plan and solve) and Zheng et al. 2023 (step back); the words a
 """
 
 
-class Reasoning(BuiltIn, frozen=True, kw_only=True):
+class Reasoning(BuiltInPlugin, frozen=True, kw_only=True):
     """Has the model reason in a certain way before it answers a prompt.
 
     Observers get each of its texts as a thought, and the answer when it is there.

@@ -4,10 +4,10 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from cmdc_runtime.packing import BuiltIn
+from cmdc_runtime.packing import BuiltInPlugin
 
 
-class Recovery(BuiltIn, frozen=True, kw_only=True):
+class Recovery(BuiltInPlugin, frozen=True, kw_only=True):
     """Takes care of tools that fail again and again, one measure after the other.
 
     It waits longer and longer between the attempts; then it asks another model to find another way;

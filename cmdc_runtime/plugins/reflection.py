@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 from msgspec import Meta
 
-from cmdc_runtime.packing import BuiltIn
+from cmdc_runtime.packing import BuiltInPlugin
 
 REVIEWER_PROMPT: Final = """\
 Review the answer to the request as a strict reader who has to work with it. Is every part of the \
@@ -20,7 +20,7 @@ _Reviews = Annotated[int, Meta(ge=1, le=20)]
 _Text = Annotated[str, Meta(min_length=1)]
 
 
-class Reflection(BuiltIn, frozen=True, kw_only=True):
+class Reflection(BuiltInPlugin, frozen=True, kw_only=True):
     """Has each answer reviewed before its cycle ends, and corrected until the reviewer approves.
 
     Without a reviewer the model reviews its own answer as a part of the conversation, and gives it

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from msgspec import Meta
 
-from cmdc_runtime.packing import BuiltIn
+from cmdc_runtime.packing import BuiltInPlugin
 
 REGEX_MARK: Final = "re:"
 """What a blocked command begins with that is a regular expression."""
@@ -20,7 +20,7 @@ Text = Annotated[str, Meta(min_length=1, max_length=500)]
 Texts = Annotated[tuple[Text, ...], Meta(max_length=200)]
 
 
-class SecurityGuard(BuiltIn, frozen=True, kw_only=True):
+class SecurityGuard(BuiltInPlugin, frozen=True, kw_only=True):
     """Keeps tools away from secret files and destructive shell commands.
 
     It reads the arguments of every tool: those that name a path, and those that are a shell
@@ -49,7 +49,8 @@ class SecurityGuard(BuiltIn, frozen=True, kw_only=True):
     Cloud, keychains, ``/etc/shadow`` and ``/etc/passwd``."""
     default_blocked_commands: bool = True
     """Block what formats, wipes or partitions disks, deletes folders by force or at a root, changes
-    the rights of whole trees, kills everything, shuts down, or pipes a download into a shell."""
+    the rights of whole trees, kills everything or by name (``pkill``, ``killall``, ``fuser -k``),
+    stops services or the machine, or pipes a download into a shell."""
     path_arguments: Texts = ()
     """Names of tool arguments that hold paths, besides those that sound like it: ``path``,
     ``file``, ``directory``, ``target_file`` and their kin."""

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from cmdc_runtime.packing import BuiltIn
+from cmdc_runtime.packing import BuiltInPlugin
 
 SkillName = Annotated[str, Meta(pattern="^[a-z0-9-]{1,64}$")]
 ToolName = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
@@ -19,7 +19,7 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """None is every tool, () none."""
 
 
-class SkillGuard(BuiltIn, frozen=True, kw_only=True):
+class SkillGuard(BuiltInPlugin, frozen=True, kw_only=True):
     """Lets the model call only the tools that its active skills allow, taken together.
 
     With no active skill, or with one that allows every tool, nothing is restricted.

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta, field
 
-from cmdc_runtime.packing import BuiltIn, Function
+from cmdc_runtime.packing import BuiltInPlugin, Function
 
 CONSOLE: Final = "console"
 """In the place of an endpoint: standard error, which is the daemon's log."""
@@ -14,7 +14,7 @@ _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
-class Telemetry(BuiltIn, frozen=True, kw_only=True):
+class Telemetry(BuiltInPlugin, frozen=True, kw_only=True):
     """Reports what the session does to an OpenTelemetry collector: traces and metrics.
 
     Spans and metrics follow the semantic conventions for generative AI: ``invoke_agent`` is a

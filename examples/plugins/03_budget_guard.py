@@ -31,7 +31,7 @@ class BudgetGuard(cmdc.Plugin):
         self, _event: cmdc.AfterResponse, context: cmdc.PluginContext
     ) -> cmdc.Abort | None:
         """Compare; what has no known price has no known cost, so it cannot be allowed."""
-        if context.cost_usd is None:
+        if not context.is_priced:
             return cmdc.Abort(f"the price of {context.model} is not known")
         if context.cost_usd > self.config.max_usd:
             return cmdc.Abort(f"budget: ${context.cost_usd:.4f} of ${self.config.max_usd:g}")

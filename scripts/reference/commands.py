@@ -71,6 +71,7 @@ from workers.core.effects import (
     Sleep,
     Summarize,
     TellMessages,
+    TellPage,
     TellStatus,
 )
 from workers.core.state import Memory, State
@@ -255,7 +256,7 @@ def _answer(kind: type[Command], effects: tuple[Effect, ...]) -> str:
                 return _value(value, kind)
             case Refuse(error=error):
                 return _value(error, kind)
-            case TellStatus() | TellMessages():
+            case TellStatus() | TellMessages() | TellPage():
                 return markdown.code(type_text(kind.answer))
             case _:
                 continue
@@ -302,7 +303,7 @@ WORDS: Final[Mapping[type[Effect], Callable[[Any], str]]] = {
     MakeCheckpoint: lambda _: "save the state",
 }
 """What the shell is told to do, in a few words. Any: the effect of its own row."""
-ELSEWHERE: Final = frozenset({Publish, Keep, Settle, Refuse, TellStatus, TellMessages})
+ELSEWHERE: Final = frozenset({Publish, Keep, Settle, Refuse, TellStatus, TellMessages, TellPage})
 """Effects that have a column of their own."""
 
 

@@ -28,6 +28,23 @@ _INTRO: Final = (
     " mistakes and make malice harder; what must not happen at all is made impossible elsewhere, by"
     " tools that cannot do it, a container, or the rights of a user."
 )
+_OPEN: Final = """\
+## What no guard closes
+
+Where no sandbox layer is on, a tool runs with all that its user may do, whatever a guard has read
+of it:
+
+- Its process has no keys, but for what `tool_env` and the options of tools give it, and, unless
+  it is root's, cannot look into agents, tool hosts and the nursery. Tools that are `async def`,
+  or have the isolation "thread", run in the agent and see its environment and memory.
+- It reads the environment and memory of the daemon and of the program or shell that started it,
+  keys included, and the files of its user: the journal, the token of the runtime directory and
+  the daemon's settings are some of them.
+- It is refused at the daemon's sockets. Another service of the same user that does something for
+  it is not: cron, `systemd-run --user`, a terminal multiplexer, ssh to the same machine.
+- As root it reads and does everything.
+
+A container, or a user of its own for the daemon, keeps a tool from the rest of a machine."""
 
 Case = Mapping[str, Any]  # Any: the fields of a guard's own
 
@@ -36,7 +53,7 @@ def page() -> str:
     """Return the page."""
     guards = sorted(FOLDER.glob("*.toml"))
     sections = (_section(path.stem, tomllib.loads(path.read_text("utf-8"))) for path in guards)
-    return markdown.page("Ways around the guards", _INTRO, *sections)
+    return markdown.page("Ways around the guards", _INTRO, _OPEN, *sections)
 
 
 def _section(guard: str, corpus: Mapping[str, Any]) -> str:  # Any: TOML

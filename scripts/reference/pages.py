@@ -12,6 +12,7 @@ from scripts.reference import (
     errors,
     evasions,
     events,
+    faults,
     hooks,
     options,
     plugins,
@@ -31,6 +32,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "docs/reference/hooks.md": hooks.page,
     "docs/reference/evasions.md": evasions.page,
     "docs/reference/conformance.md": conformance.page,
+    "docs/reference/faults.md": faults.page,
     "cmdc_runtime/plugins/catalogue.json": built_in_plugins.catalogue,
     "ARCHITECTURE.md": diagram.page,
 }

@@ -88,7 +88,7 @@ def endings_of(kind: type[DownReason]) -> list[str]:
         return []  # the end of a session, not of a process
     endings = ((exits.ending_of(reason, status), status) for status in sample.statuses)
     return [
-        f"{ending} with status {status}" if status == EXIT_BAD_OPTIONS else ending
+        f"{ending} with status {status} before it was up" if status == EXIT_BAD_OPTIONS else ending
         for ending, status in endings
     ]
 

@@ -20,6 +20,7 @@ from cmdc_runtime.commands import (
     DetachTools,
     GetMessages,
     GetStatus,
+    NextPage,
     Prompt,
     Reject,
     ReplaceTools,
@@ -192,6 +193,7 @@ COMMANDS: Final[Mapping[type[Command], CommandSample]] = {
     SaveCheckpoint: lambda _: SaveCheckpoint(label="before the change"),
     GetStatus:    lambda _: GetStatus(),
     GetMessages:  lambda _: GetMessages(),
+    NextPage:     lambda _: NextPage(page_id="p", offset=0),
 }
 """Of each command the usual one."""
 # fmt: on

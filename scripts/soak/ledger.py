@@ -52,6 +52,8 @@ class Ledger:
         self._steered: set[str] = set()
         self._dropped: set[str] = set()
         self._calls: set[str] = set()
+        """Of the latest answer, those that have no end so far."""
+        self._begun: set[str] = set()
         self._text: str | None = ""
         """Pieces of the answer so far; None: some were lost, and it is told whole."""
         self._asked: set[str] = set()
@@ -88,6 +90,7 @@ class Ledger:
     def close(self, accepted: list[str]) -> None:
         """Say what is missing now that the session rests; ``accepted`` are commands' ids."""
         self._check_lost()
+        self._check_calls()
         if self.open is not None:
             self._tell(f"the cycle of {self.open} has no end", Wrong.PROMPT)
         for prompt in self.waiting:
@@ -238,18 +241,33 @@ class Ledger:
             self._tell(f"the pieces of answer {event.message.id} do not add up to it")
         self._text = ""
         self.said.append(event.message)
+        self._check_calls()
         self._calls = {call.call_id for call in event.message.tool_calls}
         self.counts["tool_calls"] += len(self._calls)
 
-    def _close_call(self, event: events.ToolExecutionEnd | events.ToolKilled) -> None:
-        self.counts[event.kind] += 1
-        if event.call_id not in self._calls:
-            self._tell(f"{event.kind} of call {event.call_id}, which is not open")
-        self._calls.discard(event.call_id)
+    def _check_calls(self) -> None:
+        for call_id in self._calls:
+            self._tell(f"call {call_id} has no end")
+        self._calls.clear()
+        self._begun.clear()
 
-    def _begin_call(self, event: events.ToolExecutionStart) -> None:
-        if event.call_id not in self._calls:
-            self._tell(f"call {event.call_id} starts, and is not open")
+    def _begin_call(self, event: events.ToolExecutionStart | events.ToolBlocked) -> None:
+        self.counts[event.kind] += 1
+        if event.call_id not in self._calls or event.call_id in self._begun:
+            self._tell(f"{event.kind} of call {event.call_id}, which is not to begin")
+        self._begun.add(event.call_id)
+
+    def _kill_call(self, event: events.ToolKilled) -> None:
+        self.counts[event.kind] += 1
+        if event.call_id not in self._begun:
+            self._tell(f"{event.kind} of call {event.call_id}, which is not open")
+
+    def _close_call(self, event: events.ToolExecutionEnd) -> None:
+        self.counts[event.kind] += 1
+        if event.call_id not in self._begun:
+            self._tell(f"{event.kind} of call {event.call_id}, which is not open")
+        self._begun.discard(event.call_id)
+        self._calls.discard(event.call_id)
 
     def _recover(self, event: events.AgentRecovered) -> None:
         self.counts[f"recovered_{event.resumed}"] += 1
@@ -283,8 +301,8 @@ class Ledger:
         events.ResponseComplete: _answer,
         events.ToolExecutionStart: _begin_call,
         events.ToolExecutionEnd: _close_call,
-        events.ToolKilled: _close_call,
-        events.ToolBlocked: _count,
+        events.ToolKilled: _kill_call,
+        events.ToolBlocked: _begin_call,
         events.AgentRecovered: _recover,
         events.AskUser: _ask,
         events.UserResponded: _hear,
@@ -313,7 +331,6 @@ _OF_A_CYCLE: Final = (
     events.ResponseComplete,
     events.ToolCalls,
     events.ToolExecutionStart,
-    events.ToolExecutionEnd,
     events.Retry,
     events.AskUser,
 )

@@ -8,6 +8,9 @@ there were arenas without a hole.
 """
 
 import ctypes
+import resource
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 # The names of malloc.h.
@@ -32,3 +35,51 @@ def bound_arenas() -> None:
     libc.mallopt(_M_ARENA_MAX, ARENAS_MAX)
     libc.mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
     libc.mallopt(_M_TRIM_THRESHOLD, LARGE_BLOCK_BYTES)
+
+
+class _MallInfo(ctypes.Structure):
+    """``struct mallinfo2`` of malloc.h."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        )
+    )
+
+
+def used_bytes() -> int:
+    """Return what is in use of malloc's memory; of another libc, what the process has in RAM.
+
+    It takes a microsecond, and may be asked for in any thread.
+    """
+    libc = _libc()
+    if not hasattr(libc, "mallinfo2"):
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * resource.getpagesize()
+    found = libc.mallinfo2()
+    return int(found.uordblks) + int(found.hblkhd)
+
+
+def give_back() -> None:
+    """Give what was freed back to the kernel, also from between what is in use."""
+    libc = _libc()
+    if hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(0)
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallinfo2"):
+        libc.mallinfo2.restype = _MallInfo
+    return libc

@@ -60,12 +60,16 @@ class Board:
             os.close(fd)
             raise
         try:
-            path.unlink(missing_ok=True)
-            path.symlink_to(f"/proc/{os.getpid()}/fd/{fd}")
+            board.show()
         except BaseException:
             board.close()
             raise
         return board
+
+    def show(self) -> None:
+        """Let workers find it at its path, in place of whatever is there; raises OSError."""
+        self._path.unlink(missing_ok=True)
+        self._path.symlink_to(f"/proc/{os.getpid()}/fd/{self._fd}")
 
     def take(self) -> int:
         """Return the number of a slot that is all zeros and nobody else's.

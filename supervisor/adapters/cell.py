@@ -14,8 +14,8 @@ from typing import Final
 
 import structlog
 
+from cmdc_runtime.process_table import Table, look_up, process_table
 from supervisor.adapters import cgroupfs, orphans
-from supervisor.adapters.processes import Table, look_up, process_table
 from supervisor.core.cells import (
     MEMORY_FILES,
     Controller,

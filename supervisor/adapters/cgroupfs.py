@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from supervisor.adapters.processes import ProcessLine, end_all, look_up
+from cmdc_runtime.process_table import ProcessLine, end_all, look_up
 from supervisor.core.cells import HALTS, is_populated, parse_pids
 
 DIRECTORIES_MAX: Final = 1_000

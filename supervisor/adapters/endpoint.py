@@ -8,6 +8,7 @@ once and kept for the daemon's life; the kernel frees the lock however the daemo
 import contextlib
 import fcntl
 import os
+import secrets
 import shutil
 import time
 from collections.abc import Iterator
@@ -22,14 +23,18 @@ from cmdc_runtime.roll import ROLL
 from cmdc_runtime.runtime_dir import (
     CONTROL_SOCKET,
     EVENTS_SOCKET,
+    HOST_SOCKETS,
     LOCK_FILE,
     PRIVATE_MODE,
     SOCKETS,
+    TOKEN_CHARS,
+    TOKEN_FILE,
     WORKERS_SOCKET,
     Holder,
     path_problem,
     privacy_problem,
     read_holder,
+    read_token,
     socket_address,
 )
 from supervisor.core.limits import LOCK_RETRY_S, LOCK_TRIES_MAX
@@ -80,13 +85,51 @@ def shut_path(path: Path) -> Path:
     return path.with_suffix(".shut")
 
 
-class Lock:
-    """The exclusive hold on a runtime directory; a dead holder's is free."""
+def made_token(directory: Path) -> str:
+    """Return the token of a private directory, a new one where there is none that is whole.
 
-    def __init__(self, path: Path, lock_fd: int) -> None:
-        """Keep a lock that was taken; ``Lock.acquire`` takes one."""
-        self._path = path
-        self._fd: int | None = lock_fd
+    That of a daemon that was killed goes on. Of two that make one at once, both return the same.
+
+    Raises:
+        InvalidOptions: there can't be one.
+    """
+    try:
+        if not read_token(directory):
+            _write_token(directory, secrets.token_hex(TOKEN_CHARS // 2))
+    except OSError as error:
+        raise InvalidOptions([f"cannot write {directory / TOKEN_FILE}: {error}"]) from error
+    return read_token(directory)
+
+
+def _write_token(directory: Path, token: str) -> None:
+    fresh = directory / f"{TOKEN_FILE}.{secrets.token_hex(4)}"
+    token_fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(token_fd, token.encode())
+    finally:
+        os.close(token_fd)
+    try:
+        os.link(fresh, directory / TOKEN_FILE)
+    except FileExistsError:  # another daemon that starts has made one, or it is no token
+        if not read_token(directory):
+            fresh.replace(directory / TOKEN_FILE)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+class Lock:
+    """The exclusive hold on a runtime directory; a dead holder's is free.
+
+    Both the lock file and the directory itself are locked: who removes the one, as a cleaner of
+    temporary files does, lets nobody in by that.
+    """
+
+    def __init__(self, directory: Path, holder: Holder) -> None:
+        """Hold nothing yet; ``Lock.acquire`` does."""
+        self._directory, self._holder = directory, holder
+        self.path = directory / LOCK_FILE
+        self._fd: int | None = None
+        self._directory_fd: int | None = None
 
     @classmethod
     def acquire(cls, directory: Path, holder: Holder) -> Self:
@@ -98,33 +141,91 @@ class Lock:
             DaemonRunning: another daemon holds it.
 
         """
-        path = directory / LOCK_FILE
+        lock = cls(directory, holder)
         other: Holder | None = None
         for _ in range(LOCK_TRIES_MAX):
-            lock_fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            if _take(lock_fd, path):
-                os.ftruncate(lock_fd, 0)
-                os.pwrite(lock_fd, msgspec.json.encode(holder), 0)
-                return cls(path, lock_fd)
-            other = read_holder(lock_fd)
-            os.close(lock_fd)
+            if lock._take_directory():
+                if (other := lock._take_file()) is None:
+                    return lock
+                lock.let_go()
+            elif lock.path.exists():
+                other = _holder_of(lock.path)
             time.sleep(LOCK_RETRY_S)
-        pid = f"process {other.pid}" if other else "a process that is just starting"
-        raise DaemonRunning(
-            f"a daemon is running in {directory} already: {pid}; "
-            "stop it, or choose another runtime directory"
+        lock.let_go()
+        raise DaemonRunning(_running_text(directory, other))
+
+    def is_held(self) -> bool:
+        """Say whether the lock file and the directory are still those that were locked."""
+        try:
+            return os.path.samestat(self.path.lstat(), _stat(self._fd)) and os.path.samestat(
+                self._directory.lstat(), _stat(self._directory_fd)
+            )
+        except OSError:
+            return False
+
+    def restore(self) -> None:
+        """Make what is gone of it anew, the directory too.
+
+        Raises:
+            DaemonRunning: another daemon has taken its place; what is there is that one's.
+            InvalidOptions: what is there instead is not this user's alone.
+            OSError: it can't be made.
+
+        """
+        make_private(self._directory)
+        fresh = Lock(self._directory, self._holder)
+        is_same = self._directory_fd is not None and os.path.samestat(
+            self._directory.lstat(), os.fstat(self._directory_fd)
         )
+        if is_same:
+            fresh._directory_fd = self._directory_fd
+        elif not fresh._take_directory():
+            raise DaemonRunning(_running_text(self._directory, _holder_of(self.path)))
+        if (other := fresh._take_file()) is not None:
+            if not is_same:
+                fresh.let_go()
+            raise DaemonRunning(_running_text(self._directory, other))
+        if is_same:
+            self._directory_fd = None
+        self.let_go()
+        self._fd, self._directory_fd = fresh._fd, fresh._directory_fd
+
+    def let_go(self) -> None:
+        """Give back what is held, and remove nothing. Idempotent."""
+        fds, self._fd, self._directory_fd = (self._fd, self._directory_fd), None, None
+        for fd in fds:
+            if fd is not None:
+                os.close(fd)
+
+    def _take_directory(self) -> bool:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(self._directory, flags)
+        if not _take(fd, self._directory):
+            os.close(fd)
+            return False
+        self._directory_fd = fd
+        return True
+
+    def _take_file(self) -> Holder | None:
+        """Lock the lock file and write into it; else return who has it."""
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        if not _take(fd, self.path):
+            other = read_holder(fd) or Holder(pid=0, version="", started_at_ms=0)
+            os.close(fd)
+            return other
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, msgspec.json.encode(self._holder), 0)
+        self._fd = fd
+        return None
 
     def release(self) -> None:
-        """Remove the lock file and let go; a second call does nothing."""
-        if self._fd is None:
-            return
-        lock_fd, self._fd = self._fd, None
+        """Remove the lock file, if it is this lock's own, and let go; twice is once."""
         try:
             # Removed while it is still held: whoever opened it meanwhile finds that it is gone.
-            self._path.unlink(missing_ok=True)
+            if self._fd is not None and self.is_held():
+                self.path.unlink(missing_ok=True)
         finally:
-            os.close(lock_fd)
+            self.let_go()
 
 
 class Endpoint:
@@ -136,7 +237,9 @@ class Endpoint:
         self.control = socket_address(directory, CONTROL_SOCKET)
         self.events = socket_address(directory, EVENTS_SOCKET)
         self.workers = socket_address(directory, WORKERS_SOCKET)
-        self._lock = lock
+        self.token = ""
+        """What a person's programs have to show."""
+        self.lock = lock
         self._embedded = embedded
 
     @classmethod
@@ -153,9 +256,20 @@ class Endpoint:
         if problem := path_problem(directory):
             raise InvalidOptions([problem])
         make_private(directory)
+        token = made_token(directory)  # before anybody can see that a daemon is here
         endpoint = cls(directory, Lock.acquire(directory, holder), embedded=embedded)
+        endpoint.token = token
         endpoint._remove_sockets()
         return endpoint
+
+    def keep_token(self) -> None:
+        """Put the token where clients look for it, if it is not there any more."""
+        try:
+            if read_token(self.directory) != self.token:
+                (self.directory / TOKEN_FILE).unlink(missing_ok=True)
+                _write_token(self.directory, self.token)
+        except OSError as error:
+            log.error("token.not_kept", problem=str(error))
 
     def close(self) -> None:
         """Remove the sockets and the lock, or the whole directory when embedded.
@@ -163,25 +277,58 @@ class Endpoint:
         What cannot be removed is told, and is for the next daemon.
         """
         try:
+            if not self.lock.is_held():  # what is there may be another daemon's
+                log.warning("directory.not_cleared", problem="its lock is gone")
+                return
             self._remove_sockets()
+            (self.directory / TOKEN_FILE).unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # agents are on it that the next daemon goes on with
                 (self.directory / ROLL).rmdir()
             if self._embedded:
                 shutil.rmtree(self.directory, ignore_errors=True)
-            self._lock.release()
+            self.lock.release()
         except OSError as error:
             log.warning("directory.not_cleared", problem=str(error))
+        finally:
+            self.lock.let_go()
 
     def _remove_sockets(self) -> None:
         for name in SOCKETS:
             (self.directory / name).unlink(missing_ok=True)
             shut_path(self.directory / name).unlink(missing_ok=True)
-        for path in self.directory.glob("h-*"):  # of an agent that was killed with its daemon
+        for path in self.directory.glob(
+            HOST_SOCKETS
+        ):  # of an agent that was killed with its daemon
             with contextlib.suppress(OSError):  # in nobody's way: the next one has another name
                 path.unlink(missing_ok=True)
         for pattern in _TEMPORARY:
             for folder in self.directory.glob(pattern):
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _stat(fd: int | None) -> os.stat_result:
+    """Return what is open; raises OSError where nothing is."""
+    return os.fstat(-1 if fd is None else fd)
+
+
+def _holder_of(path: Path) -> Holder | None:
+    """Return what a lock file says, if there is one."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return read_holder(fd)
+    finally:
+        os.close(fd)
+
+
+def _running_text(directory: Path, other: Holder | None) -> str:
+    who = f"process {other.pid}" if other and other.pid else "a process that is just starting"
+    return (
+        f"a daemon is running in {directory} already: {who}; "
+        "stop it, or choose another runtime directory"
+    )
 
 
 def _take(lock_fd: int, path: Path) -> bool:

@@ -14,8 +14,8 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 
+from cmdc_runtime.process_table import PAGE_BYTES, ProcessLine, Table, look_up, process_table
 from supervisor.adapters.cell import Cell
-from supervisor.adapters.processes import PAGE_BYTES, ProcessLine, Table, look_up, process_table
 from supervisor.core.cells import Limits
 from supervisor.core.footprint import (
     Excess,

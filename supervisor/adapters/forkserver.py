@@ -10,19 +10,21 @@ import fcntl
 import os
 import select
 import signal
+import subprocess
 import sys
 import termios
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any, Final
 
 import multiprocess
-from multiprocess import forkserver, resource_tracker
+from multiprocess import forkserver, resource_tracker, util
 
 from cmdc_runtime.process import run_module
+from cmdc_runtime.tool_environment import passed_on
 from supervisor.adapters.descriptors import descriptors
 
 LEASH_MODULE: Final = "supervisor.adapters.leash"
@@ -41,6 +43,27 @@ _CONTEXT: Final = multiprocess.get_context("forkserver")
 
 Boot = dict[str, str | int | float]
 """What a child is started with: small, flat, and nothing that runs code when it is opened."""
+
+
+class _Util:
+    """The module ``util`` as the resource tracker's side sees it: the tracker is told no keys.
+
+    Its process lives as long as the daemon, needs none, and anybody of its user can look into it.
+    """
+
+    def __getattr__(self, name: str) -> Any:  # Any: whatever the module has
+        return getattr(util, name)
+
+    def spawnv_passfds(self, path: str, args: Sequence[str], passfds: Sequence[int]) -> int:
+        """Start the tracker; its pid is multiprocess's to wait for. Raises OSError."""
+        process = subprocess.Popen(  # noqa: S603 - multiprocess's own words
+            args, executable=path, pass_fds=passfds, env=passed_on(os.environ)
+        )
+        process.returncode = 0  # nobody else is to reap it
+        return process.pid
+
+
+resource_tracker.util = _Util()
 
 
 class ServerGone(Exception):
@@ -111,6 +134,7 @@ class Server:
         The kernel ties the process to the calling thread, which must live as long as it.
         """
         _CONTEXT.set_forkserver_preload([LEASH_MODULE, preload])
+        _forget_lost_folder()
         forkserver.ensure_running()
         return cls(forkserver._forkserver._forkserver_pid)  # noqa: SLF001 - told nowhere else
 
@@ -170,7 +194,8 @@ class Server:
         """Ask the forkserver to end and wait until it has; ``kill`` hastens it. Idempotent."""
         server = forkserver._forkserver  # noqa: SLF001 - the only way to end and reap it
         if server._forkserver_pid == self.pid:  # noqa: SLF001 - see above
-            server._stop()  # noqa: SLF001 - see above
+            with suppress(FileNotFoundError):  # its socket was removed: the last thing it does
+                server._stop()  # noqa: SLF001 - see above
 
     def status(self) -> int | None:
         """Return how the forkserver ended, as ``wait_status`` does; it stays to be reaped."""
@@ -248,6 +273,17 @@ def _main_kept_out() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
+
+
+def _forget_lost_folder() -> None:
+    """Let multiprocess make its folder for sockets anew where somebody has removed it.
+
+    It keeps the name for good, and without the folder no forkserver could listen any more.
+    """
+    config = multiprocess.process.current_process()._config  # noqa: SLF001 - kept nowhere else
+    folder = config.get("tempdir")
+    if folder is not None and not os.path.isdir(folder):  # noqa: PTH112 - half the time of Path
+        del config["tempdir"]
 
 
 def _take_over(process: Any) -> Child:  # Any: multiprocess has no types

@@ -13,7 +13,9 @@ A session of a group is announced on the group's topic, where whoever follows th
 """
 
 import asyncio
+import time
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,7 +52,10 @@ from supervisor.core.limits import (
     WATERMARKS_AFTER,
     WATERMARKS_AT_ONCE_MAX,
 )
+from supervisor.core.refusals import Refusals
 from supervisor.core.ring import KeptBatch, Ring
+from supervisor.core.subscriptions import TOPICS_MAX, Subscriptions
+from supervisor.core.unfinished import Heard
 
 log = structlog.get_logger()
 
@@ -73,12 +78,20 @@ class Hub:
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", journal: Journal) -> None:
         """Make the socket; ``bind`` opens it."""
         self._socket = open_socket(context, Role.EVENTS)
-        self._pump = Pump(self._socket, self._on_subscription)
+        self._pump = Pump(self._socket, self._on_subscription, asks_pid=True)
         self._journal = journal
         self._channels: dict[SessionId, Channel] = {}
         self._ended: deque[SessionId] = deque()
         self._groups: OrderedDict[bytes, Group] = OrderedDict()
         self._announced = 0
+        self._subscriptions = Subscriptions()
+        self._excesses = Refusals()
+        self.cut = 0
+        """How many connections were cut, of processes that follow too much."""
+        self.heard = Heard()
+        """Which processes have subscribed."""
+        self.on_excess: Callable[[int], int] = _nobody
+        """Cuts the connections of a process, which follows too much, and says how many."""
         self._is_all_heard = False
         self._due: deque[Channel] = deque()
         """Whose newest index is still to be told in this beat."""
@@ -87,11 +100,15 @@ class Hub:
 
     def bind(self, address: str) -> None:
         """Listen at ``address``, in the running loop."""
-        with private_umask():
-            self._socket.bind(address)
+        self.listen(address)
         self._pump.start()
         self._is_open = True
         self._beat()
+
+    def listen(self, address: str) -> None:
+        """Listen at ``address``, where nobody listens any more; who is connected stays so."""
+        with private_umask():
+            self._socket.bind(address)
 
     def close(self) -> None:
         """Stop and close."""
@@ -201,14 +218,17 @@ class Hub:
     ) -> Replayed:
         """Return events after ``after`` up to ``through``: from the ring, else the journal.
 
-        Of what did not come from the worker so far nothing is said: the answer ends before it.
+        Of what did not come from the worker so far nothing is said: the answer ends before it. It
+        ends before what is on its way to the journal, too, where there is something to tell before.
 
         Raises:
-            TransientError: some of it has been on its way to the journal for ``PUBLISH_WAIT_S``.
+            TransientError: all of it has been on its way to the journal for ``PUBLISH_WAIT_S``.
         """
         channel = self._channels.get(session_id)
         if channel is not None:  # what was taken is not lost, only on its way to the journal
             through = EventIndex(min(through, channel.taken))
+            if channel.ring.last > after:
+                through = EventIndex(min(through, channel.ring.last))
             if not await channel.published(through):
                 raise TransientError(
                     f"events of session {session_id} have waited {PUBLISH_WAIT_S:g} s for the "
@@ -291,6 +311,7 @@ class Hub:
         One to a group is welcomed with the newest number there.
         """
         is_new, topic = parts[0][:1] == _SUBSCRIBED, parts[0][1:]
+        self._count(topic, is_new=is_new)
         channel = self._channels.get(SessionId(topic.rstrip(b"\0").decode(errors="replace")))
         if channel is not None:
             channel.is_heard = is_new
@@ -307,6 +328,32 @@ class Hub:
         elif topic.startswith(GROUP_TOPIC):
             group = self._groups.get(topic)
             self._mark_topic(topic, 0 if group is None else group.number)
+
+    def _count(self, topic: bytes, *, is_new: bool) -> None:
+        """Count who follows a topic, and cut off a process that follows too many."""
+        pid = self._pump.sender_pid
+        if not is_new:
+            self._subscriptions.remove(topic)
+        elif pid is not None:
+            self.heard.note(pid, time.monotonic())
+            if not self._subscriptions.add(pid, topic):
+                self._subscriptions.forget(pid)
+                self._cut_off(pid)
+
+    def _cut_off(self, pid: int) -> None:
+        connections = self.on_excess(pid)
+        if not connections:  # what it had said before it was cut
+            return
+        self.cut += connections
+        count = self._excesses.count(str(pid).encode(), time.monotonic())
+        if count is not None:
+            log.warning(
+                "subscriber.cut",
+                pid=pid,
+                connections=connections,
+                topics_max=TOPICS_MAX,
+                of_pid=count,
+            )
 
     def _mark(self, channel: Channel) -> None:
         channel.beats = 0
@@ -342,6 +389,11 @@ class Hub:
             self._mark(self._due.popleft())
         if self._due and self._is_open:
             asyncio.get_running_loop().call_soon(self._mark_due)
+
+
+def _nobody(_pid: int) -> int:
+    """Cut nobody."""
+    return 0
 
 
 def _replayed(kept: list[KeptBatch], through: EventIndex, last: EventIndex) -> Replayed:

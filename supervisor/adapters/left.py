@@ -17,11 +17,11 @@ from typing import Final
 import structlog
 
 from cmdc_runtime.frames import WIRE_VERSION
+from cmdc_runtime.process_table import look_up
 from cmdc_runtime.reasons import Unkillable
 from cmdc_runtime.roll import Entry, boot_id, entries, strike
 from supervisor.adapters.orphans import Mark, end_marked, end_sessions
 from supervisor.adapters.pidfd import is_over, stuck_at
-from supervisor.adapters.processes import look_up
 from supervisor.core.tree.words import UNKILLABLE_AFTER_S
 
 log = structlog.get_logger()

@@ -6,10 +6,9 @@ a subreaper, and is known by its environment: commands of a tool are started wit
 and incarnation there. What hides both is found when the daemon stops: it is a child that nobody
 knows.
 
-Rules: those of ``processes``; what the caller knows is never touched, nor are its descendants.
+Rules: those of ``process_table``; what the caller knows is never touched, nor are its descendants.
 """
 
-import ctypes
 import os
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -19,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from supervisor.adapters.processes import (
+from cmdc_runtime.process_table import (
     Census,
     ProcessLine,
     Table,
@@ -41,15 +40,6 @@ INCARNATION_VARIABLE: Final = b"CMDC_INCARNATION="
 
 Mark = tuple[str, int]
 """A session's id and incarnation, as they stand in the environment of what its tools start."""
-
-_PR_SET_CHILD_SUBREAPER: Final = 36
-
-
-def set_child_subreaper() -> None:
-    """Make orphans below this process its children instead of init's; raises OSError."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 def sweep(sids: Collection[int], marks: Collection[Mark] = (), known: Collection[int] = ()) -> int:

@@ -102,8 +102,10 @@ class Outputs:
         self._thread = threading.Thread(target=self._main, name="output", daemon=True)
         self._turn = threading.Lock()  # for ``_workers``, held as long as a look into it takes
         self._workers: dict[str, WorkerOutput] = {}
-        self._inbox: deque[_Waiter | WorkerOutput] = deque()
+        self._inbox: deque[_Waiter | WorkerOutput | OutputListener] = deque()
         self._is_running = self._is_closing = False
+        self.echo_fd: int | None = None
+        """Where an embedded daemon shows what tools print; to be set before ``start``."""
         self.refused = 0
         """Connections that were closed: too many, of another user, or nameless."""
 
@@ -114,7 +116,7 @@ class Outputs:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener.sock, selectors.EVENT_READ)
         self._selector.register(self._wake_fd, selectors.EVENT_READ)
-        self._log = OutputLog()
+        self._log = OutputLog(self.echo_fd)
         self._connections: set[_Connection] = set()
         self._streams: defaultdict[WorkerOutput, set[_Connection]] = defaultdict(set)
         self._nameless: dict[_Connection, None] = {}  # oldest first
@@ -122,6 +124,12 @@ class Outputs:
         self._waiters: list[_Waiter] = []
         self._is_running = True
         self._thread.start()
+
+    def listen_again(self) -> None:
+        """Listen at the path anew, since nobody finds the socket any more; raises OSError."""
+        if self._is_running:
+            self._inbox.append(OutputListener(self._path))
+            self._wake()
 
     def close(self) -> None:
         """Read what is there, within ``CLOSE_S``, and close every connection; twice is once."""
@@ -227,6 +235,12 @@ class Outputs:
             if isinstance(order, _Waiter):
                 self._waiters.append(order)
                 is_asked = True
+                continue
+            if isinstance(order, OutputListener):
+                self._selector.unregister(self._listener.sock)
+                self._listener.give_up()
+                self._listener = order
+                self._selector.register(order.sock, selectors.EVENT_READ)
                 continue
             for connection in tuple(self._streams.get(order, ())):
                 self._serve(connection)

@@ -67,6 +67,10 @@ class OutputListener:
         """Stop listening and remove the file; one that stays is replaced by the next listener."""
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
+        self.give_up()
+
+    def give_up(self) -> None:
+        """Stop listening; what is at the path is another listener's."""
         self.sock.close()
         if self._reserve is not None:
             os.close(self._reserve)

@@ -7,13 +7,16 @@ by what it has started. What goes beyond the allowance of a worker, or of all to
 and ``output.dropped`` tells it once a second.
 """
 
+import contextlib
+import os
+import select
 import time
 from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 
-from cmdc_runtime.output_lines import Stream
+from cmdc_runtime.output_lines import TOOL_WROTE, Stream
 from supervisor.core.output import (
     LINES_BURST,
     LINES_PER_S,
@@ -41,6 +44,8 @@ YIELD_LINES: Final = 16
 """Records made at a stretch, which takes less than a millisecond; then others have their turn."""
 YIELD_S: Final = 0.000_05
 """Long enough for a thread that waits for the interpreter to get it."""
+ECHOED_BYTES_MAX: Final = select.PIPE_BUF
+"""Of one line: so much goes into a pipe that has room at once."""
 
 log = structlog.get_logger()
 
@@ -61,8 +66,9 @@ class WorkerOutput:
 class OutputLog:
     """Tells what workers write, and once in ``TELL_S`` what it could not tell."""
 
-    def __init__(self) -> None:
-        """Begin with nothing told."""
+    def __init__(self, echo_fd: int | None = None) -> None:
+        """Begin with nothing told; ``echo_fd`` gets what tools print, as far as it has room."""
+        self._echo_fd = echo_fd
         self._total = Allowance(TOTAL_LINES_PER_S, TOTAL_LINES_BURST)
         self._untold: dict[WorkerOutput, None] = {}
         self._refused = 0
@@ -136,10 +142,24 @@ class OutputLog:
                 cut = {"is_cut": True} if line.is_cut else {}
                 log.info("worker.wrote", line=redact_text(readable(piece)), **cut, **whose)
             else:
-                log.log(record.level, record.event, **(_redacted(record.fields) | whose))
+                fields = _redacted(record.fields)
+                log.log(record.level, record.event, **(fields | whose))
+                if record.event == TOOL_WROTE:
+                    self._echo(f"[{fields.get('tool')}] {fields.get('line')}")
         self._told += 1
         if self._told % YIELD_LINES == 0:
             time.sleep(YIELD_S)
+
+    def _echo(self, line: str) -> None:
+        """Show a line to whoever runs an embedded daemon, unless that would wait."""
+        if self._echo_fd is None:
+            return
+        poll = select.poll()
+        poll.register(self._echo_fd, select.POLLOUT)
+        with contextlib.suppress(OSError):
+            if [event for _, event in poll.poll(0) if event == select.POLLOUT]:
+                text = line.encode(errors="replace")[: ECHOED_BYTES_MAX - 1]
+                os.write(self._echo_fd, text + b"\n")
 
 
 def _redacted(fields: dict[str, object]) -> dict[str, object]:

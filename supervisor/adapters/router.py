@@ -1,9 +1,11 @@
 """The daemon's two ROUTER sockets: frames in, frames out, peers told apart by their connection.
 
-A malformed message is logged, counted and, where somebody may read it, answered; it never gets
-further than this file. Bodies stay undecoded (``msgspec.Raw``).
+A malformed message, or one that its sender has no right to, is counted, logged and, where somebody
+may read it, answered; it never gets further than this file. Bodies stay undecoded
+(``msgspec.Raw``).
 """
 
+import time
 from collections.abc import Callable
 from typing import Final, Generic, TypeAlias, TypeVar
 
@@ -11,7 +13,7 @@ import structlog
 import zmq
 
 from cmdc_runtime.codec import decode, encode, failed
-from cmdc_runtime.errors import ProtocolError
+from cmdc_runtime.errors import CmdcError, ProtocolError
 from cmdc_runtime.frames import (
     HEADER,
     MAGIC,
@@ -27,6 +29,9 @@ from cmdc_runtime.frames import (
 from cmdc_runtime.ids import CommandId, EventIndex
 from cmdc_runtime.sockets import Pump, Role, open_socket
 from supervisor.adapters.endpoint import private_umask
+from supervisor.core.refusals import Refusals
+from supervisor.core.unfinished import Heard
+from supervisor.core.worker_frames import check_form
 
 log = structlog.get_logger()
 
@@ -34,6 +39,12 @@ Told: TypeAlias = tuple[tuple[Batch, bytes], ...]
 """Events, batch by batch, each with its encoded body."""
 FromPeer = TypeVar("FromPeer", FromClient, FromWorker)
 ToPeer = TypeVar("ToPeer", ToClient, ToWorker)
+Check: TypeAlias = Callable[[bytes, int | None, FromPeer], None]
+"""Gets (peer, the pid of its process, frame) and raises a ``CmdcError`` for what is to be refused.
+
+The pid is that of the process which made the connection, as the kernel says; None where the
+transport does not tell.
+"""
 
 PARTS_MAX: Final = 1_024
 """Of one message; a step of an agent has a handful of frames."""
@@ -45,7 +56,8 @@ class Router(Generic[FromPeer, ToPeer]):
     """One ROUTER; ``on_frame`` gets (peer, frame, the events that come with it).
 
     Events come with the frame before them: with the ``Write`` that they tell of, or with the first
-    ``Batch`` of several.
+    ``Batch`` of several. ``check`` is asked about each frame before any of its message is taken,
+    and ``on_refused`` gets (peer, pid, why) of each message that is not.
     """
 
     def __init__(
@@ -56,18 +68,31 @@ class Router(Generic[FromPeer, ToPeer]):
         on_frame: Callable[[bytes, FromPeer, Told], None],
     ) -> None:
         """Make the socket; ``bind`` opens it."""
+        self.check: Check[FromPeer] = _anybody
+        self.on_refused: Callable[[bytes, int | None, CmdcError], None] = _nobody
         self._socket = open_socket(context, role)
         self._role = role
         self._base: type[FromPeer] = base
         self._on_frame: Callable[[bytes, FromPeer, Told], None] = on_frame
-        self._pump = Pump(self._socket, self._receive)
-        self.refused = 0
+        self._pump = Pump(self._socket, self._receive, asks_pid=True)
+        self._refusals = Refusals()
+        self.heard = Heard()
+        """Which processes have said something that was taken."""
+
+    @property
+    def refused(self) -> int:
+        """How many messages were refused."""
+        return self._refusals.total
 
     def bind(self, address: str) -> None:
         """Listen at ``address`` and begin to read, in the running loop."""
+        self.listen(address)
+        self._pump.start()
+
+    def listen(self, address: str) -> None:
+        """Listen at ``address``, where nobody listens any more; who is connected stays so."""
         with private_umask():
             self._socket.bind(address)
-        self._pump.start()
 
     def send(self, peer: bytes, frame: ToPeer) -> bool:
         """Send ``frame``; False means that the peer is gone or does not read at all."""
@@ -89,19 +114,37 @@ class Router(Generic[FromPeer, ToPeer]):
         """Stop and close."""
         self._pump.stop()
 
+    def refuse(self, peer: bytes, error: CmdcError, command_id: CommandId | None = None) -> None:
+        """Count a message that is not taken, and tell a client why."""
+        count = self._refusals.count(peer, time.monotonic())
+        if count is not None:
+            log.warning(
+                "frame.refused",
+                socket=self._role.value,
+                pid=self._pump.sender_pid,
+                problem=str(error),
+                of_peer=count,
+                refused=self.refused,
+            )
+        if self._base is FromClient:
+            refusal = encode(failed(command_id or CommandId(""), error))
+            self._pump.send((HEADER, refusal), peer=peer)
+        self.on_refused(peer, self._pump.sender_pid, error)
+
     def _receive(self, parts: list[bytes]) -> None:
         peer = parts[0]
         try:
             frames = self._parse(parts[1:])
         except ProtocolError as error:
-            self.refused += 1
-            log.warning(
-                "frame.refused", socket=self._role.value, problem=str(error), refused=self.refused
-            )
-            if self._base is FromClient:
-                refusal = encode(failed(CommandId(""), error))
-                self._pump.send((HEADER, refusal), peer=peer)
+            self.refuse(peer, error)
             return
+        for frame, _ in frames:
+            try:
+                self.check(peer, self._pump.sender_pid, frame)
+            except CmdcError as error:
+                self.refuse(peer, error, getattr(frame, "id", None))
+                return
+        self.heard.note(self._pump.sender_pid, time.monotonic())
         for frame, told in frames:
             self._on_frame(peer, frame, told)
 
@@ -116,6 +159,8 @@ class Router(Generic[FromPeer, ToPeer]):
         for data in left:
             frame = decode(self._base, data)
             told: Told = ((frame, next(left, b"")),) if isinstance(frame, Batch) else ()
+            if isinstance(frame, FromWorker):
+                check_form(frame, told[0][1] if told else b"")
             if told and frames and isinstance(frames[-1][0], Write | Batch):
                 frames[-1] = frames[-1][0], (*frames[-1][1], *told)
             else:
@@ -123,6 +168,14 @@ class Router(Generic[FromPeer, ToPeer]):
         if self._base is FromClient and len(frames) > 1:
             raise ProtocolError(f"expected one frame, got {len(frames)}")
         return frames
+
+
+def _anybody(_peer: bytes, _pid: int | None, _frame: object) -> None:
+    """Refuse nothing."""
+
+
+def _nobody(_peer: bytes, _pid: int | None, _error: CmdcError) -> None:
+    """Tell nobody."""
 
 
 def _header_problem(header: bytes) -> str:

@@ -119,6 +119,7 @@ class LastSeen:
     pid: int | None = None
     lived_ms: int | None = None
     state: str = ""
+    turns: int = 0
     tools: tuple[str, ...] = ()
     last_index: EventIndex | None = None
     max_rss_bytes: int | None = None
@@ -206,7 +207,7 @@ def classify(evidence: Evidence) -> PlainReason:
     """Return the reason of an exit."""
     ours = evidence.not_started or evidence.blamed
     if ours is not None:
-        return ours
+        return _bounded(ours)
     told, said = told_by_kernel(evidence), _said(evidence.last_words)
     match VERDICTS[told, said]:
         case Verdict.WORDS:
@@ -253,9 +254,13 @@ def killed_by(evidence: Evidence) -> KilledBy:
     return "kernel" if told_by_kernel(evidence) is Told.OUT_OF_MEMORY else "outside"
 
 
-def ending_of(reason: PlainReason, status: int | None) -> Ending:
-    """Return what the restart types have to know of ``reason``."""
-    if status == EXIT_BAD_OPTIONS or isinstance(reason, _CHOSEN):
+def ending_of(reason: PlainReason, status: int | None, *, was_up: bool = False) -> Ending:
+    """Return what the restart types have to know of ``reason``.
+
+    A status that says that starting can never work counts only as long as the process has not
+    started: later on any code in it may have ended it with that number.
+    """
+    if isinstance(reason, _CHOSEN) or (status == EXIT_BAD_OPTIONS and not was_up):
         return Ending.FINAL
     return Ending.NORMAL if isinstance(reason, _GOODBYES) else Ending.CRASH
 
@@ -302,14 +307,17 @@ def _said(words: PlainReason | None) -> Said:
 
 
 def _bounded(words: PlainReason) -> PlainReason:
-    if not isinstance(words, Raised):
-        return words
-    return msgspec.structs.replace(
-        words,
-        type=words.type[:NAME_CHARS_MAX],
-        message=bounded_start(words.message, MESSAGE_BYTES_MAX),
-        traceback=bounded_end(words.traceback, TRACEBACK_BYTES_MAX),
-    )
+    """Return what a process said with every text cut to its bound."""
+    cut: dict[str, str] = {}
+    for name, value in msgspec.structs.asdict(words).items():
+        if name == "traceback":
+            cut[name] = bounded_end(value, TRACEBACK_BYTES_MAX)
+        elif isinstance(value, str):
+            is_name = isinstance(words, Raised) and name == "type"
+            cut[name] = (
+                value[:NAME_CHARS_MAX] if is_name else bounded_start(value, MESSAGE_BYTES_MAX)
+            )
+    return msgspec.structs.replace(words, **cut)
 
 
 def _ms(us: int | None) -> int | None:

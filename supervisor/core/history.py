@@ -52,8 +52,10 @@ def slices(kept: Kept | None) -> Iterator[History]:
     """Yield the frames that carry ``kept``; the last one says so. None is an empty history."""
     records: list[JournalRecord] = []
     size = 0
-    if kept is not None and kept.snapshot:  # as large as it may be, it has a frame of its own
-        yield History(records=(), commands=(), complete=False, snapshot=kept.snapshot)
+    snapshot = b"" if kept is None else kept.snapshot
+    for first in range(0, len(snapshot), HISTORY_BYTES_MAX):
+        piece = snapshot[first : first + HISTORY_BYTES_MAX]
+        yield History(records=(), commands=(), complete=False, snapshot=piece)
     for record in kept.records if kept is not None else ():
         if records and _is_full(len(records), size + len(record.body)):
             yield History(records=tuple(records), commands=(), complete=False)

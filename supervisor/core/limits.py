@@ -88,6 +88,8 @@ REPLAY_BYTES_MAX: Final = 4 * 2**20
 """Of one answer to Replay; the client asks again for the rest."""
 REASONS_KEPT_MAX: Final = 1_000
 """Ended sessions whose last reason is answered from memory; older ones come from the journal."""
+INACTIVE_LISTED_MAX: Final = 500
+"""Sessions in one list of those that are parked or ended: the parked first, then the newest."""
 
 # Workers.
 HISTORY_BYTES_MAX: Final = 2**20
@@ -96,6 +98,13 @@ HISTORY_ITEMS_MAX: Final = 5_000
 """Records and commands of one History frame."""
 SPARE_PAUSE_S: Final = 0.05
 """Between a spare's leaving and the fork of the next one: the new agent starts undisturbed."""
+SPARE_ANSWER_S: Final = 0.5
+"""For a spare to show that it lives, before it is handed out; one that does takes a millisecond."""
+START_LOOK_S: Final = 0.5
+"""Between two looks whether a process that becomes an agent was stopped by a signal; one that both
+looks find so is replaced."""
+REPLACED_MAX: Final = 3
+"""Processes of one start that are replaced so; the next one is a failure of the start."""
 SPARE_RETRY_S: Final = 1.0
 """Before spares are forked again after a fork failed."""
 SWEEP_RETRY_S: Final = 1.0
@@ -158,6 +167,21 @@ PASSAGE_ROUND_S_MAX: Final = 15.0
 heard at the control socket, this daemon neither."""
 SILENT_S_MIN: Final = 0.1
 """The least ``unresponsive_after`` that is taken; the pulse looks four times in that."""
+
+PIECES_OPEN_MAX: Final = 4
+"""Checkpoints that come in pieces at a time: each is held in memory, with up to 64 MiB."""
+PIECES_IDLE_S: Final = 60.0
+"""Without a piece, until a checkpoint that was given up makes room for another."""
+PAST_BYTES_MAX: Final = 16 * 2**20
+"""Of the rows in one answer about a session's past, for each of which the journal reads all."""
+STATUS_BYTES_MAX: Final = 64 * 1024
+"""Of the status with which an agent falls asleep: some hundred bytes, with approvals more."""
+READERS_MAX: Final = 4
+"""Processes that answer for sleeping sessions at a time; who asks others waits for one to end."""
+READER_IDLE_S: Final = 2.0
+"""Without a question, until such a process ends: a long answer is read page by page."""
+READER_ANSWER_S: Final = 60.0
+"""For one question to it, its start and the journal included; a long conversation takes seconds."""
 
 # Hub.
 RING_BYTES_MAX: Final = 8 * 2**20

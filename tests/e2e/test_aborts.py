@@ -96,7 +96,7 @@ def test_abort_while_a_retry_waits(agent, scripted, cycle_of):
     """The delay before a retry is part of the cycle, and ends with it."""
     model = scripted(Stall(), "next")
     session = agent(
-        model, stall_after=0.05, stall_timeout=0.1, retry_base_delay=60.0, retry_max_delay=60.0
+        model, stall_after=0.5, stall_timeout=1.0, retry_base_delay=60.0, retry_max_delay=60.0
     )
     stream = session.subscribe()
     session.prompt("Go.")

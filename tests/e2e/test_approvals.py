@@ -189,6 +189,23 @@ def test_rejected_call_is_not_made(agent, scripted, tmp_path):
     assert noted(log) == []
 
 
+@pytest.mark.parametrize("crashes", [False, True], ids=["live", "after a crash"])
+def test_a_rejection_is_what_the_model_reads_next(agent, scripted, tmp_path, poll, crashes):
+    """At the next request, whatever that is of: the result does not say any more that it waits."""
+    model = scripted(launching(tmp_path / "log"), "well")
+    session = agent(model, tools=[launch])
+    wanted = blocked(session)
+    session.reject(wanted.id)
+    if crashes:
+        kill(session)
+        assert poll(lambda: session.status().incarnation == 2)
+    session.run("Go on.", timeout=TURN_S)
+    (read,) = [one["content"] for one in model.requests[1]["messages"] if one["role"] == "tool"]
+
+    assert "rejected" in read
+    assert "waits" not in read
+
+
 def test_rejection_may_open_a_cycle(agent, scripted, cycle_of, tmp_path):
     """Then the model is told to go on without the call."""
     model = scripted(launching(tmp_path / "log"), "Without.")

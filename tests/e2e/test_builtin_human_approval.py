@@ -150,6 +150,26 @@ def test_unreadable_command_is_not_approved_for_good(guarded, scripted):
     assert wanted.options == ("approve_once", "reject_once")
 
 
+@pytest.mark.parametrize("crashes", [False, True], ids=["live", "after a crash"])
+def test_what_nobody_decided_in_time_is_what_the_model_reads_next(
+    guarded, scripted, poll, tmp_path, crashes
+):
+    """The result of the blocked call does not say any more that it waits."""
+    model = scripted(run("touch a"), "well")
+    session = guarded(model, timeout_ms=50)
+    stream = session.subscribe()
+    waiting(session, stream)
+    event_of(stream, events.ToolRejected)
+    if crashes:
+        kill(session, poll)
+    session.run("Go on.", timeout=TURN_S)
+    (read,) = [one["content"] for one in model.requests[1]["messages"] if one["role"] == "tool"]
+
+    assert "not given in time" in read
+    assert "waits" not in read
+    assert not (tmp_path / "a").exists()
+
+
 @pytest.mark.parametrize("mode", ["block", "hold"])
 def test_waiting_approval_outlives_the_process(guarded, scripted, poll, mode, tmp_path):
     """The next process has it under the same id, and the approved command runs once."""
@@ -183,3 +203,45 @@ def test_confirmed_command_runs(guarded, scripted, cycle_of, tmp_path, is_asked_
 
     assert (tmp_path / "a").read_text() == "x\n"
     assert session.status().pending_approvals == (again.id,)
+
+
+def test_a_call_of_a_subagent_waits_and_can_be_approved(agent, client, scripted, tmp_path):
+    """It is held there: the subagent's only cycle goes on, and its parent has the answer."""
+    child = scripted(run("touch made"), "made it")
+    parent = scripted(
+        ToolCalls(ToolUse("task", {"description": "Make it.", "subagent_type": "maker"})), "told"
+    )
+    maker = cmdc.SubAgent(
+        "maker", "Makes things.", model=child, tools=["shell"], plugins=[cmdc.plugins.HumanApproval]
+    )
+    stream = client.subscribe_all()
+    session = agent(parent, subagents=[maker], working_dir=str(tmp_path))
+    session.prompt("Go.")
+    wanted = event_of(stream, events.ApprovalRequired)
+    client.approve(wanted.session_id, wanted.id)
+
+    assert (session.collect_reply(timeout=TURN_S), wanted.hold) == ("told", True)
+    assert wanted.session_id != session.id
+    assert (tmp_path / "made").exists()
+    assert "made it" in results(session)[-1]
+
+
+def test_both_of_two_approvals_are_told_with_one_resumption(guarded, scripted, tmp_path):
+    """The model makes both calls, though only one decision opened a cycle."""
+    both = ToolCalls(
+        ToolUse("shell", {"command": "touch a"}, "c-1"),
+        ToolUse("shell", {"command": "touch b"}, "c-2"),
+    )
+    model = scripted(both, both, "done")
+    session = guarded(model)
+    stream = session.subscribe()
+    session.prompt("Go.")
+    first, second = (event_of(stream, events.ApprovalRequired) for _ in range(2))
+    session.collect_reply(timeout=TURN_S)
+    session.approve(first.id, auto_resume=False)
+    session.approve(second.id)
+    session.collect_reply(timeout=TURN_S)
+    read = [one["content"] for one in model.requests[1]["messages"] if one["role"] == "tool"]
+
+    assert ["given since" in one for one in read] == [True, True]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["a", "b"]

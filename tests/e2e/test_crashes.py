@@ -153,6 +153,9 @@ def test_write_tool_is_not_run_twice(agent, scripted, cycle_of, tmp_path, poll):
     assert (told["role"], told["content"]) == ("tool", ended.text)
     assert session.collect_reply() == ANSWER
     model.assert_complete()
+    (uncertain,) = session.status().uncertain
+    assert ended.uncertain
+    assert (uncertain.name, uncertain.call_id) == (ended.name, ended.call_id)
 
 
 def test_write_tool_that_has_ended_keeps_its_result(agent, scripted, cycle_of, tmp_path, poll):

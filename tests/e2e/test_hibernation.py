@@ -2,6 +2,7 @@
 
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import psutil
@@ -11,8 +12,9 @@ import cmdc_runtime as cmdc
 from cmdc_runtime.client.calls import Calls
 from cmdc_runtime.client.session import Session
 from cmdc_runtime.client.start import start_request
+from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.reasons import Normal, Signal
-from cmdc_runtime.testing import Hold
+from cmdc_runtime.testing import Hold, Text
 
 TURN_S = 20.0
 REAPED_S = 1.0
@@ -91,29 +93,94 @@ def drained(stream, last):
 
 def test_subscribers_are_told(asleep, poll):
     """Two events frame the time without a process."""
-    session, _ = asleep()
+    session, _ = asleep("again")
     stream = session.subscribe(since=0, types=["agent_hibernated", "agent_woken"])
-    session.messages()
+    session.prompt("Wake up.")
 
     assert [stream.get(TURN_S).event.kind for _ in range(2)] == ["agent_hibernated", "agent_woken"]
 
 
 def test_looking_wakes_nobody(asleep, client):
-    """Whoever asks how sessions stand is told by the daemon alone."""
+    """Whoever asks how a session stands, or what was said, gets an answer and leaves no trace."""
     session, _ = asleep()
+    incarnation, last = session.status().incarnation, session.last_index()
     (listed,) = (one for one in client.list_sessions() if one.session_id == session.id)
-    incarnation = session.status().incarnation
+    said = texts(session)
+    with session.subscribe(since=0) as stream:
+        drained(stream, last)
+    tree = client.tree()
 
+    assert said == [("user", "Hi."), ("assistant", "hello")]
     assert (listed.state, listed.pid, listed.restarts) == ("hibernated", None, 0)
+    assert session.id in str(tree)
     assert (session.status().state, session.status().incarnation) == ("hibernated", incarnation)
+    assert (session.agent_pid(), session.last_index()) == (None, last)
+
+
+def test_a_sleeping_session_has_its_real_counters(agent, scripted, poll, client):
+    """They are those that it had when it fell asleep; only the process is gone."""
+    session = agent(scripted("hello", "again"), hibernate_after=SOON_S, group_id="sleepers")
+    session.run("Hi.", timeout=TURN_S)
+    session.run("Once more.", timeout=TURN_S)
+    awake = session.status()
+    assert poll(lambda: sleeps(session))
+    asleep = session.status()
+    (listed,) = (one for one in client.list_sessions() if one.session_id == session.id)
+
+    assert (awake.state, awake.turns, awake.total_tokens > 0) == ("idle", 2, True)
+    assert asleep.last_index == session.last_index() > awake.last_index
+    assert asleep.uptime_ms >= awake.uptime_ms > 0
+    assert told(asleep) == told(listed) == told(awake)
+
+
+def told(status):
+    """Return what of a status stays as it is while a session sleeps."""
+    gone = ("state", "pid", "timestamp_ms", "uptime_ms", "last_index")
+    return {
+        name: value for name, value in msgspec.structs.asdict(status).items() if name not in gone
+    }
+
+
+@pytest.mark.parametrize("look", ["status", "messages", "last_index", "list"])
+def test_looking_keeps_nobody_awake(agent, scripted, poll, client, look):
+    """However often somebody asks: the time is counted from the last thing that happened."""
+    session = agent(scripted("hello"), hibernate_after=SOON_S)
+    session.run("Hi.", timeout=TURN_S)
+    looks = {
+        "status": session.status,
+        "messages": session.messages,
+        "last_index": session.last_index,
+        "list": client.list_sessions,
+    }
+
+    def looked():
+        looks[look]()
+        return session.agent_pid() is None
+
+    assert poll(looked, 10 * SOON_S)
+
+
+def test_long_conversations_of_sleeping_sessions_are_read_whole(agent, scripted, poll):
+    """Page by page, by several at once, and while it is woken."""
+    text = "long " * 200_000
+    few = TokenUsage(prompt_tokens=10, completion_tokens=10)  # so nothing is compacted
+    answers = [Text(text, chunk_chars=len(text), usage=few)] * 12
+    session = agent(scripted(*answers), hibernate_after=SOON_S)
+    for number in range(10):
+        session.run(f"{number}?", timeout=TURN_S)
+    assert poll(lambda: sleeps(session))
+    with ThreadPoolExecutor(4) as pool:
+        reads = [pool.submit(texts, session) for _ in range(4)]
+        found = [one.result(TURN_S) for one in reads]
     assert session.agent_pid() is None
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(texts, session)
+        session.prompt("Wake up.")
+        last = read.result(TURN_S)
 
-
-def test_question_wakes_too(asleep):
-    """Any command does, durable or not."""
-    session, _ = asleep()
-
-    assert texts(session) == [("user", "Hi."), ("assistant", "hello")]
+    assert [len(one) for one in found] == [20] * 4
+    assert {part for one in found for _, part in one[1::2]} == {text}
+    assert last[:20] == found[0]
 
 
 def test_hibernated_session_can_be_stopped(asleep):

@@ -153,15 +153,18 @@ def test_a_loop_that_goes_on_ends_the_cycle(agent, scripted, cycle_of):
     model.assert_complete()
 
 
-def test_equal_calls_of_one_batch_count_too(agent, scripted, cycle_of):
-    """All of them at once are no better than one after the other."""
-    calls = [ToolUse("look", {"at": "a"})] * 3
-    session = agent(scripted(ToolCalls(*calls), ANSWER), tools=[look])
+def test_equal_calls_of_one_batch_count_once(agent, scripted, cycle_of):
+    """Six at once are one step of a loop: they run, and the third such batch is told."""
+    batches = [ToolCalls(*[ToolUse("look", {"at": "a"})] * 6) for _ in range(3)]
+    session = agent(scripted(*batches, ANSWER), tools=[look])
     events = run_through(session, cycle_of)
     results = [message.content for message in session.messages() if message.role == "tool_result"]
+    ended = [event for event in events if event.kind == "tool_execution_end"]
 
     assert loops_of(events) == [("repeat", "look", 3)]
-    assert ["Notice" in result for result in results] == [False, False, True]
+    assert len(ended) == len(results) == 18
+    assert not any("Notice" in result for result in results[:12])
+    assert any("Notice" in result for result in results[12:])
 
 
 def test_a_tool_may_be_exempt(agent, scripted, cycle_of):
@@ -277,3 +280,48 @@ def test_an_unknown_price_blocks_nothing(agent, scripted):
     assert [reply.usage.cost_usd for reply in replies] == [None, None, None]
     assert session.status().cost_usd is None
     model.assert_complete()
+
+
+class Purse(cmdc.Plugin):
+    """Tells what a plugin knows of the cost before each request."""
+
+    def before_request(self, event, context):
+        """Tell."""
+        return cmdc.Emit("purse", {"cost_usd": context.cost_usd, "is_priced": context.is_priced})
+
+
+def purse(events):
+    """Return what was told of the cost, with the type that it has."""
+    told = [event.payload for event in of(cmdc.events.PluginEvent, events) if event.name == "purse"]
+    return [(type(one["cost_usd"]), one["cost_usd"], one["is_priced"]) for one in told]
+
+
+def test_a_plugin_sees_a_cost_that_it_can_count_with(agent, scripted, cycle_of):
+    """It is a number, also where nothing is known; whether it says all is told apart."""
+    cost_usd = USED.prompt_tokens * PROMPT_USD + USED.completion_tokens * COMPLETION_USD
+    _, opts = scripted(*[Text(ANSWER, usage=USED)] * 2).model_source()
+    priced = agent(PRICED, provider_opts=opts, plugins=[Purse])
+    unpriced = agent(scripted(*[Text(ANSWER, usage=USED)] * 2), plugins=[Purse])
+    told = [run_through(one, cycle_of) for one in (priced, priced, unpriced, unpriced)]
+
+    assert [seen for events in told for seen in purse(events)] == [
+        (float, 0.0, True),
+        (float, pytest.approx(cost_usd), True),
+        (float, 0.0, False),
+        (float, 0.0, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("unpriced", "end"), [("abort", "agent_abort"), ("free", "agent_end")], ids=str
+)
+def test_a_guard_of_costs_asks_no_model_without_a_price(agent, scripted, cycle_of, unpriced, end):
+    """Unless it may be free: a limit that nobody can keep is said, and the model is named."""
+    model = scripted(default=Text(ANSWER, usage=USED))
+    guard = cmdc.plugins.CostGuard(max_cost_usd=1.0, unpriced=unpriced)
+    session = agent(model, plugins=[guard])
+    *_, last = run_through(session, cycle_of)
+
+    assert (last.kind, len(model.requests)) == (end, int(unpriced == "free"))
+    if unpriced == "abort":
+        assert f"{session.status().model} has no known price" in last.reason

@@ -12,11 +12,13 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.client.session import Session
+from cmdc_runtime.plain import DEPTH_MAX
 from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
 from cmdc_runtime.testing.fixtures import DaemonProcess
 from cmdc_runtime.transfer import (
     MAGIC,
     Assembly,
+    RecordsPart,
     Seal,
     SnapshotPart,
     frame_of,
@@ -29,6 +31,7 @@ pytestmark = pytest.mark.process
 CMDC = Path(sys.executable).with_name("cmdc")
 TURN_S = 20.0
 CLI_S = 60.0
+TOO_DEEP = f"it nests more than {DEPTH_MAX} levels deep"
 
 
 @cmdc.tool(effects="read")
@@ -269,3 +272,44 @@ def test_a_long_session_is_exported_from_its_snapshot(agent, scripted, run, clie
     assert run("import", "-", stdin=data).returncode == 0
     with Session(session.id, client) as again:
         assert said(again) == before
+
+
+def with_deep_arguments(data):
+    """Return a session's file with the first answer as an older program took it: calls and all."""
+    arguments = {}
+    for _ in range(DEPTH_MAX + 5):
+        arguments = {"a": arguments}
+
+    def older(row):
+        record = msgspec.msgpack.decode(row.body)
+        call = {"call_id": "c", "name": "x", "arguments": arguments}
+        record["message"]["tool_calls"] = [call]
+        return msgspec.structs.replace(row, body=msgspec.msgpack.encode(record))
+
+    seal, changed, is_done = Seal(), MAGIC, False
+    *parts, _end = map(part_of, read_frames(io.BytesIO(data)))
+    for part in parts:
+        if isinstance(part, RecordsPart) and not is_done:
+            said = next(row for row in part.rows if row.kind == "said")
+            rows = tuple(older(row) if row is said else row for row in part.rows)
+            part, is_done = RecordsPart(rows=rows), True  # noqa: PLW2901 - what is written
+        frame = frame_of(part)
+        seal.add(frame)
+        changed += frame
+    return changed + frame_of(seal.end())
+
+
+def test_a_record_that_nests_too_deep_is_set_aside(agent, scripted, run, client):
+    """What an older program took, and today's can't bear, is named; the session goes on."""
+    session = agent(scripted("one", default="fine"))
+    session.run("First.", timeout=TURN_S)
+    data = with_deep_arguments(run("export", session.id).stdout)
+    done = run("import", "-", "--as", "deep", stdin=data)
+    assert done.returncode == 0, done.stderr
+    with Session("deep", client) as again:
+        result = again.run("Second.", timeout=TURN_S)
+        told = [one for one in durable(client, "deep").values() if one.kind == "record_set_aside"]
+
+        assert [(one.what, one.why) for one in told] == [("said", TOO_DEEP)]
+        assert result.text == "fine"
+        assert said(again) == [("user", "First."), ("user", "Second."), ("assistant", "fine")]

@@ -1,5 +1,8 @@
 """What plugins answer, carried out in a running session: words, ends, models, messages, events."""
 
+import os
+import signal
+
 import msgspec
 import pytest
 
@@ -157,6 +160,67 @@ def test_a_plugins_abort_may_end_the_session(agent, scripted, plugin_of):
     down = monitor.wait(TURN_S)
 
     assert (down.reason, down.restarting) == (PluginAborted(plugin="guard", why="no"), False)
+
+
+class Rule(msgspec.Struct):
+    """Why a guard ends a cycle."""
+
+    name: str
+    limits: tuple[int, ...] = (1, 2)
+
+
+DATA = [
+    ("over budget", "over budget"),
+    (7, 7),
+    (["a", {"b": None}], ["a", {"b": None}]),
+    (("a", 1.5), ["a", 1.5]),
+    ({"rule": 7}, {"rule": 7}),
+    (Rule("pii"), {"name": "pii", "limits": [1, 2]}),
+]
+
+
+@pytest.mark.parametrize("given", DATA, ids=["str", "int", "list", "tuple", "dict", "own"])
+def test_a_reason_is_told_as_data(agent, scripted, plugin_of, given):
+    """In the error, the event, the hook, and by the next process; a guard's or a caller's."""
+    reason, data = given
+    guard = plugin_of("guard", before_prompt=cmdc.Abort(reason), after_turn=told_outcome)
+    session = agent(scripted(), plugins=[guard])
+    stream = session.subscribe(since=0)
+    with pytest.raises(cmdc.AgentAborted) as caught:
+        session.run("Go.", timeout=TURN_S)
+    seen = reasons(stream, 2)
+    os.kill(session.agent_pid(), signal.SIGKILL)
+    session.abort(reason=reason)
+    seen += reasons(stream, 1)
+    with pytest.raises(cmdc.AgentAborted) as later:
+        session.collect_reply(timeout=TURN_S)
+
+    assert seen == [data] * 3
+    assert caught.value.reason == later.value.reason == data
+
+
+def reasons(stream, count):
+    """Return the reasons that observers hear next: of aborts, and what the hook was told."""
+    found = []
+    while len(found) < count:
+        match stream.get(TURN_S).event:
+            case events.AgentAbort(reason=told) | events.PluginEvent(payload={"why": told}):
+                found.append(told)
+    return found
+
+
+def told_outcome(event, _context):
+    return cmdc.Emit("told", {"why": event.abort_reason})
+
+
+@pytest.mark.parametrize("reason", [object(), float("nan"), {1: 2}, "\ud800"], ids=repr)
+def test_a_callers_reason_must_be_data(agent, scripted, reason):
+    """The caller is told what of it is none, and nothing is ended."""
+    session = agent(scripted("fine"))
+    with pytest.raises(cmdc.UsageError, match="abort: reason"):
+        session.abort(reason=reason)
+
+    assert session.run("Go.", timeout=TURN_S).text == "fine"
 
 
 def test_a_plugin_may_refuse_the_session(client, scripted, plugin_of):

@@ -180,6 +180,31 @@ def test_the_model_reads_the_result_of_the_last_plugin(called, plugin_of, name, 
     assert [event.payload for event in of(events.PluginEvent, found)] == ["redacted"]
 
 
+@pytest.mark.parametrize("is_error", [True, False])
+@pytest.mark.parametrize(("name", "args"), [("add", {"a": 1, "b": 2}), ("stumble", {})])
+def test_a_result_may_become_a_failure_and_back(called, plugin_of, name, args, is_error):
+    """For observers, the batch's plugins and the history alike, as the plugin says."""
+    plugins = [
+        plugin_of("judge", after_tool=cmdc.ReplaceToolResult("judged", is_error)),
+        plugin_of(
+            "batch", 9, after_tool_batch=lambda event, _: cmdc.Emit("e", event.results[0].is_error)
+        ),
+        plugin_of("end", after_turn=told_errors),
+    ]
+    found, request = called([add, stumble], plugins, ToolUse(name, args))
+    (end,) = of(events.ToolExecutionEnd, found)
+    (done,) = of(events.AgentEnd, found)
+    kept = [one.is_error for one in done.messages if one.role == "tool_result"]
+
+    assert (end.ok, end.text, kept) == (not is_error, "judged", [is_error])
+    assert [event.payload for event in of(events.PluginEvent, found)][:1] == [is_error]
+    assert results(request) == ["Error: judged" if is_error else "judged"]
+
+
+def told_errors(event, _context):
+    return cmdc.Emit("errors", [one.is_error for one in event.messages_diff if one.call_id])
+
+
 def test_each_failure_is_told_before_the_next_try(called, plugin_of):
     """One that is not tried again is told once."""
     told = plugin_of(

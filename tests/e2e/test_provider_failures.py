@@ -206,22 +206,54 @@ def test_slow_answer_is_no_silence(agent, scripted, cycle_of):
     assert events[-1].kind == "agent_end"
 
 
-def test_refused_connection_is_retried_and_told(agent, cycle_of):
-    """A provider that is not there at all is a failure that may pass."""
+def test_address_without_a_server_fails_at_once(agent, cycle_of):
+    """Nobody was ever there: no retry, and the address stands in the error."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        base = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+        base = f"http://127.0.0.1:{free.getsockname()[1]}"
         session = agent(
-            "openai/scripted",
-            provider_opts={"api_base": base, "api_key": "none"},
-            max_retries=1,
-            **QUICK,
+            "openai/scripted", provider_opts={"api_base": f"{base}/v1", "api_key": "none"}
         )
         events = run_through(session, cycle_of)
 
-    assert kinds(events).count("retry") == 1
-    assert (events[-1].kind, events[-1].retryable) == ("agent_error", True)
-    with pytest.raises(cmdc.AgentFailed):
+    assert "retry" not in kinds(events)
+    assert (events[-1].kind, events[-1].retryable) == ("agent_error", False)
+    with pytest.raises(cmdc.AgentFailed, match=f"no server at {base}: connection refused"):
+        session.collect_reply()
+
+
+def test_server_that_has_gone_is_waited_for(agent, scripted, cycle_of):
+    """It has answered before, so it may be starting again."""
+    model = scripted("here")
+    session = agent(model, max_retries=1, **QUICK)
+    session.run("Are you there?", timeout=TURN_S)
+    model.close()
+    stream = session.subscribe()
+    session.prompt("And now?")
+    told = [envelope.event for envelope in cycle_of(stream)]
+    stream.close()
+
+    assert kinds(told).count("retry") == 1
+    assert (told[-1].kind, told[-1].retryable) == ("agent_error", True)
+    assert told[-1].reason.startswith("no server at http://127.0.0.1:")
+
+
+UNUSABLE = {
+    "no key": ("openai:gpt-4o", {}, "set OPENAI_API_KEY"),
+    "no provider": ("nobody:model", {}, "no provider is known by the name in model 'nobody:model'"),
+    "no address": ("openai:m", {"api_base": "localhost:1", "api_key": "none"}, "is no URL"),
+}
+
+
+@pytest.mark.parametrize(("model", "options", "told"), UNUSABLE.values(), ids=UNUSABLE)
+def test_what_cannot_work_fails_at_once_and_by_name(agent, cycle_of, model, options, told):
+    """No retry helps; the error says which variable, model or address is to be changed."""
+    session = agent(model, provider_opts=options)
+    events = run_through(session, cycle_of)
+
+    assert "retry" not in kinds(events)
+    assert (events[-1].kind, events[-1].retryable) == ("agent_error", False)
+    with pytest.raises(cmdc.AgentFailed, match=told):
         session.collect_reply()
 
 

@@ -81,6 +81,85 @@ def use(item: dict) -> str:
     '''Tell the price of an item.'''
     return f"{item['name']}: {prices.of(item['count'])} of {prices.TABLE}"
 """
+KINDS = """
+import os
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Annotated, NamedTuple, NotRequired, TypedDict
+
+import msgspec
+import pydantic
+
+import cmdc_runtime as cmdc
+
+
+class Colour(Enum):
+    '''What it looks like.'''
+
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass
+class Price:
+    '''What it costs.'''
+
+    cents: Annotated[int, msgspec.Meta(ge=1, description="In cents.")]
+    marks: list["Price"] = field(default_factory=list)
+
+    def __post_init__(self):
+        self.doubled = 2 * self.cents
+
+
+class Row(TypedDict):
+    name: str
+
+
+class LongRow(Row):
+    note: NotRequired[str]
+
+
+class Pair(NamedTuple):
+    left: int
+    right: int = 9
+
+
+class Item(msgspec.Struct):
+    price: Price
+    kids: "list[Item]" = []
+
+
+class Order(pydantic.BaseModel):
+    '''What is wanted.'''
+
+    colour: Colour
+    count: int = pydantic.Field(ge=1, description="So many.")
+
+
+def made_inside():
+    class Local(pydantic.BaseModel):
+        order: Order
+
+    @cmdc.tool(effects="read")
+    def every(
+        colour: Colour,
+        price: Price,
+        row: LongRow,
+        pair: Pair,
+        item: Item,
+        order: Order,
+        local: Local,
+    ) -> list:
+        '''Take one of each kind.'''
+        assert isinstance(local.order, Order) and isinstance(item.kids[0], Item)
+        assert (colour, order.colour) == (Colour.RED, Colour.BLUE)
+        return [colour, price.doubled, price, row, pair.right, pair, item, order, local]
+
+    return every
+
+
+TOOLS = [made_inside()]
+"""
 INSTALLED = """
 import os
 
@@ -109,11 +188,27 @@ def use_the_tool(request):
         return ANSWER
     (tool,) = request["tools"]
     name = tool["function"]["name"]
-    arguments = {"path": "README.md"} if name == "count_lines" else {"item": ITEM}
-    return ToolCalls(ToolUse(name, arguments))
+    arguments = {"count_lines": {"path": "README.md"}, "every": EVERY}
+    return ToolCalls(ToolUse(name, arguments.get(name, {"item": ITEM})))
 
 
 ITEM = {"name": "pear", "count": 2}
+ORDER = {"colour": "blue", "count": 2}
+EVERY = {
+    "colour": "red",
+    "price": {"cents": 5, "marks": [{"cents": 1}]},
+    "row": {"name": "a"},
+    "pair": [4],
+    "item": {"price": {"cents": 3}, "kids": [{"price": {"cents": 2}}]},
+    "order": ORDER,
+    "local": {"order": ORDER},
+}
+EVERY_RESULT = (
+    '["red",10,{"cents":5,"marks":[{"cents":1,"marks":[]}]},'
+    '{"name":"a"},9,[4,9],{"price":{"cents":3,"marks":[]},"kids":'
+    '[{"price":{"cents":2,"marks":[]},"kids":[]}]},'
+    '{"colour":"blue","count":2},{"order":{"colour":"blue","count":2}}]'
+)
 
 
 @pytest.fixture(scope="module")
@@ -148,14 +243,20 @@ def alone(environment):
 
 
 @pytest.fixture(scope="module")
-def served(environment):
-    """The environment of a program with ``CMDC_ADDRESS``; the daemon's is the same."""
+def serving(environment):
+    """A daemon with the environment of the programs."""
     with pytest.MonkeyPatch.context() as patch:
         for name, text in environment.items():
             patch.setenv(name, text)
         daemon = DaemonProcess()
-    yield environment | {"CMDC_ADDRESS": str(daemon.address)}
+    yield daemon
     daemon.close()
+
+
+@pytest.fixture(scope="module")
+def served(environment, serving):
+    """The environment of a program with ``CMDC_ADDRESS``; the daemon's is the same."""
+    return environment | {"CMDC_ADDRESS": str(serving.address)}
 
 
 @pytest.fixture(params=["alone", "served"])
@@ -216,6 +317,70 @@ def test_tools_of_a_module_beside_the_script_travel_by_value(served, tmp_path):
     printed = run([str(program)], served, cwd=tmp_path)
 
     assert printed == "RESULT pear: 8 of {'pear': 4}\n"
+
+
+@pytest.mark.parametrize("where", ["script", "cell", "beside"])
+def test_arguments_of_every_kind_arrive_as_themselves(served, tmp_path, where):
+    """Enum, dataclass, TypedDict, NamedTuple, Struct and pydantic model travel, in and out."""
+    programs = {
+        "script": KINDS + TAIL,
+        "cell": f"exec(compile({KINDS + TAIL!r}, '<cell 1>', 'exec'), globals())",
+        "beside": "import os\nimport cmdc_runtime as cmdc\nfrom shop import TOOLS\n" + TAIL,
+    }
+    (tmp_path / "shop.py").write_text(KINDS)
+    (tmp_path / "program.py").write_text(programs[where])
+    printed = run(["program.py"], served, cwd=tmp_path)
+
+    assert printed == f"RESULT {EVERY_RESULT}\n"
+
+
+PRINTING = """
+import os
+import sys
+
+import cmdc_runtime as cmdc
+
+
+@cmdc.tool(effects="read")
+def use(item: dict) -> str:
+    '''Print it.'''
+    print("looking for", item["name"])
+    print("no \\x1b[31mcolour", file=sys.stderr, end="")
+    print()
+    return "printed"
+
+
+TOOLS = [use]
+"""
+
+
+def test_what_a_tool_prints_is_seen(alone, tmp_path):
+    """On the standard error of the program, with its tool, and fit for a terminal."""
+    (tmp_path / "program.py").write_text(PRINTING + TAIL)
+    done = subprocess.run(
+        [sys.executable, "program.py"],
+        env=alone,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_S,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (0, "RESULT printed\n"), done.stderr
+    assert done.stderr.splitlines()[0] == "[use] looking for pear"
+
+
+def test_what_a_tool_prints_is_in_the_log(serving, served, tmp_path):
+    """With session and call, line by line, where the daemon is nobody's own."""
+    (tmp_path / "program.py").write_text(PRINTING + TAIL + "\nprint(session.id)\n")
+    printed = run(["program.py"], served, cwd=tmp_path)
+    (line,) = [one for one in serving.log_text().splitlines() if "looking for pear" in one]
+
+    assert "tool.wrote" in line
+    assert f"session_id={printed.split()[-1]}" in line
+    assert "call_id=" in line
+    assert "tool=use" in line
 
 
 def test_tools_of_an_installed_module_travel_by_name(served, tmp_path):

@@ -22,3 +22,41 @@ def test_thinking_and_tags_are_told_apart_from_the_answer(agent, scripted, cycle
     assert cmdc.events.StatusUpdate(text="Looking at maps") in found
     assert "".join(said) == "Both are in the north."
     assert session.collect_reply() == "Both are in the north."
+
+
+def titles(agent, scripted, cycle_of, answer, **options):
+    """Return the titles that are told of an answer, and what is said of it."""
+    session = agent(scripted(Text(answer, chunk_chars=3)), **options)
+    stream = session.subscribe()
+    session.prompt("Go.")
+    found = [envelope.event for envelope in cycle_of(stream)]
+    told = [one.title for one in found if isinstance(one, cmdc.events.TitleGenerated)]
+    return told, "".join(one.delta for one in found if isinstance(one, cmdc.events.MessageDelta))
+
+
+def test_tags_are_read_where_the_prompt_invites_them(agent, scripted, cycle_of):
+    """By the mode, or by the application itself; else they are text."""
+    answer = "<title>T</title>Text"
+    invite = "Name it in <title>...</title>."
+
+    assert titles(agent, scripted, cycle_of, answer, prompt_mode="none") == ([], answer)
+    assert titles(agent, scripted, cycle_of, answer, prompt_mode="minimal") == ([], answer)
+    assert titles(agent, scripted, cycle_of, answer, prompt_mode="task") == (["T"], "Text")
+    own = titles(agent, scripted, cycle_of, answer, prompt_mode="none", system_prompt=invite)
+    assert own == (["T"], "Text")
+
+
+def test_a_page_stays_whole(agent, scripted, cycle_of):
+    """In a fence, in a line, and as it is."""
+    page = "<html><head><title>Shop</title></head></html>"
+    answer = f"```html\n{page}\n```\nSee `<title>Shop</title>`.\n\n{page}"
+
+    assert titles(agent, scripted, cycle_of, answer) == ([], answer)
+
+
+def test_a_filter_that_ends_the_answer_leaves_no_empty_title(agent, scripted, cycle_of):
+    """What is withheld is told of as such, and by nothing else."""
+    guard = cmdc.plugins.OutputFilter(keywords=["secret"], action="abort")
+    answer = "<title>secret</title>Well."
+
+    assert titles(agent, scripted, cycle_of, answer, plugins=[guard])[0] == []

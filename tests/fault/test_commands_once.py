@@ -5,6 +5,7 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 import zmq
 
@@ -16,6 +17,7 @@ from cmdc_runtime.codec import decode, decode_as, encode, raw
 from cmdc_runtime.frames import HEADER, Ask, Failed, Notify, Send, ToClient
 from cmdc_runtime.ids import new_command_id
 from cmdc_runtime.requests import SessionInfo, StopSession
+from cmdc_runtime.runtime_dir import read_token
 from cmdc_runtime.sockets import Role, open_socket
 from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
 from tests.fault.reviving import reviving
@@ -147,14 +149,16 @@ class Caller:
             self._context, Role.CLIENT, identity=f"c-{new_command_id()}".encode()
         )
         self._socket.connect(f"ipc://{address}/control.sock")
+        self._token = read_token(address)
 
     def close(self):
         self._socket.close()
         self._context.term()
 
     def send(self, frame, copies=1):
+        shown = msgspec.structs.replace(frame, token=self._token)
         for _ in range(copies):
-            self._socket.send_multipart([HEADER, encode(frame)])
+            self._socket.send_multipart([HEADER, encode(shown)])
 
     def answer(self, wait_s=TURN_S):
         """Return the next answer, None when there is none in time."""

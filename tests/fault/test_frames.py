@@ -5,6 +5,7 @@ import random
 import socket
 import struct
 import time
+from pathlib import Path
 
 import msgspec
 import psutil
@@ -16,6 +17,7 @@ from cmdc_runtime.commands import Command
 from cmdc_runtime.errors import ProtocolError
 from cmdc_runtime.frames import FRAME_BYTES_MAX, HEADER, MAGIC
 from cmdc_runtime.requests import DaemonFacts, GetFacts, Request
+from cmdc_runtime.runtime_dir import read_token
 from cmdc_runtime.testing import Hold, Text
 
 pytestmark = [pytest.mark.fault, pytest.mark.process]
@@ -131,12 +133,20 @@ def flood(address, kind, messages):
             peer.setsockopt(zmq.SNDTIMEO, round(SEND_S * 1000))
             peer.setsockopt(zmq.LINGER, round(SEND_S * 1000))
             peer.connect(address)
+            if address.endswith("control.sock"):  # what follows is a person's, and looked at
+                peer.send_multipart([HEADER, hello(address)])
             for parts in messages[start : start + 1000]:
                 peer.send_multipart(parts)
                 drain(peer)
             peer.close()
     finally:
         context.term()
+
+
+def hello(address):
+    """Return a question that shows the token of the daemon at an address."""
+    token = read_token(Path(address.removeprefix("ipc://")).parent)
+    return codec.encode(frames.Ask(id="f-facts", body=codec.raw(GetFacts()), token=token))
 
 
 def raw_garbage(path, chance):
@@ -172,9 +182,7 @@ def facts_of(address):
     peer.setsockopt(zmq.LINGER, 0)
     try:
         peer.connect(address)
-        peer.send_multipart(
-            [HEADER, codec.encode(frames.Ask(id="f-facts", body=codec.raw(GetFacts())))]
-        )
+        peer.send_multipart([HEADER, hello(address)])
         _, reply = peer.recv_multipart()
     finally:
         peer.close()

@@ -85,6 +85,112 @@ WORKER = """
         print(tool.name, asyncio.run(result) if inspect.isawaitable(result) else result)
     print(sorted({"beside", "other"} & sys.modules.keys()))
 """
+KINDS = """
+    from __future__ import annotations
+    import dataclasses, enum, sys, typing
+    import msgspec, pydantic
+    from cmdc_runtime.packing import byvalue
+
+    class Mood(enum.StrEnum):
+        GLAD = enum.auto()
+        SAD = enum.auto()
+
+    class Code(enum.IntEnum):
+        LOW = 1
+
+    @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+    class Tree:
+        weight: typing.Annotated[int, msgspec.Meta(ge=0)]
+        mood: Mood = Mood.GLAD
+        kids: list[Tree] = dataclasses.field(default_factory=list, repr=False)
+
+    class Row(typing.TypedDict, total=False):
+        a: typing.Required[int]
+
+    class LongRow(Row):
+        b: typing.Required[Code]
+
+    class Pair(typing.NamedTuple):
+        tree: Tree
+        number: int = 3
+
+    T = typing.TypeVar("T")
+
+    class Box(msgspec.Struct, typing.Generic[T]):
+        thing: T
+        kids: list[Box[T]] = []
+
+        def __post_init__(self):
+            if len(self.kids) > 1:
+                raise ValueError("full")
+
+    @dataclasses.dataclass
+    class Crate(typing.Generic[T]):
+        thing: T
+
+    class Order(pydantic.BaseModel):
+        mood: Mood
+        kids: list[Order] = []
+
+        @pydantic.field_validator("kids")
+        @classmethod
+        def few(cls, kids):
+            if len(kids) > 1:
+                raise ValueError("full")
+            return kids
+
+    kinds = [Mood, Code, Tree, LongRow, Pair, Box[int], Crate[Mood], Order]
+    for kind in kinds:  # as @tool does: msgspec keeps what it computes in the class
+        msgspec.json.schema_components([kind], schema_hook=lambda _: {"type": "object"})
+    sys.stdout.buffer.write(byvalue.dumps(kinds))
+"""
+KINDS_ELSEWHERE = """
+    import pickle, sys
+    import msgspec
+    from cmdc_runtime.extensions.pydantic_types import dec_hook
+
+    kinds = dict(zip(
+        ["mood", "code", "tree", "row", "pair", "box", "crate", "order"],
+        pickle.load(sys.stdin.buffer),
+    ))
+    for kind, value in [
+        ("mood", "glad"), ("mood", "mad"), ("code", 1), ("code", 2),
+        ("tree", {"weight": 1, "kids": [{"weight": 2}]}), ("tree", {}), ("tree", {"weight": -1}),
+        ("row", {"a": 1, "b": 1}), ("row", {"b": 1}),
+        ("pair", [{"weight": 1}]), ("pair", []),
+        ("box", {"thing": 1, "kids": [{"thing": 2}]}), ("box", {"thing": "x"}),
+        ("box", {"thing": 1, "kids": [{"thing": 2}, {"thing": 2}]}),
+        ("crate", {"thing": "sad"}), ("crate", {"thing": 1}),
+        ("order", {"mood": "sad", "kids": [{"mood": "glad"}]}), ("order", {"mood": "mad"}),
+        ("order", {"mood": "sad", "kids": [{"mood": "sad"}, {"mood": "sad"}]}),
+    ]:
+        try:
+            found = msgspec.convert(value, kinds[kind], dec_hook=dec_hook)
+        except msgspec.ValidationError as error:
+            found = f"refused: {error}"
+        print(kind, found)
+"""
+KINDS_ARRIVED = [
+    "mood glad",
+    "mood refused: Invalid enum value 'mad'",
+    "code 1",
+    "code refused: Invalid enum value 2",
+    "tree Tree(weight=1, mood=<Mood.GLAD: 'glad'>)",
+    "tree refused: Object missing required field `weight`",
+    "tree refused: Expected `int` >= 0 - at `$.weight`",
+    "row {'a': 1, 'b': <Code.LOW: 1>}",
+    "row refused: Object missing required field `a`",
+    "pair Pair(tree=Tree(weight=1, mood=<Mood.GLAD: 'glad'>), number=3)",
+    "pair refused: Expected `array` of length 1 to 2, got 0",
+    "box Box(thing=1, kids=[Box(thing=2, kids=[])])",
+    "box refused: Expected `int`, got `str` - at `$.thing`",
+    "box refused: full",
+    "crate Crate(thing=<Mood.SAD: 'sad'>)",
+    "crate refused: Expected `str`, got `int` - at `$.thing`",
+    "order mood=<Mood.SAD: 'sad'> kids=[Order(mood=<Mood.GLAD: 'glad'>, kids=[])]",
+    "order refused: mood: Input should be 'glad' or 'sad'",
+    "order refused: kids: Value error, full",
+]
 DILL = """
     import sys
     import dill
@@ -138,6 +244,16 @@ def test_code_beside_a_script_arrives(script_folder):
         "count_down ...",
         "[]",
     ]
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_classes_of_every_kind_arrive_whole(script_folder):
+    """What msgspec has computed stays behind; defaults, bounds, bases and own names travel."""
+    worker = run_elsewhere(KINDS_ELSEWHERE, run_script(script_folder, KINDS))
+
+    assert worker.stderr.decode() == ""
+    assert worker.stdout.decode().splitlines() == KINDS_ARRIVED
 
 
 @pytest.mark.process

@@ -386,3 +386,15 @@ def test_a_subscriber_gets_its_topics_in_order(context, address):
 
     assert seen == [[b"\x01s1\0"]]
     assert got == [[b"s1\0", b"%d" % at] for at in range(100)]
+
+
+def test_router_that_is_closed_knows_nobody(context, address):
+    """Who still asks while the daemon ends is no bug."""
+
+    async def main():
+        pump = Pump(open_socket(context, Role.WORKERS), lambda _message: None)
+        pump.start()
+        pump.stop()
+        return pump.knows(b"peer", (b"probe",))
+
+    assert asyncio.run(main()) is False

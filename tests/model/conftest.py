@@ -325,7 +325,7 @@ class Life:
         able = self.calls("running") or waiting[: number == 3]
         if able:
             effect = ("update_todos", {"todos": [{"content": f"{self.number}"}]})
-            extra = {"effect": effect} if number == 2 else {}
+            extra = {"effect": effect} if number == 2 else {"is_cut": number == 0}
             self.end(able[number % len(able)], inputs.ToolReturned, number != 0, "fine", 6, **extra)
 
     def refs(self):

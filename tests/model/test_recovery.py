@@ -24,7 +24,16 @@ from cmdc_runtime.commands import (
     Steer,
     SwitchModel,
 )
-from cmdc_runtime.events import AgentAbort, AgentEnd, AgentError, AgentRecovered, PromptDropped
+from cmdc_runtime.events import (
+    AgentAbort,
+    AgentEnd,
+    AgentError,
+    AgentRecovered,
+    PromptDropped,
+    ToolBlocked,
+    ToolExecutionEnd,
+    ToolExecutionStart,
+)
 from cmdc_runtime.extensions.hooks import HOOKS
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import TokenUsage
@@ -316,6 +325,27 @@ def check_told(session):
     assert session.settled == Counter(session.ordered)
 
 
+def check_call_events(session):
+    """Each call of an answer is told of twice: that it starts or is not made, then that it ends."""
+    asked = [call.call_id for call in calls_said(session.journal)]
+    told = {call_id: [] for call_id in asked}
+    for event in session.events:
+        if isinstance(event, ToolExecutionStart | ToolBlocked | ToolExecutionEnd):
+            told[event.call_id].append(type(event))
+
+    assert len(told) == len(asked)
+    for call_id, kinds in told.items():
+        assert kinds in (
+            [ToolExecutionStart, ToolExecutionEnd],
+            [ToolBlocked, ToolExecutionEnd],
+        ), call_id
+
+
+def calls_said(journal):
+    """Return every call that a model asked for."""
+    return [call for said in of(journal, records.Said) for call in said.message.tool_calls]
+
+
 def check_subagents(session):
     """Each is counted once, and none is left."""
     spawned = [record.child_id for record in of(session.journal, records.SubagentSpawned)]
@@ -333,6 +363,7 @@ def test_a_session_comes_to_rest_with_everything_told_once(life, history, policy
     check_accepted(session.journal)
     check_calls(session.journal)
     check_told(session)
+    check_call_events(session)
     check_subagents(session)
 
     assert session.memory.waiters == ()
@@ -348,6 +379,7 @@ def test_a_crash_between_steps_loses_nothing(life, history, policy):
     check_accepted(session.journal)
     check_calls(session.journal)
     check_told(session)
+    check_call_events(session)
     check_subagents(session)
 
     assert session.state is State.IDLE

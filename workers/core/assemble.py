@@ -1,15 +1,18 @@
 """The reply that a stream of chunks adds up to, whole or as far as it came.
 
-Ids are arguments: a call without an id, or with one that the reply has already, gets
-``<id_prefix>-<n>``, so that every call of a reply can be answered apart from the others.
+Ids are arguments: a call without an id, with one that nobody can keep, or with one that the reply
+has already, gets ``<id_prefix>-<n>``, so that every call of a reply can be answered apart from the
+others. Nothing of a reply is trusted: texts are mended, arguments that cannot be kept stay what the
+model wrote, and a usage that cannot be is none.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import Final, assert_never
 
 import msgspec
 
+from cmdc_runtime import plain
 from cmdc_runtime.extensions.provider import (
     Chunk,
     FinishChunk,
@@ -20,6 +23,17 @@ from cmdc_runtime.extensions.provider import (
 )
 from cmdc_runtime.ids import CallId
 from cmdc_runtime.messages import TokenUsage, ToolCall
+
+CALL_ID_CHARS_MAX: Final = 2**16
+"""Of a call's id; some vendors hide a signature of several thousand characters in it."""
+NAME_CHARS_MAX: Final = 256
+"""Of the name of a tool; vendors take 64 or 128. The rest of a longer one is cut off."""
+FINISH_CHARS_MAX: Final = 64
+"""Of the word for why a reply is over."""
+TOKENS_MAX: Final = 10**12
+"""Of one request: far beyond what any is able to use, and sums of it fit into 64 bits."""
+COST_USD_MAX: Final = 1e9
+"""The price of one request, for the same reasons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +92,48 @@ def assemble(chunks: Iterable[Chunk], *, id_prefix: str) -> Reply:
             case ToolCallChunk():
                 drafts.add(chunk)
             case UsageChunk():
-                usage = chunk.usage
+                usage = credible(chunk.usage)
             case FinishChunk():
-                finish_reason = chunk.reason
+                finish_reason = plain.mended(chunk.reason)[:FINISH_CHARS_MAX]
             case _:
                 assert_never(chunk)
     return Reply(
-        text="".join(text),
-        thinking="".join(thinking) or None,
+        text=plain.mended("".join(text)),
+        thinking=plain.mended("".join(thinking)) or None,
         tool_calls=_tool_calls(drafts.calls, id_prefix),
         usage=usage,
         finish_reason=finish_reason,
     )
+
+
+def credible(usage: TokenUsage) -> TokenUsage | None:
+    """Return ``usage`` if every number in it can be true, else None: then it is unknown."""
+    tokens = (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens)
+    counts = (*tokens, 0 if usage.cached_tokens is None else usage.cached_tokens)
+    if any(plain.number_problem(one, 0, TOKENS_MAX) for one in counts):
+        return None
+    cost_usd = 0.0 if usage.cost_usd is None else usage.cost_usd
+    return None if plain.number_problem(cost_usd, 0.0, COST_USD_MAX) else usage
+
+
+def read_arguments(raw: str) -> dict[str, object]:
+    """Return the arguments that a model wrote.
+
+    Raises:
+        ValueError: they are no JSON object, or one that cannot be kept; it says what is wrong.
+    """
+    if not raw.strip():
+        return {}
+    try:
+        arguments = msgspec.json.decode(raw, type=dict[str, object])
+    except RecursionError:
+        raise ValueError(f"it nests more than {plain.DEPTH_MAX} levels deep") from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise ValueError(f"it is no JSON object: {error}") from error
+    problem = plain.problem_of(arguments)
+    if problem is not None:
+        raise ValueError(problem)
+    return arguments
 
 
 def _tool_calls(drafts: list[_Draft], id_prefix: str) -> tuple[ToolCall, ...]:
@@ -99,7 +143,7 @@ def _tool_calls(drafts: list[_Draft], id_prefix: str) -> tuple[ToolCall, ...]:
     seen: set[CallId] = set()
     calls = []
     for draft in drafts:
-        own = draft.call_id
+        own = _kept_id(draft.call_id)
         call_id = own if own and own not in seen else next(unused)
         seen.add(call_id)
         calls.append(_tool_call(call_id, draft.name, "".join(draft.arguments)))
@@ -107,10 +151,13 @@ def _tool_calls(drafts: list[_Draft], id_prefix: str) -> tuple[ToolCall, ...]:
 
 
 def _tool_call(call_id: CallId, name: str, raw: str) -> ToolCall:
-    if not raw.strip():
-        return ToolCall(call_id=call_id, name=name)
+    name, raw = plain.one_line(name)[:NAME_CHARS_MAX], plain.mended(raw)
     try:
-        arguments = msgspec.json.decode(raw, type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return ToolCall(call_id=call_id, name=name, arguments=read_arguments(raw))
+    except ValueError:
         return ToolCall(call_id=call_id, name=name, malformed=raw)
-    return ToolCall(call_id=call_id, name=name, arguments=arguments)
+
+
+def _kept_id(call_id: CallId | None) -> CallId | None:
+    problem = plain.text_problem(call_id, chars_max=CALL_ID_CHARS_MAX, one_line=True)
+    return call_id if problem is None else None

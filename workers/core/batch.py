@@ -2,17 +2,25 @@
 
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final
 
-from cmdc_runtime.events import ToolCalls
+import msgspec
+
+from cmdc_runtime.events import ToolBlocked, ToolCalls, ToolExecutionEnd
 from cmdc_runtime.extensions.hooks import AfterTool
 from cmdc_runtime.ids import CallId
 from cmdc_runtime.messages import ToolCall
-from workers.core.conversation import end_call, result_of
+from workers.core.conversation import UNCERTAIN, end_call, result_of
 from workers.core.effects import Effect, Keep, Publish, RunTools, Step
 from workers.core.loops import fingerprint
 from workers.core.records import ToolEnded
 from workers.core.state import Memory, OpenCall, State
+
+_MAY_HAVE_ACTED: Final = (
+    "It may or may not have taken effect, and was not made again. Check before you repeat it."
+)
+"""What the model reads of a call whose outcome nobody knows, besides how it ended."""
 
 
 def call_tools(memory: Memory, calls: tuple[ToolCall, ...]) -> Step:
@@ -30,17 +38,60 @@ def call_tools(memory: Memory, calls: tuple[ToolCall, ...]) -> Step:
     return Step(State.EXECUTING_TOOLS, memory, (Publish(ToolCalls(count=len(calls))), run))
 
 
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """How a call ends: with a text for the model, and why it was not made, if it has not begun."""
+
+    text: str
+    why_not_made: str
+    ok: bool = False
+    told: tuple[Effect, ...] = ()
+    """What belongs between its beginning and its end."""
+    is_cut: bool = False
+    """It ends without a word of its tool: with its time, its process, its cycle."""
+
+
+def may_have_acted(memory: Memory, open_: OpenCall) -> bool:
+    """Say whether a call that is cut short may have taken effect, and may not be made again.
+
+    It has begun, and its tool writes, or is gone, so that nobody knows what it does.
+    """
+    tool = memory.tool(open_.call.name)
+    is_harmless = tool is not None and tool.is_repeatable
+    return open_.started_at_ms is not None and not is_harmless
+
+
+def close_call(memory: Memory, open_: OpenCall, end: CallEnd) -> tuple[Memory, tuple[Effect, ...]]:
+    """Give one open call its result and tell of its end; every call that ends does it by this.
+
+    So observers hear of each call once that it starts, or that it is not made, and once that it is
+    over, whatever ended it and however many processes it took.
+    """
+    name, call_id = open_.call.name, open_.call.call_id
+    uncertain = end.is_cut and may_have_acted(memory, open_)
+    text = f"{end.text}\n{_MAY_HAVE_ACTED}" if uncertain else end.text
+    result = result_of(memory, call_id, text, is_error=not end.ok)
+    if uncertain:
+        result = msgspec.structs.replace(result, metadata={**result.metadata, UNCERTAIN: True})
+    blocked = Publish(ToolBlocked(name=name, call_id=call_id, reason=end.why_not_made))
+    ended = ToolExecutionEnd(
+        name=name, call_id=call_id, ok=end.ok, text=result.content, uncertain=uncertain
+    )
+    first: tuple[Effect, ...] = (blocked,) if open_.started_at_ms is None else ()
+    effects = (Keep(ToolEnded(message=result)), *first, *end.told, Publish(ended))
+    return end_call(memory, result), effects
+
+
 def give_results(
-    memory: Memory, text_of: Callable[[OpenCall], str | None]
+    memory: Memory, end_of: Callable[[OpenCall], CallEnd | None]
 ) -> tuple[Memory, tuple[Effect, ...]]:
-    """Give open calls an error result, so that the conversation stays valid; None: it runs on."""
+    """End open calls, so that the conversation stays valid; None: this one runs on."""
     effects: list[Effect] = []
     for open_ in tuple(memory.calls):
-        text = text_of(open_) if open_.result is None else None
-        if text is not None:
-            result = result_of(memory, open_.call.call_id, text, is_error=True)
-            memory = end_call(memory, result)
-            effects.append(Keep(ToolEnded(message=result)))
+        end = end_of(open_) if open_.result is None else None
+        if end is not None:
+            memory, told = close_call(memory, open_, end)
+            effects += told
     return memory, tuple(effects)
 
 

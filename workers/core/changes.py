@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal
 
+import msgspec
+
 from cmdc_runtime.commands import ApprovalKind
 from cmdc_runtime.ids import CallId, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
@@ -18,6 +20,24 @@ from workers.core.state import Approval, Ask, Child, Memory, PluginFacts, Steeri
 _PLUGIN_CALL: Final = "plugin:"
 
 Decision = Literal["approve_once", "approve_always", "reject"]
+
+WAITS: Final = (
+    "Error: the call was not made: it waits for a person's approval ({approval_id}). Do not make it"
+    " again before it is approved."
+)
+_APPROVED: Final = (
+    "Error: the call was not made: it waited for a person's approval ({approval_id}), which was"
+    " given since. Unless you have made it since, make the very same call now."
+)
+_DECIDED: Final[Mapping[Decision, str]] = {
+    "approve_once": _APPROVED,
+    "approve_always": _APPROVED,
+    "reject": (
+        "Error: the call was not made: its approval was rejected, or not given in time"
+        " ({approval_id}). Do not make it again; go on without it."
+    ),
+}
+"""What the result of a call says that waited, by the decision."""
 
 
 def steer(memory: Memory, steering: Steering) -> Memory:
@@ -40,13 +60,19 @@ def find_approval(memory: Memory, approval_id: str) -> Approval | None:
 
 
 def decide(memory: Memory, approval_id: str, decision: ApprovalKind | Literal["reject"]) -> Memory:
-    """Note what a person decided."""
+    """Note what was decided, by a person or by the time that is over.
+
+    The result of a call that was ended for it says so from here on: the next request has it,
+    whatever opens that.
+    """
     found = find_approval(memory, approval_id)
     if found is None:
         return memory
     memory = replace(
         memory, approvals=tuple(one for one in memory.approvals if one.id != approval_id)
     )
+    if found.ref is None:
+        memory = _tell_result(memory, found, decision)
     if decision == "approve_once":
         leave = fingerprint(found.tool, found.args, None)
         return replace(memory, allowances=(*memory.allowances, leave))
@@ -54,6 +80,22 @@ def decide(memory: Memory, approval_id: str, decision: ApprovalKind | Literal["r
         always = memory.always_approved | {(found.tool, found.family)}
         return replace(memory, always_approved=always)
     return memory
+
+
+def _tell_result(memory: Memory, found: Approval, decision: Decision) -> Memory:
+    waits = WAITS.format(approval_id=found.id)
+    decided = _DECIDED[decision].format(approval_id=found.id)
+
+    def told(message: Message) -> Message:
+        if message.call_id != found.call_id or message.role != "tool_result":
+            return message
+        return msgspec.structs.replace(message, content=message.content.replace(waits, decided))
+
+    calls = tuple(
+        open_ if open_.result is None else replace(open_, result=told(open_.result))
+        for open_ in memory.calls
+    )
+    return replace(memory, messages=tuple(map(told, memory.messages)), calls=calls)
 
 
 def ask(memory: Memory, question: Ask) -> Memory:
@@ -95,7 +137,7 @@ def change_tools(
 
 def switch_model(memory: Memory, model: str, provider_opts: dict[str, Any]) -> Memory:
     """Ask another model from now on (Any: litellm's own arguments)."""
-    return replace(memory, model=model, provider_opts=provider_opts)
+    return replace(memory, model=model, provider_opts=provider_opts, has_answered=False)
 
 
 def compact(memory: Memory, evicted: int, summary: Message, usage: TokenUsage) -> Memory:
@@ -169,14 +211,11 @@ def change_plugins(memory: Memory, states: Mapping[str, bytes]) -> Memory:
 
 def go_on_with(memory: Memory, record: Continued) -> Memory:
     """Take the options that a session is resumed with; what went with the old ones goes."""
-    memory = replace(
-        memory,
-        resumption=record.resumption,
-        model=memory.model if record.model is None else record.model,
-        provider_opts=(
-            memory.provider_opts if record.provider_opts is None else record.provider_opts
-        ),
-    )
+    memory = replace(memory, resumption=record.resumption)
+    if record.model is not None or record.provider_opts is not None:
+        model = memory.model if record.model is None else record.model
+        opts = memory.provider_opts if record.provider_opts is None else record.provider_opts
+        memory = switch_model(memory, model, opts)
     if record.tools is not None:
         memory = change_tools(memory, record.tools, tuple(tool.name for tool in memory.tools))
     if record.plugins is not None:

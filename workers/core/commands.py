@@ -18,6 +18,7 @@ from cmdc_runtime.commands import (
     DetachTools,
     GetMessages,
     GetStatus,
+    NextPage,
     Prompt,
     PromptReceipt,
     Reject,
@@ -43,6 +44,7 @@ from workers.core.effects import (
     Settle,
     Step,
     TellMessages,
+    TellPage,
     TellStatus,
 )
 from workers.core.inputs import Order
@@ -126,6 +128,11 @@ def tell_messages(state: State, memory: Memory, order: Order, _command: GetMessa
     return Step(state, memory, (TellMessages(order.id),))
 
 
+def tell_page(state: State, memory: Memory, order: Order, command: NextPage) -> Step:
+    """Answer the next page of an answer that is being read."""
+    return Step(state, memory, (TellPage(order.id, command.page_id, command.offset),))
+
+
 def save_checkpoint(state: State, memory: Memory, order: Order, command: SaveCheckpoint) -> Step:
     """Have the memory of now saved, also in the middle of a cycle."""
     return Step(state, memory, (MakeCheckpoint(order.id, command.label, command.metadata),))
@@ -156,6 +163,7 @@ _TABLE: Final[Mapping[type[Command], tuple[Handler, ...]]] = {
     AwaitCycle:   (await_cycle,        await_cycle,   await_cycle,   await_cycle),
     GetStatus:    (tell_status,        tell_status,   tell_status,   tell_status),
     GetMessages:  (tell_messages,      tell_messages, tell_messages, tell_messages),
+    NextPage:     (tell_page,          tell_page,     tell_page,     tell_page),
 }
 # fmt: on
 HANDLERS: Final[Mapping[tuple[State, type[Command]], Handler]] = {

@@ -7,21 +7,18 @@ held waits as it is: ``ref`` is what it is answered by.
 from collections.abc import Mapping
 from typing import Final
 
-from cmdc_runtime.events import ApprovalRequired, ToolBlocked, ToolExecutionEnd
+from cmdc_runtime.events import ApprovalRequired
 from workers.core import cycle
 from workers.core.approvals import Why, settle
-from workers.core.changes import find_approval, require
-from workers.core.conversation import end_call, find_running, result_of, result_place
-from workers.core.effects import AnswerTool, CancelCalls, Effect, Keep, Publish, Step
+from workers.core.batch import CallEnd, close_call
+from workers.core.changes import WAITS, find_approval, require
+from workers.core.conversation import find_running, result_place
+from workers.core.effects import AnswerTool, CancelCalls, Keep, Publish, Step
 from workers.core.inputs import ApprovalExpired, ApprovalNeeded
 from workers.core.loops import fingerprint
-from workers.core.records import ApprovalAsked, ToolEnded
+from workers.core.records import ApprovalAsked
 from workers.core.state import Approval, Memory, OpenCall, State
 
-_WAITS: Final = (
-    "Error: the call was not made: it waits for a person's approval ({approval_id}). Do not make it"
-    " again before it is approved."
-)
 _REFUSED: Final = "Error: the call was not made: {why} ({approval_id}). Go on without it."
 _WHY: Final[Mapping[Why, str]] = {
     None: "a person rejected it",
@@ -38,16 +35,10 @@ def require_approval(state: State, memory: Memory, needed: ApprovalNeeded) -> St
     if wanted.ref is not None:
         return _hold(state, memory, wanted, needed)
     memory = require(memory, wanted)
-    text = _WAITS.format(approval_id=wanted.id)
-    result = result_of(memory, wanted.call_id, text, is_error=True)
-    blocked = ToolBlocked(name=wanted.tool, call_id=wanted.call_id, reason="approval_required")
-    effects: tuple[Effect, ...] = (
-        Keep(_asked(wanted)),
-        Keep(ToolEnded(message=result)),
-        Publish(blocked),
-        Publish(_told(memory, wanted, needed)),
-    )
-    return cycle.after_call(end_call(memory, result), effects, needed.at_ms)
+    told = Publish(_told(memory, wanted, needed))
+    text = WAITS.format(approval_id=wanted.id)
+    memory, ended = close_call(memory, open_, CallEnd(text, "approval_required", told=(told,)))
+    return cycle.after_call(memory, (Keep(_asked(wanted)), *ended), needed.at_ms)
 
 
 def expire(state: State, memory: Memory, expired: ApprovalExpired) -> Step:
@@ -61,19 +52,12 @@ def expire(state: State, memory: Memory, expired: ApprovalExpired) -> Step:
 def refuse(state: State, memory: Memory, found: Approval, at_ms: int, reason: Why = None) -> Step:
     """Note that there is no leave; a call that was held for it ends with that."""
     memory, effects = settle(memory, found, "reject", reason)
-    if found.ref is None or find_running(memory, found.call_id) is None:
+    open_ = None if found.ref is None else find_running(memory, found.call_id)
+    if open_ is None:
         return Step(state, memory, effects)
-    name, call_id = found.tool, found.call_id
     text = _REFUSED.format(why=_WHY[reason], approval_id=found.id)
-    result = result_of(memory, call_id, text, is_error=True)
-    ended: tuple[Effect, ...] = (
-        *effects,
-        CancelCalls((call_id,)),
-        Keep(ToolEnded(message=result)),
-        Publish(ToolBlocked(name=name, call_id=call_id, reason=reason or "rejected")),
-        Publish(ToolExecutionEnd(name=name, call_id=call_id, ok=False, text=result.content)),
-    )
-    return cycle.after_call(end_call(memory, result), ended, at_ms)
+    memory, ended = close_call(memory, open_, CallEnd(text, reason or "rejected"))
+    return cycle.after_call(memory, (*effects, CancelCalls((found.call_id,)), *ended), at_ms)
 
 
 def _hold(state: State, memory: Memory, wanted: Approval, needed: ApprovalNeeded) -> Step:

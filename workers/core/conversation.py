@@ -6,12 +6,20 @@ reads them back from the journal, so the two cannot disagree. What people and se
 """
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from cmdc_runtime.commands import PROMPT_CHARS_MAX, CycleResult
 from cmdc_runtime.ids import CallId, CommandId, MessageId
 from cmdc_runtime.messages import Message, TokenUsage
-from workers.core.loops import Loop, detect, fingerprint, notice, remember, verdict
+from workers.core.loops import (
+    Loop,
+    detect,
+    fingerprint,
+    notice,
+    remember,
+    tokens,
+    verdict,
+)
 from workers.core.records import OutcomeKind
 from workers.core.state import OUTCOMES_MAX, Cycle, Memory, OpenCall, Outcome, QueuedPrompt
 
@@ -25,6 +33,10 @@ APPROVAL: Final = "approval_id"
 """Key of a user message's metadata: the approval whose decision opened the cycle."""
 TRIGGER: Final = "trigger"
 """Key beside it: what the decision was."""
+UNCERTAIN: Final = "uncertain"
+"""Key of a result's metadata: nobody knows whether its call took effect."""
+UNCERTAIN_MAX: Final = 100
+"""Of such calls, the newest ones, that are told."""
 REPAIR: Final = "repair"
 """Key of a user message's metadata: it asks for the answer again, in the right form."""
 
@@ -91,7 +103,8 @@ def say(memory: Memory, message: Message) -> Memory:
     A batch that goes round in circles gets a notice here, so that a rebuilt memory has it too.
     """
     calls = tuple(OpenCall(call) for call in message.tool_calls)
-    hashes = (
+    # Equal calls of one batch count once: the model has not seen the result of any.
+    hashes = dict.fromkeys(
         fingerprint(call.name, call.arguments, call.malformed)
         for call in message.tool_calls
         if call.name not in memory.policy.loop_exempt
@@ -127,8 +140,12 @@ def spend(memory: Memory, usage: TokenUsage) -> Memory:
     return replace(memory, usage=memory.usage + usage)
 
 
-def measure(memory: Memory, usage: TokenUsage) -> Memory:
-    """Remember how large the conversation was at its latest answer, where the provider tells."""
+def count_answer(memory: Memory, usage: TokenUsage) -> Memory:
+    """Note that the model has answered, which used this much.
+
+    How large the conversation was is remembered where the provider tells.
+    """
+    memory = replace(spend(memory, usage), has_answered=True)
     if not usage.total_tokens:
         return memory
     return replace(memory, context=(usage.total_tokens, len(memory.messages)))
@@ -191,7 +208,8 @@ def is_running(memory: Memory, call_id: CallId) -> bool:
     return find_running(memory, call_id) is not None
 
 
-def close_cycle(memory: Memory, outcome: OutcomeKind, reason: str | None) -> Memory:
+# Any: plain data of whoever aborted it.
+def close_cycle(memory: Memory, outcome: OutcomeKind, reason: Any) -> Memory:
     """End the running cycle and remember how."""
     cycle = memory.cycle
     assert cycle is not None  # noqa: S101 - only a running cycle ends
@@ -251,8 +269,26 @@ def newest(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 
 
 def _chars(message: Message) -> int:
-    called = sum(len(str(call.arguments)) for call in message.tool_calls)
+    # Not by str(): a journal of an older program may hold arguments that are too deep for it.
+    calls = [(call.arguments, call.malformed) for call in message.tool_calls]
+    called = sum(len(token) for token in tokens(calls))
     return len(message.content) + len(message.thinking or "") + called
+
+
+def uncertain_calls(memory: Memory) -> tuple[Message, ...]:
+    """Return the results of calls of which nobody knows whether they took effect, oldest first.
+
+    They are the newest ``UNCERTAIN_MAX`` that the conversation has: a compaction takes its away.
+    """
+    results = [message for message in memory.messages if message.role == "tool_result"]
+    results += [open_.result for open_ in memory.calls if open_.result is not None]
+    return tuple(one for one in results if UNCERTAIN in one.metadata)[-UNCERTAIN_MAX:]
+
+
+def tool_names(memory: Memory) -> dict[CallId, str]:
+    """Return the name of each call in the conversation."""
+    said = (call for message in memory.messages for call in message.tool_calls)
+    return {call.call_id: call.name for call in said}
 
 
 def find_outcome(memory: Memory, command_id: CommandId) -> Outcome | None:

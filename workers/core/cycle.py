@@ -7,7 +7,7 @@ late for this one, else of the next queued prompt.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from cmdc_runtime.events import (
     AgentEnd,
@@ -30,7 +30,7 @@ from cmdc_runtime.extensions.hooks import (
 from cmdc_runtime.messages import Message
 from cmdc_runtime.reasons import MaxTurnsExceeded, PlainReason, PluginAborted, ProviderTimeout
 from workers.core import answer_format, compaction, loops
-from workers.core.batch import call_tools, give_results, latest_results
+from workers.core.batch import CallEnd, call_tools, give_results, latest_results
 from workers.core.consult import consult
 from workers.core.conversation import (
     APPROVAL,
@@ -61,7 +61,11 @@ PROVIDER_TIMEOUT: Final = "provider_timeout"
 PLUGIN_ABORTED: Final = "plugin_aborted"
 LOOP_DETECTED: Final = "loop_detected"
 CONTEXT_OVERFLOW: Final = "context_overflow"
-_LOOPED: Final = "Error: the call was not made: the same calls were made over and over."
+_LOOPED: Final = CallEnd(
+    "Error: the call was not made, and the run was ended: the same calls were made over and over."
+    " Do not make them again: try another way, or say what keeps you from going on.",
+    LOOP_DETECTED,
+)
 
 _EXITS: Final[Mapping[str, Callable[[Memory], PlainReason]]] = {
     MAX_TURNS_EXCEEDED: lambda memory: MaxTurnsExceeded(max_turns=memory.policy.max_turns),
@@ -311,7 +315,8 @@ def finish(memory: Memory, at_ms: int) -> Step:
     return then(next_prompt(memory, at_ms), effects)
 
 
-def abort(memory: Memory, reason: str | None, at_ms: int) -> Step:
+# Any: plain data of the caller.
+def abort(memory: Memory, reason: Any, at_ms: int) -> Step:
     """End the cycle because a caller says so."""
     memory, effects = close(memory, "aborted", reason, (aborted(memory, reason), at_ms))
     return then(next_prompt(memory, at_ms), effects)

@@ -219,6 +219,15 @@ class TellMessages:
 
 
 @dataclass(frozen=True, slots=True)
+class TellPage:
+    """Answer what follows the first ``offset`` bytes of an answer that is being read."""
+
+    id: CommandId
+    page_id: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class ExitProcess:
     """End the process for good, as the options ask for ``reason``."""
 
@@ -250,6 +259,7 @@ Effect: TypeAlias = (
     | MakeCheckpoint
     | TellStatus
     | TellMessages
+    | TellPage
     | ExitProcess
 )
 

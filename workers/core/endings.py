@@ -1,6 +1,7 @@
 """How a cycle is closed: who is told, what is written down, and which callers are answered."""
 
 from dataclasses import replace
+from typing import Any
 
 from cmdc_runtime.commands import CycleResult
 from cmdc_runtime.events import AgentAbort, Event
@@ -13,8 +14,9 @@ from workers.core.records import CycleEnded, OutcomeKind
 from workers.core.state import Answering, Cycle, Memory, State
 
 
+# Any, here and below: plain data of whoever aborted it.
 def close(
-    memory: Memory, outcome: OutcomeKind, reason: str | None, told: tuple[Event, int]
+    memory: Memory, outcome: OutcomeKind, reason: Any, told: tuple[Event, int]
 ) -> tuple[Memory, tuple[Effect, ...]]:
     """End the running cycle with an event, at a time; say how in words of ``outcome``."""
     assert memory.cycle is not None  # noqa: S101 - only a cycle ends
@@ -34,7 +36,7 @@ def close(
     return answered.memory, (Publish(event), Keep(record), *left, *answered.effects, *asked)
 
 
-def aborted(memory: Memory, reason: str | None) -> AgentAbort:
+def aborted(memory: Memory, reason: Any) -> AgentAbort:
     """Return the event of an abort."""
     assert memory.cycle is not None  # noqa: S101 - only a cycle ends
     return AgentAbort(reason=reason, command_id=memory.cycle.command_id)

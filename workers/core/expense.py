@@ -23,6 +23,12 @@ def over_budget(memory: Memory) -> str | None:
     return check_call(policy.budget, _spent(memory), _grants(memory), wanted)
 
 
+def is_priced(memory: Memory) -> bool:
+    """Say whether what the model in use is asked has a cost that is known: by a table, or told."""
+    is_told = memory.has_answered and memory.usage.cost_usd is not None
+    return is_told or memory.policy.price_of(memory.model, 1, 1) is not None
+
+
 def request_tokens(memory: Memory) -> int:
     """Return about how many tokens the next request has, its system prompt and tools included."""
     added = (*memory.memory_contents, *memory.sections)

@@ -9,11 +9,11 @@ from typing import Final
 
 from cmdc_runtime.commands import Steer
 from cmdc_runtime.errors import SteeringRejected
-from cmdc_runtime.events import PluginModelCall, SteeringReceived, ToolBlocked, ToolExecutionEnd
+from cmdc_runtime.events import PluginModelCall, SteeringReceived
 from workers.core import cycle, interrupt, shrink
-from workers.core.batch import give_results
+from workers.core.batch import CallEnd, close_call, give_results
 from workers.core.consult import heed
-from workers.core.conversation import end_call, find_running, result_of, spend
+from workers.core.conversation import find_running, spend
 from workers.core.effects import (
     CancelModel,
     Effect,
@@ -32,12 +32,16 @@ from workers.core.inputs import (
     ToolRefused,
 )
 from workers.core.kernel_emits import patched
-from workers.core.records import PluginSpent, ToolEnded
+from workers.core.records import PluginSpent
 from workers.core.repair import repair
-from workers.core.state import Consulting, Memory, Point, State
+from workers.core.state import Consulting, Memory, OpenCall, Point, State
 from workers.core.verdict import Aborted, Verdict
 
-_STOPPED: Final = "Error: the cycle was ended by a plugin before this call was done."
+_STOPPED: Final = CallEnd(
+    "Error: the cycle was ended by a plugin before this call was done.",
+    "plugin_aborted",
+    is_cut=True,
+)
 
 
 def go_on(state: State, memory: Memory, consulted: Consulted) -> Step:
@@ -84,14 +88,9 @@ def refuse(state: State, memory: Memory, refused: ToolRefused) -> Step:
     open_ = find_running(memory, refused.call_id)
     if open_ is None:
         return Step(state, memory)
-    name, call_id = open_.call.name, refused.call_id
-    result = result_of(memory, call_id, f"Error: blocked: {refused.reason}", is_error=True)
-    effects = (
-        Keep(ToolEnded(message=result)),
-        Publish(ToolBlocked(name=name, call_id=call_id, reason=refused.reason)),
-        Publish(ToolExecutionEnd(name=name, call_id=call_id, ok=False, text=result.content)),
-    )
-    return cycle.after_call(end_call(memory, result), effects, refused.at_ms)
+    end = CallEnd(f"Error: blocked: {refused.reason}", refused.reason)
+    memory, effects = close_call(memory, open_, end)
+    return cycle.after_call(memory, effects, refused.at_ms)
 
 
 def judge(state: State, memory: Memory, judged: SteeringJudged) -> Step:
@@ -123,9 +122,14 @@ def _end(memory: Memory, abort: Aborted, at_ms: int) -> Step:
     ids = tuple(open_.call.call_id for open_ in running)
     cleared: list[Effect] = [CancelModel()] if memory.compacting is not None else []
     cleared += interrupt.cancel(memory, ids)
-    begun = [open_ for open_ in running if open_.started_at_ms is not None]
-    cleared += interrupt.killed(memory, begun, abort.reason)
-    memory, kept = give_results(memory, lambda _open: _STOPPED)
+    before = memory
+
+    def end_of(open_: OpenCall) -> CallEnd:
+        if open_.started_at_ms is None:
+            return _STOPPED
+        return interrupt.killed(before, open_, _STOPPED, abort.reason)
+
+    memory, kept = give_results(memory, end_of)
     ended = cycle.end_by_plugin(memory, abort, at_ms)
     first, *rest = ended.effects
     return Step(ended.state, ended.memory, (first, *cleared, *kept, *rest))

@@ -153,7 +153,8 @@ class ApprovalNeeded:
 class ToolReturned:
     """Result of ``RunTools``: one call is done; ``text`` is what the model reads.
 
-    ``effect`` is a name and a payload: what the tool asks the kernel to do besides.
+    ``effect`` is a name and a payload: what the tool asks the kernel to do besides. ``is_cut``
+    says that the tool itself had no end: its time was over, or its process died.
     """
 
     work: int
@@ -163,6 +164,7 @@ class ToolReturned:
     at_ms: int
     is_unknown: bool = False
     effect: tuple[str, Any] | None = None  # Any: the tool's own
+    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,19 @@ by two functions of a call: ``_steering_ends`` and ``_abort_ends``. A cycle that
 as it may is aborted as a caller would, but for what waits: that has its turn.
 """
 
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 from cmdc_runtime.commands import Abort, Steer, SteerReceipt
-from cmdc_runtime.errors import InvalidText, QueueFull
+from cmdc_runtime.errors import InvalidText, QueueFull, UsageError
 from cmdc_runtime.events import AgentAbort, PromptDropped, SteeringReceived, ToolKilled
 from cmdc_runtime.extensions.hooks import BeforeSteering
 from cmdc_runtime.ids import CallId
 from cmdc_runtime.messages import Message
+from cmdc_runtime.plain import problem_of, shown
+from cmdc_runtime.reasons import LINE_CHARS_MAX
 from workers.core import cycle
-from workers.core.batch import give_results
+from workers.core.batch import CallEnd, give_results
 from workers.core.changes import children_of, steer
 from workers.core.conversation import (
     cycle_result,
@@ -44,11 +47,16 @@ from workers.core.tags import flush
 
 CYCLE_TIMEOUT: Final = "cycle_timeout"
 _EXPIRY: Final = Abort(reason=CYCLE_TIMEOUT, clear_queue=False)
-_ABORTED: Final = "Error: the call was ended because the cycle was aborted."
-_LEFT: Final = "Error: the cycle was aborted; the call may still have run to its end."
-_STEERED: Final = (
-    "Error: the call was ended because the user has new guidance, which follows. It may have taken "
-    "effect in part."
+_ABORTED: Final = CallEnd(
+    "Error: the call was ended because the cycle was aborted.", "aborted", is_cut=True
+)
+_LEFT: Final = CallEnd(
+    "Error: the cycle was aborted; the call may still have run to its end.", "aborted", is_cut=True
+)
+_STEERED: Final = CallEnd(
+    "Error: the call was ended because the user has new guidance, which follows.",
+    "steered",
+    is_cut=True,
 )
 
 
@@ -113,26 +121,43 @@ def end_calls_and_keep(state: State, memory: Memory, order: Order, command: Stee
         if open_.result is None and _steering_ends(memory, open_, command)
     ]
     ids = tuple(open_.call.call_id for open_ in doomed)
-    ended = (*cancel(memory, ids), *killed(memory, doomed, "steered"))
+    ended = cancel(memory, ids)
     memory, given = give_results(
-        kept.memory, lambda open_: _STEERED if open_.call.call_id in ids else None
+        kept.memory,
+        lambda open_: (
+            killed(memory, open_, _STEERED, "steered") if open_.call.call_id in ids else None
+        ),
     )
     return cycle.after_call(memory, (*kept.effects, *ended, *given), order.at_ms)
 
 
 def note_abort(state: State, memory: Memory, order: Order, command: Abort) -> Step:
     """Nothing runs; say so, for observers that missed the end."""
+    if (refused := _refused(state, memory, order, command)) is not None:
+        return refused
     said = Publish(AgentAbort(reason=command.reason))
     return Step(state, memory, (said, Settle(order.id, None)))
 
 
-def abort_request(_state: State, memory: Memory, order: Order, command: Abort) -> Step:
+def _refused(state: State, memory: Memory, order: Order, command: Abort) -> Step | None:
+    """Refuse an abort whose reason can't be written down; None where it can be."""
+    problem = problem_of(command.reason)
+    if problem is None:
+        return None
+    return Step(state, memory, (Settle(order.id, UsageError(f"abort: reason: {problem}")),))
+
+
+def abort_request(state: State, memory: Memory, order: Order, command: Abort) -> Step:
     """Tell observers, end the request, keep what was said so far and mark it."""
+    if (refused := _refused(state, memory, order, command)) is not None:
+        return refused
     return _settled(_end_request(memory, command, order.at_ms), order)
 
 
-def abort_tools(_state: State, memory: Memory, order: Order, command: Abort) -> Step:
+def abort_tools(state: State, memory: Memory, order: Order, command: Abort) -> Step:
     """Tell observers and end the calls that may be ended; none of them counts any more."""
+    if (refused := _refused(state, memory, order, command)) is not None:
+        return refused
     return _settled(_end_tools(memory, command, order.at_ms), order)
 
 
@@ -170,7 +195,7 @@ def _end_request(memory: Memory, wanted: Abort, at_ms: int) -> Step:
 
 def keep_partial(memory: Memory) -> tuple[Memory, tuple[Effect, ...]]:
     """Keep what there is of an answer, marked as interrupted."""
-    _, held, _ = flush(memory.answering.tags)
+    _, held, _ = flush(memory.answering.tags, memory.policy.tags)
     said = memory.answering.text + held
     if not said:
         return memory, ()
@@ -194,10 +219,13 @@ def _end_tools(memory: Memory, wanted: Abort, at_ms: int) -> Step:
         if open_ not in doomed and children_of(memory, (open_.call.call_id,))
     )
     given_up = (CancelCalls(alone),) if alone else ()
-    ended = (*cancel(memory, ids), *given_up, *killed(memory, doomed, wanted.reason))
-    effects = (CancelModel(), *_end_compaction(memory), *ended)
+    effects = (CancelModel(), *_end_compaction(memory), *cancel(memory, ids), *given_up)
+    before = memory
     memory, kept = give_results(
-        memory, lambda open_: _ABORTED if open_.call.call_id in ids else _LEFT
+        memory,
+        lambda open_: (
+            killed(before, open_, _ABORTED, wanted.reason) if open_.call.call_id in ids else _LEFT
+        ),
     )
     return _abort(memory, wanted, at_ms, (*effects, *kept))
 
@@ -235,20 +263,20 @@ def cancel(memory: Memory, ids: tuple[CallId, ...]) -> tuple[Effect, ...]:
     return (*((CancelCalls(ids),) if ids else ()), *ended)
 
 
-def killed(memory: Memory, calls: list[OpenCall], reason: str | None) -> tuple[Effect, ...]:
-    """Tell of each ended call; a thread can't be ended, what it returns is thrown away."""
-    events = []
-    for open_ in calls:
-        tool = memory.tool(open_.call.name)
-        is_left = tool is not None and tool.isolation == "thread" and open_.started_at_ms
-        events.append(
-            ToolKilled(
-                name=open_.call.name,
-                call_id=open_.call.call_id,
-                reason="abandoned" if is_left else reason or "aborted",
-            )
-        )
-    return tuple(Publish(event) for event in events)
+# Any: plain data of whoever ended it.
+def killed(memory: Memory, open_: OpenCall, end: CallEnd, reason: Any) -> CallEnd:
+    """Return ``end`` with the word that the call was ended from outside.
+
+    A thread can't be ended: what it returns is thrown away.
+    """
+    tool = memory.tool(open_.call.name)
+    is_left = tool is not None and tool.isolation == "thread" and open_.started_at_ms
+    told = ToolKilled(
+        name=open_.call.name,
+        call_id=open_.call.call_id,
+        reason="abandoned" if is_left else shown(reason, LINE_CHARS_MAX) or "aborted",
+    )
+    return replace(end, told=(Publish(told),))
 
 
 def _abort(memory: Memory, wanted: Abort, at_ms: int, effects: tuple[Effect, ...]) -> Step:

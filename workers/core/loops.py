@@ -51,7 +51,7 @@ def fingerprint(name: str, arguments: Mapping[str, object], malformed: str | Non
     hold whatever MessagePack takes, at any depth.
     """
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-    for token in _tokens([name, malformed, arguments]):
+    for token in tokens([name, malformed, arguments]):
         raw = token.encode("utf-8", "surrogatepass")
         digest.update(b"%d:%b" % (len(raw), raw))
     return digest.hexdigest()
@@ -97,7 +97,7 @@ def _run(seen: tuple[str, ...], period: int) -> int:
     return min(len(seen), period) + equal
 
 
-def _tokens(value: object) -> Iterator[str]:
+def tokens(value: object) -> Iterator[str]:
     """Yield the parts of a value in an order of its own, so that equal values give equal tokens.
 
     It keeps a stack in place of calling itself: a model may nest deeper than Python's own stack.

@@ -53,7 +53,7 @@ def approve(state: State, memory: Memory, order: Order, command: Approve) -> Ste
 def reject(state: State, memory: Memory, order: Order, command: Reject) -> Step:
     """Refuse the call that waits; if asked to, have the model go on without it.
 
-    Its result says already that it was not made.
+    In any case its result says so from here on.
     """
     found = find_approval(memory, command.approval_id)
     if found is None or _is_late(found, order):

@@ -11,6 +11,8 @@ from dataclasses import replace
 from cmdc_runtime.commands import PLUGINS_MAX, AttachPlugin, DetachPlugin
 from cmdc_runtime.errors import AlreadyAttached, CmdcError, InvalidOptions, PluginNotFound
 from cmdc_runtime.events import Event, PluginAttached, PluginDetached, PluginUpdated
+from cmdc_runtime.plain import shown
+from cmdc_runtime.reasons import LINE_CHARS_MAX
 from workers.core.changes import change_plugin_set
 from workers.core.consult import heed
 from workers.core.effects import ChangePlugins, Keep, LoadPlugin, Publish, Settle, Step
@@ -81,8 +83,8 @@ def _refusal(memory: Memory, loaded: PluginLoaded) -> CmdcError | None:
     if not is_update and len(memory.plugins) >= PLUGINS_MAX:
         return InvalidOptions([f"plugin {facts.name!r}: a session has at most {PLUGINS_MAX}"])
     if loaded.verdict.abort is not None:
-        why = f"plugin {facts.name!r} refused to start: {loaded.verdict.abort.reason}"
-        return InvalidOptions([why])
+        why = shown(loaded.verdict.abort.reason, LINE_CHARS_MAX)
+        return InvalidOptions([f"plugin {facts.name!r} refused to start: {why}"])
     return None
 
 

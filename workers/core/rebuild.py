@@ -8,24 +8,23 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from cmdc_runtime.events import AgentRecovered, StreamReset, ToolExecutionEnd
+from cmdc_runtime.events import AgentRecovered, RecordSetAside, StreamReset
 from cmdc_runtime.ids import Incarnation
 from cmdc_runtime.process import DAEMON_RESTARTED, RESUMED
 from cmdc_runtime.reasons import AnyReason, Other
 from workers.core import changes, cycle, kernel_emits
-from workers.core.batch import call_tools, give_results
+from workers.core.batch import CallEnd, call_tools, close_call, give_results, may_have_acted
 from workers.core.budget import Grant
 from workers.core.conversation import (
     begin_call,
     close_cycle,
+    count_answer,
     count_turn,
     discard,
     end_call,
     enqueue,
-    measure,
     open_cycle,
     place,
-    result_of,
     say,
     spend,
 )
@@ -49,6 +48,7 @@ from workers.core.records import (
     Record,
     Resumed,
     Said,
+    SetAside,
     Steered,
     SubagentSpawned,
     SubagentSpent,
@@ -67,14 +67,13 @@ from workers.core.state import (
     Memory,
     OpenCall,
     QueuedPrompt,
+    State,
     Steering,
 )
 
 _NOBODYS_FAULT: Final = (DAEMON_RESTARTED, RESUMED)
-_UNCERTAIN: Final = (
-    "Error: the process died while this call ran. It may or may not have taken effect; it was not "
-    "run again. Check before you repeat it."
-)
+_CUT: Final = CallEnd("Error: the process died while this call ran.", "crashed", is_cut=True)
+_NOT_MADE: Final = CallEnd("Error: the call was not made: the cycle was given up.", "crashed")
 
 
 def _cycle_started(memory: Memory, record: CycleStarted) -> Memory:
@@ -83,7 +82,7 @@ def _cycle_started(memory: Memory, record: CycleStarted) -> Memory:
 
 
 def _turn_spent(memory: Memory, record: TurnSpent) -> Memory:
-    return count_turn(measure(spend(memory, record.usage), record.usage))
+    return count_turn(count_answer(memory, record.usage))
 
 
 def _approval_asked(memory: Memory, record: ApprovalAsked) -> Memory:
@@ -160,6 +159,7 @@ FOLD: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
     PluginSpent: lambda memory, record: spend(memory, record.usage),
     Resumed: _resumed,
     Continued: changes.go_on_with,
+    SetAside: lambda memory, _record: memory,
 }
 
 
@@ -181,6 +181,20 @@ def resume(memory: Memory, incarnation: Incarnation, reason: AnyReason, at_ms: i
     return Step(step.state, step.memory, (*step.effects, *counted))
 
 
+def drop_cycle(memory: Memory, why: str, at_ms: int) -> Step:
+    """Give the running cycle up, since processes have died of going on with it; then the next."""
+    told = Publish(RecordSetAside(what="cycle", why=why))
+    if memory.cycle is None:
+        return Step(State.IDLE, memory, (told,))
+    memory, kept = give_results(memory, _unfinished)
+    ended = cycle.abort(memory, f"crashed({why})", at_ms)
+    return cycle.then(ended, (told, Publish(StreamReset()), *kept))
+
+
+def _unfinished(open_: OpenCall) -> CallEnd:
+    return _NOT_MADE if open_.started_at_ms is None else _CUT
+
+
 def _resume(memory: Memory, incarnation: Incarnation, reason: AnyReason, at_ms: int) -> Step:
     if memory.cycle is None:
         told = _told(incarnation, reason, "idle")
@@ -189,7 +203,7 @@ def _resume(memory: Memory, incarnation: Incarnation, reason: AnyReason, at_ms: 
     resumed = Resumed(incarnation=incarnation, is_blamed=is_blamed)
     note, memory = Keep(resumed), _resumed(memory, resumed)
     if why := _why_given_up(memory, reason, at_ms):
-        memory, kept = give_results(memory, lambda _open: _UNCERTAIN)
+        memory, kept = give_results(memory, _unfinished)
         told = _told(incarnation, reason, "idle")
         ended = cycle.abort(memory, why, at_ms)
         return cycle.then(ended, (note, told, Publish(StreamReset()), *kept))
@@ -227,22 +241,12 @@ def _resume_turn(memory: Memory, at_ms: int) -> Step:
 def _resume_tools(memory: Memory, at_ms: int) -> Step:
     effects: list[Effect] = []
     for open_ in memory.calls:
-        if _is_uncertain(memory, open_):
-            result = result_of(memory, open_.call.call_id, _UNCERTAIN, is_error=True)
-            memory = end_call(memory, result)
-            ended = ToolExecutionEnd(
-                name=open_.call.name, call_id=open_.call.call_id, ok=False, text=_UNCERTAIN
-            )
-            effects += (Keep(ToolEnded(message=result)), Publish(ended))
+        if open_.result is None and may_have_acted(memory, open_):
+            memory, ended = close_call(memory, open_, _CUT)
+            effects += ended
     left = tuple(open_.call for open_ in memory.calls if open_.result is None)
     step = call_tools(memory, left) if left else cycle.after_batch(memory, at_ms)
     return cycle.then(step, effects)
-
-
-def _is_uncertain(memory: Memory, open_: OpenCall) -> bool:
-    is_hidden = open_.started_at_ms is not None and open_.result is None
-    tool = memory.tool(open_.call.name)
-    return is_hidden and not (tool is not None and tool.is_repeatable)
 
 
 def _told(

@@ -100,7 +100,7 @@ class CycleEnded(Record, frozen=True, kw_only=True):
 
     command_id: CommandId
     outcome: OutcomeKind
-    reason: str | None = None
+    reason: Any = None  # Any: plain data of whoever aborted it
 
 
 class PromptDiscarded(Record, frozen=True, kw_only=True):
@@ -267,6 +267,17 @@ class Continued(Record, frozen=True, kw_only=True):
     plugins: tuple[AttachedPlugin, ...] | None = None
 
 
+class SetAside(Record, frozen=True, kw_only=True):
+    """A record, or the snapshot, is left out whenever the session is rebuilt.
+
+    ``digest`` names it by what it says, ``what`` is its kind or "snapshot".
+    """
+
+    digest: str
+    what: str
+    why: str = ""
+
+
 RECORDS: Final[tuple[type[Record], ...]] = tuple(Record.__subclasses__())
 _decoder: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(
     PromptQueued
@@ -295,6 +306,7 @@ _decoder: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(
     | PluginSpent
     | Resumed
     | Continued
+    | SetAside
 )  # Any: the union; mypy has no name for it
 
 

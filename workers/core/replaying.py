@@ -23,7 +23,7 @@ from workers.core import rebuild, results
 from workers.core.causes import Given, Recovery, where
 from workers.core.effects import Keep, Step
 from workers.core.inputs import Order
-from workers.core.records import Cause, Continued, Record, Where, decode_record
+from workers.core.records import Cause, Continued, Record, SetAside, Where, decode_record
 from workers.core.replaying_inputs import NotDerivableError, Scene, inputs_of
 from workers.core.replaying_paths import find_way
 from workers.core.state import Memory, State
@@ -137,7 +137,7 @@ def _steps(entries: Sequence[Entry]) -> Iterator[tuple[Entry, ...]]:
 
 
 def _begins(record: Record) -> bool:
-    return record.cause is not None or isinstance(record, Continued)
+    return record.cause is not None or isinstance(record, Continued | SetAside)
 
 
 def _play_step(

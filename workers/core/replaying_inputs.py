@@ -28,6 +28,7 @@ from cmdc_runtime.reasons import AnyReason, snake
 from workers.core import inputs
 from workers.core.assemble import Reply
 from workers.core.causes import Given, Recovery, name_of, unquote
+from workers.core.conversation import UNCERTAIN
 from workers.core.inputs import Order
 from workers.core.records import (
     ApprovalAsked,
@@ -242,6 +243,7 @@ def _returned(scene: Scene) -> Given:
         text=unquote(scene.fact("text"), ended.content),
         at_ms=scene.cause.at_ms,
         effect=None if todos is None else ("update_todos", {"todos": todos.todos}),
+        is_cut=UNCERTAIN in ended.metadata,
     )
 
 

@@ -35,7 +35,7 @@ from workers.core import (
     toolset,
     toolwork,
 )
-from workers.core.conversation import measure, next_id, say, spend
+from workers.core.conversation import count_answer, next_id, say
 from workers.core.effects import AnswerTool, Effect, Keep, Publish, Sleep, Step
 from workers.core.inputs import (
     ANY_WORK,
@@ -71,7 +71,7 @@ from workers.core.inputs import (
     ToolsLoaded,
 )
 from workers.core.records import Said, TurnSpent
-from workers.core.retry import delay_s, should_retry
+from workers.core.retry import delay_s, may_pass, should_retry
 from workers.core.state import Answering, Memory, State
 from workers.core.tags import Found, Tag, feed, flush
 
@@ -102,7 +102,7 @@ def speak(state: State, memory: Memory, piece: TextArrived) -> Step:
     """Show a piece of text, without the tags in it."""
     if piece.found is not None:
         return Step(state, *_show(memory, piece.text, piece.found))
-    tags, clean, found = feed(memory.answering.tags, piece.text)
+    tags, clean, found = feed(memory.answering.tags, piece.text, memory.policy.tags)
     answering = replace(memory.answering, tags=tags)
     return Step(state, *_show(replace(memory, answering=answering), clean, found))
 
@@ -110,7 +110,8 @@ def speak(state: State, memory: Memory, piece: TextArrived) -> Step:
 def _show(
     memory: Memory, clean: str, found: tuple[Found, ...]
 ) -> tuple[Memory, tuple[Effect, ...]]:
-    effects: list[Effect] = [Publish(_TAG_EVENTS[seen.tag](seen.text)) for seen in found]
+    told = [seen for seen in found if seen.text]  # a filter may have left nothing of one
+    effects: list[Effect] = [Publish(_TAG_EVENTS[seen.tag](seen.text)) for seen in told]
     if clean:
         answering = memory.answering
         if not answering.is_text_started:
@@ -128,7 +129,7 @@ def stall(state: State, memory: Memory, silent: StreamSilent) -> Step:
 
 def complete(_state: State, memory: Memory, ended: StreamEnded) -> Step:
     """Add the answer; run the tools that it asks for, or end the cycle."""
-    tags, clean, found = flush(memory.answering.tags)
+    tags, clean, found = flush(memory.answering.tags, memory.policy.tags)
     memory = replace(memory, answering=replace(memory.answering, tags=tags))
     memory, shown = _show(memory, clean, found)
     message = Message(
@@ -140,7 +141,7 @@ def complete(_state: State, memory: Memory, ended: StreamEnded) -> Step:
         metadata={"finish_reason": ended.reply.finish_reason or ""},
     )
     usage = ended.reply.usage or TokenUsage()
-    memory = measure(spend(say(memory, message), usage), usage)
+    memory = count_answer(say(memory, message), usage)
     memory = replace(memory, answering=Answering())
     effects = (
         *shown,
@@ -158,7 +159,9 @@ def recover(_state: State, memory: Memory, failed: StreamFailed) -> Step:
     if failed.kind is FailureKind.OVERFLOW:
         overflow = Publish(ContextOverflow(reason=failed.reason))
         return cycle.then(_make_fit(memory, failed.at_ms), (*said, overflow))
-    if not should_retry(failed.kind, attempt, memory.policy.max_retries):
+    if not should_retry(
+        failed.kind, attempt, memory.policy.max_retries, has_answered=memory.has_answered
+    ):
         return cycle.then(_give_up(memory, failed), said)
     delay = delay_s(memory.policy.backoff, attempt, failed.retry_after_s, failed.chance)
     memory, reset = _take_back(memory, attempt)
@@ -187,7 +190,7 @@ def _make_fit(memory: Memory, at_ms: int) -> Step:
 def _give_up(memory: Memory, failed: StreamFailed) -> Step:
     if failed.kind is FailureKind.TIMEOUT:
         return cycle.end_at_limit(memory, cycle.PROVIDER_TIMEOUT, failed.at_ms)
-    retryable = failed.kind is FailureKind.TRANSIENT
+    retryable = may_pass(failed.kind, has_answered=memory.has_answered)
     return cycle.fail(memory, failed.reason, failed.at_ms, retryable=retryable)
 
 

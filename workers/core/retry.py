@@ -11,12 +11,18 @@ from typing import Final
 
 from cmdc_runtime.extensions.provider import FailureKind, ProviderError, classify
 
-_RETRYABLE: Final[Mapping[FailureKind, bool]] = {
-    FailureKind.TRANSIENT: True,
-    FailureKind.TIMEOUT: True,
-    FailureKind.PERMANENT: False,
-    FailureKind.OVERFLOW: False,  # the same request can't fit; a shorter one is not a retry
+# fmt: off
+_RETRYABLE: Final[Mapping[FailureKind, tuple[bool, bool]]] = {
+    # the model has:         not answered, answered before
+    FailureKind.TRANSIENT:   (True,        True),
+    FailureKind.TIMEOUT:     (True,        True),
+    FailureKind.PERMANENT:   (False,       False),
+    # The same request can't fit; a shorter one is not a retry.
+    FailureKind.OVERFLOW:    (False,       False),
+    # A wrong address stays wrong. A server that was there is most likely starting again.
+    FailureKind.UNREACHABLE: (False,       True),
 }
+# fmt: on
 _DOUBLINGS_MAX: Final = 64
 """Beyond this any delay is at its cap; a larger exponent would only overflow."""
 
@@ -46,9 +52,19 @@ def failure_kind(error: BaseException) -> FailureKind:
     )
 
 
-def should_retry(kind: FailureKind, attempt: int, max_retries: int) -> bool:
-    """Say whether retry number ``attempt`` (from 1) may be made after a failure of ``kind``."""
-    return _RETRYABLE[kind] and attempt <= max_retries
+def should_retry(
+    kind: FailureKind, attempt: int, max_retries: int, *, has_answered: bool = True
+) -> bool:
+    """Say whether retry number ``attempt`` (from 1) may be made after a failure of ``kind``.
+
+    ``has_answered``: the session has had an answer of the same model with the same options.
+    """
+    return may_pass(kind, has_answered=has_answered) and attempt <= max_retries
+
+
+def may_pass(kind: FailureKind, *, has_answered: bool) -> bool:
+    """Say whether the same request may succeed at another time."""
+    return _RETRYABLE[kind][has_answered]
 
 
 def delay_s(

@@ -13,7 +13,7 @@ import msgspec
 
 from cmdc_runtime.checkpoints import SCHEMA_VERSION, SavedState, read_saved
 from cmdc_runtime.errors import CheckpointUnreadable
-from workers.core.records import AttachedPlugin, AttachedTool, Continued, Record
+from workers.core.records import AttachedPlugin, AttachedTool, Continued, Record, SetAside
 from workers.core.state import Memory, PluginFacts, State, ToolFacts
 
 SNAPSHOT_RECORDS: Final = 200
@@ -116,12 +116,14 @@ def _attached_plugin(plugin: PluginFacts) -> AttachedPlugin:
 class Past:
     """What a process is told of its session: a snapshot, b"" for none, and the records after it.
 
-    ``size`` is that of the records, in bytes.
+    ``size`` is that of the records, in bytes. ``left_out`` is what is not taken of it any more and
+    has still to be recorded.
     """
 
     snapshot: bytes = b""
     records: tuple[Record, ...] = ()
     size: int = 0
+    left_out: tuple[SetAside, ...] = ()
 
     def unsaved(self) -> "Unsaved":
         """Return what the next snapshot has to hold."""

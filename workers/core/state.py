@@ -19,7 +19,7 @@ from cmdc_runtime.parcels import Packed
 from workers.core.budget import Budget, Grant
 from workers.core.records import OutcomeKind
 from workers.core.retry import Backoff
-from workers.core.tags import TagState
+from workers.core.tags import ALL, Tag, TagState
 
 OUTCOMES_MAX: Final = 64
 """How many ended cycles are remembered for callers that ask late."""
@@ -73,6 +73,8 @@ class Policy:
     max_tokens: int | None = None
     system_chars: int = 0
     """Of the system prompt without what tools add to it."""
+    tags: frozenset[Tag] = ALL
+    """Those that the system prompt tells the model of."""
     backoff: Backoff = field(default_factory=Backoff)
     stall_timeout_s: float = 120.0
     cycle_timeout_s: float | None = None
@@ -157,7 +159,7 @@ class Outcome:
 
     command_id: CommandId
     outcome: OutcomeKind
-    reason: str | None
+    reason: Any  # Any: plain data of whoever aborted it, None where it finished
     usage: TokenUsage
     first: int
     end: int
@@ -300,6 +302,8 @@ class Memory:
     latest_prompt: CommandId | None = None
     resumption: str = ""
     """The id of the latest resumption from a saved state, empty where there was none."""
+    has_answered: bool = False
+    """The model, with the options that it has now, has answered this session before."""
 
     @property
     def cycle_due_ms(self) -> int | None:

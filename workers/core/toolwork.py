@@ -11,18 +11,16 @@ from cmdc_runtime.events import (
     PluginEvent,
     TodoChange,
     ToolCallUnknown,
-    ToolExecutionEnd,
     ToolExecutionMetrics,
     ToolExecutionStart,
 )
 from workers.core import cycle
+from workers.core.batch import CallEnd, close_call
 from workers.core.changes import ask, children_of
 from workers.core.conversation import (
     begin_call,
-    end_call,
     find_running,
     is_running,
-    result_of,
 )
 from workers.core.effects import AnswerTool, Effect, EndSubagents, Keep, Publish, Step
 from workers.core.inputs import (
@@ -34,15 +32,21 @@ from workers.core.inputs import (
 from workers.core.loops import fingerprint
 from workers.core.records import (
     TodosChanged,
-    ToolEnded,
     ToolStarted,
     UserAsked,
 )
 from workers.core.state import Ask, Memory, State
 
+_UNKNOWN_TOOL: Final = "unknown_tool"
+_BAD_ARGUMENTS: Final = "invalid_arguments"
+"""Why a call that returns at once was not made, in words of ``ToolBlocked``."""
+
 
 def begin(state: State, memory: Memory, begun: ToolBegun) -> Step:
-    """Write down that a call runs, before it does; a leave that it needs is used up."""
+    """Write down that a call runs, before it does; a leave that it needs is used up.
+
+    A call that runs again after a crash has started already: observers hear of its new time only.
+    """
     open_ = find_running(memory, begun.call_id)
     if open_ is None:
         return Step(state, memory)
@@ -59,7 +63,7 @@ def begin(state: State, memory: Memory, begun: ToolBegun) -> Step:
     )
     effects = (
         Keep(ToolStarted(call_id=call.call_id, at_ms=begun.at_ms, allowance=allowance)),
-        Publish(started),
+        *((Publish(started),) if is_first else ()),
         Publish(ToolExecutionMetrics(name=call.name, call_id=call.call_id, meta=meta)),
     )
     return Step(state, begin_call(memory, call.call_id, begun.at_ms, allowance), effects)
@@ -71,25 +75,25 @@ def collect(state: State, memory: Memory, returned: ToolReturned) -> Step:
     if open_ is None:
         return Step(state, memory)
     name, call_id = open_.call.name, returned.call_id
-    result = result_of(memory, call_id, returned.text, is_error=not returned.ok)
-    effects: list[Effect] = [Keep(ToolEnded(message=result))]
+    told: list[Effect] = []
     if returned.is_unknown:
-        effects.append(Publish(ToolCallUnknown(name=name, call_id=call_id)))
+        told.append(Publish(ToolCallUnknown(name=name, call_id=call_id)))
     if returned.effect is not None:
         memory, wanted = _apply_effect(memory, *returned.effect)
-        effects += wanted
+        told += wanted
     if open_.started_at_ms is not None:
         meta = {
             "started_at_ms": open_.started_at_ms,
             "ended_at_ms": returned.at_ms,
             "duration_ms": max(0, returned.at_ms - open_.started_at_ms),
         }
-        effects.append(Publish(ToolExecutionMetrics(name=name, call_id=call_id, meta=meta)))
-    ended = ToolExecutionEnd(name=name, call_id=call_id, ok=returned.ok, text=result.content)
-    effects.append(Publish(ended))
-    if left := children_of(memory, (call_id,)):  # the call has waited long enough
-        effects.append(EndSubagents(left))
-    return cycle.after_call(end_call(memory, result), tuple(effects), returned.at_ms)
+        told.append(Publish(ToolExecutionMetrics(name=name, call_id=call_id, meta=meta)))
+    why_not = _UNKNOWN_TOOL if returned.is_unknown else _BAD_ARGUMENTS
+    left = children_of(memory, (call_id,))  # the call has waited long enough
+    end = CallEnd(returned.text, why_not, returned.ok, tuple(told), returned.is_cut)
+    memory, effects = close_call(memory, open_, end)
+    given_up = (EndSubagents(left),) if left else ()
+    return cycle.after_call(memory, (*effects, *given_up), returned.at_ms)
 
 
 def emit(state: State, memory: Memory, emitted: ToolEmitted) -> Step:

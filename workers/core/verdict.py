@@ -31,6 +31,7 @@ from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS, RequireApproval
 from cmdc_runtime.extensions.plugin import Fail
 from cmdc_runtime.messages import Message
 from cmdc_runtime.reasons import snake
+from cmdc_runtime.user_values import shown
 
 _REQUIRE_APPROVAL: Final = snake(RequireApproval.__name__)
 OPT_OUT: Final = "_no_user_data"
@@ -53,7 +54,7 @@ class Aborted:
     """Which plugin wants the cycle to end, and why."""
 
     plugin: str
-    reason: str
+    reason: Any  # Any: plain data of the plugin
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,8 @@ class Verdict:
     blocked: str | None = None
     """Why the call may not run."""
     args: dict[str, Any] | None = None  # Any: whatever the tool takes
-    result: str | None = None
+    result: tuple[str, bool | None] | None = None
+    """What the model reads of the call, and whether that is an error, None where it stays."""
     messages: tuple[Message, ...] | None = None
     model: tuple[str, dict[str, Any] | None] | None = None  # Any: whatever the provider takes
     """A model and its provider's options, None where those stay."""
@@ -95,7 +97,7 @@ _FIELDS: Final[Mapping[type[Action], tuple[str, Callable[[str, Any], Any]]]] = {
     Skip: ("skipped", lambda plugin, _: plugin),
     BlockTool: ("blocked", lambda _, action: action.reason),
     ReplaceToolArgs: ("args", lambda _, action: action.args),
-    ReplaceToolResult: ("result", lambda _, action: action.result),
+    ReplaceToolResult: ("result", lambda _, action: (action.result, action.is_error)),
     Emit: ("emitted", lambda _, action: _events(action)),
     SwitchModel: ("model", lambda _, action: (action.model, action.provider_opts)),
     ReplaceMessages: ("messages", lambda _, action: tuple(action.messages)),
@@ -194,4 +196,4 @@ def _merged(name: str, payload: Any, user_data: Mapping[str, Any]) -> Any:
         return payload
     if OPT_OUT in payload:
         return {key: value for key, value in payload.items() if key != OPT_OUT}
-    return {**payload, "user_data": dict(user_data)} if user_data else payload
+    return {**payload, "user_data": shown(dict(user_data))} if user_data else payload

@@ -6,11 +6,13 @@ One question has the retries that a request of its own would have; what goes wro
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
+from cmdc_runtime import foreign, plain
 from cmdc_runtime.extensions.provider import (
     FailureKind,
     FinishChunk,
@@ -22,10 +24,10 @@ from cmdc_runtime.extensions.provider import (
     UsageChunk,
 )
 from cmdc_runtime.messages import TokenUsage
+from workers.core.assemble import credible
 from workers.core.retry import Backoff, delay_s, failure_kind, should_retry
 from workers.effects.cancelling import is_ending
 from workers.effects.model import REPLY_CHARS_MAX
-from workers.intake import fit
 
 log = structlog.get_logger()
 
@@ -45,10 +47,16 @@ class Patience:
 class Asker:
     """Asks single questions; several may run at once."""
 
-    def __init__(self, provider: Provider, patience: Patience) -> None:
-        """Ask ``provider``."""
+    def __init__(
+        self,
+        provider: Provider,
+        patience: Patience,
+        has_answered: Callable[[str], bool] = lambda _model: False,
+    ) -> None:
+        """Ask ``provider``; ``has_answered`` says whether a model has answered the session."""
         self._provider = provider
         self._patience = patience
+        self._has_answered = has_answered
 
     async def ask(self, request: ModelRequest, what: str) -> tuple[str, TokenUsage]:
         """Return an answer that is not empty, and what it took; ``what`` names it in errors.
@@ -65,7 +73,8 @@ class Asker:
             except Exception as error:  # a provider's bug is this request's failure
                 attempt += 1
                 kind = failure_kind(error)
-                if not should_retry(kind, attempt, self._patience.retries_max):
+                known = self._has_answered(request.model)
+                if not should_retry(kind, attempt, self._patience.retries_max, has_answered=known):
                     raise _told(kind, error) from error
                 after_s = error.retry_after_s if isinstance(error, ProviderError) else None
                 await asyncio.sleep(delay_s(self._patience.backoff, attempt, after_s))
@@ -103,9 +112,9 @@ class Asker:
                     endless = f"the {what} is longer than {REPLY_CHARS_MAX} characters"
                     raise ProviderError(FailureKind.PERMANENT, endless)
                 if isinstance(chunk, TextChunk) and len(text) < ANSWER_CHARS_MAX:
-                    text += fit(chunk.text)
+                    text += plain.mended(chunk.text)
                 elif isinstance(chunk, UsageChunk):
-                    usage = chunk.usage
+                    usage = credible(chunk.usage) or TokenUsage()
                 is_whole |= isinstance(chunk, FinishChunk)
         if not is_whole:
             raise ProviderError(FailureKind.TRANSIENT, f"the stream ended before the {what} did")
@@ -115,5 +124,5 @@ class Asker:
 def _told(kind: FailureKind, error: Exception) -> ProviderError:
     if isinstance(error, ProviderError):
         return error
-    log.error("provider.crashed", exc_info=error)
-    return ProviderError(kind, f"{type(error).__name__}: {error}".rstrip(": "))
+    log.error("provider.crashed", exception=foreign.traceback_of(error))
+    return ProviderError(kind, foreign.told(error))

@@ -22,13 +22,14 @@ from cmdc_runtime.checkpoints import (
     snapshot_of,
 )
 from cmdc_runtime.client.link import Link as DaemonLink
+from cmdc_runtime.client.past import keep_checkpoint
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.codec import decode_as, encode
 from cmdc_runtime.errors import CheckpointFailed, CheckpointUnreadable, CmdcError, ProtocolError
+from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.ids import SessionId, new_command_id
 from cmdc_runtime.requests import (
     DeleteCheckpoint,
-    KeepCheckpoint,
     ListCheckpoints,
     Request,
 )
@@ -95,7 +96,7 @@ class Checkpoints:
         Raises:
             CmdcError: the daemon did not tell.
         """
-        found = await self._ask(ListCheckpoints(session_id=self._whose.session_id))
+        found = await self.ask(ListCheckpoints(session_id=self._whose.session_id))
         return [snapshot_of(one) for one in found]
 
     async def delete(self, checkpoint_id: str) -> None:
@@ -104,7 +105,7 @@ class Checkpoints:
         Raises:
             CmdcError: the daemon did not do it.
         """
-        await self._ask(
+        await self.ask(
             DeleteCheckpoint(session_id=self._whose.session_id, checkpoint_id=checkpoint_id)
         )
 
@@ -139,36 +140,28 @@ class Checkpoints:
             schema_version=SCHEMA_VERSION,
             metadata=encode_facts(metadata, STRIPPED),
         )
-        await self._ask(KeepCheckpoint(facts=facts, body=body))
+        await keep_checkpoint(self, facts, body)
         return snapshot_of(facts)
 
     async def _redacted(self, redact: Redact, state: Any) -> Any:  # Any: a SavedState
         if len(self._threads) >= STRAYS_MAX:
             raise CheckpointFailed(f"{STRAYS_MAX} earlier runs of redact have not returned yet")
         given = {**plain_state(state), AGENT: decode_as(dict[str, Any], state.agent)}
-
-        def work() -> object:
-            try:
-                return redact(given)
-            except BaseException as error:  # noqa: BLE001 - foreign code; told to who asked
-                return error
-
         try:
             async with asyncio.timeout(REDACT_S):
-                returned = await self._threads.call(work)
+                returned: object = await self._threads.run(lambda: redact(given))
         except TimeoutError as error:
             raise CheckpointFailed(
                 f"redact did not return within {REDACT_S:g} s; no checkpoint was made"
             ) from error
+        except ForeignError as error:
+            raise CheckpointFailed(f"redact raised {error}; no checkpoint was made") from error
         except RuntimeError as error:  # the system gives no more threads
             raise CheckpointFailed(f"redact could not run: {error}") from error
-        if isinstance(returned, BaseException):
-            raise CheckpointFailed(
-                f"redact raised {type(returned).__name__}: {returned}; no checkpoint was made"
-            ) from returned
         return _checked(state, returned)
 
-    async def _ask(self, request: Request) -> Any:  # Any: what the request's ``answer`` says
+    async def ask(self, request: Request) -> Any:  # Any: what the request's ``answer`` says
+        """Return the daemon's answer."""
         daemon = await self._daemon.connected()
         return await daemon.ask(request, timeout_s=SAVE_S)
 

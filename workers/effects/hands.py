@@ -16,6 +16,7 @@ from cmdc_runtime.events import Event
 from cmdc_runtime.extensions.hooks import AnyHook, BeforeSteering
 from cmdc_runtime.frames import HostLost
 from cmdc_runtime.ids import Incarnation, SessionId
+from cmdc_runtime.messages import Message
 from cmdc_runtime.requests import StartSession
 from cmdc_runtime.spec import AgentSpec, Parent, child_request
 from workers.core.effects import (
@@ -125,9 +126,9 @@ class Hands:
         """Begin what ``effect`` asks for; ``memory`` is that of the step it belongs to."""
         self._table[type(effect)](effect, memory)
 
-    def system_prompt(self, memory: Memory) -> str:
-        """Return the system prompt as of now."""
-        return self._tools.requests.system(memory)
+    def system_message(self, memory: Memory) -> Message:
+        """Return the system prompt as of now, as a message."""
+        return self._tools.requests.system_message(memory)
 
     @property
     def are_idle(self) -> bool:

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from cmdc_runtime import foreign, plain
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.extensions.provider import (
     Chunk,
@@ -26,6 +27,7 @@ from cmdc_runtime.extensions.provider import (
     TextChunk,
     ThinkingChunk,
     ToolCallChunk,
+    UsageChunk,
 )
 from workers.core.assemble import assemble
 from workers.core.inputs import (
@@ -42,13 +44,16 @@ from workers.core.retry import failure_kind
 from workers.core.tags import Found
 from workers.core.verdict import Aborted
 from workers.effects.cancelling import is_ending
-from workers.intake import fit
 from workers.output_filters import FilterFailedError, OutputFilters, Shown
 
 log = structlog.get_logger()
 
 REPLY_CHARS_MAX: Final = 2_000_000
-"""Of one reply, thinking and arguments included: far beyond what a model is able to say."""
+"""Of one reply, thinking, arguments, names and ids included: beyond what a model is able to say."""
+CALLS_MAX: Final = 1_000
+"""Of one reply: each of them is a record, a few events and a message of its own."""
+REASON_CHARS_MAX: Final = 4_000
+"""Of why a request failed, as it is told and recorded."""
 _CHANCES: Final = 1 << 32
 
 
@@ -146,6 +151,11 @@ class ModelCaller:
                 with watchdog.at_rest():
                     await self._room()
         reply = assemble(chunks, id_prefix=f"call-{call.work}")
+        if len(reply.tool_calls) > CALLS_MAX:
+            many = f"the reply asks for {len(reply.tool_calls)} tool calls, more than {CALLS_MAX}"
+            raise ProviderError(FailureKind.PERMANENT, many)
+        if reply.usage is None and any(isinstance(chunk, UsageChunk) for chunk in chunks):
+            log.warning("usage.refused", model=call.request.model)
         if reply.finish_reason is None:
             raise ProviderError(FailureKind.TRANSIENT, "the stream ended before the reply did")
         return StreamEnded(call.work, reply, now_ms())
@@ -161,19 +171,16 @@ class ModelCaller:
                 self._post(ThoughtArrived(work, chunk.text))
 
     def _fail(self, call: "_Call", error: Exception) -> None:
-        known = isinstance(error, ProviderError)
-        if not known:
-            log.error("provider.crashed", exc_info=error)
+        known = error if isinstance(error, ProviderError) else None
+        if known is None:
+            log.error("provider.crashed", exception=foreign.traceback_of(error))
+        reason = foreign.told(error) if known is None else plain.mended(known.reason)
         failed = StreamFailed(
             call.work,
             failure_kind(error),
-            fit(
-                error.reason
-                if isinstance(error, ProviderError)
-                else f"{type(error).__name__}: {error}"
-            ),
+            reason[:REASON_CHARS_MAX],
             now_ms(),
-            retry_after_s=error.retry_after_s if isinstance(error, ProviderError) else None,
+            retry_after_s=None if known is None else known.retry_after_s,
             chance=secrets.randbelow(_CHANCES) / _CHANCES,
         )
         self._post(failed)
@@ -182,17 +189,16 @@ class ModelCaller:
 def _chars(chunk: Chunk) -> int:
     if isinstance(chunk, TextChunk | ThinkingChunk):
         return len(chunk.text)
-    return len(chunk.arguments) if isinstance(chunk, ToolCallChunk) else 0
+    if not isinstance(chunk, ToolCallChunk):
+        return 0
+    return len(chunk.arguments) + len(chunk.name or "") + len(chunk.call_id or "")
 
 
 def _fit(chunk: Chunk) -> Chunk:
     match chunk:
         case TextChunk() | ThinkingChunk():
-            return msgspec.structs.replace(chunk, text=fit(chunk.text))
-        case ToolCallChunk():
-            name = None if chunk.name is None else fit(chunk.name)
-            return msgspec.structs.replace(chunk, name=name, arguments=fit(chunk.arguments))
-        case _:
+            return msgspec.structs.replace(chunk, text=plain.mended(chunk.text))
+        case _:  # of a call as a whole what cannot be kept is replaced
             return chunk
 
 

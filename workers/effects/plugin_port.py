@@ -19,6 +19,7 @@ from cmdc_runtime.extensions.plugin_context import Completion, PluginCallError
 from cmdc_runtime.extensions.provider import ModelRequest, ProviderError
 from cmdc_runtime.extensions.tool import ToolError
 from cmdc_runtime.messages import Message
+from cmdc_runtime.plain import mended
 from workers.core.expense import over_budget
 from workers.core.inputs import (
     DelegationDropped,
@@ -32,7 +33,6 @@ from workers.core.verdict import Verdict, with_user_data
 from workers.effects.asking import Asker
 from workers.effects.checkpoints import Checkpoints
 from workers.effects.tool_port import Answers
-from workers.intake import fit
 
 CALLS_MAX: Final = 100
 """Model calls and subagents of one plugin at one hook."""
@@ -102,7 +102,7 @@ class Port:
         try:
             text, usage = await self._ports.asker.ask(request, "answer")
         except ProviderError as error:
-            raise PluginCallError(fit(error.reason)) from error
+            raise PluginCallError(mended(error.reason)) from error
         self._ports.post(PluginAskedModel(self._plugin, request.model, usage))
         return Completion(text=text, usage=usage)
 
@@ -110,7 +110,9 @@ class Port:
         """Let a subagent do a task."""
         self._count(at_hook=True)
         ports, ref = self._ports, self._ports.next_ref(self._plugin)
-        wanted = PluginDelegated(self._plugin, ref, fit(str(subagent_type)), fit(str(description)))
+        wanted = PluginDelegated(
+            self._plugin, ref, mended(str(subagent_type)), mended(str(description))
+        )
         try:
             return str(await ports.answers.of(ref, lambda: ports.post(wanted)))
         except ToolError as error:
@@ -125,7 +127,7 @@ class Port:
         try:
             told = event.sealed().events()
         except BadActionError as error:
-            raise PluginCallError(fit(str(error))) from error
+            raise PluginCallError(mended(str(error))) from error
         if orders := [name for name, _ in told if name in KERNEL_EMITS]:
             raise PluginCallError(f"{orders[0]} is an order to the session: return it from a hook")
         emitted = with_user_data(told, self._ports.user_data)
@@ -142,7 +144,7 @@ class Port:
             checked = checkpoint_facts(label, metadata)
             return await self._ports.checkpoints.save(checked.label, checked.metadata)
         except CmdcError as error:
-            raise PluginCallError(fit(str(error))) from error
+            raise PluginCallError(mended(str(error))) from error
 
     async def checkpoints(self) -> list[Snapshot]:
         """Return the checkpoints of the session."""
@@ -150,7 +152,7 @@ class Port:
         try:
             return await self._ports.checkpoints.known()
         except CmdcError as error:
-            raise PluginCallError(fit(str(error))) from error
+            raise PluginCallError(mended(str(error))) from error
 
     async def delete_checkpoint(self, checkpoint_id: str) -> None:
         """Delete a checkpoint of the session."""
@@ -158,7 +160,7 @@ class Port:
         try:
             await self._ports.checkpoints.delete(checkpoint_id)
         except CmdcError as error:
-            raise PluginCallError(fit(str(error))) from error
+            raise PluginCallError(mended(str(error))) from error
 
     def _count(self, *, at_hook: bool = False) -> None:
         try:

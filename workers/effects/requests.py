@@ -5,8 +5,9 @@ anew for each request.
 """
 
 from cmdc_runtime.extensions.context import ToolContext
+from cmdc_runtime.extensions.kernel_emits import SYSTEM_MESSAGE_ID
 from cmdc_runtime.extensions.provider import ModelRequest, ToolSpec
-from cmdc_runtime.messages import Message
+from cmdc_runtime.messages import OWN_PROMPT_CHARS, Message
 from cmdc_runtime.spec import AgentSpec
 from workers.core.compaction import SUMMARY_SYSTEM, summary_request
 from workers.core.effects import CallModel, Summarize
@@ -39,9 +40,15 @@ class Requests:
         subagents = tuple((one.name, one.description) for one in spec.subagents)
         self._where = ToolContext(working_dir=spec.working_dir, subagents=subagents)
 
-    def system(self, memory: Memory) -> str:
-        """Return the system prompt as of now; empty where there is nothing to say."""
-        return system_of(self._spec, self._tools.specs(self._where), memory)
+    def system_message(self, memory: Memory) -> Message:
+        """Return the system prompt as of now; its text is empty where there is nothing to say."""
+        own = (self._spec.system_prompt or "").strip()
+        return Message(
+            id=SYSTEM_MESSAGE_ID,
+            role="system",
+            content=system_of(self._spec, self._tools.specs(self._where), memory),
+            metadata={**memory.system_metadata, OWN_PROMPT_CHARS: len(own)},
+        )
 
     def answer(self, call: CallModel, memory: Memory) -> ModelRequest:
         """Return the request for the next answer."""

@@ -16,8 +16,13 @@ class Rest:
         self._doze = doze
         self._timer: asyncio.TimerHandle | None = None
 
-    def look(self, *, is_idle: bool) -> None:
-        """Begin to count anew, or stop counting: something has just happened."""
+    def look(self, *, is_idle: bool, is_activity: bool = True) -> None:
+        """Begin to count anew, or stop counting: something has just happened.
+
+        What is no activity leaves the count of an idle session as it is.
+        """
+        if is_idle and not is_activity and self._timer is not None:
+            return
         self.stop()
         if is_idle and self._after_s is not None:
             loop = asyncio.get_running_loop()

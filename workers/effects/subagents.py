@@ -19,6 +19,7 @@ from cmdc_runtime.client.link import Link as DaemonLink
 from cmdc_runtime.codec import decode_events
 from cmdc_runtime.commands import AwaitCycle, CycleResult, Prompt, PromptReceipt
 from cmdc_runtime.errors import (
+    REASON_CHARS_MAX,
     CmdcError,
     CommandTimeout,
     DaemonUnavailable,
@@ -40,6 +41,7 @@ from cmdc_runtime.events import (
 )
 from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.messages import TokenUsage
+from cmdc_runtime.plain import shown
 from cmdc_runtime.requests import (
     FindSession,
     Replay,
@@ -185,7 +187,8 @@ class Subagents:
             return False, f"the subagent could not be used: {error}"
         if cycle.outcome == "finished":
             return True, cycle.text
-        return False, f"the subagent's cycle was {cycle.outcome}: {cycle.reason or 'no reason'}"
+        why = shown(cycle.reason, REASON_CHARS_MAX) or "no reason"
+        return False, f"the subagent's cycle was {cycle.outcome}: {why}"
 
     async def _stop(self, child_id: SessionId) -> None:
         request = StopSession(session_id=child_id, reason="the task is done", timeout=STOP_S)

@@ -12,6 +12,7 @@ from typing import Final
 
 import structlog
 
+from cmdc_runtime import plain
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.extensions.provider import ModelRequest, ProviderError
 from cmdc_runtime.ids import SessionId
@@ -19,7 +20,6 @@ from cmdc_runtime.messages import Message
 from workers.core.compaction import history_markdown
 from workers.core.inputs import Result, Summarized, SummaryFailed
 from workers.effects.asking import Asker
-from workers.intake import fit
 
 log = structlog.get_logger()
 
@@ -64,7 +64,7 @@ class Summarizer:
             text, usage = await self._asker.ask(request, "summary")
         except ProviderError as error:
             log.warning("summary.failed", kind=error.kind.value, messages=len(evicted))
-            self._post(SummaryFailed(work, fit(error.reason), now_ms()))
+            self._post(SummaryFailed(work, plain.mended(error.reason), now_ms()))
             return
         kept = await asyncio.to_thread(self._keep, evicted)
         self._post(Summarized(work, text, usage, kept, now_ms()))

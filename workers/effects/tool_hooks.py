@@ -61,9 +61,10 @@ class ToolHooks:
             return None
         if verdict.result is None:
             return ending
-        if isinstance(ending, Returned):
-            return msgspec.structs.replace(ending, text=verdict.result)
-        return Refused(text=verdict.result)
+        text, told = verdict.result
+        if is_error if told is None else told:
+            return Refused(text=text)
+        return Returned(text=text, effect=ending.effect if isinstance(ending, Returned) else None)
 
     async def _ask(self, work: int, hook: AnyHook) -> Verdict | None:
         """Return the plugins' verdict; None where it ends the cycle."""

@@ -9,19 +9,22 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 import structlog
 
+from cmdc_runtime import foreign, plain
 from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.extensions.tool import Tool, ToolError
+from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.messages import ToolCall
+from workers.core.assemble import read_arguments
 from workers.core.effects import RunTools
 from workers.effects.toolbox import LoadedTool
-from workers.toolhost.words import crashed, fit
+from workers.toolhost.words import fit
 
 log = structlog.get_logger()
 
 SUMMARY_CHARS_MAX: Final = 200
 """Of what a tool says about a call, for people."""
 MALFORMED_CHARS_SHOWN: Final = 200
-"""Of arguments that are no JSON object."""
+"""Of arguments that are no JSON object which can be kept."""
 
 Todos = tuple[dict[str, str], ...]
 T = TypeVar("T")
@@ -55,19 +58,19 @@ class Job:
             hint = wanted.hint or self.summary
             return msgspec.structs.replace(wanted, hint=hint)
         try:
-            if not self.tool.wants_approval(self.arguments):
+            if not foreign.call(lambda: bool(self.tool.wants_approval(self.arguments))):
                 return None
-        except Exception:
-            log.exception("tool.crashed", tool=self.call.name, call_id=self.call.call_id)
+        except ForeignError as failed:
+            _log_crash(self.call, failed)
         return RequireApproval(hint=self.summary)
 
     @property
     def summary(self) -> str:
         """What the tool says of the call, for people; its name where it says nothing."""
         try:
-            text = str(self.tool.meta(self.arguments))
-        except Exception:
-            log.exception("tool.crashed", tool=self.call.name, call_id=self.call.call_id)
+            text = foreign.call(lambda: str(self.tool.meta(self.arguments)))
+        except ForeignError as failed:
+            _log_crash(self.call, failed)
             text = self.tool.name
         return fit(text[:SUMMARY_CHARS_MAX])
 
@@ -79,15 +82,30 @@ def checked(call: ToolCall, tool: Tool) -> dict[str, Any]:  # Any: whatever the 
         ToolError: they do not fit; the text says what is wrong, for the model.
     """
     if call.malformed is not None:
-        shown = call.malformed[:MALFORMED_CHARS_SHOWN]
-        raise ToolError(f"the arguments are no JSON object: {shown!r}. Send a JSON object.")
+        raise ToolError(_malformed(call.malformed))
     try:
-        return tool.check(call.arguments)
-    except ToolError:
-        raise
-    except Exception as error:
-        log.exception("tool.crashed", tool=call.name, call_id=call.call_id)
-        raise ToolError(crashed(error).text) from error
+        return foreign.call(lambda: tool.check(call.arguments))
+    except ForeignError as failed:
+        if isinstance(failed.error, ToolError):
+            raise failed.error from failed
+        _log_crash(call, failed)
+        raise ToolError(str(failed)) from failed
+
+
+def _log_crash(call: ToolCall, failed: ForeignError) -> None:
+    trace = foreign.traceback_of(failed)
+    log.error("tool.crashed", tool=call.name, call_id=call.call_id, exception=trace)
+
+
+def _malformed(raw: str) -> str:
+    try:
+        read_arguments(raw)
+    except ValueError as error:
+        problem = plain.one_line(str(error))
+    else:
+        problem = "it could not be read"  # an older program had other rules
+    shown = plain.mended(raw)[:MALFORMED_CHARS_SHOWN]
+    return f"the arguments cannot be used: {problem}: {shown!r}. Send a JSON object."
 
 
 class Seat:

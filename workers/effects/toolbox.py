@@ -9,10 +9,12 @@ from typing import Final
 import msgspec
 import structlog
 
+from cmdc_runtime import foreign
 from cmdc_runtime.commands import AttachTools, ReplaceTools
 from cmdc_runtime.extensions.context import ToolContext
 from cmdc_runtime.extensions.provider import ToolSpec
 from cmdc_runtime.extensions.tool import Tool
+from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.ids import CommandId
 from cmdc_runtime.parcels import Packed
 from workers.core.effects import ChangeTools
@@ -120,8 +122,9 @@ def _open(packed: Packed) -> LoadedTool | str:
 def _spec(tool: Tool, where: ToolContext) -> ToolSpec:
     """Return what a provider is told; a description that fails is replaced, and never missed."""
     try:
-        description = fit(str(tool.describe(where)))
-    except Exception:
-        log.exception("tool.not_described", tool=tool.name)
+        description = fit(foreign.call(lambda: str(tool.describe(where))))
+    except ForeignError as failed:
+        trace = foreign.traceback_of(failed)
+        log.error("tool.not_described", tool=tool.name, exception=trace)
         description = tool.description or tool.name
     return ToolSpec(name=tool.name, description=description, parameters=tool.parameters)

@@ -8,7 +8,6 @@ host of a dead daemon ends its calls in peace, and then goes: the next daemon kn
 
 import asyncio
 import os
-import secrets
 import socket
 import struct
 from collections.abc import Callable, Collection
@@ -22,6 +21,7 @@ import msgspec
 import structlog
 
 from cmdc_runtime.frames import FromWorker, HostLost, HostWanted
+from cmdc_runtime.runtime_dir import host_socket
 from workers.effects.toolbox import LoadedTool
 from workers.toolhost.wire import (
     Begin,
@@ -36,9 +36,8 @@ from workers.toolhost.wire import (
     ToHost,
     framed,
     from_host,
-    words,
 )
-from workers.toolhost.words import Crashed, Died, Emitted, Ending, Refused
+from workers.toolhost.words import Cut, Died, Emitted, Ending, Refused, heard
 
 log = structlog.get_logger()
 
@@ -74,6 +73,10 @@ class Wire(Protocol):
 
     async def attached(self) -> None:
         """Return when there is a daemon."""
+
+    @property
+    def worker_id(self) -> str:
+        """What the daemon calls this process."""
 
     @property
     def drifts(self) -> int:
@@ -124,7 +127,7 @@ class HostLink:
         self._begin = framed(begin)  # now, since tools may put anything into ``user_data``
         self._folder = folder
         self._link = link
-        self._numbers = count(1)
+        self._numbers, self._places = count(1), count(1)
         self._host: _Host | None = None
         self._starting: asyncio.Task[_Host] | None = None
         self._readers: set[asyncio.Task[None]] = set()
@@ -217,7 +220,8 @@ class HostLink:
                     raise
 
     async def _start_once(self) -> _Host:
-        address = str(self._folder / f"h-{secrets.token_hex(4)}")  # no longer than workers.sock
+        number = next(self._places)
+        address = str(host_socket(self._folder, self._link.worker_id, number))
         why = self._whys[address] = asyncio.get_running_loop().create_future()
         try:
             peer = await self._meet(address, why)
@@ -289,7 +293,7 @@ class HostLink:
         text = f"Error: the tool host ended with this call in it: {problem or 'nobody knows why'}"
         for call in host.calls.values():
             if not call.done.done():
-                call.done.set_result(Refused(text=text))
+                call.done.set_result(Cut(text=text))
 
     async def _hear(self, host: _Host) -> None:
         frames = Frames()
@@ -312,10 +316,7 @@ class HostLink:
 
 
 def _note(call: _Open, body: bytes) -> None:
-    try:
-        word = words.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        word = Crashed(text=f"the tool's process said what can't be read: {error}")
+    word = heard(body)
     if isinstance(word, Emitted):
         call.emit(word.name, word.payload)
     elif not call.done.done():

@@ -8,7 +8,7 @@ that was not cancelled.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from cmdc_runtime.extensions.tool import Tool, ToolError
 from cmdc_runtime.frames import HostLost
 from cmdc_runtime.ids import CallId, CommandId, Incarnation, SessionId
 from cmdc_runtime.messages import ToolCall
+from cmdc_runtime.user_values import packed
 from workers.core.effects import ChangeTools, RunTools
 from workers.core.inputs import ApprovalNeeded, Result, ToolBegun, ToolEmitted, ToolReturned
 from workers.core.state import ToolFacts
@@ -35,6 +36,7 @@ from workers.pipeline import Pipeline
 from workers.toolhost.wire import Begin, Run
 from workers.toolhost.words import (
     Crashed,
+    Cut,
     Died,
     Ending,
     Refused,
@@ -62,6 +64,8 @@ class ToolSettings:
     retries_max: int
     runtime_dir: Path
     """The daemon's folder, where the tool host connects."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What a call in a process of its own gets beside what every tool's process has."""
 
 
 class ToolRunner:
@@ -186,7 +190,7 @@ class ToolRunner:
             ending = await self._execute(job)
             told = None if ending is None else await self._hooks.after(batch.work, call, ending)
             if told is not None:
-                self._return(batch, call, told)
+                self._return(batch, call, told, is_cut=isinstance(ending, Cut | Died))
 
     async def _allowed(
         self, batch: RunTools, call: ToolCall, todos: Todos, seat: Seat
@@ -264,8 +268,7 @@ class ToolRunner:
         except HostFailedError as error:
             return Refused(text=f"Error: there is no tool host to run this call: {error}")
         except TimeoutError:
-            text = f"{job.call.name} took longer than {bound_s:g} s and was ended"
-            return Refused(text=text)
+            return Cut(text=f"{job.call.name} took longer than {bound_s:g} s and was ended")
 
     async def _in_process(self, job: Job) -> Ending:
         batch, call = job.batch, job.call
@@ -285,7 +288,7 @@ class ToolRunner:
     async def _in_thread(self, job: Job) -> Ending:
         port = self._port(job)
         try:
-            return await self._threads.run(job.tool, job.arguments, self._context(job, port))
+            return await self._threads.run_tool(job.tool, job.arguments, self._context(job, port))
         finally:
             port.close()
 
@@ -325,7 +328,13 @@ class ToolRunner:
     # --- finalize ---------------------------------------------------------------------------------
 
     def _return(
-        self, batch: RunTools, call: ToolCall, ending: Ending, *, is_unknown: bool = False
+        self,
+        batch: RunTools,
+        call: ToolCall,
+        ending: Ending,
+        *,
+        is_unknown: bool = False,
+        is_cut: bool = False,
     ) -> None:
         is_returned = isinstance(ending, Returned)
         self._conclude()
@@ -338,6 +347,7 @@ class ToolRunner:
                 at_ms=now_ms(),
                 is_unknown=is_unknown,
                 effect=ending.effect if isinstance(ending, Returned) else None,
+                is_cut=is_cut,
             )
         )
 
@@ -357,5 +367,6 @@ def _begin(settings: ToolSettings) -> Begin:
         incarnation=settings.incarnation,
         group_id=settings.group_id,
         working_dir=settings.working_dir,
-        user_data=settings.user_data,
+        user_data=packed(settings.user_data),
+        environment=dict(settings.environment),
     )

@@ -10,42 +10,42 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
+from cmdc_runtime import foreign
 from cmdc_runtime.extensions.context import Context
 from cmdc_runtime.extensions.tool import Tool, ToolError
+from cmdc_runtime.foreign import ForeignError
+from cmdc_runtime.prctl import set_child_subreaper, set_parent_death_signal
 from cmdc_runtime.process import EXIT_CRASHED, EXIT_OK, EXIT_ORPHANED
+from cmdc_runtime.user_values import unpacked
+from workers.output import mark_lines
 from workers.toolhost.wire import WORD_BYTES_MAX, Begin, Frames, Run, framed, to_host
 from workers.toolhost.words import (
     EMITTED_MAX,
     Emitted,
     Ending,
-    Refused,
     Word,
     checked_event,
-    crashed,
-    refused,
+    failed,
     returned,
 )
 
 ORDER_BYTES_MAX: Final = 64 * 1024
 """What is read at once of an order; a spare gets none that is larger."""
 
-_PR_SET_PDEATHSIG: Final = 1
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a call runs: ``pipe`` takes its words, ``prctl`` is the C library's."""
+    """Where a call runs; ``pipe`` takes its words."""
 
     begin: Begin
     tools: Mapping[int, Tool | str]
     pipe: int
     host_pid: int
-    prctl: Callable[..., int]
 
 
 def become_call(given: Run | int, place: Place) -> NoReturn:
@@ -60,6 +60,7 @@ def become_call(given: Run | int, place: Place) -> NoReturn:
         tool = place.tools[order.tool]
         assert isinstance(tool, Tool)  # noqa: S101 - for any other the host makes no call
         os.environ["CMDC_CALL_ID"] = order.call_id
+        mark_lines(order.call_id, tool.name)
         port = PipePort(place.pipe)
         context = Context(
             session_id=place.begin.session_id,
@@ -67,7 +68,7 @@ def become_call(given: Run | int, place: Place) -> NoReturn:
             working_dir=place.begin.working_dir,
             model=order.model,
             turn=order.turn,
-            user_data=place.begin.user_data,
+            user_data=unpacked(place.begin.user_data),
             group_id=place.begin.group_id,
             incarnation=place.begin.incarnation,
             todos=order.todos,
@@ -83,14 +84,22 @@ def become_call(given: Run | int, place: Place) -> NoReturn:
 
 
 def _settle_in(place: Place) -> None:
-    """Be a group that can be killed as a whole, die with the host, and know who is served."""
+    """Be a group that can be killed as a whole, die with the host, and know who is served.
+
+    It is a subreaper: what it starts descends from it for as long as it lives, setsid and double
+    forks included, and can be killed with it.
+    """
     os.setpgid(0, 0)
-    place.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    set_parent_death_signal()
+    set_child_subreaper()
     if os.getppid() != place.host_pid:  # it died before it was watched
         os._exit(EXIT_ORPHANED)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in (signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)
     os.environ.update(
+        place.begin.environment,
         CMDC_SESSION_ID=place.begin.session_id,
         CMDC_INCARNATION=str(place.begin.incarnation),
     )
@@ -110,15 +119,14 @@ def _awaited_order(pipe: int) -> Run:
 
 # Any: whatever the model sent.
 def _run(tool: Tool, arguments: dict[str, Any], context: Context) -> Ending:
-    try:
+    def work() -> Ending:
         value: object = tool.execute(tool.check(arguments), context)
         return returned(_awaited(value) if inspect.isawaitable(value) else value)
-    except ToolError as error:
-        return refused(error)
-    except Exception as error:  # noqa: BLE001 - a tool ends here; the agent logs it
-        return crashed(error)
-    except BaseException as error:  # noqa: BLE001 - sys.exit() ends the call only
-        return Refused(text=f"the tool ended its process by {error!r}")
+
+    try:
+        return foreign.call(work)
+    except ForeignError as failure:  # a tool ends here; the agent logs it
+        return failed(failure)
 
 
 def _awaited(value: Awaitable[object]) -> object:

@@ -8,6 +8,7 @@ import struct
 import traceback
 from typing import Any, Final, NoReturn
 
+from cmdc_runtime.prctl import set_child_subreaper, set_dumpable
 from cmdc_runtime.process import EXIT_CRASHED, EXIT_OK, EXIT_ORPHANED
 from workers.output import keep_printing
 from workers.toolhost.host import Host
@@ -20,11 +21,13 @@ def main(address: str) -> NoReturn:
     code = EXIT_CRASHED
     host: Host | None = None
     try:
+        set_dumpable(is_dumpable=False)  # of the nursery's word the exec has left nothing
         keep_printing()
         faulthandler.enable()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, _leave)
         _have_no_input()
+        set_child_subreaper()
         _name_process()
         host = Host(_connect(address))
         code = host.serve()

@@ -1,16 +1,23 @@
 """A process that the host forked: its descriptors, its end and the reason of that.
 
-A process leads a group of its own from the start. It is killed with all of the group, and before it
-is reaped, so that nobody else's number is hit.
+A process leads a group of its own from the start. It is killed with all of the group and all that
+descends from it, and before it is reaped, so that nobody else's number is hit.
 """
 
 import os
 import signal
+import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Final
 
+from cmdc_runtime.process_table import end_trees
 from cmdc_runtime.reasons import ExitCode, PlainReason, Signal
 from workers.toolhost.wire import WORD_BYTES_MAX, Frames
+
+KILL_S: Final = 1.0
+"""For all that a call has started to be gone; it takes milliseconds, and the host waits."""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +54,16 @@ class Forked:
     def close(self) -> None:
         """Give back the descriptors."""
         close_all(self.pidfd, self.pipe, self.orders)
+
+
+def kill_all(processes: Iterable[Forked]) -> None:
+    """Kill processes with their groups and all that descends from them, within ``KILL_S``."""
+    given = list(processes)
+    pids = [one.pid for one in given]
+    with suppress(OSError):  # no descriptor is left: what is known by its group ends all the same
+        end_trees(lambda: pids, time.monotonic() + KILL_S)
+    for one in given:
+        one.kill()
 
 
 def reason_of(ended: os.waitid_result) -> PlainReason:

@@ -2,11 +2,11 @@
 
 One thread and one ``select``, so a fork copies no lock that somebody holds. A spare is forked
 ahead, so that a call finds its process waiting; it serves one call, as any other. Rules: nothing
-waits but for the selector; what a call says is passed on unread; when a process has ended its whole
-group is killed; the host ends with its agent, and every group before it.
+waits but for the selector, and a moment for what is killed; what a call says is passed on unread;
+when a process has ended its whole group is killed; a call that is killed ends with all that it has
+started; the host ends with its agent, and every call before it.
 """
 
-import ctypes
 import gc
 import os
 import selectors
@@ -21,7 +21,8 @@ from cmdc_runtime.process import EXIT_CRASHED, EXIT_OK
 from cmdc_runtime.reasons import ExitCode, Other
 from workers.loader import LoadError, load_tools
 from workers.toolhost.call import Place, become_call
-from workers.toolhost.forked import Forked, close_all, watch
+from workers.toolhost.forked import Forked, close_all, kill_all, watch
+from workers.toolhost.strays import Strays
 from workers.toolhost.wire import (
     Begin,
     Close,
@@ -59,7 +60,7 @@ class Host:
     def __init__(self, agent: socket.socket) -> None:
         """Take over the connection."""
         self._agent = agent
-        self._prctl = ctypes.CDLL(None).prctl
+        self._strays = Strays()
         self._selector = selectors.DefaultSelector()
         self._frames = Frames()
         self._out = bytearray()
@@ -69,9 +70,12 @@ class Host:
         self._processes: set[Forked] = set()
         self._calls: dict[int, Forked] = {}
         self._spare: Forked | None = None
+        self._doomed: set[Forked] = set()
+        """Calls that are to be killed, all at once, when everything that has arrived is read."""
         self._exit: int | None = None
         agent.settimeout(0)
         self._selector.register(agent, selectors.EVENT_READ, self._on_agent)
+        self._selector.register(self._strays.wake, selectors.EVENT_READ, self._on_child)
 
     def serve(self) -> int:
         """Work until the agent is gone; return the exit code."""
@@ -84,9 +88,8 @@ class Host:
         return self._exit
 
     def end(self) -> None:
-        """Kill every process."""
-        for process in self._processes:
-            process.kill()
+        """Kill every process with all that it has started."""
+        kill_all(self._processes)
 
     # --- the agent --------------------------------------------------------------------------------
 
@@ -106,6 +109,7 @@ class Host:
             self._exit = EXIT_OK
         for body in self._frames.feed(chunk):
             self._obey(to_host.decode(body))
+        self._kill_doomed()
 
     def _obey(self, order: Begin | Open | Close | Run | Kill) -> None:
         match order:
@@ -120,9 +124,20 @@ class Host:
             case Run():
                 self._run(order)
             case Kill(number=number) if number in self._calls:
-                self._calls[number].kill()
+                self._doomed.add(self._calls[number])
             case Kill():
                 return  # it has ended meanwhile
+
+    def _kill_doomed(self) -> None:
+        doomed, self._doomed = self._doomed, set()
+        if doomed:
+            kill_all(doomed)  # their burials follow
+
+    def _on_child(self, _events: int) -> None:
+        self._strays.reap(self._own())
+
+    def _own(self) -> set[int]:
+        return {process.pid for process in self._processes}
 
     def _say(self, message: FromHost) -> None:
         self._out += framed(message)
@@ -169,6 +184,7 @@ class Host:
             self._tools[order.tool] = str(error)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+        self._strays.keep(self._own())  # what the tool's module has started is of no call
         gc.collect()
         gc.freeze()  # what stays is not to be touched, and so not copied, in a call
         threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - only the number counts
@@ -210,7 +226,7 @@ class Host:
         if pid == 0:
             try:
                 self._let_go(*ours)
-                place = Place(self._begin, self._tools, say, host_pid, self._prctl)
+                place = Place(self._begin, self._tools, say, host_pid)
                 given = order or ordered
                 assert given is not None  # noqa: S101 - the one, or else the other
                 become_call(given, place)
@@ -258,6 +274,7 @@ class Host:
         """Close in a call what belongs to the host: nobody else may hold or hear it."""
         self._selector.close()
         self._agent.close()
+        self._strays.close()
         close_all(*fds)
         for process in self._processes:
             process.close()
@@ -281,7 +298,7 @@ class Host:
                 self._say(Said(number=call.number, word=word))
         except FrameTooLargeError as error:
             call.blamed = Other(detail=f"something else was written to its pipe: {error}")
-            call.kill()
+            kill_all([call])
 
     def _conclude(self, process: Forked) -> None:
         """Bury a process that has ended, after its group, and tell its last words and its end."""
@@ -290,6 +307,10 @@ class Host:
             self._drain(process)
         self._forget(process.pidfd)
         self._forget(process.pipe)
+        if reason == ExitCode(code=EXIT_OK):
+            self._strays.keep(self._own())
+        else:
+            self._strays.end(self._own())
         process.reap()
         self._processes.discard(process)
         if self._spare is process:

@@ -2,13 +2,15 @@
 
 A fork of the nursery would have all of litellm in memory, and the page tables of that would be
 copied at each call: 10 ms and more, where a small process takes half of one. The exec keeps the
-pid, so the daemon watches a host as it watches any worker. It also closes whatever was inherited.
+pid, so the daemon watches a host as it watches any worker. It also closes whatever was inherited,
+and leaves the nursery's memory and environment behind, keys included.
 """
 
 import os
 import sys
 from typing import Any, Final, NoReturn
 
+from cmdc_runtime.tool_environment import passed_on
 from workers.limits import apply_limits, step_forward
 from workers.output import send_output
 
@@ -30,7 +32,9 @@ def main(boot: dict[str, Any]) -> NoReturn:  # Any: str, int or float, by the ke
     step_forward()
     apply_limits(int(boot.get("max_open_files", 0)) or None)
     os.closerange(_KEPT_FDS, _FDS_MAX)
-    os.execv(sys.executable, command(str(boot["address"])))  # noqa: S606
+    # Its calls are copies of it: what it does not have, none of them can tell.
+    environment = passed_on(os.environ)
+    os.execve(sys.executable, command(str(boot["address"])), environment)  # noqa: S606
 
 
 def command(address: str) -> list[str]:

@@ -14,7 +14,6 @@ import msgspec
 from cmdc_runtime.ids import CallId, Incarnation, SessionId
 from cmdc_runtime.parcels import Packed
 from cmdc_runtime.reasons import PlainReason, snake
-from workers.toolhost.words import Word
 
 FRAME_BYTES_MAX: Final = 16 * 2**20
 """Between agent and host: a parcel, or the arguments of a call."""
@@ -39,6 +38,7 @@ class Begin(ToHost, frozen=True, kw_only=True, array_like=True):
     group_id: str | None
     working_dir: str
     user_data: dict[str, Any]  # Any: the application's own
+    environment: dict[str, str] = {}  # what calls see beside what every tool sees
 
 
 class Open(ToHost, frozen=True, kw_only=True, array_like=True):
@@ -93,7 +93,6 @@ class Ended(FromHost, frozen=True, kw_only=True, array_like=True):
 # Any: each decoder is one of its own union.
 to_host: Final[Any] = msgspec.msgpack.Decoder(Union[tuple(ToHost.__subclasses__())])  # noqa: UP007
 from_host: Final[Any] = msgspec.msgpack.Decoder(Union[tuple(FromHost.__subclasses__())])  # noqa: UP007
-words: Final[Any] = msgspec.msgpack.Decoder(Union[tuple(Word.__subclasses__())])  # noqa: UP007
 
 
 def framed(message: msgspec.Struct, bytes_max: int = FRAME_BYTES_MAX) -> bytes:

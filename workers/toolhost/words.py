@@ -4,17 +4,21 @@ The agent makes these values for its threads and tasks, a forked call sends them
 Rules: whatever a tool returned or raised becomes one of them, bounded, and fit to be written down.
 """
 
-import traceback
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, Union
 
 import msgspec
 
+from cmdc_runtime import foreign
+from cmdc_runtime.extensions.pydantic_types import text_of
 from cmdc_runtime.extensions.tool import Effect, ToolError
+from cmdc_runtime.foreign import ForeignError
+from cmdc_runtime.plain import mended, one_line, problem_of
 from cmdc_runtime.reasons import PlainReason, snake
-from workers import intake
 
 RESULT_CHARS_MAX: Final = 400_000
 """A longer result is cut; the model is told so."""
+HEARD_CHARS_MAX: Final = RESULT_CHARS_MAX + 1_000
+"""Of a text from another process: a result that was cut, with the words that say so."""
 PAYLOAD_BYTES_MAX: Final = 2**20
 """Of one effect or one emitted event, as MessagePack."""
 TRACEBACK_CHARS_MAX: Final = 8_000
@@ -59,6 +63,12 @@ class Crashed(Word, frozen=True, kw_only=True, array_like=True):
     detail: str = ""
 
 
+class Cut(Word, frozen=True, kw_only=True, array_like=True):
+    """The call was over before its tool had an end; its agent says so."""
+
+    text: str
+
+
 class Died(Word, frozen=True, kw_only=True, array_like=True):
     """The call's process ended without an ending; its agent says so."""
 
@@ -70,7 +80,7 @@ class Died(Word, frozen=True, kw_only=True, array_like=True):
         return f"Error: the tool's process died: {self.reason}"
 
 
-Ending: TypeAlias = Returned | Refused | Crashed | Died
+Ending: TypeAlias = Returned | Refused | Crashed | Cut | Died
 """How a call ended."""
 
 
@@ -80,51 +90,97 @@ def encoded(word: Word) -> bytes:
 
 
 def fit(text: str) -> str:
-    """Return ``text`` with a ``?`` for what no encoder takes, cut at ``RESULT_CHARS_MAX``."""
+    """Return ``text`` mended and cut at ``RESULT_CHARS_MAX``."""
     if len(text) > RESULT_CHARS_MAX:
         text = f"{text[:RESULT_CHARS_MAX]}\n[cut: the result had {len(text)} characters]"
-    return intake.fit(text)
+    return mended(text)
 
 
 def returned(value: object) -> Returned:
     """Return the word for what a tool returned.
 
     Raises:
-        ToolError: an effect is too large or has a bad name.
-        TypeError: its payload is nothing that MessagePack takes.
+        ToolError: an effect is too large, has a bad name, or a payload that cannot be kept.
     """
     if not isinstance(value, Effect):
-        return Returned(text=fit(value if isinstance(value, str) else str(value)))
+        return Returned(text=fit(text_of(value)))
     name, payload = checked_event(value.name, value.payload)
     return Returned(text=fit(str(value.text)), effect=(name, payload))
 
 
+def failed(failure: ForeignError) -> Refused | Crashed:
+    """Return the word for what a tool raised: what one had to expect, an exit, or a crash."""
+    error = failure.error
+    if isinstance(error, ToolError):
+        return refused(error)
+    if failure.is_exit:
+        return Refused(text=fit(f"the tool tried to end its process: {failure}"))
+    return crashed(error)
+
+
 def refused(error: ToolError) -> Refused:
     """Return the word for an expected failure."""
-    return Refused(text=fit(str(error)))
+    return Refused(text=fit(foreign.text_of(error, None)))
 
 
 def crashed(error: BaseException) -> Crashed:
     """Return the word for an unexpected failure."""
-    detail = "".join(traceback.format_exception(error))[-TRACEBACK_CHARS_MAX:]
-    return Crashed(text=fit(f"{type(error).__name__}: {error}"), detail=fit(detail))
+    detail = foreign.traceback_of(error, TRACEBACK_CHARS_MAX)
+    return Crashed(text=fit(foreign.told(error, None)), detail=fit(detail))
 
 
 def checked_event(name: object, payload: object) -> tuple[str, Any]:
     """Return a name and a copy of a payload that can be told, and that nobody changes any more.
 
     Raises:
-        ToolError: the name is no short text, or the payload is too large.
-        TypeError: the payload is nothing that MessagePack takes.
+        ToolError: the name is no short text, or the payload is too large or cannot be kept.
     """
     if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX:
         raise ToolError(
-            f"a name of an event or effect has 1 to {NAME_CHARS_MAX} characters, got {name!r}"
+            f"a name of an event or effect has 1 to {NAME_CHARS_MAX} characters, got"
+            f" {foreign.text_of(name, NAME_CHARS_MAX)!r}"
         )
-    body = msgspec.msgpack.encode(payload)
+    name = one_line(name)
+    body = _encoded_payload(name, payload)
     if len(body) > PAYLOAD_BYTES_MAX:
         raise ToolError(
             f"the payload of {name!r} takes {len(body)} bytes, more than {PAYLOAD_BYTES_MAX}: put"
             " large data into a file and tell where it is"
         )
-    return fit(name), msgspec.msgpack.decode(body)
+    copy = msgspec.msgpack.decode(body)
+    problem = problem_of(copy)
+    if problem is not None:
+        raise ToolError(f"the payload of {name!r} cannot be kept: {problem}")
+    return name, copy
+
+
+def _encoded_payload(name: str, payload: object) -> bytes:
+    try:
+        body = msgspec.msgpack.encode(payload)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ToolError(f"the payload of {name!r} cannot be kept: {foreign.told(error)}") from error
+    return body
+
+
+def heard(body: bytes) -> Emitted | Ending:
+    """Return the word that another process has said; what cannot be taken is its crash.
+
+    That process runs foreign code, which can write to the pipe itself.
+    """
+    try:
+        word: Emitted | Ending = _decoder.decode(body)
+        match word:
+            case Emitted(name=name, payload=payload) | Returned(effect=(name, payload)):
+                checked_event(name, payload)
+            case _:
+                pass
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ToolError) as error:
+        return Crashed(text=f"the tool's process said what can't be taken: {foreign.told(error)}")
+    if isinstance(word, Emitted | Died) or len(word.text) <= HEARD_CHARS_MAX:
+        return word
+    return msgspec.structs.replace(word, text=fit(word.text))
+
+
+_decoder: Final[Any] = msgspec.msgpack.Decoder(  # Any: the union; mypy has no name for it
+    Union[tuple(Word.__subclasses__())]  # noqa: UP007
+)

@@ -12,6 +12,10 @@ class Store(Protocol):
         """Open it; what is raised here comes out of ``GroupWriter.open``."""
         ...
 
+    def look(self) -> None:
+        """Put right what somebody else did to it, before it is read; raises when it can't be."""
+        ...
+
     def begin(self) -> None:
         """Begin a transaction; open the store again if a failure closed it."""
         ...

@@ -223,14 +223,14 @@ class Ledger(ABC):
 
     def ended(self, session_id: SessionId, reason: bytes, at_ms: int) -> None:
         """End a session."""
-        if self._head(session_id) is None:
-            self._check_known(session_id)
-            return
-        self._db.execute(
-            "UPDATE sessions SET ended_ms = ?, reason = ? WHERE session_id = ?",
+        ended = self._db.execute(  # without its head: damaged rows have none
+            "UPDATE sessions SET ended_ms = ?, reason = ?"
+            " WHERE session_id = ? AND ended_ms IS NULL",
             (at_ms, reason, session_id),
         )
-        del self._heads[session_id]
+        self._heads.pop(session_id, None)
+        if not ended.rowcount:
+            self._check_known(session_id)
 
     def note_down(self, row: DownRow) -> DownSeq:
         """Record an end."""

@@ -34,6 +34,9 @@ class MemoryStore(Ledger):
         self._connection = sqlite3.connect(":memory:", isolation_level=None, cached_statements=64)
         migrate(self._connection, Path("the journal in memory"))
 
+    def look(self) -> None:
+        """Have nothing to put right: nobody else gets at it."""
+
     def begin(self) -> None:
         """Begin a transaction."""
         self._db.execute("BEGIN")

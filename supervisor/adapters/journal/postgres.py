@@ -63,6 +63,9 @@ class PostgresStore(Ledger):
         except psycopg.Error as error:
             raise JournalFailed(f"cannot open the journal in PostgreSQL: {error}") from error
 
+    def look(self) -> None:
+        """Have nothing to put right: nobody else gets at it."""
+
     def begin(self) -> None:
         """Begin a transaction; connect again if the connection was lost."""
         self._connection.begin()

@@ -124,7 +124,7 @@ class QueuedJournal:
 
     def save_checkpoint(self, row: CheckpointRow) -> Future[None]:
         """Keep a checkpoint, in the place of one with the same id."""
-        size = len(row.body) + len(row.metadata)
+        size = min(len(row.body) + len(row.metadata), JOURNAL_QUEUED_BYTES_MAX)
         return self._writer.write(partial(self._store.save_checkpoint, row), size, Need.NEW)
 
     def delete_checkpoint(self, session_id: SessionId, checkpoint_id: str | None) -> Future[None]:

@@ -1,22 +1,26 @@
 """Puts a journal back that was deleted or replaced while it was open, and any new one in its place.
 
+Of one that was overwritten in place the pages are put back that are known: from the log, or where
+a single bit is wrong.
+
 A kill may come at any moment of it. Until the copy is whole and durable under the name ``RESTORED``
 nothing is changed; from then on it is the journal, and the next start puts it in its place.
 """
 
 import os
 import sqlite3
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import structlog
 
 from cmdc_runtime.clock import now_ms
 from supervisor.adapters.endpoint import make_private
 from supervisor.adapters.journal.durable import settle, sync_directory
-from supervisor.adapters.journal.sums import PageSums
+from supervisor.adapters.journal.sums import PAGE_BYTES, PageSums
 from supervisor.adapters.journal.volume import FILE_MODE, wal_of
 
 log = structlog.get_logger(__name__)
@@ -42,6 +46,26 @@ def restore(path: Path, connection: sqlite3.Connection) -> Path:
         fresh.unlink(missing_ok=True)
         raise
     return whole
+
+
+def put_pages_back(file: BinaryIO, sums: PageSums, known: Mapping[int, bytes]) -> list[int]:
+    """Write the pages again that somebody has overwritten in place; return those that are lost.
+
+    ``file`` comes open for writing; ``known`` is the newest content of pages, as the log has it.
+    """
+    lost, back = [], 0
+    for page, data in sums.differing(file):
+        right = known.get(page) or sums.repaired(page, data)
+        if right is None:
+            lost.append(page)
+            continue
+        sums.note({page: zlib.crc32(right)})
+        os.pwrite(file.fileno(), right, (page - 1) * PAGE_BYTES)
+        back += 1
+    os.fsync(file.fileno())
+    if back or lost:
+        log.error("journal.overwritten", pages_written_again=back, pages_lost=len(lost))
+    return lost
 
 
 def put_aside(paths: Iterable[Path]) -> None:

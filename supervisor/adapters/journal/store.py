@@ -5,11 +5,19 @@ how the file is opened, how a transaction ends, and what becomes of one that fai
 
 Pages come from the write-ahead log into the file by ``_checkpoint`` alone: SQLite's own, after a
 commit, passes over a failed fsync, and nobody would have the checksums of the pages.
+
+What is acknowledged is in the files that we think it is in: before each transaction and each read,
+and behind each commit, they are looked at. ``LogCopy`` has what is in the log, and what somebody
+has overwritten in the file is written again from there; what only the file had is lost, and then
+nothing is written any more: the next start finds out whose it was, and parks them.
 """
 
+import errno
+import io
 import os
 import sqlite3
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -18,13 +26,14 @@ import structlog
 from supervisor.adapters.endpoint import make_private
 from supervisor.adapters.journal.base import Durability, JournalFailed, JournalRefused
 from supervisor.adapters.journal.ledger import Ledger
+from supervisor.adapters.journal.log_copy import LogCopy, Stamp, stamp_of
 from supervisor.adapters.journal.mending import Mended, Mender, keep_schema
-from supervisor.adapters.journal.restoring import put_aside, restore, take_place
+from supervisor.adapters.journal.restoring import put_aside, put_pages_back, restore, take_place
 from supervisor.adapters.journal.retention import Bounds
 from supervisor.adapters.journal.schema import check_file, migrate
 from supervisor.adapters.journal.sums import PageSums
-from supervisor.adapters.journal.volume import FILE_MODE, Volume, wal_of
-from supervisor.adapters.journal.wal import FRAME, HEADER, read_log, sums_in
+from supervisor.adapters.journal.volume import FILE_MODE, JournalLostError, Volume, wal_of
+from supervisor.adapters.journal.wal import FRAME, sums_in
 from supervisor.core.limits import (
     JOURNAL_LOCK_WAIT_S,
     JOURNAL_ROOM_LOOK_S,
@@ -40,7 +49,6 @@ SUMS_FILE: Final = "journal.sums"
 
 _SYNCHRONOUS: Final[dict[Durability, str]] = {"process": "NORMAL", "power": "FULL"}
 _FRAME_BYTES: Final = FRAME.size + 4096
-_READ_BYTES: Final = 256 * 1024
 _COMMITS_MIN, _COMMITS_FIRST, _COMMITS_MAX = 16, 256, 4_096
 """Between two checkpoints; how many there are in so many pages is learnt at each of them."""
 
@@ -60,6 +68,11 @@ class SqliteStore(Ledger):
         """The same file, to read it as it is; closed after the connection, whose locks go then."""
         self._volume = Volume(self._path)
         self._sums = PageSums(directory / SUMS_FILE, self._path)
+        self._wal = wal_of(self._path)
+        self._log = LogCopy(self._wal)
+        self._file_seen: Stamp | None = None
+        """How the file stood when we had written to it last."""
+        self._changes = 0
         self._commits, self._commits_max = 0, _COMMITS_FIRST
         self._wal_bytes = 0
         self._is_unsure = False
@@ -92,15 +105,58 @@ class SqliteStore(Ledger):
         if self._connection is None:
             self._connection = self._connect()
             log.info("journal.reopened")
-        elif strays := self._volume.strays():
-            self._bring_back(strays)
-        if self._is_unsure and time.monotonic() >= self._retry_s:
+        else:
+            self.look()
+        is_long = len(self._log) > JOURNAL_WAL_BYTES_MAX
+        if is_long or (self._is_unsure and time.monotonic() >= self._retry_s):
             self._checkpoint()
+            if is_long and not self._log.may_begin_anew:
+                raise OSError(errno.ENOSPC, "the log can't be brought into the journal's file")
+        self._changes = self._db_open.total_changes
         self._db_open.execute("BEGIN IMMEDIATE")
 
+    def look(self) -> None:
+        """Put right what somebody else has done to the files.
+
+        Raises:
+            JournalLostError: some of it is lost.
+        """
+        if self._connection is None or self._file is None:
+            return
+        if strays := self._volume.strays():
+            self._log.check()
+            self._check_file(os.fstat(self._file.fileno()))
+            self._bring_back(strays)
+            return
+        self._log.check(self._volume.found[self._wal])
+        self._check_file(self._volume.found[self._path])
+
+    def _check_file(self, found: os.stat_result) -> None:
+        """Write the pages again that somebody has overwritten since our last checkpoint.
+
+        Raises:
+            JournalLostError: there is one that only the file had.
+        """
+        if self._file is None or stamp_of(found) == self._file_seen:
+            return
+        lost = put_pages_back(self._file, self._sums, self._log.pages())
+        with suppress(FileNotFoundError):  # it was deleted, too, and is about to be back
+            self._sums.settle()  # to the next start what is wrong is damage, and nobody's edit
+        self._file_seen = stamp_of(os.fstat(self._file.fileno()))
+        if lost:
+            raise JournalLostError(
+                f"{len(lost)} pages of {self._path} were overwritten by somebody else, and are "
+                "lost; the next start says which sessions miss something"
+            )
+
     def commit(self) -> None:
-        """Make the transaction durable."""
-        self._db_open.execute("COMMIT")
+        """Make the transaction durable, and see that it is where it will be looked for."""
+        db = self._db_open
+        db.execute("COMMIT")
+        has_written = db.total_changes != self._changes
+        self._log.follow(has_written=has_written, is_unsure=self._is_unsure)
+        if self._volume.strays():
+            self.look()
         self._commits += 1
         grown = self._volume.wal_bytes - self._wal_bytes
         if self._commits >= self._commits_max or grown > JOURNAL_WAL_PAGES * _FRAME_BYTES:
@@ -127,10 +183,9 @@ class SqliteStore(Ledger):
         if self._connection is None:
             return
         try:
-            if strays := self._volume.strays():
-                self._bring_back(strays)
+            self.look()
             self._checkpoint()
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, sqlite3.Error, JournalLostError) as error:
             log.warning("journal.close_failed", error=str(error))
             self.abandon()
         self._disconnect()
@@ -182,10 +237,11 @@ class SqliteStore(Ledger):
 
     def _connect(self) -> sqlite3.Connection:
         before = _stamp(self._path)
-        self._file = file = self._path.open("rb")
+        self._file = file = self._path.open("r+b")
         connection = sqlite3.connect(
             self._path, timeout=JOURNAL_LOCK_WAIT_S, isolation_level=None, cached_statements=64
         )
+        connection.text_factory = _text
         try:
             # Exclusive: a second daemon on the same file is refused, and no lock is taken per
             # transaction. The mode takes hold with the first write lock.
@@ -203,6 +259,7 @@ class SqliteStore(Ledger):
             raise
         self._connection = connection
         self._volume.know()
+        self._log.open()
         # What was in the log when it was opened may end with frames of a commit that was cut off.
         self._is_unsure = True
         if _stamp(self._path) != before or not self._sums.is_known or self.mended.is_rebuilt:
@@ -220,6 +277,7 @@ class SqliteStore(Ledger):
                 log.warning("journal.close_failed", error=str(error))
         if self._file is not None:
             self._file.close()
+        self._log.close()
         self._connection = self._file = None
 
     def _checkpoint(self) -> None:
@@ -230,19 +288,18 @@ class SqliteStore(Ledger):
         if self._file is None:  # a database in memory
             self._is_unsure = False
             return
-        wal = wal_of(self._path)
         try:
-            with wal.open("rb", buffering=_READ_BYTES) as file:
-                os.fsync(file.fileno())
-                end = os.fstat(file.fileno()).st_size
-                if self._is_unsure:
-                    end = HEADER.size + read_log(file.read()).good * _FRAME_BYTES
-                    file.seek(0)
-                sums, frames = sums_in(file, end)
+            self._log.sync()
+            self._log.check_whole()
+            sums, frames = sums_in(io.BytesIO(self._log.data), len(self._log))
             self._sums.note(sums)
             mode = "TRUNCATE" if self._is_unsure else "PASSIVE"
-            self._db_open.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+            busy, found, brought = self._db_open.execute(
+                f"PRAGMA wal_checkpoint({mode})"
+            ).fetchone()
             self._sums.settle()
+            if not busy and found == brought:
+                self._log.checkpointed(is_empty=self._is_unsure)
         except (OSError, sqlite3.Error) as error:
             if self.judge(error) is not Trouble.NO_ROOM:
                 raise
@@ -253,6 +310,7 @@ class SqliteStore(Ledger):
             if frames:
                 learnt = self._commits * JOURNAL_WAL_PAGES // frames
                 self._commits_max = min(max(_COMMITS_MIN, learnt), _COMMITS_MAX)
+        self._file_seen = stamp_of(os.fstat(self._file.fileno()))
         self._commits, self._wal_bytes = 0, self._volume.wal_bytes
 
     def _bring_back(self, strays: list[Path]) -> None:
@@ -271,6 +329,11 @@ class SqliteStore(Ledger):
 
 _ABANDONED: Final[list[tuple[sqlite3.Connection | None, BinaryIO | None]]] = []
 """What are not to be closed as long as the process lives."""
+
+
+def _text(data: bytes) -> str:
+    """Return text as it stands in a row: one that is no UTF-8 must not hide all the others."""
+    return data.decode(errors="surrogateescape")
 
 
 def _stamp(path: Path) -> tuple[int, int]:

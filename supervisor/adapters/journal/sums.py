@@ -78,11 +78,14 @@ class PageSums:
         A page that is missing or cannot be read comes as what there is of it. One that was never
         written (SQLite leaves one out at 1 GiB) has no checksum, which is 0.
         """
-        return {
-            page: data
-            for page, data in enumerate(self._pages(), 1)
-            if (sum_ := self._sums[page - 1]) and page not in skip and zlib.crc32(data) != sum_
-        }
+        with self._journal.open("rb", buffering=0) as file:
+            return {page: data for page, data in self.differing(file) if page not in skip}
+
+    def differing(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+        """Yield the pages of the file, which comes open, whose checksum is wrong, as ``wrong``."""
+        for page, data in enumerate(self._pages(file), 1):
+            if (sum_ := self._sums[page - 1]) and zlib.crc32(data) != sum_:
+                yield page, data
 
     def repaired(self, page: int, data: bytes) -> bytes | None:
         """Return a page put right, where a single bit of it is wrong."""
@@ -144,14 +147,13 @@ class PageSums:
         self._sums = array("I")
         self.is_known = False
 
-    def _pages(self) -> Iterator[bytes]:
-        with self._journal.open("rb", buffering=0) as file:
-            for first in range(0, len(self._sums), _CHUNK_PAGES):
-                count = min(_CHUNK_PAGES, len(self._sums) - first)
-                offset = first * PAGE_BYTES
-                chunk = read_what_is_there(file, offset, count * PAGE_BYTES)
-                for at in range(0, count * PAGE_BYTES, PAGE_BYTES):
-                    yield chunk[at : at + PAGE_BYTES]
+    def _pages(self, file: BinaryIO) -> Iterator[bytes]:
+        for first in range(0, len(self._sums), _CHUNK_PAGES):
+            count = min(_CHUNK_PAGES, len(self._sums) - first)
+            offset = first * PAGE_BYTES
+            chunk = read_what_is_there(file, offset, count * PAGE_BYTES)
+            for at in range(0, count * PAGE_BYTES, PAGE_BYTES):
+                yield chunk[at : at + PAGE_BYTES]
 
     def _open(self) -> BinaryIO:
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)

@@ -1,8 +1,8 @@
 """The files of a SQLite journal as the file system has them: room, a reserve, and whose they are.
 
 The reserve is a file beside the journal whose blocks are given back when the disk is full. Whether
-the journal is still at its path is asked before every transaction: a file that was deleted or put
-aside takes writes without a word, and nobody finds them again.
+the journal is still at its path is asked before every transaction and behind its commit: a file
+that was deleted or put aside takes writes without a word, and nobody finds them again.
 """
 
 import errno
@@ -94,11 +94,12 @@ class Volume:
     def __init__(self, path: Path) -> None:
         """Prepare; ``reserve`` touches the disk."""
         self._path = path
+        self._wal = wal_of(path)
         self._reserve = path.with_name(RESERVE_FILE)
         self._lock: int | None = None
         self._known: dict[Path, _Identity] = {}
-        self.wal_bytes = 0
-        """Of the write-ahead log's file, when ``strays`` looked."""
+        self.found: dict[Path, os.stat_result] = {}
+        """The files that are there, as they were when ``strays`` looked."""
         self.level = Level.PLENTY
 
     @property
@@ -224,12 +225,12 @@ class Volume:
 
     def _is_there(self, path: Path, known: _Identity) -> bool:
         try:
-            found = path.lstat()
+            found = os.lstat(path)
         except OSError:
             return False
-        if _identity(found) != known:
+        if (found.st_dev, found.st_ino) != (known.device, known.inode):
             return False
-        self.wal_bytes = found.st_size  # the log is looked at last
+        self.found[path] = found
         if stat.S_IMODE(found.st_mode) != FILE_MODE:
             log.warning("journal.mode_changed", path=str(path), mode=oct(found.st_mode))
             try:
@@ -238,9 +239,15 @@ class Volume:
                 raise JournalLostError(f"{path} is not ours any more: {error}") from error
         return True
 
+    @property
+    def wal_bytes(self) -> int:
+        """Of the write-ahead log's file, when ``strays`` looked."""
+        found = self.found.get(self._wal)
+        return 0 if found is None else found.st_size
+
     def _files(self) -> Iterator[Path]:
         yield self._path
-        yield wal_of(self._path)
+        yield self._wal
 
 
 def _identity(found: os.stat_result) -> _Identity:

@@ -204,6 +204,23 @@ def sums_in(file: BinaryIO, end: int) -> tuple[dict[int, int], int]:
     return found, count
 
 
+def chained(log: bytes, frames: bytes) -> int:
+    """Return how many bytes of ``frames`` are whole commits that go on from the end of ``log``."""
+    magic, _, page_size, _, _, _, *seed = HEADER.unpack_from(log)
+    if len(log) > HEADER.size:
+        *_, first, second = FRAME.unpack_from(log, len(log) - FRAME.size - page_size)
+        seed = [first, second]
+    good, size = 0, FRAME.size + page_size
+    for at in range(0, len(frames) - size + 1, size):
+        head = FRAME.unpack_from(frames, at)
+        body = frames[at : at + _CHECKED] + frames[at + FRAME.size : at + size]
+        if checksum(body, (seed[0], seed[1]), _MAGICS[magic]) != head[4:6]:
+            break
+        seed = list(head[4:6])
+        good = at + size if head[1] else good
+    return good
+
+
 def checksum(data: bytes, seed: Sum, order: str) -> Sum:
     """Return the checksum of ``data`` after ``seed``."""
     first, second = seed

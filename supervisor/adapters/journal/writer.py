@@ -291,6 +291,7 @@ class GroupWriter:
     def _read(self, jobs: Sequence[_Job]) -> None:
         for job in jobs:
             try:
+                self._store.look()
                 job.result = job.call()
             except CmdcError as refusal:
                 job.error = refusal

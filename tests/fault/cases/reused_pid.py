@@ -13,9 +13,9 @@ import sys
 import time
 from pathlib import Path
 
+from cmdc_runtime.process_table import look_up
 from supervisor.adapters.nursery import Nursery, NurseryOptions
 from supervisor.adapters.orphans import end_sessions, sweep
-from supervisor.adapters.processes import look_up
 
 PIDS_MAX = 330
 """The kernel keeps the first 300 for itself when it begins anew."""

@@ -23,6 +23,7 @@ from cmdc_runtime import codec, frames
 from cmdc_runtime.frames import HEADER
 from cmdc_runtime.reasons import RestartIntensityExceeded, Signal, StartFailed
 from cmdc_runtime.requests import DaemonFacts, GetFacts
+from cmdc_runtime.runtime_dir import read_token
 from cmdc_runtime.testing import ToolCalls, ToolUse
 from tests.fault.cases.births import no_births
 from tests.fault.cases.shortages import no_descriptors, no_processes
@@ -118,7 +119,8 @@ class Wire:
 def refused_frames(place):
     """Return how many frames the daemon has refused so far."""
     with Wire(place.address / "control.sock") as wire:
-        wire.send(frames.Ask(id="facts", body=codec.raw(GetFacts())))
+        token = read_token(place.address)
+        wire.send(frames.Ask(id="facts", body=codec.raw(GetFacts()), token=token))
         reply = codec.decode(frames.ToClient, wire.receive())
     return codec.decode_as(DaemonFacts, reply.body).refused_frames
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import time
 
 import pytest
 
@@ -27,6 +28,8 @@ LEAF = 13
 BLOCK = bytes(2**20)
 LARGE_CHARS = 400_000
 LARGE = "x" * LARGE_CHARS
+LOOK_S = 2.0
+"""For all that one call looks at; a session alone may take 3 s before it counts as unresponsive."""
 SPEAKERS, ANSWER_CHARS = 5, 1_900_000
 """Together more than the reserve has; one may say 2,000,000 at most."""
 
@@ -155,6 +158,51 @@ def test_what_the_reserve_has_no_room_for_waits(place, agent, disk, scripted):
     lived = [session.status().incarnation for session in running]
 
     assert (states, lived) == ([1] * SPEAKERS, [1] * SPEAKERS)
+    assert [reply == long for reply in replies] == [True] * SPEAKERS
+
+
+@pytest.mark.fault_case("F80")
+def test_who_looks_while_the_disk_is_full_is_answered_at_once(place, client, agent, disk, scripted):
+    """Also where the answer tells of what waits for room; that it does is said with it."""
+    long = "y" * ANSWER_CHARS
+    models = [scripted((Hold(), Text(long, chunk_chars=LARGE_CHARS))) for _ in range(SPEAKERS)]
+    running, other = [agent(model) for model in models], agent()
+    stream = running[0].subscribe(since=0)
+    for session, model in zip(running, models, strict=True):
+        session.prompt("Say much.")
+        model.wait_held()
+    before = len(place.log.read_text(errors="replace"))
+    disk.fill()
+    prompt_until_full(other)
+    for model in models:
+        model.release()
+    assert place.poll(lambda: place.log.read_text()[before:].count("journal.full") > 1, TURN_S)
+    assert place.poll(lambda: any(one.unsaved for one in client.list_sessions()), TURN_S)
+    looks = {
+        "status": lambda: [session.status().state for session in running],
+        "messages": lambda: [len(session.messages()) for session in running],
+        "list_sessions": client.list_sessions,
+        "tree": client.tree,
+        "last_index": running[0].last_index,
+        "monitor": running[0].monitor,
+        "subscribe": lambda: running[0].subscribe(since=0).get(LOOK_S),
+    }
+    took, found = {}, {}
+    for name, look in looks.items():
+        began = time.monotonic()
+        found[name] = look()
+        took[name] = time.monotonic() - began
+    unsaved = [session.status().unsaved for session in running]
+    disk.empty()
+    replies = [session.collect_reply(timeout=TURN_S) for session in running]
+    saved = [session.status().unsaved for session in running]
+    stream.close()
+
+    assert {name: took_s for name, took_s in took.items() if took_s > LOOK_S} == {}
+    assert "unresponsive" not in found["status"]
+    assert min(found["messages"]) >= 2
+    assert any(unsaved)
+    assert saved == [False] * SPEAKERS
     assert [reply == long for reply in replies] == [True] * SPEAKERS
 
 

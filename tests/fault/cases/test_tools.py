@@ -41,31 +41,35 @@ def call(name, **arguments):
 
 
 @cmdc.tool
-def stop_own_session(notes: str) -> str:
-    """Ask the daemon to stop the session that this call is of."""
-    with cmdc.Client() as client:
-        Path(notes).write_text("asked")
-        client.stop(os.environ["CMDC_SESSION_ID"], reason="asked from inside", timeout=20.0)
-        Path(notes).write_text("answered")
-    return "stopped"
+def ask_for_stop(address: str, *, context: cmdc.Context) -> str:
+    """Ask the daemon to stop the session that this call is of, and then the application."""
+    try:
+        with cmdc.Client(address) as client:
+            client.stop(context.session_id, reason="asked by a tool", timeout=20.0)
+    except cmdc.CmdcError as error:
+        context.session.emit("stop me", f"{type(error).__name__}: {error}")
+    signal.pause()
+    return "never"
 
 
 @pytest.mark.fault_case("F31")
-def test_session_that_stops_itself_ends_in_order(agent, scripted, tmp_path):
-    """The request is taken, its end is durable and bounded; who asked does not see the answer."""
-    notes = tmp_path / "notes"
-    session = agent(scripted(call("stop_own_session", notes=notes)), tools=[stop_own_session])
-    monitor = session.monitor()
-    began = time.monotonic()
+def test_session_that_stops_itself_ends_in_order(place, agent, scripted):
+    """A tool may not; what the application does at its word is taken, durable and bounded."""
+    model = scripted(call("ask_for_stop", address=place.address))
+    session = agent(model, tools=[ask_for_stop])
+    monitor, stream = session.monitor(), session.subscribe()
     session.prompt("Stop.")
+    told = next(one.event.payload for one in stream if getattr(one.event, "name", "") == "stop me")
+    began = time.monotonic()
+    session.stop(reason="asked from inside")
     down = monitor.wait(TURN_S)
     took_s = time.monotonic() - began
     with pytest.raises(cmdc.SessionNotAlive) as caught:
         session.messages()
 
+    assert "AccessDenied: it comes from a process that a tool of session" in told
     assert (down.reason, down.restarting) == (Shutdown(detail="asked from inside"), False)
     assert caught.value.reason == down.reason
-    assert notes.read_text() == "asked"
     assert took_s < 4.0
 
 

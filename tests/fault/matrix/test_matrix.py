@@ -92,7 +92,8 @@ def test_a_cycle_that_kills_twice_is_given_up(run):
     found = reached(run[0], "killed twice by its cycle")
 
     assert found != []
-    assert [one.cell.name for one in found if GIVEN_UP not in one.outcome] == []
+    kept = [one for one in found if GIVEN_UP not in one.outcome]
+    assert [f"{one.cell.name}: {one.outcome}" for one in kept] == []
 
 
 def named(name):

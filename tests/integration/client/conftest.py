@@ -26,6 +26,7 @@ from cmdc_runtime.frames import (
     Events,
     FromClient,
     Notify,
+    Paged,
     Reply,
     Watermark,
     topic_of,
@@ -194,6 +195,8 @@ class Peer:
             answer = answer(body, frame) if answer != self._own_answer else answer(identity, body)
         if isinstance(answer, CmdcError):
             self._answer(identity, codec.failed(frame.id, answer))
+        elif isinstance(answer, Paged):
+            self._answer(identity, answer)
         elif answer is not None:
             value = None if answer is True else answer
             self._answer(identity, Reply(id=frame.id, body=codec.raw(value)))

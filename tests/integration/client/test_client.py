@@ -1,14 +1,29 @@
 """The clients against a peer that speaks the daemon's frames."""
 
+import fcntl
 import threading
+import time
+from collections import Counter
 
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.commands import Abort, AwaitCycle, CycleResult, GetMessages, GetStatus, Prompt
-from cmdc_runtime.frames import MAGIC, WIRE_VERSION
+from cmdc_runtime.client import calls
+from cmdc_runtime.client.limits import LIST_ANSWER_S, READS_MAX
+from cmdc_runtime.commands import (
+    Abort,
+    AwaitCycle,
+    CycleResult,
+    GetMessages,
+    GetStatus,
+    NextPage,
+    Prompt,
+    Status,
+)
+from cmdc_runtime.frames import MAGIC, WIRE_VERSION, Paged
+from cmdc_runtime.pages import Page
 from cmdc_runtime.reasons import Normal, Signal
-from cmdc_runtime.requests import GetTree, StartSession, StopSession
+from cmdc_runtime.requests import FindSession, GetTree, StartSession, StopSession
 
 WAIT_S = 10.0
 
@@ -71,6 +86,61 @@ def test_open_request_is_sent_to_the_next_daemon_at_once(peer, client):
 
     assert not waiter.is_alive()
     assert len(set(peer.ids_of(AwaitCycle))) == 1
+
+
+@pytest.mark.slow
+def test_daemon_that_is_about_to_end_is_no_answer(peer, client):
+    """What a daemon can't do any more is asked of the next one, under the same id."""
+
+    def answer(request, frame):
+        if peer.instance == "one":
+            return cmdc.DaemonUnavailable("the daemon is stopping; the next one goes on with it")
+        return receipt_of(request, frame)
+
+    peer.answers[Prompt] = answer
+    found = []
+    prompting = threading.Thread(target=lambda: found.append(client.prompt("s1", "hi")))
+    prompting.start()
+    peer.wait_for(lambda: peer.of(Prompt))
+    peer.restart("two")
+    prompting.join(WAIT_S)
+
+    assert [one.command_id for one in found] == peer.ids_of(Prompt)[:1]
+    assert len(set(peer.ids_of(Prompt))) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_gone", [False, True])
+@pytest.mark.parametrize("call", ["status", "list_sessions"])
+def test_session_is_not_unresponsive_because_its_daemon_was_away(
+    peer, client, call, is_gone, monkeypatch
+):
+    """It is asked again where another daemon has taken over meanwhile."""
+    for name in ("STATUS_ANSWER_S", "LIST_ANSWER_S"):
+        monkeypatch.setattr(calls, name, 0.3)
+    peer.add("s1")
+    peer.answers[GetStatus] = lambda _request, _frame: (
+        None if peer.instance == "one" else Status(state="idle", session_id="s1", incarnation=1)
+    )
+    found = []
+    asks = {
+        "status": lambda: client.status("s1"),
+        "list_sessions": lambda: client.list_sessions()[0],
+    }
+    asking = threading.Thread(target=lambda: found.append(asks[call]()))
+    asking.start()
+    peer.wait_for(lambda: peer.of(GetStatus))
+    peer.answers[FindSession] = None  # it ends, and says only who it is
+    if is_gone:
+        fcntl.flock(peer._lock_file, fcntl.LOCK_UN)
+    known = len(peer.of(FindSession))
+    peer.wait_for(lambda: len(peer.of(FindSession)) > known)
+    fcntl.flock(peer._lock_file, fcntl.LOCK_EX)
+    del peer.answers[FindSession]
+    peer.restart("two")
+    asking.join(WAIT_S)
+
+    assert [one.state for one in found] == ["idle"]
 
 
 def test_collect_reply_waits_for_the_own_prompt(peer, client):
@@ -173,6 +243,42 @@ def test_silent_session_is_listed(peer, client):
 
     assert (found["up"].state, found["again"].state) == ("idle", "restarting")
     assert found["again"].restarts == 2
+
+
+def test_silent_sessions_hold_a_list_up_once(peer, client):
+    """However many there are, and the others are asked meanwhile; nonsense hides nobody either."""
+    for number in range(300):
+        peer.add(f"s{number}")
+    peer.add("mad")
+
+    def answer(_request, frame):
+        if frame.session_id == "mad":
+            return {"state": 7}
+        if frame.session_id in {"s0", "s298"}:
+            return cmdc.Status(state="idle", session_id=frame.session_id, incarnation=1)
+        return None
+
+    peer.answers[GetStatus] = answer
+    started_s = time.monotonic()
+    found = {one.session_id: one.state for one in client.list_sessions()}
+
+    assert time.monotonic() - started_s < 2 * LIST_ANSWER_S
+    assert (found["s0"], found["s298"], found["mad"]) == ("idle", "idle", "unresponsive")
+    assert Counter(found.values()) == {"idle": 2, "unresponsive": 299}
+
+
+def test_an_answer_of_pages_is_asked_for_anew_where_it_is_gone(peer, client):
+    """Three times at most; each time it is another question."""
+    peer.add("s1")
+    peer.answers[GetMessages] = lambda _request, frame: Paged(
+        id=frame.id, body=b"\x91", page_id="p"
+    )
+    peer.answers[NextPage] = lambda _request, _frame: Page(is_gone=True)
+    with pytest.raises(cmdc.TransientError, match="GetMessages"):
+        client.messages("s1")
+
+    assert len(set(peer.ids_of(GetMessages))) == READS_MAX
+    assert {one.offset for one in peer.of(NextPage)} == {1}
 
 
 def test_ended_session_has_no_pid(peer, client):

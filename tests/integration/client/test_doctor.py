@@ -21,6 +21,7 @@ MACHINE = (
     "open files",
     "temporary files",
     "state directory",
+    "tools",
     "runtime directory",
 )
 LAYERS = (
@@ -70,6 +71,7 @@ def test_a_daemon_that_is_well_tells_its_layers(peer, capsys):
         "daemon",
         "nursery",
         "journal",
+        "connections",
         "limits: memory",
         "limits: cpu",
         "limits: kill",
@@ -89,8 +91,9 @@ def test_a_daemon_that_is_well_tells_its_layers(peer, capsys):
         ({"nursery": "lost: ImportError"}, "nursery", "problem"),
         ({"nursery": "warming"}, "nursery", "note"),
         ({"version": "0.0.1"}, "daemon", "problem"),
+        ({"cut_connections": 2}, "connections", "note"),
     ],
-    ids=["lost", "warming", "old"],
+    ids=["lost", "warming", "old", "cut"],
 )
 def test_what_needs_seeing_to_is_the_exit_status(changed, name, status, peer, capsys):
     """A problem makes it 1; a note alone does not."""
@@ -131,7 +134,7 @@ def test_the_table_is_for_people(peer, capsys):
 
     assert status == 0
     assert lines[0].split() == ["CHECK", "STATUS", "FOUND", "ABOUT", "IT"]
-    assert len(lines) == 1 + len(MACHINE) + 3 + len(LAYERS)
+    assert len(lines) == 1 + len(MACHINE) + 4 + len(LAYERS)
     assert "\x1b" not in "".join(lines)
 
 

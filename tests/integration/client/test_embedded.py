@@ -4,16 +4,19 @@ The stand-in is a package of the daemon's name that comes first on PYTHONPATH: i
 daemon's arguments and does what the test wrote into it.
 """
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import cmdc_runtime as cmdc
+from cmdc_runtime.client import default
 from cmdc_runtime.client.embedded import Lease, lease
 
 READY = """
@@ -25,7 +28,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--embedded", action="store_true")
 for name in ("--runtime-dir", "--state-dir"):
     parser.add_argument(name, type=Path)
-for name in ("--owner-pid", "--ready-fd"):
+for name in ("--owner-pid", "--ready-fd", "--echo-fd"):
     parser.add_argument(name, type=int)
 given = parser.parse_args()
 assert given.owner_pid == os.getppid()
@@ -42,6 +45,7 @@ UNABLE = """
 import os, sys
 os.write(int(sys.argv[-1]), b'{"error": "no room on the device"}\\n')
 """
+WAIT_S = 10.0
 CRASHED = "raise OSError('everything is broken')"
 
 
@@ -179,3 +183,64 @@ asyncio.run(main())
     )
 
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+@pytest.fixture
+def module_level(stand_in):
+    """Put a stand-in in place of the daemon of the module-level functions; it is ended at last."""
+    stand_in(READY)
+    yield
+    default.client.close()
+
+
+def killed():
+    """Kill this process's embedded daemon and return its pid."""
+    held = lease()
+    assert isinstance(held, Lease)
+    pid = held.daemon.pid
+    held.release()
+    os.kill(pid, signal.SIGKILL)
+    held.daemon._process.wait(WAIT_S)
+    return pid
+
+
+def test_module_level_calls_have_the_next_daemon(module_level, tmp_path):
+    """Whoever calls next starts it, be they many; each death has one successor."""
+    pids = set()
+    for _ in range(2):
+        with ThreadPoolExecutor(8) as threads:
+            found = list(threads.map(lambda _: cmdc.status("s1").session_id, range(16)))
+        assert found == ["s1"] * 16
+        pids.add(killed())
+
+    assert len(pids) == 2
+    assert cmdc.last_index("s1") == 3
+    default.client.close()
+    assert left(tmp_path) == []
+
+
+def test_coroutines_have_the_next_daemon(module_level, tmp_path):
+    """The functions of ``aio`` as well."""
+
+    async def main():
+        first = await cmdc.aio.last_index("s1")
+        killed()
+        found = await asyncio.gather(*[cmdc.aio.last_index("s1") for _ in range(8)])
+        await cmdc.aio.close()
+        return [first, *found]
+
+    assert asyncio.run(main()) == [3] * 9
+    assert left(tmp_path) == []
+
+
+def test_what_runs_application_code_does_not_end_the_thread(module_level):
+    """What would end it is raised in the caller's."""
+
+    async def leave(_calls):
+        raise SystemExit(3)
+
+    assert cmdc.last_index("s1") == 3
+    with pytest.raises(SystemExit):
+        default.client._run(leave)
+
+    assert cmdc.last_index("s1") == 3

@@ -14,9 +14,11 @@ from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.runtime_dir import (
     LOCK_FILE,
     SOCKETS,
+    TOKEN_FILE,
     Holder,
     RunningDaemon,
     find_daemon,
+    read_token,
     running_daemon,
 )
 from supervisor.adapters import endpoint as endpoints
@@ -98,7 +100,7 @@ def test_a_second_daemon_is_refused(directory):
 
         assert str(directory) in str(refusal.value)
         assert f"process {os.getpid()}" in str(refusal.value)
-        assert names(directory) == sorted([SOCKETS[0], LOCK_FILE])
+        assert names(directory) == sorted([SOCKETS[0], LOCK_FILE, TOKEN_FILE])
 
 
 def test_a_probe_does_not_keep_a_daemon_from_starting(directory, monkeypatch):
@@ -106,7 +108,7 @@ def test_a_probe_does_not_keep_a_daemon_from_starting(directory, monkeypatch):
     make_private(directory)
     prober = Lock.acquire(directory, HOLDER)
     # The probe ends while the daemon waits for its next try.
-    monkeypatch.setattr(endpoints.time, "sleep", lambda _seconds: os.close(prober._fd))
+    monkeypatch.setattr(endpoints.time, "sleep", lambda _seconds: prober.let_go())
     with claimed(directory):
         assert running_daemon(directory) == RunningDaemon(directory, HOLDER)
 
@@ -138,7 +140,7 @@ def test_sockets_of_a_dead_daemon_are_cleared_away(directory):
     for name in SOCKETS:
         bind(directory / name)
     with claimed(directory):
-        assert names(directory) == [LOCK_FILE]
+        assert names(directory) == [LOCK_FILE, TOKEN_FILE]
 
 
 def test_close_leaves_an_empty_directory(directory):
@@ -242,3 +244,27 @@ def test_a_killed_daemon_holds_nothing(directory):
     assert daemon.returncode == -signal.SIGKILL
     with claimed(directory):
         assert running_daemon(directory) == RunningDaemon(directory, HOLDER)
+
+
+def test_a_token_is_the_owners_alone_and_outlives_a_killed_daemon(directory):
+    """A client that has it goes on; an orderly end takes it away."""
+    with claimed(directory) as first:
+        mode = (directory / TOKEN_FILE).stat().st_mode & 0o777
+        token = first.token
+        first.lock.release()
+        first.lock.let_go()
+        with claimed(directory) as second:
+            assert second.token == token == read_token(directory)
+
+    assert mode == 0o600
+    assert read_token(directory) == ""
+
+
+@pytest.mark.parametrize("text", ["", "short", "x" * 65, "\x1b" * 64])
+def test_what_is_no_token_is_replaced(directory, text):
+    """A file that was cut off, say; nobody who knows its text is let in."""
+    make_private(directory)
+    (directory / TOKEN_FILE).write_text(text)
+    with claimed(directory) as endpoint:
+        assert len(endpoint.token) == 64
+        assert endpoint.token == read_token(directory) != text

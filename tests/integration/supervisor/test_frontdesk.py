@@ -1,24 +1,63 @@
 """What clients are refused at the door, over the real socket."""
 
 import asyncio
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 import zmq
 
-from cmdc_runtime.codec import decode, encode, raw
-from cmdc_runtime.errors import AccessDenied, InvalidSession
-from cmdc_runtime.frames import HEADER, Ask, Failed, FromClient, Send, ToClient
-from cmdc_runtime.requests import StartSession, Supervision
+from cmdc_runtime.codec import decode, decode_as, encode, raw
+from cmdc_runtime.errors import AccessDenied, InvalidSession, UsageError
+from cmdc_runtime.frames import (
+    ASKED_BYTES_MAX,
+    FRAME_BYTES_MAX,
+    HEADER,
+    Ask,
+    Failed,
+    FromClient,
+    Paged,
+    Reply,
+    Send,
+    ToClient,
+)
+from cmdc_runtime.pages import PAGE_BYTES, Page
+from cmdc_runtime.reasons import Exception as Exception_
+from cmdc_runtime.requests import (
+    DaemonFacts,
+    FindSession,
+    GetFacts,
+    ListSessions,
+    ReadPage,
+    SessionInfo,
+    StartSession,
+    Supervision,
+)
 from cmdc_runtime.sockets import Role
 from supervisor.adapters.hub import Hub
+from supervisor.adapters.journal.base import JournalFailed, SessionRow
 from supervisor.adapters.journal.sqlite import SqliteJournal
+from supervisor.adapters.peers import Staff
 from supervisor.adapters.router import Router
+from supervisor.core.storage import Condition
 from supervisor.frontdesk import FrontDesk
+from supervisor.gate import Gate
 from supervisor.handlers import House
 from supervisor.sessions import Sessions
+from supervisor.watchers import Watchers
 
 WAIT_S = 10.0
+SILENT_S = 0.3
+FACTS = DaemonFacts(
+    pid=1,
+    instance="i",
+    version="0",
+    nursery="ready",
+    sessions=0,
+    spares=0,
+    events_address="",
+    refused_frames=0,
+)
 BODY = msgspec.Raw(b"\xc0")
 START = StartSession(session_id="s1", supervision=Supervision(), agent=BODY, carries_code=True)
 
@@ -27,25 +66,55 @@ def send(*, carries_code, durable=False):
     return Send(id="c1", session_id="s1", durable=durable, body=BODY, carries_code=carries_code)
 
 
-async def answered(tmp_path, frame, *, accepts_code):
-    """Return the answer of a front desk that has no session and no worker."""
+def whole(peer, answer):
+    """Return the answer, one of pages as a ``Reply`` with the bodies of all of them."""
+    if not isinstance(answer, Paged):
+        return answer
+    pieces = [answer.body]
+    while True:
+        wanted = ReadPage(page_id=answer.page_id, offset=sum(map(len, pieces)))
+        peer.send_multipart([HEADER, encode(Ask(id=f"p{len(pieces)}", body=raw(wanted)))])
+        assert peer.poll(round(WAIT_S * 1000))
+        (_, frame) = peer.recv_multipart()
+        page = decode_as(Page, decode(ToClient, frame).body)
+        assert len(frame) < PAGE_BYTES + 1024
+        pieces.append(page.body)
+        if page.is_last:
+            return Reply(id=answer.id, body=msgspec.Raw(b"".join(pieces)))
+
+
+async def answered(tmp_path, frame, *, accepts_code=True, wait_s=WAIT_S, begin=None):
+    """Return the answer of a front desk that has no session and no worker, None for none.
+
+    ``begin`` is given the sessions and the journal before the frame is sent.
+    """
     journal = SqliteJournal(tmp_path, durability="process")
     await journal.open()
     with zmq.Context() as context:
         hub = Hub(context, journal)
         hub.bind(f"ipc://{tmp_path}/events")
         sessions = Sessions(None, None, hub, journal, None, sessions_max=10)
-        desk = FrontDesk(House(sessions, None, hub, accepts_code, facts=None), sessions)
+        watchers = Watchers(journal, sessions.look_up, lambda _client, _notice: True)
+        desk = FrontDesk(
+            House(sessions, watchers, hub, accepts_code, facts=lambda: FACTS), sessions
+        )
         router = Router(context, Role.CONTROL, FromClient, desk.receive)
         desk.control = sessions.control = router
+        desk.gate = Gate(sessions, lambda: Staff({}, {}, tmp_path), "", lambda: None)
+        router.check = desk.gate.check
         peer = context.socket(zmq.DEALER)
         peer.setsockopt(zmq.LINGER, 0)
+        peer.setsockopt(zmq.MAXMSGSIZE, FRAME_BYTES_MAX)
         try:
             router.bind(f"ipc://{tmp_path}/control")
             peer.connect(f"ipc://{tmp_path}/control")
+            if begin is not None:
+                await begin(sessions, journal)
             peer.send_multipart([HEADER, encode(frame)])
-            assert await asyncio.to_thread(peer.poll, round(WAIT_S * 1000))
-            return decode(ToClient, peer.recv_multipart()[1])
+            if not await asyncio.to_thread(peer.poll, round(wait_s * 1000)):
+                return None
+            answer = decode(ToClient, peer.recv_multipart()[1])
+            return await asyncio.to_thread(whole, peer, answer)
         finally:
             await desk.close()
             peer.close()
@@ -79,3 +148,101 @@ def test_command_without_code_is_taken(tmp_path, accepts_code):
     answer = asyncio.run(answered(tmp_path, frame, accepts_code=accepts_code))
 
     assert answer.code == InvalidSession.code
+
+
+async def leave(sessions, _journal):
+    """Have the daemon end."""
+    sessions.is_leaving = True
+
+
+async def fail(_sessions, journal):
+    """Have the journal fail."""
+    journal.health.turn(Condition.FAILED, "the disk is gone")
+
+
+@pytest.mark.parametrize("ending", [leave, fail])
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Ask(id="c1", body=raw(START)),
+        Ask(id="c1", body=raw(FindSession(session_id="s1"))),
+        Ask(id="c1", body=raw(ListSessions())),
+        Ask(id="c1", body=msgspec.Raw(encode("no request"))),
+        send(carries_code=False),
+        send(carries_code=False, durable=True),
+    ],
+    ids=["start", "find", "list", "garbage", "question", "durable"],
+)
+def test_daemon_that_ends_answers_nothing(tmp_path, ending, frame):
+    """Whoever asks it asks the next one, of which its own end is no part."""
+    answer = asyncio.run(answered(tmp_path, frame, wait_s=SILENT_S, begin=ending))
+
+    assert answer is None
+
+
+def test_daemon_that_ends_says_who_it_is(tmp_path):
+    """A client that connects meanwhile waits for the next one, and knows that it is another."""
+    answer = asyncio.run(answered(tmp_path, Ask(id="c1", body=raw(GetFacts())), begin=leave))
+
+    assert decode_as(DaemonFacts, answer.body).instance == "i"
+
+
+@pytest.mark.parametrize("is_safe", [True, False])
+def test_command_that_meets_the_end_on_its_way_to_the_journal_has_no_answer(tmp_path, is_safe):
+    """Whether it came to be safe or not: the next daemon finds out, and nobody was told else."""
+
+    async def begin(sessions, journal):
+        await journal.create(SessionRow(session_id="s1", created_ms=1, spec=b""))
+        accept = journal.accept
+
+        async def accept_and_end(*args):
+            found = await accept(*args)
+            sessions.is_leaving = True
+            if not is_safe:
+                raise JournalFailed("it ended before")
+            return found
+
+        journal.accept = accept_and_end
+
+    frame = send(carries_code=False, durable=True)
+
+    assert asyncio.run(answered(tmp_path, frame, wait_s=SILENT_S, begin=begin)) is None
+
+
+def test_a_list_of_any_length_comes_whole(tmp_path):
+    """Each of many sessions may have a traceback to tell: together more than a frame takes."""
+    reason = Exception_(type="ValueError", message="no", traceback="x" * 32_000)
+    infos = tuple(
+        SessionInfo(
+            session_id=f"s{number}",
+            phase="up",
+            incarnation=2,
+            restarts=1,
+            pid=number,
+            parent_id=None,
+            group_id=None,
+            last_index=0,
+            reason=reason,
+        )
+        for number in range(600)
+    )
+
+    async def begin(sessions, _journal):
+        for info in infos:
+            sessions.live[info.session_id] = SimpleNamespace(info=lambda info=info: info)
+
+    ask = Ask(id="c1", body=raw(ListSessions()))
+    answer = asyncio.run(answered(tmp_path, ask, begin=begin))
+
+    assert len(bytes(answer.body)) > FRAME_BYTES_MAX
+    assert decode_as(ListSessions.answer, answer.body) == infos
+
+
+@pytest.mark.parametrize("kind", [Ask, Send])
+def test_a_body_that_leaves_no_room_for_an_envelope_is_refused(tmp_path, kind):
+    """By its name: the frame that an agent is given of it would be too long for any socket."""
+    body = raw(b"x" * ASKED_BYTES_MAX)
+    more = {} if kind is Ask else {"session_id": "s1", "durable": True}
+    answer = asyncio.run(answered(tmp_path, kind(id="c1", body=body, **more)))
+
+    assert (answer.id, answer.code) == ("c1", UsageError.code)

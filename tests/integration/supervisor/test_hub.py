@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 
 import zmq
 
@@ -9,6 +10,7 @@ from cmdc_runtime.codec import decode
 from cmdc_runtime.frames import Joined, Published, Watermark, group_topic_of
 from supervisor.adapters import hub as module
 from supervisor.adapters.hub import Hub
+from supervisor.core import subscriptions
 from supervisor.core.limits import WATERMARKS_AFTER
 
 WAIT_S = 10.0
@@ -100,3 +102,24 @@ def test_forgotten_group_repeats_no_number(tmp_path, monkeypatch):
     numbers = asyncio.run(main())
 
     assert numbers == sorted(set(numbers))
+
+
+def test_who_follows_too_many_topics_is_cut_off(tmp_path, monkeypatch):
+    """Once for all that it had said; what it follows is counted anew."""
+    monkeypatch.setattr(subscriptions, "TOPICS_MAX", 100)
+    cut = []
+
+    async def main():
+        async with bound(tmp_path) as hub:
+            hub.on_excess = lambda pid: cut.append(pid) or 1
+            with zmq.Context() as context, context.socket(zmq.SUB) as ear:
+                ear.setsockopt(zmq.LINGER, 0)
+                for number in range(150):
+                    ear.subscribe(b"s-%d" % number)
+                ear.subscribe(group_topic_of("g"))
+                ear.connect(f"ipc://{tmp_path}/events")
+                assert await asyncio.to_thread(ear.poll, round(WAIT_S * 1000))
+            return hub.cut
+
+    assert asyncio.run(main()) == 1
+    assert cut == [os.getpid()]

@@ -5,6 +5,7 @@ import gc
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from multiprocess import util
 
 from cmdc_runtime.errors import Overloaded
 from supervisor.adapters import nursery as module
@@ -194,6 +196,24 @@ def test_children_survive_the_nursery_and_the_next_fork_warms_a_new_one():
 
     assert (first.generation, second.generation) == (1, 2)
     assert (loss, was_all) == (f"the nursery (pid {first.pid}) ended with status -9", True)
+
+
+@pytest.mark.fault
+def test_a_nursery_is_warmed_though_its_folder_for_sockets_was_removed():
+    """A cleaner of temporary files takes the folder, and with it the socket of the first one."""
+
+    async def scenario():
+        async with light_nursery() as nursery:
+            first = await nursery.warm()
+            shutil.rmtree(util.get_temp_dir())
+            with pytest.raises(NurseryLost):
+                await fork(nursery, "stay")
+            end(await fork(nursery, "stay"))
+            return first, await nursery.warm()
+
+    first, second = asyncio.run(scenario())
+
+    assert (first.generation, second.generation) == (1, 2)
 
 
 @pytest.mark.fault

@@ -85,7 +85,8 @@ def test_a_sweep_spares_the_session_of_a_living_leader():
 # child has ended as well and waits for its Popen.
 SUBREAPER = """
 import json, os, select, subprocess, sys
-from supervisor.adapters.orphans import reap_adopted, set_child_subreaper
+from cmdc_runtime.prctl import set_child_subreaper
+from supervisor.adapters.orphans import reap_adopted
 
 set_child_subreaper()
 own = subprocess.Popen([sys.executable, "-c", "raise SystemExit(5)"])
@@ -125,7 +126,8 @@ def test_orphans_come_to_the_subreaper_which_reaps_only_what_nobody_waits_for():
 HIDDEN = """
 import json, os, subprocess, sys
 from supervisor.adapters.cells import Cells
-from supervisor.adapters.orphans import end_strangers, set_child_subreaper
+from cmdc_runtime.prctl import set_child_subreaper
+from supervisor.adapters.orphans import end_strangers
 from supervisor.core.cells import Limits, base_name, cell_name
 
 AGENT = '''
@@ -204,7 +206,7 @@ ADOPTER = """
 import asyncio, os, signal, sys
 sys.path.insert(0, sys.argv[1])
 from supervisor.adapters.nursery import Nursery, NurseryOptions
-from supervisor.adapters.orphans import set_child_subreaper
+from cmdc_runtime.prctl import set_child_subreaper
 from supervisor.adapters.reaper import Reaper
 
 async def main():

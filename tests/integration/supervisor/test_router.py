@@ -2,17 +2,21 @@
 
 import asyncio
 import contextlib
+import os
+import subprocess
+import sys
 import time
 
 import pytest
 import zmq
 
-from cmdc_runtime.codec import decode, encode, encode_events
-from cmdc_runtime.errors import ProtocolError
+from cmdc_runtime.codec import decode, encode, encode_events, raw
+from cmdc_runtime.errors import AccessDenied, ProtocolError
 from cmdc_runtime.events import StreamReset
 from cmdc_runtime.frames import (
     HEADER,
     MAGIC,
+    Ask,
     Batch,
     Failed,
     FromClient,
@@ -27,6 +31,7 @@ from supervisor.adapters.router import PARTS_MAX, Router
 WRITE = encode(Write(records=(), settled=(), number=1))
 BATCH = encode(Batch(first=1, count=1, durable=True))
 BODY = encode_events([(0, StreamReset())])
+OTHER = encode_events([(9, StreamReset())])
 STARTED = encode(Started())
 WAIT_S = 10.0
 ASKING_S = 0.05
@@ -73,16 +78,16 @@ def test_events_come_with_what_they_tell_of(tmp_path):
     frames, refused = asyncio.run(
         heard(
             tmp_path,
-            [HEADER, WRITE, BATCH, BODY, BATCH, b"two", WRITE],
-            [HEADER, BATCH, BODY, BATCH, b"two"],
+            [HEADER, WRITE, BATCH, BODY, BATCH, OTHER, WRITE],
+            [HEADER, BATCH, BODY, BATCH, OTHER],
             [HEADER, STARTED, BATCH, BODY],
         )
     )
 
     assert frames == [
-        (Write, BODY, b"two"),
+        (Write, BODY, OTHER),
         (Write,),
-        (Batch, BODY, b"two"),
+        (Batch, BODY, OTHER),
         (Started,),
         (Batch, BODY),
     ]
@@ -97,8 +102,13 @@ def test_events_come_with_what_they_tell_of(tmp_path):
         [HEADER],
         [MAGIC + b"\x09", WRITE],
         [HEADER, *([WRITE] * PARTS_MAX)],
+        [HEADER, WRITE, BATCH, OTHER[:-1]],
+        [HEADER, WRITE, BATCH],
     ],
-    ids=["bad second", "bad last", "no frame", "other version", "too many"],
+    ids=[
+        *("bad second", "bad last", "no frame", "other version", "too many"),
+        *("bad events", "no events"),
+    ],
 )
 def test_one_bad_frame_spoils_the_message(tmp_path, message):
     """Nothing of it is taken, and it is counted once."""
@@ -137,3 +147,90 @@ def test_asking_for_a_peer_loses_no_message_of_another(tmp_path):
             return True
 
     assert asyncio.run(ask())
+
+
+SENDER = """
+import os, sys, zmq
+with zmq.Context() as context, context.socket(zmq.DEALER) as peer:
+    peer.connect(sys.argv[1])
+    peer.send_multipart([bytes.fromhex(one) for one in sys.argv[2:]])
+print(os.getpid())
+"""
+"""A process that sends one message and says its pid."""
+
+
+def test_a_message_tells_whose_process_made_the_connection(tmp_path):
+    """As the kernel says, whatever the peer calls itself: own process and another, one by one."""
+
+    async def ask():
+        asked = []
+        async with routed(tmp_path) as (router, peer, _, arrived), asyncio.timeout(WAIT_S):
+            router.check = lambda _peer, pid, frame: asked.append((pid, type(frame)))
+            peer.send_multipart([HEADER, STARTED, WRITE])
+            await arrived.wait()
+            arrived.clear()
+            address = f"ipc://{tmp_path}/router"
+            command = [sys.executable, "-c", SENDER, address, HEADER.hex(), STARTED.hex()]
+            done = await asyncio.to_thread(subprocess.run, command, capture_output=True)
+            await arrived.wait()
+            return asked, [
+                (os.getpid(), Started),
+                (os.getpid(), Write),
+                (int(done.stdout), Started),
+            ]
+
+    asked, right = asyncio.run(ask())
+
+    assert asked == right
+
+
+def test_a_message_with_one_frame_that_may_not_be_is_refused_whole(tmp_path):
+    """Nothing of it is taken, and it is counted once; the next one passes."""
+
+    def check(_peer, _pid, frame):
+        if isinstance(frame, Write):
+            raise AccessDenied("not from you")
+
+    async def ask():
+        async with routed(tmp_path) as (router, peer, got, arrived), asyncio.timeout(WAIT_S):
+            router.check = check
+            peer.send_multipart([HEADER, STARTED, WRITE])
+            peer.send_multipart([HEADER, STARTED])
+            await arrived.wait()
+            return got, router.refused
+
+    assert asyncio.run(ask()) == ([(Started,)], 1)
+
+
+def test_who_was_refused_is_told_to_the_owner(tmp_path):
+    """By connection and process, for what is malformed and for what may not be."""
+
+    async def ask():
+        told = []
+        async with routed(tmp_path) as (router, peer, _, arrived), asyncio.timeout(WAIT_S):
+            router.on_refused = lambda _peer, pid, error: told.append((pid, type(error)))
+            peer.send_multipart([HEADER, b"\xc1"])
+            peer.send_multipart([HEADER, STARTED])
+            await arrived.wait()
+            return told
+
+    assert asyncio.run(ask()) == [(os.getpid(), ProtocolError)]
+
+
+def test_a_client_that_may_not_is_answered_by_its_request(tmp_path):
+    """The caller gets the error that the check has raised, under the id of what it asked."""
+
+    def check(_peer, _pid, _frame):
+        raise AccessDenied("not from you")
+
+    async def told():
+        async with routed(tmp_path, Role.CONTROL, FromClient) as (router, peer, got, _):
+            router.check = check
+            peer.send_multipart([HEADER, encode(Ask(id="a-1", body=raw(None)))])
+            assert await asyncio.to_thread(peer.poll, round(WAIT_S * 1000))
+            return got, decode(ToClient, peer.recv_multipart()[1])
+
+    got, answer = asyncio.run(told())
+
+    assert got == []
+    assert (answer.id, answer.code) == ("a-1", AccessDenied.code)

@@ -125,20 +125,6 @@ def test_a_host_connects_and_its_end_is_told(folder):
     assert (left, is_there) == (set(), False)
 
 
-def test_an_address_elsewhere_is_refused(folder):
-    """A host connects in the daemon's own folder and nowhere else."""
-
-    async def scenario():
-        async with workforce_in(folder) as (workforce, worker, router):
-            await ask(workforce, worker, "/tmp/elsewhere")
-            return router.sent, worker.hosts.all
-
-    sent, hosts = asyncio.run(scenario())
-
-    assert sent == [HostLost(address="/tmp/elsewhere", message=f"it is not in {folder}")]
-    assert hosts == set()
-
-
 def test_one_host_is_started_at_a_time(folder):
     """A worker that asks twice at once is told so."""
 

@@ -199,14 +199,14 @@ def test_retry_after_comes_through(ask):
     assert failure.retry_after_s == 7.0
 
 
-def test_nobody_listening_is_transient(ask):
+def test_nobody_listening_is_unreachable(ask):
     """A refused connection is no answer, so it has no status."""
     with ScriptedModel(["never"]) as model:
         options = {"api_base": model.url}
     with ScriptedModel(["never"]) as other:
         _, failure = ask(other, provider_opts=options)
 
-    assert (failure.kind, failure.status) == (FailureKind.TRANSIENT, None)
+    assert (failure.kind, failure.status) == (FailureKind.UNREACHABLE, None)
 
 
 @pytest.mark.parametrize("step", [Stall(), Stall(after_chars=20)], ids=["head", "middle"])

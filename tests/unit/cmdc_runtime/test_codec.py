@@ -3,7 +3,7 @@
 import random
 import types
 from functools import cache
-from typing import Any, Literal, NewType, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NewType, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
@@ -28,6 +28,7 @@ from cmdc_runtime.frames import (
     ToClient,
     ToWorker,
 )
+from cmdc_runtime.ranges import TIME_MS_MAX
 from cmdc_runtime.reasons import RestartIntensityExceeded, Signal
 from cmdc_runtime.requests import Request
 
@@ -69,6 +70,8 @@ def values(kind):
             found = values(base)
         case origin if origin is Literal:
             found = st.sampled_from(args)
+        case origin if origin is Annotated:
+            found = within(args[0], args[1])
         case origin if origin in (Union, types.UnionType):
             found = st.one_of([values(arg) for arg in args])
         case origin if origin is tuple and args[-1] is not ...:
@@ -82,11 +85,22 @@ def values(kind):
     return found
 
 
+def within(kind, bound):
+    """Return a strategy for the values of a type that its bounds allow."""
+    if bound.pattern is not None:
+        shortest = bound.pattern.replace("*", "{0,9}").replace("+", "{1,9}")
+        return st.from_regex(shortest, fullmatch=True)
+    if kind is float:
+        low = bound.gt if bound.ge is None else bound.ge
+        return st.floats(low, bound.le, exclude_min=bound.ge is None)
+    return st.integers(bound.ge, bound.le)
+
+
 def structs(kind):
     """Return a strategy for a struct with every field given."""
     if kind.__name__ == "TreeNode":  # holds itself
         return st.builds(kind, id=st.text(), kind=st.just("worker"))
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     fields = {name: values(hints[name]) for name in kind.__struct_fields__}
     return st.fixed_dictionaries(fields).map(lambda given_: kind(**given_))
 
@@ -184,7 +198,7 @@ def test_a_raw_body_is_the_value_as_it_is():
     assert codec.encode([codec.raw({"a": 1})]) == codec.encode([{"a": 1}])
 
 
-@given(st.lists(st.tuples(integers, of_base(Event)), max_size=5))
+@given(st.lists(st.tuples(st.integers(0, TIME_MS_MAX), of_base(Event)), max_size=5))
 def test_a_batch_comes_back_as_it_was(entries):
     """Times and events, in order."""
     assert codec.decode_events(codec.encode_events(entries)) == entries

@@ -4,21 +4,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmdc_runtime.codec import encode
+from cmdc_runtime.codec import decode, decode_as, encode
+from cmdc_runtime.errors import ProtocolError
 from cmdc_runtime.frames import (
+    BATCH_EVENTS_MAX,
     FRAME_BYTES_MAX,
     HEADER,
     MAGIC,
     WIRE_VERSION,
+    Adrift,
+    Answer,
+    Batch,
+    EventEntry,
     FromClient,
     FromWorker,
+    JournalRecord,
     Published,
+    Refusal,
+    Settled,
     ToClient,
     ToWorker,
+    Write,
     Written,
     topic_of,
 )
 from cmdc_runtime.ids import is_session_id
+from cmdc_runtime.ranges import INCARNATION_MAX, INDEX_MAX, TIME_MS_MAX
 from cmdc_runtime.reasons import snake
 
 BASES = (FromClient, ToClient, FromWorker, ToWorker, Published)
@@ -56,3 +67,63 @@ def test_a_topic_matches_its_session_only(one, two):
 def test_a_frame_may_hold_a_whole_history_frame():
     """The bound of a part is far above that of the batches that we make."""
     assert FRAME_BYTES_MAX >= 16 * 2**20
+
+
+ADRIFT = {"worker_id": "w-1-ab", "session_id": "s-1", "incarnation": 1, "first": 1}
+
+
+def write(**changes):
+    return Write(**{"records": (), "settled": (), "number": 1} | changes)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Batch(first=1, count=2**64 - 1, durable=True),
+        Batch(first=1, count=BATCH_EVENTS_MAX + 1, durable=True),
+        Batch(first=1, count=0, durable=True),
+        Batch(first=1, count=-1, durable=True),
+        Batch(first=0, count=1, durable=True),
+        Batch(first=INDEX_MAX + 1, count=1, durable=True),
+        Batch(first=-(2**63), count=1, durable=True),
+        write(number=0),
+        write(number=INDEX_MAX + 1),
+        write(records=(JournalRecord(kind="a\0b", body=b""),)),
+        write(records=(JournalRecord(kind="k" * 65, body=b""),)),
+        write(settled=(Settled(id="c\0", frame=b""),)),
+        Answer(id="c" * 1025, body=b""),
+        Refusal(id="c", code="bad\x1b[2J", message="", details=b""),
+        Adrift(**ADRIFT | {"worker_id": "../control.sock\n"}),
+        Adrift(**ADRIFT | {"session_id": "s-1\x1b"}),
+        Adrift(**ADRIFT | {"session_id": ""}),
+        Adrift(**ADRIFT | {"incarnation": 0}),
+        Adrift(**ADRIFT | {"first": 0}),
+        Adrift(**ADRIFT | {"first": 2**64 - 1}),
+    ],
+    ids=repr,
+)
+def test_a_worker_says_no_number_or_name_beyond_its_bounds(frame):
+    """It is refused when it is read, so nobody behind that has to look."""
+    with pytest.raises(ProtocolError, match="not a FromWorker: "):
+        decode(FromWorker, encode(frame))
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Batch(first=INDEX_MAX, count=BATCH_EVENTS_MAX, durable=True),
+        write(number=INDEX_MAX, records=(JournalRecord(kind="", body=b""),)),
+        Adrift(**ADRIFT | {"first": INDEX_MAX, "incarnation": INCARNATION_MAX}),
+    ],
+    ids=lambda frame: type(frame).__name__,
+)
+def test_a_worker_may_go_to_the_bounds(frame):
+    """The last value that is allowed is."""
+    assert decode(FromWorker, encode(frame)) == frame
+
+
+@pytest.mark.parametrize("at_ms", [-1, TIME_MS_MAX + 1, 2**64 - 1])
+def test_an_event_is_of_a_time_that_calendars_have(at_ms):
+    """Whoever shows it need not look."""
+    with pytest.raises(ProtocolError):
+        decode_as(EventEntry, encode([at_ms, {}]))

@@ -1,6 +1,6 @@
 """Why processes and sessions end, as people and decoders read it."""
 
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -18,7 +18,13 @@ from cmdc_runtime.reasons import (
 )
 
 KINDS = DownReason.__subclasses__()
-AWKWARD = {str: "two\nlines\t and\r\nmore ", int: 7, float: 1.5, bool: True}
+AWKWARD = {
+    Any: {"rule": ["a\nb", 7]},
+    str: "two\nlines\t and\r\nmore ",
+    int: 7,
+    float: 1.5,
+    bool: True,
+}
 
 
 def awkward(kind, times=1):

@@ -6,12 +6,15 @@ from pathlib import Path
 import pytest
 
 from cmdc_runtime.runtime_dir import (
+    HOST_SOCKETS,
     SOCKET_PATH_BYTES_MAX,
     WORKERS_SOCKET,
     candidate_runtime_dirs,
     default_runtime_dir,
     default_state_dir,
     find_daemon,
+    host_socket,
+    is_host_socket,
     path_problem,
     privacy_problem,
     running_daemon,
@@ -131,3 +134,21 @@ def test_a_search_without_a_daemon_finds_none(tmp_path):
     environ = {"XDG_RUNTIME_DIR": str(tmp_path)}
 
     assert find_daemon(environ, uid=UID + 1, home=tmp_path) is None
+
+
+@pytest.mark.parametrize("number", [0, 7, 99, 100, 12_345])
+def test_a_worker_knows_the_places_of_its_tool_hosts(number):
+    """And nobody else's are taken for them; the name is no longer than the sockets' own."""
+    place = host_socket(Path("/run/x"), "w-1-0123456789abcdef", number)
+
+    assert is_host_socket(Path("/run/x"), "w-1-0123456789abcdef", str(place))
+    assert not is_host_socket(Path("/run/x"), "w-1-fedcba9876543210", str(place))
+    assert not is_host_socket(Path("/run/y"), "w-1-0123456789abcdef", str(place))
+    assert place.match(HOST_SOCKETS)
+    assert len(place.name) <= len(WORKERS_SOCKET)
+
+
+@pytest.mark.parametrize("address", ["", "7", "h-", "/run/x/control.sock", "/run/x/h-01234567²³"])
+def test_other_paths_are_no_places_of_tool_hosts(address):
+    """Whatever they are."""
+    assert not is_host_socket(Path("/run/x"), "w-1-0123456789abcdef", address)

@@ -30,7 +30,7 @@ def test_a_socket_has_the_options_of_its_role(context, role):
     assert {option for option, value in found.items() if value is None} <= WRITE_ONLY
 
 
-WRITE_ONLY = {zmq.ROUTER_MANDATORY, zmq.XPUB_VERBOSE, zmq.XPUB_NODROP}
+WRITE_ONLY = {zmq.ROUTER_MANDATORY, zmq.ROUTER_HANDOVER, zmq.XPUB_VERBOSE, zmq.XPUB_NODROP}
 
 
 def read(socket, option):

@@ -21,11 +21,13 @@ from cmdc_runtime.transfer import (
     End,
     EventsPart,
     Header,
+    PiecePart,
     RecordsPart,
     Seal,
     SnapshotPart,
     Whole,
     frame_of,
+    in_pieces,
     part_of,
     read_frames,
     rows_in_parts,
@@ -98,6 +100,23 @@ def test_a_session_comes_out_of_its_file_as_it_went_in():
     )
 
 
+@pytest.mark.parametrize("size", [0, 1, PART_BYTES, PART_BYTES + 1, 20 * PART_BYTES])
+def test_a_long_body_goes_in_pieces(size):
+    """A state of more than one part takes comes out whole."""
+    body = bytes(range(251)) * (size // 251) + b"x" * (size % 251)
+    parts = [
+        HEADER,
+        *in_pieces(body, lambda rest: SnapshotPart(body=rest)),
+        *in_pieces(body, lambda rest: CheckpointPart(facts=CHECKPOINT.facts, body=rest)),
+        CHECKPOINT,
+    ]
+    found = read(file_of(parts))
+
+    assert found.snapshot == body
+    assert [one.body for one in found.checkpoints] == [body, CHECKPOINT.body]
+    assert max(len(frame_of(part)) for part in parts) <= PART_BYTES + 1024
+
+
 @given(st.integers(0, len(WHOLE) - 1))
 def test_a_file_that_was_cut_anywhere_is_known_for_it(at):
     """Also between two parts."""
@@ -120,8 +139,10 @@ def test_a_file_with_a_bit_flipped_anywhere_is_known_for_it(bit):
         ((), "its end is missing"),
         (PARTS[1:], "does not begin with its header"),
         ((HEADER, *PARTS), "does not begin with its header"),
+        ((HEADER, PiecePart(body=b"x"), *PARTS[2:]), "the end of a body is missing"),
+        ((*PARTS, PiecePart(body=b"x")), "the end of a body is missing"),
     ],
-    ids=["none", "no header", "two headers"],
+    ids=["none", "no header", "two headers", "a piece alone", "a piece at the end"],
 )
 def test_parts_have_their_place(parts, problem):
     """The header once, and first."""

@@ -62,7 +62,7 @@ def test_a_cost_that_nobody_knows_is_not_allowed():
     """A budget says nothing about a model without a price."""
     guard = definitions("03_budget_guard").BudgetGuard(max_usd=1.0)
     event = cmdc.AfterResponse(cmdc.Message.assistant("x"))
-    context = cmdc.PluginContext(session_id="s-1", model="local:any")
+    context = cmdc.PluginContext(session_id="s-1", model="local:any", is_priced=False)
 
     assert guard.after_response(event, context) == cmdc.Abort("the price of local:any is not known")
 

@@ -64,6 +64,9 @@ class Worker:
     def is_over(self):
         return self.has_ended
 
+    def is_stopped(self):
+        return False
+
     def says(self, frame):
         self.on_frame(frame, b"")
 
@@ -178,6 +181,7 @@ class Desk:
         self.workforce, self.hub, self.journal = Workforce(), Hub(), Journal()
         self.passage = None  # nothing is published here, so nothing is asked
         self.is_leaving = False
+        self.readers = asyncio.Semaphore(1)
         self.downs, self.answers, self.forgotten = [], [], []
         self.sleeps = 0
 

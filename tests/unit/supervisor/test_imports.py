@@ -2,13 +2,27 @@
 
 import asyncio
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from cmdc_runtime import codec
+from cmdc_runtime.checkpoints import CheckpointFacts
 from cmdc_runtime.errors import Overloaded, UsageError
+from cmdc_runtime.frames import ToWorker
 from cmdc_runtime.requests import PutPart
-from cmdc_runtime.transfer import FORMAT, Header, Seal, SnapshotPart, frame_of
+from cmdc_runtime.transfer import FORMAT, Header, Seal, SnapshotPart, Whole, frame_of
+from cmdc_runtime.transfer_checks import check_whole
 from supervisor import imports as module
-from supervisor.imports import IMPORT_IDLE_S, IMPORTS_OPEN_MAX, Imports
+from supervisor.adapters.journal.memory import MemoryJournal
+from supervisor.adapters.journal.rows import row_problem
+from supervisor.checkpoints import facts_of
+from supervisor.core.history import slices
+from supervisor.core.household import check_session, session_spec
+from supervisor.imports import IMPORT_IDLE_S, IMPORTS_OPEN_MAX, Imports, _brought
+from supervisor.specs import spec_of
+from tests.unit.cmdc_runtime.test_transfer_checks import whole
 
 HEADER = Header(
     format=FORMAT,
@@ -110,3 +124,72 @@ def test_so_many_files_come_in_at_a_time(monkeypatch):
             imports.take("i-0")
 
     in_loop(scenario)
+
+
+# --- whatever is in a file ------------------------------------------------------------------
+
+NUMBERS = st.integers(-3, 12) | st.sampled_from([2**31, 2**53, 2**62, 2**63 - 1, -(2**63)])
+TEXTS = st.sampled_from(["", "s-1", "c-1", "\x1b[2J", "x" * 300, "\x00"])
+BYTES = st.binary(max_size=6) | st.just(b"\x91" * 970 + b"\xc0")
+VALUES = {int: NUMBERS, str: TEXTS, bytes: BYTES, bool: st.booleans()}
+
+
+def mutated(draw, struct):
+    """Return a struct with some of its numbers, texts and bytes changed."""
+    fields = {}
+    for name in struct.__struct_fields__:
+        strategy = VALUES.get(type(getattr(struct, name)))
+        if strategy is not None and draw(st.integers(0, 9)) == 0:
+            fields[name] = draw(strategy)
+    return msgspec.structs.replace(struct, **fields)
+
+
+@st.composite
+def files(draw):
+    """Return what a file holds, with anything in it changed."""
+    made = whole()
+    spec = msgspec.msgpack.decode(made.header.spec)
+    name = draw(st.sampled_from(sorted(spec["supervision"])))
+    if draw(st.booleans()):
+        spec["supervision"][name] = draw(NUMBERS | st.floats() | TEXTS | st.none())
+    header = msgspec.structs.replace(made.header, spec=msgspec.msgpack.encode(spec))
+    rows = {
+        name: [mutated(draw, one) for one in getattr(made, name) * draw(st.integers(0, 2))]
+        for name in ("records", "commands", "events")
+    }
+    facts = mutated(draw, made.checkpoints[0].facts)
+    kept = msgspec.structs.replace(made.checkpoints[0], facts=facts)
+    snapshot = draw(st.just(made.snapshot) | BYTES)
+    return Whole(header=mutated(draw, header), snapshot=snapshot, checkpoints=[kept], **rows)
+
+
+@given(files())
+def test_what_is_taken_of_a_file_can_be_gone_on_with(file):
+    """It is refused as a whole, or the next daemon finds nothing in its journal to stop at."""
+    try:
+        spec = check_whole(file)
+    except UsageError:
+        return
+
+    async def taken_over():
+        journal = MemoryJournal()
+        await journal.open()
+        try:
+            brought = _brought(file, spec)
+            await journal.restore(brought.past, brought.events, brought.checkpoints)
+            (row,) = await journal.alive()
+            assert row_problem(row) is None
+            check_session(spec_of(row.spec))
+            session_spec(spec, None, incarnation=row.incarnation, restarts=row.restarts)
+            await journal.began(row.session_id, row.incarnation + 1, row.restarts + 1)
+            await journal.publish(row.session_id, brought.last + 1, 1, b"\x90")
+            assert await journal.last_index(row.session_id) == brought.last + 1
+            stored = await journal.load(row.session_id)
+            for frame in slices(stored):
+                assert codec.decode(ToWorker, codec.encode(frame)) == frame
+            for kept in await journal.checkpoints(row.session_id):
+                codec.decode_as(CheckpointFacts, codec.encode(facts_of(kept)))
+        finally:
+            await journal.close()
+
+    asyncio.run(taken_over())

@@ -22,6 +22,7 @@ from supervisor.adapters.reaper import Exited
 from supervisor.chores import Chores
 from supervisor.core.exits import LastSeen
 from supervisor.core.limits import INDEX_JUMP
+from supervisor.core.storage import Condition
 from supervisor.core.tree.words import Ending, Ref
 from supervisor.incarnation import NOT_JUDGED, AgentProcess
 from supervisor.wards import Inquest
@@ -166,6 +167,37 @@ def test_no_answer_overtakes_what_was_done_before_it():
     assert play(scenario) == [["c-0"], ["c-0", "c-1"], ["c-0", "c-1", "c-2"]]
 
 
+def test_who_looks_while_the_disk_is_full_waits_for_no_room():
+    """The answer says that it tells of what is not stored; other questions wait, in their order."""
+
+    async def scenario():
+        desk, owner, worker = Desk(), Owner(), Worker(7)
+        owner.replies = []
+        owner.reply = lambda _id, frame: owner.replies.append((frame.id, frame.unsaved))
+        owner.is_look = lambda command_id: command_id.startswith("look")
+        written = asyncio.get_running_loop().create_future()
+        desk.journal.append = lambda *_args, **_more: written
+        process = AgentProcess(Ref((), "agent", 1), owner, desk, worker, Chores("s", lambda: None))
+        process.take_over(Supervision())
+        worker.says(Write(records=(), settled=(), number=1))
+        worker.says(Answer(id="look-1", body=b""))
+        seen = [list(owner.replies)]
+        desk.journal.health.turn(Condition.FULL, "no room")
+        process.answer_looks()
+        worker.says(Answer(id="cycle", body=b""))
+        worker.says(Answer(id="look-2", body=b""))
+        seen.append(list(owner.replies))
+        written.set_result(None)
+        await settle()
+        worker.says(Answer(id="look-3", body=b""))
+        seen.append(list(owner.replies))
+        return seen
+
+    early = [("look-1", True), ("look-2", True)]
+
+    assert play(scenario) == [[], early, [*early, ("cycle", False), ("look-3", False)]]
+
+
 @pytest.mark.parametrize("is_leaving", [False, True])
 def test_nothing_counts_behind_a_write_that_is_lost(is_leaving):
     """What was sent before the process died would leave a hole in the history.
@@ -270,3 +302,22 @@ def test_indexes_of_an_adopted_agent_are_unknown_until_it_is_up(said, skipped):
         return jumps
 
     assert play(scenario) == skipped
+
+
+@pytest.mark.parametrize(("first", "is_adopted"), [(6 + INDEX_JUMP, True), (7 + INDEX_JUMP, False)])
+def test_an_adopted_agent_begins_near_what_the_journal_has(first, is_adopted):
+    """One that claims an index which no agent can have reached is ended, and its stream is kept."""
+
+    async def scenario():
+        desk, owner, worker, opened = Desk(), Owner(), Worker(7), []
+        desk.hub.taken_index = lambda _session_id: 6
+        desk.hub.open_channel = lambda *args: opened.append(args[2])
+        desk.workforce.kill = opened.append
+        process = AgentProcess(Ref((), "agent", 1), owner, desk, worker, Chores("s", print))
+        process.adopt(Supervision(), 3)
+        worker.says(Adrift(worker_id="w", session_id="s", incarnation=1, first=first))
+        return opened, worker
+
+    opened, worker = play(scenario)
+
+    assert opened == [first - 1 if is_adopted else worker]

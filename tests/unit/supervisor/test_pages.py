@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from cmdc_runtime.client.past import READS_MAX, read_past
 from cmdc_runtime.errors import TransientError
 from supervisor.adapters.journal.base import CommandRow, Past, RecordRow, SessionRow
-from supervisor.core.limits import HISTORY_BYTES_MAX, HISTORY_ITEMS_MAX
+from supervisor.core.limits import HISTORY_ITEMS_MAX, PAST_BYTES_MAX
 from supervisor.pages import page_of
 
 ROW = SessionRow(session_id="s", created_ms=1, spec=b"spec")
-sizes = st.lists(st.sampled_from([0, 9, HISTORY_BYTES_MAX // 2, HISTORY_BYTES_MAX + 1]), max_size=5)
+sizes = st.lists(st.sampled_from([0, 9, PAST_BYTES_MAX // 2, PAST_BYTES_MAX + 1]), max_size=5)
 
 
 def past_of(record_sizes, command_sizes, snapshot=b""):
@@ -71,7 +71,7 @@ def test_the_pages_of_a_past_are_the_whole_of_it(records, commands):
     ]
     for page in daemon.pages:
         rows = (*page.records, *page.commands)
-        assert len(rows) <= 1 or sum(len(row.body) for row in rows) <= HISTORY_BYTES_MAX
+        assert len(rows) <= 1 or sum(len(row.body) for row in rows) <= PAST_BYTES_MAX
 
 
 def test_a_page_has_so_many_rows_and_not_more():

@@ -1,14 +1,22 @@
-"""Who gets a worker when the nursery has none to give: those who can wait do, within bounds."""
+"""Who gets a worker when the nursery has none to give, and whom a worker may speak for.
+
+Those who can wait for a worker do, within bounds. What a worker says is its own or is refused.
+"""
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from cmdc_runtime.errors import Overloaded
+from cmdc_runtime.errors import AccessDenied, Overloaded, ProtocolError
+from cmdc_runtime.frames import Adrift, Batch, Doze, HostWanted, Ready, Write
+from cmdc_runtime.reasons import Other
+from cmdc_runtime.runtime_dir import host_socket
 from supervisor import workforce as module
 from supervisor.adapters.nursery import NurseryFailed, NurseryLost
 from supervisor.core.limits import HIRES_PATIENT_MAX
+from supervisor.worker import Worker
 from supervisor.workforce import Workforce
 from tests.unit.supervisor.desk import play, settle
 
@@ -136,3 +144,183 @@ def test_spares_are_not_forked_while_there_is_no_nursery(monkeypatch):
         return before
 
     assert play(scenario) == 1
+
+
+class Spare:
+    """A spare that answers, is stopped, is mute, or ends over the question."""
+
+    id, pid, pidfd, is_forked, hosts = "w-9", 9, -1, False, None
+
+    def __init__(self, how):
+        self.how, self.peer, self.has_ended, self.killed = how, how.encode(), how == "ended", []
+        self.ward = SimpleNamespace(kill=lambda: self.killed.append("ward"))
+
+    def is_over(self):
+        return self.has_ended
+
+    def is_stopped(self):
+        return self.how == "stopped"
+
+
+class Asking:
+    """A router that lets a spare answer as it does."""
+
+    def __init__(self, spares):
+        self.spares = {spare.peer: spare for spare in spares}
+
+    def send(self, peer, _frame):
+        spare = self.spares[peer]
+        if spare.how == "lives":
+            spare.ready.set_result(None)
+        elif spare.how == "ends":
+            spare.has_ended = True
+            spare.ready.set_exception(Overloaded("it ended"))
+        return True
+
+
+def test_only_a_spare_that_answers_is_handed_out(monkeypatch):
+    """One that hangs is killed and counted; one that has ended, or ends over it, is passed over."""
+    monkeypatch.setattr(module, "SPARE_ANSWER_S", 0.01)
+
+    async def scenario():
+        forking = Forking()
+        spares = [Spare(how) for how in ("ended", "stopped", "mute", "ends", "lives")]
+        forking._spares.extend(spares)
+        forking.router = Asking(spares)
+        found = await forking.hire(never)
+        return spares.index(found), forking.hung, [spare.killed for spare in spares], forking.forks
+
+    assert play(scenario) == (4, 2, [[], ["ward"], ["ward"], [], []], 0)
+
+
+# --- whom a worker may speak for ------------------------------------------------------------------
+
+FOLDER = Path("/run/x")
+FIRST, SECOND, LEFT, NEW = "w-1-aaaaaaaa11", "w-2-bbbbbbbb22", "w-3-cccccccc33", "w-4-dddddddd44"
+"""Two agents, one that an earlier daemon left, and one whose fork has not returned."""
+PIDS = {FIRST: 101, SECOND: 102, LEFT: 103, NEW: 0}
+STRANGER = 999
+BATCH = Batch(first=1, count=1, durable=True)
+
+
+def adrift(worker_id, session_id="s-1", incarnation=1, first=1):
+    return Adrift(worker_id=worker_id, session_id=session_id, incarnation=incarnation, first=first)
+
+
+class House(Workforce):
+    """A workforce that the test sees into."""
+
+
+@pytest.fixture
+def house():
+    """A workforce with these workers, which are no processes; ``blamed`` is who was to be ended."""
+    made = House(None, None, None, f"ipc://{FOLDER}/workers.sock", 0)
+    made.blamed = []
+    for worker_id, pid in PIDS.items():
+        ward = SimpleNamespace(on_blame=lambda reason, pid=pid: made.blamed.append((pid, reason)))
+        worker = Worker(worker_id, ward, pid, -1 if pid == 0 else 5, ready=None)
+        worker.mark = None if pid == 0 else (f"s-{pid - 100}", 1)
+        made._workers[worker.peer] = worker
+    made._left[LEFT] = made._workers[LEFT.encode()]
+    made.awaited = {"w-5-undecided": 105}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("peer", "pid", "frame"),
+    [
+        (FIRST, 101, BATCH),
+        (FIRST, 101, Doze()),
+        (FIRST, 101, HostWanted(address=str(host_socket(FOLDER, FIRST, 7)))),
+        (LEFT, 103, HostWanted(address=f"{FOLDER}/h-0123abcd")),
+        (NEW, 104, Ready(pid=104)),
+        ("its new name", 103, adrift(LEFT, "s-3")),
+        ("any name", 105, adrift("w-5-undecided", "s-5")),
+        ("any name", 106, adrift("w-6-unknown", "s-6")),
+    ],
+    ids=repr,
+)
+def test_a_worker_speaks_for_itself(house, peer, pid, frame):
+    """By its connection and from its process; one that nobody knows may call, to be told to end."""
+    house.check(peer.encode(), pid, frame)
+
+
+@pytest.mark.parametrize(
+    ("peer", "pid", "frame"),
+    [
+        (FIRST, STRANGER, BATCH),
+        (FIRST, 102, BATCH),
+        (FIRST, None, BATCH),
+        (FIRST, 0, BATCH),
+        (NEW, 0, Ready(pid=0)),
+        (NEW, 104, BATCH),
+        ("any name", STRANGER, BATCH),
+        ("any name", 101, BATCH),
+        ("any name", STRANGER, adrift(LEFT, "s-3")),
+        (FIRST, 101, adrift(LEFT, "s-3")),
+        ("any name", STRANGER, adrift("w-5-undecided", "s-5")),
+    ],
+    ids=repr,
+)
+def test_nobody_speaks_for_another(house, peer, pid, frame):
+    """Not under its name, not for its agent, and not where its process is not known."""
+    with pytest.raises(AccessDenied):
+        house.check(peer.encode(), pid, frame)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"{FOLDER}/control.sock",
+        "control.sock",
+        "",
+        "/etc/passwd",
+        str(host_socket(FOLDER, SECOND, 7)),
+        str(host_socket(FOLDER, FIRST, 7)) + "0",
+        str(host_socket(FOLDER / "sub", FIRST, 7)),
+        f"{FOLDER}/sub/../{host_socket(FOLDER, FIRST, 7).name}",
+        f"{FOLDER}/h-0123abcd",
+        f"{FOLDER}/h-aaaaaaaa٣٤",
+        "x" * 100_000,
+    ],
+    ids=lambda address: ascii(address)[:60],
+)
+def test_a_worker_has_its_host_at_a_place_of_its_own(house, address):
+    """The daemon removes what is there afterwards, so it may be nobody else's."""
+    with pytest.raises(ProtocolError, match="is no place of worker") as caught:
+        house.check(FIRST.encode(), 101, HostWanted(address=address))
+
+    assert len(str(caught.value)) < 300
+
+
+def test_who_is_no_agent_has_no_host(house):
+    """A spare has no calls."""
+    house._workers[FIRST.encode()].mark = None
+    with pytest.raises(ProtocolError):
+        house.check(FIRST.encode(), 101, HostWanted(address=str(host_socket(FOLDER, FIRST, 1))))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"session_id": "s-1"}, {"session_id": "s-3", "incarnation": 2}]
+)
+def test_an_agent_calls_for_the_session_that_it_has(house, changes):
+    """As it stands on the roll and in the journal."""
+    with pytest.raises(ProtocolError):
+        house.check(b"any name", 103, adrift(LEFT, **changes))
+
+
+def test_a_worker_whose_own_frame_is_refused_is_ended(house):
+    """What it said is missing from now on; of a stranger nothing follows for anybody."""
+    error = ProtocolError("wild")
+    for peer, pid in ((FIRST, STRANGER), (FIRST, 102), ("any name", 101), ("any name", None)):
+        house.refused(peer.encode(), pid, error)
+    before = list(house.blamed)
+    house.refused(FIRST.encode(), 101, error)
+
+    assert before == []
+    assert house.blamed == [(101, Other(detail="it broke the contract of the wire: wild"))]
+
+
+def test_what_comes_for_a_buried_worker_is_dropped(house):
+    """A message may hold several frames, and the first may be the last that is heard of it."""
+    house.receive(b"gone", Write(records=(), settled=(), number=1), ())

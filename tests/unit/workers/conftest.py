@@ -26,6 +26,8 @@ def logged():
 class Counter(Plugin):
     """Counts the prompts that it hears; a text with ``?`` makes it fail half-way."""
 
+    fail = "open"
+
     class State(msgspec.Struct):
         """How many."""
 
@@ -41,6 +43,8 @@ class Counter(Plugin):
 
 class Gated(Plugin):
     """Blocks its thread until the gate opens; ``entered`` counts who came in."""
+
+    fail = "open"
 
     class State(msgspec.Struct):
         """How often it came through."""
@@ -92,7 +96,12 @@ def plugin_of():
     """Return a function that makes a plugin which answers one hook by calling ``answer``."""
 
     def make(answer, kind="before_prompt", **members):
-        members = {kind: lambda self, event, context: answer(), "name": "odd", **members}
+        members = {
+            kind: lambda self, event, context: answer(),
+            "name": "odd",
+            "fail": "open",
+            **members,
+        }
         return type("Odd", (Plugin,), members)()
 
     return make

@@ -6,6 +6,7 @@ import threading
 import pytest
 from structlog.testing import capture_logs
 
+from cmdc_runtime import foreign
 from cmdc_runtime.events import AgentStart, PluginCrashed
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext
@@ -17,6 +18,23 @@ CONTEXT = PluginContext(session_id="s-1")
 WAIT_S = 10.0
 
 
+class Mute(Exception):
+    """Has no text to show."""
+
+    def __str__(self):
+        raise ValueError("no text")
+
+
+FAILURES = {
+    "bad": ValueError("bad"),
+    "exit": SystemExit("bye"),
+    "generator": GeneratorExit(),
+    "interrupt": KeyboardInterrupt(),
+    "cancel": asyncio.CancelledError(),
+    "mute": Mute(),
+}
+
+
 class Hearing(Plugin):
     """Notes what it hears in a thread."""
 
@@ -26,8 +44,8 @@ class Hearing(Plugin):
 
     def observe(self, event, context):
         self.threads.add(threading.current_thread())
-        if isinstance(event, AgentStart) and event.command_id == "bad":
-            raise ValueError("bad")
+        if isinstance(event, AgentStart) and event.command_id in FAILURES:
+            raise FAILURES[event.command_id]
         self.heard.append(event)
 
 
@@ -84,12 +102,14 @@ def test_events_are_heard_in_their_order(kind):
     assert is_at_home == (kind is Awaiting)
 
 
+@pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("kind", [Hearing, Awaiting])
-def test_a_crash_costs_one_event(kind):
-    """It is told by name; the rest is heard."""
+def test_a_crash_costs_one_event(kind, failure):
+    """It is told by name, whatever it was; the rest is heard."""
     plugin = kind()
+    why = foreign.told(FAILURES[failure])
 
-    assert told(plugin, start("a"), start("bad"), start("b")) == [(plugin.name, "ValueError: bad")]
+    assert told(plugin, start("a"), start(failure), start("b")) == [(plugin.name, why)]
     assert plugin.heard == [start("a"), start("b")]
 
 

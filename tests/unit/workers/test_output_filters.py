@@ -3,6 +3,7 @@
 import pytest
 from structlog.testing import capture_logs
 
+from cmdc_runtime import foreign
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.extensions.provider import FinishChunk, TextChunk, ThinkingChunk, ToolCallChunk
@@ -16,12 +17,14 @@ END = FinishChunk(reason="stop")
 class Holding:
     """Keeps the last character back, and puts a mark behind what it lets through at the end."""
 
+    shout = ValueError("a shout")
+
     def __init__(self, mark):
         self.mark, self.held = mark, ""
 
     def feed(self, text):
         if "!" in text:
-            raise ValueError("a shout")
+            raise self.shout
         text, self.held = self.held + text[:-1], text[-1:]
         return text
 
@@ -127,6 +130,18 @@ def test_an_open_filter_that_breaks_is_left_out():
     assert found == "!cd"
     assert crashes == [("p49", "ValueError: a shout"), ("p50", "ValueError: a shout")]
     assert {entry["event"] for entry in logs} == {"plugin.crashed"}
+
+
+@pytest.mark.parametrize("shout", [SystemExit("x"), KeyboardInterrupt(), GeneratorExit()], ids=repr)
+def test_a_filter_may_break_as_it_likes(shout, monkeypatch):
+    """Its answer goes on without it."""
+    monkeypatch.setattr(Holding, "shout", shout)
+    made, crashes = chain(plugin("1"))
+    with capture_logs():
+        found = shown(passed(made, "ab", "!"))
+
+    assert found == "a!"
+    assert crashes == [("p49", foreign.told(shout))]
 
 
 @pytest.mark.parametrize("mark", ["1", "broken"])

@@ -2,16 +2,26 @@
 
 import asyncio
 import threading
+from typing import ClassVar
 
 import msgspec
 import pytest
 
-from cmdc_runtime.extensions.actions import Abort, BlockTool, Emit, Intervene, Skip
+from cmdc_runtime.extensions.actions import (
+    Abort,
+    BadActionError,
+    BlockTool,
+    Emit,
+    Intervene,
+    Skip,
+    SwitchModel,
+)
 from cmdc_runtime.extensions.hooks import (
     AfterTool,
     BeforeFinish,
     BeforePrompt,
     BeforeTool,
+    OnToolError,
 )
 from cmdc_runtime.extensions.plugin import Plugin, hook
 from workers.core.verdict import Aborted, Verdict
@@ -125,6 +135,42 @@ def test_events_carry_the_user_data(run, pipeline_of, plugin_of):
     assert verdict.emitted == (("a", {"x": 1, "user_data": {"user_id": "u-1"}}),)
 
 
+STOPPED = "a coroutine may not raise StopIteration, and Python says so"
+
+
+class Mute(Exception):
+    """Has no text to show."""
+
+    def __str__(self):
+        raise SystemExit
+
+
+class MuteAction(BadActionError):
+    """The same, of one of our own classes."""
+
+    __str__ = Mute.__str__
+
+
+class Stuck(Plugin):
+    """Fails, and its state can't be read any more."""
+
+    class State(msgspec.Struct):
+        """Refuses to be made once somebody has failed."""
+
+        is_stuck: ClassVar[bool] = False
+
+        def __post_init__(self):
+            if self.is_stuck:
+                raise SystemExit
+
+    asked = 0
+
+    def before_prompt(self, event, context):
+        self.asked += 1
+        self.State.is_stuck = True
+        raise ValueError("no")
+
+
 class Sudden(BaseException):
     """What no plugin should raise."""
 
@@ -134,24 +180,30 @@ class Sudden(BaseException):
     [
         (raising(ValueError("no")), "ValueError: no"),
         (raising(TimeoutError("theirs")), "TimeoutError: theirs"),
-        (raising(StopIteration("x")), "RuntimeError: coroutine raised StopIteration"),
+        (raising(StopIteration("x")), STOPPED),
         (raising(SystemExit(3)), "SystemExit: 3"),
-        (raising(KeyboardInterrupt()), "KeyboardInterrupt: "),
-        (raising(asyncio.CancelledError()), "CancelledError: "),
+        (raising(KeyboardInterrupt()), "KeyboardInterrupt"),
+        (raising(asyncio.CancelledError()), "CancelledError"),
         (raising(Sudden("x")), "Sudden: x"),
-        (raising(ValueError("\ud800" + "x" * 2000)), "ValueError: ?" + "x" * 987),
+        (raising(GeneratorExit()), "GeneratorExit"),
+        (raising(RecursionError("deep")), "RecursionError: deep"),
+        (raising(Mute()), "Mute: <Mute has no text: its __str__ failed>"),
+        (raising(MuteAction()), "<MuteAction has no text: its __str__ failed>"),
+        (raising(ValueError("\ud800" + "x" * 2000)), "ValueError: �" + "x" * 999),
         (lambda: 7, "int is no action: return a cmdc action, a list of actions or None"),
         (lambda: Intervene(7), "intervene: Expected `str`, got `int` - at `$.text`"),
     ],
     ids=[
-        "error", "timeout", "stop", "exit", "interrupt", "cancel", "base", "long", "unknown",
-        "unfit",
+        "error", "timeout", "stop", "exit", "interrupt", "cancel", "base", "generator",
+        "recursion", "mute", "mute action", "long", "unknown", "unfit",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 def test_failing_plugin_counts_as_continue(failure, is_async, run, pipeline_of, plugin_of):
     """Whatever a plugin raises or returns is told, and the next one is asked as if nothing was."""
     answer, error = failure
+    if error is STOPPED:
+        error = "RuntimeError: coroutine raised StopIteration" if is_async else "StopIteration: x"
     second = plugin_of(lambda: Intervene("still here"), name="second")
 
     async def later(self, event, context):
@@ -164,10 +216,23 @@ def test_failing_plugin_counts_as_continue(failure, is_async, run, pipeline_of, 
     assert verdict.text == "still here"
 
 
+def test_plugin_that_cannot_be_put_back_is_off(run, pipeline_of):
+    """What it knows is not what was written down; the others are asked as before."""
+    odd = Stuck()
+    pipeline = pipeline_of(odd)
+    first, second = (run(pipeline, BeforePrompt("hi")) for _ in range(2))
+
+    assert first.crashed[0][2] == "ValueError: no; the plugin is off from here on"
+    assert (second, odd.asked) == (Verdict(), 1)
+
+
 def test_failure_is_logged_with_its_traceback(logged, run, pipeline_of, plugin_of):
     """The log names the plugin and the hook, and has the exception itself."""
     run(pipeline_of(plugin_of(raising(ValueError("no")))), BeforePrompt("hi"))
+    trace = logged[0].pop("exception")
 
+    assert "in answer" in trace
+    assert trace.endswith("ValueError: no\n")
     assert logged == [
         {
             "event": "plugin.crashed",
@@ -175,19 +240,57 @@ def test_failure_is_logged_with_its_traceback(logged, run, pipeline_of, plugin_o
             "plugin": "odd",
             "hook": "before_prompt",
             "fail": "open",
-            "exc_info": True,
         }
     ]
 
 
 def test_ignored_action_is_logged(logged, run, pipeline_of, plugin_of):
     """An action that its hook does not carry out is counted, and a debug log says so."""
-    verdict = run(pipeline_of(plugin_of(Skip, "before_tool")), CALL)
+    pipeline = pipeline_of(plugin_of(lambda: SwitchModel("m"), "on_tool_error"))
+    verdict = run(pipeline, OnToolError("shell", "call_1", "no", 1))
 
-    assert verdict == Verdict(ignored=(("odd", "skip"),))
+    assert verdict == Verdict(ignored=(("odd", "switch_model"),))
     assert [(entry["event"], entry["action"]) for entry in logged] == [
-        ("plugin_action.ignored", "skip")
+        ("plugin_action.ignored", "switch_model")
     ]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [lambda: Abort(object()), lambda: Abort({1: 2}), lambda: BlockTool("x"), lambda: "abort", Skip],
+    ids=["no data", "no keys", "another hook's", "no action", "fit"],
+)
+@pytest.mark.parametrize(("given", "is_closed"), [({}, True), ({"fail": "open"}, False)], ids=str)
+def test_an_answer_that_cannot_be_is_a_failure(answer, given, is_closed, run, pipeline_of):
+    """Of a guard, which fails closed unless it says otherwise."""
+    method = {"before_prompt": lambda self, event, context: answer()}
+    odd = type("Odd", (Plugin,), {**method, **given})()
+    verdict = run(pipeline_of(odd), BeforePrompt("hi"))
+    is_fit = answer is Skip
+
+    assert len(verdict.crashed) == (0 if is_fit else 1)
+    assert (verdict.abort is not None) == (is_closed and not is_fit)
+
+
+def test_who_answers_as_a_guard_is_one(run, pipeline_of):
+    """Whatever its annotation says; it told that it may answer nothing of the kind."""
+
+    class Sly(Plugin):
+        def before_prompt(self, event, context) -> Emit | None:
+            return Abort(object())
+
+    sly = Sly()
+    was, verdict = sly.fail, run(pipeline_of(sly), BeforePrompt("hi"))
+
+    assert (was, sly.fail) == ("open", "closed")
+    assert verdict.abort.plugin == "sly"
+
+
+def test_a_reason_is_data(run, pipeline_of, plugin_of):
+    """The verdict has it as the plugin said it."""
+    guard = plugin_of(lambda: Abort({"rule": 7}))
+
+    assert run(pipeline_of(guard), BeforePrompt("hi")).abort == Aborted("odd", {"rule": 7})
 
 
 def test_failure_closed_aborts_and_names_the_plugin(run, pipeline_of, plugin_of, counter):

@@ -52,6 +52,7 @@ _EVENTS: Final[dict[type[Observed], Row]] = {
     events.PluginUpdated:         Row("info"),
     events.PromptDropped:         Row("warning", ("text",)),
     events.PromptReceived:        Row("info", ("text",)),
+    events.RecordSetAside:        Row("warning"),
     events.RequestStart:          Row("info"),
     events.ResponseComplete:      Row("info", ("message",)),
     events.Retry:                 Row("warning"),

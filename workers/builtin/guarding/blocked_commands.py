@@ -12,8 +12,6 @@ from typing import Final, TypeAlias
 
 from workers.builtin.shell.reader import SHELLS, Command, Doubt, Part, Reading, Word, basename
 
-PATTERN_CHARS_MAX: Final = 100
-"""Of a pattern of names of processes; one that means all of them is short."""
 VALUES_MAX: Final = 8
 """Of a variable that is given several, the last ones, that are put in for it."""
 
@@ -24,6 +22,7 @@ _PROGRAMS: Final[dict[str, str]] = {
     r"fdisk|sfdisk|cfdisk|gdisk|sgdisk|parted|diskutil":  "changes the partitions of disks",
     r"shutdown|reboot|halt|poweroff":                     "stops the machine",
     r"killall5":                                          "kills every process",
+    r"xkill":                                             "kills the programs of windows",
 }
 # fmt: on
 _DEVICES: Final = re.compile(
@@ -48,15 +47,15 @@ _TOP: Final = re.compile(
     r"/(?:bin|boot|dev|etc|home|lib\d*|media|mnt|opt|proc|root|run|sbin|srv|sys|usr|var|Users|System"
     r"|Library|Applications)(?:/\*)?"
 )
-_SAMPLES: Final = ("systemd", "bash", "python3.11", "Xorg", "7z")
 _SYSTEMCTL: Final = frozenset({
     "poweroff", "reboot", "halt", "kexec", "soft-reboot", "suspend", "hibernate", "hybrid-sleep",
     "rescue", "emergency", "exit",
 })  # fmt: skip
-_PKILL_VALUES: Final = frozenset({
-    "-u", "-U", "-g", "-G", "-s", "-t", "-P", "-F", "--euid", "--uid", "--user", "--signal",
-    "--pgroup",
+_SERVICE_ENDS: Final = frozenset({
+    "stop", "kill", "force-stop", "condstop", "disable", "mask", "zap", "terminate", "kill-session",
+    "kill-user", "terminate-session", "terminate-user", "terminate-seat", "clean",
 })  # fmt: skip
+_QUESTIONS: Final = frozenset({"--help", "-h", "--version", "-V", "-l", "-L", "--list"})
 
 Rule: TypeAlias = Callable[[Sequence[str], Sequence[str]], str | None]
 """Says what is wrong with arguments, given the working folder and the home."""
@@ -227,26 +226,19 @@ def _kills(args: Sequence[str], _: Sequence[str]) -> str | None:
 
 
 def _kills_by_name(args: Sequence[str], _: Sequence[str]) -> str | None:
-    patterns: list[str] = []
-    is_value = False
-    for arg in args:
-        if not is_value and not arg.startswith("-"):
-            patterns.append(arg)
-        is_value = arg in _PKILL_VALUES
-    if not args or "--version" in args or "-l" in args or "--help" in args:
-        return None
-    if not patterns or any(map(_means_all, patterns)):
-        return "kills every process of somebody"
-    return None
+    """Whoever they are: a name is also that of other people's processes, and of the agent's own."""
+    is_question = not args or not _QUESTIONS.isdisjoint(args)
+    return None if is_question else "kills processes by what they are called"
 
 
-def _means_all(pattern: str) -> bool:
-    if len(pattern) > PATTERN_CHARS_MAX:
-        return False
-    try:
-        return all(re.search(pattern, name) for name in _SAMPLES)
-    except (re.error, OverflowError, RecursionError):
-        return False
+def _kills_users(args: Sequence[str], _: Sequence[str]) -> str | None:
+    shorts, longs, _operands = _options(args)
+    is_kill = "k" in shorts or _long(longs, "--kill", 3)
+    return "kills whoever uses a file or a port" if is_kill else None
+
+
+def _stops_service(args: Sequence[str], _: Sequence[str]) -> str | None:
+    return "stops a service" if not _SERVICE_ENDS.isdisjoint(args) else None
 
 
 def _copies_raw(args: Sequence[str], _: Sequence[str]) -> str | None:
@@ -258,13 +250,14 @@ def _copies_raw(args: Sequence[str], _: Sequence[str]) -> str | None:
 
 
 def _changes_state(args: Sequence[str], _: Sequence[str]) -> str | None:
-    return "stops the machine" if {"0", "6"} & set(args) else None
+    return "stops the machine" if {"0", "1", "6", "s", "S"} & set(args) else None
 
 
 def _controls(args: Sequence[str], _: Sequence[str]) -> str | None:
-    if not _SYSTEMCTL.isdisjoint(args) or "isolate" in args:
+    verbs = [arg for arg in args if not arg.startswith("-")]
+    if not _SYSTEMCTL.isdisjoint(verbs) or "isolate" in verbs:
         return "stops the machine or its services"
-    return None
+    return _stops_service(args, _)
 
 
 def _moves(args: Sequence[str], folders: Sequence[str]) -> str | None:
@@ -290,11 +283,19 @@ _RULES: Final[dict[str, Rule]] = {
     "kill": _kills,
     "pkill": _kills_by_name,
     "killall": _kills_by_name,
+    "skill": _kills_by_name,
+    "slay": _kills_by_name,
+    "fuser": _kills_users,
     "dd": _copies_raw,
     "init": _changes_state,
     "telinit": _changes_state,
     "systemctl": _controls,
     "loginctl": _controls,
+    "machinectl": _controls,
+    "service": _stops_service,
+    "rc-service": _stops_service,
+    "initctl": _stops_service,
+    "sv": _stops_service,
     "mv": _moves,
     "tee": _writes_device,
     "cp": _writes_device,

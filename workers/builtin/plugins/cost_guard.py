@@ -2,11 +2,12 @@
 
 A request is refused when a limit is reached, tokens before cost. The request that reaches it has
 been made, so a limit is overrun by one request at most; ``max_total_tokens`` and ``max_cost_usd``
-of the session's options reserve before the call instead. Observers get ``cost_warning`` once.
+of the session's options reserve before the call instead. Where cost is limited a model without a
+known price is refused, unless the options say otherwise. Observers get ``cost_warning`` once.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -15,6 +16,11 @@ from cmdc_runtime.extensions.actions import Abort, Emit
 from cmdc_runtime.extensions.hooks import BeforeRequest
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext
+
+_BLIND: Final = (
+    "max_cost_usd cannot be kept: {model} has no known price; limit max_tokens instead, or let what"
+    ' has no price be free with unpriced="free"'
+)
 
 
 class _Use(NamedTuple):
@@ -44,7 +50,9 @@ class CostGuard(Plugin):
         event: BeforeRequest,  # noqa: ARG002 - the contract of the hook
         context: PluginContext,
     ) -> list[Abort | Emit]:
-        """Abort at a limit, warn near one."""
+        """Abort at a limit, or where one can't be kept; warn near one."""
+        if self._is_blind(context):
+            return [Abort(_BLIND.format(model=context.model))]
         uses = tuple(self._uses(context))
         for use in uses:
             if use.used >= use.allowed:
@@ -60,7 +68,11 @@ class CostGuard(Plugin):
         if self.config.max_tokens is not None:
             yield _Use("max_tokens", context.total_tokens, self.config.max_tokens)
         if self.config.max_cost_usd is not None:
-            yield _Use("max_cost_usd", context.cost_usd or 0.0, self.config.max_cost_usd)
+            yield _Use("max_cost_usd", context.cost_usd, self.config.max_cost_usd)
+
+    def _is_blind(self, context: PluginContext) -> bool:
+        limits, strict = self.config.max_cost_usd is not None, self.config.unpriced == "abort"
+        return limits and strict and not context.is_priced
 
 
 create = CostGuard

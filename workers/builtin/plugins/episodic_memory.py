@@ -38,6 +38,7 @@ class EpisodicMemory(Plugin):
 
     name = "episodic_memory"
     priority = 150
+    fail = "open"
     emits = ("episode_stored", "episodes_recalled")
     Config = plugins.EpisodicMemory
 

@@ -78,12 +78,12 @@ class HumanApproval(Plugin):
             return None
         command = self._shell_command(event.name, event.args)
         if command is None:
-            return self._ask(self._case_of_other(event))
+            return self._ask(self._case_of_other(event), context)
         if self._use_confirmation(command):
             return None
         approved = {family for tool, family in context.always_approved if tool == event.name}
         case = self._case_of(command, approved)
-        return None if case is None else self._ask(case)
+        return None if case is None else self._ask(case, context)
 
     def _is_listed(self, tool: str) -> bool:
         listed = self.config.require_approval_for
@@ -151,8 +151,9 @@ class HumanApproval(Plugin):
             return None
         return _Case(joined(missing) or exact, why)
 
-    def _ask(self, case: _Case) -> Emit:
+    def _ask(self, case: _Case, context: PluginContext) -> Emit:
         config = self.config
+        mode = config.mode or ("block" if context.parent_id is None else "hold")
         offered = config.permission_options
         if not case.can_be_for_good:
             # Nothing else may be left; then the family, which is this text alone, keeps it small.
@@ -161,7 +162,7 @@ class HumanApproval(Plugin):
             RequireApproval(
                 hint=case.why,
                 family=case.family,
-                hold=config.mode == "hold",
+                hold=mode == "hold",
                 timeout_s=config.timeout_ms / 1000 or None,
                 options=offered,
             )

@@ -51,6 +51,7 @@ class LargeResultOffload(Plugin):
 
     name = "large_result_offload"
     priority = 300
+    fail = "open"
     emits = ("large_result_offload_failed", "large_result_offloaded")
     Config = plugins.LargeResultOffload
 

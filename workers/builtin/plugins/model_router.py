@@ -113,7 +113,7 @@ def _is_tier(context: PluginContext, tiers: tuple[str, ...]) -> bool:
 # Any: a condition of the row's own class.
 _TESTS: Final[Mapping[type[RouterCondition], Callable[[Any, PluginContext, int], bool]]] = {
     TurnGt: lambda wanted, context, _: context.turn > wanted.n,
-    CostGt: lambda wanted, context, _: (context.cost_usd or 0.0) > wanted.usd,
+    CostGt: lambda wanted, context, _: context.cost_usd > wanted.usd,
     TokensGt: lambda wanted, context, _: context.total_tokens > wanted.n,
     TokenBudgetLt: lambda wanted, context, _: _is_left_below(context, wanted.n),
     TaskComplexity: lambda wanted, context, _: complexity(context.messages) == wanted.value,

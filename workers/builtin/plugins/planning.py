@@ -44,6 +44,7 @@ class Planning(Plugin):
 
     name = "planning"
     priority = 200
+    fail = "open"
     emits = ("plan_completed", "plan_generated", "plan_step_completed")
     Config = plugins.Planning
 

@@ -51,6 +51,7 @@ class Recovery(Plugin):
 
     name = "recovery"
     priority = 350
+    fail = "open"
     emits = ("recovery_escalated", "recovery_failed", "recovery_fallback", "recovery_retry")
     Config = plugins.Recovery
 

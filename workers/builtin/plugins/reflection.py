@@ -47,6 +47,7 @@ class Reflection(Plugin):
 
     name = "reflection"
     priority = 400
+    fail = "open"
     emits = ("reflection_failed", "reflection_forced", "reflection_passed", "reflection_started")
     Config = plugins.Reflection
 

@@ -7,37 +7,24 @@ this module finds out what there is to decide by. Nothing here imports litellm; 
 import contextlib
 import email.utils
 import math
-import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
 import msgspec
 
-from cmdc_runtime.extensions.provider import ModelRequest, ProviderError, classify
+from cmdc_runtime import foreign
+from cmdc_runtime.extensions.provider import FailureKind, ModelRequest, ProviderError, classify
+from workers.builtin.providers._secrets import TEXT_CHARS_MAX, hidden, is_safe, secrets_of
 
 _NO_ANSWER: Final = frozenset({"APIConnectionError", "TransportError"})
 """Classes of openai and httpx for requests that no server has answered."""
 REASON_MAX_CHARS: Final = 500
 CHAIN_MAX: Final = 12
 """How many causes of an exception are looked at."""
-_SECRET_MIN_CHARS: Final = 6
-"""Shorter values are placeholders (``none``, ``x``); hiding them would blank out plain words."""
-
-_SECRET_NAME: Final = re.compile(
-    r"key|token|secret|password|credential|authorization|cookie", re.IGNORECASE
-)
-_SECRET_SHAPE: Final = re.compile(
-    r"\b(?:sk|pk|rk|gsk|xai|hf|key)[-_][\w*.-]{6,}"  # prefixed keys, also when masked with stars
-    r"|\bAIza[\w-]{20,}"
-    r"|\bAKIA[A-Z0-9]{12,}"
-    r"|\bBearer\s+[^\s'\",]+"
-    r"|(?<=[?&]key=)[^&\s'\"]+",
-    re.IGNORECASE,
-)
-_HIDDEN: Final = "[hidden]"
 _NOISE: Final = re.compile(
     r"^(?:(?:litellm\.)?\w*(?:Error|Exception|Timeout)(?: \w*Error)?(?:: | - ))+"
     r"|\.? Handle with `litellm\.\w+`\.$"
@@ -47,37 +34,110 @@ _BODY: Final = re.compile(r"^b?(['\"]?)(\{.*\})\1$")
 """A whole answer in the place of its message: litellm does so for Anthropic and Google."""
 
 
+_NO_KEY: Final = re.compile(
+    r"missing credentials|missing [\w ]*api key|no key is set", re.IGNORECASE
+)
+"""What openai and litellm say before they have asked anybody."""
+_NO_PROVIDER: Final = "LLM Provider NOT provided"
+_BAD_ADDRESSES: Final = frozenset({"InvalidURL", "UnsupportedProtocol"})
+_VARIABLE: Final = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_(?:KEY|TOKEN)\b")
+
+
+class RefusedAnswerError(Exception):
+    """A provider's answer is more than is taken, or can't be read; the text says why."""
+
+
+class NoServerError(Exception):
+    """Nobody is at the address of a provider; the text names it and says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is told of a failed request beside the failure: its model, and what hides secrets.
+
+    ``missing`` are the variables that its key is looked for in, where it has none; ``has_key``:
+    one was given with the request.
+    """
+
+    model: str = ""
+    secrets: frozenset[str] = frozenset()
+    missing: Sequence[str] = ()
+    has_key: bool = False
+
+
 @contextlib.contextmanager
-def border(request: ModelRequest) -> Iterator[None]:
-    """Let nothing but ``ProviderError`` out."""
+def border(
+    request: ModelRequest, missing: Callable[[ModelRequest], Sequence[str]] = lambda _request: ()
+) -> Iterator[None]:
+    """Let nothing but ``ProviderError`` out; ``missing`` names the variables without a key."""
     try:
         yield
     except ProviderError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever a foreign library raises ends here
         secrets = secrets_of(request)
-        texts = [str(cause) for cause in _chain(error)]
         # A traceback prints the causes too, so one that holds a secret is left out of it.
-        leaks = any(hidden(text, secrets) != text for text in texts)
-        raise translated(error, secrets) from (None if leaks else error)
+        leaks = not all(is_safe(_text(cause), secrets) for cause in _chain(error))
+        has_key = bool(request.provider_opts.get("api_key"))
+        asked = Asked(request.model, secrets, () if has_key else missing(request), has_key)
+        raise translated(error, asked) from (None if leaks else error)
 
 
-def translated(error: Exception, secrets: frozenset[str]) -> ProviderError:
-    """Return the contract's error for one of litellm's; ``secrets`` are kept out of its text."""
+def translated(error: Exception, asked: Asked) -> ProviderError:
+    """Return the contract's error for one of litellm's, without any secret in its text."""
     inner = getattr(error, "original_exception", None)  # what broke a stream is wrapped once
     told = inner if isinstance(inner, Exception) else error
     causes = tuple(_chain(told))
+    plainly = _plainly(causes, asked)
+    if plainly is not None:
+        kind, reason = plainly
+        return ProviderError(kind, hidden(reason, asked.secrets)[:REASON_MAX_CHARS])
     names = [cls.__name__ for cause in causes for cls in type(cause).__mro__]
     # What a provider names by a code, it does not always say in words.
     codes = [getattr(cause, name, None) for cause in causes for name in ("code", "type")]
-    text = " ".join([str(told), *(code for code in codes if isinstance(code, str))])
+    texts = [_text(told), *(code for code in codes if isinstance(code, str))]
     status = _status_of(causes, names)
+    reason = reason_of(told, asked.secrets)
+    if status == HTTPStatus.UNAUTHORIZED and asked.missing:
+        reason = f"{_no_key(asked.model, asked.missing)} {reason}"
     return ProviderError(
-        classify(status, names, text),
-        reason_of(told, secrets),
+        classify(status, names, " ".join(text[:TEXT_CHARS_MAX] for text in texts)),
+        reason[:REASON_MAX_CHARS],
         status=status,
         retry_after_s=retry_after_s(getattr(told, "litellm_response_headers", None), time.time()),
     )
+
+
+def _plainly(causes: Sequence[BaseException], asked: Asked) -> tuple[FailureKind, str] | None:
+    """Return what kind a failure is that has a text of our own, and the text."""
+    for cause in causes:
+        if isinstance(cause, RefusedAnswerError):
+            return FailureKind.PERMANENT, _text(cause)
+        if isinstance(cause, NoServerError):
+            return FailureKind.UNREACHABLE, _text(cause)
+        if type(cause).__name__ in _BAD_ADDRESSES:
+            told = f"the address of {asked.model} is no URL: {_text(cause)[:REASON_MAX_CHARS]}"
+            return FailureKind.PERMANENT, f"{told}; api_base reads like http://host:port/path"
+    text = _text(causes[0])[:TEXT_CHARS_MAX]
+    if _NO_PROVIDER in text:
+        told = f"no provider is known by the name in model {asked.model!r}"
+        return FailureKind.PERMANENT, f"{told}; a model reads like openai:gpt-4o"
+    if not asked.has_key and _NO_KEY.search(text):
+        variables = [*dict.fromkeys(_VARIABLE.findall(text))]
+        return FailureKind.PERMANENT, _no_key(asked.model, variables or asked.missing)
+    return None
+
+
+def _no_key(model: str, variables: Sequence[str]) -> str:
+    named = " or ".join(variables) or "the provider's variable"
+    return (
+        f"there is no key for {model}: set {named} in the environment, or give api_key in"
+        " provider_opts."
+    )
+
+
+def _text(error: BaseException) -> str:
+    return foreign.text_of(error, None)
 
 
 def _status_of(causes: tuple[BaseException, ...], class_names: list[str]) -> int | None:
@@ -103,7 +163,8 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def reason_of(error: Exception, secrets: frozenset[str]) -> str:
     """Return one readable line: what kind of error, and in whose words."""
-    words = _message_of(" ".join(_NOISE.sub("", str(error)).split()))
+    text = hidden(_text(error), secrets)  # cut first: patterns cost more than their text is long
+    words = _message_of(" ".join(_NOISE.sub("", text).split()))
     line = f"{type(error).__name__}: {words}" if words else type(error).__name__
     return hidden(line, secrets)[:REASON_MAX_CHARS]
 
@@ -125,32 +186,6 @@ class _Error(msgspec.Struct):
 
 class _Body(msgspec.Struct):
     error: _Error
-
-
-def secrets_of(request: ModelRequest) -> frozenset[str]:
-    """Return the values that no text may show: those that the options or environment call so."""
-    named = [*_strings("", request.provider_opts), *os.environ.items()]
-    return frozenset(
-        value
-        for name, value in named
-        if _SECRET_NAME.search(name) and len(value) >= _SECRET_MIN_CHARS
-    )
-
-
-def _strings(name: str, value: object) -> Iterator[tuple[str, str]]:
-    """Yield every string in ``value`` with the names of all that it lies in."""
-    if isinstance(value, str):
-        yield name, value
-    elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _strings(f"{name}.{key}", inner)
-
-
-def hidden(text: str, secrets: frozenset[str]) -> str:
-    """Return ``text`` without ``secrets``, longest first, and without what looks like a key."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, _HIDDEN)
-    return _SECRET_SHAPE.sub(_HIDDEN, text)
 
 
 def retry_after_s(headers: Mapping[str, str] | None, now_s: float) -> float | None:

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from cmdc_runtime.extensions.provider import ModelRequest
 from cmdc_runtime.messages import TokenUsage
 from workers.builtin.providers._facts import ModelFacts
 from workers.builtin.providers._library import litellm
@@ -49,6 +50,15 @@ def facts_of(model: str) -> ModelFacts:
         decodes_by_schema=listed.get("supports_native_structured_output") is True,
         thinks_adaptively=listed.get("supports_adaptive_thinking") is True,
     )
+
+
+def missing_keys(request: ModelRequest) -> tuple[str, ...]:
+    """Return the variables that a request's key is looked for in, where there is none at all."""
+    try:
+        found = litellm.validate_environment(litellm_model(request.model))
+    except Exception:  # noqa: BLE001 - as above; then nobody knows which
+        return ()
+    return tuple(map(str, found.get("missing_keys") or ()))
 
 
 def price_usd(model: str, prompt_tokens: int, completion_tokens: int) -> float | None:

@@ -32,7 +32,13 @@ from workers.builtin.providers._facts import ModelFacts, is_claude, is_gemini
 from workers.builtin.providers._failures import border
 from workers.builtin.providers._formats import is_sent, response_format, with_instruction
 from workers.builtin.providers._library import litellm
-from workers.builtin.providers._models import facts_of, litellm_model, price_usd, usage_of
+from workers.builtin.providers._models import (
+    facts_of,
+    litellm_model,
+    missing_keys,
+    price_usd,
+    usage_of,
+)
 from workers.builtin.providers._prompt_caching import marked, takes_marks
 
 CLOSE_TIMEOUT_S: Final = 2.0
@@ -58,7 +64,7 @@ class _LiteLLM:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         """Yield the reply's chunks as they come; see ``Provider.stream``."""
         silence_s = silence_max_s(request)
-        with border(request):
+        with border(request, missing_keys):
             async with _bound(silence_s):
                 wrapper = await litellm.acompletion(**call_arguments(request))
             read_usage = functools.partial(usage_of, model=request.model)

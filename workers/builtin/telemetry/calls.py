@@ -33,13 +33,14 @@ class Calls:
         self._sheet = sheet
         self._running: dict[CallId, _Call] = {}
         self._left_ns: int | None = None
-        self._refused: set[CallId] = set()
+        self._told: set[CallId] = set()
+        """Whose end was told already: by what ended them, or since they never began."""
         self._children: dict[SessionId, str] = {}
 
     def begin_cycle(self) -> None:
         """Forget the cycle before."""
         self.settle()
-        self._refused.clear()
+        self._told.clear()
 
     def leave(self) -> None:
         """Take this as the end of what runs, unless more is told of it: the cycle was aborted."""
@@ -61,27 +62,33 @@ class Calls:
         """Open a call."""
         if event.call_id in self._running:
             self._end(event.call_id, Ending("unknown"))
-        more = {names.TOOL_TYPE: "function", **_attributes(event.name, event.call_id)}
+        told: Attributes = {}
         if self._sheet.captures:
-            more[names.TOOL_ARGUMENTS] = arguments_json(event.args)
-        self._sheet.open(_key(event.call_id), names.EXECUTE_TOOL, event.name, more=more)
-        self._running[event.call_id] = _Call(event.name)
+            told = {names.TOOL_ARGUMENTS: arguments_json(event.args)}
+        self._open(event.name, event.call_id, told)
 
     def time(self, event: events.ToolExecutionMetrics) -> None:
-        """Keep the time that a call took, as the session has measured it."""
+        """Keep the time that a call took, as the session has measured it.
+
+        Where only its time begins, it is made again by this process, which did not hear its start.
+        """
         if (call := self._running.get(event.call_id)) is not None:
             call.duration_ms = event.meta.get("duration_ms")
+        elif "ended_at_ms" not in event.meta:
+            self._open(event.name, event.call_id)
 
     def end(self, event: events.ToolExecutionEnd) -> None:
         """End a call."""
         ending = Ending("finished") if event.ok else Ending("failed", "tool_error", event.text)
+        if self._left_ns is not None:  # the session waits for it no more
+            ending = Ending("aborted")
         if event.call_id in self._running:
             if self._sheet.captures:
                 told: Attributes = {names.TOOL_RESULT: text_of(event.text)}
                 self._sheet.describe(_key(event.call_id), told)
             self._end(event.call_id, ending)
-        elif event.call_id in self._refused:
-            self._refused.discard(event.call_id)
+        elif event.call_id in self._told:
+            self._told.discard(event.call_id)
         else:  # it began in a process before this one
             self._tell_refused(event.name, event.call_id, "unknown")
 
@@ -92,15 +99,17 @@ class Calls:
         why = event.reason if event.reason in _KILLED else "aborted"
         self._sheet.describe(_key(event.call_id), {"cmdc.kill.reason": why})
         self._end(event.call_id, Ending("killed", "killed", event.reason))
+        self._told.add(event.call_id)
 
     def block(self, event: events.ToolBlocked) -> None:
         """Tell of a call that is not made."""
-        self._refused.add(event.call_id)
-        self._tell_refused(event.name, event.call_id, "blocked")
+        if event.call_id not in self._told:
+            self._told.add(event.call_id)
+            self._tell_refused(event.name, event.call_id, "blocked")
 
     def miss(self, event: events.ToolCallUnknown) -> None:
         """Tell of a call of a tool that there is none of."""
-        self._refused.add(event.call_id)
+        self._told.add(event.call_id)
         self._tell_refused(event.name, event.call_id, "no_such_tool")
 
     def loop(self, event: events.LoopDetected) -> None:
@@ -135,6 +144,12 @@ class Calls:
             names.SUBAGENT_RUN, {**kinds, **told, **usage_attributes(event.usage)}, where
         )
         self._sheet.measure(names.SUBAGENT_RUNS, 1, kinds)
+
+    def _open(self, name: str, call_id: CallId, told: Attributes | None = None) -> None:
+        more: Attributes = {names.TOOL_TYPE: "function", **_attributes(name, call_id)}
+        more |= told or {}
+        self._sheet.open(_key(call_id), names.EXECUTE_TOOL, name, more=more)
+        self._running[call_id] = _Call(name)
 
     def _end(self, call_id: CallId, ending: Ending) -> None:
         sheet, key = self._sheet, _key(call_id)

@@ -151,17 +151,17 @@ def model_id_of(model: str) -> str:
     return found["model"] if found else model
 
 
-def word_of(reason: str | None) -> str | None:
+def word_of(reason: object) -> str | None:
     """Return the one word that a reason is or begins with, as in ``"Timeout: after 3 s"``.
 
     Texts of errors may quote a prompt or a result, so only this much of them is told; None is a
-    reason that is a sentence.
+    reason that is a sentence, or data.
     """
-    found = _WORD.match(reason or "")
+    found = _WORD.match(reason) if isinstance(reason, str) else None
     return found[0] if found else None
 
 
-def is_failure(reason: str | None) -> bool:
+def is_failure(reason: object) -> bool:
     """Say whether a cycle was aborted because of a limit, and not by a person or a program."""
     return word_of(reason) in _LIMITS
 

@@ -17,9 +17,11 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from cmdc_runtime import events
+from cmdc_runtime.errors import REASON_CHARS_MAX
 from cmdc_runtime.extensions.plugin import Observed, PipelineRun
 from cmdc_runtime.ids import CommandId
 from cmdc_runtime.messages import Message
+from cmdc_runtime.plain import shown
 from workers.builtin.telemetry import names
 from workers.builtin.telemetry.calls import Calls
 from workers.builtin.telemetry.content import messages_json
@@ -120,7 +122,7 @@ class Tracker:
         if word is not None:
             self._sheet.describe(CYCLE, {"cmdc.abort.reason": word})
         error = word if names.is_failure(event.reason) else None
-        self._close(Ending("aborted", error, event.reason))
+        self._close(Ending("aborted", error, shown(event.reason, REASON_CHARS_MAX)))
 
     def fail(self, event: events.AgentError) -> None:
         """Close the cycle: it failed."""
@@ -247,6 +249,7 @@ UNTOLD: Final = frozenset[type[Observed]](
         events.PluginDetached,
         events.PluginEvent,
         events.PluginUpdated,
+        events.RecordSetAside,
         events.StatusUpdate,
         events.SteeringApplied,
         events.SteeringReceived,
@@ -264,7 +267,9 @@ UNTOLD: Final = frozenset[type[Observed]](
     }
 )
 """What happens without a span, an event or a metric of its own."""
-_WITH_ABORT: Final = frozenset({events.ToolKilled, events.PromptDropped})
+_WITH_ABORT: Final = frozenset(
+    {events.ToolBlocked, events.ToolExecutionEnd, events.ToolKilled, events.PromptDropped}
+)
 """What may follow the end of a cycle and belongs to it still."""
 _IN_CYCLE: Final = frozenset(
     {

@@ -1,9 +1,11 @@
 """``shell``: one command in a process group of its own, bounded in time and output.
 
 The call ends when the command's process exits, not when its output is closed: a server started
-with ``&`` keeps the pipe open. Whatever is left of the group then is killed, as it is at a timeout
-or a cancellation. The group stays in the agent's POSIX session, so that whoever ends an agent
-finds its commands too.
+with ``&`` keeps the pipe open. Whatever is left of the group then is killed; what has left the
+group on purpose lives until the session ends. At a timeout or a cancellation everything that the
+command has started is killed, wherever it went: the shell is a subreaper, so all of it descends
+from the shell for as long as that lives. The group stays in the agent's POSIX session, so that
+whoever ends an agent finds its commands too.
 """
 
 import asyncio
@@ -13,6 +15,8 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
+import time
 from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +27,8 @@ from typing import Annotated, Any, Final
 from msgspec import Meta
 
 from cmdc_runtime.extensions import Context, Tool, ToolError, tool
+from cmdc_runtime.process_table import end_trees
+from cmdc_runtime.tool_environment import passed_on
 from cmdc_runtime.tools import SHELL_TIMEOUT_S
 from workers.builtin.tools._capture import Capture
 
@@ -30,12 +36,24 @@ DRAIN_S: Final = 0.25
 """How long output is read after the process has gone, once more after the group has."""
 REAP_S: Final = 1.0
 """A killed process is gone in milliseconds, unless the kernel itself waits for a disk."""
+END_S: Final = 1.0
+"""For all that a command has started to be gone; it takes milliseconds, and the agent waits."""
 TIMEOUT_MARGIN_S: Final = 10.0
 """The runner's own timeout comes after ours, which says more."""
 
-_ENVIRONMENT: Final = re.compile(r"PATH|HOME|LANG|LC_\w+|TERM|TZ|USER|SHELL|TMPDIR|PWD")
 _NOT_IN_FILE_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]")
 _CALL_ID_CHARS_MAX: Final = 64
+# What the kernel keeps over an exec and subprocess has no word for: 36 is PR_SET_CHILD_SUBREAPER.
+# An interpreter ignores two signals, and may give itself a locale; the command is to have neither.
+_LAUNCHER: Final = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+for number in (signal.SIGPIPE, signal.SIGXFSZ):
+    signal.signal(number, signal.SIG_DFL)
+if sys.argv[1] == "unset":
+    os.environ.pop("LC_CTYPE", None)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +102,8 @@ def _meta(args: dict[str, Any]) -> str:
 
 
 def _environment(context: Context, extra: Mapping[str, str]) -> dict[str, str]:
-    # A list of what is let through, since nobody can list every name that a key may have.
-    allowed = {name: text for name, text in os.environ.items() if _ENVIRONMENT.fullmatch(name)}
     return {
-        **allowed,
+        **passed_on(os.environ),
         "PWD": context.working_dir,
         **extra,
         "CMDC_SESSION_ID": context.session_id,
@@ -114,9 +130,11 @@ async def _run(program: str, order: Order, capture: Capture) -> int | None:
 
 def _start(program: str, order: Order, output: int) -> subprocess.Popen[bytes]:
     # Not asyncio's: its wait() ends only when every holder of the pipe has closed it.
+    locale = "kept" if "LC_CTYPE" in order.environment else "unset"
+    launch = [sys.executable, "-I", "-S", "-c", _LAUNCHER, locale]
     try:
         return subprocess.Popen(  # noqa: S603 - running what the model wants is the tool
-            [program, "-c", order.command],
+            [*launch, program, "-c", order.command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -135,12 +153,16 @@ def _no_survivor(process: subprocess.Popen[bytes]) -> Iterator[None]:
         yield
     finally:
         # The unreaped leader keeps the number of its group, so nobody else's is hit.
-        _kill_group(process)
+        _end(process)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(REAP_S)
 
 
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill the group of a shell; with one that has not exited, everything that it has started."""
+    with contextlib.suppress(OSError):  # somebody else has reaped it, or no descriptor is left
+        if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            end_trees(lambda: [process.pid], time.monotonic() + END_S)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
@@ -160,7 +182,7 @@ async def _follow(
                 if in_time:
                     await asyncio.wait({pump}, timeout=DRAIN_S)
             finally:
-                _kill_group(process)
+                _end(process)
             await asyncio.wait({pump}, timeout=DRAIN_S)
             transport.close()  # the pump ends with what it has
     return in_time

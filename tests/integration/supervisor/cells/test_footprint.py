@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
+from cmdc_runtime.process_table import look_up
 from supervisor.adapters.cells import Cells
 from supervisor.adapters.footprint import Footprint, pss_bytes
-from supervisor.adapters.processes import look_up
 from supervisor.core.cells import Limits, base_name, cell_name
 
 pytestmark = pytest.mark.process

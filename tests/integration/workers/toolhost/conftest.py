@@ -42,6 +42,7 @@ class Stage:
             "runtime_dir": folder,
         }
         self.posted, self.hosts, self.addresses = [], [], []
+        self.worker_id = "w-1-0123456789abcdef"
         self.drifts, self.go, self.has_daemon = 0, asyncio.Event(), asyncio.Event()
         self.has_daemon.set()
         self.go.set()  # the agent reads, unless a test says otherwise

@@ -44,6 +44,7 @@ def test_a_lost_host_ends_its_calls_with_the_reason_and_is_replaced(opened, tell
             stage.runner.host_lost(lost)
             await asyncio.gather(*tasks)
             text = stage.posted[-1].text
+            assert stage.posted[-1].is_cut
             child = psutil.Process(pids[0][1])
             child.kill()  # the daemon's sweep, in the real thing
             return text, ends(pids[0][0]), await stage.texts("tell"), len(stage.hosts)

@@ -3,9 +3,10 @@
 import asyncio
 
 from cmdc_runtime import codec
-from cmdc_runtime.client.feed import Feed, Selection
+from cmdc_runtime.client.feed import Feed
 from cmdc_runtime.client.inbox import ThreadInbox
 from cmdc_runtime.client.limits import STREAM_EVENTS_MAX, STREAM_REFILL_EVENTS
+from cmdc_runtime.client.selection import Selection
 from cmdc_runtime.events import MessageDelta
 from cmdc_runtime.requests import Replayed, ReplayedBatch
 

@@ -7,10 +7,11 @@ import pytest
 
 from cmdc_runtime import codec
 from cmdc_runtime.client import holding as module
-from cmdc_runtime.client.feed import Feed, Selection
+from cmdc_runtime.client.feed import Feed
 from cmdc_runtime.client.holding import Holding
 from cmdc_runtime.client.inbox import ThreadInbox
 from cmdc_runtime.client.limits import DOWNS_HELD_MAX, STREAM_EVENTS_MAX
+from cmdc_runtime.client.selection import Selection
 from cmdc_runtime.client.subscription import Batch
 from cmdc_runtime.errors import InvalidSession, Overloaded, UsageError
 from cmdc_runtime.events import EventsLost, MessageDelta

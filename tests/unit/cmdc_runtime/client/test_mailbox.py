@@ -66,3 +66,15 @@ def test_request_knows_whether_it_was_sent_again():
     assert mailbox.close("a")
     assert not mailbox.close("b")
     assert not mailbox.close("c")
+
+
+def test_a_frame_that_is_changed_is_what_is_sent_again():
+    """One that is not open, or that nobody wants changed, stays as it was."""
+    mailbox = Mailbox()
+    mailbox.open("a", b"old", 0.0, None)
+
+    assert mailbox.change("b", lambda _frame: b"new") is None
+    assert mailbox.change("a", lambda _frame: None) is None
+    assert mailbox.all_frames(1.0) == (b"old",)
+    assert mailbox.change("a", lambda frame: frame + b"er") == b"older"
+    assert mailbox.all_frames(2.0) == (b"older",)

@@ -150,7 +150,7 @@ def test_model_source_brings_its_options():
     [
         ("gpt", None, ["model"]),
         (None, None, ["model"]),
-        ("a:b", {"x": LOCK}, ["provider_opts"]),
+        ("a:b", {"x": LOCK}, ["provider_opts['x']"]),
         ("a:b", {1: "x"}, ["provider_opts"]),
         ("a:", [], ["model", "provider_opts"]),
     ],

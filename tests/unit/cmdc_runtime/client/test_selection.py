@@ -2,7 +2,7 @@
 
 import pytest
 
-from cmdc_runtime.client.feed import Selection
+from cmdc_runtime.client.selection import Selection
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.events import (
     AgentAbort,
@@ -11,13 +11,17 @@ from cmdc_runtime.events import (
     EventsLost,
     MessageDelta,
     MessageStart,
+    PluginEvent,
     UnknownEvent,
 )
+from cmdc_runtime.extensions.plugin import Plugin
 
 EVENTS = (
     MessageStart(),
     MessageDelta(delta="a"),
     AgentAbort(),
+    PluginEvent(name="security_audit", payload={}),
+    PluginEvent(name="counted", payload={}),
     UnknownEvent(name="newer", data={}),
     EventsLost(first=1, last=2),
 )
@@ -28,14 +32,29 @@ def shown(types):
     return [one.event.kind for one in Selection(types).of(envelopes)]
 
 
+def names(types):
+    return [name for name in shown(types) if name != "events_lost"]
+
+
 @pytest.mark.parametrize(
     ("types", "kinds"),
     [
-        (None, ["message_start", "message_delta", "agent_abort", "newer", "events_lost"]),
+        (
+            None,
+            [
+                "message_start",
+                "message_delta",
+                "agent_abort",
+                "plugin_event",
+                "plugin_event",
+                "newer",
+                "events_lost",
+            ],
+        ),
         ([], ["events_lost"]),
         ([MessageDelta, "agent_abort"], ["message_delta", "agent_abort", "events_lost"]),
         (MessageStart, ["message_start", "events_lost"]),
-        ("newer", ["newer", "events_lost"]),
+        ("message_start", ["message_start", "events_lost"]),
         ([UnknownEvent], ["newer", "events_lost"]),
     ],
     ids=["all", "none", "class and name", "one class", "one name", "newer ones"],
@@ -50,3 +69,37 @@ def test_only_events_can_be_chosen(types):
     """A mistake is told instead of showing nothing for ever."""
     with pytest.raises(InvalidOptions, match="not an event"):
         Selection(types)
+
+
+def test_an_unknown_name_is_refused_with_the_nearest():
+    """And with the way to choose what a plugin emits."""
+    with pytest.raises(InvalidOptions) as caught:
+        Selection(["agent_ended", "agent_end", "xyzzy", "plugin:", "newer"])
+
+    assert caught.value.problems[0] == (
+        "types: no event is called 'agent_ended', did you mean 'agent_end'? One that a plugin or a"
+        " tool of yours emits is chosen as 'plugin:agent_ended', those of a newer daemon as"
+        " UnknownEvent"
+    )
+    assert [line.split("'")[1] for line in caught.value.problems[1:]] == [
+        "xyzzy",
+        "plugin:",
+        "newer",
+    ]
+
+
+def test_what_plugins_emit_is_chosen_by_its_name():
+    """Ours by their catalogue, others by their ``emits``, all by the prefix."""
+
+    class Counting(Plugin):
+        emits = ("counted",)
+
+    chosen = Selection(["counted"])
+    counted = Envelope(session_id="s", index=1, at_ms=0, event=EVENTS[4])
+
+    assert Counting.name == "counting"
+    assert chosen.of([counted]) == [counted]
+    assert names("security_audit") == ["plugin_event"]
+    assert names("plugin:counted") == ["plugin_event"]
+    assert names(["plugin:other"]) == []
+    assert names(PluginEvent) == ["plugin_event"] * 2

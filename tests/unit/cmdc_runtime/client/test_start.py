@@ -48,8 +48,8 @@ def test_code_of_a_subagent_is_declared():
     ("options", "given", "problem"),
     [
         ({"model": "a:b"}, {}, "options"),
-        (None, {"model": "a:b", "user_data": {"x": object()}}, "user_data"),
-        (None, {"model": "a:b", "provider_opts": {"x": object()}}, "provider_opts"),
+        (None, {"model": "a:b", "user_data": {"x": object()}}, "user_data['x']"),
+        (None, {"model": "a:b", "provider_opts": {"x": object()}}, "provider_opts['x']"),
     ],
     ids=["a dict", "user data", "provider options"],
 )

@@ -1,5 +1,6 @@
 """Actions: the table is total, and an answer is checked and cut off from its plugin."""
 
+from collections.abc import Awaitable
 from itertools import product
 from typing import get_args
 
@@ -13,8 +14,11 @@ from cmdc_runtime.extensions.actions import (
     COMPOSITION,
     MATRIX,
     NAME_CHARS_MAX,
+    Abort,
     Action,
+    Actions,
     BadActionError,
+    BlockTool,
     Composition,
     Continue,
     Emit,
@@ -22,7 +26,9 @@ from cmdc_runtime.extensions.actions import (
     ReplaceMessages,
     ReplaceToolArgs,
     Ruling,
+    Skip,
     SwitchModel,
+    may_stop,
     settled,
 )
 from cmdc_runtime.extensions.hooks import HOOKS, AnyHook
@@ -33,6 +39,28 @@ class Audited(msgspec.Struct):
     """An event of a plugin's own."""
 
     length: int
+
+
+class Broken(msgspec.Struct):
+    """A reason of a plugin's own."""
+
+    rule: str
+    hits: list[int]
+
+
+def deep(levels):
+    value = "x"
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def hook_of(answer):
+    """Return a hook that takes the answer's action, if any does."""
+    return next(
+        (kind for kind in HOOKS if MATRIX.get((kind, type(answer))) is Ruling.TAKEN),
+        "before_prompt",
+    )
 
 
 def missing(table, pairs):
@@ -70,7 +98,7 @@ def test_composition_is_total():
 )
 def test_answer_is_none_one_or_several(answer, actions):
     """None is no action, and a list is several."""
-    assert settled(answer) == actions
+    assert settled(answer, "before_prompt") == actions
 
 
 @pytest.mark.parametrize(
@@ -89,7 +117,7 @@ def test_answer_is_none_one_or_several(answer, actions):
 )
 def test_emit_has_five_forms(emit, events):
     """A name, a name with its payload, a pair, a Struct, and a list of these."""
-    [sealed] = settled(emit)
+    [sealed] = settled(emit, "before_prompt")
 
     assert list(sealed.events()) == events
 
@@ -123,15 +151,103 @@ def test_emit_has_five_forms(emit, events):
 def test_unfit_answers_are_told(answer, problem):
     """What the kernel could not carry out is refused, and the error says what is wrong."""
     with pytest.raises(BadActionError) as caught:
-        settled(answer)
+        settled(answer, hook_of(answer))
 
     assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+@pytest.mark.parametrize("action", [Abort("x"), BlockTool("x"), Skip(), Intervene("x")], ids=repr)
+def test_an_action_of_another_hook_is_no_answer(hook, action):
+    """What the table refuses is a failure of the plugin, as an answer of the wrong type is."""
+    if MATRIX[hook, type(action)] is Ruling.REFUSED:
+        with pytest.raises(BadActionError, match=f"{hook} does not take {type(action).__name__}"):
+            settled(action, hook)
+    else:
+        assert settled(action, hook) == (action,)
+
+
+@pytest.mark.parametrize(
+    ("reason", "data"),
+    [
+        ("over budget", "over budget"),
+        (None, None),
+        (2.5, 2.5),
+        (2**64 - 1, 2**64 - 1),
+        (("a", 1), ["a", 1]),
+        ({"rule": "r-1", "hits": [1, (2,)]}, {"rule": "r-1", "hits": [1, [2]]}),
+        (Broken(rule="r-1", hits=[1]), {"rule": "r-1", "hits": [1]}),
+        ([Broken(rule="r-1", hits=[])], [{"rule": "r-1", "hits": []}]),
+        (deep(64), deep(64)),
+    ],
+    ids=["text", "none", "number", "large", "tuple", "dict", "struct", "structs", "deep"],
+)
+def test_a_reason_is_any_plain_data(reason, data):
+    """It is kept as what is read back."""
+    assert settled(Abort(reason), "before_prompt") == (Abort(data),)
+
+
+@pytest.mark.parametrize(
+    ("reason", "problem"),
+    [
+        (float("nan"), "abort: reason: nan is not a finite number"),
+        ({"a": {1: "x"}}, "abort: reason: ['a']: a key is of type int, and only str can be kept"),
+        (2**64, "abort: reason: it is an integer beyond 64 bits"),
+        ("\ud800", "half a surrogate pair"),
+        (object(), "abort: reason: a object is no plain value"),
+        (deep(65), "abort: reason: it nests more than 64 levels deep"),
+        (deep(3000), "abort: reason: it nests more than 64 levels deep"),
+        (Broken(rule="r", hits=[object()]), "abort: reason: it is no plain data"),
+        ("x" * ACTION_BYTES_MAX, "more than 1,048,576"),
+    ],
+    ids=["nan", "key", "integer", "surrogate", "object", "deep", "deeper", "struct", "large"],
+)
+def test_a_reason_that_cannot_be_kept_is_no_answer(reason, problem):
+    """The error says what of it."""
+    with pytest.raises(BadActionError) as caught:
+        settled(Abort(reason), "before_prompt")
+
+    assert problem in str(caught.value)
+
+
+def returning(annotation):
+    def method(self, event, context):
+        return None
+
+    if annotation is not None:
+        method.__annotations__["return"] = annotation
+    return method
+
+
+@pytest.mark.parametrize(
+    ("annotation", "kinds", "is_guard"),
+    [
+        (None, ["before_prompt"], True),
+        (None, ["after_turn", "session_end", "before_compact"], False),
+        ("Emit | None", ["before_tool"], False),
+        (Emit | None, ["before_tool"], False),
+        (list[BlockTool | Emit], ["before_tool"], True),
+        (list[BlockTool | Emit], ["before_prompt"], False),
+        (Awaitable[Abort | None], ["before_prompt"], True),
+        (tuple[Emit, ...], ["before_prompt"], False),
+        (type(None), ["before_prompt"], False),
+        (Action | None, ["before_prompt"], True),
+        (Actions, ["before_prompt"], True),
+        (list, ["before_prompt"], True),
+        (object, ["before_prompt"], True),
+        ("NotImported", ["before_prompt"], True),
+    ],
+    ids=str,
+)
+def test_a_guard_is_told_by_what_it_may_answer(annotation, kinds, is_guard):
+    """By its annotation, and by the table; without a word that can be read it may say anything."""
+    assert may_stop(kinds, returning(annotation)) is is_guard
 
 
 def test_plugin_cannot_change_what_it_said():
     """What was answered is a copy: the plugin may go on with its own objects."""
     args, payload = {"x": [1]}, {"y": [1]}
-    replaced, emitted = settled([ReplaceToolArgs(args), Emit("a", payload)])
+    replaced, emitted = settled([ReplaceToolArgs(args), Emit("a", payload)], "before_tool")
     args["x"].append(2)
     payload["y"].append(2)
 
@@ -142,6 +258,6 @@ def test_plugin_cannot_change_what_it_said():
 def test_messages_of_a_request_may_be_large():
     """A whole conversation may be replaced: it is neither journaled nor told."""
     message = Message.user("x" * ACTION_BYTES_MAX)
-    [sealed] = settled(ReplaceMessages((message,)))
+    [sealed] = settled(ReplaceMessages((message,)), "before_request")
 
     assert list(sealed.messages) == [message]

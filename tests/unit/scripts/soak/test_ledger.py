@@ -62,6 +62,10 @@ def killed(call_id):
     return events.ToolKilled(name="look", call_id=CallId(call_id), reason="aborted")
 
 
+def blocked(call_id):
+    return events.ToolBlocked(name="look", call_id=CallId(call_id), reason="aborted")
+
+
 def asked(ref="a"):
     return events.AskUser(session_id=SessionId("s"), question="Which?", options=(), ref=ref)
 
@@ -84,7 +88,8 @@ def books(*happened, accepted=(), first=1):
 REQUEST = events.RequestStart(model="m", messages=1)
 CYCLE = (received(), started(), REQUEST, said("He"), said("y"), answered("Hey"), ended())
 CALLS = (received(), started(), REQUEST, answered("", "a", "b"), begun("a"), done("a"))
-GUIDED = (*CALLS, steered(), killed("b"), told(1), REQUEST, answered(), ended())
+OVER = (begun("b"), killed("b"), done("b"))
+GUIDED = (*CALLS, steered(), *OVER, told(1), REQUEST, answered(), ended())
 QUEUED = (received(), started(), received(TWO, queued=True))
 
 
@@ -92,7 +97,8 @@ QUEUED = (received(), started(), received(TWO, queued=True))
     ("happened", "accepted"),
     [
         (CYCLE, [ONE]),
-        ((*CALLS, aborted(), killed("b")), [ONE]),
+        ((*CALLS, begun("b"), aborted(), killed("b"), done("b")), [ONE]),
+        ((*CALLS, aborted(), blocked("b"), done("b")), [ONE]),
         (GUIDED, [ONE, TWO]),
         ((*QUEUED, ended(), started(TWO), ended(TWO)), [ONE, TWO]),
         ((*QUEUED, steered("s"), aborted(), dropped("s"), dropped(TWO)), [ONE, TWO, "s"]),
@@ -132,7 +138,11 @@ def test_what_is_in_order_is_not_complained_of(happened, accepted):
         ((*CYCLE[:4], answered("Hey")), "the pieces of answer m-1 do not add up to it"),
         ((*CALLS, done("a")), "tool_execution_end of call a, which is not open"),
         ((*CALLS, killed("c")), "tool_killed of call c, which is not open"),
-        ((*CALLS, begun("a")), "call a starts, and is not open"),
+        ((*CALLS, begun("a")), "tool_execution_start of call a, which is not to begin"),
+        ((*CALLS, *OVER[:2], blocked("b")), "tool_blocked of call b, which is not to begin"),
+        ((*CALLS, done("b")), "tool_execution_end of call b, which is not open"),
+        ((*CALLS, begun("b"), aborted()), "call b has no end"),
+        ((*CALLS, answered()), "call b has no end"),
         ((*CYCLE[:2], heard()), "question a is answered twice, or was never asked"),
         ((*CYCLE[:2], asked(), heard(), heard()), "question a is answered twice"),
     ],

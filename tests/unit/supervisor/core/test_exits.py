@@ -141,6 +141,13 @@ def test_only_a_goodbye_is_a_normal_end(reason, status, ending):
     assert ending_of(reason, status) is ending
 
 
+def test_a_code_of_the_start_says_nothing_later():
+    """Once it was up, any code in the process may have ended it with that number."""
+    reason = ExitCode(code=EXIT_BAD_OPTIONS)
+
+    assert ending_of(reason, EXIT_BAD_OPTIONS, was_up=True) is Ending.CRASH
+
+
 def test_every_pair_of_words_has_a_verdict():
     """What the kernel told and what the process said: the rows missing are shown."""
     missing = set(product(Told, Said)) - set(VERDICTS)
@@ -273,6 +280,11 @@ def test_everything_that_a_process_wrote_has_a_bound():
         LastSeen(state=long, tools=(long,) * 1000, output=f"{long}\nthe end"),
     )
 
+    other = classify(Evidence(3, last_words=reasons.Other(detail=long)))
+    failed = classify(Evidence(78, not_started=reasons.StartFailed(stage="load", message=long)))
+
+    assert len(other.detail.encode()) <= exits.MESSAGE_BYTES_MAX
+    assert len(failed.message.encode()) <= exits.MESSAGE_BYTES_MAX
     assert len(reason.type) == exits.NAME_CHARS_MAX
     assert len(reason.message.encode()) <= exits.MESSAGE_BYTES_MAX
     assert len(reason.traceback.encode()) <= exits.TRACEBACK_BYTES_MAX

@@ -102,12 +102,14 @@ def test_a_large_command_does_not_share_a_frame():
     assert all(len(encode(frame)) <= FRAME_BYTES_MAX for frame in frames)
 
 
-def test_a_snapshot_comes_first_and_alone():
-    """As large as it may be, it fits; what follows goes on from it."""
-    state = b"s" * (FRAME_BYTES_MAX // 2)
+@pytest.mark.parametrize("size", [1, HISTORY_BYTES_MAX, 3 * FRAME_BYTES_MAX + 1])
+def test_a_snapshot_comes_first_in_pieces(size):
+    """As large as it may be, each fits; what follows goes on from it."""
+    state = bytes(range(251)) * (size // 251) + b"s" * (size % 251)
     found = list(slices(Kept((Record(b"r"),), (Command("c-1", b"x"),), snapshot=state)))
+    *pieces, last = found
 
-    assert [(one.snapshot, one.complete) for one in found] == [(state, False), (b"", True)]
-    assert (found[0].records, found[0].commands) == ((), ())
-    assert [one.body for one in found[1].records] == [b"r"]
-    assert len(encode(found[0])) <= FRAME_BYTES_MAX
+    assert b"".join(one.snapshot for one in pieces) == state
+    assert all((one.records, one.commands, one.complete) == ((), (), False) for one in pieces)
+    assert ([one.body for one in last.records], last.complete) == ([b"r"], True)
+    assert max(len(encode(one)) for one in found) <= FRAME_BYTES_MAX

@@ -1,6 +1,8 @@
 """Chunks add up to a reply."""
 
 import json
+import math
+import re
 
 import pytest
 from hypothesis import given
@@ -14,7 +16,17 @@ from cmdc_runtime.extensions.provider import (
     UsageChunk,
 )
 from cmdc_runtime.messages import TokenUsage, ToolCall
-from workers.core.assemble import Reply, assemble
+from cmdc_runtime.plain import INT_MAX, INT_MIN
+from workers.core.assemble import (
+    CALL_ID_CHARS_MAX,
+    FINISH_CHARS_MAX,
+    NAME_CHARS_MAX,
+    TOKENS_MAX,
+    Reply,
+    assemble,
+    credible,
+    read_arguments,
+)
 
 
 def call(index, arguments="", call_id=None, name=None):
@@ -104,8 +116,14 @@ NO_OBJECTS = {
     "number": "3",
     "more": '{"a":1} and so on',
     "python": "{'a': 1}",
-    "surrogate": '{"a":"\ud800"}',
+    "escaped surrogate": '{"a":"\\ud800"}',
     "deep": '{"a":' * 9999 + "1" + "}" * 9999,
+    "deeper than is kept": '{"a":' * 65 + "1" + "}" * 65,
+    "large integer": '{"a":[18446744073709551616]}',
+    "low integer": '{"a":-9223372036854775809}',
+    "not a number": '{"a":NaN}',
+    "infinity": '{"a":-Infinity}',
+    "large number": '{"a":1e999}',
 }
 
 
@@ -115,6 +133,87 @@ def test_arguments_that_are_no_json_object_are_kept_as_written(raw):
     (found,) = calls_of(call(0, raw, call_id="a", name="x"))
 
     assert (found.arguments, found.malformed) == ({}, raw)
+    with pytest.raises(ValueError, match=r"\w"):
+        read_arguments(raw)
+
+
+PROBLEMS = {
+    '{"a":[18446744073709551616]}': "['a'][0]: it is an integer beyond 64 bits",
+    '{"a":' * 65 + "1" + "}" * 65: "it nests more than 64 levels deep",
+    '{"a":' * 9999 + "1" + "}" * 9999: "it nests more than 64 levels deep",
+}
+
+
+@pytest.mark.parametrize(("raw", "problem"), PROBLEMS.items(), ids=["integer", "depth", "stack"])
+def test_what_is_wrong_with_arguments_is_said(raw, problem):
+    """The model can send others."""
+    with pytest.raises(ValueError, match=f"^{re.escape(problem)}$"):
+        read_arguments(raw)
+
+
+def test_texts_are_mended():
+    """Half of a surrogate pair has no place in a record."""
+    half = "\ud800"
+    reply = assemble(
+        [
+            TextChunk(text=f"a{half}"),
+            ThinkingChunk(text=f"b{half}"),
+            call(0, f'{{"c": "{half}"}}', call_id="c1", name=f"d{half}"),
+            FinishChunk(reason=f"e{half}" + "x" * 999),
+        ],
+        id_prefix="m",
+    )
+
+    assert (reply.text, reply.thinking) == ("a\ufffd", "b\ufffd")
+    assert reply.tool_calls == (ToolCall(call_id="c1", name="d\ufffd", arguments={"c": "\ufffd"}),)
+    assert reply.finish_reason == "e\ufffd" + "x" * (FINISH_CHARS_MAX - 2)
+
+
+BAD_IDS = {
+    "control": "a\x1b[2Jb",
+    "line": "a\nb",
+    "surrogate": "a\ud800",
+    "large": "a" * (CALL_ID_CHARS_MAX + 1),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_IDS.values(), ids=BAD_IDS)
+def test_ids_that_cannot_be_kept_are_replaced(bad):
+    """The call is made, and its result goes back under the id that it has got."""
+    calls = calls_of(
+        call(0, '{"n":', call_id=bad, name="x"), call(0, "1}", call_id=bad), call(1, call_id="c")
+    )
+
+    assert [(c.call_id, c.arguments) for c in calls] == [("m-1", {"n": 1}), ("c", {})]
+
+
+def test_names_are_one_short_line():
+    """They are shown to people, and stand in records."""
+    (found,) = calls_of(call(0, name="a\x1b\n" + "b" * NAME_CHARS_MAX, call_id="c"))
+
+    assert found.name == "a\ufffd\ufffd" + "b" * (NAME_CHARS_MAX - 3)
+
+
+WILD = {
+    "large": {"prompt_tokens": 2**70},
+    "more than can be": {"total_tokens": TOKENS_MAX + 1},
+    "negative": {"completion_tokens": -1},
+    "float": {"cached_tokens": math.nan},
+    "truth": {"total_tokens": True},
+    "free of sense": {"cost_usd": math.inf},
+    "no price": {"cost_usd": math.nan},
+    "paid back": {"cost_usd": -0.01},
+}
+
+
+@pytest.mark.parametrize("wild", WILD.values(), ids=WILD)
+def test_a_usage_that_cannot_be_is_unknown(wild):
+    """It would be journaled, summed up, and held against a budget."""
+    usage = TokenUsage(**wild)
+    reply = assemble([UsageChunk(usage=usage), FinishChunk(reason="stop")], id_prefix="m")
+
+    assert credible(usage) is None
+    assert reply.usage is None
 
 
 @pytest.mark.parametrize("raw", ["", "  \n", "{}"])
@@ -126,7 +225,10 @@ def test_no_arguments_are_an_empty_object(raw):
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=["Cs"])),
+    st.none()
+    | st.booleans()
+    | st.integers(INT_MIN, INT_MAX)
+    | st.text(st.characters(exclude_categories=["Cs"])),
     lambda inner: st.lists(inner, max_size=3),
     max_leaves=5,
 )

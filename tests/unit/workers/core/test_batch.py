@@ -2,20 +2,49 @@
 
 from dataclasses import replace
 
+import pytest
+
+from cmdc_runtime.events import ToolBlocked, ToolExecutionEnd
 from cmdc_runtime.extensions.hooks import AfterTool
 from cmdc_runtime.messages import Message, ToolCall
-from workers.core.batch import call_tools, give_results, latest_results
-from workers.core.conversation import begin_call, end_call, open_cycle, result_of, say
-from workers.core.effects import RunTools
+from workers.core.batch import (
+    CallEnd,
+    call_tools,
+    close_call,
+    give_results,
+    latest_results,
+)
+from workers.core.conversation import (
+    UNCERTAIN_MAX,
+    begin_call,
+    end_call,
+    open_cycle,
+    result_of,
+    say,
+    uncertain_calls,
+)
+from workers.core.effects import Keep, RunTools
 from workers.core.loops import fingerprint
 from workers.core.records import ToolEnded
-from workers.core.state import Compacting, Consulting, Memory, Point, QueuedPrompt, State
+from workers.core.state import (
+    Compacting,
+    Consulting,
+    Memory,
+    OpenCall,
+    Point,
+    QueuedPrompt,
+    State,
+    ToolFacts,
+)
 
 CALLS = (
     ToolCall(call_id="a", name="x"),
     ToolCall(call_id="b", name="y"),
     ToolCall(call_id="c", name="x"),
 )
+GONE = CallEnd("gone", "over")
+CUT = CallEnd("cut", "over", is_cut=True)
+READ, WRITE = ToolFacts("x", is_repeatable=True), ToolFacts("x")
 LEAVE = fingerprint("x", {}, None)
 
 
@@ -76,23 +105,42 @@ def test_a_call_that_runs_again_has_its_leave():
 
 def test_open_calls_can_be_given_results():
     """The batch is whole afterwards, in call order; a second time there is nothing to do."""
-    memory, effects = give_results(executing(), lambda open_: f"{open_.call.call_id} is gone")
+    memory, effects = give_results(
+        executing(), lambda open_: CallEnd(f"{open_.call.call_id} is gone", "over")
+    )
 
     assert [said.content for said in memory.messages[-3:]] == [
         "a is gone",
         "b is gone",
         "c is gone",
     ]
-    assert [type(kept.record) for kept in effects] == [ToolEnded] * 3
-    assert give_results(memory, lambda _open: "gone") == (memory, ())
+    assert [type(one.record) for one in effects if isinstance(one, Keep)] == [ToolEnded] * 3
+    assert give_results(memory, lambda _open: GONE) == (memory, ())
 
 
 def test_a_result_that_is_there_stays():
     """Only the open calls are given the error."""
-    memory, effects = give_results(ended(executing(), "b"), lambda _open: "gone")
+    memory, effects = give_results(ended(executing(), "b"), lambda _open: GONE)
 
     assert [said.content for said in memory.messages[-3:]] == ["gone", "of b", "gone"]
-    assert len(effects) == 2
+    assert len([one for one in effects if isinstance(one, Keep)]) == 2
+
+
+def test_a_call_is_told_of_twice():
+    """That it started, or now that it was not made, then that it is over; the record is first."""
+    begun = begin_call(executing(), "a", 5)
+    _, of_a = close_call(begun, begun.calls[0], CallEnd("fine", "", ok=True))
+    _, of_b = close_call(begun, begun.calls[1], GONE)
+
+    assert [type(of_a[0]), *(one.event for one in of_a[1:])] == [
+        Keep,
+        ToolExecutionEnd(name="x", call_id="a", ok=True, text="fine"),
+    ]
+    assert [type(of_b[0]), *(one.event for one in of_b[1:])] == [
+        Keep,
+        ToolBlocked(name="y", call_id="b", reason="over"),
+        ToolExecutionEnd(name="y", call_id="b", ok=False, text="gone"),
+    ]
 
 
 def test_the_latest_results_are_those_at_the_end():
@@ -109,3 +157,38 @@ def test_the_latest_results_are_those_at_the_end():
     assert latest_results(ended(again, "d")) == (AfterTool("z", "d", "of d", is_error=False),)
     assert latest_results(odd) == (AfterTool("", "e", "?", is_error=True),)
     assert latest_results(again) == ()
+
+
+# --- calls whose outcome nobody knows -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", [GONE, CUT], ids=["told", "cut"])
+@pytest.mark.parametrize("began", [True, False], ids=["begun", "not begun"])
+@pytest.mark.parametrize("tools", [(READ,), (WRITE,), ()], ids=["read", "write", "gone"])
+def test_a_call_is_uncertain_if_it_was_cut_and_may_have_acted(end, began, tools):
+    """The event, the result, and the text for the model say the same."""
+    memory = executing(tools=tools)
+    memory = begin_call(memory, "a", 5) if began else memory
+    memory, effects = close_call(memory, memory.calls[0], end)
+    result = next(effect.record.message for effect in effects if isinstance(effect, Keep))
+    told = effects[-1].event
+    expected = end.is_cut and began and tools != (READ,)
+
+    assert told.uncertain == expected
+    assert told.text == result.content
+    assert ("may or may not have taken effect" in told.text) == expected
+    assert uncertain_calls(memory) == ((result,) if expected else ())
+
+
+def test_the_newest_uncertain_calls_are_told():
+    """As many as a status has room for, whether their batch is over or not; no word of a user's."""
+    marked = {"uncertain": True}
+    results = tuple(
+        Message(role="tool_result", content="", call_id=f"c-{number}", metadata=marked)
+        for number in range(UNCERTAIN_MAX + 1)
+    )
+    asked = Message(role="user", content="x", metadata=marked)
+    open_ = OpenCall(CALLS[0], 5, result=results[-1])
+    memory = executing(messages=(asked, *results[:-1]), calls=(open_, OpenCall(CALLS[1])))
+
+    assert uncertain_calls(memory) == results[1:]

@@ -8,7 +8,7 @@ from workers.core import changes
 from workers.core.budget import Grant
 from workers.core.conversation import open_cycle
 from workers.core.loops import fingerprint
-from workers.core.records import AttachedTool
+from workers.core.records import AttachedTool, Continued
 from workers.core.state import (
     Approval,
     Ask,
@@ -147,3 +147,17 @@ def test_a_subagent_is_counted_from_its_start_to_its_end():
     assert changes.children_of(memory, ("a", "b")) == ("s.1",)
     assert (after.children, after.spawns, after.usage) == ((second,), 2, USED)
     assert changes.settle_child(after, "s.1", USED) == after
+
+
+def test_another_model_has_not_answered_yet():
+    """A server that is not there is a mistake again, until it has answered once."""
+    before = Memory(model="x:m", has_answered=True)
+    after = changes.switch_model(before, "y:n", {})
+    same = changes.go_on_with(before, Continued(resumption="r"))
+    other = changes.go_on_with(before, Continued(resumption="r", provider_opts={"api_base": "x"}))
+
+    assert before.has_answered
+    assert same.has_answered
+    assert not after.has_answered
+    assert not other.has_answered
+    assert (other.model, other.provider_opts) == ("x:m", {"api_base": "x"})

@@ -30,6 +30,27 @@ def held(session, asked=HELD, call_id="b"):
     return executing.report(ApprovalNeeded, call_id, asked, 9, None, f"{call_id}:approval")
 
 
+@pytest.mark.parametrize("asked", [HELD, ENDED], ids=["hold", "block"])
+def test_what_nobody_decided_in_time_is_what_the_model_reads(session, asked):
+    """In both modes: the result says that it is too late, live and rebuilt."""
+    ref = "b:approval" if asked.hold else None
+    waiting = (
+        session.at(State.EXECUTING_TOOLS)
+        .begin("a")
+        .report(ApprovalNeeded, "b", asked, 9, None, ref)
+    )
+    ended = expire(waiting)
+    told = [
+        one.content
+        for memory in (ended.memory, ended.rebuilt())
+        for one in [*memory.messages, *(call.result for call in memory.calls if call.result)]
+        if one.call_id == "b"
+    ]
+
+    assert len(told) == 2
+    assert all("in time" in one and "waits" not in one for one in told)
+
+
 def expire(session, at_ms=DUE):
     """Let the time to decide be over."""
     return session.post(ApprovalExpired(ID, at_ms))

@@ -14,6 +14,7 @@ from workers.core.conversation import (
     TOLD_CHARS_MAX,
     begin_call,
     close_cycle,
+    count_answer,
     count_turn,
     cycle_result,
     discard,
@@ -23,7 +24,6 @@ from workers.core.conversation import (
     find_loop,
     find_outcome,
     is_running,
-    measure,
     newest,
     next_id,
     open_cycle,
@@ -377,7 +377,17 @@ def test_turns_count_for_the_session_and_the_cycle():
 
 def test_the_size_of_a_conversation_is_what_the_provider_counted():
     """With how many messages that was; one that does not count leaves what was known."""
-    memory = measure(open_cycle(Memory(), ONE), TokenUsage(total_tokens=9))
+    memory = count_answer(open_cycle(Memory(), ONE), TokenUsage(total_tokens=9))
 
     assert memory.context == (9, 1)
-    assert measure(memory, TokenUsage()).context == (9, 1)
+    assert count_answer(memory, TokenUsage()).context == (9, 1)
+
+
+def test_equal_calls_of_one_batch_count_once():
+    """Six in one answer are no loop yet: the model has not seen what any of them gives."""
+    calls = tuple(ToolCall(call_id=f"c-{n}", name="tool", arguments={}) for n in range(6))
+    said = Message(id="m", role="assistant", content="", tool_calls=calls)
+    memory = say(Memory(policy=Policy(loop_threshold=2, loop_abort=3), model="m"), said)
+
+    assert find_loop(memory) is None
+    assert len(memory.call_hashes) == 1

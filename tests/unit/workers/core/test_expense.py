@@ -1,10 +1,12 @@
 """Whether the next request, and the next subagent, fit into the session's budget."""
 
+from dataclasses import replace
+
 import pytest
 
 from cmdc_runtime.messages import Message, TokenUsage
 from workers.core.budget import COMPLETION_TOKENS_GUESS, Budget, Grant
-from workers.core.expense import grant_child, over_budget
+from workers.core.expense import grant_child, is_priced, over_budget
 from workers.core.state import Child, Memory, Policy
 
 SAID = (Message(role="user", content="x" * 400),)  # 100 tokens
@@ -19,6 +21,23 @@ def memory(usage=None, children=(), **policy):
         usage=usage or TokenUsage(),
         children=children,
     )
+
+
+@pytest.mark.parametrize(
+    ("price", "usage", "has_answered", "priced"),
+    [
+        (0.1, None, False, True),
+        (None, None, False, False),
+        (None, TokenUsage(cost_usd=0.5), True, True),
+        (None, TokenUsage(cost_usd=0.5), False, False),
+    ],
+    ids=["table", "nothing", "told", "told of another model"],
+)
+def test_a_cost_is_known_by_the_table_or_told(price, usage, has_answered, priced):
+    """What an earlier model cost says nothing of the one in use."""
+    now = memory(usage, price_of=lambda *_: price)
+
+    assert is_priced(replace(now, has_answered=has_answered)) is priced
 
 
 def test_without_limits_nothing_is_looked_up():

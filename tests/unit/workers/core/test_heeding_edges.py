@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cmdc_runtime.commands import Abort
-from cmdc_runtime.events import PluginEvent, ToolKilled
+from cmdc_runtime.events import PluginEvent, ToolExecutionEnd, ToolKilled
 from cmdc_runtime.extensions.hooks import BeforeCompact, BeforeRequest, kind_of
 from cmdc_runtime.messages import Message
 from workers.core.effects import AnswerTool, CallModel, CancelModel, Consult, Step, Summarize
@@ -113,3 +113,4 @@ def test_a_thread_that_a_plugin_ends_is_told_as_abandoned(session):
     after = batch.begin("a", "b").report(PluginsAborted, Aborted("guard", "no"), 9)
 
     assert [told.reason for told in after.events(ToolKilled)] == ["abandoned", "no"]
+    assert [told.uncertain for told in after.events(ToolExecutionEnd)] == [True, True]

@@ -12,12 +12,14 @@ from cmdc_runtime.events import (
     PromptReceived,
     SteeringApplied,
     SteeringReceived,
+    ToolExecutionEnd,
     ToolKilled,
 )
 from cmdc_runtime.extensions.hooks import BeforeSteering, kind_of
 from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.messages import Message
 from workers.core.budget import Grant
+from workers.core.conversation import uncertain_calls
 from workers.core.effects import (
     Answer,
     AnswerTool,
@@ -29,12 +31,19 @@ from workers.core.effects import (
     Publish,
     Settle,
 )
-from workers.core.inputs import ApprovalNeeded, CompactWanted, QuestionAsked, SubagentWanted
+from workers.core.inputs import (
+    ApprovalNeeded,
+    CompactWanted,
+    CycleExpired,
+    QuestionAsked,
+    SubagentWanted,
+)
 from workers.core.records import CycleEnded, CycleStarted, PromptDiscarded, Said, Steered, ToolEnded
 from workers.core.repair import repair
 from workers.core.state import Child, Memory, State, ToolFacts
 
 ASKED = RequireApproval(hint="sure?")
+EXPIRED = CycleExpired("p-1", 10**9)
 BUSY = [state for state in State if state is not State.IDLE]
 ASKING = [State.RUNNING, State.STREAMING]
 every_state = pytest.mark.parametrize("state", State)
@@ -214,6 +223,19 @@ def test_what_was_under_way_is_late_after_an_abort(session, state):
     assert after.records()[-1] == CycleEnded(command_id="p-1", outcome="aborted")
 
 
+@every_state
+def test_an_abort_whose_reason_cannot_be_kept_is_refused(session, state):
+    """Nothing is ended, and the caller is told; what can be kept is told as it is."""
+    before = session.at(state)
+    refused = before.give(Abort(reason=[float("inf")]))
+    taken = before.give(Abort(reason={"by": ["ops", 7]}))
+    (settled,) = refused.of(Settle)
+
+    assert (refused.state, refused.memory, refused.events()) == (before.state, before.memory, [])
+    assert "inf is not a finite number" in str(settled.outcome)
+    assert taken.events(AgentAbort)[0].reason == {"by": ["ops", 7]}
+
+
 def test_an_abort_keeps_what_was_said_so_far(session):
     """The partial answer stays in the history, marked as interrupted."""
     after = session.at(State.STREAMING).give(Abort())
@@ -263,6 +285,23 @@ def test_an_abort_ends_what_has_not_begun(session, kill):
 
     assert "b" in killed(after)
     assert ("a" in killed(after)) == (kill == "all")
+
+
+@pytest.mark.parametrize(
+    "order",
+    [Abort(kill_tools="all"), Abort(kill_tools="none"), Steer(text="rather"), EXPIRED],
+    ids=["killed", "left", "steered", "out of time"],
+)
+def test_a_write_that_is_interrupted_is_uncertain(session, order):
+    """Whether it was ended or left alone; a read is not, nor what had not begun."""
+    batch = session.new(cycle_timeout_s=1).prompt().call("read:a", "write:b", "write:c")
+    batch = batch.begin("a", "b")
+    after = batch.post(order) if order is EXPIRED else batch.give(order)
+    ended = after.events(ToolExecutionEnd)
+
+    assert [told.call_id for told in ended if told.uncertain] == ["b"]
+    assert [one.call_id for one in uncertain_calls(after.memory)] == ["b"]
+    assert uncertain_calls(after.rebuilt()) == uncertain_calls(after.memory)
 
 
 def test_a_killed_call_tells_why(session):

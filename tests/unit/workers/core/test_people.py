@@ -64,6 +64,47 @@ def test_an_approval_lets_the_model_make_the_call(session):
     assert again.of(RunTools)[0].approved == {"n"}
 
 
+DECIDED = {"approve_once": "given since", "approve_always": "given since", "reject": "rejected"}
+
+
+def result(session, call_id="a"):
+    """Return what the model reads as the result of a call, at the latest request."""
+    messages = session.of(CallModel)[-1].messages
+    return next(one.content for one in messages if one.call_id == call_id)
+
+
+@every_state
+@pytest.mark.parametrize("decision", DECIDED)
+@pytest.mark.parametrize("crashes", [False, True], ids=["live", "rebuilt"])
+def test_a_decision_is_what_the_model_reads_next(session, state, decision, crashes):
+    """In the result of the call, whatever opens the next request; and in the next process."""
+    before = at(session, state)
+    if decision == "reject":
+        decided = before.give(Reject(approval_id=ID), "c-1")
+    else:
+        decided = before.give(Approve(approval_id=ID, kind=decision, auto_resume=False), "c-1")
+    memory = decided.rebuilt() if crashes else decided.memory
+    (told,) = [one.content for one in memory.messages if one.call_id == "a"]
+
+    assert DECIDED[decision] in told
+    assert ID in told
+    assert "waits for a person" not in told
+
+
+def test_each_of_several_approvals_is_told(session):
+    """With one resumption: the model hears of all that were decided."""
+    two = ToolCall(call_id="b", name="write", arguments={"path": "y"})
+    resting = session.at(State.RUNNING).call(CALL, two)
+    for call_id in ("a", "b"):
+        resting = resting.report(ApprovalNeeded, call_id, ASKED, 9)
+    first, second = (one.id for one in resting.memory.approvals)
+    decided = resting.give(Approve(approval_id=first, auto_resume=False), "c-1")
+    resumed = decided.give(Approve(approval_id=second), "c-2")
+
+    assert ["given since" in result(resumed, one) for one in ("a", "b")] == [True, True]
+    assert resumed.call(CALL, two).of(RunTools)[0].approved == {"a", "b"}
+
+
 def test_an_approval_is_good_for_one_call(session):
     """Once it has begun, the next one waits for a person again."""
     after = waiting(session).give(Approve(approval_id=ID), "c-1")

@@ -16,6 +16,7 @@ from cmdc_runtime.parcels import Packed
 from cmdc_runtime.process import DAEMON_RESTARTED
 from cmdc_runtime.reasons import Other, Signal
 from workers.core.budget import Grant
+from workers.core.conversation import tool_names, uncertain_calls
 from workers.core.effects import CallModel, Consult, CountSubagents, Keep, Publish, RunTools
 from workers.core.loops import fingerprint
 from workers.core.rebuild import FOLD, replay, resume
@@ -393,3 +394,27 @@ def test_the_turns_of_a_cycle_stay_bounded_across_a_crash():
     step = resumed(STARTED, ASKING, spent, ended("r"), ended("w"), max_turns=1)
 
     assert events(step, AgentAbort)[0].reason == "max_turns_exceeded"
+
+
+def test_a_write_call_that_was_cut_short_is_uncertain():
+    """Its result says so, wherever it is looked for; one that may run again is made again."""
+    call = ToolCall(call_id="a", name="deploy")
+    said = Message(id="m-2", role="assistant", tool_calls=(call,))
+    memory = replay(
+        Memory(),
+        (
+            CycleStarted(command_id="p-1", text="go", at_ms=1),
+            Said(message=said),
+            ToolStarted(call_id="a", at_ms=2),
+        ),
+    )
+    step = resume(memory, 2, KILLED, 3)
+    ended = [
+        effect.event
+        for effect in step.effects
+        if isinstance(effect, Publish) and isinstance(effect.event, ToolExecutionEnd)
+    ]
+
+    assert [(one.call_id, one.ok, one.uncertain) for one in ended] == [("a", False, True)]
+    assert [one.call_id for one in uncertain_calls(step.memory)] == ["a"]
+    assert tool_names(step.memory) == {"a": "deploy"}

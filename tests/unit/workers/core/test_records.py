@@ -29,6 +29,7 @@ from workers.core.records import (
     Record,
     Resumed,
     Said,
+    SetAside,
     Steered,
     SubagentSpawned,
     SubagentSpent,
@@ -83,6 +84,7 @@ EXAMPLES = [
     PluginOrdered(name="update_system_context", payload={"key": "Plan", "text": "1. sow"}),
     PluginSpent(plugin="judge", usage=TokenUsage(total_tokens=9)),
     Resumed(incarnation=3),
+    SetAside(digest="5e94", what="said", why="it kills"),
     Continued(
         resumption="c-1",
         model="x:m",

@@ -290,9 +290,10 @@ def test_silence_is_told(session, begin):
         (TRANSIENT, 2, (events.AgentError, "failed", "why")),
         (TIMEOUT, 2, (events.AgentAbort, "aborted", "provider_timeout")),
         (PERMANENT, 0, (events.AgentError, "failed", "why")),
+        (FailureKind.UNREACHABLE, 0, (events.AgentError, "failed", "why")),
         (OVERFLOW, 0, (events.AgentAbort, "aborted", "context_overflow")),
     ],
-    ids=["transient", "timeout", "permanent", "overflow"],
+    ids=["transient", "timeout", "permanent", "unreachable", "overflow"],
 )
 def test_a_failure_is_retried_as_its_kind_allows(session, begin, kind, retries, ending):
     """Then the cycle ends: one event, one record, one outcome."""

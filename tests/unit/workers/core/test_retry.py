@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 from cmdc_runtime.extensions import provider
 from cmdc_runtime.extensions.provider import FailureKind, ProviderError, classify
 from workers.core import retry
-from workers.core.retry import Backoff, delay_s, failure_kind, should_retry
+from workers.core.retry import Backoff, delay_s, failure_kind, may_pass, should_retry
 
 TRANSIENT, PERMANENT = FailureKind.TRANSIENT, FailureKind.PERMANENT
 OVERFLOW, TIMEOUT = FailureKind.OVERFLOW, FailureKind.TIMEOUT
+UNREACHABLE = FailureKind.UNREACHABLE
 
 
 def test_every_kind_of_failure_is_retried_or_not():
@@ -49,6 +50,8 @@ def test_every_kind_of_failure_can_be_found():
         (None, ["APIConnectionError"], "the context window is full", OVERFLOW),
         (None, ["ConnectionResetError", "ConnectionError", "OSError"], "", TRANSIENT),
         (None, ["TimeoutError", "OSError"], "", TIMEOUT),
+        (None, ["ConnectError", "ConnectionRefusedError", "OSError"], "", UNREACHABLE),
+        (None, ["APIConnectionError", "gaierror", "OSError"], "", UNREACHABLE),
         (None, ["Exception"], "invalid_api_key on this connection", PERMANENT),
         (None, ["Exception"], "socket hang up", TRANSIENT),
         (None, ["Exception"], "no idea", PERMANENT),
@@ -125,6 +128,13 @@ def test_no_delay_passes_the_cap_and_its_jitter(attempt, wish_s, chance, jitter)
 @pytest.mark.parametrize("kind", FailureKind)
 def test_retries_are_counted_and_only_for_what_may_pass(kind):
     """A transient failure or a time-out is asked again ``max_retries`` times, others never."""
-    made = [n for n in range(1, 6) if should_retry(kind, n, 3)]
+    made = [n for n in range(1, 6) if should_retry(kind, n, 3, has_answered=False)]
 
     assert made == ([1, 2, 3] if kind in {TRANSIENT, TIMEOUT} else [])
+
+
+@pytest.mark.parametrize("kind", FailureKind)
+def test_a_server_that_is_gone_is_waited_for_where_it_has_answered_before(kind):
+    """An address that nobody was ever at is wrong, and stays so."""
+    assert may_pass(kind, has_answered=True) == (kind in {TRANSIENT, TIMEOUT, UNREACHABLE})
+    assert may_pass(kind, has_answered=False) == (kind in {TRANSIENT, TIMEOUT})

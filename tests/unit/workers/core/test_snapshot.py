@@ -81,6 +81,7 @@ FULL = Memory(
     outcomes=(Outcome("p-0", "aborted", "why", TokenUsage(), 0, 3),),
     latest_prompt="p-2",
     resumption="fork",
+    has_answered=True,
 )
 
 

@@ -14,6 +14,7 @@ from workers.core.tags import (
     TagState,
     feed,
     flush,
+    invited_by,
 )
 
 
@@ -66,6 +67,62 @@ def test_a_tag_that_is_too_long_is_text(length, is_tag):
     assert parse([text])[:2] == (("", (Found(Tag.STATUS, "s" * length),)) if is_tag else (text, ()))
 
 
+TITLE = "<title>T</title>"
+CODE = [
+    f"```\n{TITLE}\n```\n",
+    f"```html\n<head>\n{TITLE}\n",
+    f"~~~\n{TITLE}\n~~~",
+    f"  ````md\n```\n{TITLE}\n```\n````\n",
+    f"- one\n  ```xml\n\n  {TITLE}\n  ```\n",
+    f"> ~~~\n> {TITLE}\n> ~~~\n",
+    f"Write `{TITLE}` there.",
+    f"Write ``a ` {TITLE}`` there.",
+    f"Write ```{TITLE}``` there.",
+    f"Write `a\n{TITLE}` there.",
+    f"~~~ ```\n{TITLE}\n```\n{TITLE}\n",
+    f"<!doctype html>\n<html><head>\n{TITLE}</head></html>",
+    f"<svg>\n  {TITLE}\n</svg>",
+    f"<rss><channel>{TITLE}</channel></rss>",
+]
+PLAIN = [
+    f"```\nx\n```\n{TITLE}",
+    f"~~~\nx\n~~~~ \n\n{TITLE}",
+    f"Call `x` {TITLE}",
+    f"A stray ` is over\n\n{TITLE}",
+    f"a ~~struck~~ {TITLE}",
+    f"```x``` {TITLE}",
+    f"1. {TITLE}",
+    f"<status>S</status>{TITLE}",
+]
+
+
+@pytest.mark.parametrize("text", CODE)
+def test_a_tag_in_code_or_in_markup_is_text(text):
+    """Nothing is cut out of what the model shows."""
+    assert parse([text])[:2] == (text, ())
+
+
+@pytest.mark.parametrize("text", PLAIN)
+def test_a_tag_behind_code_is_a_tag(text):
+    """Once the code is over."""
+    assert Found(Tag.TITLE, "T") in parse([text])[1]
+
+
+def test_only_invited_tags_are_read():
+    """What the system prompt says nothing of is text."""
+    text = f"<status>S</status> a{TITLE}"
+    _, clean, found = feed(TagState(), text, frozenset({Tag.TITLE}))
+
+    assert (clean, found) == ("<status>S</status> a", (Found(Tag.TITLE, "T"),))
+    assert feed(TagState(), text, frozenset())[1:] == (text, ())
+
+
+def test_a_prompt_invites_what_it_names():
+    """Whoever wrote it."""
+    assert invited_by("You may write <title>a name</title>.") == {Tag.TITLE}
+    assert invited_by("Give it a title.") == frozenset()
+
+
 def test_text_goes_on_at_once_after_a_tag():
     """Only what may be a tag is held back; text before and after it is not."""
     state, before, _ = feed(TagState(), "one <sta")
@@ -74,10 +131,22 @@ def test_text_goes_on_at_once_after_a_tag():
 
     assert (before, during, after) == ("one ", "", " two")
     assert found == (Found(Tag.STATUS, "go"),)
-    assert state == TagState()
+    assert state.held == ""
 
 
-TAG_PARTS = ("<status>", "</status>", "<title>", "</title>", "<sta", "tus>", "<", ">", "/")
+CODE_PARTS = ("`", "``", "```", "~~~", "\n", "\n\n", "- ", "> ", "html\n", "  ")
+TAG_PARTS = (
+    *CODE_PARTS,
+    "<status>",
+    "</status>",
+    "<title>",
+    "</title>",
+    "<sta",
+    "tus>",
+    "<",
+    ">",
+    "/",
+)
 parts = st.sampled_from((*TAG_PARTS, "a", " ", "é\n", "x" * CONTENT_MAX_CHARS, "y" * 100))
 
 

@@ -58,7 +58,7 @@ ACTIONS = {
     "k": (Skip(),                    "skip",                {"skipped": "one"},              True),
     "b": (BlockTool("x"),            "block_tool",          {"blocked": "x"},                True),
     "p": (ReplaceToolArgs({"x": 1}), "replace_tool_args",   {"args": {"x": 1}},              False),
-    "r": (ReplaceToolResult("x"),    "replace_tool_result", {"result": "x"},                 False),
+    "r": (ReplaceToolResult("x"),    "replace_tool_result", {"result": ("x", None)},      False),
     "w": (SwitchModel("x", {}),      "switch_model",        {"model": ("x", {})},            False),
     "m": (ReplaceMessages((HI,)),    "replace_messages",    {"messages": (HI,)},             False),
 }
@@ -129,7 +129,7 @@ def is_admitted(hook, action):
         ("before_finish", Emit("a"), Emit(["b", "c"]), Verdict(
             emitted=(("a", None), ("b", None), ("c", None)))),
         ("before_tool", ReplaceToolArgs({"x": 1}), ReplaceToolArgs({}), Verdict(args={})),
-        ("after_tool", ReplaceToolResult("a"), ReplaceToolResult(""), Verdict(result="")),
+        ("after_tool", ReplaceToolResult("a"), ReplaceToolResult(""), Verdict(result=("", None))),
         ("after_tool", SwitchModel("a", {}), SwitchModel("b"), Verdict(model=("b", None))),
         ("before_request", ReplaceMessages((HI,)), ReplaceMessages((BYE,)),
          Verdict(messages=(BYE,))),

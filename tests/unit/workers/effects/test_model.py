@@ -153,9 +153,9 @@ def test_what_can_not_be_sent_is_marked(run):
     posted = run(called(TextChunk(text="a\ud83d"), ThinkingChunk(text="\ude00"), call, END))
     (call,) = posted[-1].reply.tool_calls
 
-    assert posted[1:3] == [TextArrived(7, "a?"), ThoughtArrived(7, "?")]
-    assert (call.name, call.malformed) == ("t?", "?")
-    assert run(called(ValueError("\ud83d")))[-1].reason == "ValueError: ?"
+    assert posted[1:3] == [TextArrived(7, "a\ufffd"), ThoughtArrived(7, "\ufffd")]
+    assert (call.name, call.malformed) == ("t\ufffd", "\ufffd")
+    assert run(called(ValueError("\ud83d")))[-1].reason == "ValueError: �"
 
 
 @pytest.mark.parametrize("script", [(), (TEXT,)], ids=["nothing", "half"])

@@ -28,6 +28,7 @@ WAIT_S = 10.0
 
 
 class Saying(Plugin):
+    fail = "open"
     """Says a word and how often it has."""
 
     class Config(msgspec.Struct, frozen=True):

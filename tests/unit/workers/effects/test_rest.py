@@ -82,3 +82,19 @@ def test_work_that_nobody_waits_for_keeps_it_awake(run):
         return bed.dozed
 
     assert run(scenario()) == [20.0]
+
+
+def test_a_question_leaves_the_count_as_it_is(run):
+    """However often it is asked; and it begins one where none runs."""
+
+    async def scenario():
+        bed = Bed()
+        bed.rest.look(is_idle=True, is_activity=False)
+        for time_s in (3.0, 6.0, 9.0):
+            await until(time_s)
+            bed.rest.look(is_idle=True, is_activity=False)
+        await until(11.0)
+        bed.rest.stop()
+        return bed.dozed
+
+    assert run(scenario()) == [10.0]

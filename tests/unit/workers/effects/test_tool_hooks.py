@@ -148,6 +148,21 @@ def test_the_effect_of_a_tool_stays_with_another_result():
     assert (found.text, found.effect) == ("two", ("e", 1))
 
 
+@pytest.mark.parametrize(
+    ("ending", "is_error", "found"),
+    [
+        (Returned(text="1", effect=("e", 1)), True, Refused(text="two")),
+        (Returned(text="1", effect=("e", 1)), False, Returned(text="two", effect=("e", 1))),
+        (FAILED, False, Returned(text="two")),
+        (FAILED, True, Refused(text="two")),
+    ],
+    ids=["now failed", "still fine", "now fine", "still failed"],
+)
+def test_a_plugin_says_whether_a_call_failed(ending, is_error, found):
+    """What a failed call wanted besides its text is not done."""
+    assert ask(Saying(ReplaceToolResult("two", is_error)), "after", ending)[0] == found
+
+
 def test_words_for_the_model_are_posted_with_the_result():
     """The call goes on."""
     found, posted = ask(Saying(Intervene("mind")), "after", ENDED)

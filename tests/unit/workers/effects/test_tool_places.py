@@ -35,7 +35,7 @@ class Sync(Async):
 
 
 def in_thread(do):
-    return asyncio.run(Threads().run(Sync(do), {}, CONTEXT))
+    return asyncio.run(Threads().run_tool(Sync(do), {}, CONTEXT))
 
 
 def as_task(do):
@@ -55,32 +55,72 @@ def raising(error):
     return fail
 
 
-ODD_ENDS = [StopIteration("x"), StopAsyncIteration("x"), SystemExit(3), asyncio.CancelledError()]
+class Mute(Exception):
+    """Has no text to show."""
+
+    def __str__(self):
+        raise ValueError("no text")
+
+    __repr__ = __str__
 
 
-@pytest.mark.parametrize("error", [*ODD_ENDS, KeyboardInterrupt(), GeneratorExit()], ids=repr)
-def test_a_thread_may_end_as_it_likes(error):
-    """Its call has an ending, and the process goes on."""
-    ending = in_thread(raising(error))
+class MuteToolError(ToolError):
+    """The same, expected."""
+
+    __str__ = Mute.__str__
+
+
+class Unprintable:
+    """A result whose text ends the program."""
+
+    def __str__(self):
+        raise SystemExit
+
+
+class Sudden(BaseException):
+    """What no tool should raise."""
+
+
+ODD_ENDS = [
+    StopIteration("x"), StopAsyncIteration("x"), SystemExit(3), asyncio.CancelledError(),
+    KeyboardInterrupt(), GeneratorExit(), RecursionError("deep"), Sudden("x"), Mute(),
+]  # fmt: skip
+
+
+@BOTH
+@pytest.mark.parametrize("error", ODD_ENDS, ids=lambda error: type(error).__name__)
+def test_a_tool_may_end_as_it_likes(run, error):
+    """Its call has an ending that names what was raised, and the process goes on."""
+    ending = run(raising(error))
 
     assert not isinstance(ending, Returned)
-    assert type(error).__name__ in ending.text
+    assert type(error).__name__ in ending.text or "StopIteration" in ending.text
 
 
-@pytest.mark.parametrize("error", ODD_ENDS, ids=repr)
-def test_a_task_may_end_as_it_likes(error):
-    """Also one that calls ``sys.exit`` or that cancels itself."""
-    ending = as_task(raising(error))
+@BOTH
+def test_a_failure_without_a_text_is_told_by_its_type(run):
+    """Whether one had to expect it or not."""
+    unexpected, expected = run(raising(Mute())), run(raising(MuteToolError()))
 
-    assert isinstance(ending, Crashed)
-    assert ending.text
+    assert unexpected.text == "Mute: <Mute has no text: its __str__ failed>"
+    assert expected == Refused(text="<MuteToolError has no text: its __str__ failed>")
 
 
-def test_a_tool_that_exits_ends_its_call_only():
+@BOTH
+def test_a_result_that_is_no_text_is_a_crash(run):
+    """Making text of a result runs the tool's code, too."""
+    ending = run(Unprintable)
+
+    assert isinstance(ending, Crashed | Refused)
+    assert "SystemExit" in ending.text
+
+
+@BOTH
+def test_a_tool_that_exits_ends_its_call_only(run):
     """What ``sys.exit`` says is the result, and no reason to try again."""
-    ending = in_thread(lambda: sys.exit("bye"))
+    ending = run(lambda: sys.exit("bye"))
 
-    assert ending == Refused(text="the tool ended its thread by SystemExit('bye')")
+    assert ending == Refused(text="the tool tried to end its process: SystemExit: bye")
 
 
 @BOTH
@@ -95,7 +135,7 @@ def test_a_failure_is_expected_or_not(run):
 
 @BOTH
 @pytest.mark.parametrize(
-    ("value", "text"), [(None, "None"), (5, "5"), ("", ""), ("né", "né"), ("\udcff!", "?!")]
+    ("value", "text"), [(None, "None"), (5, "5"), ("", ""), ("né", "né"), ("\udcff!", "\ufffd!")]
 )
 def test_a_result_is_text_that_can_be_sent(run, value, text):
     """Whatever the tool returned, a file name that is no UTF-8 too."""
@@ -139,7 +179,7 @@ def test_a_thread_that_is_left_alone_is_counted_until_it_ends():
 
     async def whole():
         threads = Threads()
-        call = asyncio.create_task(threads.run(Sync(work), {}, CONTEXT))
+        call = asyncio.create_task(threads.run_tool(Sync(work), {}, CONTEXT))
         await asyncio.to_thread(begun.wait, PATIENCE_S)
         call.cancel()
         await asyncio.wait({call})

@@ -5,6 +5,7 @@ import threading
 from dataclasses import replace
 
 import msgspec
+import pytest
 from structlog.testing import capture_logs
 
 from cmdc_runtime.commands import AttachTools
@@ -88,14 +89,15 @@ def test_a_description_is_made_for_the_request():
     assert described == ["In a", "In b"]
 
 
-def test_a_description_that_fails_is_replaced():
+@pytest.mark.parametrize("error", [KeyError("where"), SystemExit("where")], ids=repr)
+def test_a_description_that_fails_is_replaced(error):
     """The tool stays usable, and the log says why its text is another."""
 
     class Broken(Tailored):
         description = "as written"
 
         def describe(self, tool_context):
-            raise KeyError("where")
+            raise error
 
     with capture_logs() as logs:
         (spec,) = Toolbox([LoadedTool(Broken(), NOWHERE)], print).specs(ToolContext())

@@ -219,6 +219,7 @@ def test_an_expected_failure_is_not_retried(kind, failure):
     result = result_of(tool)
 
     assert (len(tool.calls), result.ok, result.text) == (1, False, "no file")
+    assert not result.is_cut
 
 
 @pytest.mark.parametrize(("own", "bound"), [(None, "300"), (5.0, "5")])
@@ -228,6 +229,7 @@ def test_a_call_has_its_time(run, own, bound):
     result = result_of(tool, run=run)
 
     assert result.text == f"tool took longer than {bound} s and was ended"
+    assert result.is_cut
     assert len(tool.calls) == 1
 
 

@@ -20,7 +20,7 @@ PACKED = Packed(kind="ref", label="tool")
 class Link:
     """A journal that is always up to date, of a daemon that is always there."""
 
-    drifts = 0
+    drifts, worker_id = 0, "w-1-0123456789abcdef"
 
     async def attached(self):
         """Return at once."""
@@ -75,6 +75,10 @@ def broken(_args):
     raise ValueError("who knows")
 
 
+def leaving(_args):
+    raise SystemExit("who knows")
+
+
 @pytest.mark.parametrize(
     ("needed", "is_asked"),
     [
@@ -83,8 +87,9 @@ def broken(_args):
         (lambda args: args["x"] == 1, True),
         (lambda args: args["x"] == 2, False),
         (broken, True),
+        (leaving, True),
     ],
-    ids=["always", "never", "these", "not these", "broken"],
+    ids=["always", "never", "these", "not these", "broken", "leaving"],
 )
 def test_a_call_that_needs_approval_does_not_run(needed, is_asked):
     """A person is asked in place of the call; a tool that can't tell is not trusted."""
@@ -111,10 +116,11 @@ def test_an_approved_call_runs():
     [
         (lambda args: f"Take {args['x']}", "Take 1"),
         (broken, "act"),
+        (leaving, "act"),
         (lambda _args: "x" * 1000, "x" * SUMMARY_CHARS_MAX),
-        (lambda _args: "\udcff", "?"),
+        (lambda _args: "\udcff", "\ufffd"),
     ],
-    ids=["said", "broken", "long", "odd"],
+    ids=["said", "broken", "leaving", "long", "odd"],
 )
 def test_people_read_what_a_call_does(meta, summary):
     """The tool's own words, or its name where it has none."""
@@ -150,7 +156,7 @@ def test_an_effect_that_cannot_travel_is_a_failure():
     result = result_of(odd)
 
     assert (result.ok, result.effect) == (False, None)
-    assert result.text.startswith("TypeError: ")
+    assert result.text.startswith("the payload of 'x' cannot be kept: TypeError: ")
 
 
 @pytest.mark.parametrize("isolation", ["task", "thread"])

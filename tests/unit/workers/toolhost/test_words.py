@@ -1,17 +1,26 @@
 """Words of a call: whatever a tool returned or raised, made fit and bounded."""
 
+import math
+
 import pytest
 
 from cmdc_runtime.extensions import Effect, ToolError
 from cmdc_runtime.reasons import Signal
 from workers.toolhost.words import (
+    HEARD_CHARS_MAX,
     NAME_CHARS_MAX,
     PAYLOAD_BYTES_MAX,
+    RESULT_CHARS_MAX,
     TRACEBACK_CHARS_MAX,
+    Crashed,
     Died,
+    Emitted,
+    Refused,
     Returned,
     checked_event,
     crashed,
+    encoded,
+    heard,
     returned,
 )
 
@@ -35,6 +44,81 @@ def test_a_payload_is_bounded():
     """The tool reads what to do with large data."""
     with pytest.raises(ToolError, match=f"more than {PAYLOAD_BYTES_MAX}: put large data"):
         returned(Effect("n", "x" * PAYLOAD_BYTES_MAX))
+
+
+def nested(levels):
+    value = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+UNKEPT = {
+    "deep": (nested(70), "it nests more than 64 levels deep"),
+    "very deep": (nested(5_000), "RecursionError"),
+    "large integer": ({"a": 2**64}, "OverflowError"),
+    "not a number": ({"a": [math.nan]}, "['a'][0]: nan is not a finite number"),
+    "surrogate": ("\ud800", "UnicodeEncodeError"),
+    "object": (object(), "TypeError"),
+    "keys": ({1: 2}, "a key is of type int"),
+}
+
+
+@pytest.mark.parametrize(("payload", "why"), UNKEPT.values(), ids=UNKEPT)
+def test_a_payload_that_cannot_be_kept_is_the_tools_mistake(payload, why):
+    """The tool is told, and the model reads it: no event of it is ever made."""
+    for make in (lambda: checked_event("n", payload), lambda: returned(Effect("n", payload))):
+        with pytest.raises(ToolError) as caught:
+            make()
+
+        assert str(caught.value).startswith("the payload of 'n' cannot be kept: ")
+        assert why in str(caught.value)
+
+
+@pytest.mark.parametrize("payload", [{1, 2}, b"\xff", 1.5, {"a": [None, True]}], ids=str)
+def test_a_payload_may_be_any_plain_value(payload):
+    """Sets come as lists."""
+    _, kept = checked_event("n\x1b", payload)
+
+    assert kept == (list(payload) if isinstance(payload, set) else payload)
+    assert checked_event("n\x1b", None)[0] == "n\ufffd"
+
+
+def of_depth(levels):
+    return b"\x91" * levels + b"\xc0"
+
+
+BAD_WORDS = {
+    "garbage": b"\xff" * 64,
+    "deep": b"\x93\xa7emitted\xa1n" + of_depth(70),
+    "very deep": b"\x93\xa7emitted\xa1n" + of_depth(100_000),
+    "effect": b"\x93\xa8returned\xa1t\x92\xa1n" + of_depth(70),
+    "name": encoded(Emitted(name="n" * 1_000, payload=None)),
+    "not a number": encoded(Emitted(name="n", payload=math.nan)),
+    "no text": b"\x92\xa7refused\xa1\xff",
+}
+
+
+@pytest.mark.parametrize("body", BAD_WORDS.values(), ids=BAD_WORDS)
+def test_what_another_process_says_is_checked_again(body):
+    """Foreign code has its pipe: what it writes there itself is its crash, and nobody else's."""
+    word = heard(body)
+
+    assert isinstance(word, Crashed)
+    assert word.text.startswith("the tool's process said what can't be taken: ")
+
+
+def test_what_another_process_says_is_heard():
+    """Its text is cut to the bound that holds for every call."""
+    told = [Emitted(name="n", payload=[1]), Returned(text="t", effect=("n", 1)), Refused(text="r")]
+
+    assert [heard(encoded(word)) for word in told] == told
+    for size in (RESULT_CHARS_MAX + 1, HEARD_CHARS_MAX + 1):
+        text = heard(encoded(returned("x" * size))).text
+
+        assert text == f"{'x' * RESULT_CHARS_MAX}\n[cut: the result had {size} characters]"
+    rogue = heard(encoded(Returned(text="x" * (HEARD_CHARS_MAX + 1)))).text
+    assert len(rogue) < HEARD_CHARS_MAX
 
 
 def test_an_effect_has_a_text_of_its_own():

@@ -10,9 +10,11 @@ from workers.builtin.plugins.cost_guard import CostGuard
 LIMITS = {"max_tokens": 1000, "max_cost_usd": 2.0}
 
 
-def ask(guard, tokens=0, cost_usd=None):
+def ask(guard, tokens=0, cost_usd=0.0, is_priced=True):
     """Return what the guard says to a request."""
-    context = PluginContext(session_id="s-1", total_tokens=tokens, cost_usd=cost_usd)
+    context = PluginContext(
+        session_id="s-1", model="m", total_tokens=tokens, cost_usd=cost_usd, is_priced=is_priced
+    )
     return guard.before_request(BeforeRequest(()), context)
 
 
@@ -45,6 +47,23 @@ def warning(limit, used, allowed):
 def test_budget_is_guarded(used, answer):
     """It aborts at a limit, tokens before cost, and warns at the threshold, once for both."""
     assert ask(CostGuard(**LIMITS), **used) == answer
+
+
+@pytest.mark.parametrize(
+    ("options", "is_refused"),
+    [
+        ({"max_cost_usd": 1.0}, True),
+        ({"max_cost_usd": 1.0, "unpriced": "free"}, False),
+        ({"max_tokens": 10}, False),
+    ],
+    ids=["cost", "free", "tokens"],
+)
+def test_a_model_without_a_price_cannot_be_limited_by_cost(options, is_refused):
+    """It is refused, and the reason says what would do; it used to pass without a limit."""
+    said = ask(CostGuard(**options), is_priced=False)
+
+    assert [type(one) for one in said] == ([Abort] if is_refused else [])
+    assert not is_refused or "m has no known price" in said[0].reason
 
 
 def test_warning_comes_once():

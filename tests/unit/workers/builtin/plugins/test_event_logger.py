@@ -154,7 +154,7 @@ CALL = ToolExecutionStart(name="shell", call_id="c", args={"command": "ls"}, sum
         (CALL, {"name": "shell", "call_id": "c"}),
         (
             ToolExecutionEnd(name="shell", call_id="c", ok=True, text="a.txt"),
-            {"name": "shell", "call_id": "c", "ok": True},
+            {"name": "shell", "call_id": "c", "ok": True, "uncertain": False},
         ),
         (PluginEvent(name="audit", payload={"command": "ls"}), {"name": "audit"}),
     ],

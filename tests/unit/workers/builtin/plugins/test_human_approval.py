@@ -15,9 +15,9 @@ RUN = "rm -rf build"
 ALL = ("approve_once", "approve_always", "reject_once")
 
 
-def asked(plugin, command=RUN, tool="shell", always=(), args=None):
+def asked(plugin, command=RUN, tool="shell", always=(), args=None, **seen):
     """Return how a person is asked about a call, None if nobody is."""
-    context = PluginContext(session_id="s-1", always_approved=frozenset(always))
+    context = PluginContext(session_id="s-1", always_approved=frozenset(always), **seen)
     args = {"command": command} if args is None else args
     answer = plugin.before_tool(BeforeTool(tool, "call_1", args), context)
     return None if answer is None else answer.name
@@ -137,6 +137,14 @@ def test_options_say_how_a_person_is_asked(options, hold, timeout_s, offered):
 
     assert (wanted.hold, wanted.timeout_s, wanted.options) == (hold, timeout_s, offered)
     assert (wanted.family, wanted.hint) == ("rm", "not on the list of safe commands: 'rm'")
+
+
+@pytest.mark.parametrize(
+    ("options", "hold"), [({}, True), ({"mode": "block"}, False), ({"mode": "hold"}, True)], ids=str
+)
+def test_a_call_of_a_subagent_is_held(options, hold):
+    """Unless the options say otherwise: its session ends with its cycle, and could not go on."""
+    assert asked(HumanApproval(**options), parent_id="s-0").hold is hold
 
 
 def test_other_tools_are_approved_as_a_whole():
@@ -332,5 +340,5 @@ def test_options_travel(options, tools):
 
 def test_alias_against_the_name_is_told_to_the_application():
     """As soon as the options are written down."""
-    with pytest.raises(ValueError, match="give one of them"):
+    with pytest.raises(InvalidOptions, match="give one of them"):
         plugins.HumanApproval(require_approval_for=("shell",), tools=("deploy",))

@@ -131,7 +131,7 @@ def test_as_many_files_as_may_be_named_fit(here):
     for name in names:
         (here / name).write_bytes(b"\xff" * MEMORY_BYTES_MAX)
 
-    assert len(settled(started(here, *names))) == 2
+    assert len(settled(started(here, *names), "session_start")) == 2
 
 
 def test_what_cannot_be_read_is_told(here):

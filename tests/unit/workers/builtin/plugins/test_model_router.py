@@ -63,7 +63,7 @@ def calls(count):
         (TurnGt(5), {"turn": 6}, NOON, True),
         (CostGt(0.5), {"cost_usd": 0.5}, NOON, False),
         (CostGt(0.5), {"cost_usd": 0.51}, NOON, True),
-        (CostGt(0.0), {"cost_usd": None}, NOON, False),
+        (CostGt(0.0), {"cost_usd": 0.0}, NOON, False),
         (TokensGt(100), {"total_tokens": 100}, NOON, False),
         (TokensGt(100), {"total_tokens": 101}, NOON, True),
         (TokenBudgetLt(100), {"total_tokens": 900}, NOON, False),
@@ -288,7 +288,7 @@ def test_hours_that_are_no_range_are_refused(hours):
 
 def test_options_of_no_model_are_refused():
     """The error says what is missing."""
-    with pytest.raises(ValueError, match="default_model, which is not given"):
+    with pytest.raises(InvalidOptions, match="default_model, which is not given"):
         Options(default_provider_opts={"temperature": 0})
 
 

@@ -161,7 +161,7 @@ def test_bad_options_are_refused(options, problem):
 
 def test_bad_patterns_are_refused_where_they_are_given():
     """Before a session is asked for."""
-    with pytest.raises(ValueError, match=r"^patterns\[0\] '\[': it is no regular expression"):
+    with pytest.raises(InvalidOptions, match=r"patterns\[0\] '\[': it is no regular expression"):
         plugins.OutputFilter(patterns=["["])
 
 

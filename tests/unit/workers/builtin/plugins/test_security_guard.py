@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cmdc_runtime import plugins
+from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.extensions.actions import BlockTool, Emit
 from cmdc_runtime.extensions.hooks import BeforeTool
 from cmdc_runtime.extensions.plugin_context import PluginContext
@@ -332,7 +333,7 @@ def test_bad_options_are_named(options, problem):
 
 def test_the_reference_checks_as_well():
     """An application is told where it writes the option."""
-    with pytest.raises(ValueError, match="no regular expression"):
+    with pytest.raises(InvalidOptions, match="no regular expression"):
         plugins.SecurityGuard(blocked_commands=("re:[",))
 
 

@@ -120,5 +120,5 @@ def test_bad_options_are_named(options, problem):
 
 def test_the_reference_checks_as_well():
     """An application is told where it writes the option."""
-    with pytest.raises(ValueError, match="active has nobody"):
+    with pytest.raises(InvalidOptions, match="active has nobody"):
         plugins.SkillGuard(skills=(READER,), active=("nobody",))

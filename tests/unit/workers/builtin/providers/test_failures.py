@@ -1,6 +1,7 @@
 """What becomes of litellm's exceptions: kind, status, wish and words, and no secret in them."""
 
 import importlib
+import itertools
 
 import pytest
 
@@ -14,6 +15,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning"),
 ]
 KEY = "value-that-nobody-may-see"
+NOTHING = _failures.Asked()
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +77,7 @@ def litellm_error(litellm, name, message="oh", **attributes):
 )
 def test_litellms_exceptions_have_their_kind(litellm, name, attributes, kind, status):
     """Class and status are read from what litellm really raises."""
-    failure = _failures.translated(litellm_error(litellm, name, **attributes), frozenset())
+    failure = _failures.translated(litellm_error(litellm, name, **attributes), NOTHING)
 
     assert (failure.kind, failure.status) == (kind, status)
     assert failure.reason == f"{name}: oh"
@@ -86,7 +88,7 @@ def test_a_wrapped_failure_is_told_by_what_it_wraps(litellm):
     inner = litellm_error(litellm, "RateLimitError", litellm_response_headers={"retry-after": "3"})
     wrapper = litellm.exceptions.MidStreamFallbackError
     outer = wrapper("broke", "m", "openai", original_exception=inner)
-    failure = _failures.translated(outer, frozenset())
+    failure = _failures.translated(outer, NOTHING)
 
     assert (failure.kind, failure.status) == (FailureKind.TRANSIENT, 429)
     assert failure.retry_after_s == 3.0
@@ -145,7 +147,7 @@ def test_a_code_tells_what_the_words_do_not(litellm):
     error.__cause__ = ValueError("no")
     error.__cause__.code = "context_length_exceeded"
 
-    assert _failures.translated(error, frozenset()).kind == FailureKind.OVERFLOW
+    assert _failures.translated(error, NOTHING).kind == FailureKind.OVERFLOW
 
 
 def test_an_earlier_failure_does_not_colour_the_next():
@@ -154,12 +156,7 @@ def test_an_earlier_failure_does_not_colour_the_next():
     error.__context__ = ProviderError(FailureKind.TIMEOUT, "late")
     error.__context__.__context__ = TimeoutError()
 
-    assert _failures.translated(error, frozenset()).kind == FailureKind.PERMANENT
-
-
-def test_placeholders_are_no_secrets():
-    """Hiding a key like ``x`` would blank out half of every text."""
-    assert _failures.secrets_of(request(provider_opts={"api_key": "x"})).isdisjoint({"x"})
+    assert _failures.translated(error, NOTHING).kind == FailureKind.PERMANENT
 
 
 BODIES = {
@@ -197,7 +194,7 @@ def test_the_vendors_status_counts_and_not_litellms(litellm):
     """Litellm calls Anthropic's 413 a bad request."""
     error = litellm_error(litellm, "BadRequestError", "no")
     error.__cause__ = VendorError(413)
-    failure = _failures.translated(error, frozenset())
+    failure = _failures.translated(error, NOTHING)
 
     assert (failure.kind, failure.status) == (FailureKind.OVERFLOW, 413)
 
@@ -207,4 +204,106 @@ def test_no_answer_has_no_status(litellm):
     error = litellm_error(litellm, "InternalServerError", "Server disconnected")
     error.__cause__ = type("TransportError", (Exception,), {})()
 
-    assert _failures.translated(error, frozenset()).status is None
+    assert _failures.translated(error, NOTHING).status is None
+
+
+def chained(*causes):
+    """Return the first of some exceptions, each with the next one as its cause."""
+    for error, cause in itertools.pairwise(causes):
+        error.__cause__ = cause
+    return causes[0]
+
+
+class InvalidURL(Exception):
+    """As httpx's."""
+
+
+OWN_WORDS = {
+    "too much": (
+        chained(ValueError("x"), _failures.RefusedAnswerError("too much of it")),
+        (FailureKind.PERMANENT, "too much of it"),
+    ),
+    "nobody there": (
+        chained(ValueError("x"), _failures.NoServerError("no server at http://h:1: refused")),
+        (FailureKind.UNREACHABLE, "no server at http://h:1: refused"),
+    ),
+    "no address": (
+        chained(ValueError("x"), InvalidURL("/h:1/v1")),
+        (
+            FailureKind.PERMANENT,
+            "the address of openai:m is no URL: /h:1/v1; api_base reads like http://host:port/path",
+        ),
+    ),
+    "no provider": (
+        ValueError("LLM Provider NOT provided. Pass in ..."),
+        (
+            FailureKind.PERMANENT,
+            (
+                "no provider is known by the name in model 'openai:m'; a model reads like"
+                " openai:gpt-4o"
+            ),
+        ),
+    ),
+    "no key": (
+        ValueError("Missing credentials. Please pass `api_key`, or set the `X_API_KEY` variable."),
+        (
+            FailureKind.PERMANENT,
+            (
+                "there is no key for openai:m: set X_API_KEY in the environment, or give api_key"
+                " in provider_opts."
+            ),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("error", "told"), OWN_WORDS.values(), ids=OWN_WORDS)
+def test_what_cannot_work_is_told_by_name(error, told):
+    """The variable, the address, the model: whoever reads it knows what to change."""
+    failure = _failures.translated(error, _failures.Asked("openai:m"))
+
+    assert (failure.kind, failure.reason) == told
+
+
+def test_a_server_that_asks_for_a_key_is_told_with_the_variable():
+    """The library sent none; the server's own words say only that it is wrong."""
+    with (
+        pytest.raises(ProviderError) as caught,
+        _failures.border(request(model="groq:m"), lambda _request: ["GROQ_API_KEY"]),
+    ):
+        raise VendorError(401)
+
+    assert caught.value.reason.startswith("there is no key for groq:m: set GROQ_API_KEY in")
+    assert caught.value.reason.endswith(" VendorError: no")
+
+
+def test_a_key_that_was_given_is_not_said_to_be_missing():
+    """A server may miss another one."""
+    with (
+        pytest.raises(ProviderError) as caught,
+        _failures.border(request(provider_opts={"api_key": KEY}), lambda _request: ["X_KEY"]),
+    ):
+        raise ValueError("Missing credentials for X_API_KEY")
+
+    assert caught.value.reason == "ValueError: Missing credentials for X_API_KEY"
+
+
+def test_a_text_that_is_too_long_to_be_looked_through_is_no_cause():
+    """Its end might hold a secret, and a traceback would print it."""
+    with pytest.raises(ProviderError) as caught, _failures.border(request()):
+        raise ValueError("a" * 100_000)
+
+    assert caught.value.__cause__ is None
+
+
+def test_an_exception_that_cannot_be_read_is_told_by_its_name():
+    """Foreign code makes the text of a foreign exception."""
+
+    class MuteError(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    with pytest.raises(ProviderError) as caught, _failures.border(request()):
+        raise MuteError
+
+    assert caught.value.reason.startswith("MuteError: <MuteError has no text")

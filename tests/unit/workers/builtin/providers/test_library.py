@@ -1,6 +1,7 @@
 """litellm asks nobody on the network and reads no file of settings."""
 
 import importlib
+import logging
 import os
 import subprocess
 import sys
@@ -46,6 +47,27 @@ def test_prices_come_with_the_package_and_settings_from_nowhere(litellm):
     assert os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] == "True"
     assert os.environ["LITELLM_MODE"] == "PRODUCTION"
     assert litellm.suppress_debug_info is True
+
+
+def test_what_servers_say_is_not_written_to_stderr(litellm):
+    """A key that one echoes would be there, and a model's words."""
+    levels = [one.level for one in logging.getLogger("LiteLLM").handlers]
+
+    assert litellm.suppress_debug_info
+    assert levels
+    assert min(levels) >= logging.CRITICAL
+
+
+@pytest.mark.parametrize("setting", ["False", "True"])
+def test_every_transport_bounds_what_comes(litellm, monkeypatch, setting):
+    """Its own, and the one in its place where somebody switches that off."""
+    monkeypatch.setenv("DISABLE_AIOHTTP_TRANSPORT", setting)
+    handler = importlib.import_module("litellm.llms.custom_httpx.http_handler").AsyncHTTPHandler
+    responses = importlib.import_module("workers.builtin.providers._responses")
+    made = handler.create_async_transport(ssl_verify=False)
+
+    assert isinstance(made, responses.BoundedTransport)
+    assert isinstance(made, httpx.AsyncHTTPTransport) == (setting == "True")
 
 
 @pytest.mark.slow

@@ -376,3 +376,36 @@ def test_a_clock_that_is_set_back_stands_still(drawing_of):
     drawing = drawing_of().play(START, start=50).play(REQUEST, ANSWER, END, start=10)
 
     assert [(span.begin, span.end) for span in drawing.spans] == [(50, 50), (50, 50)]
+
+
+def test_a_call_that_ended_with_its_cycle_is_told_once(drawing_of):
+    """The kernel tells behind the abort what was killed, what never began and what is left."""
+    abort = ev.AgentAbort(command_id="c-1")
+    blocked = ev.ToolBlocked(name="shell", call_id="t-2", reason="aborted")
+    after = (killed(1, "aborted"), returned(1, ok=False), blocked, returned(2, ok=False))
+    drawing = drawing_of().play(START, call(1), call(3), abort, *after, returned(3, ok=False), END)
+
+    assert sorted(one["cmdc.outcome"] for _, one in drawing.notes("tool.exec")) == [
+        "aborted",
+        "blocked",
+        "killed",
+    ]
+
+
+def test_a_call_that_is_made_again_after_a_crash_has_a_span(drawing_of):
+    """The process that makes it hears of its new time, and not of its start."""
+    again = ev.ToolExecutionMetrics(name="shell", call_id="t-1", meta={"started_at_ms": 5})
+    took = {"started_at_ms": 5, "ended_at_ms": 47, "duration_ms": 42}
+    timed = ev.ToolExecutionMetrics(name="shell", call_id="t-1", meta=took)
+    drawing = drawing_of().play(recovered("tools"), again, timed, returned(1), END)
+
+    assert drawing.span(TOOL).attributes["gen_ai.tool.call.id"] == "t-1"
+    assert [one["cmdc.duration_ms"] for _, one in drawing.notes("tool.exec")] == [42]
+
+
+def test_a_call_of_no_tool_is_told_once(drawing_of):
+    """Though two events say that it was not made."""
+    blocked = ev.ToolBlocked(name="shel", call_id="t-1", reason="unknown_tool")
+    drawing = drawing_of().play(START, MISSED, blocked, returned(1, ok=False), END)
+
+    assert [one["cmdc.outcome"] for _, one in drawing.notes("tool.exec")] == ["no_such_tool"]

@@ -9,7 +9,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,10 +23,14 @@ HELD_MAX: Final = 256
 STILL_S_MAX: Final = 0.5
 """For those of one look to stand still. One that waits for a disk does not, nor does it fork."""
 _STILL_LOOK_S: Final = 0.0005
+WALKS_MAX: Final = 20
+"""Through a tree from which something is reaped at each."""
 
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _ENDED_STATES: Final = frozenset("ZXx")
 _STILL_STATES: Final = _ENDED_STATES | frozenset("Tt")
+_TELLS_CHILDREN: Final = Path("/proc/thread-self/children").exists()
+"""Not every kernel lists the children of a process (CONFIG_PROC_CHILDREN)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +136,66 @@ def with_descendants(
     return list(found.values())
 
 
+def children_of(pid: int) -> list[int]:
+    """Return the pids of a process's children, ended ones that nobody has reaped included.
+
+    Exact while all of them stand still; one that ends meanwhile may hide another one.
+    """
+    if not _TELLS_CHILDREN:
+        return [line.pid for line in process_table().values() if line.ppid == pid]
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            found += map(int, task.read_text(encoding="ascii").split())
+    return found
+
+
+def end_trees(roots: Callable[[], Iterable[int]], deadline: float) -> int:
+    """Kill processes and all that descends from them; returns how many were killed.
+
+    ``roots`` are children of this process, so their pids are nobody else's; they are asked for
+    again at each look. What has lost its parent still descends from one that is a subreaper,
+    whatever it has called itself and its session. Returns soon after ``deadline``, of the monotonic
+    clock.
+
+    Raises:
+        OSError: this process is out of descriptors.
+
+    """
+    ended: set[int] = set()
+
+    def find() -> Iterator[ProcessLine]:
+        for _ in range(WALKS_MAX):
+            has_missed = yield from _walk(roots(), ended)
+            if not has_missed:
+                break
+
+    return end_all(find, deadline)
+
+
+def _walk(roots: Iterable[int], ended: set[int]) -> Generator[ProcessLine, None, bool]:
+    """Yield processes and all below them, but those known to have ended; each before its children.
+
+    Returns whether one was reaped under our eyes: its children have another parent then, which may
+    have been looked at before.
+    """
+    seen, waiting, has_missed = set(ended), list(roots), False
+    while waiting:
+        pid = waiting.pop()
+        if pid in seen:
+            continue
+        seen.add(pid)
+        line = look_up(pid)
+        if line is None:
+            has_missed = True
+            continue
+        if line.has_ended:
+            ended.add(pid)
+        yield line  # whoever is to stop it does so now
+        waiting += children_of(pid)
+    return has_missed
+
+
 def end_all(find: Callable[[], Iterable[ProcessLine]], deadline: float) -> int:
     """Kill what ``find`` finds until it finds nothing more; returns how many were killed.
 
@@ -167,21 +231,32 @@ def _stop_all(
     held: dict[tuple[int, int], int] = {}
     known = {os.getpid()}  # of what was tried; a pid that is used again is left to the next round
     while len(held) < HELD_MAX:
+        before, are_known = len(held), len(known)
         try:
-            found = list(find())
+            _stop_new(find(), known, held)
         except OSError:  # no descriptor left to look with: what is stopped by now is killed first
             if held:
                 break
             raise
-        news = [line for line in found if line.pid not in known and not line.has_ended]
-        stopped = {line.name: _hold(line) for line in news[: HELD_MAX - len(held)]}
-        known |= {pid for pid, _ in stopped}
-        mine = {name: pidfd for name, pidfd in stopped.items() if pidfd is not None}
-        held |= mine
-        _await_still([pid for pid, _ in mine], deadline)
-        if not news or time.monotonic() >= deadline:
+        _await_still([pid for pid, _ in list(held)[before:]], deadline)
+        if len(known) == are_known or time.monotonic() >= deadline:
             break
     return held
+
+
+def _stop_new(
+    lines: Iterable[ProcessLine], known: set[int], held: dict[tuple[int, int], int]
+) -> None:
+    """Stop those that are not known; what has ended is known then, too: it left its children."""
+    for line in lines:
+        if line.pid in known:
+            continue
+        known.add(line.pid)
+        pidfd = None if line.has_ended else _hold(line)
+        if pidfd is not None:
+            held[line.name] = pidfd
+        if len(held) >= HELD_MAX:
+            return
 
 
 def _hold(line: ProcessLine) -> int | None:

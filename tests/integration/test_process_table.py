@@ -9,8 +9,8 @@ import time
 
 import pytest
 
+from cmdc_runtime.process_table import end_all, look_up, process_table, with_descendants
 from supervisor.adapters.orphans import mark_of
-from supervisor.adapters.processes import end_all, look_up, process_table, with_descendants
 
 pytestmark = [pytest.mark.process, pytest.mark.fault]
 

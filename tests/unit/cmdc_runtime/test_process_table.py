@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.adapters.processes import PAGE_BYTES, ProcessLine, parse_stat, with_descendants
+from cmdc_runtime.process_table import PAGE_BYTES, ProcessLine, parse_stat, with_descendants
 
 REST = "7 40 41 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 3 0 123456 1 5"
 

@@ -1,0 +1,85 @@
+"""Types that msgspec does not know, in a tool's parameters and results: those of pydantic.
+
+A class with ``model_json_schema`` is one of pydantic's, second edition. Nothing here imports that
+library: who has such a class has it. To take one more kind of type, add it to the three hooks,
+which are what msgspec asks about a type or a value that means nothing to it.
+"""
+
+import json
+import re
+from typing import Any, Final
+
+import msgspec
+
+Schema = dict[str, Any]  # Any: JSON
+
+_DEFINITIONS: Final = "$defs"
+_SHOWN_AS_TEXT: Final = (bool, int, float, bytes, bytearray, memoryview, type(None))
+
+
+def schema_hook(kind: type) -> Schema:
+    """Return the JSON Schema of a foreign type; what it refers to stands in ``$defs`` of it.
+
+    Raises:
+        TypeError: this is no such type either.
+    """
+    # Two models may each have a part of one name: each part is known by its model as well.
+    owner = re.sub(r"\W+", "_", f"{kind.__module__}.{kind.__qualname__}")
+    make = _method_of(kind, "model_json_schema")
+    made: Schema = make(ref_template=f"#/definitions/{owner}.{{model}}")
+    parts: Schema = made.pop(_DEFINITIONS, {})
+    return {**made, _DEFINITIONS: {f"{owner}.{name}": one for name, one in parts.items()}}
+
+
+def dec_hook(kind: type, value: object) -> object:
+    """Return what a foreign type makes of a value of a call's arguments.
+
+    Raises:
+        ValueError: the value does not fit; the text says what and where, for the model.
+        TypeError: this is no such type either.
+    """
+    validate = _method_of(kind, "model_validate_json")
+    try:
+        # As JSON, which it came from: a strict model takes a date as text from there alone.
+        return validate(json.dumps(value))
+    except ValueError as error:
+        raise ValueError(_told(error)) from error
+
+
+def enc_hook(value: object) -> object:
+    """Return a value of a foreign type as plain data.
+
+    Raises:
+        TypeError: it is of no such type either.
+    """
+    return _method_of(type(value), "model_dump")(value, mode="json")
+
+
+def text_of(value: object) -> str:
+    """Return what the model reads of a tool's result.
+
+    A text is itself and a plain number what Python writes; what has a form in JSON is that: dicts,
+    lists, members of an Enum, instances of dataclasses, Structs and pydantic models.
+    """
+    if isinstance(value, str):
+        return str.__str__(value)
+    if type(value) in _SHOWN_AS_TEXT:
+        return str(value)
+    try:
+        return msgspec.json.encode(value, enc_hook=enc_hook).decode()
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return str(value)
+
+
+def _method_of(kind: type, name: str) -> Any:  # Any: a method of the application's class
+    if hasattr(kind, "model_json_schema"):
+        return getattr(kind, name)
+    raise TypeError(f"type {kind!r} is none that JSON has a form for")
+
+
+def _told(error: ValueError) -> str:
+    """Return an error of validation in one line, without the addresses of the library's pages."""
+    errors = getattr(error, "errors", None)
+    if not callable(errors):
+        return str(error)
+    return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'it'}: {one['msg']}" for one in errors())

@@ -1,0 +1,147 @@
+"""The edge to code that is not ours: tools, plugins, callbacks and functions of an application.
+
+``call`` and ``wait`` are how such code is run. Whatever it ends with, be it ``SystemExit``,
+``KeyboardInterrupt``, ``GeneratorExit``, a cancellation of its own or an exception that cannot even
+be printed, comes out as one ``ForeignError``: whoever called says whose failure that is. ``told``
+and ``traceback_of`` make text of any exception, and never fail. A cancellation by whoever runs the
+task is none of the code's doing, and goes its way.
+
+Nothing here knows of the event loop of one process: client, agent and tool host use it alike.
+"""
+
+import inspect
+import sys
+import traceback
+import types
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from cmdc_runtime.plain import mended
+
+TEXT_CHARS_MAX: Final = 4_000
+"""Of an exception's own text."""
+TRACEBACK_CHARS_MAX: Final = 32_000
+"""Of a traceback, whose end is kept: there it was raised."""
+
+_T = TypeVar("_T")
+
+
+class ForeignError(Exception):
+    """Code that is not ours failed with ``error``; the text is what ``told`` makes of it."""
+
+    def __init__(self, error: BaseException) -> None:
+        """Keep the error."""
+        super().__init__(told(error))
+        self.error = error
+
+    @property
+    def is_exit(self) -> bool:
+        """Whether it is of the kind that ends a program, as ``sys.exit()`` does."""
+        loop = sys.modules.get("asyncio")  # where nobody has loaded it, nothing was cancelled
+        is_cancelled = loop is not None and isinstance(self.error, loop.CancelledError)
+        return not isinstance(self.error, Exception) and not is_cancelled
+
+
+def text_of(value: object, chars_max: int | None = TEXT_CHARS_MAX) -> str:
+    """Return ``str(value)``, cut unless None, as valid UTF-8; the words for it where it fails."""
+    try:
+        # A str of a class of its own would run its methods later on; a slice of it is a plain one.
+        text = str.__getitem__(str(value), slice(chars_max))
+    except BaseException:  # noqa: BLE001 - it runs a stranger's __str__
+        text = f"<{_name(value)} has no text: its __str__ failed>"
+    return mended(text)
+
+
+def told(error: BaseException, chars_max: int | None = TEXT_CHARS_MAX) -> str:
+    """Return an exception as it is told: its type, and its text if there is any."""
+    error = _origin(error)
+    text = text_of(error, chars_max)
+    return f"{_name(error)}: {text}" if text else _name(error)
+
+
+def traceback_of(error: BaseException, chars_max: int = TRACEBACK_CHARS_MAX) -> str:
+    """Return the end of an exception's traceback; only its text where it has none to show."""
+    error = _origin(error)
+    try:
+        lines = "".join(traceback.format_exception(error))
+    except BaseException:  # noqa: BLE001 - its attributes are a stranger's code
+        lines = told(error)
+    return mended(lines[-chars_max:])
+
+
+def call(work: Callable[[], _T]) -> _T:
+    """Return what ``work`` returns.
+
+    Raises:
+        ForeignError: it raised anything at all.
+    """
+    try:
+        return work()
+    except BaseException as error:
+        raise ForeignError(error) from error
+
+
+async def wait(work: Callable[[], Awaitable[_T] | _T]) -> _T:
+    """Return what ``work`` returns, awaited where it can be, as part of the calling task.
+
+    Raises:
+        ForeignError: it raised anything at all, or cancelled itself.
+        CancelledError: somebody cancelled the calling task meanwhile, whatever the code made of it.
+    """
+    import asyncio  # noqa: PLC0415 - who awaits has it; a tool's own process does without
+
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine of ours runs in a task
+    before = task.cancelling()
+    try:
+        value = call(work)
+        result: _T = await _driven(value) if inspect.isawaitable(value) else value
+    except ForeignError as failed:
+        if task.cancelling() > before:
+            raise asyncio.CancelledError from failed
+        raise
+    if task.cancelling() > before:  # the code kept our cancellation to itself
+        raise asyncio.CancelledError
+    return result
+
+
+@types.coroutine
+def _driven(value: Awaitable[_T]) -> Generator[object, None, _T]:
+    """Return what an awaitable returns.
+
+    A ``GeneratorExit`` that comes from outside, when the loop is gone, is none of its own.
+
+    Raises:
+        ForeignError: it raised anything at all, what was thrown into it included.
+    """
+    thrown: BaseException | None = None
+    steps = call(value.__await__)
+    while True:
+        try:
+            step: object = steps.send(None) if thrown is None else steps.throw(thrown)
+        except StopIteration as done:
+            result: _T = done.value
+            return result
+        except BaseException as error:
+            raise ForeignError(error) from error
+        try:
+            yield step
+            thrown = None
+        except GeneratorExit:
+            with suppress(ForeignError):
+                call(steps.close)
+            raise
+        except BaseException as error:  # noqa: BLE001 - thrown into the task: the awaitable has it
+            thrown = error
+
+
+def _origin(error: BaseException) -> BaseException:
+    return error.error if isinstance(error, ForeignError) else error
+
+
+def _name(value: object) -> str:
+    try:
+        return str.__getitem__(type(value).__name__, slice(TEXT_CHARS_MAX))
+    except BaseException:  # noqa: BLE001 - a metaclass may be a stranger's too
+        return "object"

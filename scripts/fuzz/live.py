@@ -1,0 +1,191 @@
+"""A real daemon under frames that nobody should send: by clients, and by an agent of its own.
+
+What no single frame shows is asked for: after every few hundred the daemon has to list its sessions
+and a bystander has to answer; at the end it is the same process, about as large as it was, and its
+log tells of no failure of its own.
+"""
+
+import asyncio
+import contextlib
+import gc
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import psutil
+import zmq
+
+import cmdc_runtime as cmdc
+from cmdc_runtime.errors import CmdcError
+from cmdc_runtime.frames import HEADER, Batch
+from cmdc_runtime.ids import EventIndex, SessionId
+from cmdc_runtime.sockets import Role, open_socket
+from cmdc_runtime.testing import ScriptedModel, Text, ToolCalls, ToolUse
+from scripts.fuzz.decoders import FROM_WORKER, client_frame
+from scripts.fuzz.entropy import Entropy, Seeded, one_in, pick
+from scripts.fuzz.shapes import message_pack
+from scripts.soak.house import House
+
+LOOK_EVERY: Final = 500
+"""Inputs from one look at the daemon to the next."""
+BYSTANDER: Final = SessionId("bystander")
+"""A session that no input names: what becomes of it is nobody's wish."""
+ANSWER_S: Final = 30.0
+GROWTH_BYTES_MAX: Final = 128 * 2**20
+"""Of the daemon: its buffers and rings are bounded, and may be full at the end."""
+STORM_FRAMES: Final = 400
+"""Frames of one storm, after which the agent is looked at, and begun anew where it is over."""
+_FAILED: Final = re.compile(r"Traceback|request\.failed|\[critical|could not be handled")
+_SHOWN_CHARS: Final = 2_000
+
+
+class _Watched:
+    """A daemon with a bystander, looked at from time to time."""
+
+    def __init__(self, house: House) -> None:
+        """Start the bystander."""
+        self.house = house
+        self.client = house.client()
+        self._model = ScriptedModel([])
+        self._model.__enter__()
+        self.client.create_agent(model=self._model, session_id=BYSTANDER)
+        self._size = self._resident_bytes()
+
+    def look(self) -> None:
+        """Check that the daemon works.
+
+        Raises:
+            CmdcError, TimeoutError: it does not answer.
+            AssertionError: the bystander is gone.
+        """
+        states = {one.session_id: one.state for one in self.client.list_sessions()}
+        assert states.get(BYSTANDER) == "idle", f"the bystander is {states.get(BYSTANDER)}"  # noqa: S101 - the oracle
+        assert self.client.status(BYSTANDER).pid, "the bystander has no process"  # noqa: S101
+
+    def end(self) -> None:
+        """Look once more, at its size and its log, too.
+
+        Raises:
+            AssertionError: with what was wrong.
+        """
+        self.look()
+        grown = self._resident_bytes() - self._size
+        assert grown <= GROWTH_BYTES_MAX, f"the daemon grew by {grown:,} bytes"  # noqa: S101 - the oracle
+        log = self.house.log_text()
+        failed = _FAILED.search(log)
+        assert failed is None, log[max(0, failed.start() - 200) :][:_SHOWN_CHARS]  # noqa: S101
+
+    def close(self) -> None:
+        """End the model; the daemon is ended by whoever started it."""
+        self._model.__exit__(None, None, None)
+
+    def _resident_bytes(self) -> int:
+        return int(psutil.Process(self.house.pid).memory_info().rss)
+
+
+@contextlib.contextmanager
+def _watched() -> Iterator[_Watched]:
+    house = House()
+    try:
+        with contextlib.closing(_Watched(house)) as watched:
+            yield watched
+            watched.end()
+    finally:
+        house.close()
+
+
+@contextlib.contextmanager
+def clients_target() -> Iterator[Callable[[Entropy], None]]:
+    """Yield a target that sends each input to the control socket, as a client would."""
+    with _watched() as watched, zmq.Context() as context:
+        sent = 0
+        peers = [_connected(context, watched) for _ in range(4)]
+
+        def send(entropy: Entropy) -> None:
+            nonlocal sent
+            sent += 1
+            peer = pick(entropy, peers)
+            header = entropy.blob(6) if one_in(entropy, 50) else HEADER
+            _send(peer, [header, client_frame(entropy)])
+            _drain(peer)
+            if sent % LOOK_EVERY == 0:
+                watched.look()
+
+        try:
+            yield send
+        finally:
+            for peer in peers:
+                peer.close()
+
+
+def _connected(context: "zmq.Context[zmq.Socket[bytes]]", watched: _Watched) -> "zmq.Socket[bytes]":
+    peer = open_socket(context, Role.CLIENT)
+    peer.setsockopt(zmq.IMMEDIATE, 0)
+    peer.connect(f"ipc://{watched.house.address}/control.sock")
+    return peer
+
+
+def _send(peer: "zmq.Socket[bytes]", parts: list[bytes]) -> None:
+    if not peer.poll(round(ANSWER_S * 1000), zmq.POLLOUT):
+        raise TimeoutError("the daemon takes no frames")
+    peer.send_multipart(parts, zmq.NOBLOCK)
+
+
+def _drain(peer: "zmq.Socket[bytes]") -> None:
+    with contextlib.suppress(zmq.Again):
+        while True:
+            peer.recv_multipart(zmq.NOBLOCK)
+
+
+@cmdc.tool(effects="read", timeout=120.0)
+async def storm(seed: str, frames: int) -> str:
+    """Send frames by the connection of the agent that this runs in; each by a seed of its own."""
+    import workers.link  # noqa: PLC0415 - only an agent has it
+
+    links = [one for one in gc.get_objects() if isinstance(one, workers.link.Link)]
+    pump = links[0]._pump  # noqa: SLF001 - a hostile tool asks nobody
+    for number in range(frames):
+        entropy = Seeded(f"{seed}.{number}")
+        parts = [HEADER, message_pack(FROM_WORKER, entropy)]
+        if one_in(entropy, 3):
+            batch = Batch(
+                first=EventIndex(entropy.below(2**40)), count=entropy.below(2**40), durable=False
+            )
+            parts.append(cmdc_encode(batch))
+            parts.append(entropy.blob(20))
+        pump.send(parts)
+        if number % 50 == 0:
+            await asyncio.sleep(0)
+    return "sent"
+
+
+def cmdc_encode(frame: object) -> bytes:
+    """Return a frame as the wire has it."""
+    from cmdc_runtime.codec import encode  # noqa: PLC0415 - travels with the tool
+
+    return encode(frame)
+
+
+@contextlib.contextmanager
+def workers_target() -> Iterator[Callable[[Entropy], None]]:
+    """Yield a target of which each input is a storm of frames by an agent of its own.
+
+    An agent that breaks the contract may be ended, and its session with it; nobody else may.
+    """
+    with _watched() as watched:
+
+        def send(entropy: Entropy) -> None:
+            seed = entropy.blob(8).hex()
+            call = ToolCalls(ToolUse("storm", {"seed": seed, "frames": STORM_FRAMES}))
+            with ScriptedModel([call, Text("done")], default=Text("done")) as model:
+                session = watched.client.create_agent(model=model, tools=[storm])
+                with contextlib.suppress(CmdcError):
+                    session.run("go", timeout=ANSWER_S)
+                watched.look()
+                deadline_s = time.monotonic() + ANSWER_S
+                with contextlib.suppress(CmdcError):
+                    session.stop()
+                assert time.monotonic() < deadline_s, "the session did not stop"  # noqa: S101
+
+        yield send

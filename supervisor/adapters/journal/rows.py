@@ -1,0 +1,71 @@
+"""What of a session's row in a journal cannot be gone on with. Pure.
+
+SQLite keeps any value in any column, and a file may have been edited, restored from elsewhere or
+written by a program with a fault: a row is looked at as what comes from a client is.
+"""
+
+import hashlib
+from dataclasses import replace
+from typing import Any, Final
+
+from cmdc_runtime.errors import UsageError
+from cmdc_runtime.ids import is_session_id
+from cmdc_runtime.plain import text_problem, whole_problem
+from cmdc_runtime.ranges import INCARNATION_MAX, INDEX_MAX, TIME_MS_MAX
+from supervisor.adapters.journal.base import SessionRow
+
+TEXT_CHARS_MAX: Final = 2**20
+"""Of a parent's id or a group's name; older programs had no bound for these."""
+_NUMBERS: Final = (
+    ("created_ms", TIME_MS_MAX),
+    ("incarnation", INCARNATION_MAX - 1),  # the next process has a number, too
+    ("restarts", INCARNATION_MAX - 1),
+    ("written", INDEX_MAX),
+)
+
+
+def row_problem(row: SessionRow) -> str | None:
+    """Return what of a row cannot be what a daemon has written, or None."""
+    session_id: object = row.session_id
+    if not isinstance(session_id, str) or not is_session_id(session_id):
+        return f"session_id: no session can be called {ascii(session_id)[:80]}"
+    for name, high in _NUMBERS:
+        if (wrong := whole_problem(getattr(row, name), 0, high)) is not None:
+            return f"{name}: {wrong}"
+    spec: object = row.spec
+    if not isinstance(spec, bytes):
+        return f"spec: expected bytes, got {type(spec).__name__}"
+    for name in ("parent_id", "group_id"):
+        text = getattr(row, name)
+        if text is not None and (wrong := text_problem(text, chars_max=TEXT_CHARS_MAX)) is not None:
+            return f"{name}: {wrong}"
+    return None
+
+
+def check_row(row: SessionRow) -> None:
+    """Refuse a row that a session cannot go on from, before it is written or taken over.
+
+    Raises:
+        UsageError: with what is wrong.
+    """
+    if (problem := row_problem(row)) is not None:
+        raise UsageError(f"the journal's row of the session is damaged: {problem}")
+
+
+def shown_row(row: SessionRow) -> SessionRow:
+    """Return a row that can be told to clients: what is damaged of it reads as if never set.
+
+    An id that is none is replaced by one that can be asked for, made from what is there.
+    """
+    session_id: object = row.session_id
+    changes: dict[str, Any] = {}  # Any: values of columns
+    if not isinstance(session_id, str) or not is_session_id(session_id):
+        mark = hashlib.sha256(ascii(session_id).encode()).hexdigest()[:16]
+        changes["session_id"] = f"damaged-{mark}"
+    for name, high in _NUMBERS:
+        if whole_problem(getattr(row, name), 0, high) is not None:
+            changes[name] = 0
+    for name in ("parent_id", "group_id"):
+        if text_problem(getattr(row, name), chars_max=TEXT_CHARS_MAX) is not None:
+            changes[name] = None
+    return replace(row, **changes)

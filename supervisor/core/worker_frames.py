@@ -1,0 +1,54 @@
+"""What a worker's frame must be, beyond the types of its fields, before anybody acts on it.
+
+The daemon passes on most of what workers say without reading it: to the journal, to subscribers, to
+whoever asked. So it looks at the envelopes: that a body is one whole value, that a batch holds as
+many events as it says, that an outcome answers the command that it is filed under. Then nothing
+that one session's process says can be taken for another one's, or spoil what it is packed with.
+To add a rule, add a case to ``check_form``.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from cmdc_runtime.codec import decode, decode_as
+from cmdc_runtime.errors import ProtocolError
+from cmdc_runtime.frames import (
+    Answer,
+    Batch,
+    EventEntry,
+    Failed,
+    FromWorker,
+    Refusal,
+    Reply,
+    Settled,
+    ToClient,
+    Write,
+)
+
+
+def check_form(frame: FromWorker, body: bytes) -> None:
+    """Check one frame, and for a ``Batch`` the ``body`` behind it.
+
+    Raises:
+        ProtocolError: it is not what it has to be.
+    """
+    match frame:
+        case Batch(first=first, count=count):
+            found = len(decode_as(list[EventEntry], body))
+            if found != count:
+                raise ProtocolError(f"a batch of {count} events from {first} holds {found}")
+        case Write(settled=settled):
+            _check_outcomes(settled)
+        case Answer(body=value, page_id="") | Refusal(details=value):
+            decode_as(msgspec.Raw, value)  # of a page there is only the beginning, put into a field
+        case _:
+            pass
+
+
+def _check_outcomes(settled: Iterable[Settled]) -> None:
+    """Check that each outcome is a client's frame for its own command."""
+    for one in settled:
+        frame = decode(ToClient, one.frame)
+        if not isinstance(frame, Reply | Failed) or frame.id != one.id:
+            raise ProtocolError(f"the outcome of command {one.id!r} is no answer to it")

@@ -1,0 +1,148 @@
+"""Who is heard at the control socket, and who gets events: tools are not, agents for their own.
+
+A person shows the token that lies in the runtime directory. Who made a connection is found out at
+its first frame, and remembered. Rules: nothing is decided here, see ``core.authority``; of a person
+nothing is looked up twice; a request of an agent may have to wait for the journal.
+"""
+
+import hmac
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+import structlog
+
+from cmdc_runtime.errors import AccessDenied
+from cmdc_runtime.frames import Ask, FromClient, Send
+from cmdc_runtime.ids import SessionId
+from cmdc_runtime.requests import Request, StartSession
+from cmdc_runtime.runtime_dir import TOKEN_FILE
+from supervisor.adapters.peers import Staff, peer_of
+from supervisor.core.authority import (
+    AGENT_COMMANDS,
+    Kind,
+    Peer,
+    Reach,
+    is_own_child,
+    problem,
+    reach_of,
+    refusal,
+    target_of,
+)
+from supervisor.core.limits import SESSIONS_DEEP_MAX
+from supervisor.sessions import Sessions
+
+log = structlog.get_logger()
+
+PEERS_MAX: Final = 4_096
+"""Connections of which is remembered who made them; another one is looked at again."""
+
+
+class _Named(msgspec.Struct):
+    """As much of a command as says which one it is."""
+
+    type: str
+
+
+@dataclass(slots=True)
+class Gate:
+    """Stands before the front desk; ``staff`` says which processes sessions run in now."""
+
+    sessions: Sessions
+    staff: Callable[[], Staff]
+    token: str
+    keep_token: Callable[[], None]
+    """Puts the token where clients look for it, if it has gone from there."""
+    _peers: OrderedDict[bytes, tuple[int | None, Peer]] = field(default_factory=OrderedDict)
+
+    def check(self, client: bytes, pid: int | None, frame: FromClient) -> None:
+        """Let a frame pass that may be looked at.
+
+        Raises:
+            AccessDenied: its sender is not heard; the error says what would be right.
+        """
+        known = self._peers.get(client)
+        if known is not None and known[0] == pid:
+            return
+        peer = peer_of(pid, self.staff())
+        if (why := problem(peer)) is not None:
+            raise AccessDenied(why)
+        if peer.kind is Kind.PERSON and pid not in {None, os.getpid()}:
+            self._check_token(frame)
+        self._peers[client] = pid, peer
+        if len(self._peers) > PEERS_MAX:
+            self._peers.popitem(last=False)
+
+    def lets_listen(self, pid: int | None) -> bool:
+        """Say whether a process may have the events of sessions: a person may."""
+        return peer_of(pid, self.staff()).kind is Kind.PERSON
+
+    def peer(self, client: bytes) -> Peer:
+        """Return who a client is whose frame was let pass just now."""
+        known = self._peers.get(client)
+        return Peer(Kind.GONE) if known is None else known[1]
+
+    async def check_request(self, peer: Peer, request: Request) -> None:
+        """Refuse everybody but a person what is not his own.
+
+        Raises:
+            AccessDenied: it is not.
+            InvalidSession: there never was the session that it is about.
+        """
+        if peer.kind is Kind.PERSON:
+            return
+        if not await self._is_own(peer, request):
+            raise AccessDenied(refusal(peer, str(request.__struct_config__.tag)))
+
+    async def check_command(self, peer: Peer, send: Send) -> None:
+        """Refuse everybody but a person what he may not tell a session.
+
+        Raises:
+            AccessDenied: he may not.
+            InvalidSession: there never was this session.
+        """
+        if peer.kind is Kind.PERSON:
+            return
+        try:
+            name = msgspec.msgpack.decode(send.body, type=_Named).type
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            name = "?"
+        if name not in AGENT_COMMANDS or not await self._is_below(send.session_id, peer):
+            raise AccessDenied(refusal(peer, name))
+
+    async def _is_own(self, peer: Peer, request: Request) -> bool:
+        match reach_of(request):
+            case Reach.FREE:
+                return True
+            case Reach.NEW:
+                return isinstance(request, StartSession) and is_own_child(peer, request)
+            case Reach.BELOW:
+                return await self._is_below(target_of(request), peer)
+            case Reach.OWN:
+                return target_of(request) == peer.session_id
+            case Reach.NONE:
+                return False
+
+    def _check_token(self, frame: FromClient) -> None:
+        shown = frame.token if isinstance(frame, Ask | Send) else ""
+        if hmac.compare_digest(shown.encode(errors="replace"), self.token.encode()):
+            return
+        self.keep_token()
+        raise AccessDenied(
+            f"the client has not shown this daemon's token, which is in {TOKEN_FILE!r} in the"
+            " runtime directory: connect anew, with the daemon's release of cmdc-runtime"
+        )
+
+    async def _is_below(self, session_id: SessionId, peer: Peer) -> bool:
+        """Say whether a session, also one that has ended, is below that of an agent."""
+        for _ in range(SESSIONS_DEEP_MAX):
+            found = await self.sessions.look_up(session_id)
+            if found.parent_id is None:
+                return False
+            if found.parent_id == peer.session_id:
+                return True
+            session_id = found.parent_id
+        return False

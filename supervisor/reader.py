@@ -1,0 +1,145 @@
+"""Questions to a session that sleeps, answered without waking it: by a reader.
+
+A reader is a process forked like an agent and given the session's journal, which is no incarnation
+of it: it is not told to the tree, records nothing, goes on with nothing, and ends when nobody has
+asked it for a while. What it is asked stays with the session: whatever becomes of the reader, the
+session's own process answers if it is woken meanwhile.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from cmdc_runtime.codec import failed
+from cmdc_runtime.errors import CmdcError, TransientError
+from cmdc_runtime.frames import Answer, Deliver, FromWorker, NotStarted, Refusal, Started, ToClient
+from cmdc_runtime.ids import CommandId, SessionId
+from cmdc_runtime.requests import Supervision
+from supervisor.adapters.router import Told
+from supervisor.briefing import Briefed, reading
+from supervisor.core.limits import READER_ANSWER_S, READER_IDLE_S
+from supervisor.desk import Desk
+from supervisor.hosts import SpawnErrors
+from supervisor.waiting import answer_of
+from supervisor.worker import Obituary, Worker
+
+log = structlog.get_logger()
+
+_NO_LIMITS = Supervision()
+
+
+class Read(Briefed, Protocol):
+    """What a reader needs of its session."""
+
+    @property
+    def id(self) -> SessionId:
+        """The session's id."""
+
+    def reply(self, command_id: CommandId, frame: ToClient | bytes) -> None:
+        """Answer a question."""
+
+
+@dataclass(slots=True, eq=False)
+class Reader:
+    """One reader, from the first question to the end of its process."""
+
+    desk: Desk
+    session: Read
+    is_over: bool = False
+    """It takes no more questions."""
+    _problem: str = "the process that read it ended"
+    """What is told to who has no answer at its end."""
+    _asked: dict[CommandId, Deliver] = field(default_factory=dict)
+    _worker: Worker | None = None
+    _is_up: bool = False
+    _timer: asyncio.TimerHandle | None = None
+    _gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def ask(self, questions: Iterable[Deliver]) -> None:
+        """Have questions answered; one that is asked already is asked once."""
+        for question in questions:
+            if question.id not in self._asked:
+                self._asked[question.id] = question
+                if self._is_up:
+                    self._send(question)
+        self._wait(READER_ANSWER_S)
+
+    async def run(self) -> None:
+        """Answer until nobody asks any more; return when its process is gone."""
+        async with self.desk.readers:
+            if not self.is_over and await self._begin():
+                await self._gone.wait()
+        self._conclude()
+
+    def end(self) -> None:
+        """End it, also before its time."""
+        self.is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._worker is not None:
+            self.desk.workforce.kill(self._worker)
+
+    async def _begin(self) -> bool:
+        """Give a process the session's journal; False where there is none."""
+        try:
+            worker = await self.desk.workforce.hire(lambda: False)
+        except SpawnErrors as error:
+            self._problem = f"there is no process to read it: {error}"
+            return False
+        self._worker = worker
+        worker.on_frame, worker.on_exit = self._on_frame, self._on_exit
+        worker.ward.assign(worker.pid, self.session.id, self.session.incarnation, _NO_LIMITS)
+        try:
+            frames = await reading(self.desk, self.session)
+        except CmdcError as error:
+            self._problem = str(error)
+            self.end()
+            return True
+        for frame in frames:
+            self.desk.workforce.send(worker, frame)
+        if self.is_over:  # meanwhile, when it had no process to end
+            self.end()
+        return True
+
+    def _send(self, question: Deliver) -> None:
+        if self._worker is not None:
+            self.desk.workforce.send(self._worker, question)
+
+    def _wait(self, limit_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(limit_s, self._late)
+
+    def _late(self) -> None:
+        self._problem = f"it could not be read within {READER_ANSWER_S:g} s"
+        self._conclude()
+
+    def _on_frame(self, frame: FromWorker, _told: Told) -> None:
+        match frame:
+            case Started():
+                self._is_up = True
+                for question in self._asked.values():
+                    self._send(question)
+            case Answer() | Refusal():
+                self._asked.pop(frame.id, None)
+                self.session.reply(frame.id, answer_of(frame))
+                if not self._asked:
+                    self._wait(READER_IDLE_S)
+            case NotStarted(stage=stage, message=message):
+                self._problem = f"{stage}: {message}"
+            case _:
+                log.warning("frame.refused", session_id=self.session.id, frame=type(frame).__name__)
+
+    def _on_exit(self, _obituary: Obituary) -> None:
+        self._worker = None
+        self._gone.set()
+
+    def _conclude(self) -> None:
+        self.end()
+        asked, self._asked = self._asked, {}
+        for command_id in asked:
+            why = f"session {self.session.id} sleeps, and {self._problem}"
+            self.session.reply(command_id, failed(command_id, TransientError(why)))

@@ -1,0 +1,66 @@
+"""What gets away from a tool call, and calls that try to act as a person."""
+
+import signal
+
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime.testing import ToolCalls, ToolUse
+from tests.escapees import COMMAND, leave, watched
+
+pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
+
+TURN_S = 30.0
+GONE_S = 2.0
+"""For all that a call has started to be gone, from the event of its end on: GONE_S of its agent."""
+
+
+def escape(fifo: str) -> str:
+    """Start what gets away, and wait."""
+    leave(fifo)
+    signal.pause()
+    return "never"
+
+
+def calls(kind, fifo):
+    if kind == "tool":
+        return ToolCalls(ToolUse("escape", {"fifo": str(fifo)}))
+    command = COMMAND.format(fifo=fifo, disguise="env -i ") + " sleep 60"
+    return ToolCalls(ToolUse("shell", {"command": command}))
+
+
+def end_by_abort(session):
+    session.abort()
+
+
+def end_by_steering(session):
+    session.steer("Do something else.")
+
+
+@pytest.fixture
+def started(scripted, tmp_path):
+    """Make a model whose call starts what gets away, and what says whether any of that is left."""
+    with watched(tmp_path / "fifo") as is_held:
+        yield lambda kind: (scripted(calls(kind, tmp_path / "fifo"), default="done"), is_held)
+
+
+KINDS = ("tool", "shell")
+ENDS = {"times out": lambda _session: None, "aborted": end_by_abort, "steered": end_by_steering}
+
+
+@pytest.mark.fault_case("F86")
+@pytest.mark.parametrize(("kind", "end"), [(kind, end) for kind in KINDS for end in ENDS])
+def test_nothing_of_a_call_outlives_it(place, agent, started, kind, end):
+    """Double forks, setsid, a cleared environment, forking on: all is gone; the session lives."""
+    model, is_held = started(kind)
+    timeout = 2.0 if end == "times out" else TURN_S
+    tools = [cmdc.tool(timeout=timeout)(escape), cmdc.tools.Shell(timeout=timeout)]
+    session = agent(model, tools=tools)
+    session.prompt("Go.")
+    assert place.poll(is_held)
+    ENDS[end](session)
+    assert place.poll(lambda: session.status().state == "idle")
+    is_gone = place.poll(lambda: not is_held(), GONE_S)
+
+    assert is_gone
+    assert session.run("Still there?", timeout=TURN_S).text == "done"

@@ -1,0 +1,182 @@
+"""One session or one file that nobody can go on with: it is set aside, and hinders no other."""
+
+import contextlib
+import io
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime.client.engine import Engine
+from cmdc_runtime.errors import SessionNotAlive, SessionParked
+from cmdc_runtime.transfer import MAGIC, Header, Seal, frame_of, part_of, read_frames
+from supervisor.adapters.journal.store import JOURNAL_FILE
+
+pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
+
+CMDC = Path(sys.executable).with_name("cmdc")
+CLI_S = 60.0
+TURN_S = 30.0
+END_S = 15.0
+STRANGE = b"\x1b[2J\xff"
+"""No text, no number and no MessagePack."""
+COLUMNS = {
+    "session_id": STRANGE,
+    "created_ms": "late",
+    "spec": STRANGE,
+    "parent_id": STRANGE,
+    "group_id": STRANGE,
+    "incarnation": -1,
+    "restarts": 2**62,
+}
+"""A value for each column of a live session's row that a daemon reads and never writes."""
+BESIDE = {
+    "incarnation": "INSERT INTO downs VALUES ({seq}, {id}, 'many', 1, 5, x'c0')",
+    "body": "INSERT INTO downs VALUES ({seq}, {id}, 1, 0, 5, x'ff')",
+    "written": "INSERT INTO marks VALUES ({id}, 'all', 0)",
+    "first": "INSERT INTO events VALUES ({id}, 'one', 'two', x'90')",
+    "index": "INSERT INTO events VALUES ({id}, 4611686018427387904, 1, x'90')",
+}
+"""Rows in other tables that it looks at when it takes a session over."""
+
+
+def run(place, *arguments):
+    """Run the command line at the daemon."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("CMDC_")}
+    return subprocess.run(
+        [CMDC, *arguments],
+        env=ours | {"CMDC_ADDRESS": str(place.address)},
+        capture_output=True,
+        timeout=CLI_S,
+        check=False,
+    )
+
+
+@contextlib.contextmanager
+def stopped(place):
+    """Lend the journal of a daemon that has ended; the next one starts behind it."""
+    place.process.send_signal(signal.SIGTERM)
+    place.process.wait(END_S)
+    try:
+        with contextlib.closing(sqlite3.connect(place.place / "state" / JOURNAL_FILE)) as db:
+            yield db
+            db.commit()
+    finally:
+        place.start()
+
+
+def copied(db, origin, **values):
+    """Add a row that is that of the session ``origin``, but for some columns."""
+    cursor = db.execute("SELECT * FROM sessions WHERE session_id = ?", (origin,))
+    columns = [one[0] for one in cursor.description]
+    row = dict(zip(columns, cursor.fetchone(), strict=True)) | values
+    places = ", ".join("?" * len(columns))
+    db.execute(f"INSERT INTO sessions VALUES ({places})", [row[one] for one in columns])
+
+
+@pytest.mark.fault_case("F72")
+def test_rows_damaged_by_hand_park_their_sessions_and_no_other(place, audit, bystander, client):
+    """Each column in turn: the daemon starts, says why, and lets go of them when it is told to."""
+    audit.daemon_died = True
+    audit.log_says = ("Traceback (most recent call last)",)  # of a value of another type
+    with stopped(place) as db:
+        before = [row for row in db.iterdump() if "INSERT" in row]
+        for column, value in COLUMNS.items():
+            copied(db, bystander.id, **{"session_id": f"row-{column}", column: value})
+        copied(db, bystander.id, session_id="row-text", spec="text")
+        copied(db, bystander.id, session_id="row-utf8")
+        db.execute("UPDATE sessions SET group_id = CAST(x'ff' AS TEXT) WHERE session_id='row-utf8'")
+        for number, (column, insert) in enumerate(BESIDE.items()):
+            copied(db, bystander.id, session_id=f"beside-{column}")
+            db.execute(insert.format(id=f"'beside-{column}'", seq=number + 1))
+    assert bystander.run("Still there?", timeout=TURN_S).text == "fine"
+    told = json.loads(run(place, "ps", "--all", "--json").stdout)
+    parked = {one["session_id"]: one["reason"] for one in told if one["state"] == "parked"}
+    damaged = {name for name in parked if name.startswith("damaged-")}
+    names = {f"row-{one}" for one in (*COLUMNS, "text", "utf8") if one != "session_id"}
+    assert parked.keys() - damaged == names | {f"beside-{one}" for one in BESIDE}
+    assert len(damaged) == 1
+    assert "incarnation: -1 is not between 0" in parked["row-incarnation"]
+    assert "expected bytes, got str" in parked["row-text"]
+    table = run(place, "ps", "--all").stdout
+    assert b"row-incarnation" in table
+    assert b"\x1b" not in table
+    assert {one.session_id for one in client.list_sessions()} == {bystander.id}
+    for call in (client.status, client.messages, client.last_index):
+        with pytest.raises(SessionParked, match="-1 is not between"):
+            call("row-incarnation")
+    with pytest.raises(SessionParked, match="-1 is not between"):
+        client.prompt("row-incarnation", "Are you there?")
+    for name in names | {f"beside-{one}" for one in BESIDE}:
+        client.stop(name)
+    with pytest.raises(SessionNotAlive, match="normal"):
+        client.status("row-incarnation")
+
+    with stopped(place) as db:
+        rows = db.execute(
+            "SELECT count(*), count(ended_ms) FROM sessions WHERE typeof(session_id) = 'text'"
+            " AND (session_id GLOB 'row-*' OR session_id GLOB 'beside-*')"
+        ).fetchone()
+        assert rows == (len(COLUMNS) + 1 + len(BESIDE),) * 2
+        for table in ("sessions", "downs", "marks", "events"):
+            ours = "session_id GLOB 'row-*' OR session_id GLOB 'beside-*'"
+            db.execute(f"DELETE FROM {table} WHERE {ours} OR typeof(session_id) = 'blob'")
+        assert len([row for row in db.iterdump() if "INSERT" in row]) >= len(before)
+    assert json.loads(run(place, "ps", "--all", "--json").stdout)[0]["session_id"] == bystander.id
+
+
+def altered(data, **fields):
+    """Return a session's file with other numbers in its header, and a good seal."""
+    header, *parts, _end = map(part_of, read_frames(io.BytesIO(data)))
+    assert isinstance(header, Header)
+    seal, frames = Seal(), []
+    for part in (msgspec.structs.replace(header, **fields), *parts):
+        frames.append(frame_of(part))
+        seal.add(frames[-1])
+    return MAGIC + b"".join(frames) + frame_of(seal.end())
+
+
+@pytest.mark.fault_case("F71")
+def test_a_file_that_no_daemon_wrote_is_refused_before_anything_is_kept(
+    place, audit, agent, bystander, tmp_path
+):
+    """The command line refuses it, and so does the daemon, which starts on that journal again."""
+    audit.daemon_died = True
+    session = agent()
+    session.run("Hello.", timeout=TURN_S)
+    exported = run(place, "export", session.id)
+    assert exported.returncode == 0, exported.stderr
+    wrongs = {
+        "incarnation": -1,
+        "restarts": -(2**40),
+        "last_index": 2**63,
+        "created_ms": 10**18,
+        "snapshot_seq": 5,
+        "spec": b"\xc0",
+    }
+    with contextlib.closing(Engine(place.address)) as engine:
+        for name, value in wrongs.items():
+            file = tmp_path / name
+            file.write_bytes(altered(exported.stdout, **{name: value}))
+            done = run(place, "import", str(file), "--as", f"copy-{name}")
+            assert done.returncode == 1
+            assert f"cannot be kept: header: {name}: ".encode() in done.stderr
+            frames = read_frames(io.BytesIO(file.read_bytes()))
+            with pytest.raises(cmdc.UsageError, match=f"header: {name}: "):
+                engine.call(engine.calls.bring(frames, f"copy-{name}"))
+        with pytest.raises(cmdc.InvalidSession):
+            engine.call(engine.calls.find_live("copy-incarnation"))
+    with stopped(place) as db:
+        (count,) = db.execute(
+            "SELECT count(*) FROM sessions WHERE session_id GLOB 'copy-*'"
+        ).fetchone()
+        assert count == 0
+    assert bystander.run("Still there?", timeout=TURN_S).text == "fine"
+    assert session.run("And you?", timeout=TURN_S).text == "fine"

@@ -1,0 +1,179 @@
+"""What of its own journal a session dies of is set aside, named, and the session goes on."""
+
+import os
+import signal
+
+import msgspec
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime.board import RESUME_STEP, SNAPSHOT_STEP
+from cmdc_runtime.events import RecordSetAside
+from cmdc_runtime.testing import Hold
+from supervisor.core.falls import DEATHS_MAX
+from tests.fault.cases.journals import with_journal
+
+pytestmark = [pytest.mark.fault, pytest.mark.process]
+
+TURN_S = 60.0
+DEEP = msgspec.Raw(b"\x81\xa1a" * 970 + b"\x01")
+"""Arguments as an older program took them."""
+WRITTEN = "set_aside"
+"""The kind of the record that names what is left out."""
+OFTEN = 5
+"""Deaths that a step would be good for."""
+SAID = 2
+"""The step of the first answer: the cycle's beginning is the first record."""
+
+
+@pytest.fixture(scope="module")
+def plans(tmp_path_factory):
+    """Where the plans of sessions are."""
+    return tmp_path_factory.mktemp("plans")
+
+
+@pytest.fixture(scope="module")
+def place(new_cradle, plans):
+    """A daemon whose agents die where a plan says so."""
+    plain = new_cradle.environment
+    new_cradle.environment = lambda: plain() | {"CMDC_FAULTS": str(plans)}
+    new_cradle.start()
+    return new_cradle
+
+
+@pytest.fixture
+def deadly(plans):
+    """Have a step of rebuilding a session kill whoever takes it, behind the ``first`` deaths."""
+
+    def plan(session_id, step, first=(), last=()):
+        own = [f"agent.rebuild.{step}:1=agent"] * (DEATHS_MAX if last else OFTEN)
+        lines = [*first, *own, *last]
+        (plans / f"{session_id}.plan").write_text("".join(f"{line}\n" for line in lines))
+
+    return plan
+
+
+def kill(session):
+    """Kill its agent."""
+    os.kill(session.status().pid, signal.SIGKILL)
+
+
+def set_aside(client, session):
+    """Return what was told to be set aside since the session's beginning."""
+    with client.subscribe(session, since=0, types=["record_set_aside"]) as stream:
+        found = stream.get(TURN_S).event
+        while not isinstance(found, RecordSetAside):  # a daemon that was killed loses events
+            found = stream.get(TURN_S).event
+        return found
+
+
+@pytest.mark.fault_case("F91")
+def test_record_that_kills_its_readers_is_set_aside(agent, client, scripted, deadly):
+    """Two processes die of it; the third leaves it out, and so does every later one."""
+    session = agent(scripted("one", default="fine"), max_restarts=2)
+    session.run("First.", timeout=TURN_S)
+    deadly(session.id, SAID)
+    kill(session)
+    result = session.run("Second.", timeout=TURN_S)
+    told = set_aside(client, session)
+    said = [message.content for message in session.messages()[-3:]]
+    restarts = session.status().restarts
+    kill(session)
+    again = session.run("Third.", timeout=TURN_S)
+
+    assert result.text == "fine"
+    assert (told.what, told.why) == ("said", "processes that read it have died of it")
+    assert len(told.digest) == 32
+    assert said == ["First.", "Second.", "fine"]
+    assert restarts == 1  # the processes that fell in between are no restarts
+    assert again.text == "fine"
+
+
+@pytest.mark.fault_case("F91")
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_death_while_it_is_written_down_loses_nothing(agent, client, scripted, deadly, moment):
+    """What is known to kill is left out by the next process, whether that is recorded or not."""
+    session = agent(scripted("one", default="fine"), max_restarts=5)
+    session.run("First.", timeout=TURN_S)
+    point = f"agent.{WRITTEN}*.{moment}:1=agent"
+    deadly(session.id, SAID, last=[point])
+    kill(session)
+
+    assert session.run("Second.", timeout=TURN_S).text == "fine"
+    assert set_aside(client, session).what == "said"
+
+
+@pytest.mark.fault_case("F91")
+def test_state_that_kills_its_readers_is_set_aside(agent, client, scripted, deadly):
+    """A session that is resumed from it begins anew, and says so, where it could not begin."""
+    model = scripted(default="fine")
+    first = agent(model)
+    first.run("First.", timeout=TURN_S)
+    checkpoint = first.checkpoint()
+    deadly("s-poison", SNAPSHOT_STEP)
+    with client.resume_session(
+        first, checkpoint_id=checkpoint.checkpoint_id, new_id="s-poison"
+    ) as session:
+        result = session.run("Second.", timeout=TURN_S)
+        told = set_aside(client, session)
+        contents = [message.content for message in session.messages()]
+
+    assert result.text == "fine"
+    assert told.what == "snapshot"
+    assert "First." not in contents
+
+
+@pytest.mark.fault_case("F91")
+def test_cycle_that_kills_who_goes_on_with_it_is_dropped(agent, client, scripted, deadly):
+    """Also where it dies before it can count its crashes; what waits behind it has its turn."""
+    model = scripted((Hold(), "never"), default="fine")
+    session = agent(model, max_restarts=5)
+    session.prompt("First.")
+    model.wait_held()
+    stream = session.subscribe(types=["agent_abort"])
+    session.prompt("Behind it.")
+    deadly(session.id, RESUME_STEP)
+    kill(session)
+    aborted = stream.get(TURN_S).event
+
+    assert "processes that read it have died" in aborted.reason
+    assert session.collect_reply(timeout=TURN_S) == "fine"
+    assert set_aside(client, session).what == "cycle"
+    assert session.run("Second.", timeout=TURN_S).text == "fine"
+
+
+@pytest.mark.fault_case("F91")
+def test_command_that_kills_who_takes_it_is_refused(agent, client, deadly):
+    """Whoever sent it hears of it; nothing else of the session is lost."""
+    session = agent(max_restarts=5)
+    session.run("First.", timeout=TURN_S)
+    deadly(session.id, RESUME_STEP + 1, first=["agent.cycle_started*.before:1=agent"])
+    with pytest.raises(cmdc.UsageError, match="the command was set aside: processes that read it"):
+        session.prompt("Second.")
+
+    assert set_aside(client, session).what == "command"
+    assert session.run("Third.", timeout=TURN_S).text == "fine"
+
+
+@pytest.mark.fault_case("F91")
+def test_record_of_an_older_program_is_set_aside_before_it_kills(agent, client, audit, place, poll):
+    """Arguments 970 deep were taken once; today's processes do not even try them."""
+    audit.daemon_died = audit.bystander_died = True
+    session = agent()
+    session.run("First.", timeout=TURN_S)
+    place.kill()
+    assert poll(lambda: not place.left())
+    call = {"call_id": "c", "name": "x", "arguments": DEEP}
+    deep = {"record": "said", "message": {"role": "assistant", "id": "m", "tool_calls": [call]}}
+
+    async def poison(journal):
+        body = msgspec.msgpack.encode(deep)
+        await journal.append(session.id, 1, [("said", body)], [])
+
+    with_journal(place.place / "state", poison)
+    place.start()
+    result = session.run("Second.", timeout=TURN_S)
+
+    assert result.text == "fine"
+    assert set_aside(client, session).why == "it nests more than 64 levels deep"
+    assert session.status().restarts <= 1

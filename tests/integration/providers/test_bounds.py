@@ -1,0 +1,165 @@
+"""Servers that send too much, or what nobody can keep: bounded, named, and not asked again."""
+
+import gzip
+import json
+import time
+
+import pytest
+
+from cmdc_runtime.extensions.provider import FailureKind, FinishChunk, TextChunk
+from workers.builtin.providers import _responses
+from workers.builtin.providers._failures import REASON_MAX_CHARS
+
+WIRES = ["openai", "anthropic", "gemini"]
+PERMANENT, TRANSIENT = FailureKind.PERMANENT, FailureKind.TRANSIENT
+SOON_S = 4.0
+"""For one answer, on a busy machine; a body of 1 MB took longer than that by itself before."""
+MB = 10**6
+CHUNK = {"id": "x", "choices": [{"index": 0, "delta": {"content": "the same"}}]}
+END = {"id": "x", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+
+
+@pytest.fixture(autouse=True)
+def used_wires(ask, raw):
+    """Load what a first call loads before anything is timed."""
+    raw.status, raw.body = 401, b"{}"
+    for wire in WIRES:
+        ask(raw, wire)
+    raw.status = 200
+    raw.seen.clear()
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("size", [MB, 50 * MB])
+def test_the_body_of_an_error_costs_no_more_than_its_beginning(ask, raw, wire, size):
+    """Whatever follows is not even read: no loop is held by it."""
+    raw.status = 500
+    raw.headers = {"content-type": "application/json"}
+    raw.body = b'{"error": {"message": "password=' + b"a=b " * (size // 4) + b'"}}'
+    began = time.monotonic()
+    _, failure = ask(raw, wire)
+
+    assert time.monotonic() - began < SOON_S
+    assert (failure.kind, failure.status) == (TRANSIENT, 500)
+    assert len(failure.reason) <= REASON_MAX_CHARS
+    assert len(raw.seen) == 1
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_small_answer_that_unpacks_to_much_is_refused(ask, raw, wire):
+    """It is unpacked piece by piece, and no further than the bound."""
+    raw.headers |= {"content-encoding": "gzip"}
+    raw.body = gzip.compress(b"data: " + b"a" * (3 * _responses.EVENT_BYTES_MAX))
+    chunks, failure = ask(raw, wire)
+
+    assert chunks == []
+    assert (failure.kind, failure.status) == (PERMANENT, None)
+    assert failure.reason == "the provider's answer has more than 8,388,608 bytes in one event"
+    assert len(raw.seen) == 1
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_packed_reply_is_read(ask, raw, wire):
+    """Gzip is what was asked for; what it is packed in is not passed on as text."""
+    raw.headers |= {"content-encoding": "gzip"}
+    raw.stream({"error": {"code": 503, "status": "UNAVAILABLE", "message": "busy"}})
+    raw.body = gzip.compress(raw.body)
+    _, failure = ask(raw, wire)
+
+    assert failure.kind == TRANSIENT
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_packing_that_nobody_asked_for_is_refused(ask, raw, wire):
+    """There is no bound on what comes of it."""
+    raw.headers |= {"content-encoding": "gzip, gzip"}
+    raw.body = gzip.compress(gzip.compress(b"data: x\n\n"))
+    _, failure = ask(raw, wire)
+
+    assert (failure.kind, failure.reason) == (
+        PERMANENT,
+        "the answer is packed as 'gzip, gzip', and only gzip was asked for",
+    )
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_line_without_an_end_is_refused(ask, raw, wire):
+    """Nobody collects it: it is counted as it comes."""
+    raw.body = b"data: {" + b"a" * (_responses.EVENT_BYTES_MAX + 1)
+    _, failure = ask(raw, wire)
+
+    assert failure.kind == PERMANENT
+    assert "bytes in one event" in failure.reason
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_an_event_of_many_lines_is_refused(ask, raw, wire):
+    """Parsers add line to line, each time the whole of it."""
+    raw.body = b"data: 1\n" * (_responses.EVENT_LINES_MAX + 1)
+    _, failure = ask(raw, wire)
+
+    assert failure.kind == PERMANENT
+    assert "lines in one event" in failure.reason
+
+
+def test_a_hundred_equal_chunks_are_an_answer(ask, raw):
+    """What a model repeats is the model's business; the loop watch looks after calls."""
+    raw.stream(*[CHUNK] * 150, END)
+    chunks, failure = ask(raw, "openai")
+
+    assert failure is None
+    assert "".join(c.text for c in chunks if isinstance(c, TextChunk)) == "the same" * 150
+    assert isinstance(chunks[-1], FinishChunk)
+
+
+ODD = {
+    "usage": {"usage": {"prompt_tokens": 2**70, "completion_tokens": -1, "total_tokens": 1e400}},
+    "id": {"id": "x" * MB},
+    "index": {"choices": [{"index": 2**80, "delta": {"content": "x"}}]},
+    "surrogate": {"choices": [{"index": 0, "delta": {"content": "\ud800"}}]},
+    "deep": {"choices": [{"index": 0, "delta": {"content": [[[]]]}}]},
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_odd_chunks_end_as_one_failure_or_none(ask, raw, odd):
+    """Whatever litellm makes of them leaves by the contract."""
+    raw.stream(CHUNK, CHUNK | odd, END)
+    chunks, failure = ask(raw, "openai")
+
+    assert failure is not None or isinstance(chunks[-1], FinishChunk)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_chunk_that_nests_deep_is_a_failure(ask, raw, wire):
+    """It is a recursion in somebody's parser, and no death of ours."""
+    deep = '{"a":' * 100_000 + "1" + "}" * 100_000
+    raw.body = f"data: {deep}\n\n".encode()
+    _, failure = ask(raw, wire)
+
+    assert failure is not None
+    assert len(failure.reason) <= REASON_MAX_CHARS
+
+
+KEY = "neutral-value-42/x+y"
+FORMS = {
+    "as it is": KEY,
+    "url": "neutral-value-42%2Fx%2By",
+    "json": json.dumps(KEY).replace("/", "\\/"),
+    "base64": "bmV1dHJhbC12YWx1ZS00Mi94K3k=",
+}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_what_was_given_in_a_header_is_not_shown(ask, raw, wire, form):
+    """A server that echoes it, in whatever form, does not get it into our texts."""
+    raw.status = 400
+    raw.headers = {"content-type": "application/json"}
+    raw.body = json.dumps({"error": {"message": f"who is {form}?"}}).encode()
+    _, failure = ask(raw, wire, provider_opts={"extra_headers": {"X-Team": KEY}})
+
+    assert "neutral" not in failure.reason
+    assert "bmV1dHJhb" not in failure.reason
+    assert "[hidden]" in failure.reason
+    assert failure.__cause__ is None

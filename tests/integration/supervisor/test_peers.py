@@ -1,0 +1,96 @@
+"""Whose process made a connection, found out of real ones."""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from cmdc_runtime.process_table import children_of
+from supervisor.adapters import peers
+from supervisor.adapters.peers import Staff, peer_of
+from supervisor.core.authority import PERSON, Kind, Peer
+
+pytestmark = pytest.mark.process
+
+MARK = ("s-1", 4)
+OF_SESSION = Peer(Kind.TOOL, *MARK)
+
+
+@contextmanager
+def running(*command, **options):
+    """Yield a process that says when it is up; it ends afterwards."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, **options) as process:
+        process.stdout.readline()
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def staff(tmp_path, agents=None, hosts=None):
+    return Staff(agents or {}, hosts or {}, tmp_path)
+
+
+@pytest.fixture(name="elsewhere")
+def _elsewhere(monkeypatch):
+    """Have this process be no daemon: what it starts is not of its sessions."""
+    own = os.getpid
+    monkeypatch.setattr(peers.os, "getpid", lambda: -own())
+
+
+def test_who_is_none_of_ours_is_a_person(tmp_path, elsewhere):
+    """A child of a shell, an unknown namespace, another machine."""
+    with running("sh", "-c", "echo up; read x", stdin=subprocess.PIPE) as pid:
+        assert peer_of(pid, staff(tmp_path)) == PERSON
+    assert peer_of(0, staff(tmp_path)) == peer_of(None, staff(tmp_path)) == PERSON
+
+
+def test_an_agent_is_its_pid_and_what_is_below_it_a_tool(tmp_path, elsewhere):
+    """A spare is nobody's agent yet."""
+    with running("sh", "-c", "sh -c 'echo $$; sleep 60' & wait") as pid:
+        (child,) = children_of(pid)
+
+        assert peer_of(pid, staff(tmp_path, {pid: MARK})) == Peer(Kind.AGENT, *MARK)
+        assert peer_of(pid, staff(tmp_path, {pid: None})) == Peer(Kind.TOOL)
+        assert peer_of(child, staff(tmp_path, {pid: MARK})) == OF_SESSION
+        assert peer_of(child, staff(tmp_path, {}, {pid: MARK})) == OF_SESSION
+        os.kill(child, signal.SIGKILL)
+
+
+def test_what_came_to_the_daemon_is_a_tool(tmp_path):
+    """Its parents are dead, and it has hidden whose it was."""
+    with running("sh", "-c", "echo up; read x", stdin=subprocess.PIPE) as pid:
+        assert peer_of(pid, staff(tmp_path)) == Peer(Kind.TOOL)
+
+
+@pytest.mark.parametrize("trace", ["session", "mark", "host"])
+def test_what_descends_from_nobody_we_know_is_told_by_its_traces(tmp_path, elsewhere, trace):
+    """As with an agent that an earlier daemon left: a POSIX session, an environment, a host."""
+    words = [sys.executable, "-c", "print('up', flush=True); input()"]
+    environment = {"CMDC_SESSION_ID": MARK[0], "CMDC_INCARNATION": str(MARK[1])}
+    options = {
+        "session": {"start_new_session": True},
+        "mark": {"env": environment},
+        "host": {},
+    }[trace]
+    words += [str(tmp_path / "h-12345678")] if trace == "host" else []
+    with running(*words, stdin=subprocess.PIPE, **options) as pid:
+        agents = {"session": {pid + 10**6: MARK}, "mark": {10**7: MARK}, "host": {}}[trace]
+        if trace == "session":  # its leader is the agent, and no ancestor: as after a setsid
+            agents = {os.getsid(pid): MARK}
+            found = peers._by_traces(pid, staff(tmp_path, agents))
+        else:
+            found = peer_of(pid, staff(tmp_path, agents))
+
+    assert found == (Peer(Kind.TOOL) if trace == "host" else OF_SESSION)
+
+
+def test_who_has_ended_is_nobody(tmp_path):
+    """Its pid may be anybody's from now on."""
+    with running("sh", "-c", "echo up") as pid:
+        pass
+
+    assert peer_of(pid, staff(tmp_path)).kind is Kind.GONE

@@ -1,0 +1,79 @@
+"""What a command has started is gone with it, wherever it went; and nothing else is different.
+
+See ``tests/escapees.py`` for what is started.
+"""
+
+import asyncio
+import os
+import sys
+
+import pytest
+
+from cmdc_runtime.extensions import Context, ToolError
+from tests.escapees import COMMAND, watched
+from workers.builtin.tools import shell
+
+WAIT_S = 20.0
+
+
+async def run(folder, command, **options):
+    context = Context(session_id="s-1", call_id="call/1", working_dir=str(folder))
+    made = shell.create(**options)
+    return await made.execute(made.check({"command": command}), context)
+
+
+@pytest.mark.parametrize("disguise", ["", "env -i "], ids=["marked", "without environment"])
+def test_what_a_timed_out_command_has_started_is_gone_when_it_returns(tmp_path, disguise):
+    """Double forks, setsid, a signal that is ignored and an environment that is cleared."""
+    begin = COMMAND.format(fifo=tmp_path / "fifo", disguise=disguise)
+    with watched(tmp_path / "fifo") as is_held:
+        with pytest.raises(ToolError, match="not done within 1 s"):
+            asyncio.run(run(tmp_path, f"{begin} echo begun; sleep 60", timeout=1.0))
+        left = is_held()
+
+    assert not left
+
+
+def test_what_an_aborted_command_has_started_is_gone_when_its_task_is(tmp_path):
+    """Beside another command, which goes on."""
+    begin = COMMAND.format(fifo=tmp_path / "fifo", disguise="env -i ")
+
+    async def scenario(is_held):
+        other = asyncio.create_task(run(tmp_path, "read line < go; echo $line"))
+        task = asyncio.create_task(run(tmp_path, f"{begin} sleep 60"))
+        async with asyncio.timeout(WAIT_S):
+            while not is_held():  # noqa: ASYNC110 - it happens in another process
+                await asyncio.sleep(0.01)  # tidy: see above
+        task.cancel()
+        await asyncio.wait({task})
+        left = is_held()
+        await asyncio.to_thread((tmp_path / "go").write_text, "on\n")
+        return left, await other
+
+    os.mkfifo(tmp_path / "go")
+    with watched(tmp_path / "fifo") as is_held:
+        assert asyncio.run(scenario(is_held)) == (False, "on")
+
+
+def test_a_command_finds_signals_and_locale_as_if_nothing_stood_before_it(tmp_path, monkeypatch):
+    """An interpreter that starts it ignores SIGPIPE for itself, and may give itself a locale."""
+    for name in ("LC_ALL", "LC_CTYPE", "LANG"):
+        monkeypatch.delenv(name, raising=False)
+    command = "grep SigIgn /proc/self/status; env; yes | head -1; echo ${PIPESTATUS[0]}"
+    words = asyncio.run(run(tmp_path, command)).split()
+    masked = int(words[words.index("SigIgn:") + 1], 16)
+
+    assert masked & (1 << 12) == 0  # SIGPIPE
+    assert not [one for one in words if one.startswith("LC_")]
+    assert words[-2:] == ["y", "141"]
+
+
+def test_a_command_is_not_found_below_the_interpreter_that_started_it(tmp_path):
+    """The process of the call is the shell itself, in a group of its own."""
+    out = asyncio.run(run(tmp_path, "cat /proc/$$/comm; ps -o pgid= -p $$; echo $$; echo $PPID"))
+    name, group, pid, parent = out.split()
+
+    assert name in {"bash", "sh", "dash"}
+    assert group == pid
+    assert int(parent) == os.getpid()
+    assert sys.executable not in out

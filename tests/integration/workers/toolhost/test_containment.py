@@ -1,0 +1,163 @@
+"""What a call has started is gone with it, wherever it went; what one that ended well left, stays.
+
+See ``tests/escapees.py`` for what is started.
+"""
+
+import asyncio
+import os
+import signal
+
+import psutil
+import pytest
+
+from cmdc_runtime.extensions import Context, tool
+from tests.escapees import leave, watched
+
+pytestmark = pytest.mark.process
+
+WAIT_S = 20.0
+GONE_S = 0.5
+"""For what a call left that ended by itself: the host has to see it first."""
+
+
+@tool
+def escape(how: str, fifo: str, *, context: Context) -> str:
+    """Start what gets away, and then end as it is told."""
+    leave(fifo)
+    context.session.emit("left", os.getpid())
+    if how == "returns":
+        return "left"
+    if how == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    while True:
+        signal.pause()
+
+
+def calls_of(stage, how, fifo):
+    return stage.start(("escape", {"how": how, "fifo": str(fifo)}))
+
+
+async def until(condition, limit_s):
+    """Return whether something is so within a time."""
+    deadline = asyncio.get_running_loop().time() + limit_s
+    while not (found := condition()) and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - it happens in other processes
+        await asyncio.sleep(0.001)  # tidy: see above
+    return found
+
+
+@pytest.mark.parametrize("times", range(3))
+def test_what_a_timed_out_call_has_started_is_gone_when_its_result_is_there(opened, folder, times):
+    """Double forks, setsid and forking on do not help."""
+
+    async def scenario(is_held):
+        async with opened(escape, timeout_s=1.0) as stage:
+            await asyncio.gather(*calls_of(stage, "stays", folder / "fifo"))
+            return stage.posted[-1].text, len(stage.emitted), is_held()
+
+    with watched(folder / "fifo") as is_held:
+        text, started, left = asyncio.run(scenario(is_held))
+
+    assert text == "escape took longer than 1 s and was ended"
+    assert (started, left) == (1, False)
+
+
+def test_what_an_aborted_call_has_started_is_gone_with_it(opened, folder):
+    """Its task ends when nothing of it runs."""
+
+    async def scenario(is_held):
+        async with opened(escape) as stage:
+            tasks = calls_of(stage, "stays", folder / "fifo")
+            await stage.until_emitted()
+            was_held = is_held()
+            stage.runner.cancel_calls(["c0"])
+            await asyncio.wait(tasks)
+            return was_held, is_held()
+
+    with watched(folder / "fifo") as is_held:
+        assert asyncio.run(scenario(is_held)) == (True, False)
+
+
+def test_what_a_killed_call_has_started_is_gone_with_it(opened, folder):
+    """It lost its parent before anybody knew, and came to the host."""
+
+    async def scenario(is_held):
+        async with opened(escape) as stage:
+            await asyncio.gather(*calls_of(stage, "dies", folder / "fifo"))
+            return stage.posted[-1].text, await until(lambda: not is_held(), GONE_S)
+
+    with watched(folder / "fifo") as is_held:
+        text, is_gone = asyncio.run(scenario(is_held))
+
+    assert "SIGKILL" in text
+    assert is_gone
+
+
+def test_what_a_call_left_that_ended_well_lives_on_with_its_session(opened, folder, ends):
+    """Also beside another call that is killed; and nobody who ends stays a zombie."""
+
+    @tool
+    def serve(*, context: Context) -> str:
+        """Leave one process in a session of its own."""
+        parent = os.fork()
+        if parent == 0:
+            os.setsid()
+            if child := os.fork():
+                context.session.emit("server", child)
+                os._exit(0)
+            signal.pause()
+        os.waitpid(parent, 0)
+        return "up"
+
+    async def scenario(is_held):
+        async with opened(serve, escape, timeout_s=1.0) as stage:
+            await stage.texts("serve")
+            (server,) = await stage.until_emitted()
+            await asyncio.gather(*calls_of(stage, "stays", folder / "fifo"))
+            lives = psutil.Process(server).status()
+            host = psutil.Process(stage.hosts[0].pid)
+            parent = psutil.Process(server).ppid()
+            os.kill(server, signal.SIGKILL)
+            gone = await until(lambda: not psutil.pid_exists(server), WAIT_S)
+            return lives != psutil.STATUS_ZOMBIE, parent == host.pid, gone, is_held()
+
+    with watched(folder / "fifo") as is_held:
+        assert asyncio.run(scenario(is_held)) == (True, True, True, False)
+
+
+def test_a_call_is_not_asked_about_children_that_it_does_not_know(opened):
+    """Its own children are there to be waited for as ever."""
+
+    @tool
+    def wait_for_one() -> str:
+        """Wait for a child, and say how it ended."""
+        pid = os.fork()
+        if pid == 0:
+            os._exit(3)
+        return str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+    async def scenario():
+        async with opened(wait_for_one) as stage:
+            return await stage.texts("wait_for_one")
+
+    assert asyncio.run(scenario()) == ["3"]
+
+
+def test_the_host_reaps_what_comes_to_it(opened):
+    """After calls that died and left something behind, it has its spare and nobody else."""
+
+    @tool
+    def die() -> str:
+        """Leave one behind and die."""
+        if os.fork() == 0:
+            os.setsid()
+            signal.pause()
+        os._exit(1)
+
+    async def scenario():
+        async with opened(die) as stage:
+            for _ in range(3):
+                await stage.result("die")
+            host = psutil.Process(stage.hosts[0].pid)
+            return await until(lambda: len(host.children()) == 1, WAIT_S)
+
+    assert asyncio.run(scenario())

@@ -1,0 +1,154 @@
+"""Types that msgspec does not know: their schema, their values, and how results are told."""
+
+import dataclasses
+import datetime as dt
+import enum
+from typing import Annotated, NamedTuple
+
+import msgspec
+import pydantic
+import pytest
+
+from cmdc_runtime.errors import InvalidTool
+from cmdc_runtime.extensions import ToolError, tool
+from cmdc_runtime.extensions.pydantic_types import text_of
+
+
+class Colour(enum.Enum):
+    """What it looks like."""
+
+    RED = "red"
+
+
+class Part(pydantic.BaseModel):
+    """A part."""
+
+    colour: Colour = Colour.RED
+
+
+class Order(pydantic.BaseModel):
+    """What is wanted."""
+
+    model_config = pydantic.ConfigDict(strict=True)
+    count: int = pydantic.Field(ge=1, description="So many.")
+    on: dt.date | None = None
+    parts: list[Part] = []
+
+
+class Other:
+    """A place for a second model with a part of the same name."""
+
+    class Part(pydantic.BaseModel):
+        """Another part."""
+
+        size: int
+
+    class Order(pydantic.BaseModel):
+        """Another order."""
+
+        parts: list["Other.Part"]
+
+
+Other.Order.model_rebuild(_types_namespace={"Other": Other})
+
+
+@dataclasses.dataclass
+class Basket:
+    """What holds orders."""
+
+    orders: list[Order]
+
+
+class Pair(NamedTuple):
+    """Two."""
+
+    left: int
+    right: Colour
+
+
+class Bad(pydantic.BaseModel):
+    """A model of something that no JSON can describe."""
+
+    model_config = pydantic.ConfigDict(arbitrary_types_allowed=True)
+    thing: object.__class__
+
+
+@tool
+def buy(order: Order, other: Other.Order, basket: Basket) -> str:
+    """Buy it.
+
+    Args:
+        order: what is wanted first.
+        other: what is wanted next.
+        basket: where the rest is.
+    """
+    return f"{order}{other}{basket}"
+
+
+def test_a_model_has_its_schema_with_descriptions():
+    """Parts of two models that share a name stay apart, and every reference leads somewhere."""
+    properties, definitions = buy.parameters["properties"], buy.parameters["definitions"]
+    parts = [one for one in definitions if one.endswith("Part")]
+    told = msgspec.json.encode(buy.parameters).decode()
+
+    assert properties["order"]["description"] == "What is wanted."
+    assert properties["order"]["properties"]["count"]["description"] == "So many."
+    assert properties["basket"]["description"] == "where the rest is."
+    assert sorted(definitions[one]["description"] for one in parts) == ["A part.", "Another part."]
+    assert all(f'"#/definitions/{one}"' in told for one in definitions)
+    assert "$defs" not in told
+
+
+def test_arguments_become_models():
+    """At any depth, and as from JSON: a strict model takes a date as text."""
+    order = {"count": 1, "on": "2026-01-02", "parts": [{"colour": "red"}]}
+    given = {"order": order, "other": {"parts": [{"size": 2}]}, "basket": {"orders": [order]}}
+    found = buy.check(given)
+    wanted = Order(count=1, on=dt.date(2026, 1, 2), parts=[Part(colour=Colour.RED)])
+
+    assert found["order"] == wanted
+    assert found["basket"] == Basket([wanted])
+    assert found["other"].parts[0].size == 2
+
+
+def test_what_does_not_fit_is_told_with_its_place():
+    """In one line, in the words of the library, without its addresses."""
+    order = {"count": 0, "parts": [{"colour": "blue"}]}
+    with pytest.raises(ToolError) as caught:
+        buy.check({"order": {"count": 1}, "other": {"parts": []}, "basket": {"orders": [order]}})
+
+    assert str(caught.value) == (
+        "Invalid arguments for buy: count: Input should be greater than or equal to 1;"
+        " parts.0.colour: Input should be 'red' - at `$.basket.orders[0]`"
+    )
+
+
+def test_a_model_without_a_schema_is_refused():
+    """By the name of the parameter, when the tool is made."""
+    with pytest.raises(InvalidTool, match="parameter 'bad' has no JSON Schema"):
+
+        @tool
+        def take(bad: Annotated[Bad, "whatever"]) -> str:
+            return str(bad)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("plain", "plain"),
+        (3, "3"),
+        (1.5, "1.5"),
+        (None, "None"),
+        (True, "True"),
+        ({"a": [1, None]}, '{"a":[1,null]}'),
+        (Colour.RED, '"red"'),
+        (Pair(1, Colour.RED), '[1,"red"]'),
+        (Part(), '{"colour":"red"}'),
+        ([Basket([Order(count=1)])], '[{"orders":[{"count":1,"on":null,"parts":[]}]}]'),
+        ({(1, 2): 3}, "{(1, 2): 3}"),
+        (object, "<class 'object'>"),
+    ],
+)
+def test_a_result_is_told_as_json(value, text):
+    """What has a form in JSON is told in it; the rest as Python writes it."""
+    assert text_of(value) == text

@@ -1,0 +1,197 @@
+"""Whatever code of strangers ends with is one error, and can be told."""
+
+import asyncio
+import sys
+
+import pytest
+
+from cmdc_runtime import foreign
+from cmdc_runtime.foreign import ForeignError
+
+
+class Mute(Exception):
+    """Has no text, and no name that can be read."""
+
+    def __str__(self):
+        raise SystemExit
+
+
+class Named(type):
+    """A class whose name can't be read."""
+
+    @property
+    def __name__(cls):
+        raise ValueError("no name")
+
+
+class Nameless(Mute, metaclass=Named):
+    """As little as there can be."""
+
+
+class Text(str):
+    """A text that runs code when it is used."""
+
+    __slots__ = ()
+
+    def isascii(self):
+        raise KeyboardInterrupt
+
+    __format__ = __len__ = encode = isascii
+
+
+class Odd(Exception):
+    """Its text is of a class of its own."""
+
+    def __str__(self):
+        return Text("odd")
+
+
+class Noted(Exception):
+    """Its notes can't be read."""
+
+    @property
+    def __notes__(self):
+        raise ValueError("no notes")
+
+
+ENDS = [
+    ValueError("no"), StopIteration("x"), StopAsyncIteration("x"), SystemExit(3),
+    KeyboardInterrupt(), GeneratorExit(), RecursionError("deep"), asyncio.CancelledError(),
+    Mute(), Nameless(), Odd(), Noted(),
+]  # fmt: skip
+EACH = pytest.mark.parametrize("error", ENDS, ids=lambda error: error.__class__.__qualname__)
+
+
+def raising(error):
+    def work():
+        raise error
+
+    return work
+
+
+@EACH
+def test_every_error_can_be_told(error):
+    """Its text and its traceback are plain texts that can be written down."""
+    told, trace = foreign.told(error), foreign.traceback_of(error)
+
+    assert (type(told), type(trace)) == (str, str)
+    assert told.encode()
+    assert trace.encode()
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ValueError("no"), "ValueError: no"),
+        (ValueError(), "ValueError"),
+        (ValueError("\ud800"), "ValueError: �"),
+        (ValueError("x" * 9_000), "ValueError: " + "x" * foreign.TEXT_CHARS_MAX),
+        (Mute(), "Mute: <Mute has no text: its __str__ failed>"),
+        (Nameless(), "object: <object has no text: its __str__ failed>"),
+        (Odd(), "Odd: odd"),
+        (ForeignError(ValueError("no")), "ValueError: no"),
+    ],
+    ids=["text", "none", "utf-8", "long", "mute", "nameless", "odd", "wrapped"],
+)
+def test_an_error_is_told_by_its_type_and_its_text(error, told):
+    """Bounded, and as valid UTF-8."""
+    assert foreign.told(error) == told
+
+
+@EACH
+def test_a_call_ends_with_one_error(error):
+    """Whatever it was, and it is kept."""
+    with pytest.raises(ForeignError) as caught:
+        foreign.call(raising(error))
+
+    assert caught.value.error is error
+
+
+@EACH
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_a_wait_ends_with_one_error(error, kind):
+    """A coroutine that raises, and the call that was to make one."""
+
+    async def later():
+        await asyncio.sleep(0)
+        raise error
+
+    async def scenario():
+        with pytest.raises(ForeignError) as caught:
+            await foreign.wait(later if kind == "async" else raising(error))
+        return caught.value.error
+
+    found = asyncio.run(scenario())
+
+    assert found is error or found.__cause__ is error  # Python's own word on a StopIteration
+
+
+@pytest.mark.parametrize(
+    ("error", "is_exit"),
+    [(SystemExit(), True), (asyncio.CancelledError(), False), (ValueError(), False)],
+)
+def test_who_wants_to_end_the_program_is_told_apart(error, is_exit):
+    """A cancellation of its own is a failure like any other."""
+    assert ForeignError(error).is_exit is is_exit
+
+
+def test_what_returns_is_returned():
+    """Awaited where it can be."""
+
+    async def later():
+        await asyncio.sleep(0)
+        return 7
+
+    async def scenario():
+        return await foreign.wait(later), await foreign.wait(lambda: 8)
+
+    assert (foreign.call(lambda: 6), asyncio.run(scenario())) == (6, (7, 8))
+
+
+async def keeping():
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        return "kept"
+
+
+async def turning():
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        sys.exit("no")
+
+
+@pytest.mark.parametrize("work", [asyncio.Event().wait, keeping, turning])
+def test_our_cancellation_goes_its_way(work):
+    """Whatever the code makes of it."""
+
+    async def scenario():
+        task = asyncio.create_task(foreign.wait(work))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return task.cancelled()
+
+    assert asyncio.run(scenario())
+
+
+def test_a_loop_that_is_gone_is_no_failure():
+    """The task is thrown away, its code with it."""
+    seen = []
+
+    async def forever():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen.append("closed")
+
+    async def scenario():
+        waiting = foreign.wait(forever)
+        waiting.send(None)
+        waiting.close()
+
+    asyncio.run(scenario())
+
+    assert seen == ["closed"]

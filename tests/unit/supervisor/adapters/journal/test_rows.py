@@ -1,0 +1,48 @@
+"""Rows of a journal that somebody has damaged."""
+
+from dataclasses import replace
+
+import pytest
+
+from cmdc_runtime.errors import UsageError
+from cmdc_runtime.ids import is_session_id
+from supervisor.adapters.journal.base import SessionRow
+from supervisor.adapters.journal.rows import check_row, row_problem, shown_row
+
+ROW = SessionRow(session_id="s-1", created_ms=5, spec=b"spec", incarnation=2, restarts=1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"session_id": b"s-1"}, "session_id: no session can be called b's-1'"),
+        ({"session_id": "a\udcffb"}, "session_id: no session can be called 'a\\udcffb'"),
+        ({"created_ms": -1}, "created_ms: -1 is not between"),
+        ({"created_ms": "late"}, "created_ms: expected an int, got str"),
+        ({"incarnation": -1}, "incarnation: -1 is not between"),
+        ({"incarnation": 2**62}, "incarnation: "),
+        ({"incarnation": 1.5}, "incarnation: expected an int, got float"),
+        ({"restarts": None}, "restarts: expected an int, got NoneType"),
+        ({"written": b""}, "written: expected an int, got bytes"),
+        ({"spec": "spec"}, "spec: expected bytes, got str"),
+        ({"parent_id": 5}, "parent_id: expected a str, got int"),
+        ({"group_id": "\udc80"}, "group_id: it is no valid UTF-8"),
+    ],
+)
+def test_a_row_that_no_daemon_writes_is_told_from_others(fields, problem):
+    """What is shown of it can be asked for, and fits into what clients read."""
+    damaged = replace(ROW, **fields)
+    assert row_problem(damaged).startswith(problem)
+    with pytest.raises(UsageError, match="the journal's row of the session is damaged"):
+        check_row(damaged)
+    shown = replace(shown_row(damaged), spec=b"spec")
+    assert row_problem(shown) is None
+    assert is_session_id(shown.session_id)
+
+
+def test_a_sound_row_is_as_it_is():
+    """Also with a parent and a group."""
+    row = replace(ROW, parent_id="p", group_id="team")
+    check_row(row)
+    assert row_problem(row) is None
+    assert shown_row(row) == row

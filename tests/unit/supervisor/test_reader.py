@@ -1,0 +1,260 @@
+"""Questions to a session that sleeps: who answers them, and what that leaves behind."""
+
+import pytest
+
+from cmdc_runtime.errors import Overloaded, TransientError
+from cmdc_runtime.frames import (
+    Answer,
+    Assign,
+    Deliver,
+    Failed,
+    History,
+    NotStarted,
+    Paged,
+    Refusal,
+    Reply,
+    Started,
+)
+from supervisor import reader
+from supervisor.adapters.journal.base import JournalFailed
+from supervisor.core.household import Phase
+from tests.unit.supervisor.desk import CLIENT, play, settle
+from tests.unit.supervisor.test_session import NIL, Case
+
+
+class Asleep(Case):
+    """A session that sleeps; ``reader`` is who answers for it."""
+
+    async def begin(self, question="q-1"):
+        await self.reach(Phase.HIBERNATED)
+        self.session.look(CLIENT, question, NIL)
+        await settle()
+        return self
+
+    @property
+    def reader(self):
+        return self.desk.workforce.workers[1]
+
+    @property
+    def answers(self):
+        return [(type(frame), frame.id) for _, frame in self.desk.answers]
+
+    def asked(self):
+        return [one.id for one in self.reader.sent if isinstance(one, Deliver)]
+
+
+def test_a_question_to_a_sleeping_session_is_answered_by_a_reader():
+    """It gets the journal and the question, and no incarnation begins for it."""
+
+    async def scenario():
+        case = await Asleep().begin()
+        before = case.asked()
+        case.reader.says(Started())
+        case.reader.says(Answer(id="q-1", body=b"\xc0"))
+        case.reader.says(Answer(id="q-1", body=b"\xc0"))
+        await settle()
+        return case, before
+
+    case, before = play(scenario)
+    assign, history = case.reader.sent[:2]
+
+    assert isinstance(assign, Assign)
+    assert (assign.looks, assign.incarnation) == (True, case.session.incarnation)
+    assert (type(history), history.complete) == (History, True)
+    assert (before, case.asked()) == ([], ["q-1"])
+    assert case.answers == [(Reply, "q-1")]
+    assert ("began", 1, 0) not in case.desk.journal.calls
+    assert case.session.phase is Phase.HIBERNATED
+    assert (case.desk.downs, case.session.waiting.needs_agent) == ([], False)
+
+
+def test_further_questions_go_to_the_same_reader_and_one_that_comes_twice_once():
+    """So that a long answer is read page by page."""
+
+    async def scenario():
+        case = await Asleep().begin()
+        case.reader.says(Started())
+        case.reader.says(Answer(id="q-1", body=b"\x93", page_id="p"))
+        case.session.look(CLIENT, "q-2", NIL)
+        case.session.look(CLIENT, "q-2", NIL)
+        case.reader.says(Refusal(id="q-2", code="usage", message="no", details=b"\x80"))
+        await settle()
+        return case
+
+    case = play(scenario)
+
+    assert case.asked() == ["q-1", "q-2"]
+    assert case.answers == [(Paged, "q-1"), (Failed, "q-2")]
+    assert len(case.desk.workforce.workers) == 2
+
+
+def test_a_question_that_is_open_is_asked_once_whatever_is_asked_beside_it():
+    """And each has its own answer, in whatever order they come."""
+
+    async def scenario():
+        case = await Asleep().begin()
+        case.reader.says(Started())
+        case.session.look(CLIENT, "q-2", NIL)
+        case.reader.says(Answer(id="q-2", body=b"\xc0"))
+        case.session.look(CLIENT, "q-3", NIL)
+        for question in ("q-3", "q-1"):
+            case.reader.says(Answer(id=question, body=b"\xc0"))
+        await settle()
+        return case
+
+    case = play(scenario)
+
+    assert case.asked() == ["q-1", "q-2", "q-3"]
+    assert case.answers == [(Reply, "q-2"), (Reply, "q-3"), (Reply, "q-1")]
+
+
+@pytest.mark.parametrize(
+    ("limit", "has_answered"), [("READER_ANSWER_S", False), ("READER_IDLE_S", True)]
+)
+def test_a_reader_has_its_time(monkeypatch, limit, has_answered):
+    """One that does not answer is ended and who asked is told; so is one that nobody asks more."""
+    monkeypatch.setattr(reader, limit, 0.0)
+
+    async def scenario():
+        case = await Asleep().begin()
+        case.reader.says(Started())
+        if has_answered:
+            case.reader.says(Answer(id="q-1", body=b"\xc0"))
+        await settle()
+        return case
+
+    case = play(scenario)
+
+    assert case.reader.signals == [9]
+    assert case.answers == [(Reply if has_answered else Failed, "q-1")]
+    assert case.session.phase is Phase.HIBERNATED
+
+
+def dies(worker):
+    worker.ends(-9)
+
+
+def refuses(worker):
+    worker.says(NotStarted(stage="load", message="no tool"))
+    worker.ends(78)
+
+
+@pytest.mark.parametrize("ends", [dies, refuses])
+def test_who_asked_a_reader_that_ends_is_told(ends):
+    """Nothing counts as an end of the session, and the next question gets another reader."""
+
+    async def scenario():
+        case = await Asleep().begin()
+        ends(case.reader)
+        await settle()
+        case.session.look(CLIENT, "q-2", NIL)
+        await settle()
+        return case
+
+    case = play(scenario)
+    ((_, failed),) = case.desk.answers
+
+    assert (failed.id, failed.code) == ("q-1", TransientError.code)
+    assert (case.session.phase, case.desk.downs) == (Phase.HIBERNATED, [])
+    assert len(case.desk.workforce.workers) == 3
+
+
+def test_without_a_process_or_a_journal_who_asked_is_told():
+    """The session sleeps on."""
+
+    async def scenario(break_):
+        case = Asleep()
+        await case.reach(Phase.HIBERNATED)
+        break_(case.desk)
+        case.session.look(CLIENT, "q-1", NIL)
+        await settle()
+        if len(case.desk.workforce.workers) > 1:
+            assert case.reader.signals == [9]
+            case.reader.ends(-9)
+            await settle()
+        return case
+
+    def no_process(desk):
+        desk.workforce.problems.append(Overloaded("no process"))
+
+    def no_journal(desk):
+        async def load(_session_id):
+            raise JournalFailed("it is gone")
+
+        desk.journal.load = load
+
+    for break_ in (no_process, no_journal):
+        case = play(lambda break_=break_: scenario(break_))
+        assert case.answers == [(Failed, "q-1")]
+        assert case.session.phase is Phase.HIBERNATED
+
+
+def test_a_session_that_is_woken_answers_for_itself():
+    """What the reader has not answered its process is asked, and the first answer counts."""
+
+    async def scenario():
+        case = await Asleep().begin()
+        case.session.deliver(CLIENT, "c-1", NIL, durable=True)
+        await case.do("launch")
+        case.desk.worker.says(Started())
+        case.desk.worker.says(Answer(id="q-1", body=b"\xc0"))
+        case.reader.says(Started())
+        case.reader.says(Answer(id="q-1", body=b"\xc3"))
+        await settle()
+        return case, [one.id for one in case.desk.worker.sent if isinstance(one, Deliver)]
+
+    case, given = play(scenario)
+
+    assert (case.session.phase, given) == (Phase.UP, ["q-1", "c-1"])
+    assert case.answers == [(Reply, "q-1")]
+
+
+def test_a_question_that_comes_while_it_falls_asleep_keeps_nobody_awake():
+    """Nor does one that its process takes along: a reader is asked then."""
+
+    async def scenario():
+        case = Asleep()
+        await case.reach(Phase.UP)
+        case.session.look(CLIENT, "q-1", NIL)
+        await case.do("idle")
+        case.session.look(CLIENT, "q-2", NIL)
+        for step in ("died", "gone", "rested"):
+            await case.do(step)
+        case.reader.says(Started())
+        return case
+
+    case = play(scenario)
+
+    assert case.session.phase is Phase.HIBERNATED
+    assert case.asked() == ["q-1", "q-2"]
+
+
+def test_the_end_of_a_session_is_the_end_of_its_reader():
+    """Who asked is told that it ended."""
+
+    async def scenario():
+        case = await Asleep().begin()
+        await case.do("over")
+        case.reader.ends(-9)
+        await settle()
+        return case
+
+    case = play(scenario)
+
+    assert case.reader.signals[0] == 9
+    assert [frame.code for _, frame in case.desk.answers] == ["session_not_alive"]
+
+
+def test_a_status_that_is_no_status_is_not_kept():
+    """It is the agent's own, and opaque; only its size is known."""
+
+    async def scenario(size):
+        case = Asleep()
+        await case.reach(Phase.UP)
+        case.session.process_idle(case.session._process, b"s" * size)
+        for step in ("died", "gone", "rested"):
+            await case.do(step)
+        return case.session.info().asleep
+
+    assert play(lambda: scenario(10)) == b"s" * 10
+    assert play(lambda: scenario(2**20)) == b""

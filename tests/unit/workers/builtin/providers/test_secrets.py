@@ -1,0 +1,137 @@
+"""Which values are secrets, and that no form of them is left in a text."""
+
+import base64
+import json
+import time
+
+import pytest
+
+from cmdc_runtime.extensions.provider import ModelRequest
+from cmdc_runtime.messages import Message
+from workers.builtin.providers import _secrets
+from workers.builtin.providers._secrets import HIDDEN, hidden, is_safe, secrets_of
+
+VALUE = "s3cr3t/value+of&nobody"
+SOON_S = 2.0
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch):
+    """Let the machine's own variables hide nothing."""
+    for name in [*_secrets.os.environ]:
+        monkeypatch.delenv(name)
+
+
+def of(**options):
+    return secrets_of(
+        ModelRequest(model="openai:m", messages=(Message.user("hi"),), provider_opts=options)
+    )
+
+
+GIVEN = {
+    "api_key": {"api_key": VALUE},
+    "nested": {"extra_body": {"auth": [{"client_secret": VALUE}]}},
+    "tuple": {"tokens": ("x", VALUE)},
+    "bytes": {"password": VALUE.encode()},
+    "header of any name": {"extra_headers": {"X-Team": VALUE}},
+    "headers": {"headers": {"X-Team": VALUE}},
+    "header pairs": {"default_headers": [("X-Team", VALUE)]},
+    "bearer": {"extra_headers": {"X-Auth": f"Bearer {VALUE}"}},
+    "basic": {
+        "extra_headers": {
+            "Authorization": "Basic " + base64.b64encode(f"me:{VALUE}".encode()).decode()
+        }
+    },
+    "user of an address": {"api_base": f"https://me:{VALUE.replace('/', '%2F')}@host/v1"},
+}
+
+
+@pytest.mark.parametrize("options", GIVEN.values(), ids=GIVEN)
+def test_what_was_given_as_a_secret_is_one(options):
+    """By its place, whatever its name."""
+    assert hidden(f"it was {VALUE}!", of(**options)) == f"it was {HIDDEN}!"
+
+
+@pytest.mark.parametrize("name", ["OPENAI_API_KEY", "MY_TOKEN", "DB_SECRET", "PGPASSWORD"])
+def test_the_environment_has_secrets(monkeypatch, name):
+    """Those with a telling name."""
+    monkeypatch.setenv(name, VALUE)
+    monkeypatch.setenv("EDITOR", "value-of-no-secret")
+
+    assert hidden(f"{VALUE} value-of-no-secret", of()) == f"{HIDDEN} value-of-no-secret"
+
+
+def test_an_address_in_the_environment_has_secrets(monkeypatch):
+    """A proxy's, or a database's."""
+    monkeypatch.setenv("HTTPS_PROXY", "http://me:hunter2-hunter2@proxy:1")
+
+    assert "hunter2" not in hidden("to http://me:hunter2-hunter2@proxy:1", of())
+
+
+HARMLESS = {
+    "short": {"api_key": "x"},
+    "placeholder": {"api_key": "none"},
+    "flag": {"extra_headers": {"X-Flag": "true"}},
+    "number": {"extra_headers": {"X-Number": "1"}},
+    "type": {"extra_headers": {"Content-Type": "application/json"}},
+    "a type elsewhere": {"extra_headers": {"X-Type": "application/json"}},
+    "a plain header": {"extra_headers": {"anthropic-version": "2023-06-01"}},
+    "an option": {"organization": "the-organization"},
+}
+
+
+@pytest.mark.parametrize("options", HARMLESS.values(), ids=HARMLESS)
+def test_what_says_nothing_is_no_secret(options):
+    """Hiding ``x`` or ``true`` would blank out half of every text."""
+    text = "x is true, 1 is none: application/json of 2023-06-01 at the-organization"
+
+    assert hidden(text, of(**options)) == text
+
+
+FORMS = {
+    "json": json.dumps(VALUE),
+    "json twice": json.dumps(json.dumps(VALUE + '"')),
+    "slashes": VALUE.replace("/", "\\/"),
+    "url": "s3cr3t%2Fvalue%2Bof%26nobody",
+    "half a url": "s3cr3t/value%2Bof%26nobody",
+    "html": VALUE.replace("&", "&amp;"),
+    "base64": base64.b64encode(VALUE.encode()).decode(),
+    "base64 of a url": base64.urlsafe_b64encode(VALUE.encode()).decode(),
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_every_form_is_hidden(form):
+    """Servers quote what they echo."""
+    shown = hidden(f"<{form}> {form}", of(api_key=VALUE))
+
+    assert shown.count(HIDDEN) == 2
+    assert "nobody" not in shown
+    assert "czNjcjN0" not in shown
+
+
+def test_secrets_side_by_side_and_within_each_other():
+    """Nothing of any of them is left, nor of what lies between two."""
+    secrets = of(api_key="abcdefgh", other_key="defghijk")
+
+    assert hidden("-abcdefghijk-abcdefghabcdefgh-", secrets) == f"-{HIDDEN}-{HIDDEN}-"
+    assert hidden("abcdefgh", secrets) == HIDDEN
+
+
+def test_a_text_is_cut_and_does_not_end_in_a_part_of_a_secret():
+    """What stood at the cut would be shown otherwise, all but its last character."""
+    text = "x" * (_secrets.TEXT_CHARS_MAX - 10) + VALUE
+    shown = hidden(text, of(api_key=VALUE))
+
+    assert shown == "x" * (_secrets.TEXT_CHARS_MAX - 10) + HIDDEN
+    assert not is_safe("x" * (_secrets.TEXT_CHARS_MAX + 1), frozenset())
+    assert is_safe("x" * _secrets.TEXT_CHARS_MAX, frozenset())
+
+
+def test_many_secrets_and_a_large_text_cost_little():
+    """Both have a bound: no loop of an agent waits for this."""
+    options = {f"key_{n}": f"value-number-{n}" for n in range(10_000)}
+    began = time.process_time()
+    hidden("value-number-" * 10**6, of(**options))
+
+    assert time.process_time() - began < SOON_S

@@ -1,0 +1,160 @@
+"""What is left out of a journal when a session is rebuilt, and that it stays left out."""
+
+import msgspec
+import pytest
+
+from cmdc_runtime.board import SNAPSHOT_STEP
+from cmdc_runtime.messages import Message, ToolCall
+from workers.core import aside
+from workers.core.aside import KILLED, digest_of, fold, is_left_out, read_records, set_aside
+from workers.core.records import (
+    ApprovalAsked,
+    CycleEnded,
+    CycleStarted,
+    PluginOrdered,
+    PromptQueued,
+    Said,
+    SetAside,
+    ToolEnded,
+    ToolStarted,
+    UserAnswered,
+)
+from workers.core.state import Memory
+
+STARTED = CycleStarted(command_id="p-1", text="go", at_ms=1)
+SAID = Said(message=Message(id="m-2", role="assistant", content="yes"))
+ENDED = CycleEnded(command_id="p-1", outcome="finished")
+HISTORY = (STARTED, SAID, ENDED)
+
+
+def nested(levels):
+    value = 1
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+def row(record):
+    return str(record.__struct_config__.tag), msgspec.msgpack.encode(record)
+
+
+def read(*records, doomed=()):
+    steps = []
+    found, new = read_records(map(row, records), frozenset(doomed), steps.append)
+    return found, new, steps
+
+
+def test_a_sound_journal_is_read_whole():
+    """Each step is told before it is taken."""
+    assert read(*HISTORY) == (HISTORY, (), [1, 2, 3])
+
+
+def test_what_has_killed_is_left_out_and_named():
+    """It is not even looked at; in its place stands a record that says nothing to the fold."""
+    found, new, steps = read(*HISTORY, doomed=[2])
+    kind, body = row(SAID)
+
+    assert new == (SetAside(digest=digest_of(body), what=kind, why=KILLED),)
+    assert found == (STARTED, *new, ENDED)
+    assert steps == [1, 3]
+
+
+def test_what_was_left_out_once_stays_left_out():
+    """Its name is in the journal, behind it, wherever the journal goes."""
+    _, new, _ = read(*HISTORY, doomed=[2])
+    found, again, steps = read(*HISTORY, *new)
+
+    assert again == ()
+    assert found == (STARTED, *new, ENDED, *new)
+    assert steps == [1, 3, 4]
+
+
+def call(arguments):
+    return Message(
+        role="assistant", tool_calls=(ToolCall(call_id="c", name="x", arguments=arguments),)
+    )
+
+
+DEEP = {
+    "arguments": Said(message=call(nested(300))),
+    "just too deep": Said(message=call(nested(65))),
+    "metadata": Said(message=Message(role="assistant", metadata=nested(70))),
+    "result": ToolEnded(message=Message(role="tool_result", call_id="c", metadata=nested(70))),
+    "approval": ApprovalAsked(approval_id="a", call_id="c", tool="x", args=nested(70), at_ms=1),
+    "answer": UserAnswered(ref="r", response=nested(70)),
+    "order": PluginOrdered(name="x", payload=nested(70)),
+    "cycle": CycleStarted(command_id="p", text="go", at_ms=1, metadata=nested(70)),
+    "prompt": PromptQueued(command_id="p", text="go", metadata=nested(70)),
+}
+
+
+@pytest.mark.parametrize("record", DEEP.values(), ids=DEEP)
+def test_what_an_older_program_took_is_left_out_where_it_is_too_deep(record):
+    """It would kill at the first look at it, long after the fold."""
+    found, new, _ = read(STARTED, record)
+
+    assert [one.why for one in new] == ["it nests more than 64 levels deep"]
+    assert found == (STARTED, *new)
+
+
+def test_as_deep_as_may_be_is_taken():
+    """The rule is that for new values."""
+    record = Said(message=call(nested(64)))
+
+    assert read(record) == ((record,), (), [1])
+
+
+def test_what_no_decoder_takes_is_left_out():
+    """Deeper than the stack; no process can have written it with its own encoder."""
+    deep = msgspec.Raw(b"\x81\xa1a" * 100_000 + b"\x01")
+    said = {"record": "said", "message": {"role": "assistant", "metadata": deep}}
+    bodies = [("said", msgspec.msgpack.encode(said))]
+    _, new = read_records(bodies, frozenset(), lambda _step: None)
+
+    assert [one.what for one in new] == ["said"]
+
+
+def test_a_record_of_a_newer_program_is_an_error():
+    """Whatever it says may matter, and that program can read it."""
+    body = msgspec.msgpack.encode({"record": "from_tomorrow"})
+    with pytest.raises(msgspec.DecodeError):
+        read_records([("from_tomorrow", body)], frozenset(), lambda _step: None)
+
+
+def test_a_fold_without_what_it_leans_on_leaves_that_out_as_well():
+    """A cycle that never began cannot end."""
+    _, new, _ = read(*HISTORY, doomed=[1])
+    steps = []
+    memory, leaning = fold(Memory(), (*new, SAID, ENDED), steps.append)
+
+    assert memory.cycle is None
+    assert [one.what for one in leaning] == ["cycle_ended"]
+    assert leaning[0].why == "it leans on what was set aside: AssertionError"
+    assert steps == [2, 3]
+
+
+def test_a_fold_of_a_whole_history_hides_no_bug():
+    """Nothing is left out, so nothing may fail."""
+    with pytest.raises(AssertionError):
+        fold(Memory(), (ENDED,), lambda _step: None)
+
+
+def test_calls_of_an_answer_that_is_left_out_change_nothing():
+    """Their records are there; the conversation goes on without them."""
+    started = ToolStarted(call_id="c", at_ms=1)
+    result = ToolEnded(message=Message.tool_result("c", "done"))
+    _, new, _ = read(STARTED, Said(message=call({})), started, result, doomed=[2])
+    memory, _ = fold(Memory(), (STARTED, *new, started, result, SAID, ENDED), lambda _step: None)
+
+    assert [message.role for message in memory.messages] == ["user", "assistant"]
+    assert memory.calls == ()
+
+
+def test_a_snapshot_is_named_by_what_it_says():
+    """A later one is another."""
+    told = set_aside(aside.SNAPSHOT, b"state", KILLED)
+
+    assert is_left_out(b"state", (STARTED, told))
+    assert not is_left_out(b"other", (STARTED, told))
+    assert not is_left_out(b"state", (set_aside("said", b"state", KILLED),))
+    assert SNAPSHOT_STEP == 0

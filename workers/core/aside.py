@@ -1,0 +1,141 @@
+"""What of a session's journal is left out when its memory is rebuilt, and why.
+
+A record, or the snapshot, is left out where it has killed processes that read it, or holds what no
+process of today could bear. A ``SetAside`` record names it from then on by its digest, so that it
+is left out again wherever the history goes: in the next process, a fork, another daemon. It stays
+in the journal. What leans on it and cannot be taken without it is left out as well.
+
+Steps of rebuilding are numbered as in ``cmdc_runtime.board``: 0 is the snapshot, then the records.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from cmdc_runtime import plain
+from cmdc_runtime.board import SNAPSHOT_STEP
+from workers.core.rebuild import FOLD
+from workers.core.records import (
+    ApprovalAsked,
+    CycleStarted,
+    PluginOrdered,
+    PromptQueued,
+    Record,
+    Said,
+    SetAside,
+    ToolEnded,
+    UserAnswered,
+    decode_record,
+)
+from workers.core.state import Memory
+
+SNAPSHOT: Final = "snapshot"
+"""What stands for the kind of a record where the snapshot is left out."""
+DIGEST_BYTES: Final = 16
+WHY_CHARS_MAX: Final = 500
+"""Of why something was set aside."""
+KILLED: Final = "processes that read it have died of it"
+TOO_DEEP: Final = f"it nests more than {plain.DEPTH_MAX} levels deep"
+LEANS: Final = "it leans on what was set aside: {}"
+
+# Any: each function takes the record of its own row.
+_FOREIGN: Final[Mapping[type[Record], Callable[[Any], object]]] = {
+    Said: lambda record: [
+        record.message.metadata,
+        *(call.arguments for call in record.message.tool_calls),
+    ],
+    ToolEnded: lambda record: record.message.metadata,
+    ApprovalAsked: lambda record: record.args,
+    UserAnswered: lambda record: record.response,
+    PluginOrdered: lambda record: record.payload,
+    CycleStarted: lambda record: record.metadata,
+    PromptQueued: lambda record: record.metadata,
+}
+"""What of a record came from outside and may nest. An older program had no limit for it."""
+
+
+def digest_of(body: bytes) -> str:
+    """Return what names a record or a snapshot."""
+    return hashlib.blake2b(body, digest_size=DIGEST_BYTES).hexdigest()
+
+
+def set_aside(kind: str, body: bytes, why: str) -> SetAside:
+    """Return the record that something is left out from now on."""
+    return SetAside(digest=digest_of(body), what=kind, why=why[:WHY_CHARS_MAX])
+
+
+def read_records(
+    bodies: Iterable[tuple[str, bytes]], doomed: frozenset[int], at: Callable[[int], None]
+) -> tuple[tuple[Record, ...], tuple[SetAside, ...]]:
+    """Return the records that ``bodies``, with their kinds, hold, and what is newly left out.
+
+    In the place of each that is left out stands its ``SetAside``, which says nothing to the fold.
+    ``at`` is told of each step before it is taken.
+
+    Raises:
+        msgspec.DecodeError: one is no record of this program.
+    """
+    rows = list(bodies)
+    tag = str(SetAside.__struct_config__.tag)
+    told = (decode_record(body) for kind, body in rows if kind == tag)
+    known = {one.digest: one for one in told if isinstance(one, SetAside)}
+    records: list[Record] = []
+    new: list[SetAside] = []
+    for step, (kind, body) in enumerate(rows, SNAPSHOT_STEP + 1):
+        left: Record | None = known.get(digest_of(body)) if known else None
+        if left is None and step in doomed:
+            left = set_aside(kind, body, KILLED)
+            new.append(left)
+        elif left is None:
+            at(step)
+            left = _read(kind, body)
+            new += [left] if isinstance(left, SetAside) and kind != tag else []
+        records.append(left)
+    return tuple(records), tuple(new)
+
+
+def is_left_out(snapshot: bytes, records: Iterable[Record]) -> bool:
+    """Say whether a record of ``records`` sets this snapshot aside."""
+    named = {one.digest for one in records if isinstance(one, SetAside) and one.what == SNAPSHOT}
+    return bool(named) and digest_of(snapshot) in named
+
+
+def _read(kind: str, body: bytes) -> Record:
+    try:
+        record = decode_record(body)
+    except msgspec.DecodeError as error:
+        if isinstance(error.__cause__, RecursionError):
+            return set_aside(kind, body, TOO_DEEP)
+        raise
+    foreign = _FOREIGN.get(type(record))
+    if foreign is not None and plain.nests_deeper(foreign(record), plain.DEPTH_MAX + 1):
+        return set_aside(kind, body, TOO_DEEP)
+    return record
+
+
+def fold(
+    memory: Memory, records: Iterable[Record], at: Callable[[int], None]
+) -> tuple[Memory, tuple[SetAside, ...]]:
+    """Return ``memory`` after ``records``, and what of them leans on something that is left out.
+
+    ``at`` is told of each step before it is taken. Without anything left out, what cannot be taken
+    is an error.
+    """
+    new: list[SetAside] = []
+    is_torn = False
+    for step, record in enumerate(records, SNAPSHOT_STEP + 1):
+        if isinstance(record, SetAside):
+            is_torn = True
+            continue
+        at(step)
+        try:
+            memory = FOLD[type(record)](memory, record)
+        except Exception as error:
+            if not is_torn:
+                raise
+            kind = str(record.__struct_config__.tag)
+            why = LEANS.format(type(error).__name__)
+            new.append(set_aside(kind, msgspec.msgpack.encode(record), why))
+    return memory, tuple(new)
