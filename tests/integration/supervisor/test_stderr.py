@@ -12,8 +12,9 @@ pytestmark = pytest.mark.process
 
 WAIT_S = 10.0
 
-# Two threads park, the main one logs a traceback and crashes; zmq brings extension modules. Who crashes
-# holds the interpreter's lock (PyDLL): stacks of threads that run meanwhile are read while they change.
+# Two threads park, the main one logs a traceback and crashes; zmq brings extension modules.
+# It holds the interpreter's lock as it crashes (PyDLL): the stack of a thread that runs meanwhile
+# is read while it changes.
 CRASH = """
 import ctypes, faulthandler, sys, threading, traceback
 import zmq
