@@ -12,6 +12,8 @@ MOCK_LISTS := $(addprefix tests/integration/providers/,package.json package-lock
 QUIET  := --quiet --quiet --no-input --root-user-action=ignore
 # What is checked: the packages always, the folders of scripts where they are there.
 SCRIPTS := $(wildcard benchmarks examples scripts)
+# A proof that is run by hand keeps how it ended: CONTRIBUTING.md, "What is run by hand".
+PROOF   = $(BIN)/python -m scripts.proofs
 TYPED   := cmdc_runtime supervisor workers $(SCRIPTS)
 
 # Byte code is worth 2 s at every import of litellm, whatever the caller's shell says.
@@ -133,22 +135,25 @@ fault: setup ## Every way in which something dies, hangs or is starved: FAULT_FU
 
 streams: setup ## Streams over a wire that loses, doubles and cuts: N=1000000 SEED=1
 	@STREAMS_N=$(or $(N),1000000) STREAMS_SEED=$(or $(SEED),1) \
-	  $(BIN)/pytest -p no:cacheprovider --timeout 0 tests/fault/streams/test_frames_lost.py
+	  $(PROOF) streams --size $(or $(N),1000000) -- $(BIN)/pytest -p no:cacheprovider --timeout 0 tests/fault/streams/test_frames_lost.py
 
 leaks: setup ## Start and kill sessions and look at what is left: N=10000
-	@LEAKS_N=$(or $(N),10000) $(BIN)/pytest -p no:cacheprovider tests/fault/test_leaks.py
+	@LEAKS_N=$(or $(N),10000) \
+	  $(PROOF) leaks --size $(or $(N),10000) -- $(BIN)/pytest -p no:cacheprovider tests/fault/test_leaks.py
 
 soak: setup ## Kill seeded lives of sessions and count what is wrong: N=20000 SEED=1, or ONLY=<seed>
-	@$(BIN)/python -m scripts.soak --scenarios $(or $(N),1000) --seed $(or $(SEED),1) \
+	@$(if $(ONLY),,$(PROOF) soak --size $(or $(N),1000) --) \
+	  $(BIN)/python -m scripts.soak --scenarios $(or $(N),1000) --seed $(or $(SEED),1) \
 	  $(if $(ONLY),--only $(ONLY))
 
 matrix: setup ## Die at every write of every situation, and write docs/crash-matrix.md
-	@$(BIN)/python -m scripts.matrix
+	@$(PROOF) matrix -- $(BIN)/python -m scripts.matrix
 
 # The engine that follows coverage installs on few platforms; without it all inputs are by seeds.
 fuzz: setup ## Give every decoder inputs that are nearly right: N=1000000 SEED=1 NAME=<target>
 	@$(PIP) install $(QUIET) --editable '.[fuzz]' || echo "atheris does not install here" >&2
-	@$(BIN)/python -m scripts.fuzz --inputs $(or $(N),20000) --seed $(or $(SEED),1) \
+	@$(if $(NAME),,$(PROOF) fuzz --size $(or $(N),20000) --) \
+	  $(BIN)/python -m scripts.fuzz --inputs $(or $(N),20000) --seed $(or $(SEED),1) \
 	  $(if $(NAME),--only $(NAME))
 
 # uv writes hashes of all platforms and Python versions at once; it is needed for nothing else,

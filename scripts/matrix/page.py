@@ -16,14 +16,13 @@ from scripts.matrix.cells import (
     places_of,
 )
 from scripts.matrix.situations import DYING, SITUATIONS, Situation
+from scripts.reference.markdown import with_part
 from supervisor.adapters.journal.faulted import APPEND, SNAPSHOT, writes
 from workers.core.records import RECORDS
 
 ROOT: Final = Path(__file__).parents[2]
 ARCHITECTURE: Final = ROOT / "ARCHITECTURE.md"
 FULL: Final = ROOT / "docs/crash-matrix.md"
-BEGIN: Final = "<!-- crash-matrix:begin -->"
-END: Final = "<!-- crash-matrix:end -->"
 COLUMNS: Final = (
     "situation",
     "writes",
@@ -70,13 +69,8 @@ def written_in(rows: Iterable[str]) -> set[str]:
 def write(played: Sequence[Played]) -> None:
     """Write both pages."""
     FULL.write_text(full(played), encoding="utf-8")
-    text = ARCHITECTURE.read_text(encoding="utf-8")
-    for marker in (BEGIN, END):
-        if text.count(marker) != 1:
-            raise ValueError(f"{ARCHITECTURE.name} needs the line {marker} once")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    ARCHITECTURE.write_text(f"{before}{BEGIN}\n{brief(played)}\n{END}{after}", encoding="utf-8")
+    text = with_part(ARCHITECTURE, "crash-matrix", brief(played))
+    ARCHITECTURE.write_text(text, encoding="utf-8")
 
 
 def brief(played: Sequence[Played]) -> str:

@@ -4,28 +4,17 @@ from itertools import product
 from pathlib import Path
 from typing import Final
 
+from scripts.reference import markdown
 from scripts.reference.exploration import explore
 from scripts.reference.scenes import COMMANDS, RESULTS
 from workers.core.state import State
 
 ARCHITECTURE: Final = Path(__file__).parents[2] / "ARCHITECTURE.md"
-BEGIN: Final = "<!-- machine:begin -->"
-END: Final = "<!-- machine:end -->"
 
 
 def page() -> str:
-    """Return ``ARCHITECTURE.md`` with the picture of today.
-
-    Raises:
-        ValueError: the markers are not there; says which.
-    """
-    text = ARCHITECTURE.read_text(encoding="utf-8")
-    for marker in (BEGIN, END):
-        if text.count(marker) != 1:
-            raise ValueError(f"{ARCHITECTURE.name} needs the line {marker} once")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{picture()}\n{END}{after}"
+    """Return ``ARCHITECTURE.md`` with the picture of today."""
+    return markdown.with_part(ARCHITECTURE, "machine", picture())
 
 
 def picture() -> str:

@@ -1,6 +1,7 @@
 """The few pieces of Markdown that the pages are made of."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Final
 
 COMMAND: Final = "make docs"
@@ -16,6 +17,33 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table; cells may hold any text."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+
+
+def with_part(path: Path, name: str, part: str) -> str:
+    """Return the text of a page that is written by hand, with the part of this name made anew.
+
+    Raises:
+        ValueError: the page has not each of the two markers once; says which.
+    """
+    before, _, after = _around(path, name)
+    return f"{before}\n{part}\n{after}"
+
+
+def part_of(path: Path, name: str) -> str:
+    """Return the part of this name, of a page that is written by hand; errors as ``with_part``."""
+    return _around(path, name)[1]
+
+
+def _around(path: Path, name: str) -> tuple[str, str, str]:
+    """Return what is before a part, its marker too, the part, and what is behind it."""
+    text = path.read_text(encoding="utf-8")
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    for marker in (begin, end):
+        if text.count(marker) != 1:
+            raise ValueError(f"{path.name} needs the line {marker} once")
+    before, _, rest = text.partition(begin)
+    part, _, after = rest.partition(end)
+    return before + begin, part.strip("\n"), end + after
 
 
 def code(text: object) -> str:

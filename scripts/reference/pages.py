@@ -14,8 +14,10 @@ from scripts.reference import (
     events,
     faults,
     hooks,
+    measured,
     options,
     plugins,
+    proofs,
     reasons,
     tools,
 )
@@ -33,6 +35,8 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "docs/reference/evasions.md": evasions.page,
     "docs/reference/conformance.md": conformance.page,
     "docs/reference/faults.md": faults.page,
+    "docs/reference/measurements.md": measured.page,
+    "CONTRIBUTING.md": proofs.page,
     "cmdc_runtime/plugins/catalogue.json": built_in_plugins.catalogue,
     "ARCHITECTURE.md": diagram.page,
 }

@@ -8,6 +8,7 @@ from cmdc_runtime.faults import AGENT, MOMENTS
 from scripts.matrix import page
 from scripts.matrix.cells import cells_of
 from scripts.matrix.situations import DAEMON, SITUATIONS
+from scripts.reference.markdown import part_of
 from supervisor.adapters.journal.base import Journal
 from supervisor.adapters.journal.faulted import LIFE, READS, with_fault_points, writes
 
@@ -27,8 +28,7 @@ def methods():
 
 
 def section():
-    text = page.ARCHITECTURE.read_text(encoding="utf-8")
-    return text.partition(page.BEGIN)[2].partition(page.END)[0]
+    return part_of(page.ARCHITECTURE, "crash-matrix")
 
 
 def test_every_method_of_the_journal_reads_or_writes():

@@ -1,0 +1,91 @@
+"""A run by hand counts for the code that it was a proof of."""
+
+import json
+import sys
+
+import pytest
+
+from benchmarks import report
+from scripts.proofs import __main__ as command
+from scripts.proofs import ledger
+from scripts.proofs.ledger import Proof
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """Return a folder with the code of one proof, ``toy``, and no records."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/play.py").write_text("PLAYED = 1\n")
+    table = tmp_path / "proofs.toml"
+    table.write_text('[toy]\ncommand = "make toy"\nshows = "it"\ncode = ["code"]\nleast = 10\n')
+    monkeypatch.setattr(ledger, "ROOT", tmp_path)
+    monkeypatch.setattr(ledger, "TABLE", table)
+    for module in (ledger, report):
+        monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
+    return tmp_path
+
+
+def play(monkeypatch, script, size):
+    """Run the proof as its target does, and return the exit status."""
+    line = ["proofs", "toy", "--size", str(size), "--", sys.executable, "-c", script]
+    monkeypatch.setattr(sys, "argv", line)
+    return command.main()
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_run_is_kept_as_it_ended(place, monkeypatch, capfd, status):
+    """Red or green: its last line, its exit status, what was run."""
+    script = f"print('10 played'); print('=== {status} wrong ==='); raise SystemExit({status})"
+
+    assert play(monkeypatch, script, 10) == status
+    run = ledger.newest("toy")
+    assert (run.status, run.said, run.size) == (status, f"{status} wrong", 10)
+    assert run.code == ledger.proofs()["toy"].digest()
+    assert "10 played" in capfd.readouterr().out
+
+
+def test_a_run_that_is_too_small_leaves_no_record(place, monkeypatch, capfd):
+    """It counts for nothing, and says from where on it would."""
+    assert play(monkeypatch, "print('9 played')", 9) == 0
+    assert ledger.runs() == []
+    assert "counts from 10 on" in capfd.readouterr().out
+
+
+def test_the_last_run_is_the_newest_of_all_days(place):
+    """Records of several days are one list by time."""
+    (place / "results").mkdir()
+    for day in ("2026-11-24", "2026-11-23"):
+        run = {"at": f"{day}T01:00:00Z", "commit": "a", "load_before": 0, "proof": "toy"}
+        run |= {"size": 10, "status": 0, "seconds": 1, "said": day, "code": "c"}
+        (place / f"results/{day}-proofs.json").write_text(json.dumps([run]))
+
+    assert [run.said for run in ledger.runs()] == ["2026-11-23", "2026-11-24"]
+    assert ledger.newest("toy").said == "2026-11-24"
+    assert ledger.newest("another") is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda code: (code / "play.py").write_text("PLAYED = 2\n"),
+        lambda code: (code / "more.py").write_text(""),
+        lambda code: (code / "play.py").rename(code / "game.py"),
+    ],
+    ids=["changed", "added", "renamed"],
+)
+def test_changed_code_has_another_digest(place, change):
+    """Whatever makes it another proof; what Python leaves beside it does not."""
+    proof = Proof(command="make toy", shows="it", code=("code",))
+    before = proof.digest()
+    (place / "code/__pycache__").mkdir()
+    (place / "code/__pycache__/play.pyc").write_bytes(b"x")
+
+    assert proof.digest() == before
+    change(place / "code")
+    assert proof.digest() != before
+
+
+def test_code_that_is_gone_is_named(place):
+    """A row of the table that names nothing proves nothing."""
+    with pytest.raises(FileNotFoundError, match="code/gone"):
+        Proof(command="make toy", shows="it", code=("code/gone",)).digest()
