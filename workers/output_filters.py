@@ -7,6 +7,7 @@ its plugin fails closed the answer ends with ``FilterFailedError``, else the fil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import structlog
 
@@ -19,6 +20,8 @@ from cmdc_runtime.plain import mended
 from workers.core.tags import ALL, Found, Tag, TagState, feed, flush
 
 log = structlog.get_logger()
+
+_Shown = TypeVar("_Shown", str, tuple[Found, ...])
 
 
 class FilterFailedError(Exception):
@@ -72,6 +75,7 @@ class OutputFilters:
         self._context = context
         self._crashed = crashed
         self._tags, self._invited = TagState(), invited
+        self._has_ended = False
         self._chains: dict[Channel, list[_Link]] = {
             "text": self._chain("text"),
             "thinking": self._chain("thinking"),
@@ -86,17 +90,20 @@ class OutputFilters:
         match chunk:
             case TextChunk(text=text):
                 self._tags, clean, found = feed(self._tags, text, self._invited)
-                shown = self._feed(self._chains["text"], clean)
-                return Shown(_chunks("text", shown), self._filtered(found))
+                tags = self._filtered(found)
+                shown = self._feed(self._chains["text"], self._if_open(clean))
+                return Shown(_chunks("text", shown), self._if_open(tags))
             case ThinkingChunk(text=text):
-                return Shown(_chunks("thinking", self._feed(self._chains["thinking"], text)))
+                thought = self._feed(self._chains["thinking"], self._if_open(text))
+                return Shown(_chunks("thinking", thought))
             case FinishChunk():
                 self._tags, clean, found = flush(self._tags, self._invited)
-                shown = self._feed(self._chains["text"], clean)
+                tags = self._filtered(found)
+                shown = self._feed(self._chains["text"], self._if_open(clean))
                 shown += self._close(self._chains["text"])
                 thought = self._close(self._chains["thinking"])
                 chunks = (*_chunks("thinking", thought), *_chunks("text", shown), chunk)
-                return Shown(chunks, self._filtered(found))
+                return Shown(chunks, self._if_open(tags))
             case _:
                 return Shown((chunk,))
 
@@ -113,8 +120,15 @@ class OutputFilters:
         return chain
 
     def _filtered(self, found: Iterable[Found]) -> tuple[Found, ...]:
-        """Return tags with their contents filtered, each on its own."""
+        """Return tags with their contents filtered, each on its own.
+
+        They come before the text around them: where one ends the answer, none of that is shown.
+        """
         return tuple(replace(tag, text=self._whole(tag.text)) for tag in found)
+
+    def _if_open(self, shown: _Shown) -> _Shown:
+        """Return what may be shown, or nothing of it where a filter has ended the answer."""
+        return shown[:0] if self._has_ended else shown
 
     def _whole(self, text: str) -> str:
         chain = self._chain("text")
@@ -140,7 +154,9 @@ class OutputFilters:
     def _ask(self, link: _Link, work: Callable[[str], str], text: str) -> str:
         """Return what a filter returns; of one that breaks and fails open, the text as it is."""
         try:
-            return mended(foreign.call(lambda: str(work(text))))
+            text = mended(foreign.call(lambda: str(work(text))))
+            self._has_ended |= foreign.call(lambda: bool(getattr(link.filter, "has_ended", False)))
+            return text
         except ForeignError as failed:
             link.is_broken = True
             self._fail(link.plugin, failed)

@@ -1,5 +1,7 @@
 """What the model says beside its answer: thinking, its status, and a title for the conversation."""
 
+import pytest
+
 import cmdc_runtime as cmdc
 from cmdc_runtime.testing import Sequence, Text, Thinking
 
@@ -54,9 +56,27 @@ def test_a_page_stays_whole(agent, scripted, cycle_of):
     assert titles(agent, scripted, cycle_of, answer) == ([], answer)
 
 
-def test_a_filter_that_ends_the_answer_leaves_no_empty_title(agent, scripted, cycle_of):
-    """What is withheld is told of as such, and by nothing else."""
+@pytest.mark.parametrize("kept", ["text", "status"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "<title>secret</title>Well.",
+        "<title>the secret plan</title>Well.",
+        "<title>a plan, and secret</title>",
+        "<title>the secret</title><title>Plan</title>Well.",
+        "Well, a secret.\n<title>Plan</title>",
+    ],
+)
+def test_a_filter_that_ends_the_answer_leaves_no_title(agent, scripted, cycle_of, answer, kept):
+    """Neither a cut one, nor one behind the end; nor a text behind it."""
+    answer = answer.replace("title", "status") if kept == "status" else answer
     guard = cmdc.plugins.OutputFilter(keywords=["secret"], action="abort")
-    answer = "<title>secret</title>Well."
+    session = agent(scripted(answer), plugins=[guard])
+    with session.subscribe() as stream:
+        session.prompt("Hello.")
+        found = [envelope.event for envelope in cycle_of(stream)]
 
-    assert titles(agent, scripted, cycle_of, answer, plugins=[guard])[0] == []
+    told = [one for one in found if one.kind in {"title_generated", "status_update"}]
+    text = "".join(one.delta for one in found if one.kind == "message_delta")
+    assert (told, text) == ([], "Well, a " if answer.startswith("Well") else "")
+    assert found[-1].kind == "agent_abort"

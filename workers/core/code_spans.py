@@ -2,8 +2,9 @@
 
 A model's answer is read while it streams, so this is a machine that is fed the text piece by piece
 and comes out the same however it is cut. It knows fences of backticks and tildes, also in lists and
-quotes, and code in a line, which ends with its paragraph at the latest. What it takes for code and
-is none is shown as it is: that is the lesser mistake.
+quotes, code in a line, which ends with its paragraph at the latest, and lines that are indented by
+four columns, whatever stands above them. What it takes for code and is none is shown as it is: that
+is the lesser mistake.
 """
 
 import re
@@ -12,6 +13,8 @@ from typing import Final
 
 _PARTS: Final = re.compile(r"`+|~+|\n|[^`~\n]+")
 _PREFIX: Final = re.compile(r"(?:[ \t>]|(?:[-*+]|\d{1,9}[.)])(?=[ \t]|\Z))*(?:\d{1,9})?")
+_INDENTED: Final = re.compile(r"^ {4}|[^ ] {5}")
+"""Four columns, behind the mark of a list or a quote one more, which is the mark's."""
 PREFIX_CHARS_MAX: Final = 64
 """In front of a fence, as in nested lists."""
 _FENCE_MIN: Final = 3
@@ -33,6 +36,8 @@ class Place:
     """The line is the one that the fence began in."""
     is_closing: bool = False
     """The line ends the fence if nothing more comes in it."""
+    is_indented: bool = False
+    """The line begins as code does that has no fence."""
     last: str = ""
     """The last character that is no white space."""
 
@@ -50,7 +55,7 @@ class Place:
     @property
     def is_code(self) -> bool:
         """Whether code stands here; ask a place that is settled."""
-        return bool(self.fence or self.span)
+        return bool(self.fence or self.span or self.is_indented)
 
     def _behind(self, part: str) -> "Place":
         if part[0] in "`~":
@@ -65,6 +70,7 @@ class Place:
             place,
             prefix=_prefix(place.prefix, part),
             is_closing=place.is_closing and not words,
+            is_indented=place.is_indented or _is_indented(place.prefix, part),
             last=words[-1] if words else place.last,
         )
 
@@ -87,7 +93,7 @@ class Place:
 
 def _line_over(place: Place) -> Place:
     is_blank = place.prefix is not None and not place.prefix.strip(" \t>")
-    begun = replace(place, prefix="", is_opening=False, is_closing=False)
+    begun = replace(place, prefix="", is_opening=False, is_closing=False, is_indented=False)
     if place.fence:
         return replace(begun, fence="") if place.is_closing else begun
     return replace(begun, span="") if is_blank else begun
@@ -98,3 +104,11 @@ def _prefix(before: str | None, part: str) -> str | None:
     if before is None or len(before) + len(part) > PREFIX_CHARS_MAX:
         return None
     return before + part if _PREFIX.fullmatch(before + part) else None
+
+
+def _is_indented(before: str | None, part: str) -> bool:
+    """Say whether a line that begins so is code, be it the line's first part or one more of it."""
+    if before is None:
+        return False
+    prefix = _PREFIX.match((before + part)[:PREFIX_CHARS_MAX])
+    return prefix is not None and _INDENTED.search(prefix[0].expandtabs(4)) is not None

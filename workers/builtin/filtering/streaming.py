@@ -97,6 +97,11 @@ class Redaction:
         self._kept = 0
         self._fresh = 0
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more is given out."""
+        return self._stops and self.count > 0
+
     def feed(self, text: str) -> str:
         """Take the next piece and return what is certain now.
 
@@ -129,7 +134,7 @@ class Redaction:
 
     def _decide(self, *, is_final: bool) -> str:
         """Search what is held, keep what is not certain, and return what becomes of the rest."""
-        if self._stops and self.count:
+        if self.has_ended:
             self._held.clear()
             return ""
         held = "".join(self._held)

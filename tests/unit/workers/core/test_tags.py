@@ -83,6 +83,9 @@ CODE = [
     f"<!doctype html>\n<html><head>\n{TITLE}</head></html>",
     f"<svg>\n  {TITLE}\n</svg>",
     f"<rss><channel>{TITLE}</channel></rss>",
+    f"As in:\n\n    <head>\n    {TITLE}\n",
+    f"\t{TITLE}",
+    f"> - one\n>     {TITLE}",
 ]
 PLAIN = [
     f"```\nx\n```\n{TITLE}",
