@@ -21,6 +21,7 @@ from cmdc_runtime.reasons import snake
 from cmdc_runtime.requests import PastCommand, PastRecord, ReplayedBatch
 
 FORMAT: Final = 1
+FORMAT_FIRST: Final = 1
 MAGIC: Final = b"cmdc session\n"
 PART_BYTES_MAX: Final = FRAME_BYTES_MAX - 64 * 1024
 """Of one frame: it has to fit into a message to the daemon."""
@@ -168,10 +169,10 @@ def part_of(frame: bytes) -> Part:
         part: Part = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"the file of the session cannot be read: {error}") from error
-    if isinstance(part, Header) and part.format > FORMAT:
+    if isinstance(part, Header) and not FORMAT_FIRST <= part.format <= FORMAT:
         raise UsageError(
-            f"the file is of format {part.format}, and this program reads up to {FORMAT}: use the"
-            " program that wrote it, or a newer one"
+            f"the file is of format {part.format}, and this program reads {FORMAT_FIRST} to"
+            f" {FORMAT}: use the program that wrote it, or a newer one"
         )
     return part
 

@@ -22,7 +22,7 @@ from cmdc_runtime.ranges import (
     NAME_CHARS_MAX,
     TIME_MS_MAX,
 )
-from cmdc_runtime.requests import PastCommand, PastRecord, ReplayedBatch, StartSession
+from cmdc_runtime.requests import Origin, PastCommand, PastRecord, ReplayedBatch, StartSession
 from cmdc_runtime.transfer import CheckpointPart, Header, Whole
 
 VALUES_MAX: Final = 2_000_000
@@ -72,12 +72,30 @@ def _header_problems(header: Header) -> Iterator[str]:
     except UsageError as error:
         yield f"header: {error}"
         return
-    if not is_session_id(spec.session_id):
-        yield f"header: spec: session_id: no session can be called {spec.session_id[:80]!r}"
-    for name in ("group_id", "start_id"):
-        value = getattr(spec, name)
-        if value and (wrong := _name_problem(value)) is not None:
+    yield from _spec_problems(spec, header)
+
+
+def _spec_problems(spec: StartSession, header: Header) -> Iterator[str]:
+    """Yield what is wrong with a definition; whose child it was is no matter: it becomes a root."""
+    origin = Origin(session_id=spec.session_id) if spec.origin is None else spec.origin
+    named = (("parent_id", spec.parent_id), ("origin", origin.session_id))
+    for name, session_id in (("session_id", spec.session_id), *named):
+        if session_id is not None and not is_session_id(session_id):
+            yield f"header: spec: {name}: no session can be called {session_id[:80]!r}"
+    if spec.session_id != header.session_id:
+        yield f"header: spec: session_id: {spec.session_id!r}, and the file is of another session"
+    names = (
+        ("group_id", spec.group_id),
+        ("start_id", spec.start_id or None),
+        ("origin", origin.checkpoint_id),
+    )
+    for name, value in names:
+        if value is not None and (wrong := _name_problem(value)) is not None:
             yield f"header: spec: {name}: {wrong}"
+    if spec.parent_incarnation is not None:
+        wrong = whole_problem(spec.parent_incarnation, 1, INCARNATION_MAX)
+        if wrong is not None:
+            yield f"header: spec: parent_incarnation: {wrong}"
 
 
 def _spec_of(data: bytes) -> StartSession:

@@ -159,12 +159,13 @@ def test_a_part_that_was_left_out_is_missed():
         read(data.replace(frame, b""))
 
 
-def test_a_newer_format_is_refused_by_its_number():
+def test_another_format_is_refused_by_its_number():
     """Nothing of it is taken."""
-    newer = msgspec.structs.replace(HEADER, format=FORMAT + 1)
+    for number in (FORMAT + 1, 0, -1):
+        other = msgspec.structs.replace(HEADER, format=number)
 
-    with pytest.raises(UsageError, match=f"format {FORMAT + 1}, and this program reads up to 1"):
-        part_of(frame_of(newer))
+        with pytest.raises(UsageError, match=f"format {number}, and this program reads 1 to 1"):
+            part_of(frame_of(other))
 
 
 def test_a_part_of_another_program_is_refused():

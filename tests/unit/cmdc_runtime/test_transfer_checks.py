@@ -1,5 +1,8 @@
 """What a session's file must be before any of it is kept."""
 
+import math
+import zlib
+
 import msgspec
 import pytest
 
@@ -7,7 +10,7 @@ from cmdc_runtime import codec
 from cmdc_runtime.checkpoints import CHECKPOINTS_MAX, CheckpointFacts, encode_facts
 from cmdc_runtime.errors import UsageError
 from cmdc_runtime.frames import Reply
-from cmdc_runtime.ranges import INCARNATION_MAX, INDEX_MAX, TIME_MS_MAX
+from cmdc_runtime.ranges import INCARNATION_MAX, INDEX_MAX, SECONDS_MAX, TIME_MS_MAX
 from cmdc_runtime.requests import (
     PastCommand,
     PastRecord,
@@ -15,7 +18,13 @@ from cmdc_runtime.requests import (
     StartSession,
     Supervision,
 )
-from cmdc_runtime.transfer import FORMAT, CheckpointPart, Header, Whole
+from cmdc_runtime.transfer import (
+    FORMAT,
+    CheckpointPart,
+    Header,
+    Whole,
+    part_of,
+)
 from cmdc_runtime.transfer_checks import check_whole
 
 BODY = codec.encode({"type": "prompt"})
@@ -142,3 +151,82 @@ def test_what_no_daemon_writes_is_refused_with_its_place(file, problem):
     """Numbers out of range, rows out of order, bodies that are none."""
     with pytest.raises(UsageError, match=f"the file's session cannot be kept: {problem}"):
         check_whole(file)
+
+
+HOSTILE = (
+    *(None, True, -1, 0, 1, 2**53, 2**63 - 1, 2**64 - 1, math.nan, math.inf, -math.inf, 1e300, 0.5),
+    *("", "nobody", "a b", "\x00", "\x1b[2J", "x" * 300, b"", b"x", b"\xff", [], [-1, -1], {}),
+    *({"session_id": ""}, {"session_id": "a b"}, {"session_id": "s-1", "checkpoint_id": "\x1b"}),
+)
+MEANT = {
+    "is_over": [True],
+    "exported_ms": [0, 1],
+    "created_ms": [0, 1],
+    "incarnation": [1],
+    "restarts": [0, 1],
+    "format": [1],
+    "carries_code": [True],
+    "parent_id": [None, "nobody"],
+    "parent_incarnation": [None, 1],
+    "group_id": [None, "nobody", "a b"],
+    "start_id": ["", "nobody", "a b"],
+    "origin": [None],
+    "snapshot_seq": [0, 1],
+    "supervision": [{}],
+}
+"""What each field may be, of all that is tried."""
+
+
+def refusal(file_of, value):
+    """Return why a file is refused that has this value in one of its fields, None if it is not."""
+    try:
+        check_whole(file_of(value))
+    except UsageError as error:
+        return str(error)
+    return None
+
+
+def header_with(at, value):
+    """Return a file whose header was written by somebody else."""
+    fields = [msgspec.to_builtins(HEADER)[0]]
+    fields += [getattr(HEADER, name) for name in Header.__struct_fields__]
+    fields[at + 1] = value
+    body = msgspec.msgpack.encode(fields)
+    frame = len(body).to_bytes(4) + zlib.crc32(body).to_bytes(4) + body
+    return whole(header=part_of(frame))
+
+
+def spec_with(name, value):
+    spec = msgspec.msgpack.decode(HEADER.spec) | {name: value}
+    return of_header(spec=msgspec.msgpack.encode(spec))
+
+
+def is_meant(name, value):
+    return any(value == one and type(value) is type(one) for one in MEANT.get(name, ()))
+
+
+@pytest.mark.parametrize(("at", "name"), [*enumerate(Header.__struct_fields__)])
+def test_a_header_that_somebody_made_up_is_refused(at, name):
+    """Every field with every value that it is not meant to have."""
+    for value in HOSTILE:
+        told = refusal(lambda value: header_with(at, value), value)
+        assert (told is None) is is_meant(name, value), (name, value, told)
+
+
+@pytest.mark.parametrize("name", sorted({*StartSession.__struct_fields__} - {"agent"}))
+def test_a_definition_that_somebody_made_up_is_refused(name):
+    """A parent that is not here is none: the session becomes a root. The agent's is its own."""
+    for value in HOSTILE:
+        told = refusal(lambda value: spec_with(name, value), value)
+        assert (told is None) is is_meant(name, value), (name, value, told)
+
+
+@pytest.mark.parametrize("name", Supervision.__struct_fields__)
+def test_limits_that_somebody_made_up_are_in_their_ranges(name):
+    """Or refused: no number is taken that no option may have."""
+    for value in HOSTILE:
+        if refusal(lambda value: supervised(**{name: value}), value) is None:
+            taken = check_whole(supervised(**{name: value})).supervision
+            assert msgspec.convert(msgspec.to_builtins(taken), Supervision) == taken
+            assert value is None or isinstance(value, int | float | str)
+            assert not isinstance(value, float) or 0 <= value <= SECONDS_MAX
