@@ -154,13 +154,13 @@ class OutputFilters:
     def _ask(self, link: _Link, work: Callable[[str], str], text: str) -> str:
         """Return what a filter returns; of one that breaks and fails open, the text as it is."""
         try:
-            text = mended(foreign.call(lambda: str(work(text))))
-            self._has_ended |= foreign.call(lambda: bool(getattr(link.filter, "has_ended", False)))
-            return text
+            given, has_ended = foreign.call(lambda: _asked(link.filter, work, text))
         except ForeignError as failed:
             link.is_broken = True
             self._fail(link.plugin, failed)
             return text
+        self._has_ended = self._has_ended or has_ended
+        return mended(given)
 
     def _fail(self, plugin: Plugin, error: ForeignError) -> None:
         trace = foreign.traceback_of(error)
@@ -169,6 +169,11 @@ class OutputFilters:
         self._crashed(plugin.name, told)
         if plugin.fail == "closed":
             raise FilterFailedError(plugin.name, told) from error
+
+
+def _asked(one: TextFilter, work: Callable[[str], str], text: str) -> tuple[str, bool]:
+    """Return what a filter makes of a text, and whether nothing more comes from it."""
+    return str(work(text)), bool(getattr(one, "has_ended", False))
 
 
 def _closed(one: TextFilter, _text: str) -> str:

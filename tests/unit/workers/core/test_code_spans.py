@@ -29,7 +29,8 @@ def place_of(*texts):
         ("~~\n", False), ("`\n\n", False), ("`\n>\n", False), ("`\nx", True),
         ("    x", True), ("   x", False), ("\tx", True), ("  \tx", True), ("    x\ny", False),
         ("a\n\n    x <", True), (">     x", True), (">    x", False), ("-     x", True),
-        ("-    x", False), ("- \tx", False), ("1.     x", True), ("    `a`", True), ("x     y", False),
+        ("-    x", False), ("- \tx", False), ("1.     x", True), ("    `a`", True),
+        ("x     y", False),
     ],
 )  # fmt: skip
 def test_code_is_known(text, is_code):
