@@ -38,6 +38,9 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     The metadata of messages, and that of the system prompt, say what is noted beside them. A
     provider reads what it knows, such as ``cache_control``, and sends nothing of the rest.
+
+    ``former_opts`` are options that the session had before: nothing of them is sent, and no reason
+    of a failure may show a credential of them, since a server may still have it.
     """
 
     model: str
@@ -48,6 +51,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int | None = None
     response_format: dict[str, object] | None = None
     provider_opts: dict[str, object] = {}
+    former_opts: tuple[dict[str, object], ...] = ()
 
 
 class TextChunk(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime import events
-from cmdc_runtime.testing import Hold, Text, ToolCalls, ToolUse
+from cmdc_runtime.testing import Error, Hold, Text, ToolCalls, ToolUse
 
 pytestmark = pytest.mark.process
 
@@ -194,3 +194,27 @@ def test_model_that_is_not_there_fails_the_cycle_and_not_the_session(agent, scri
     session.switch_model(model)
 
     assert session.run("Again.", timeout=TURN_S).text == "Two."
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["same process", "next process"])
+def test_a_key_that_was_switched_away_stays_secret(agent, scripted, poll, is_killed):
+    """A server that still has it does not get it into events or errors, whichever process asks."""
+    first = scripted("One.")
+    second = scripted(Error(401, "who gave us first-of-us, second-of-us and third?"))
+    opts = {"api_key": "first-of-us", "api_base": first.url}
+    session = agent("openai/scripted", provider_opts=opts)
+    session.run("Go.", timeout=TURN_S)
+    opts = {"api_key": "none", "api_base": second.url, "organization": "second-of-us"}
+    session.switch_model("openai/scripted", provider_opts=opts)
+    if is_killed:
+        before = session.agent_pid()
+        kill(session)
+        assert poll(lambda: session.agent_pid() not in (None, before))
+    with session.subscribe() as stream:
+        with pytest.raises(cmdc.AgentFailed) as caught:
+            session.run("Again.", timeout=TURN_S)
+        told = [event_of(stream, kind) for kind in (events.StreamError, events.AgentError)]
+
+    for text in (str(caught.value), *(event.reason for event in told)):
+        assert "of-us" not in text
+        assert "who gave us [hidden], [hidden] and third?" in text

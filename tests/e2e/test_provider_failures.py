@@ -242,6 +242,21 @@ UNUSABLE = {
     "no key": ("openai:gpt-4o", {}, "set OPENAI_API_KEY"),
     "no provider": ("nobody:model", {}, "no provider is known by the name in model 'nobody:model'"),
     "no address": ("openai:m", {"api_base": "localhost:1", "api_key": "none"}, "is no URL"),
+    "no scheme": (
+        "openai:m",
+        {"api_base": "htp://127.0.0.1:1/v1", "api_key": "none"},
+        "'htp://127.0.0.1:1/v1': its scheme is neither http nor https",
+    ),
+    "no port": (
+        "anthropic:m",
+        {"base_url": "http://127.0.0.1:99999", "api_key": "none"},
+        "'http://127.0.0.1:99999': its host or port cannot be read",
+    ),
+    "a user and no server": (
+        "openai:m",
+        {"api_base": "http://me:hunter2@127.0.0.1:1/v1", "api_key": "none"},
+        r"^(?!.*hunter2).*no server at http://127.0.0.1:1: connection refused",
+    ),
 }
 
 

@@ -19,6 +19,9 @@ from workers.core.state import Approval, Ask, Child, Memory, PluginFacts, Steeri
 
 _PLUGIN_CALL: Final = "plugin:"
 
+FORMER_OPTS_MAX: Final = 16
+"""Of the options of models that a session had before; the oldest are forgotten."""
+
 Decision = Literal["approve_once", "approve_always", "reject"]
 
 WAITS: Final = (
@@ -137,7 +140,13 @@ def change_tools(
 
 def switch_model(memory: Memory, model: str, provider_opts: dict[str, Any]) -> Memory:
     """Ask another model from now on (Any: litellm's own arguments)."""
-    return replace(memory, model=model, provider_opts=provider_opts, has_answered=False)
+    former = memory.former_opts
+    if memory.provider_opts != provider_opts:
+        past = [one for one in former if one not in (memory.provider_opts, provider_opts)]
+        former = tuple(one for one in (*past, memory.provider_opts) if one)[-FORMER_OPTS_MAX:]
+    return replace(
+        memory, model=model, provider_opts=provider_opts, former_opts=former, has_answered=False
+    )
 
 
 def compact(memory: Memory, evicted: int, summary: Message, usage: TokenUsage) -> Memory:

@@ -261,6 +261,8 @@ class Memory:
     policy: Policy = field(default_factory=Policy)
     model: str = ""
     provider_opts: dict[str, Any] = field(default_factory=dict)  # Any: litellm's own arguments
+    former_opts: tuple[dict[str, Any], ...] = ()  # Any: as above
+    """Options that were in force before, the newest last: their credentials stay secret."""
     tools: tuple[ToolFacts, ...] = ()
     messages: tuple[Message, ...] = ()
     base: int = 0

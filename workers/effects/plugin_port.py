@@ -98,6 +98,7 @@ class Port:
             system=system,
             response_format=response_format,
             provider_opts={**own, **(provider_opts or {})},
+            former_opts=(*memory.former_opts, memory.provider_opts),
         )
         try:
             text, usage = await self._ports.asker.ask(request, "answer")

@@ -62,6 +62,7 @@ class Requests:
             max_tokens=self._spec.max_tokens,
             response_format=self._spec.response_format,
             provider_opts=memory.provider_opts,
+            former_opts=memory.former_opts,
         )
 
     def summary(self, wanted: Summarize, memory: Memory) -> ModelRequest:
@@ -73,4 +74,5 @@ class Requests:
             system=SUMMARY_SYSTEM,
             messages=messages,
             provider_opts=memory.provider_opts,
+            former_opts=memory.former_opts,
         )

@@ -18,6 +18,7 @@ import msgspec
 
 from cmdc_runtime import foreign
 from cmdc_runtime.extensions.provider import FailureKind, ModelRequest, ProviderError, classify
+from workers.builtin.providers._addresses import BadAddressError
 from workers.builtin.providers._secrets import TEXT_CHARS_MAX, hidden, is_safe, secrets_of
 
 _NO_ANSWER: Final = frozenset({"APIConnectionError", "TransportError"})
@@ -115,8 +116,9 @@ def _plainly(causes: Sequence[BaseException], asked: Asked) -> tuple[FailureKind
             return FailureKind.PERMANENT, _text(cause)
         if isinstance(cause, NoServerError):
             return FailureKind.UNREACHABLE, _text(cause)
-        if type(cause).__name__ in _BAD_ADDRESSES:
-            told = f"the address of {asked.model} is no URL: {_text(cause)[:REASON_MAX_CHARS]}"
+        if isinstance(cause, BadAddressError) or type(cause).__name__ in _BAD_ADDRESSES:
+            why = hidden(_text(cause), asked.secrets)[: REASON_MAX_CHARS // 2]
+            told = f"the address of {asked.model} is no URL that can be asked: {why}"
             return FailureKind.PERMANENT, f"{told}; api_base reads like http://host:port/path"
     text = _text(causes[0])[:TEXT_CHARS_MAX]
     if _NO_PROVIDER in text:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import httpx
 
+from workers.builtin.providers._addresses import BadAddressError, address_problem, shown_address
 from workers.builtin.providers._failures import NoServerError, RefusedAnswerError
 
 ENCODING: Final = "gzip"
@@ -176,9 +177,16 @@ class BoundedTransport(httpx.AsyncBaseTransport):
         """Send a request and return the head of the answer.
 
         Raises:
+            BadAddressError: no request can be sent to the address.
             NoServerError: there is nobody at the address.
             RefusedAnswerError: the answer is packed in a way that nobody asked for.
         """
+        problem = address_problem(str(request.url.copy_with(raw_path=b"/")))
+        if problem is not None:
+            raise BadAddressError(problem)
+        if request.url.userinfo:
+            # httpx has made a header of it; aiohttp refuses a request that has both.
+            request.url = request.url.copy_with(userinfo=b"")
         request.headers["accept-encoding"] = ENCODING
         try:
             response = await super().handle_async_request(request)
@@ -186,8 +194,7 @@ class BoundedTransport(httpx.AsyncBaseTransport):
             why = _absence(error)
             if why is None:
                 raise
-            url = request.url
-            address = f"{url.scheme}://{url.netloc.decode(errors='replace')}"
+            address = shown_address(str(request.url.copy_with(raw_path=b"/"))).rstrip("/")
             raise NoServerError(f"no server at {address}: {why}") from error
         try:
             return bounded(response, request)

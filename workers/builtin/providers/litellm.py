@@ -27,6 +27,7 @@ from cmdc_runtime.extensions.provider import (
 )
 from cmdc_runtime.ids import CallId
 from cmdc_runtime.messages import Message, ToolCall
+from workers.builtin.providers._addresses import check_addresses
 from workers.builtin.providers._ending import Ending
 from workers.builtin.providers._facts import ModelFacts, is_claude, is_gemini
 from workers.builtin.providers._failures import border
@@ -65,6 +66,7 @@ class _LiteLLM:
         """Yield the reply's chunks as they come; see ``Provider.stream``."""
         silence_s = silence_max_s(request)
         with border(request, missing_keys):
+            check_addresses(request.provider_opts)
             async with _bound(silence_s):
                 wrapper = await litellm.acompletion(**call_arguments(request))
             read_usage = functools.partial(usage_of, model=request.model)

@@ -115,6 +115,19 @@ def test_a_model_comes_with_its_options():
     assert (memory.model, memory.provider_opts) == ("y:n", {"seed": 1})
 
 
+def test_options_that_were_in_force_are_remembered():
+    """Each once, the newest last, those in force left out, and a bounded number of them."""
+    memory = Memory(model="x:m")
+    for key in ("a", "b", "b", "a", "c"):
+        memory = changes.switch_model(memory, "x:m", {"api_key": key})
+    many = memory
+    for number in range(2 * changes.FORMER_OPTS_MAX):
+        many = changes.switch_model(many, "x:m", {"seed": number})
+
+    assert memory.former_opts == ({"api_key": "b"}, {"api_key": "a"})
+    assert len(many.former_opts) == changes.FORMER_OPTS_MAX
+
+
 def test_history_gives_way_to_a_summary():
     """The conversation keeps its length in places, and what was counted of it is void."""
     said = tuple(Message(id=f"m-{number}", role="user") for number in range(1, 5))

@@ -49,6 +49,7 @@ CALL = ToolCall(call_id="c-1", name="shell", arguments={"command": "ls", "deep":
 FULL = Memory(
     model="x:m",
     provider_opts={"api_key": "k", "extra": {"n": 1}},
+    former_opts=({"api_key": "before"},),
     tools=(ToolFacts("mine", packed=PARCEL, chars=7), ToolFacts("read", is_repeatable=True)),
     messages=(
         Message(id="m-1", role="user", content="hi", metadata={"steering": ["s"]}),

@@ -231,7 +231,7 @@ OWN_WORDS = {
         chained(ValueError("x"), InvalidURL("/h:1/v1")),
         (
             FailureKind.PERMANENT,
-            "the address of openai:m is no URL: /h:1/v1; api_base reads like http://host:port/path",
+            "the address of openai:m is no URL that can be asked: /h:1/v1; api_base reads like http://host:port/path",
         ),
     ),
     "no provider": (

@@ -42,6 +42,12 @@ GIVEN = {
             "Authorization": "Basic " + base64.b64encode(f"me:{VALUE}".encode()).decode()
         }
     },
+    "an option of any name": {"organization": VALUE},
+    "nested under any name": {"extra_body": {"a": {"b": [{"c": {"d": VALUE}}]}}},
+    "query": {"extra_query": {"team": VALUE}},
+    "a list of any name": {"tags": ["none", VALUE]},
+    "text that is JSON": {"vertex_credentials": json.dumps({"a": [{"private_id": VALUE}]})},
+    "query of an address": {"api_base": f"https://host/v1?key={VALUE.replace('&', '%26')}"},
     "user of an address": {"api_base": f"https://me:{VALUE.replace('/', '%2F')}@host/v1"},
 }
 
@@ -70,22 +76,70 @@ def test_an_address_in_the_environment_has_secrets(monkeypatch):
 
 HARMLESS = {
     "short": {"api_key": "x"},
+    "a part of the model's name": {"api_key": "openai"},
+    "three characters": {"extra_body": {"team": "app"}},
+    "a word that options choose from": {"extra_body": {"mode": "json_object"}},
+    "an option that says nothing": {"extra_body": {"model": "llama-of-us"}, "effort": "wild"},
+    "an address": {"api_base": "http://host-of-us:1/v1"},
     "placeholder": {"api_key": "none"},
     "flag": {"extra_headers": {"X-Flag": "true"}},
     "number": {"extra_headers": {"X-Number": "1"}},
     "type": {"extra_headers": {"Content-Type": "application/json"}},
     "a type elsewhere": {"extra_headers": {"X-Type": "application/json"}},
     "a plain header": {"extra_headers": {"anthropic-version": "2023-06-01"}},
-    "an option": {"organization": "the-organization"},
 }
 
 
 @pytest.mark.parametrize("options", HARMLESS.values(), ids=HARMLESS)
 def test_what_says_nothing_is_no_secret(options):
     """Hiding ``x`` or ``true`` would blank out half of every text."""
-    text = "x is true, 1 is none: application/json of 2023-06-01 at the-organization"
+    text = (
+        "x is true, 1 is none: application/json of 2023-06-01, apple as json_object of openai"
+        " by llama-of-us at http://host-of-us:1/v1 with wild"
+    )
 
     assert hidden(text, of(**options)) == text
+
+
+@pytest.mark.parametrize("name", ["api_key", "organization", "session"])
+def test_a_short_credential_is_one(name):
+    """It is hidden within other words, too: nobody can tell where a server lets it begin."""
+    assert hidden("is%3Dq7w!z, q7w! and nq7w!", of(**{name: "q7w!"})) == (
+        f"is%3D{HIDDEN}z, {HIDDEN} and n{HIDDEN}"
+    )
+
+
+def test_what_was_given_before_is_a_secret():
+    """A server may still have the key of the model before."""
+    asked = ModelRequest(
+        model="openai:m",
+        messages=(Message.user("hi"),),
+        former_opts=({"api_key": VALUE}, {"extra_body": {"team": "team-rocket"}}),
+    )
+
+    assert hidden(f"{VALUE} team-rocket", secrets_of(asked)) == f"{HIDDEN} {HIDDEN}"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({f"o{n}": f"value-{n}" for n in range(_secrets.SECRETS_MAX + 1)}, id="values"),
+        pytest.param({"n": [*range(_secrets.STRINGS_MAX + 1)], "api_key": VALUE}, id="parts"),
+    ],
+)
+def test_more_than_is_looked_for_hides_everything(options):
+    """What was left out would be shown otherwise."""
+    secrets = of(**options)
+
+    assert hidden(f"it was {VALUE} or value-1!", secrets) == HIDDEN
+    assert not is_safe("nothing", secrets)
+
+
+def test_a_document_is_no_credential():
+    """A long text among the options leaves errors readable."""
+    text = "word " * _secrets.SECRET_CHARS_MAX
+
+    assert hidden("a word", of(prediction={"content": text})) == "a word"
 
 
 FORMS = {
