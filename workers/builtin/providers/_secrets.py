@@ -191,12 +191,11 @@ def _of_address(text: str) -> Iterator[str]:
         return
     for found in _USER.finditer(text):
         yield from _user_parts(found[1])
-    for found in _QUERY.finditer(text):
-        for field in found[1].split("&"):
-            name, _, value = field.partition("=")
-            if _SECRET_NAME.search(name):
-                for form in (value, unquote(value), unquote_plus(value)):
-                    yield from _values_of(form, name)
+    fields = (field for found in _QUERY.finditer(text) for field in found[1].split("&"))
+    for name, _, value in (field.partition("=") for field in fields):
+        if _SECRET_NAME.search(name):
+            for form in (value, unquote(value), unquote_plus(value)):
+                yield from _values_of(form, name)
 
 
 def _credentials(value: str) -> tuple[str, ...]:
