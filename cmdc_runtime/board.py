@@ -1,4 +1,4 @@
-"""The heartbeat board: one slot of shared memory for each worker, and what stands in it.
+"""The heartbeat board: a slot of shared memory for each worker, and what stands in it.
 
 A worker's main loop writes that it turns, what it has used and what it is doing; the daemon reads
 that without a message, and after the worker's death too. ``Slot`` is for the one who writes,
@@ -18,6 +18,7 @@ that without a message, and after the worker's death too. ``Slot`` is for the on
 To add a number, take the next word, move ``_TEXT`` behind it, and give it to ``Slot`` and ``Beat``.
 """
 
+import mmap
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +27,9 @@ from typing import Final
 import msgspec
 
 SLOT_BYTES: Final = 512
-"""Of one slot: 4,000 sessions are 2 MB, and a slot is never on two pages."""
+"""Of what stands in a slot."""
+SLOT_MEMORY_BYTES: Final = mmap.PAGESIZE
+"""Of the memory that a slot has for itself: 4,000 sessions are 16 MB."""
 WORD_BYTES: Final = 8
 BEAT_WORD: Final = 0
 """Which word of a slot is the time of the last beat; 0 means that there was none."""
@@ -59,7 +62,7 @@ _TEXT: Final = 7 * WORD_BYTES
 TEXT_BYTES_MAX: Final = SLOT_BYTES - _TEXT
 _LENGTH_BITS: Final = 16
 """The mark is the text's checksum, and in its lowest bits the text's length."""
-_READS_MAX: Final = 3
+READS_MAX: Final = 3
 """Of a text that is being written: a write takes a microsecond, and a stopped one never ends."""
 _NUMBER_MAX: Final = 2**63 - 1
 """More than any true number, and what a journal can keep."""
@@ -159,7 +162,7 @@ def read(memory: memoryview, now_ns: int) -> Beat:
 
 
 def _read_text(memory: memoryview, words: memoryview) -> Doing:
-    for _ in range(_READS_MAX):
+    for _ in range(READS_MAX):
         sequence, mark = words[_SEQUENCE], words[_MARK]
         length = mark % (1 << _LENGTH_BITS)
         text = bytes(memory[_TEXT : _TEXT + length])

@@ -200,11 +200,15 @@ class Written(ToWorker, frozen=True, kw_only=True, array_like=True):
     index: EventIndex
 
 
+OWN_SLOT: Final = -1
+
+
 class Adopted(ToWorker, frozen=True, kw_only=True, array_like=True):
     """A new daemon takes over a running agent, which sends again what was not ``written``.
 
-    ``slot`` is its place on the new daemon's board; ``output_id`` names it to the new daemon's
-    output socket.
+    ``output_id`` names it to the new daemon's output socket. ``slot`` is ``OWN_SLOT`` for an agent
+    that brings the memory of its slot there; for another one, which a daemon of an earlier release
+    knows alone, it is its place in the board that lies in the runtime directory.
     """
 
     daemon_pid: int

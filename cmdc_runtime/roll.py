@@ -33,6 +33,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     start_ticks: int
     boot_id: str
     wire: int = WIRE_VERSION
+    brings_slot: bool = False
+    """It has the memory of its slot on the heartbeat board, and brings that to its next daemon."""
 
 
 def own_entry(worker_id: WorkerId, session_id: SessionId, incarnation: Incarnation) -> Entry:
@@ -45,6 +47,7 @@ def own_entry(worker_id: WorkerId, session_id: SessionId, incarnation: Incarnati
         pid=os.getpid(),
         start_ticks=int(stat.rpartition(")")[2].split()[_START_TICKS_AT]),
         boot_id=boot_id(),
+        brings_slot=True,
     )
 
 

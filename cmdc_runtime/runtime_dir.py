@@ -29,6 +29,8 @@ OUTPUT_SOCKET: Final = "output.sock"
 SOCKETS: Final = (CONTROL_SOCKET, EVENTS_SOCKET, WORKERS_SOCKET, OUTPUT_SOCKET)
 HOST_SOCKETS: Final = "h-*"
 """Where agents wait for their tool hosts, as a pattern; the names are those of ``host_socket``."""
+BOARD_FILE: Final = "board"
+"""Where agents of an earlier release find the heartbeat board; there only while there are such."""
 LOCK_FILE: Final = "daemon.lock"
 TOKEN_FILE: Final = "token"  # noqa: S105 - the name of a file
 """What a person's programs show to the daemon; a client reads it anew where it has changed."""

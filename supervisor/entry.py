@@ -20,6 +20,7 @@ import structlog
 
 import supervisor
 from cmdc_runtime.errors import CmdcError, InvalidOptions
+from cmdc_runtime.prctl import set_dumpable
 from supervisor.adapters import systemd
 from supervisor.adapters.allocator import bound_arenas
 from supervisor.adapters.endpoint import DaemonRunning
@@ -37,6 +38,8 @@ EXIT_RUNNING: Final = 3
 
 def main() -> None:
     """Run a daemon as the arguments and the environment say."""
+    with contextlib.suppress(OSError):  # a seccomp filter; what tools can read, they read then
+        set_dumpable(is_dumpable=False)  # the keys are in its environment
     flags = _parse(sys.argv[1:])
     environ = dict(os.environ)
     read = partial(load_config, flags, environ, uid=os.getuid(), home=Path.home())

@@ -22,6 +22,7 @@ from cmdc_runtime.board import REBUILDING
 from cmdc_runtime.codec import failed
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.frames import (
+    OWN_SLOT,
     Adopted,
     Adrift,
     Answer,
@@ -311,7 +312,7 @@ class AgentProcess:
             Adopted(
                 daemon_pid=os.getpid(),
                 written=self._receipts.written,
-                slot=worker.ward.slot,
+                slot=OWN_SLOT if worker.ward.brings_slot else worker.ward.slot,
                 output_id=worker.id,
             )
         )

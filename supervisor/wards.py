@@ -18,12 +18,12 @@ import structlog
 from cmdc_runtime.ids import EventIndex, Incarnation, SessionId, WorkerId
 from cmdc_runtime.reasons import Other, OutOfMemory, PlainReason, StartFailed, Unresponsive
 from cmdc_runtime.requests import LayerFact, Supervision
-from cmdc_runtime.runtime_dir import OUTPUT_SOCKET
+from cmdc_runtime.runtime_dir import BOARD_FILE, OUTPUT_SOCKET
 from supervisor.adapters.board import Board
 from supervisor.adapters.cell import Cell
 from supervisor.adapters.cells import Cells
 from supervisor.adapters.footprint import Footprint
-from supervisor.adapters.forkserver import Boot
+from supervisor.adapters.forkserver import Boot, Handed
 from supervisor.adapters.output import Outputs
 from supervisor.adapters.presence import Kept
 from supervisor.adapters.pulse import Pulse
@@ -41,7 +41,6 @@ from supervisor.core.stderr import OUTPUT_BYTES_MAX, STACK_BYTES_MAX
 
 log = structlog.get_logger()
 
-BOARD_FILE: Final = "board"
 CELLS_FILE: Final = "cells"
 
 _T = TypeVar("_T")
@@ -64,6 +63,8 @@ class Ward:
     house: "Wards"
     worker_id: WorkerId
     slot: int
+    brings_slot: bool = False
+    """Its process has the memory of its slot already, and brings it."""
     on_blame: Callable[[PlainReason], None] | None = None
     """Called with why the process must be killed: it hangs, or uses too much."""
     on_stack: Callable[[], None] | None = None
@@ -84,10 +85,12 @@ class Ward:
         """What the process has to know of it when it is forked."""
         return {
             "output": str(self.house.outputs_path),
-            "board": str(self.house.board_path),
-            "slot": self.slot,
             "log_level": self.house.log_level,
         }
+
+    def lend_slot(self) -> Handed:
+        """Return the way to its slot, for the process that is forked; to be called once."""
+        return Handed(self.house.board.lend(self.slot))
 
     def idle(self) -> None:
         """Expect beats of a spare."""
@@ -212,6 +215,7 @@ class Ward:
         slot, self.slot = self.slot, -1
         self.house.pulse.unwatch(self)
         self.house.outputs.forget(self.worker_id)
+        self.house.bringing.pop(self.worker_id, None)
         self.house.board.release(slot)
         await self._close_cell()
 
@@ -263,6 +267,8 @@ class Wards:
         self.outputs = Outputs(self.outputs_path)
         self.limited: set[Ward] = set()
         """Those whose memory is limited."""
+        self.bringing: dict[WorkerId, tuple[Ward, int]] = {}
+        """Those whose processes, by pid, may bring the memory of their slots."""
         self._tasks: set[asyncio.Future[object]] = set()
         self._started = ExitStack()
         """What ``start`` has made: a daemon whose journal is refused is closed without it."""
@@ -272,18 +278,22 @@ class Wards:
         if echo_fd is not None:
             os.set_inheritable(echo_fd, False)  # noqa: FBT003 - os takes it so
             self.outputs.echo_fd = echo_fd
-        self.board = Board.create(self.board_path, BOARD_SLOTS)
+        self.board = Board(self.board_path, BOARD_SLOTS)
         self._started.callback(self.board.close)
         self.pulse: Pulse[Ward] = Pulse(self.board, _ask_for_stack, _blame_silence)
         self.footprint: Footprint[Ward] = Footprint(_blame_memory, _blame_processes)
+        loop = asyncio.get_running_loop()
+
+
+        def hand_on(worker_id: str, pid: int, fd: int) -> None:
+            loop.call_soon_threadsafe(self._take_slot, worker_id, pid, fd)
+
+        self.outputs.on_descriptor = hand_on
         self.outputs.start()
 
     def kept(self) -> tuple[Kept, ...]:
         """Return what workers look for in the directory, to be put there again if it is gone."""
-        return (
-            Kept(self.board_path, self.board.show),
-            Kept(self.outputs_path, self.outputs.listen_again),
-        )
+        return (Kept(self.outputs_path, self.outputs.listen_again),)
 
     def know(self, children: Callable[[], Collection[int]]) -> None:
         """Take note of which children of this process are no orphans."""
@@ -301,6 +311,30 @@ class Wards:
             Overloaded: the board is full.
         """
         return Ward(self, worker_id, self.board.take())
+
+    def open_left(self, worker_id: WorkerId, pid: int, *, brings_slot: bool) -> Ward:
+        """Return the surroundings of an agent of an earlier daemon.
+
+        Raises:
+            Overloaded: the board is full.
+        """
+        if not brings_slot:
+            return Ward(self, worker_id, self.board.take_by_path())
+        ward = Ward(self, worker_id, self.board.take_empty(), brings_slot=True)
+        self.bringing[worker_id] = ward, pid
+        return ward
+
+    def _take_slot(self, worker_id: str, pid: int, fd: int) -> None:
+        """Take the memory that an agent brings; what anybody else sends is closed."""
+        ward, known = self.bringing.get(WorkerId(worker_id), (None, 0))
+        if ward is None or known != pid:
+            os.close(fd)
+            log.warning("slot.refused", worker_id=worker_id, pid=pid)
+            return
+        try:
+            self.board.attach(ward.slot, fd)
+        except (OSError, ValueError) as error:
+            log.warning("slot.refused", worker_id=worker_id, pid=pid, problem=str(error))
 
     async def watch(self) -> None:
         """Look after all of them, until cancelled."""

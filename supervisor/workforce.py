@@ -150,7 +150,8 @@ class Workforce:
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         ready.set_result(None)
         worker_id = left.entry.worker_id
-        ward = self.wards.open(worker_id)
+        brings_slot = left.entry.brings_slot
+        ward = self.wards.open_left(worker_id, left.pid, brings_slot=brings_slot)
         worker = Worker(worker_id, ward, left.pid, left.pidfd, ready, forked_at=left.started_at)
         worker.hosts = self._hosts_of(worker)
         self._workers[worker.peer] = self._left[worker_id] = worker
@@ -403,6 +404,7 @@ class Workforce:
             "worker_id": worker_id,
             "daemon_pid": os.getpid(),
             "grace_s": self.grace_s,
+            "slot_fd": ward.lend_slot(),
             **ward.boot,
         }
         loop = asyncio.get_running_loop()

@@ -25,6 +25,7 @@ from cmdc_runtime.codec import decode_as
 from cmdc_runtime.errors import CheckpointUnreadable, ProtocolError
 from cmdc_runtime.faults import rebuild_point
 from cmdc_runtime.frames import (
+    OWN_SLOT,
     Adopted,
     Adrift,
     Assign,
@@ -51,6 +52,7 @@ from cmdc_runtime.process import (
 )
 from cmdc_runtime.reasons import PlainReason
 from cmdc_runtime.roll import own_entry, strike
+from cmdc_runtime.runtime_dir import BOARD_FILE
 from cmdc_runtime.spec import AgentSpec
 from workers.agent import Agent
 from workers.build import BuildError, Surroundings, build_agent
@@ -179,15 +181,24 @@ class Worker:
         self._drifting.end()
         self._guard.watch(self._daemon_fd)
         asyncio.get_running_loop().add_reader(self._daemon_fd, self._orphaned)
-        if self._output:
-            send_output(self._output, frame.output_id)
-        if self._pulse is not None:
-            with suppress(OSError, ValueError):  # it would be taken for hung, which is told
-                self._pulse.move(frame.slot)
+        self._move_in(frame)
         log.info("agent.adopted", daemon=frame.daemon_pid)
         self._link.attach(frame.written)
         self._link.send(Started())
         self._agent.adopted()
+
+    def _move_in(self, frame: Adopted) -> None:
+        """Write and beat where the next daemon looks."""
+        pulse, is_own = self._pulse, frame.slot == OWN_SLOT
+        if pulse is not None:
+            with suppress(OSError, ValueError):  # it would be taken for hung, which is told
+                if is_own:
+                    pulse.go_home()
+                else:
+                    pulse.move(self._runtime_dir / BOARD_FILE, frame.slot)
+        if self._output:
+            bring = pulse.fd if pulse is not None and is_own else None
+            send_output(self._output, frame.output_id, bring)
 
     def _end(self, code: int, reason: PlainReason | None) -> None:
         if not self._ended.done():
@@ -379,7 +390,7 @@ def main(boot: dict[str, Any]) -> None:  # Any: str, int or float, by the key
 
 
 def _run(boot: dict[str, Any], daemon_fd: int, guard: Guard) -> int:
-    pulse = Pulse(str(boot["board"]), int(boot["slot"])) if "board" in boot else None
+    pulse = Pulse(int(boot["slot_fd"])) if "slot_fd" in boot else None
     runner = asyncio.Runner(loop_factory=pulse.new_loop if pulse else Loop)
     code = runner.run(_main(boot, daemon_fd, guard, pulse))
     guard.leave(code)

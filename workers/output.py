@@ -17,6 +17,7 @@ import select
 import socket
 import struct
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TextIO
 
 from cmdc_runtime.output_lines import (
@@ -45,16 +46,18 @@ _TIMEVAL: Final = struct.Struct("ll")
 _FIRST_FREE: Final = 3
 
 
-def send_output(path: str, worker_id: str) -> bool:
+def send_output(path: str, worker_id: str, bring: int | None = None) -> bool:
     """Send all that this process writes from now on to the daemon that listens at ``path``.
 
-    False, and nothing is changed, if it can't be reached. To be called before there are threads.
+    ``bring`` is a descriptor that the daemon gets a copy of. False, and nothing is changed, if it
+    can't be reached. To be called before there are threads.
     """
     socks: dict[int, socket.socket] = {}
     try:
         for fd, stream in _STREAMS.items():
             socks[fd] = sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            _connect(sock, path, header(worker_id, stream))
+            fds = [] if bring is None or stream == "out" else [bring]
+            _connect(sock, path, header(worker_id, stream), fds)
     except OSError:
         for sock in socks.values():
             sock.close()
@@ -96,13 +99,14 @@ def mark_lines(call_id: str, tool: str) -> None:
         setattr(sys, name, _wrapped(raw))
 
 
-def _connect(sock: socket.socket, path: str, first: bytes) -> None:
+def _connect(sock: socket.socket, path: str, first: bytes, fds: Sequence[int]) -> None:
     # Python's own time limit would make the descriptor non-blocking, and with it those of tools.
     seconds, fraction = divmod(CONNECT_S, 1)
     limit = _TIMEVAL.pack(int(seconds), int(fraction * 1e6))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
     sock.connect(path)
-    sock.sendall(first)
+    sent = socket.send_fds(sock, [first], fds) if fds else 0
+    sock.sendall(first[sent:])
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(0, 0))
 
 

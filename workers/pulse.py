@@ -1,4 +1,4 @@
-"""A worker's heartbeat: its main loop writes onto the daemon's board that it turns.
+"""A worker's heartbeat: its main loop writes into its slot of the board that it turns.
 
 Nothing but the loop itself writes here, where it looks for events and where it waits for them. A
 loop that is blocked, that gets no turn since some C code keeps the interpreter, or that has ended,
@@ -19,6 +19,7 @@ import resource
 import select
 import selectors
 import time
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -51,22 +52,24 @@ class Pulse:
         "_is_calm",
         "_last_index",
         "_page",
-        "_path",
         "_period_ns",
         "_slot",
         "_told",
         "due_ns",
+        "fd",
     )
 
-    def __init__(self, path: str, slot: int) -> None:
-        """Map the page with the slot of this number.
+    def __init__(self, fd: int) -> None:
+        """Write into the slot whose memory ``fd`` is, and keep that.
 
         Raises:
-            OSError: there is no board.
-            ValueError: the board has no such slot.
+            OSError: it is no descriptor of memory.
+            ValueError: it is too small for a slot.
         """
-        self._path = path
-        self._page, self._slot = _opened(path, slot)
+        os.set_inheritable(fd, False)  # noqa: FBT003 - os takes it so
+        self.fd = fd
+        """The memory, to be brought to the next daemon."""
+        self._page, self._slot = _mapped(fd, 0)
         self._told = Doing()
         self._is_calm = False
         self._last_index = 0
@@ -74,14 +77,25 @@ class Pulse:
         self.due_ns = _NEVER_NS
         """When to beat next."""
 
-    def move(self, slot: int) -> None:
-        """Go on in a slot of the board that now is where the first one was.
+    def go_home(self) -> None:
+        """Go on in the memory that this process has; raises OSError."""
+        self._go_on(*_mapped(self.fd, 0))
+
+    def move(self, board: Path, slot: int) -> None:
+        """Go on in a slot of the board of an earlier release's daemon.
 
         Raises:
             OSError: there is no board.
             ValueError: the board has no such slot.
         """
-        self._page, self._slot = _opened(self._path, slot)
+        fd = os.open(board, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self._go_on(*_mapped(fd, slot))
+        finally:
+            os.close(fd)
+
+    def _go_on(self, page: mmap.mmap, slot: Slot) -> None:
+        self._page, self._slot = page, slot
         self._slot.index(self._last_index)
         self._slot.tell(self._told)
         self.beat(time.monotonic_ns())
@@ -135,15 +149,11 @@ class Pulse:
         return self.late_ns()
 
 
-def _opened(path: str, slot: int) -> tuple[mmap.mmap, Slot]:
+def _mapped(fd: int, slot: int) -> tuple[mmap.mmap, Slot]:
     """Return the mapped page with a slot, and the slot."""
     start = slot * SLOT_BYTES
     offset = start % mmap.ALLOCATIONGRANULARITY
-    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        page = mmap.mmap(fd, offset + SLOT_BYTES, offset=start - offset)
-    finally:
-        os.close(fd)
+    page = mmap.mmap(fd, offset + SLOT_BYTES, offset=start - offset)
     return page, Slot(memoryview(page)[offset:])
 
 

@@ -1,125 +1,237 @@
-"""The heartbeat board's memory: made by the daemon, mapped by each worker, read at any time.
+"""The heartbeat board: memory for each worker, which the worker writes and the daemon reads.
 
-It is memory without a file (memfd_create(2)), and ``path`` is a link to it, by which workers open
-it. A file could be cut short by anybody who can open it, or find its disk full, and either ends
-whoever touches the memory next by SIGBUS; a beat could also wait for the disk. This memory's size
-is sealed, a slot has its memory before it is handed out, and nothing is left of it when the daemon
-dies but a link to nowhere, which the next daemon replaces.
+Each slot is memory of its own without a file (memfd_create(2)), of one page. Its descriptor goes to
+its worker and to nobody else, so that a worker reaches no slot but its own: ``lend`` is for one
+that is about to be forked, and a worker that outlives its daemon brings the memory that it has to
+the next one, which takes it by ``attach``. A file could be cut short by anybody who can open it,
+or find its disk full, and either ends whoever touches the memory next by SIGBUS; a beat could also
+wait for the disk. This memory's size is sealed, and a slot has its memory before it is handed out.
 
-A slot belongs to one process from ``take`` to ``release``, and is released only when that process
-has ended: a dead process cannot write, so what the next one finds in the slot are zeros and its own
-words. All of it runs in one thread, and nothing waits.
+Agents that were started by an earlier release look for a file at a path. For them there is one,
+from the first ``take_by_path`` until the last of them is gone; it is never mapped here.
+
+A slot belongs to one process from its taking to ``release``, and is released only when that process
+has ended. All of it runs in one thread, and nothing waits.
 """
 
 import fcntl
 import mmap
 import os
+import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
-from cmdc_runtime.board import BEAT_WORD, SLOT_BYTES, WORD_BYTES, Beat, read
+from cmdc_runtime.board import (
+    BEAT_WORD,
+    READS_MAX,
+    SLOT_BYTES,
+    SLOT_MEMORY_BYTES,
+    WORD_BYTES,
+    Beat,
+    Doing,
+    read,
+)
 from cmdc_runtime.errors import Overloaded
 
-_SLOT_WORDS: Final = SLOT_BYTES // WORD_BYTES
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _MODE: Final = 0o600
+_NO_WORDS: Final = (0,) * (BEAT_WORD + 1)
+"""Of a slot without memory."""
+_EMPTY: Final = bytes(SLOT_BYTES)
+_ORDER: Final = sys.byteorder
 
 
 class Board:
     """The slots of one daemon's workers."""
 
-    def __init__(self, path: Path, memory_fd: int, slots: int) -> None:
-        """Take over the memory, and map it; ``create`` is the way to a board."""
-        self._path, self._fd, self._slots = path, memory_fd, slots
-        self._map = mmap.mmap(memory_fd, _whole_pages(slots * SLOT_BYTES))
-        self._memory = memoryview(self._map)
-        self._words = self._memory.cast("Q")
-        self._free = list(range(slots - 1, -1, -1))  # the lowest is taken first
-        self._taken: set[int] = set()
-        self._used = 0
-        """How many slots, from the first one on, were ever taken: the others have no memory yet."""
-
-    @classmethod
-    def create(cls, path: Path, slots: int) -> Self:
-        """Make a board of so many slots that workers find at ``path``.
-
-        What an earlier daemon has left there is replaced; its workers, if any live, keep theirs.
+    def __init__(self, path: Path, slots: int) -> None:
+        """Have so many slots and no memory yet; what lies at ``path`` is removed.
 
         Raises:
-            OSError: there is no such folder, or no memory.
+            OSError: it can't be.
+            ValueError: there are no slots.
         """
-        fd = os.memfd_create("cmdc-board", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        try:
-            os.fchmod(fd, _MODE)
-            os.ftruncate(fd, _whole_pages(slots * SLOT_BYTES))
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-            board = cls(path, fd, slots)
-        except BaseException:
-            os.close(fd)
-            raise
-        try:
-            board.show()
-        except BaseException:
-            board.close()
-            raise
-        return board
-
-    def show(self) -> None:
-        """Let workers find it at its path, in place of whatever is there; raises OSError."""
-        self._path.unlink(missing_ok=True)
-        self._path.symlink_to(f"/proc/{os.getpid()}/fd/{self._fd}")
+        if slots <= 0:
+            raise ValueError(f"a board of {slots} slots is empty")
+        self._path, self._slots = path, slots
+        path.unlink(missing_ok=True)  # of an earlier daemon
+        self._free = list(range(slots - 1, -1, -1))  # the lowest is taken first
+        self._taken: set[int] = set()
+        self._memory: dict[int, mmap.mmap] = {}
+        self._words: list[Sequence[int]] = []
+        """Of each slot that was ever taken; of one without memory all are 0."""
+        self._lent: dict[int, int] = {}
+        """Descriptors that were not asked for yet."""
+        self._by_path: set[int] = set()
+        self._file: int | None = None
+        """The file for those slots."""
 
     def take(self) -> int:
         """Return the number of a slot that is all zeros and nobody else's.
 
         Raises:
-            Overloaded: all are taken, or the machine has no memory for another one.
+            Overloaded: all are taken, or the machine has no memory or descriptor for another one.
         """
-        if not self._free:
-            raise Overloaded(f"the heartbeat board is full: {self._slots} processes have a slot")
-        slot = self._free[-1]
-        start = slot * SLOT_BYTES
+        slot = self._next()
         try:
-            # Here an error; at the first write it would be SIGBUS.
-            os.posix_fallocate(self._fd, start, SLOT_BYTES)
+            fd = _new_memory()
+            try:
+                self._map(slot, fd)
+            except BaseException:
+                os.close(fd)
+                raise
         except OSError as error:
             raise Overloaded(
                 f"no memory for slot {slot} of the heartbeat board: {error}"
             ) from error
-        self._taken.add(self._free.pop())
-        self._used = max(self._used, slot + 1)
-        self._memory[start : start + SLOT_BYTES] = bytes(SLOT_BYTES)
+        self._lent[slot] = fd
+        self._take(slot)
+        return slot
+
+    def lend(self, slot: int) -> int:
+        """Return the descriptor of a slot that was just taken, once; the caller closes it."""
+        return self._lent.pop(slot)
+
+    def take_empty(self) -> int:
+        """Return the number of a slot whose memory its process brings; raises Overloaded."""
+        slot = self._next()
+        self._take(slot)
+        return slot
+
+    def attach(self, slot: int, fd: int) -> None:
+        """Take the memory that a process has brought for its slot; closes ``fd`` in any case.
+
+        Raises:
+            OSError: it can't be mapped.
+            ValueError: it is no memory of a slot, or could be cut short.
+        """
+        try:
+            seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)  # only of memory, else OSError
+            size = os.fstat(fd).st_size
+            if seals & _SEALS != _SEALS or size != SLOT_MEMORY_BYTES:
+                raise ValueError(f"{size} bytes with seals {seals:#x} are no slot of a board")
+            os.posix_fallocate(fd, 0, SLOT_MEMORY_BYTES)  # a hole in it could end us
+            self._forget(slot)
+            self._map(slot, fd)
+        finally:
+            os.close(fd)
+
+    def take_by_path(self) -> int:
+        """Return the number of a slot that its process finds in the file at the board's path.
+
+        Raises:
+            Overloaded: all are taken, or there is no room for the file.
+        """
+        slot = self._next()
+        try:
+            if self._file is None:
+                self._file = self._new_file()
+            # Here an error; where the process writes it would be SIGBUS.
+            os.posix_fallocate(self._file, slot * SLOT_BYTES, SLOT_BYTES)
+            os.pwrite(self._file, _EMPTY, slot * SLOT_BYTES)
+        except OSError as error:
+            raise Overloaded(
+                f"no room for slot {slot} of the heartbeat board at {self._path}: {error}"
+            ) from error
+        self._take(slot)
+        self._by_path.add(slot)
         return slot
 
     def release(self, slot: int) -> None:
         """Give a slot back whose process has ended; read it before, if it is of interest."""
         self._taken.remove(slot)
+        self._forget(slot)
         self._free.append(slot)
 
     def read(self, slot: int) -> Beat:
         """Return what stands in a slot, whatever it is."""
-        start = slot * SLOT_BYTES
-        with self._memory[start : start + SLOT_BYTES] as memory:
-            return read(memory, time.monotonic_ns())
+        found = self._read(slot)
+        for _ in range(READS_MAX - 1 if slot in self._by_path else 0):
+            if found.doing != Doing():
+                break
+            found = self._read(slot)  # it was being written, or there is none
+        return found
 
     def beats(self) -> list[int]:
-        """Return the time of each slot's last beat in nanoseconds, in one pass over the memory."""
-        return self._words[BEAT_WORD : self._used * _SLOT_WORDS : _SLOT_WORDS].tolist()
+        """Return the time of each slot's last beat in nanoseconds."""
+        found = [words[BEAT_WORD] for words in self._words]
+        for slot in self._by_path:
+            found[slot] = int.from_bytes(self._bytes(slot, WORD_BYTES), _ORDER)
+        return found
 
     def close(self) -> None:
-        """Unmap the memory and remove the way to it; workers keep theirs. Idempotent."""
-        if self._map.closed:
-            return
-        self._words.release()
-        self._memory.release()
-        self._map.close()
-        os.close(self._fd)
-        with suppress(OSError):  # the next board replaces what stays
-            self._path.unlink(missing_ok=True)
+        """Unmap the memory and remove the file; workers keep theirs. Idempotent."""
+        for slot in {*self._memory, *self._by_path}:
+            self._forget(slot)
+
+    def _next(self) -> int:
+        if not self._free:
+            raise Overloaded(f"the heartbeat board is full: {self._slots} processes have a slot")
+        return self._free[-1]
+
+    def _take(self, slot: int) -> None:
+        self._taken.add(self._free.pop())
+        self._words += [_NO_WORDS] * (slot + 1 - len(self._words))
+
+    def _map(self, slot: int, fd: int) -> None:
+        memory = mmap.mmap(fd, SLOT_MEMORY_BYTES, access=mmap.ACCESS_READ)
+        self._words += [_NO_WORDS] * (slot + 1 - len(self._words))
+        self._memory[slot], self._words[slot] = memory, memoryview(memory).cast("Q")
+
+    def _forget(self, slot: int) -> None:
+        """Give back what a slot has."""
+        words, memory = self._words[slot], self._memory.pop(slot, None)
+        self._words[slot] = _NO_WORDS
+        if isinstance(words, memoryview):
+            words.release()
+        if memory is not None:
+            memory.close()
+        if (fd := self._lent.pop(slot, None)) is not None:
+            os.close(fd)
+        self._by_path.discard(slot)
+        if not self._by_path and self._file is not None:
+            os.close(self._file)
+            self._file = None
+            with suppress(OSError):  # the next board removes what stays
+                self._path.unlink(missing_ok=True)
+
+    def _read(self, slot: int) -> Beat:
+        if slot in self._by_path:
+            return read(memoryview(self._bytes(slot, SLOT_BYTES)), time.monotonic_ns())
+        memory = self._memory.get(slot)
+        if memory is None:
+            return read(memoryview(_EMPTY), time.monotonic_ns())
+        with memoryview(memory) as whole, whole[:SLOT_BYTES] as part:
+            return read(part, time.monotonic_ns())
+
+    def _bytes(self, slot: int, size: int) -> bytes:
+        """Return the beginning of a slot of the file, zeros where somebody has cut it."""
+        found = b"" if self._file is None else os.pread(self._file, size, slot * SLOT_BYTES)
+        return found.ljust(size, b"\0")
+
+    def _new_file(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        fd = os.open(self._path, flags, _MODE)
+        try:
+            os.ftruncate(fd, -(-self._slots * SLOT_BYTES // mmap.PAGESIZE) * mmap.PAGESIZE)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
 
 
-def _whole_pages(size: int) -> int:
-    """Round up to what a worker maps, which is pages."""
-    return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+def _new_memory() -> int:
+    """Return a descriptor of sealed memory for one slot; raises OSError."""
+    fd = os.memfd_create("cmdc-board", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.fchmod(fd, _MODE)
+        os.ftruncate(fd, SLOT_MEMORY_BYTES)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+        os.posix_fallocate(fd, 0, SLOT_MEMORY_BYTES)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd

@@ -15,13 +15,15 @@ import sys
 import termios
 import time
 import traceback
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from operator import methodcaller
 from types import ModuleType
 from typing import Any, Final
 
 import multiprocess
-from multiprocess import forkserver, resource_tracker, util
+from multiprocess import forkserver, reduction, resource_tracker, util
 
 from cmdc_runtime.process import run_module
 from cmdc_runtime.tool_environment import passed_on
@@ -41,8 +43,25 @@ _ENDED: Final = (errno.ESRCH, errno.EBADF)
 
 _CONTEXT: Final = multiprocess.get_context("forkserver")
 
-Boot = dict[str, str | int | float]
-"""What a child is started with: small, flat, and nothing that runs code when it is opened."""
+
+class Handed:
+    """A descriptor for a child that is about to be started, which finds its own number in its boot.
+
+    It is closed here when nobody has this object any more: a fork that was given up goes on.
+    """
+
+    def __init__(self, fd: int) -> None:
+        """Own ``fd`` from now on."""
+        self._fd = fd
+        weakref.finalize(self, os.close, fd)
+
+    def __reduce__(self) -> tuple[methodcaller, tuple[Any]]:  # Any: multiprocess has no types
+        """Have multiprocess send it along, and the child replace it by the number."""
+        return methodcaller("detach"), (reduction.DupFd(self._fd),)
+
+
+Boot = dict[str, str | int | float | Handed]
+"""What a child is started with: small and flat; all that runs when it is opened is ``Handed``'s."""
 
 
 class _Util:

@@ -11,7 +11,7 @@ Rules: those of ``process_table``; what the caller knows is never touched, nor a
 
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -157,8 +157,12 @@ def _reap_seen(known: Collection[int]) -> list[int]:
 
 def mark_of(pid: int) -> Mark | None:
     """Return the mark that a process was started with; None where there is none to be read."""
+    return _mark_in(_environment(pid).split(b"\0"))
+
+
+def _mark_in(variables: Iterable[bytes]) -> Mark | None:
     found = {SESSION_VARIABLE: b"", INCARNATION_VARIABLE: b""}
-    for variable in _environment(pid).split(b"\0"):
+    for variable in variables:
         for name in found:
             if variable.startswith(name):
                 found[name] = variable.removeprefix(name)
@@ -166,6 +170,11 @@ def mark_of(pid: int) -> Mark | None:
     if not session_id or not incarnation.isdigit():
         return None
     return session_id.decode(errors="surrogateescape"), int(incarnation)
+
+
+def _own_mark() -> Mark | None:
+    """Return the mark of this process, which can't read its own environment in /proc."""
+    return _mark_in(name + b"=" + value for name, value in os.environb.items())
 
 
 def _environment(pid: int) -> bytes:
@@ -192,7 +201,7 @@ def _adopted(
     table: Table, marks: Collection[Mark], known: Collection[int]
 ) -> Iterator[ProcessLine]:
     """Yield the children that came to this process, bear one of ``marks`` and are not known."""
-    wanted = frozenset(marks) - {mark_of(os.getpid())}  # our children may have this one from us
+    wanted = frozenset(marks) - {_own_mark()}  # our children may have this one from us
     if not wanted:
         return iter(())
     return (line for line in _children(table, known) if mark_of(line.pid) in wanted)

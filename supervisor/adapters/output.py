@@ -19,6 +19,7 @@ import socket
 import threading
 import time
 from collections import defaultdict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -106,6 +107,9 @@ class Outputs:
         self._is_running = self._is_closing = False
         self.echo_fd: int | None = None
         """Where an embedded daemon shows what tools print; to be set before ``start``."""
+        self.on_descriptor: Callable[[str, int, int], object] | None = None
+        """Called on the thread with a worker's id, its connection's pid and a descriptor that came
+        with its first words, which is the callee's from then on; to be set before ``start``."""
         self.refused = 0
         """Connections that were closed: too many, of another user, or nameless."""
 
@@ -292,12 +296,35 @@ class Outputs:
             self._end(connection)
 
     def _read(self, connection: _Connection) -> None:
+        brought: list[int] = []
         try:
-            chunk = connection.sock.recv(READ_BYTES)
+            if connection.worker is None and self.on_descriptor is not None:
+                chunk, brought, _, _ = socket.recv_fds(
+                    connection.sock, READ_BYTES, 1, socket.MSG_CMSG_CLOEXEC
+                )
+            else:
+                chunk = connection.sock.recv(READ_BYTES)  # descriptors, if any, come to nothing
         except BlockingIOError:
             return
         except OSError:
             chunk = b""
+        try:
+            self._take(connection, chunk)
+        finally:
+            self._hand_on(connection, brought)
+
+    def _hand_on(self, connection: _Connection, brought: list[int]) -> None:
+        """Give a descriptor that came along to its taker."""
+        for fd in brought:
+            if connection.worker is None or self.on_descriptor is None:
+                os.close(fd)
+            else:
+                try:
+                    self.on_descriptor(connection.worker_id, connection.pid, fd)
+                except RuntimeError:  # the loop is closed
+                    os.close(fd)
+
+    def _take(self, connection: _Connection, chunk: bytes) -> None:
         if not chunk:
             self._end(connection)
             return

@@ -1,6 +1,6 @@
 """A process for tests that beats as a worker does, until its main loop comes to harm.
 
-``python beating_process.py BOARD SLOT PERIOD_S WAY``: it writes a line when it beats, and goes its
+``python beating_process.py SLOT_FD PERIOD_S WAY``: it writes a line when it beats, and goes its
 way when it reads one.
 """
 
@@ -55,8 +55,8 @@ async def main(pulse, period_s, way):
 
 if __name__ == "__main__":
     faulthandler.register(signal.SIGQUIT, all_threads=True, chain=False)
-    board, slot_number, period, way_out = sys.argv[1:]
-    its_pulse = Pulse(board, int(slot_number))
+    slot_fd, period, way_out = sys.argv[1:]
+    its_pulse = Pulse(int(slot_fd))
     with (
         contextlib.suppress(KeyboardInterrupt),
         asyncio.Runner(loop_factory=its_pulse.new_loop) as runner,

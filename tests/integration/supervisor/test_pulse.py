@@ -30,7 +30,7 @@ class Ward:
     """Processes on a board, and what was told of them."""
 
     def __init__(self, folder):
-        self.board = Board.create(folder / "board", 8)
+        self.board = Board(folder / "board", 8)
         self.pulse = Pulse(self.board, self._ask, self._kill)
         self.processes, self.slots = {}, {}
         self.asked, self.silent = asyncio.Queue(), asyncio.Queue()
@@ -39,13 +39,16 @@ class Ward:
     def start(self, key, way="beat"):
         """Start a process that goes that way; it beats when this returns."""
         slot = self.slots[key] = self.board.take()
-        words = [str(self.board._path), str(slot), str(PERIOD_S), way]
+        fd = self.board.lend(slot)
+        words = [str(fd), str(PERIOD_S), way]
         self.processes[key] = subprocess.Popen(
             [sys.executable, str(SCRIPT), *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            pass_fds=[fd],
         )
+        os.close(fd)
 
     def ready(self):
         """Return when all of them beat."""
@@ -194,7 +197,7 @@ def test_a_callback_that_raises_costs_nobody_else_a_look(tmp_path):
     """It is logged as what it is, a bug, and the next process is told of."""
 
     async def scenario():
-        board, told = Board.create(tmp_path / "board", 2), asyncio.Queue()
+        board, told = Board(tmp_path / "board", 2), asyncio.Queue()
 
         def ask(key):
             told.put_nowait(key)
@@ -224,7 +227,7 @@ def test_nobody_is_looked_at_while_nobody_is_watched(tmp_path):
     """An idle daemon does not wake up for it."""
 
     async def scenario():
-        board = Board.create(tmp_path / "board", 1)
+        board = Board(tmp_path / "board", 1)
         pulse = Pulse(board, lambda _: None, lambda *_: None)
         pulse._look = pytest.fail
         looking = asyncio.create_task(pulse.run())

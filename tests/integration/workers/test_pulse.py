@@ -32,24 +32,18 @@ PERIOD_S = 0.02
 WORKER = """
 import sys
 from workers.bootstrap import main
-board, slot, address, daemon_pid = sys.argv[1:]
+slot_fd, address, daemon_pid = sys.argv[1:]
 boot = {"worker_id": "w1", "address": address, "daemon_pid": daemon_pid}
-main(boot | {"board": board, "slot": int(slot)})
+main(boot | {"slot_fd": int(slot_fd)})
 """
 
 
 @pytest.fixture
 def board(tmp_path):
     """Return a board of the test's own."""
-    found = Board.create(tmp_path / "board", 4)
+    found = Board(tmp_path / "board", 4)
     yield found
     found.close()
-
-
-@pytest.fixture
-def path(tmp_path):
-    """Return where a worker finds it."""
-    return str(tmp_path / "board")
 
 
 def poll_for(condition):
@@ -64,9 +58,9 @@ def poll_for(condition):
 class Beating:
     """A loop with a pulse on a slot of the board."""
 
-    def __init__(self, board, path):
+    def __init__(self, board):
         self.board, self.slot = board, board.take()
-        self.pulse = Pulse(path, self.slot)
+        self.pulse = Pulse(board.lend(self.slot))
 
     def run(self, scenario):
         """Return what becomes of a coroutine in that loop."""
@@ -87,9 +81,11 @@ class Beating:
 
 
 @pytest.fixture
-def beating(board, path):
+def beating(board):
     """Return a loop with a pulse."""
-    return Beating(board, path)
+    found = Beating(board)
+    yield found
+    os.close(found.pulse.fd)
 
 
 async def ticks(count):
