@@ -284,7 +284,6 @@ class Wards:
         self.footprint: Footprint[Ward] = Footprint(_blame_memory, _blame_processes)
         loop = asyncio.get_running_loop()
 
-
         def hand_on(worker_id: str, pid: int, fd: int) -> None:
             loop.call_soon_threadsafe(self._take_slot, worker_id, pid, fd)
 

@@ -22,7 +22,7 @@ SETTLE_S = 20.0
 FDS_MORE_MAX = 8
 """Descriptors of the daemon beyond those before: a spare on its way, a log, a connection."""
 SOCKETS = {"control.sock", "events.sock", "workers.sock", "output.sock"}
-FILES = {"board", "daemon.lock", TOKEN_FILE, ROLL, *SOCKETS}
+FILES = {"daemon.lock", TOKEN_FILE, ROLL, *SOCKETS}
 """What may lie in a runtime directory; multiprocess keeps a folder of its own there."""
 COPIES_MAX = 5
 """Of a journal that is written to meanwhile, until one is whole."""

@@ -23,13 +23,15 @@ def has_lock(place):
     return f'"pid":{place.process.pid},' in lock.read_text()
 
 
-def has_board(place):
-    board = place.address / "board"
-    return board.is_symlink() and f"/{place.process.pid}/" in str(board.readlink())
+def takes_output(place):
+    """Say whether this daemon, and none before it, listens there."""
+    path = place.address / "output.sock"
+    found = (one for one in psutil.Process(place.process.pid).net_connections("unix"))
+    return path.exists() and any(one.laddr == str(path) for one in found)
 
 
 def listens(place):
-    return has_board(place) and (place.address / "control.sock").exists()
+    return takes_output(place) and (place.address / "control.sock").exists()
 
 
 def has_nursery(place):
@@ -41,6 +43,6 @@ def has_agent(place):
     return len(psutil.Process(place.process.pid).children(recursive=True)) > 3
 
 
-MOMENTS = (has_lock, has_board, listens, has_nursery)
+MOMENTS = (has_lock, takes_output, listens, has_nursery)
 """Those that come within half a second."""
 ALL_MOMENTS = (*MOMENTS, has_agent)

@@ -15,8 +15,8 @@ TURN_S = 30.0
 SOON_S = 10.0
 """For what is gone to be there again; a look is taken every second."""
 SPARES = ("Traceback",)
-"""Said by a spare that is forked while its board, or the directory, is gone; the next one lives."""
-PUT = (*SOCKETS, LOCK_FILE, "board")
+"""Said by a spare that is forked while its sockets are gone; the next one lives."""
+PUT = (*SOCKETS, LOCK_FILE)
 
 
 def numbers(place, names):

@@ -256,7 +256,7 @@ def test_no_agent_is_blamed_for_a_loop_that_stands_still(place, agent):
 @pytest.mark.fault_case("F28")
 def test_second_daemon_is_refused_and_the_first_keeps_its_sockets(place, client):
     """It says whose directory it is, touches nothing, and ends with a status of its own."""
-    names = ("daemon.lock", "board", "control.sock", "events.sock", "workers.sock", "output.sock")
+    names = ("daemon.lock", "control.sock", "events.sock", "workers.sock", "output.sock")
     before = [(place.address / name).lstat().st_ino for name in names]
     second = run_to_end(place)
 

@@ -276,5 +276,5 @@ def test_runtime_directory_that_cannot_be_cleared_is_told(cradle):
 
     assert status == 0
     assert "directory.not_cleared" in said
-    assert {"control.sock", "daemon.lock", "board"} <= left
+    assert {"control.sock", "daemon.lock"} <= left
     assert list(cradle.address.iterdir()) == []

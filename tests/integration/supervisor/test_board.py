@@ -1,6 +1,7 @@
-"""The board's memory: one slot each, found by its path, and safe from those who map it."""
+"""The board's memory: a slot for each worker that no other one reaches, safe from who maps it."""
 
 import errno
+import fcntl
 import mmap
 import os
 from contextlib import contextmanager
@@ -8,23 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from cmdc_runtime.board import SLOT_BYTES, Doing, Slot, Usage
+from cmdc_runtime.board import SLOT_BYTES, SLOT_MEMORY_BYTES, Doing
 from cmdc_runtime.errors import Overloaded
 from supervisor.adapters.board import Board
 from workers.pulse import Pulse
+
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 @contextmanager
 def new_board(path, slots=4):
     """Yield a board, and see that nothing of it is left."""
     before = open_fds()
-    board = Board.create(path, slots)
+    board = Board(path, slots)
     try:
         yield board
     finally:
         board.close()
     assert open_fds() == before
-    assert not path.is_symlink()
+    assert not os.path.lexists(path)
 
 
 def open_fds():
@@ -32,61 +35,88 @@ def open_fds():
 
 
 @contextmanager
-def mapped(path):
-    """Yield the whole memory of a board as another process finds it."""
-    fd = os.open(path, os.O_RDWR)
+def writing(fd):
+    """Yield the pulse of a worker that has this memory."""
+    pulse = Pulse(fd)
     try:
-        with mmap.mmap(fd, os.fstat(fd).st_size) as memory:
-            yield memory
+        yield pulse
     finally:
+        pulse._slot.release()
+        pulse._page.close()
         os.close(fd)
 
 
-def test_what_a_worker_writes_by_path_and_number_is_read(tmp_path):
-    """Also in a slot that is not the first one of its page, and beside others."""
+@contextmanager
+def by_path(path, slot):
+    """Yield the pulse of a worker that looks for its slot in a board at a path."""
+    fd = os.memfd_create("own")
+    os.ftruncate(fd, SLOT_MEMORY_BYTES)
+    with writing(fd) as pulse:
+        pulse.move(path, slot)
+        yield pulse
+
+
+def memory(size=SLOT_MEMORY_BYTES, seals=SEALS):
+    """Return memory as a process brings it."""
+    fd = os.memfd_create("brought", os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, size)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    return fd
+
+
+def test_what_each_worker_writes_is_read_in_its_slot(tmp_path):
+    """Beside others, and by the order of the numbers in one look."""
     with new_board(tmp_path / "board", 20) as board:
         slots = [board.take() for _ in range(20)]
         for slot in slots:
-            pulse = Pulse(str(tmp_path / "board"), slot)
-            pulse.note("running", slot, (f"shell call_{slot}",), 10 * slot)
-        found = [board.read(slot) for slot in slots]
-        del pulse
+            with writing(board.lend(slot)) as pulse:
+                pulse.note("running", slot, (f"shell call_{slot}",), 10 * slot)
+                pulse.beat(slot + 100)
+        found, beats = [board.read(slot) for slot in slots], board.beats()
 
     assert slots == list(range(20))
     assert [beat.doing for beat in found] == [
         Doing("running", slot, (f"shell call_{slot}",)) for slot in slots
     ]
     assert [beat.last_index for beat in found] == [10 * slot for slot in slots]
+    assert beats == [slot + 100 for slot in slots]
 
 
-def test_one_scan_reads_the_beats_of_all_slots_that_were_ever_taken(tmp_path):
-    """By the slots' numbers; the memory beyond them is not touched."""
-    with new_board(tmp_path / "board", 1_000) as board, mapped(tmp_path / "board") as memory:
-        for slot in [board.take() for _ in range(3)]:
-            with memoryview(memory) as whole, whole[slot * SLOT_BYTES :] as part:
-                writer = Slot(part)
-                writer.beat(slot + 100, Usage())
-                writer.release()
-        beats = board.beats()
-        blocks = (tmp_path / "board").stat().st_blocks
+def test_a_worker_reaches_no_slot_but_its_own(tmp_path):
+    """Its memory is one page, and whatever it writes there changes nobody else's."""
+    with new_board(tmp_path / "board") as board:
+        mine, others = board.take(), board.take()
+        with writing(board.lend(others)) as pulse:
+            pulse.note("running", 7, (), 70)
+        before = board.read(others)
+        fd = board.lend(mine)
+        with mmap.mmap(fd, 0) as whole:
+            size = len(whole)
+            whole[:] = b"\xff" * size
+        with pytest.raises(ValueError, match="size"):
+            mmap.mmap(fd, SLOT_BYTES, offset=SLOT_MEMORY_BYTES)
+        os.close(fd)
 
-    assert beats == [100, 101, 102]
-    assert blocks * 512 <= mmap.PAGESIZE
+        assert size == SLOT_MEMORY_BYTES
+        assert board.read(others).doing == before.doing == Doing("running", 7)
+        assert board.read(mine).doing == Doing()
+        assert not os.path.lexists(tmp_path / "board")
 
 
-def test_a_slot_is_taken_by_one_and_zeroed_for_the_next(tmp_path):
+def test_a_slot_is_taken_by_one_and_zeros_for_the_next(tmp_path):
     """What a dead process left is read before its slot is released, and never after."""
-    with new_board(tmp_path / "board", 2) as board, mapped(tmp_path / "board") as memory:
-        first, second = board.take(), board.take()
-        memory[:] = b"\xff" * len(memory)
-        with pytest.raises(Overloaded, match="2 processes have a slot"):
-            board.take()
-        board.release(first)
-        again = board.take()
-        fresh, other = board.read(again), board.read(second)
+    with new_board(tmp_path / "board", 2) as board:
+        first, _ = board.take(), board.take()
+        with writing(board.lend(first)) as pulse:
+            pulse.beat(1)
+            with pytest.raises(Overloaded, match="2 processes have a slot"):
+                board.take()
+            board.release(first)
+            again = board.take()
+            pulse.beat(2)
+            fresh = board.read(again)
 
     assert (again, fresh.beat_ns, fresh.doing) == (first, 0, Doing())
-    assert other.beat_ns > 0
 
 
 def test_a_slot_is_released_once(tmp_path):
@@ -100,20 +130,19 @@ def test_a_slot_is_released_once(tmp_path):
 
 def test_nobody_can_cut_the_memory_short(tmp_path):
     """A page that is gone would end the daemon with its next look."""
-    with new_board(tmp_path / "board") as board, mapped(tmp_path / "board"):
-        fd = os.open(tmp_path / "board", os.O_RDWR)
-        with pytest.raises(PermissionError):
-            os.ftruncate(fd, 0)
-        with pytest.raises(PermissionError):
-            os.ftruncate(fd, 2**20)
+    with new_board(tmp_path / "board") as board:
+        fd = board.lend(board.take())
+        for size in (0, 2**20):
+            with pytest.raises(PermissionError):
+                os.ftruncate(fd, size)
         mode = os.fstat(fd).st_mode
         os.close(fd)
-        board.take()
 
     assert oct(mode & 0o777) == "0o600"
 
 
-def test_memory_that_is_not_there_is_an_error_and_no_signal(tmp_path, monkeypatch):
+@pytest.mark.parametrize("by", ["take", "take_by_path"])
+def test_memory_that_is_not_there_is_an_error_and_no_signal(tmp_path, monkeypatch, by):
     """The slot stays free for when there is memory again."""
 
     def refuse(*_):
@@ -123,51 +152,126 @@ def test_memory_that_is_not_there_is_an_error_and_no_signal(tmp_path, monkeypatc
         with monkeypatch.context() as patch:
             patch.setattr(os, "posix_fallocate", refuse)
             with pytest.raises(Overloaded, match="No space left"):
-                board.take()
+                getattr(board, by)()
 
         assert board.take() == 0
 
 
-def test_a_new_board_replaces_what_a_dead_daemon_left(tmp_path):
-    """A link to nowhere, and any file of that name."""
+# --- of an agent that outlives its daemon -------------------------------------------------------
+
+
+def test_memory_that_a_process_brings_is_its_slot(tmp_path):
+    """With what stands there; until it comes there are zeros."""
+    last = Board(tmp_path / "board", 1)
+    with (
+        writing(last.lend(last.take())) as pulse,
+        new_board(tmp_path / "next") as board,
+    ):
+        pulse.note("running", 3, (), 30)
+        slot = board.take_empty()
+        nothing, beats = board.read(slot), board.beats()
+        board.attach(slot, os.dup(pulse.fd))
+        pulse.go_home()
+        found = board.read(slot)
+    last.close()
+
+    assert (nothing.beat_ns, nothing.doing, beats) == (0, Doing(), [0])
+    assert (found.doing, found.last_index) == (Doing("running", 3), 30)
+    assert found.beat_ns > 0
+
+
+BROUGHT = {
+    "that can be cut short": lambda: memory(seals=0),
+    "that is too small": lambda: memory(size=SLOT_BYTES),
+    "that is too large": lambda: memory(size=2 * SLOT_MEMORY_BYTES),
+    "that is no memory": lambda: os.open(os.devnull, os.O_RDWR),
+    "that nobody may map": lambda: os.open("/", os.O_PATH),
+}
+
+
+@pytest.mark.parametrize("bring", BROUGHT.values(), ids=BROUGHT)
+def test_memory_that_could_end_the_daemon_is_refused(tmp_path, bring):
+    """And what the slot has stays."""
+    with new_board(tmp_path / "board") as board:
+        slot = board.take_empty()
+        with pytest.raises((OSError, ValueError)):
+            board.attach(slot, bring())
+        board.attach(slot, memory())
+
+        assert board.beats() == [0]
+
+
+def test_an_agent_of_an_earlier_release_finds_its_slot_at_the_path(tmp_path):
+    """Beside others, of which it may be on one page; the file is there as long as they are."""
     path = tmp_path / "board"
-    path.symlink_to("/proc/0/fd/99")
-    with new_board(path) as board:
-        board.take()
-    path.write_bytes(b"a file")
-    with new_board(path) as board:
-        Pulse(str(path), board.take())
+    with new_board(path, 20) as board:
+        own = board.take()
+        slots = [board.take_by_path() for _ in range(10)]
+        for slot in slots:
+            with by_path(path, slot) as pulse:
+                pulse.note("running", slot, (), slot)
+                pulse.beat(slot + 100)
+        found, beats = [board.read(slot) for slot in slots], board.beats()
+        mode = path.stat().st_mode
+        for slot in slots:
+            assert path.exists()
+            board.release(slot)
+
+        assert not path.exists()
+    assert own == 0
+    assert [beat.doing for beat in found] == [Doing("running", slot) for slot in slots]
+    assert beats == [0, *(slot + 100 for slot in slots)]
+    assert oct(mode & 0o777) == "0o600"
 
 
-def test_a_board_that_cannot_be_linked_leaves_nothing(tmp_path):
-    """No descriptor, and the error that tells why."""
-    before = open_fds()
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        Board.create(tmp_path / "nowhere" / "board", 1)
+def test_a_file_that_is_cut_short_ends_nobody_here(tmp_path):
+    """What stood there is zeros."""
+    with new_board(tmp_path / "board") as board:
+        slot = board.take_by_path()
+        with by_path(tmp_path / "board", slot) as pulse:
+            pulse.beat(1)
+            assert board.beats() == [1]
+            pulse.go_home()
+        os.truncate(tmp_path / "board", 0)
 
-    assert open_fds() == before
+        assert board.beats() == [0]
+        assert board.read(slot).doing == Doing()
+
+
+@pytest.mark.parametrize("what", ["a link to nowhere", "a file"])
+def test_what_an_earlier_daemon_left_at_the_path_is_removed(tmp_path, what):
+    """And replaced where agents look for it."""
+    path = tmp_path / "board"
+    for _ in range(2):
+        path.write_bytes(b"a file") if what == "a file" else path.symlink_to("/proc/0/fd/99")
+        with new_board(path) as board:
+            assert not os.path.lexists(path)
+            path.unlink(missing_ok=True)
+            with by_path(path, board.take_by_path()):
+                pass
 
 
 def test_a_board_without_slots_is_refused(tmp_path):
-    """And its memory is given back."""
-    before = open_fds()
+    """It could hold nobody."""
     with pytest.raises(ValueError, match="empty"):
-        Board.create(tmp_path / "board", 0)
-
-    assert open_fds() == before
+        Board(tmp_path / "board", 0)
 
 
 def test_a_board_is_closed_once(tmp_path):
     """A second time does nothing, also when the path is another board's by then."""
-    board = Board.create(tmp_path / "board", 1)
+    board = Board(tmp_path / "board", 1)
+    board.take_by_path()
     board.close()
-    with new_board(tmp_path / "board") as other:
+    path = tmp_path / "board"
+    with new_board(path) as other, by_path(path, other.take_by_path()):
         board.close()
 
-        assert Pulse(str(tmp_path / "board"), other.take())
+        assert path.exists()
 
 
 def test_a_slot_that_the_board_does_not_have_is_refused(tmp_path):
-    """A worker that was given a wrong number ends at once, and writes nowhere."""
-    with new_board(tmp_path / "board", 8), pytest.raises(ValueError, match="size"):
-        Pulse(str(tmp_path / "board"), 10_000)
+    """An agent that was given a wrong number writes nowhere."""
+    with new_board(tmp_path / "board", 8) as board:
+        board.take_by_path()
+        with pytest.raises(ValueError, match="size"), by_path(tmp_path / "board", 10_000):
+            pass

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import select
 import signal
 import subprocess

@@ -240,19 +240,18 @@ def test_a_new_period_counts_at_once(beating):
     assert first < now
 
 
-def test_what_is_noted_is_read_and_only_changes_are_written(board, path):
+def test_what_is_noted_is_read_and_only_changes_are_written(beating):
     """The text is not written again for a newer index or for the same words."""
-    slot = board.take()
-    pulse = Pulse(path, slot)
+    board, slot, pulse = beating.board, beating.slot, beating.pulse
     pulse.note("running", 1, ("shell c1",), 5)
     text = board.read(slot).doing
-    written = bytes(board._memory[48:])
+    written = bytes(board._memory[slot][48:])
     pulse._slot.tell = pytest.fail
     pulse.note("running", 1, ("shell c1",), 6)
 
     assert text == Doing("running", 1, ("shell c1",))
     assert board.read(slot).last_index == 6
-    assert bytes(board._memory[48:]) == written
+    assert bytes(board._memory[slot][48:]) == written
 
 
 def test_a_worker_that_is_assigned_beats_as_often_as_its_session_needs(beating, tmp_path):
@@ -306,13 +305,15 @@ def test_a_worker_that_is_assigned_beats_as_often_as_its_session_needs(beating, 
 
 @pytest.mark.slow
 @pytest.mark.process
-def test_a_worker_beats_as_a_spare_and_writes_its_stacks_when_asked(board, path, tmp_path):
+def test_a_worker_beats_as_a_spare_and_writes_its_stacks_when_asked(board, tmp_path):
     """It lives on afterwards, and what it was stays on the board when it has ended."""
     slot = board.take()
-    words = [path, str(slot), f"ipc://{tmp_path}/w.sock", str(os.getpid())]
+    fd = board.lend(slot)
+    words = [str(fd), f"ipc://{tmp_path}/w.sock", str(os.getpid())]
     worker = subprocess.Popen(
-        [sys.executable, "-c", WORKER, *words], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", WORKER, *words], stderr=subprocess.PIPE, text=True, pass_fds=[fd]
     )
+    os.close(fd)
     try:
         beat_ns = poll_for(lambda: worker.poll() is not None or board.read(slot).beat_ns)
         assert worker.poll() is None

@@ -97,7 +97,7 @@ class House:
             usage=SimpleNamespace(max_rss_bytes=0, user_us=0, system_us=0),
         )
         self.board = SimpleNamespace(read=lambda _slot: beat, release=lambda _slot: None)
-        self.tasks = []
+        self.bringing, self.tasks = {}, []
 
     async def _drained(self, _worker_id, _bound_s):
         pass
