@@ -16,6 +16,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.cli import main
+from cmdc_runtime.reasons import Unresponsive
 from cmdc_runtime.testing import Hold, Text, ToolCalls, ToolUse
 from cmdc_runtime.version import VERSION
 from tests.fault.test_adoption import indexes_of
@@ -23,6 +24,8 @@ from tests.fault.test_adoption import indexes_of
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 
 TURN_S = 30.0
+QUIET_S = 3.0
+"""For an agent of a busy machine to be silent."""
 ROOT = Path(cmdc.__file__).parents[1]
 PACKAGES = ("cmdc_runtime", "supervisor", "workers")
 OTHER_VERSION = f"{VERSION}.post999"
@@ -178,6 +181,36 @@ def test_other_code_takes_over_what_runs(  # noqa: PLR0913, PLR0917 - fixtures
     assert "events_lost" not in {one.event.kind for one in seen}
     assert indexes == [whole(one) for one in indexes]
     assert [one[0] for one in indexes] == [1, 1]
+
+
+@pytest.mark.parametrize("by", ["its own memory", "a place at the path"])
+def test_the_next_daemon_sees_an_agent_that_hangs(cradle, code, scripted, by):
+    """By the slot that it brings, or, of an earlier release, by the one that it looks for."""
+    roll, board = code.folder / "cmdc_runtime" / "roll.py", cradle.address / "board"
+    if by == "a place at the path":
+        text = roll.read_text()
+        assert text.count("brings_slot=True") == 1
+        roll.write_text(text.replace("brings_slot=True", "brings_slot=False"))
+    cradle.start()
+    with cradle.client() as client:
+        model = scripted(default="fine")
+        session = client.create_agent(model=model, session_id="s-1", unresponsive_after=QUIET_S)
+        session.run("1", timeout=TURN_S)
+        pid = session.agent_pid()
+        for _ in range(2):  # what it has brought once, it brings again
+            cradle.kill()
+            cradle.start()
+            session.run("2", timeout=TURN_S)
+        is_there, last = board.exists(), client.last_index("s-1")
+        monitor = session.monitor()
+        os.kill(pid, signal.SIGSTOP)
+        down = monitor.wait(TURN_S)
+        session.run("3", timeout=TURN_S)
+
+    assert (down.incarnation, down.evidence.pid) == (1, pid)
+    assert isinstance(down.reason, Unresponsive)
+    assert (down.evidence.state, down.evidence.last_index) == ("idle", last)
+    assert (is_there, board.exists()) == (by == "a place at the path", False)
 
 
 def test_who_dies_under_other_code_comes_back_with_it(cradle, code, scripted):
