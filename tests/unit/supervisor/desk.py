@@ -32,7 +32,7 @@ TURNS = 20
 class Ward:
     """The surroundings of a worker, in which nothing happens."""
 
-    slot = 0
+    slot, brings_slot = 0, True
 
     def __init__(self):
         self.expected = []
