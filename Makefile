@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-local setup-mocks demo test check fmt lint types imports docs docs-check cov bench incidents incidents-check model simulate plot conformance fault streams leaks soak matrix fuzz lock clean
+.PHONY: help setup setup-local setup-mocks demo test quick check fmt lint types imports docs docs-check cov bench incidents incidents-check model simulate plot conformance fault streams leaks soak matrix fuzz lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ LANE_3 := tests/unit tests/contract tests/model tests/conformance tests/systemd 
 
 test: setup setup-local setup-mocks check ## Set up, check, and run every test, those with the local model too
 	@$(BIN)/python -m scripts.lanes '$(LANE_1)' '$(LANE_2)' '$(LANE_3)'
+
+quick: setup ## Within a minute, what a change needs: checks, and the tests of the modules it touches
+	@$(BIN)/python -m scripts.quick $(if $(BASE),--base $(BASE))
 
 check: lint types imports ## Format, lint, types and import rules
 

@@ -5,6 +5,7 @@ one test that lists the offenders it finds; every rule gets the sources parsed, 
 """
 
 import ast
+import gc
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -36,6 +37,7 @@ class Source:
     path: Path
     text: str
     tree: ast.Module
+    nodes: tuple[ast.AST, ...]
 
     def at(self, line, word=""):
         """Name a place in this file the way editors understand it."""
@@ -47,11 +49,11 @@ class Source:
 
     def functions(self):
         """Yield every function, nested ones too."""
-        return (node for node in ast.walk(self.tree) if isinstance(node, Function))
+        return (node for node in self.nodes if isinstance(node, Function))
 
     def calls(self):
         """Yield every call with the name of what is called, ``a.b`` as ``b``."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             match node:
                 case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
                     yield name, node
@@ -61,8 +63,17 @@ class Source:
 def sources(*folders):
     """Return the Python files below the folders, those that are not there yet left out."""
     paths = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
-    texts = ((path, path.read_text(encoding="utf-8")) for path in paths)
-    return [Source(path, text, ast.parse(text, path)) for path, text in texts]
+    found = [source(path) for path in paths]
+    gc.freeze()  # a million nodes that stay, which every collection would look at
+    return found
+
+
+@cache
+def source(path):
+    """Return one file; all rules share its tree."""
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text, path)
+    return Source(path, text, tree, tuple(ast.walk(tree)))
 
 
 def shipped():
@@ -181,7 +192,7 @@ def test_nothing_is_left_unimplemented():
     found = [
         source.at(node.lineno)
         for source in everything()
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Raise) and "NotImplementedError" in ast.unparse(node)
     ]
 
