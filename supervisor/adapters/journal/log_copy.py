@@ -8,8 +8,9 @@ where its file has changed since, it is compared, and written again.
 
 ``JOURNAL_WAL_BYTES_MAX`` and one group of writes bound it: nothing is written behind more than that
 before it is in the journal's file.
-A change within a commit of ours, or within the tick of the kernel's clock (4 ms) behind it, that
-keeps the size of the log and its newest page, is found by ``check_whole`` at the checkpoint.
+A change within a commit of ours that keeps the size of the log and its newest page is found by
+``check_whole`` at the checkpoint; before Linux 6.13, or where the file system has no fine times of
+change, also one within the tick of the kernel's clock (4 ms) behind it.
 """
 
 import os
@@ -25,8 +26,9 @@ from supervisor.adapters.journal.wal import FRAME, HEADER, chained, read_log
 log = structlog.get_logger(__name__)
 
 FRAME_BYTES: Final = FRAME.size + PAGE_BYTES
-_READ_BYTES: Final = 8 * FRAME_BYTES
-"""As much as a commit has as a rule, and the frame before it."""
+_READ_BYTES: Final = 6 * FRAME_BYTES
+"""What a lone accept has as a rule, and the frame before it; then as much again as was read."""
+_NO_COMMIT: Final = bytes(4)
 _SALTS: Final = slice(16, 24)
 
 Stamp: TypeAlias = tuple[int, int]
@@ -95,16 +97,17 @@ class LogCopy:
             self._data.clear()
             self._seen = stamp_of(os.fstat(self._fd))
 
-    def follow(self, *, has_written: bool, is_unsure: bool) -> None:
+    def follow(self, status: os.stat_result | None, *, has_written: bool, is_unsure: bool) -> None:
         """Take what a commit has written, before anybody is told of it.
 
+        ``status`` is how the log stood at its path behind the commit, None: it is not there.
         ``has_written`` is what SQLite says; a row that stays as it was is no write, though.
         ``is_unsure``: frames of a commit that failed may stand behind those of this one.
 
         Raises:
             JournalLostError: it is not there. What was there before stands in the log again.
         """
-        seen = stamp_of(os.fstat(self._fd))
+        seen = stamp_of(os.fstat(self._fd) if status is None else status)
         has_written = has_written and seen != self._seen
         if self.may_begin_anew:
             head = os.pread(self._fd, HEADER.size, 0)
@@ -160,21 +163,22 @@ class LogCopy:
 
         Behind it are whole commits of the same log.
         """
-        known, salts = len(self._data) - begin, bytes(self._data[_SALTS])
-        found, good, at = bytearray(), known, known
-        is_all = len(salts) < _SALTS.stop - _SALTS.start
-        while not is_all:
-            chunk = os.pread(self._fd, _READ_BYTES, begin + len(found))
-            found += chunk
-            is_all = len(chunk) < _READ_BYTES
+        known, salts = len(self._data) - begin, self._data[_SALTS]
+        good, at = known, known
+        found = os.pread(self._fd, _READ_BYTES, begin)
+        is_all = len(found) < _READ_BYTES or len(salts) < _SALTS.stop - _SALTS.start
+        while True:
             while at + FRAME_BYTES <= len(found):
                 if found[at + 8 : at + 16] != salts:
-                    is_all = True
-                    break
+                    return found[:known], found[known:good]
+                if found[at + 4 : at + 8] != _NO_COMMIT:
+                    good = at + FRAME_BYTES
                 at += FRAME_BYTES
-                if any(found[at - FRAME_BYTES + 4 : at - FRAME_BYTES + 8]):
-                    good = at
-        return bytes(found[:known]), bytes(found[known:good])
+            if is_all:
+                return found[:known], found[known:good]
+            chunk = _read(self._fd, begin + len(found), len(found))
+            is_all = len(chunk) < len(found)
+            found += chunk
 
     def _write_again(self) -> None:
         data = bytes(self._data)

@@ -154,8 +154,9 @@ class SqliteStore(Ledger):
         db = self._db_open
         db.execute("COMMIT")
         has_written = db.total_changes != self._changes
-        self._log.follow(has_written=has_written, is_unsure=self._is_unsure)
-        if self._volume.strays():
+        status = self._volume.log_status()
+        self._log.follow(status, has_written=has_written, is_unsure=self._is_unsure)
+        if status is None:
             self.look()
         self._commits += 1
         grown = self._volume.wal_bytes - self._wal_bytes

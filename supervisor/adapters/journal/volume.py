@@ -223,6 +223,17 @@ class Volume:
         """
         return [path for path, known in self._known.items() if not self._is_there(path, known)]
 
+    def log_status(self) -> os.stat_result | None:
+        """Return how the log stands at its path, None where it is not there any more.
+
+        One look behind each commit: that the journal's file is at its path says the one before it.
+
+        Raises:
+            JournalLostError: it is there and cannot be made private again.
+        """
+        is_there = self._is_there(self._wal, self._known[self._wal])
+        return self.found[self._wal] if is_there else None
+
     def _is_there(self, path: Path, known: _Identity) -> bool:
         try:
             found = os.lstat(path)

@@ -158,13 +158,13 @@ def test_log_that_is_cut_before_the_commit_is_acknowledged(tmp_path):
         await journal.open()
         await begin(journal)
         taken = await accept(journal, range(BEFORE))
-        follow = journal._store._log.follow
+        look = journal._store._volume.log_status
 
-        def late(**how):
+        def late():
             os.truncate(wal_of(state / JOURNAL_FILE), 1_000)
-            follow(**how)
+            return look()
 
-        journal._store._log.follow = late
+        journal._store._volume.log_status = late
         try:
             await accept(journal, [BEFORE])
         except JournalFailed as error:
@@ -190,15 +190,15 @@ def test_journal_deleted_before_the_commit_is_acknowledged(tmp_path):
         await journal.open()
         await begin(journal)
         taken = await accept(journal, range(BEFORE))
-        follow = journal._store._log.follow
+        look = journal._store._volume.log_status
 
-        def late(**how):
-            follow(**how)
+        def late():
             for path in state.glob("journal.sqlite3*"):
                 path.unlink()
-            journal._store._log.follow = follow
+            journal._store._volume.log_status = look
+            return look()
 
-        journal._store._log.follow = late
+        journal._store._volume.log_status = late
         taken += await accept(journal, [BEFORE])
         found = await found_in(state, tmp_path)
         await journal.close()
