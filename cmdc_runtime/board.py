@@ -51,6 +51,10 @@ DROPPED_STEP: Final = 2**31 - 1
 from here on did not die of it."""
 RESUME_STEP: Final = 2**31
 """To go on where the last process ended; behind it are the commands that it left unanswered."""
+PARCEL_STEP: Final = 2**32
+"""To open a parcel; behind it are the first 48 bits of its digest, so that the step is the same
+wherever the parcel stands, and whatever is left out before it."""
+_PARCEL_DIGITS: Final = 12
 STATE_CHARS_MAX: Final = 32
 TOOL_CHARS_MAX: Final = 100
 """Of one tool in flight, its name and the call's id: providers' ids have about 30 characters."""
@@ -97,6 +101,11 @@ class Beat:
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(Doing)
+
+
+def parcel_step(digest: str) -> int:
+    """Return the step of opening the parcel of this digest, in hexadecimal digits."""
+    return PARCEL_STEP + int(digest[:_PARCEL_DIGITS], 16)
 
 
 def period_for(limit_s: float) -> float:

@@ -3,9 +3,12 @@
 ``packing`` makes parcels, ``workers.loader`` opens them; the daemon and the client carry them.
 """
 
-from typing import Literal
+import hashlib
+from typing import Final, Literal
 
 import msgspec
+
+_DIGEST_BYTES: Final = 16
 
 
 class Packed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -20,3 +23,9 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A pickle if ``kind`` is "value", else options of what ``ref`` names as msgpack, if any."""
     python: tuple[int, int] | None = None
     """Who packed a value: byte code is good for one minor version of Python."""
+
+
+def digest_of(packed: Packed) -> str:
+    """Return what names a parcel by all that it holds."""
+    body = msgspec.msgpack.encode(packed)
+    return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).hexdigest()

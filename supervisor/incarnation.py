@@ -18,7 +18,6 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
-from cmdc_runtime.board import REBUILDING
 from cmdc_runtime.codec import failed
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.frames import (
@@ -417,5 +416,5 @@ class AgentProcess:
         reason = exits.classify(known)
         ending = exits.ending_of(reason, obituary.exited.status, was_up=self._was_up)
         seen = inquest.seen
-        fell_at = seen.turns if seen.state == REBUILDING and ending is Ending.CRASH else None
+        fell_at = exits.fell_at(seen) if ending is Ending.CRASH else None
         return Ended(reason, ending, exits.evidence_of(known, seen), fell_at)

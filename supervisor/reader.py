@@ -2,8 +2,10 @@
 
 A reader is a process forked like an agent and given the session's journal, which is no incarnation
 of it: it is not told to the tree, records nothing, goes on with nothing, and ends when nobody has
-asked it for a while. What it is asked stays with the session: whatever becomes of the reader, the
-session's own process answers if it is woken meanwhile.
+asked it for a while. One that dies of what it reads is followed by another, which leaves that out
+as the session's own process does (``core/falls.py``). What it is asked
+stays with the session: whatever becomes of the reader, the session's own process answers if it is
+woken meanwhile.
 """
 
 import asyncio
@@ -20,6 +22,7 @@ from cmdc_runtime.ids import CommandId, SessionId
 from cmdc_runtime.requests import Supervision
 from supervisor.adapters.router import Told
 from supervisor.briefing import Briefed, reading
+from supervisor.core.exits import fell_at
 from supervisor.core.limits import READER_ANSWER_S, READER_IDLE_S
 from supervisor.desk import Desk
 from supervisor.hosts import SpawnErrors
@@ -41,6 +44,9 @@ class Read(Briefed, Protocol):
     def reply(self, command_id: CommandId, frame: ToClient | bytes) -> None:
         """Answer a question."""
 
+    def reader_fell(self, step: int) -> bool:
+        """Take note of the step of rebuilding that a reader died at; say whether to try again."""
+
 
 @dataclass(slots=True, eq=False)
 class Reader:
@@ -55,6 +61,7 @@ class Reader:
     _asked: dict[CommandId, Deliver] = field(default_factory=dict)
     _worker: Worker | None = None
     _is_up: bool = False
+    _fell_at: int | None = None
     _timer: asyncio.TimerHandle | None = None
     _gone: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -70,8 +77,12 @@ class Reader:
     async def run(self) -> None:
         """Answer until nobody asks any more; return when its process is gone."""
         async with self.desk.readers:
-            if not self.is_over and await self._begin():
+            while not self.is_over and await self._begin():
                 await self._gone.wait()
+                step = self._fell_at
+                if self.is_over or step is None or not self.session.reader_fell(step):
+                    break
+                self._gone.clear()
         self._conclude()
 
     def end(self) -> None:
@@ -133,8 +144,9 @@ class Reader:
             case _:
                 log.warning("frame.refused", session_id=self.session.id, frame=type(frame).__name__)
 
-    def _on_exit(self, _obituary: Obituary) -> None:
-        self._worker = None
+    def _on_exit(self, obituary: Obituary) -> None:
+        self._worker, self._is_up = None, False
+        self._fell_at = fell_at(obituary.inquest.seen)
         self._gone.set()
 
     def _conclude(self) -> None:

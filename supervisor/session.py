@@ -338,6 +338,11 @@ class Session:
         if (client := self.waiting.answered(command_id)) is not None:
             self.desk.answer(client, frame)
 
+    def reader_fell(self, step: int) -> bool:
+        """Take note of the step of rebuilding that a reader died at; say whether to try again."""
+        self._falls.note(step)
+        return self._falls.may_try_again
+
     def is_look(self, command_id: CommandId) -> bool:
         """Say whether a command only asks how things are."""
         return self.waiting.is_look(command_id)

@@ -221,7 +221,9 @@ class Agent:
         at(DROPPED_STEP if RESUME_STEP in doomed else RESUME_STEP)
         if self._news:
             told = [
-                Publish(RecordSetAside(what=one.what, why=one.why, digest=one.digest))
+                Publish(
+                    RecordSetAside(what=one.what, why=one.why, digest=one.digest, name=one.name)
+                )
                 for one in self._news
                 if isinstance(one, SetAside)
             ]

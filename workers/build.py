@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
@@ -13,7 +13,6 @@ from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions.plugin import Plugin, hooks_of
 from cmdc_runtime.extensions.provider import Provider, context_window_of, price_usd_of
 from cmdc_runtime.frames import Assign
-from cmdc_runtime.parcels import Packed
 from cmdc_runtime.reasons import PlainReason
 from cmdc_runtime.spec import AgentSpec
 from cmdc_runtime.tool_environment import chosen
@@ -40,15 +39,12 @@ from workers.effects.subagents import Subagents
 from workers.effects.summary import Summarizer
 from workers.effects.tools import LoadedTool, ToolRunner, ToolSettings
 from workers.link import Link
-from workers.loader import LoadError, load_function, load_provider, load_tools
+from workers.loader import LoadError, load_provider
+from workers.opening import LoadedPlugin, Opening
 from workers.pipeline import Home, Pipeline
-from workers.plugin_loader import load_plugins
 from workers.saving import Saver
 
 PROVIDER = "litellm"
-
-LoadedPlugin: TypeAlias = tuple[Plugin, Packed]
-"""A plugin, with the parcel that it came in."""
 
 
 class BuildError(Exception):
@@ -86,19 +82,25 @@ def build_agent(assign: Assign, spec: AgentSpec, past: Past, around: Surrounding
         BuildError: a tool, a plugin or ``redact`` can't be loaded; the message names it.
         CheckpointUnreadable: the snapshot is damaged, or of a newer program.
     """
+    around.at(None)
+    opening = _opening(assign, past, around)
     try:
         provider = load_provider(PROVIDER)
-        own = open_parcels(spec.tools)
-        opened = open_plugins(spec.plugins)
-        first = first_memory(assign, spec, (provider, opened), own)
         if past.snapshot:
             around.at(SNAPSHOT_STEP)
-        memory, leaning = aside.fold(restore(first, past.snapshot), past.records, around.at)
-        around.at(None)
-        news = (*past.left_out, *leaning, *_news(spec, first, memory))
+        start = restore(Memory(policy=policy_of(assign, spec, provider)), past.snapshot)
+        opening.left_out |= start.left_out
+        own, opened = opening.tools(spec.tools), opening.plugins(spec.plugins)
+        first = first_memory(start.policy, spec, opened, own)
+        start = start if past.snapshot else first
+        memory, leaning = aside.fold(start, past.records, around.at)
+        news = (*past.left_out, *leaning, *opening.news, *_news(spec, first, memory))
         memory = replay(memory, news)
-        tools, plugins = _tools_of(memory, own), _plugins_of(memory, opened)
-        redact = None if spec.redact is None else load_function(spec.redact, "redact")
+        lost = opening.without_doomed(memory, past.records)
+        news, memory = (*news, *lost), replay(memory, lost)
+        tools, plugins = opening.tools_of(memory, own), opening.plugins_of(memory, opened)
+        redact = None if spec.redact is None else opening.function(spec.redact, "redact")
+        around.at(None)
         user_data = unpacked(spec.user_data)
     except (LoadError, InvalidTool, UnreadableValueError) as error:
         raise BuildError(str(error)) from error
@@ -115,35 +117,24 @@ def _news(spec: AgentSpec, first: Memory, memory: Memory) -> Iterable[Record]:
         yield continued(first, resumed.id, resumed.changes)
 
 
-def open_parcels(parcels: Sequence[Packed]) -> tuple[LoadedTool, ...]:
-    """Return the tools of ``parcels``, each with its own.
-
-    Raises:
-        LoadError: one can't be opened.
-    """
-    tools = load_tools(parcels)
-    return tuple(LoadedTool(*pair) for pair in zip(tools, parcels, strict=True))
-
-
-def open_plugins(parcels: Sequence[Packed]) -> tuple[LoadedPlugin, ...]:
-    """Return the plugins of ``parcels``, each with its own.
-
-    Raises:
-        LoadError: one can't be opened.
-    """
-    return tuple(zip(load_plugins(parcels), parcels, strict=True))
+def _opening(assign: Assign, past: Past, around: Surroundings) -> Opening:
+    """Return what opens the parcels; of a session that only begins they are all needed."""
+    if assign.incarnation == 1 and not past.snapshot and not past.records:
+        return Opening()
+    return Opening(
+        around.at, frozenset(assign.set_aside), left_out=aside.tools_left_out(past.records)
+    )
 
 
 def first_memory(
-    assign: Assign,
+    policy: Policy,
     spec: AgentSpec,
-    extensions: tuple[Provider, Sequence[LoadedPlugin]],
+    plugins: Sequence[LoadedPlugin],
     tools: Sequence[LoadedTool],
 ) -> Memory:
     """Return the memory that the session was created with."""
-    provider, plugins = extensions
     return Memory(
-        policy=policy_of(assign, spec, provider),
+        policy=policy,
         plugins=tuple(PluginFacts(one.name, hooks_of(one), packed) for one, packed in plugins),
         model=spec.model,
         provider_opts=spec.provider_opts,
@@ -238,28 +229,6 @@ def _wire(
         msgspec.structs.replace(spec, user_data=parts.user_data),
     )
     return agent
-
-
-def _tools_of(memory: Memory, own: Sequence[LoadedTool]) -> tuple[LoadedTool, ...]:
-    """Return the tools of the memory: those of the definition, and what was attached since."""
-    known = {(one.tool.name, one.packed): one for one in own}
-    found = []
-    for facts in memory.tools:
-        assert facts.packed is not None  # noqa: S101 - only tests make tools without
-        kept = known.get((facts.name, facts.packed))
-        found.append(kept or open_parcels([facts.packed])[0])
-    return tuple(found)
-
-
-def _plugins_of(memory: Memory, own: Sequence[LoadedPlugin]) -> tuple[Plugin, ...]:
-    """Return the plugins of the memory: the definition's, and what was attached since."""
-    known = {(one.name, packed): one for one, packed in own}
-    found = []
-    for facts in memory.plugins:
-        assert facts.packed is not None  # noqa: S101 - only tests make plugins without
-        kept = known.get((facts.name, facts.packed))
-        found.append(kept or open_plugins([facts.packed])[0][0])
-    return tuple(found)
 
 
 def _backoff(spec: AgentSpec) -> Backoff:

@@ -8,7 +8,7 @@ in the same way, by ``workers.plugin_loader``.
 import pickle
 import pkgutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final, Protocol, TypeVar
@@ -57,7 +57,7 @@ class LoadError(Exception):
         super().__init__(f"{noun} {label!r} cannot be loaded: {message}")
 
 
-def load_tools(parcels: Sequence[Packed]) -> tuple[Tool, ...]:
+def load_tools(parcels: Iterable[Packed]) -> tuple[Tool, ...]:
     """Return the tools in their order, each checked.
 
     Raises:
@@ -67,7 +67,7 @@ def load_tools(parcels: Sequence[Packed]) -> tuple[Tool, ...]:
 
 
 def load_all(
-    parcels: Sequence[Packed], kind: Kind, admit: Callable[[object], _Loaded]
+    parcels: Iterable[Packed], kind: Kind, admit: Callable[[object], _Loaded]
 ) -> tuple[_Loaded, ...]:
     """Return what was packed in its order, each as ``admit`` returns it.
 

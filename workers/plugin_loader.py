@@ -4,7 +4,7 @@
 it says. A new module in that folder is a new name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from cmdc_runtime.extensions.admission import as_plugin
@@ -16,7 +16,7 @@ from workers.loader import Kind, load_all
 PLUGINS: Final = Kind("plugin", built_in_plugins)
 
 
-def load_plugins(parcels: Sequence[Packed]) -> tuple[Plugin, ...]:
+def load_plugins(parcels: Iterable[Packed]) -> tuple[Plugin, ...]:
     """Return new plugins in their order, each checked.
 
     Raises:

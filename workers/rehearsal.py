@@ -28,7 +28,7 @@ from cmdc_runtime.options import Options
 from cmdc_runtime.reasons import Signal
 from cmdc_runtime.spec import AgentSpec, agent_spec
 from cmdc_runtime.tools import ReadFile
-from workers.build import PROVIDER, first_memory, open_parcels
+from workers.build import PROVIDER, first_memory, policy_of
 from workers.core import commands, rebuild, results, snapshot
 from workers.core.assemble import Reply
 from workers.core.effects import Keep, Publish, Step
@@ -44,6 +44,7 @@ from workers.core.inputs import (
 from workers.core.records import decode_record
 from workers.core.state import Memory, State
 from workers.loader import load_provider
+from workers.opening import Opening
 
 _SESSION: Final = SessionId("rehearsal")
 _PROMPT: Final = CommandId("c-1")
@@ -54,7 +55,8 @@ def rehearse() -> None:
     """Build an agent's parts, play one cycle with a tool, and rebuild it from its records."""
     assign = _assign()
     spec: AgentSpec = codec.decode_as(AgentSpec, assign.agent)
-    first = first_memory(assign, spec, (load_provider(PROVIDER), ()), open_parcels(spec.tools))
+    policy = policy_of(assign, spec, load_provider(PROVIDER))
+    first = first_memory(policy, spec, (), Opening().tools(spec.tools))
     step = Step(State.IDLE, first)
     records: list[bytes] = []
     for given in _inputs():

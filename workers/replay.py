@@ -29,8 +29,9 @@ from cmdc_runtime.frames import Assign
 from cmdc_runtime.ids import CommandId, EventIndex, Incarnation
 from cmdc_runtime.requests import PastPage, StartSession
 from cmdc_runtime.spec import AgentSpec
-from workers.build import PROVIDER, first_memory, open_parcels, open_plugins
+from workers.build import PROVIDER, first_memory, policy_of
 from workers.core import rebuild
+from workers.core.aside import tools_left_out
 from workers.core.pluginset import with_hooks
 from workers.core.records import decode_record
 from workers.core.replaying import Entry, Played, play
@@ -38,6 +39,7 @@ from workers.core.replaying_view import Plain, of_end, of_step, whole
 from workers.core.snapshot import restore, saved
 from workers.core.state import Memory, State
 from workers.loader import LoadError, load_provider
+from workers.opening import Opening
 
 EXIT_SAME: Final = 0
 EXIT_OTHERWISE: Final = 1
@@ -67,16 +69,16 @@ def script_of(past: PastPage, until: int | None) -> Script:
         entries = [Entry(row.seq, row.incarnation, decode_record(row.body)) for row in past.records]
         commands = {row.id: decode(Command, row.body) for row in past.commands}
         request: StartSession = decode_as(StartSession, past.spec)
-        first = _first_memory(request, past.snapshot)
+        left_out = tools_left_out(entry.record for entry in entries)
+        first = _first_memory(request, past.snapshot, left_out)
     except (LoadError, InvalidTool, CmdcError, msgspec.DecodeError) as error:
         raise NotLoadedError(str(error)) from error
     return Script(request, first, tuple(_upto(entries, until)), commands)
 
 
-def _first_memory(request: StartSession, snapshot: bytes) -> Memory:
+def _first_memory(request: StartSession, snapshot: bytes, left_out: frozenset[str]) -> Memory:
     """Return the memory that the records go on from, with the hooks that plugins hear today."""
     spec: AgentSpec = decode_as(AgentSpec, request.agent)
-    own, opened = open_parcels(spec.tools), open_plugins(spec.plugins)
     assign = Assign(
         session_id=request.session_id,
         incarnation=Incarnation(1),
@@ -87,9 +89,13 @@ def _first_memory(request: StartSession, snapshot: bytes) -> Memory:
         group_id=request.group_id,
         last_reason=None,
     )
-    first = first_memory(assign, spec, (load_provider(PROVIDER), opened), own)
+    start = restore(Memory(policy=policy_of(assign, spec, load_provider(PROVIDER))), snapshot)
+    opening = Opening(left_out=start.left_out | left_out)
+    opened = opening.plugins(spec.plugins)
+    if not snapshot:
+        start = first_memory(start.policy, spec, opened, opening.tools(spec.tools))
     hooks = {plugin.name: hooks_of(plugin) for plugin, _ in opened}
-    return with_hooks(restore(first, snapshot), hooks)
+    return with_hooks(start, hooks)
 
 
 def _upto(entries: Sequence[Entry], until: int | None) -> Iterator[Entry]:

@@ -40,7 +40,9 @@ TELLINGS: Final[Mapping[type[Event], Telling]] = {
         f"process {e.incarnation} took over after {one_line(str(e.reason))}; "
         f"goes on with: {e.resumed}"
     ),
-    events.RecordSetAside: lambda e: f"set aside: {one_line(e.what)}: {one_line(e.why)}",
+    events.RecordSetAside: lambda e: (
+        f"set aside: {one_line(f'{e.what} {e.name}'.strip())}: {one_line(e.why)}"
+    ),
     events.AgentResumed: lambda e: f"{e.trigger} {one_line(e.approval_id)}",
     events.PromptDropped: lambda e: f"dropped prompt: {one_line(e.text)}",
     events.RequestStart: lambda e: f"request to {one_line(e.model)} with {e.messages} messages",

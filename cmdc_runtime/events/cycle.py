@@ -62,12 +62,14 @@ class AgentRecovered(Event, frozen=True, kw_only=True):
 class RecordSetAside(Event, frozen=True, kw_only=True):
     """Something in the session's journal is left out from now on, since no process can bear it.
 
-    ``what`` is the kind of the record, "snapshot", "cycle" or "command"; ``digest`` names a record.
+    ``what`` is the kind of the record, "snapshot", "cycle", "command" or "tool"; ``digest`` names
+    a record or a tool's code by what it holds, ``name`` is what the tool is called.
     """
 
     what: str
     why: str
     digest: str = ""
+    name: str = ""
 
 
 class AgentResumed(Event, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 
 from cmdc_runtime import reasons
+from cmdc_runtime.board import REBUILDING
 from cmdc_runtime.ids import EventIndex
 from cmdc_runtime.process import EXIT_BAD_OPTIONS
 from cmdc_runtime.reasons import (
@@ -263,6 +264,11 @@ def ending_of(reason: PlainReason, status: int | None, *, was_up: bool = False) 
     if isinstance(reason, _CHOSEN) or (status == EXIT_BAD_OPTIONS and not was_up):
         return Ending.FINAL
     return Ending.NORMAL if isinstance(reason, _GOODBYES) else Ending.CRASH
+
+
+def fell_at(seen: LastSeen) -> int | None:
+    """Return the step of rebuilding its session that a dead process took last, None elsewhere."""
+    return seen.turns if seen.state == REBUILDING else None
 
 
 def evidence_of(evidence: Evidence, seen: LastSeen) -> reasons.Evidence:

@@ -5,7 +5,11 @@ process of today could bear. A ``SetAside`` record names it from then on by its 
 is left out again wherever the history goes: in the next process, a fork, another daemon. It stays
 in the journal. What leans on it and cannot be taken without it is left out as well.
 
-Steps of rebuilding are numbered as in ``cmdc_runtime.board``: 0 is the snapshot, then the records.
+Tools are foreign code, which runs when it is unpacked. One that has killed processes is left out in
+the same way, by the digest of its parcel, whether it came with the definition or was attached.
+
+Steps of rebuilding are numbered as in ``cmdc_runtime.board``: 0 is the snapshot, then the records,
+and far behind them the parcels.
 """
 
 import hashlib
@@ -14,11 +18,13 @@ from typing import Any, Final
 
 import msgspec
 
-from cmdc_runtime import plain
-from cmdc_runtime.board import SNAPSHOT_STEP
-from workers.core.rebuild import FOLD
+from cmdc_runtime import parcels, plain
+from cmdc_runtime.board import SNAPSHOT_STEP, parcel_step
+from cmdc_runtime.parcels import Packed
+from workers.core.rebuild import FOLD, TOOL
 from workers.core.records import (
     ApprovalAsked,
+    Continued,
     CycleStarted,
     PluginOrdered,
     PromptQueued,
@@ -26,6 +32,7 @@ from workers.core.records import (
     Said,
     SetAside,
     ToolEnded,
+    ToolsChanged,
     UserAnswered,
     decode_record,
 )
@@ -37,6 +44,8 @@ DIGEST_BYTES: Final = 16
 WHY_CHARS_MAX: Final = 500
 """Of why something was set aside."""
 KILLED: Final = "processes that read it have died of it"
+OPENED: Final = "processes that opened it have died of it; it came with {}"
+"""Of a tool; what it came with is told."""
 TOO_DEEP: Final = f"it nests more than {plain.DEPTH_MAX} levels deep"
 LEANS: Final = "it leans on what was set aside: {}"
 
@@ -96,6 +105,34 @@ def read_records(
     return tuple(records), tuple(new)
 
 
+def is_doomed(packed: Packed, doomed: frozenset[int]) -> bool:
+    """Say whether opening this parcel is among the steps that are to be left out."""
+    return bool(doomed) and parcel_step(parcels.digest_of(packed)) in doomed
+
+
+def tools_left_out(records: Iterable[Record]) -> frozenset[str]:
+    """Return the digests of the tools that ``records`` set aside."""
+    told = (one for one in records if isinstance(one, SetAside))
+    return frozenset(one.digest for one in told if one.what == TOOL)
+
+
+def set_tool_aside(packed: Packed, name: str, came_with: str) -> SetAside:
+    """Return the record that a tool, of this name, is left out from now on."""
+    why = OPENED.format(came_with)[:WHY_CHARS_MAX]
+    return SetAside(digest=parcels.digest_of(packed), what=TOOL, why=why, name=name)
+
+
+def came_with(packed: Packed, records: Iterable[Record]) -> str:
+    """Return what brought a tool that the definition has not: a record, or the state before it."""
+    for record in records:
+        brought = record.attached if isinstance(record, ToolsChanged) else ()
+        if isinstance(record, Continued):
+            brought = record.tools or ()
+        if any(one.packed == packed for one in brought):
+            return f"the record {record.__struct_config__.tag}"
+    return "the saved state"
+
+
 def is_left_out(snapshot: bytes, records: Iterable[Record]) -> bool:
     """Say whether a record of ``records`` sets this snapshot aside."""
     named = {one.digest for one in records if isinstance(one, SetAside) and one.what == SNAPSHOT}
@@ -127,7 +164,8 @@ def fold(
     is_torn = False
     for step, record in enumerate(records, SNAPSHOT_STEP + 1):
         if isinstance(record, SetAside):
-            is_torn = True
+            is_torn = is_torn or record.what != TOOL  # nothing leans on a tool
+            memory = FOLD[SetAside](memory, record)
             continue
         at(step)
         try:

@@ -12,6 +12,7 @@ import msgspec
 from cmdc_runtime.commands import ApprovalKind
 from cmdc_runtime.ids import CallId, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
+from cmdc_runtime.parcels import digest_of
 from workers.core.conversation import spend
 from workers.core.loops import fingerprint
 from workers.core.records import AttachedPlugin, AttachedTool, Continued
@@ -136,6 +137,17 @@ def change_tools(
     )
     allowed = frozenset(one for one in memory.always_approved if one[0] not in detached)
     return replace(memory, tools=(*kept, *added), always_approved=allowed)
+
+
+def leave_out_tool(memory: Memory, digest: str) -> Memory:
+    """Remove the tools of the parcel of this digest, which is not opened any more."""
+    gone = tuple(
+        tool.name
+        for tool in memory.tools
+        if tool.packed is not None and digest_of(tool.packed) == digest
+    )
+    memory = change_tools(memory, (), gone)
+    return replace(memory, left_out=memory.left_out | {digest})
 
 
 def switch_model(memory: Memory, model: str, provider_opts: dict[str, Any]) -> Memory:

@@ -72,6 +72,8 @@ from workers.core.state import (
 )
 
 _NOBODYS_FAULT: Final = (DAEMON_RESTARTED, RESUMED)
+TOOL: Final = "tool"
+"""What a ``SetAside`` calls a tool. Other things that are left out are no part of the memory."""
 _CUT: Final = CallEnd("Error: the process died while this call ran.", "crashed", is_cut=True)
 _NOT_MADE: Final = CallEnd("Error: the call was not made: the cycle was given up.", "crashed")
 
@@ -159,7 +161,9 @@ FOLD: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
     PluginSpent: lambda memory, record: spend(memory, record.usage),
     Resumed: _resumed,
     Continued: changes.go_on_with,
-    SetAside: lambda memory, _record: memory,
+    SetAside: lambda memory, record: (
+        changes.leave_out_tool(memory, record.digest) if record.what == TOOL else memory
+    ),
 }
 
 

@@ -268,14 +268,16 @@ class Continued(Record, frozen=True, kw_only=True):
 
 
 class SetAside(Record, frozen=True, kw_only=True):
-    """A record, or the snapshot, is left out whenever the session is rebuilt.
+    """A record, the snapshot or a tool is left out whenever the session is rebuilt.
 
-    ``digest`` names it by what it says, ``what`` is its kind or "snapshot".
+    ``digest`` names it by what it says, ``what`` is the record's kind, "snapshot" or "tool";
+    ``name`` is what a tool was called.
     """
 
     digest: str
     what: str
     why: str = ""
+    name: str = ""
 
 
 RECORDS: Final[tuple[type[Record], ...]] = tuple(Record.__subclasses__())

@@ -304,6 +304,8 @@ class Memory:
     latest_prompt: CommandId | None = None
     resumption: str = ""
     """The id of the latest resumption from a saved state, empty where there was none."""
+    left_out: frozenset[str] = frozenset()
+    """Digests of the tools that were set aside; a definition may still have them."""
     has_answered: bool = False
     """The model, with the options that it has now, has answered this session before."""
 

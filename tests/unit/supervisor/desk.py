@@ -5,10 +5,12 @@
 """
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 
 import msgspec
 
+from cmdc_runtime.board import REBUILDING
 from cmdc_runtime.frames import Doze, LastWords, Started, Terminate
 from cmdc_runtime.reasons import Normal, Shutdown
 from cmdc_runtime.requests import StartSession, Supervision
@@ -70,15 +72,18 @@ class Worker:
     def says(self, frame):
         self.on_frame(frame, b"")
 
-    def ends(self, status=0):
+    def ends(self, status=0, step=None):
         asked = next((one for one in self.sent if isinstance(one, Terminate)), None)
         if status == 0 and asked is not None:  # it obeys, and says so
             reason = asked.reason
             words = Normal() if reason == "normal" else Shutdown(detail=reason)
             self.says(LastWords(reason=words))
         self.has_ended = True
+        seen = LastSeen(pid=self.pid)
+        if step is not None:
+            seen = replace(seen, state=REBUILDING, turns=step)
         exited = Exited(pid=self.pid, status=status, exited_at=1.0)
-        self.on_exit(Obituary(exited, Inquest(LastSeen(pid=self.pid))))
+        self.on_exit(Obituary(exited, Inquest(seen)))
 
 
 class Workforce:

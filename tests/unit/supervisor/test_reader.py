@@ -17,6 +17,7 @@ from cmdc_runtime.frames import (
 )
 from supervisor import reader
 from supervisor.adapters.journal.base import JournalFailed
+from supervisor.core.falls import DEATHS_MAX, STEPS_MAX
 from supervisor.core.household import Phase
 from tests.unit.supervisor.desk import CLIENT, play, settle
 from tests.unit.supervisor.test_session import NIL, Case
@@ -132,6 +133,43 @@ def test_a_reader_has_its_time(monkeypatch, limit, has_answered):
 
 def dies(worker):
     worker.ends(-9)
+
+
+def test_a_reader_that_dies_of_what_it_reads_is_followed_by_one_without_it():
+    """Two deaths of one step have it left out; who asked hears nothing of that."""
+
+    async def scenario():
+        case = await Asleep().begin()
+        for _ in range(DEATHS_MAX):
+            case.desk.workforce.workers[-1].ends(-9, step=4)
+            await settle()
+        case.desk.workforce.workers[-1].says(Started())
+        case.desk.workforce.workers[-1].says(Answer(id="q-1", body=b"\xc0"))
+        await settle()
+        return case
+
+    case = play(scenario)
+    told = [worker.sent[0].set_aside for worker in case.desk.workforce.workers[1:]]
+
+    assert told == [(), (), (4,)]
+    assert case.answers == [(Reply, "q-1")]
+    assert (case.session.phase, case.desk.downs) == (Phase.HIBERNATED, [])
+
+
+def test_readers_that_die_at_every_step_come_to_an_end():
+    """Who asked is told then."""
+
+    async def scenario():
+        case = await Asleep().begin()
+        for step in range(DEATHS_MAX * STEPS_MAX + 1):
+            case.desk.workforce.workers[-1].ends(-9, step=step)
+            await settle()
+        return case
+
+    case = play(scenario)
+
+    assert len(case.desk.workforce.workers) == 1 + DEATHS_MAX * STEPS_MAX + 1
+    assert case.answers == [(Failed, "q-1")]
 
 
 def refuses(worker):

@@ -3,12 +3,16 @@
 import msgspec
 import pytest
 
-from cmdc_runtime.board import SNAPSHOT_STEP
+from cmdc_runtime.board import SNAPSHOT_STEP, parcel_step
 from cmdc_runtime.messages import Message, ToolCall
+from cmdc_runtime.parcels import Packed
+from cmdc_runtime.parcels import digest_of as parcel_digest
 from workers.core import aside
 from workers.core.aside import KILLED, digest_of, fold, is_left_out, read_records, set_aside
 from workers.core.records import (
     ApprovalAsked,
+    AttachedTool,
+    Continued,
     CycleEnded,
     CycleStarted,
     PluginOrdered,
@@ -16,10 +20,11 @@ from workers.core.records import (
     Said,
     SetAside,
     ToolEnded,
+    ToolsChanged,
     ToolStarted,
     UserAnswered,
 )
-from workers.core.state import Memory
+from workers.core.state import Memory, ToolFacts
 
 STARTED = CycleStarted(command_id="p-1", text="go", at_ms=1)
 SAID = Said(message=Message(id="m-2", role="assistant", content="yes"))
@@ -158,3 +163,66 @@ def test_a_snapshot_is_named_by_what_it_says():
     assert not is_left_out(b"other", (STARTED, told))
     assert not is_left_out(b"state", (set_aside("said", b"state", KILLED),))
     assert SNAPSHOT_STEP == 0
+
+
+TRAP = Packed(kind="value", label="trap", data=b"deadly", python=(3, 11))
+FINE = Packed(kind="ref", label="fine", ref="fine")
+
+
+def attached(name, packed):
+    return AttachedTool(name=name, is_repeatable=True, isolation="task", packed=packed)
+
+
+BOTH = Memory(
+    tools=(ToolFacts("trap", packed=TRAP), ToolFacts("fine", packed=FINE)),
+    always_approved=frozenset({("trap", ""), ("fine", "")}),
+)
+
+
+def test_a_parcel_is_doomed_by_what_it_holds():
+    """Wherever it stands, and whatever stands before it."""
+    steps = frozenset({parcel_step(parcel_digest(TRAP))})
+
+    assert aside.is_doomed(TRAP, steps)
+    assert not aside.is_doomed(FINE, steps)
+    assert not aside.is_doomed(TRAP, frozenset())
+
+
+def test_a_tool_that_is_left_out_is_gone_from_the_memory():
+    """With what was allowed of it; the memory knows it, so that a definition has none of it."""
+    told = aside.set_tool_aside(TRAP, "trap", "the definition")
+    memory, new = fold(BOTH, (told,), lambda _step: None)
+
+    assert (told.what, told.name) == ("tool", "trap")
+    assert told.why == "processes that opened it have died of it; it came with the definition"
+    assert aside.tools_left_out((STARTED, told)) == {told.digest} == memory.left_out
+    assert [tool.name for tool in memory.tools] == ["fine"]
+    assert memory.always_approved == {("fine", "")}
+    assert new == ()
+
+
+def test_a_fold_behind_a_tool_that_is_left_out_hides_no_bug():
+    """No record leans on a tool."""
+    told = aside.set_tool_aside(TRAP, "trap", "the definition")
+    with pytest.raises(AssertionError):
+        fold(BOTH, (told, ENDED), lambda _step: None)
+
+
+def test_a_tool_that_is_attached_again_is_there():
+    """Who attaches it wants another try."""
+    told = aside.set_tool_aside(TRAP, "trap", "the definition")
+    again = ToolsChanged(attached=(attached("trap", TRAP),))
+    memory, _ = fold(BOTH, (told, again), lambda _step: None)
+
+    assert [tool.name for tool in memory.tools] == ["fine", "trap"]
+
+
+def test_what_brought_a_tool_is_named():
+    """The record, or else the state that was saved before the first one."""
+    changed = ToolsChanged(attached=(attached("trap", TRAP),))
+    resumed = Continued(resumption="r", tools=(attached("trap", TRAP),))
+    bare = Continued(resumption="r")
+
+    assert aside.came_with(TRAP, (STARTED, changed)) == "the record tools_changed"
+    assert aside.came_with(TRAP, (bare, resumed)) == "the record continued"
+    assert aside.came_with(FINE, (STARTED, changed, resumed, bare)) == "the saved state"

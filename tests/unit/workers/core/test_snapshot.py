@@ -82,6 +82,7 @@ FULL = Memory(
     outcomes=(Outcome("p-0", "aborted", "why", TokenUsage(), 0, 3),),
     latest_prompt="p-2",
     resumption="fork",
+    left_out=frozenset({"digest"}),
     has_answered=True,
 )
 
