@@ -80,7 +80,7 @@ class Reader:
             while not self.is_over and await self._begin():
                 await self._gone.wait()
                 step = self._fell_at
-                if self.is_over or step is None or not self.session.reader_fell(step):
+                if step is None or not self.session.reader_fell(step):
                     break
                 self._gone.clear()
         self._conclude()
@@ -146,7 +146,7 @@ class Reader:
 
     def _on_exit(self, obituary: Obituary) -> None:
         self._worker, self._is_up = None, False
-        self._fell_at = fell_at(obituary.inquest.seen)
+        self._fell_at = None if self.is_over else fell_at(obituary.inquest.seen)
         self._gone.set()
 
     def _conclude(self) -> None:
