@@ -36,14 +36,17 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 _MANY: Final = (list, tuple, set, frozenset)
 _HOLDERS: Final = (dict, *_MANY)
+_DATA: Final = (dict, list, tuple, msgspec.Struct)
+"""What data has its parts in that keep their kind, but for a tuple and a Struct."""
 
 
-def problem_of(value: object) -> str | None:
+def problem_of(value: object, holders: tuple[type, ...] = _HOLDERS) -> str | None:
     """Return what of ``value`` cannot be kept, with its place, or None where all of it can.
 
-    A place reads as Python would: ``['rows'][3]: inf is not a finite number``.
+    A place reads as Python would: ``['rows'][3]: inf is not a finite number``. ``holders`` are the
+    types that may have parts.
     """
-    if (wrong := _own_problem(value)) is not None or not isinstance(value, _HOLDERS):
+    if (wrong := _own_problem(value, holders)) is not None or not isinstance(value, holders):
         return wrong
     keys: list[object] = []
     count = 0
@@ -53,14 +56,14 @@ def problem_of(value: object) -> str | None:
             kind = type(part)
             if kind is str and part.isascii():  # most are: nothing else is asked of them
                 continue
-            wrong = _own_problem(part)
-            is_holder = wrong is None and isinstance(part, _HOLDERS)
+            wrong = _own_problem(part, holders)
+            is_holder = wrong is None and isinstance(part, holders)
             count += is_holder
             if is_holder and (excess := _excess(len(open_), count)) is not None:
                 return excess
             if wrong is not None:
-                holders = (holder for holder, _ in open_)
-                return f"{_place(zip(holders, (*keys, key), strict=True))}: {wrong}"
+                around = (holder for holder, _ in open_)
+                return f"{_place(zip(around, (*keys, key), strict=True))}: {wrong}"
             if is_holder:
                 keys.append(key)
                 open_.append((part, _parts_of(part)))
@@ -162,16 +165,19 @@ def packed_problem(data: bytes | memoryview | msgspec.Raw, *, values_max: int) -
 
 
 def copied(value: object, bytes_max: int) -> Any:  # Any: what was given, as data
-    """Return ``value`` as it is read back: a Struct as a dict, a tuple or a set as a list.
+    """Return ``value`` as it is read back: a Struct as a dict, a tuple as a list.
+
+    What would arrive as something else, as a set or a date would, is refused by name.
 
     Raises:
         ValueError: it can't be kept, or takes more than ``bytes_max``; the text says what of it.
     """
+    if (problem := problem_of(value, _DATA)) is not None:
+        raise ValueError(problem)
     try:
         body = msgspec.msgpack.encode(value)
     except Exception as error:
-        found = None if isinstance(value, msgspec.Struct) else problem_of(value)
-        raise ValueError(found or f"it is no plain data: {error}") from error
+        raise ValueError(f"it is no plain data: {error}") from error
     if len(body) > bytes_max:
         raise ValueError(f"it takes {len(body):,} bytes, more than {bytes_max:,}")
     copy = msgspec.msgpack.decode(body)
@@ -260,7 +266,7 @@ def one_line(text: str) -> str:
     return _CONTROL.sub("�", mended(text))
 
 
-def _own_problem(value: object) -> str | None:
+def _own_problem(value: object, holders: tuple[type, ...]) -> str | None:
     """Return what is wrong with a value but for its parts."""
     if isinstance(value, str):
         found = _SURROGATE.search(value)
@@ -271,7 +277,7 @@ def _own_problem(value: object) -> str | None:
         return None if math.isfinite(value) else f"{value} is not a finite number"
     if isinstance(value, dict):
         return next(filter(None, map(_key_problem, value)), None)
-    if value is None or isinstance(value, (*_MANY, bytes, bytearray, msgspec.Raw)):
+    if value is None or isinstance(value, (*holders, bytes, bytearray, msgspec.Raw)):
         return None
     return f"a {type(value).__name__} is no plain value"
 
@@ -283,7 +289,9 @@ def _key_problem(key: object) -> str | None:
     return None if found is None else f"a key of it: {_surrogate(found)}"
 
 
-def _parts_of(value: Any) -> Iterator[tuple[object, Any]]:  # Any: one of _HOLDERS
+def _parts_of(value: Any) -> Iterator[tuple[object, Any]]:  # Any: a value with parts
+    if isinstance(value, msgspec.Struct):
+        return iter(msgspec.structs.asdict(value).items())
     return iter(value.items()) if isinstance(value, dict) else enumerate(value)
 
 
@@ -291,7 +299,8 @@ def _place(steps: Iterable[tuple[object, object]]) -> str:
     """Return what leads to a part: each holder with the key in it, cut as it grows."""
     place = ""
     for holder, key in steps:
-        place = _short(f"{place}[{key!r}]" if isinstance(holder, dict) else f"{place}[{key}]")
+        is_named = isinstance(holder, dict | msgspec.Struct)
+        place = _short(f"{place}[{key!r}]" if is_named else f"{place}[{key}]")
     return place
 
 

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from cmdc_runtime.plain import problem_of
+
 Schema = dict[str, Any]  # Any: JSON
 
 _DEFINITIONS: Final = "$defs"
@@ -60,15 +62,26 @@ def text_of(value: object) -> str:
 
     A text is itself and a plain number what Python writes; what has a form in JSON is that: dicts,
     lists, members of an Enum, instances of dataclasses, Structs and pydantic models.
+
+    Raises:
+        ValueError: the model would read something else than what is there, as null for nan; the
+            text says what of it and where.
     """
-    if isinstance(value, str):
-        return str.__str__(value)
-    if type(value) in _SHOWN_AS_TEXT:
-        return str(value)
+    if type(value) in _SHOWN_AS_TEXT or isinstance(value, str):
+        return _valid(str.__str__(value) if isinstance(value, str) else str(value))
     try:
-        return msgspec.json.encode(value, enc_hook=enc_hook).decode()
+        data = msgspec.to_builtins(value, enc_hook=enc_hook, str_keys=True)
     except (TypeError, ValueError, OverflowError, RecursionError):
-        return str(value)
+        return _valid(str(value))
+    if (problem := problem_of(data)) is not None:
+        raise ValueError(problem)
+    return msgspec.json.encode(data).decode()
+
+
+def _valid(text: str) -> str:
+    if (problem := problem_of(text)) is not None:
+        raise ValueError(problem)
+    return text
 
 
 def _method_of(kind: type, name: str) -> Any:  # Any: a method of the application's class

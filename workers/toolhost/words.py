@@ -100,12 +100,21 @@ def returned(value: object) -> Returned:
     """Return the word for what a tool returned.
 
     Raises:
-        ToolError: an effect is too large, has a bad name, or a payload that cannot be kept.
+        ToolError: the result cannot be kept as it is; or an effect is too large, has a bad name, or
+            a payload that cannot be kept.
     """
     if not isinstance(value, Effect):
-        return Returned(text=fit(text_of(value)))
+        return Returned(text=_result_text(value))
     name, payload = checked_event(value.name, value.payload)
-    return Returned(text=fit(str(value.text)), effect=(name, payload))
+    return Returned(text=_result_text(str(value.text)), effect=(name, payload))
+
+
+def _result_text(value: object) -> str:
+    try:
+        return fit(text_of(value))
+    except ValueError as error:
+        told = f"the tool has run, but its result cannot be kept: {foreign.told(error)}"
+        raise ToolError(told) from error
 
 
 def failed(failure: ForeignError) -> Refused | Crashed:

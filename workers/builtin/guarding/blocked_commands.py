@@ -39,6 +39,11 @@ _FETCHES: Final = frozenset({
 _FETCH: Final = re.compile(
     r"(?<![\w./-])(?:curl|wget|fetch|aria2c|https?|lynx|n(?:et)?cat|nc|socat)\b"
 )
+_FIND: Final = re.compile(r"(?<![\w./-])(?:pgrep|pidof|lsof|fuser|ps|top|ss|netstat|systemctl)\b")
+"""Says which processes there are."""
+_KILLS: Final = frozenset({"kill", "skill", "tkill"})
+_ADDING: Final = frozenset({"xargs", "parallel"})
+_READING: Final = frozenset({"read", "mapfile", "readarray"})
 _INTERPRETER: Final = re.compile(r"(?:python|pypy|perl|ruby|node|nodejs|php|lua)[\d.]*")
 _BARE_OPTION: Final = re.compile(r"-[uBsIEqi]*")
 _RUNS_WORDS: Final = SHELLS | {"eval", "source", "."}
@@ -70,7 +75,7 @@ def destructive(reading: Reading, text: str, working_dir: str, home: str) -> str
     for redirect in reading.redirects:
         if redirect.direction != "read" and _DEVICES.match(redirect.target.text):
             return f"it writes to {redirect.target.text}"
-    return _fetched(reading) or _done(reading, working_dir, home)
+    return _fetched(reading) or _killed(reading) or _done(reading, working_dir, home)
 
 
 def _fetched(reading: Reading) -> str | None:
@@ -78,6 +83,22 @@ def _fetched(reading: Reading) -> str | None:
         for command in reading.details:
             if _runs_fetched(command, reading):
                 return f"{command.name} runs what has just been fetched"
+    return None
+
+
+def _killed(reading: Reading) -> str | None:
+    """Return that processes are killed which another command finds: by name as with ``pkill``.
+
+    A kill of a number, of a job or of a file's content is everyday work.
+    """
+    read = {word.text for one in reading.details if one.name in _READING for word in one.words[1:]}
+    for command in reading.details:
+        if command.name not in _KILLS or {"-l", "-L", "-0"} & set(command.argv[1:]):
+            continue
+        parts = [part for word in command.words[1:] for part in word.parts]
+        is_found = any(part.name in read or _is_from(part, reading, _FIND) for part in parts)
+        if is_found or not _ADDING.isdisjoint(command.via):
+            return f"{command.name} kills whatever processes another command finds"
     return None
 
 
@@ -99,16 +120,17 @@ def _runs_fetched(command: Command, reading: Reading) -> bool:
     parts = [part for word in words for part in word.parts]
     if is_interpreter:
         parts = [part for part in parts if part.text.startswith("<(")]
-    return any(_is_fetched(part, reading) for part in parts)
+    return any(_is_from(part, reading, _FETCH) for part in parts)
 
 
-def _is_fetched(part: Part, reading: Reading) -> bool:
+def _is_from(part: Part, reading: Reading, program: re.Pattern[str]) -> bool:
+    """Say whether a part is what a program writes, by its text or by a variable that has it."""
     if part.kind != "expansion":
         return False
     if part.name:
         values = (one.value for one in reading.assignments if one.name == part.name)
-        return any(_FETCH.search(one.text) for value in values for one in value.parts)
-    return _FETCH.search(part.text) is not None
+        return any(program.search(one.text) for value in values for one in value.parts)
+    return program.search(part.text) is not None
 
 
 def _values(reading: Reading, home: str, working_dir: str) -> dict[str, list[str]]:
@@ -237,6 +259,12 @@ def _kills_users(args: Sequence[str], _: Sequence[str]) -> str | None:
     return "kills whoever uses a file or a port" if is_kill else None
 
 
+def _stops_daemon(args: Sequence[str], _: Sequence[str]) -> str | None:
+    shorts, longs, _operands = _options(args)
+    is_stop = "K" in shorts or _long(longs, "--stop", 5)
+    return "stops processes by what they are called" if is_stop else None
+
+
 def _stops_service(args: Sequence[str], _: Sequence[str]) -> str | None:
     return "stops a service" if not _SERVICE_ENDS.isdisjoint(args) else None
 
@@ -286,6 +314,7 @@ _RULES: Final[dict[str, Rule]] = {
     "skill": _kills_by_name,
     "slay": _kills_by_name,
     "fuser": _kills_users,
+    "start-stop-daemon": _stops_daemon,
     "dd": _copies_raw,
     "init": _changes_state,
     "telinit": _changes_state,

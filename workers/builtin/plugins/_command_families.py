@@ -15,6 +15,7 @@ from typing import Final
 
 from workers.builtin.plugins._safe_commands import NARROWED
 from workers.builtin.shell.reader import Command, Word, basename
+from workers.builtin.shell.wrappers import WRAPPERS
 
 FAMILY_CHARS_MAX: Final = 128
 """What the kernel takes."""
@@ -49,12 +50,8 @@ _RUNS_ANYTHING: Final = frozenset({
     ".", "[", "[[", "alias", "bind", "builtin", "command", "complete", "declare", "enable", "eval",
     "exec", "export", "getopts", "hash", "let", "local", "mapfile", "printf", "read", "readarray",
     "readonly", "set", "shopt", "source", "test", "trap", "typeset", "unalias", "unset",
-    # programs that run the one that they are given
-    "at", "batch", "busybox", "chroot", "chrt", "crontab", "doas", "env", "entr", "expect",
-    "fakeroot", "flock", "ionice", "nice", "nohup", "npx", "bunx", "nsenter", "parallel", "pipx",
-    "pkexec", "run-parts", "runuser", "script", "setarch", "setsid", "start-stop-daemon", "stdbuf",
-    "strace", "su", "sudo", "systemd-run", "taskset", "time", "timeout", "toybox", "unshare",
-    "uvx", "watch", "xargs",
+    # programs that run what they find, beside those of ``WRAPPERS``
+    "bunx", "expect", "npx", "pipx", "run-parts", "start-stop-daemon", "uvx",
     # languages
     "awk", "gawk", "mawk", "nawk", "bc", "clojure", "elixir", "erl", "gdb", "ghc", "ghci",
     "groovy", "guile", "iex", "irb", "java", "jshell", "julia", "lua", "luajit", "node", "nodejs",
@@ -64,7 +61,7 @@ _RUNS_ANYTHING: Final = frozenset({
     "dd", "ed", "emacs", "ex", "ftp", "less", "man", "more", "mosh", "mysql", "nano", "nc", "ncat",
     "netcat", "nvim", "psql", "rsync", "scp", "sftp", "socat", "sqlite3", "ssh", "tar", "telnet",
     "vi", "vim", "zip",
-})
+}).union(WRAPPERS)
 _SUBCOMMANDS_RUN_ANYTHING: Final = frozenset({
     ("bun", "x"), ("bundle", "exec"), ("conda", "run"), ("deno", "eval"), ("deno", "run"),
     ("docker", "exec"), ("docker", "run"), ("git", "bisect"), ("git", "config"),

@@ -1,7 +1,7 @@
 """What a command runs by way of its arguments: ``sh -c``, ``sudo``, ``xargs``, ``find -exec`` ..
 
-To teach it a program that runs another one, add a row to ``WRAPPERS``; a program that runs text of
-a language of its own, one to ``INTERPRETERS``.
+To teach it a program that runs another one, add a row to ``WRAPPERS`` of ``wrappers.py``; a program
+that runs text of a language of its own, one to ``INTERPRETERS``.
 """
 
 import itertools
@@ -13,61 +13,9 @@ from typing import Final
 from workers.builtin.shell.findings import Assignment, Draft
 from workers.builtin.shell.scanner import Doubt
 from workers.builtin.shell.words import UNKNOWN, Word, literal
-
-SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish"})
-"""Programs that run shell text: an argument of ``-c``, or what they read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wrapper:
-    """How the arguments of a program that runs another one are told from the other's."""
-
-    valued: str = ""
-    """Its short options that take a value."""
-    long: tuple[str, ...] = ()
-    """Its long options that take a value as a word of its own."""
-    operands: int = 0
-    """How many arguments of its own stand in front of the program."""
-    scripts: str = ""
-    """Its short options whose value is shell text."""
-
+from workers.builtin.shell.wrappers import LOCAL_HOSTS, SHELLS, WRAPPERS, Wrapper
 
 # fmt: off
-WRAPPERS: Final[dict[str, Wrapper]] = {
-    "busybox":  Wrapper(),
-    "builtin":  Wrapper(),
-    "caffeinate": Wrapper("tw"),
-    "chroot":   Wrapper(long=("--groups", "--userspec"), operands=1),
-    "chrt":     Wrapper("TPD", operands=1),
-    "command":  Wrapper(),
-    "doas":     Wrapper("uC"),
-    "env":      Wrapper("uC", ("--unset", "--chdir"), scripts="S"),
-    "exec":     Wrapper("a"),
-    "fakeroot": Wrapper("lsib"),
-    "flock":    Wrapper("wE", ("--timeout", "--wait", "--conflict-exit-code"), 1, "c"),
-    "ionice":   Wrapper("cn", ("--class", "--classdata")),
-    "nice":     Wrapper("n", ("--adjustment",)),
-    "nohup":    Wrapper(),
-    "nsenter":  Wrapper("tSG", ("--target", "--setuid", "--setgid")),
-    "parallel": Wrapper("jaIS", ("--jobs", "--arg-file", "--colsep", "--joblog")),
-    "runuser":  Wrapper("ugG", ("--user", "--group"), scripts="c"),
-    "script":   Wrapper("EIOTBm", operands=1, scripts="c"),
-    "setarch":  Wrapper(operands=1),
-    "setsid":   Wrapper(),
-    "stdbuf":   Wrapper("ioe", ("--input", "--output", "--error")),
-    "strace":   Wrapper("eopPsuaIESOX"),
-    "su":       Wrapper("gGsw", ("--group", "--shell"), 1, "c"),
-    "sudo":     Wrapper("ugpCThDRUrt", ("--user", "--group", "--prompt", "--chdir", "--host",
-                        "--close-from", "--chroot", "--command-timeout", "--other-user")),
-    "taskset":  Wrapper("p", operands=1),
-    "time":     Wrapper("fo", ("--format", "--output")),
-    "timeout":  Wrapper("ks", ("--kill-after", "--signal"), 1),
-    "unshare":  Wrapper("SGRw", ("--setuid", "--setgid", "--root", "--wd")),
-    "watch":    Wrapper("ns", ("--interval",)),
-    "xargs":    Wrapper("IEndLPsa", ("--arg-file", "--delimiter", "--max-args", "--max-procs",
-                        "--max-chars", "--max-lines", "--replace", "--eof", "--process-slot-var")),
-}
-"""Programs that run the one that their arguments name."""
 INTERPRETERS: Final[dict[str, str]] = {
     r"python[\d.]*|pypy[\d.]*": "c",
     r"perl[\d.]*":              "eE",
@@ -98,9 +46,15 @@ SUBSTITUTIONS_MAX: Final = 100
 """Of one script of sed that are looked at."""
 _NAME: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=")
 _DECLARING: Final = frozenset({"export", "declare", "local", "readonly", "typeset"})
+_ASSIGNING: Final = frozenset({"env", "sudo", "doas"})
+"""Wrappers that set variables for what they run."""
 _LONE_DASH: Final = frozenset({"env", "su"})
 """Wrappers for which a dash alone is an option."""
 _FIND_RUNS: Final = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+_FD_RUNS: Final = frozenset({"-x", "-X", "--exec", "--exec-batch"})
+_INPUT_RUNS: Final = frozenset({":::", ":::+", "::::", "::::+"})
+_SCHEDULE: Final = re.compile(r"\s*(?:@\w+|(?:\S+\s+){4}\S+)\s+(?P<command>\S.*)")
+_SCRIPT_OPTIONS: Final = ("--command", "--split-string")
 _TELLING: Final = frozenset({"--version", "--help"})
 _SHELL_VALUED: Final = frozenset({"-o", "+o", "-O", "+O", "--rcfile", "--init-file"})
 
@@ -167,7 +121,9 @@ def _program(name: str, args: list[Word], draft: Draft, found: Found) -> None:
     elif name in WRAPPERS:
         _wrapped(name, args, draft, found)
     elif name == "find":
-        _find(args, draft, found)
+        _find(args, draft, found, _FIND_RUNS)
+    elif name in ("fd", "fdfind"):
+        _find(args, draft, found, _FD_RUNS)
     elif _is_code(name, args, draft):
         found.doubts.append(Doubt.INLINE)
 
@@ -221,41 +177,93 @@ def _wrapped(name: str, args: list[Word], draft: Draft, found: Found) -> None:
     wrapper = WRAPPERS[name]
     if args and (args[0].text in _TELLING or (name == "command" and args[0].text in ("-v", "-V"))):
         return
-    rest = _without_options(name, args, found)
-    rest = rest[wrapper.operands :]
+    before = len(found.scripts)
+    rest, is_sure = _without_options(name, args, found)
+    own, rest = rest[: wrapper.operands], rest[wrapper.operands :]
     if wrapper.scripts:
         _late_script(rest, wrapper, found)
-    if name in ("env", "sudo", "doas"):
+    if wrapper.operands and wrapper.joins:  # options may stand behind the operands, too
+        rest, _ = _without_options(name, rest, found)
+    if name in _ASSIGNING:
         while rest and (assigned := _NAME.match(rest[0].text)):
             found.assignments.append(Assignment(assigned[1], rest.pop(0).from_(assigned.end())))
-    if name in ("watch", "parallel"):
-        _script(rest, found)
-    elif rest and (rest[0].text == "-" or not rest[0].text.startswith("-")):
-        unknown = [UNKNOWN] if name == "xargs" else []
+    if name == "ssh" and not _is_here(own):
+        return
+    if wrapper.reads:
+        _read_script(name, rest, draft, found)
+    elif wrapper.joins:
+        _joined(rest, draft, found, is_fed=wrapper.adds and len(found.scripts) == before)
+    else:
+        _named(rest, draft, found, wrapper, is_sure=is_sure)
+
+
+def _named(
+    rest: list[Word], draft: Draft, found: Found, wrapper: Wrapper, *, is_sure: bool
+) -> None:
+    """Take the program that words begin with; the second may be it where the first is not sure."""
+    if rest and (rest[0].text == "-" or not rest[0].text.startswith("-")):
+        unknown = [UNKNOWN] if wrapper.adds else []
         found.drafts.append(_like(draft, [*rest, *unknown]))
+        if not is_sure and rest[1:]:
+            found.drafts.append(_like(draft, [*rest[1:], *unknown]))
 
 
-def _without_options(name: str, args: list[Word], found: Found) -> list[Word]:
-    """Return what stands behind a wrapper's own options."""
-    rest = list(args)
+def _joined(rest: list[Word], draft: Draft, found: Found, *, is_fed: bool) -> None:
+    """Take words as a script; those that stand behind ``:::`` are one each where there is none."""
+    at = next((at for at, word in enumerate(rest) if word.text in _INPUT_RUNS), len(rest))
+    if rest[:at]:
+        _script(rest, found)
+    elif is_fed and at < len(rest):
+        for word in rest[at + 1 :]:
+            _script([word], found)
+    elif is_fed:  # each line that it reads is one
+        _input(draft, found)
+
+
+def _read_script(name: str, rest: list[Word], draft: Draft, found: Found) -> None:
+    """Take what a program reads as a script for later: the jobs of ``at`` and ``crontab``."""
+    is_table = name == "crontab"
+    if is_table and rest and rest[0].text != "-":
+        found.doubts.append(Doubt.SOURCE)
+    elif is_table and draft.stdin is not None:
+        lines = (_SCHEDULE.match(line) for line in draft.stdin.splitlines())
+        found.scripts += [line["command"] for line in lines if line is not None]
+    elif draft.stdin is not None or draft.fed or draft.redirects:
+        _input(draft, found)
+
+
+def _is_here(host: list[Word]) -> bool:
+    """Say whether what ssh connects to is this machine."""
+    return any(word.text.rpartition("@")[2].strip("[]") in LOCAL_HOSTS for word in host)
+
+
+def _without_options(name: str, args: list[Word], found: Found) -> tuple[list[Word], bool]:
+    """Return what stands behind a wrapper's own options, and whether that is sure.
+
+    It is not where the last option is a long one that the table does not have: it may take a value.
+    """
+    rest, is_sure = list(args), True
     while rest and rest[0].text.startswith("-") and rest[0].text != "-":
         option = rest.pop(0)
         if option.text == "--":
             break
         if not option.is_literal:
             found.doubts.append(Doubt.OPTION)
-        _option(option.text, rest, WRAPPERS[name], found)
+        wrapper = WRAPPERS[name]
+        _option(option.text, rest, wrapper, found)
+        is_known = option.text in (*wrapper.long, *wrapper.flags, *_SCRIPT_OPTIONS)
+        is_sure = is_known or not option.text.startswith("--") or "=" in option.text
     if name in _LONE_DASH and rest and rest[0].text == "-":
         rest.pop(0)
-    return rest
+    return rest, is_sure
 
 
 def _option(option: str, rest: list[Word], wrapper: Wrapper, found: Found) -> None:
     """Step over an option's value; shell text in it is kept."""
     if option.startswith("--"):
-        takes = option in wrapper.long or option in ("--command", "--split-string")
+        takes = option in wrapper.long or option in _SCRIPT_OPTIONS
         head, _, value = option.partition("=")
-        if head in ("--command", "--split-string"):
+        if head in _SCRIPT_OPTIONS:
             _script([literal(value)] if value else rest[:1], found)
         if takes and rest:
             rest.pop(0)
@@ -282,10 +290,10 @@ def _like(draft: Draft, words: list[Word]) -> Draft:
     return Draft(words=words, stdin=draft.stdin, feeds=draft.feeds, fed=draft.fed)
 
 
-def _find(args: list[Word], draft: Draft, found: Found) -> None:
+def _find(args: list[Word], draft: Draft, found: Found, runs: Collection[str]) -> None:
     at = 0
     while at < len(args):
-        if args[at].text not in _FIND_RUNS:
+        if args[at].text not in runs:
             at += 1
             continue
         end = at + 1

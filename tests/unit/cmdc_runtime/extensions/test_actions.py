@@ -1,6 +1,9 @@
 """Actions: the table is total, and an answer is checked and cut off from its plugin."""
 
 from collections.abc import Awaitable
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from itertools import product
 from typing import get_args
 
@@ -39,6 +42,13 @@ class Audited(msgspec.Struct):
     """An event of a plugin's own."""
 
     length: int
+
+
+@dataclass
+class Rule:
+    """A reason that is no data."""
+
+    name: str
 
 
 class Broken(msgspec.Struct):
@@ -197,10 +207,19 @@ def test_a_reason_is_any_plain_data(reason, data):
         (object(), "abort: reason: a object is no plain value"),
         (deep(65), "abort: reason: it nests more than 64 levels deep"),
         (deep(3000), "abort: reason: it nests more than 64 levels deep"),
-        (Broken(rule="r", hits=[object()]), "abort: reason: it is no plain data"),
+        (Broken(rule="r", hits=[object()]), "abort: reason: ['hits'][0]: a object is no plain"),
+        ({"seen": {1, 2}}, "abort: reason: ['seen']: a set is no plain value"),
+        ([frozenset("a")], "abort: reason: [0]: a frozenset is no plain value"),
+        (Broken(rule="r", hits=[{1}]), "abort: reason: ['hits'][0]: a set is no plain value"),
+        (date(2026, 1, 1), "abort: reason: a date is no plain value"),
+        ([Decimal(1)], "abort: reason: [0]: a Decimal is no plain value"),
+        (Rule("r"), "abort: reason: a Rule is no plain value"),
         ("x" * ACTION_BYTES_MAX, "more than 1,048,576"),
     ],
-    ids=["nan", "key", "integer", "surrogate", "object", "deep", "deeper", "struct", "large"],
+    ids=[
+        *("nan", "key", "integer", "surrogate", "object", "deep", "deeper", "struct", "set"),
+        *("frozenset", "set in a struct", "date", "decimal", "dataclass", "large"),
+    ],
 )
 def test_a_reason_that_cannot_be_kept_is_no_answer(reason, problem):
     """The error says what of it."""

@@ -1,6 +1,7 @@
 """Words of a call: whatever a tool returned or raised, made fit and bounded."""
 
 import math
+from dataclasses import dataclass
 
 import pytest
 
@@ -73,6 +74,42 @@ def test_a_payload_that_cannot_be_kept_is_the_tools_mistake(payload, why):
 
         assert str(caught.value).startswith("the payload of 'n' cannot be kept: ")
         assert why in str(caught.value)
+
+
+@dataclass
+class Found:
+    """A result of a tool's own type."""
+
+    score: float
+
+
+CHANGED = {
+    "nan": ({"a": [1, math.nan]}, "['a'][1]: nan is not a finite number"),
+    "infinity": ([-math.inf], "[0]: -inf is not a finite number"),
+    "in a dataclass": (Found(math.nan), "['score']: nan is not a finite number"),
+    "surrogate": ("a\udce4", "half a surrogate pair (U+DCE4) at 1"),
+    "surrogate within": ({"name": "a\udce4"}, "['name']: it is no valid UTF-8"),
+    "surrogate in a key": ({"a\udce4": 1}, "a key of it: it is no valid UTF-8"),
+    "text of an effect": (Effect("n", 1, text="\ud800"), "half a surrogate pair (U+D800)"),
+    "deep": (nested(70), "it nests more than 64 levels deep"),
+    "large integer": ([2**64], "[0]: it is an integer beyond 64 bits"),
+}
+
+
+@pytest.mark.parametrize(("value", "why"), CHANGED.values(), ids=CHANGED)
+def test_a_result_that_cannot_be_kept_is_told(value, why):
+    """The model reads what of it and where, and nothing else in the place of it."""
+    with pytest.raises(ToolError) as caught:
+        returned(value)
+
+    assert str(caught.value).startswith("the tool has run, but its result cannot be kept: ")
+    assert why in str(caught.value)
+
+
+@pytest.mark.parametrize(("value", "text"), [(math.nan, "nan"), (2**80, str(2**80))])
+def test_a_number_by_itself_is_what_python_writes(value, text):
+    """The model reads what is there."""
+    assert returned(value).text == text
 
 
 @pytest.mark.parametrize("payload", [{1, 2}, b"\xff", 1.5, {"a": [None, True]}], ids=str)
