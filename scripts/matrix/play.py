@@ -59,7 +59,7 @@ class Stage:
 
         async def one(situation: Situation) -> list[Cell]:
             life = self._life(situation, (RECORD,))
-            passed = self.place.faults / f"{life.plan.name}.passed"
+            passed = self.house.faults / f"{life.plan.name}.passed"
             await self._live(life)
             if problems := [*life.problems, *life.ledger.problems]:
                 raise RuntimeError(f"{situation.name}, where nobody dies: {problems}")
@@ -192,7 +192,7 @@ async def stage() -> AsyncIterator[Stage]:
             house = House()
             try:
                 async with cmdc.AsyncClient(house.address) as client:
-                    yield Stage(house, Place(client, (one, other), folder, house.faults), mind)
+                    yield Stage(house, Place(client, (one, other), folder, house), mind)
             finally:
                 await asyncio.to_thread(house.close)
     finally:

@@ -3,11 +3,24 @@
 ``close`` checks as the fixtures of ``cmdc_runtime.testing`` do that nothing is left.
 """
 
+import os
+import signal
 import subprocess
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from cmdc_runtime import faults
+from cmdc_runtime.process_table import look_up
+from cmdc_runtime.roll import entries
 from cmdc_runtime.testing.fixtures import DaemonProcess
+from scripts.mutants.belongs import ROOT
+from scripts.mutants.run import SITE
+from scripts.soak import inside
+
+REMEMBERING: Final = f"{inside.AGENT}={inside.__name__}:{inside.write_memories.__name__}"
+"""Has agents write their memories down, by a word of ``AFTER_IMPORT``."""
 
 
 class House(DaemonProcess):
@@ -15,6 +28,16 @@ class House(DaemonProcess):
 
     log_to_end = ""
     """What all its daemons have written, once it is closed."""
+
+    def __init__(self, planted: Sequence[str] = ()) -> None:
+        """Start it; ``planted`` are further words of ``AFTER_IMPORT``, for its processes."""
+        self._planted = (REMEMBERING, *planted)
+        super().__init__()
+
+    @property
+    def memories(self) -> Path:
+        """The folder where agents write what they remember."""
+        return self._base / "memories"
 
     @property
     def faults(self) -> Path:
@@ -25,6 +48,12 @@ class House(DaemonProcess):
         """End the daemon by SIGKILL; it may have been killed by a plan already."""
         self._process.kill()
         self._process.wait()
+
+    def kill_agents(self, session_ids: Collection[str]) -> None:
+        """End the agents of these sessions that are up, by SIGKILL; a daemon need not be there."""
+        for entry in entries(self.address):
+            if entry.session_id in session_ids:
+                _kill(entry.pid, entry.start_ticks)
 
     def wait_dead(self, timeout_s: float) -> bool:
         """Say whether the daemon dies within the time."""
@@ -45,9 +74,26 @@ class House(DaemonProcess):
 
     def _environment(self) -> dict[str, str]:
         self.faults.mkdir(exist_ok=True)
-        return super()._environment() | {faults.VARIABLE: str(self.faults)}
+        self.memories.mkdir(exist_ok=True)
+        return super()._environment() | {
+            faults.VARIABLE: str(self.faults),
+            inside.FOLDER: str(self.memories),
+            "AFTER_IMPORT": " ".join(self._planted),
+            "PYTHONPATH": f"{SITE}{os.pathsep}{ROOT}",
+        }
 
     def _end(self) -> list[str]:
         problems = super()._end()
         self.log_to_end = self.log_text()
         return problems
+
+
+def _kill(pid: int, start_ticks: int) -> None:
+    with suppress(ProcessLookupError):
+        pidfd = os.pidfd_open(pid)
+        try:
+            line = look_up(pid)  # behind the pidfd: from now on the pid is nobody else's
+            if line is not None and line.start_ticks == start_ticks:
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        finally:
+            os.close(pidfd)

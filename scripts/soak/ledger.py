@@ -17,6 +17,7 @@ import msgspec
 from cmdc_runtime import events
 from cmdc_runtime.events import Envelope, Event
 from cmdc_runtime.messages import Message
+from cmdc_runtime.process import DAEMON_RESTARTED, RESUMED
 from scripts.soak.wrongs import Problem, Wrong
 
 TAIL_EVENTS: Final = 40
@@ -28,8 +29,13 @@ PROBLEMS_MAX: Final = 20
 class Ledger:
     """What the events of one session add up to."""
 
-    def __init__(self) -> None:
-        """Begin before the first event."""
+    def __init__(self, cycle_crashes_max: int = 2) -> None:
+        """Begin before the first event; a cycle is given up when it has cost so many processes."""
+        self._crashes_max = cycle_crashes_max
+        self._crashes = 0
+        """Processes that the running cycle has cost, as far as they may be its fault."""
+        self.incarnation = 0
+        """The newest process that has told of itself; 0: the first one does not."""
         self.problems: list[Problem] = []
         self.jumps_allowed = 0
         """How often the daemon has died and no loss was told since: one jump each is no hole."""
@@ -168,6 +174,7 @@ class Ledger:
         self._check_order(event.command_id)
         self._started.append(event.command_id)
         self.open = event.command_id
+        self._crashes = 0
 
     def _check_order(self, command_id: str) -> None:
         waiting = self.waiting
@@ -271,9 +278,17 @@ class Ledger:
 
     def _recover(self, event: events.AgentRecovered) -> None:
         self.counts[f"recovered_{event.resumed}"] += 1
+        self.incarnation = event.incarnation
+        if event.resumed == "idle" or str(event.reason) in _NOBODYS_FAULT:
+            return
+        self._crashes += 1
+        if self._crashes >= self._crashes_max:
+            self._tell(f"the cycle of {self.open} goes on after {self._crashes} crashes")
 
     def _ask(self, event: events.AskUser) -> None:
         self.counts["questions"] += 1
+        if event.ref in self._asked:
+            self._tell(f"question {event.ref} is asked twice")
         self._asked.add(event.ref)
 
     def _hear(self, event: events.UserResponded) -> None:
@@ -323,6 +338,7 @@ def digest(event: Event) -> int:
 
 _NEW_PROCESS: Final = (events.AgentRecovered, events.AgentWoken)
 """What says that a loss was one of a dead process: an agent that is adopted has kept its events."""
+_NOBODYS_FAULT: Final = frozenset({DAEMON_RESTARTED, RESUMED})
 _OF_A_CYCLE: Final = (
     events.RequestStart,
     events.MessageStart,

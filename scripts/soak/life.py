@@ -20,21 +20,31 @@ import cmdc_runtime as cmdc
 from cmdc_runtime import events
 from cmdc_runtime.client.session import AsyncSession
 from cmdc_runtime.client.stream import AsyncEventStream
+from cmdc_runtime.commands import Status
 from cmdc_runtime.events import Event
+from cmdc_runtime.faults import Step
 from cmdc_runtime.testing import ScriptedModel
 from scripts.soak.chance import dice
 from scripts.soak.checks import conversation_problems, effect_problems, late_reading
+from scripts.soak.house import House
 from scripts.soak.ledger import Ledger
 from scripts.soak.model import prompt_text
 from scripts.soak.plan import Move, Plan
-from scripts.soak.tools import CHOICES, EXTRAS, PLUGINS
+from scripts.soak.recall import Recalled, differences, recall
+from scripts.soak.told import Told
+from scripts.soak.tools import CHOICES, EXTRAS, PLUGIN_NAMES, PLUGINS
 from scripts.soak.wrongs import Problem, Wrong
+from supervisor.victims import BOTH
 
 _Answer = TypeVar("_Answer")
 
 REST_S: Final = 90.0
 """Until everything that was accepted is over; a life takes a second on an idle machine."""
 LOOK_AGAIN_S: Final = 0.02
+QUIET_S: Final = 4.0
+"""Without a word of what is awaited: then the session is asked whether anything is to come."""
+CYCLE_CRASHES_MAX: Final = 2
+"""What a cycle may cost unless the options say otherwise: the kernel's default."""
 _PERSON_S: Final = 0.05
 """The longest that a person thinks about an answer."""
 _RESTING: Final = frozenset({"idle", "hibernated"})
@@ -53,12 +63,17 @@ _REFUSALS: Final[Mapping[str, tuple[type[cmdc.CmdcError], ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What all lives of a run share; ``faults`` is the folder of their plans."""
+    """What all lives of a run share."""
 
     client: cmdc.AsyncClient
     models: tuple[ScriptedModel, ScriptedModel]
     folder: Path
-    faults: Path
+    house: House
+
+    def model(self, number: int) -> tuple[str, dict[str, str]]:
+        """Return the name of a model, which no other has, and what leads to it."""
+        name, opts = self.models[number].model_source()
+        return f"{name}-{number}", opts
 
 
 class StuckError(Exception):
@@ -69,12 +84,23 @@ class Life:
     """One session and what is done to it."""
 
     def __init__(
-        self, place: Place, plan: Plan, gate: Callable[[], Awaitable[object]] | None = None
+        self,
+        place: Place,
+        plan: Plan,
+        gate: Callable[[], Awaitable[object]] | None = None,
+        last_kill: Callable[["Life"], Awaitable[None]] | None = None,
     ) -> None:
-        """Start nothing yet; ``gate`` is awaited between the session's start and its first move."""
+        """Start nothing yet; ``gate`` is awaited between the session's start and its first move.
+
+        ``last_kill`` ends at least the agent when the session has come to rest, and returns when
+        there is a daemon again; without one it is the agent alone.
+        """
         self._gate = gate
+        self._last_kill = last_kill
         self.plan: Final = plan
-        self.ledger: Final = Ledger()
+        self.ledger: Final = Ledger(plan.options.get("max_cycle_crashes", CYCLE_CRASHES_MAX))
+        plugins = (PLUGIN_NAMES[name] for name in plan.plugins)
+        self._told: Final = Told(place.model(0)[0], plan.tools, plugins)
         self.problems: list[Problem] = []
         self.counts: Counter[str] = Counter()
         self.lines_left = len(plan.faults)
@@ -82,7 +108,7 @@ class Life:
         self.conversation: list[tuple[str, str]] = []
         """Who said what, once the session has come to rest."""
         self._place = place
-        self._plan_file = place.faults / f"{plan.name}.plan"
+        self._plan_file = place.house.faults / f"{plan.name}.plan"
         self._accepted: list[str] = []
         self._texts: dict[str, str] = {}
         self._deaths = 0
@@ -127,6 +153,7 @@ class Life:
                 async with asyncio.timeout(REST_S):
                     await self._gate()
             await self._live()
+            await self._outlive()
             await self._check()
             await self._end()
         except StuckError as stuck:
@@ -175,7 +202,8 @@ class Life:
             return await self._create(self.plan.name)
         async with await self._create(f"{self.plan.name}.saved") as saved:
             await saved.run(prompt_text("saved"), timeout=REST_S)
-        name, opts = self._place.models[1].model_source()
+        name, opts = self._place.model(1)
+        self._told.model = name
         self._arm()
         return await self._place.client.resume_session(
             saved, new_id=self.plan.name, model=name, provider_opts=opts
@@ -184,8 +212,10 @@ class Life:
     async def _create(self, name: str) -> AsyncSession:
         plan, place = self.plan, self._place
         self.folder.mkdir(exist_ok=True)
+        model, opts = place.model(0)
         return await place.client.create_agent(
-            model=place.models[0],
+            model=model,
+            provider_opts=opts,
             session_id=name,
             system_prompt=f"You are {plan.name}!",
             tools=[CHOICES[name] for name in plan.tools],
@@ -197,6 +227,19 @@ class Life:
     def _arm(self) -> None:
         steps = "".join(f"{line}\n" for line in self.plan.faults)
         self._plan_file.write_text(steps, encoding="utf-8")
+
+    def plan_death(self, point: str) -> None:
+        """Have the agent and the daemon die at the next pass of ``point``, ahead of the plan."""
+        with suppress(FileNotFoundError):  # it is not armed now
+            left = self._plan_file.read_text(encoding="utf-8")
+            self._plan_file.write_text(f"{Step(point, 1, BOTH)}\n{left}", encoding="utf-8")
+
+    def forget_death(self) -> None:
+        """Go on with the plan as it was before ``plan_death``; the daemon is dead."""
+        with suppress(FileNotFoundError):
+            head, _, left = self._plan_file.read_text(encoding="utf-8").partition("\n")
+            if head.endswith(f"={BOTH}"):
+                self._plan_file.write_text(left, encoding="utf-8")
 
     def _disarm(self) -> None:
         """Take the plan away; the steps that are not in it any more have killed."""
@@ -255,7 +298,7 @@ class Life:
         if "plugin" in given:
             given["plugin"] = PLUGINS[given["plugin"]]
         if "model" in given:
-            name, opts = self._place.models[given["model"]].model_source()
+            name, opts = self._place.model(given["model"])
             given |= {"model": name, "provider_opts": opts}
         return given
 
@@ -275,6 +318,7 @@ class Life:
         async for envelope in stream:
             async with self._heard:
                 self.ledger.feed(envelope)
+                self._told.feed(envelope.event)
                 self._heard.notify_all()
             react = self._reacts.get(type(envelope.event))
             if react is not None:
@@ -304,8 +348,22 @@ class Life:
 
     async def _rest(self) -> None:
         """Wait until all that was accepted is over."""
-        async with self._bounded(), self._heard:
-            await self._heard.wait_for(lambda: self._is_at_rest)
+        seen = 0
+        async with self._bounded():
+            while not await self._hears_of_rest():
+                status = await self._patiently(self._session.status)
+                if _is_over(status) and self.ledger.last == seen == status.last_index:
+                    raise StuckError(await self._standing())
+                seen = self.ledger.last
+
+    async def _hears_of_rest(self) -> bool:
+        """Say whether the books come to rest in a while."""
+        try:
+            async with asyncio.timeout(QUIET_S), self._heard:
+                await self._heard.wait_for(lambda: self._is_at_rest)
+        except TimeoutError:
+            return False
+        return True
 
     @asynccontextmanager
     async def _bounded(self) -> AsyncIterator[None]:
@@ -341,9 +399,37 @@ class Life:
                 await asyncio.sleep(LOOK_AGAIN_S)
 
     async def _says_it_rests(self) -> bool:
-        status = await self._patiently(self._session.status)
-        left = (status.queued_prompts, status.queued_steering, len(status.pending_tools))
-        return status.state in _RESTING and not any(left) and not self._besides
+        return _is_over(await self._patiently(self._session.status)) and not self._besides
+
+    async def _outlive(self) -> None:
+        """Have the session killed once more, where it rests, and look what it has lost by it."""
+        before = await self._recall()
+        self._compare(before, [])
+        if self._last_kill is None:
+            self._place.house.kill_agents((self.plan.name,))
+        else:
+            await self._last_kill(self)
+        async with self._bounded(), self._heard:
+            newest = before.status.incarnation
+            await self._heard.wait_for(lambda: self.ledger.incarnation > newest)
+        after = await self._recall()
+        self._compare(after, differences(before, after))
+        self.ledger.counts["recovered_idle"] -= 1  # it counts those of the life before
+        self.counts["rebuilt"] += 1
+
+    async def _recall(self) -> Recalled:
+        """Return what the session remembers at rest; its process may have been killed just now."""
+        memories = self._place.house.memories
+        async with self._bounded():
+            while True:
+                found = await self._patiently(lambda: recall(self._session, memories))
+                if _is_over(found.status) and found.is_whole:
+                    return found
+                await asyncio.sleep(LOOK_AGAIN_S)
+
+    def _compare(self, found: Recalled, others: list[str]) -> None:
+        for text in (*self._told.problems(found), *others):
+            self._wrong(Wrong.REBUILT, text)
 
     async def _check(self) -> None:
         status = await self._patiently(self._session.status)
@@ -358,3 +444,8 @@ class Life:
         self.conversation = [(one.role, one.content) for one in messages if one.role != "system"]
         self.counts["restarts"] += status.restarts
         self.counts["incarnations"] += status.incarnation
+
+
+def _is_over(status: Status) -> bool:
+    left = (status.queued_prompts, status.queued_steering, len(status.pending_tools))
+    return status.state in _RESTING and not any(left)

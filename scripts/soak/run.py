@@ -11,7 +11,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,7 @@ import structlog
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.testing import ScriptedModel
-from scripts.soak.chance import dice
+from scripts.soak.deaths import Deaths
 from scripts.soak.house import House
 from scripts.soak.life import Life, Place
 from scripts.soak.model import NOBODY, Mind
@@ -32,13 +32,12 @@ log = structlog.get_logger()
 
 PARALLEL: Final = 24
 """Scenarios at a time; more than cores, so that their processes get in each other's way."""
-DAEMON_KILLED_EVERY: Final = 250
-"""Scenarios from one end of the daemon to the next; those that run then are all hit."""
+DAEMON_KILLED_EVERY: Final = 100
+"""Lives that come to rest from one end of the daemon to the next; those that run are all hit."""
 DAEMON: Final = "daemon"
 """Whose violation it is where it is no session's."""
 TOLD_EVERY: Final = 1_000
 """Scenarios from one word about how far it is to the next."""
-_KILL_DAEMON_S_MAX: Final = 1.0
 _LINE: Final = re.compile(r"^\d{4}-\d\d-\d\dT\S+ \[(\w+)\s*\] ([\w.]+)")
 _PYTHON: Final = re.compile(
     r"Exception ignored|Task (exception|was)|Future exception|Fatal Python|.*Warning: .* never"
@@ -60,6 +59,8 @@ class Settings:
     parallel: int = PARALLEL
     only: tuple[str, ...] = ()
     daemon_killed_every: int = DAEMON_KILLED_EVERY
+    planted: tuple[str, ...] = ()
+    """Changes of the product's code, as words of ``AFTER_IMPORT``; one violation is enough then."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -85,6 +86,11 @@ class Result:
     violations: list[Violation] = field(default_factory=list)
     seconds: float = 0.0
 
+    @property
+    def is_enough(self) -> bool:
+        """Whether no further scenario has to be played."""
+        return bool(self.settings.planted and self.violations)
+
     def wrong(self) -> dict[str, int]:
         """Return how often each promise was broken."""
         found = Counter(one.problem.kind for one in self.violations)
@@ -103,7 +109,7 @@ def soak(settings: Settings) -> Result:
     started_s = time.monotonic()
     try:
         with ScriptedModel([], default=mind) as one, ScriptedModel([], default=mind) as other:
-            house = House()
+            house = House(settings.planted)
             try:
                 _until_interrupted(_Run(result, house, (one, other), folder))
             finally:
@@ -143,18 +149,18 @@ class _Run:
     models: tuple[ScriptedModel, ScriptedModel]
     folder: Path
     living: set[Life] = field(default_factory=set)
-    is_down: bool = False
     finished: int = 0
 
     async def all(self) -> None:
         """Play all scenarios, some at a time, and kill the daemon now and then."""
         settings = self.result.settings
         async with cmdc.AsyncClient(self.house.address) as client:
-            place = Place(client, self.models, self.folder, self.house.faults)
-            names = iter(settings.names)
-            ends = asyncio.create_task(self._end_daemons())
+            place = Place(client, self.models, self.folder, self.house)
+            every = settings.daemon_killed_every
+            deaths = Deaths(self.house, settings.seed, every, self.living, self.result.counts)
+            ends = asyncio.create_task(deaths.run())
             try:
-                await asyncio.gather(*(self._play(place, names) for _ in range(settings.parallel)))
+                await self._play_all(place, deaths)
             finally:
                 ends.cancel()
                 await asyncio.gather(ends, return_exceptions=True)
@@ -163,20 +169,44 @@ class _Run:
             problem = Problem(Wrong.OTHER, f"session {status.session_id} is left")
             self.result.violations.append(Violation(status.session_id, problem))
 
-    async def _play(self, place: Place, names: Iterator[str]) -> None:
-        for name in names:
-            life = Life(place, plan(name))
-            self.living.add(life)
-            if self.is_down:
-                life.daemon_died()
-            try:
-                await life.run()
-            except Exception:  # noqa: BLE001 - whatever it is, it is this scenario's violation
-                life.problems.append(Problem(Wrong.OTHER, traceback.format_exc()))
-            self.living.discard(life)
-            self.finished += 1
-            self._take(life)
-            await asyncio.to_thread(shutil.rmtree, life.folder, ignore_errors=True)
+    async def _play_all(self, place: Place, deaths: Deaths) -> None:
+        """Play each scenario; one that waits for its last kill leaves its place to the next."""
+        places = asyncio.Semaphore(self.result.settings.parallel)
+        async with asyncio.TaskGroup() as group:
+            for name in self.result.settings.names:
+                await places.acquire()
+                if self.result.is_enough:
+                    break
+                group.create_task(self._play(place, name, deaths, places))
+            deaths.is_last = True
+            deaths.look()
+
+    async def _play(
+        self, place: Place, name: str, deaths: Deaths, places: asyncio.Semaphore
+    ) -> None:
+        is_waiting = False
+
+        async def last_kill(life: Life) -> None:
+            nonlocal is_waiting
+            is_waiting = True
+            places.release()
+            await deaths.last_kill(life)
+
+        life = Life(place, plan(name), last_kill=last_kill)
+        self.living.add(life)
+        if deaths.is_down:
+            life.daemon_died()
+        try:
+            await life.run()
+        except Exception:  # noqa: BLE001 - whatever it is, it is this scenario's violation
+            life.problems.append(Problem(Wrong.OTHER, traceback.format_exc()))
+        self.living.discard(life)
+        self.finished += 1
+        self._take(life)
+        if not is_waiting:
+            places.release()
+        deaths.look()
+        await asyncio.to_thread(shutil.rmtree, life.folder, ignore_errors=True)
 
     def _take(self, life: Life) -> None:
         result = self.result
@@ -189,25 +219,6 @@ class _Run:
             log.warning("soak.violation", scenario=life.plan.name, problem=str(one))
         if self.finished % TOLD_EVERY == 0:
             log.info("soak.played", scenarios=self.finished, violations=len(result.violations))
-
-    async def _end_daemons(self) -> None:
-        """Kill the daemon in the middle of each so many scenarios, and start the next."""
-        settings = self.result.settings
-        every = settings.daemon_killed_every
-        for number in range(len(settings.names) // every):
-            draw = dice(settings.seed, "daemon", number)
-            after = number * every + draw.randrange(every // 4, every // 2)
-            while self.finished < after:  # noqa: ASYNC110 - counted by many
-                await asyncio.sleep(0.05)
-            await asyncio.sleep(draw.uniform(0.0, _KILL_DAEMON_S_MAX))
-            self.is_down = True
-            for life in self.living:
-                life.daemon_died()
-            await asyncio.to_thread(self.house.kill)
-            self.result.counts["daemon_kills"] += 1
-            self.house.start_again()
-            await asyncio.to_thread(self.house.wait_warm)
-            self.is_down = False
 
 
 def _close(house: House, result: Result) -> None:

@@ -138,6 +138,8 @@ PLUGINS: Final[dict[str, Any]] = {  # Any: whatever ``plugins=`` takes
     "companion": Companion,
 }
 """``holding`` has calls of ``pay`` wait for a person."""
+PLUGIN_NAMES: Final = {"holding": "human_approval", "companion": "companion"}
+"""What the session calls them."""
 EXTRAS: Final[dict[str, Any]] = {"extra": _extra}  # Any: whatever ``tools=`` takes
 CHOICES: Final[dict[str, Any]] = {
     "look_up": look_up,

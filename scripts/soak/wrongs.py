@@ -11,6 +11,7 @@ class Wrong(StrEnum):
     WRITE = "doubled_write_tools"
     HISTORY = "invalid_histories"
     INDEX = "holes_or_repeats_in_indexes"
+    REBUILT = "lost_or_changed_memories"
     OTHER = "other_problems"
 
 

@@ -67,7 +67,7 @@ def durable(memory):
 
     That a cycle is blocked is only known as long as its batch runs.
     """
-    cycle = memory.cycle and replace(memory.cycle, turns=0)
+    cycle = memory.cycle and replace(memory.cycle, turns=0, is_asking=False)
     if cycle and not memory.calls:
         cycle = replace(cycle, is_blocked=False)
     return {**{name: getattr(memory, name) for name in DURABLE}, "cycle": cycle}
@@ -198,7 +198,8 @@ class Life:
         state, memory, policy = self.state, self.memory, self.memory.policy
         assert durable(self.known) == durable(memory)
         assert self.known.turns == sum(isinstance(one, TurnSpent) for one in self.journal)
-        assert self.known.turns <= memory.turns
+        is_asking = memory.cycle is not None and memory.cycle.is_asking
+        assert memory.turns == self.known.turns + is_asking
         is_asked = memory.consulting is not None
         assert bool(memory.calls) == (state is State.EXECUTING_TOOLS) or is_asked
         assert not is_asked or state is State.RUNNING or memory.compacting  # a call wants that

@@ -1,6 +1,5 @@
 """A session rebuilt from a snapshot is the one that is rebuilt from all of its records."""
 
-from dataclasses import replace
 from functools import cache
 
 from hypothesis import given
@@ -18,7 +17,6 @@ from tests.model.test_recovery import (
     policies,
 )
 from workers.core import rebuild, snapshot
-from workers.core.records import TurnSpent
 from workers.core.repair import repair
 from workers.core.state import Memory
 
@@ -69,9 +67,7 @@ def test_a_session_goes_on_from_any_snapshot(life, history, policy, data):
     records, taken = data.draw(st.sampled_from(session.snapshots), label="snapshot")
     fork = life(**POLICIES[policy])
     fork.journal += session.journal[:records]
-    # A request that was not answered is counted in a live memory, and not in a journal.
-    spent = sum(isinstance(one, TurnSpent) for one in fork.journal)
-    fork.resume(replace(snapshot.restore(fork.memory, taken), turns=spent))
+    fork.resume(snapshot.restore(fork.memory, taken))
     finish(fork)
     check_accepted(fork.journal)
     check_calls(fork.journal)

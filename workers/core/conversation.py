@@ -145,17 +145,32 @@ def count_answer(memory: Memory, usage: TokenUsage) -> Memory:
 
     How large the conversation was is remembered where the provider tells.
     """
-    memory = replace(spend(memory, usage), has_answered=True)
+    cycle = memory.cycle
+    answered = None if cycle is None else replace(cycle, is_asking=False)
+    memory = replace(spend(memory, usage), has_answered=True, cycle=answered)
     if not usage.total_tokens:
         return memory
     return replace(memory, context=(usage.total_tokens, len(memory.messages)))
 
 
 def count_turn(memory: Memory) -> Memory:
-    """Count a turn of the session and of the cycle."""
+    """Count a turn of the session and of the cycle, which is to be answered."""
     cycle = memory.cycle
-    counted = None if cycle is None else replace(cycle, turns=cycle.turns + 1, is_blocked=False)
-    return replace(memory, turns=memory.turns + 1, cycle=counted)
+    if cycle is not None:
+        cycle = replace(cycle, turns=cycle.turns + 1, is_blocked=False, is_asking=True)
+    return replace(memory, turns=memory.turns + 1, cycle=cycle)
+
+
+def forget_turn(memory: Memory) -> Memory:
+    """Return the memory without a turn that has no answer: nothing was recorded of it.
+
+    So that an end of the cycle, or a saved state, is what any later process knows of the session.
+    """
+    cycle = memory.cycle
+    if cycle is None or not cycle.is_asking:
+        return memory
+    asked = replace(cycle, turns=cycle.turns - 1, is_asking=False)
+    return replace(memory, turns=memory.turns - 1, cycle=asked)
 
 
 def begin_call(memory: Memory, call_id: CallId, at_ms: int, allowance: str | None = None) -> Memory:

@@ -7,7 +7,7 @@ from cmdc_runtime.commands import CycleResult
 from cmdc_runtime.events import AgentAbort, Event
 from cmdc_runtime.extensions.hooks import AfterTurn
 from workers.core.changes import children_of_plugins
-from workers.core.conversation import close_cycle, cycle_result, newest, since
+from workers.core.conversation import close_cycle, cycle_result, forget_turn, newest, since
 from workers.core.effects import Answer, Consult, Effect, EndSubagents, Keep, Publish, Step
 from workers.core.inputs import ANY_WORK
 from workers.core.records import CycleEnded, OutcomeKind
@@ -27,7 +27,9 @@ def close(
     # A result that is still to come belongs to work that is over, and so does half an answer: the
     # next cycle may be aborted before it asks a model, and must not say it again.
     memory = replace(
-        close_cycle(memory, outcome, reason), work=memory.work + 1, answering=Answering()
+        close_cycle(forget_turn(memory), outcome, reason),
+        work=memory.work + 1,
+        answering=Answering(),
     )
     record = CycleEnded(command_id=command_id, outcome=outcome, reason=reason)
     result = cycle_result(memory, memory.outcomes[-1])

@@ -84,7 +84,7 @@ def _cycle_started(memory: Memory, record: CycleStarted) -> Memory:
 
 
 def _turn_spent(memory: Memory, record: TurnSpent) -> Memory:
-    return count_turn(count_answer(memory, record.usage))
+    return count_answer(count_turn(memory), record.usage)
 
 
 def _approval_asked(memory: Memory, record: ApprovalAsked) -> Memory:

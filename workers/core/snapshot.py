@@ -13,6 +13,7 @@ import msgspec
 
 from cmdc_runtime.checkpoints import SCHEMA_VERSION, SavedState, read_saved
 from cmdc_runtime.errors import CheckpointUnreadable
+from workers.core.conversation import forget_turn
 from workers.core.records import AttachedPlugin, AttachedTool, Continued, Record, SetAside
 from workers.core.state import Memory, PluginFacts, State, ToolFacts
 
@@ -54,7 +55,8 @@ def encode(memory: Memory) -> bytes:
 
 
 def saved(memory: Memory) -> SavedState:
-    """Return ``memory`` as its snapshot holds it."""
+    """Return ``memory`` as its snapshot holds it: as the journal could give it."""
+    memory = forget_turn(memory)
     state = {field.name: getattr(memory, field.name) for field in _KEPT}
     return SavedState(
         schema_version=SCHEMA_VERSION,

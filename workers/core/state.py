@@ -141,6 +141,8 @@ class Cycle:
     """The way from idle to idle; ``first`` is the place of its first message.
 
     ``is_blocked``: a call of the latest batch waits for approval, so its end is the cycle's end.
+    ``is_asking``: the latest of its ``turns`` has no answer so far. A process that takes over finds
+    it as one that never was, so a cycle that ends with it does not count it either.
     """
 
     command_id: CommandId
@@ -151,6 +153,7 @@ class Cycle:
     crashes: int = 0
     repairs: int = 0
     is_blocked: bool = False
+    is_asking: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,31 @@
-"""Has one module of the project imported with a wrong in it, in every process of a test.
+"""Has modules of the project imported with a change in them, in every process of a test.
 
-``MUTANT`` names the module and the file with its changed code, apart by a colon. Python imports
-this by itself at the start of each process that has this folder on ``PYTHONPATH``.
+``MUTANT`` names a module and the file with its changed code, apart by a colon. ``AFTER_IMPORT``
+has words ``module=place:function`` or ``module=place:function:argument``: each time that module has
+been imported, the function in ``place`` gets it, with the argument where there is one. Python
+imports this by itself at the start of each process that has this folder on ``PYTHONPATH``.
 """
 
+import importlib
 import importlib.machinery
 import marshal
 import os
 import sys
-from types import CodeType
+from types import CodeType, ModuleType
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    def get_code(self, _fullname: str) -> CodeType:
+    def get_code(self, fullname: str) -> CodeType | None:
+        if fullname != MODULE:
+            return super().get_code(fullname)
         with open(CODE, "rb") as file:
             code: CodeType = marshal.load(file)
             return code
+
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        for place, function, *argument in AFTER.get(module.__name__, ()):
+            getattr(importlib.import_module(place), function)(module, *argument)
 
 
 class _Finder:
@@ -23,7 +33,7 @@ class _Finder:
     def find_spec(
         name: str, path: object = None, target: object = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name != MODULE:
+        if name != MODULE and name not in AFTER:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)  # type: ignore[arg-type]
         if spec is not None and spec.origin is not None:
@@ -32,5 +42,9 @@ class _Finder:
 
 
 MODULE, _colon, CODE = os.environ.get("MUTANT", "").partition(":")
-if MODULE:
+AFTER: dict[str, list[list[str]]] = {}
+for _word in os.environ.get("AFTER_IMPORT", "").split():
+    _name, _equals, _does = _word.partition("=")
+    AFTER.setdefault(_name, []).append(_does.split(":"))
+if MODULE or AFTER:
     sys.meta_path.insert(0, _Finder)

@@ -5,7 +5,8 @@ import pytest
 from cmdc_runtime import events
 from cmdc_runtime.ids import CallId, CommandId, EventIndex, Incarnation, MessageId, SessionId
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
-from cmdc_runtime.reasons import Normal
+from cmdc_runtime.process import DAEMON_RESTARTED
+from cmdc_runtime.reasons import Normal, Other
 from scripts.soak.ledger import PROBLEMS_MAX, Ledger
 from scripts.soak.wrongs import Problem, Wrong
 
@@ -229,3 +230,34 @@ def test_an_echo_is_not_told_for_ever():
 
     assert len(found.problems) == PROBLEMS_MAX
     assert (found.tail[-1].event, found.counts["events"]) == (said("99"), 107)
+
+
+def recovered(incarnation, resumed="stream", reason=None):
+    return events.AgentRecovered(
+        incarnation=Incarnation(incarnation), reason=reason or Normal(), resumed=resumed
+    )
+
+
+def test_a_cycle_that_goes_on_after_too_many_crashes_is_found():
+    """As often as it may cost a process it is given up; a daemon's restart is not its fault."""
+    daemons = Other(detail=DAEMON_RESTARTED)
+    well = Ledger(2)
+    bad = Ledger(2)
+    first = (received(), started(), recovered(2))
+    for index, event in enumerate((*first, recovered(3, reason=daemons)), 1):
+        well.feed(events.Envelope(session_id=SessionId("s"), index=index, at_ms=1, event=event))
+    for index, event in enumerate((*first, recovered(3)), 1):
+        bad.feed(events.Envelope(session_id=SessionId("s"), index=index, at_ms=1, event=event))
+
+    assert well.problems == []
+    assert "goes on after 2 crashes" in str(bad.problems[0])
+
+
+def test_a_question_that_is_asked_twice_is_found():
+    """It waits for its one answer, whoever dies meanwhile."""
+    books = Ledger()
+    asked = events.AskUser(session_id=SessionId("s"), question="?", options=(), ref="q")
+    for index, event in enumerate((received(), started(), asked, asked), 1):
+        books.feed(events.Envelope(session_id=SessionId("s"), index=index, at_ms=1, event=event))
+
+    assert "question q is asked twice" in str(books.problems[0])

@@ -8,7 +8,7 @@ from cmdc_runtime.commands import CycleResult
 from cmdc_runtime.events import AgentAbort
 from cmdc_runtime.extensions.hooks import AfterTurn, kind_of
 from cmdc_runtime.messages import Message, TokenUsage
-from workers.core.conversation import open_cycle, say, spend
+from workers.core.conversation import count_answer, count_turn, open_cycle, say, spend
 from workers.core.effects import Answer, Consult, Keep, Publish, Step
 from workers.core.endings import aborted, answer_waiters, close
 from workers.core.inputs import ANY_WORK
@@ -37,6 +37,15 @@ def test_an_end_is_told_written_down_and_answered():
     assert (answer.id, answer.value.outcome, answer.value.text) == ("w", "aborted", "yes")
     assert (after.cycle, after.waiters) == (None, ())
     assert after.work == memory.work + 1
+
+
+def test_a_turn_without_an_answer_ends_uncounted():
+    """Nothing is recorded of it: the process after this one would not know of it."""
+    memory = running()
+    asking, answered = count_turn(memory), count_answer(count_turn(memory), USED)
+
+    assert close(asking, "aborted", "why", (TOLD, 15))[0].turns == 0
+    assert close(answered, "aborted", "why", (TOLD, 15))[0].turns == 1
 
 
 @pytest.mark.parametrize(
