@@ -60,10 +60,7 @@ class Deaths:
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[life] = over
         self.look()
-        try:
-            await over
-        finally:
-            self._waiting.pop(life, None)
+        await over
 
     def look(self) -> None:
         """See whether a round is full: called when a life comes or goes."""
@@ -81,7 +78,7 @@ class Deaths:
             self.look()
 
     async def _play(self, draw: Random) -> None:
-        round_ = dict(self._waiting)
+        round_, self._waiting = self._waiting, {}
         running = [life for life in self.living if life not in round_]
         first = {life.plan.name for life in round_ if draw.random() < BEFORE_SHARE}
         await asyncio.to_thread(self.house.kill_agents, first)
