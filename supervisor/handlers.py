@@ -210,7 +210,7 @@ async def finish_import(
 
 async def read_past(house: House, _client: bytes, request: requests.ReadPast) -> requests.PastPage:
     """Answer a page of a session's past."""
-    past = await house.sessions.journal.history(request.session_id)
+    past = await house.sessions.journal.past_part(request.session_id, request.part, request.after)
     if past is None:
         raise InvalidSession(f"no session {request.session_id!r} was ever seen here")
     return page_of(past, request.part, request.after)

@@ -27,6 +27,7 @@ from cmdc_runtime.errors import (
     UsageError,
 )
 from cmdc_runtime.ids import CommandId, DownSeq, EventIndex, Incarnation, SessionId
+from cmdc_runtime.requests import PastPart
 from supervisor.adapters.journal.health import Health
 
 Durability: TypeAlias = Literal["process", "power"]
@@ -340,6 +341,16 @@ class Journal(Protocol):
 
     def history(self, session_id: SessionId) -> Awaitable[Past | None]:
         """Return all that is kept of a session, ended or not, or None when it was never there."""
+        ...
+
+    def past_part(
+        self, session_id: SessionId, part: PastPart, after: int
+    ) -> Awaitable[Past | None]:
+        """Return one part of ``history``, of records and commands those behind ``after``.
+
+        As many as one answer may have (``HISTORY_ITEMS_MAX``, ``PAST_BYTES_MAX``), and one row more
+        where there is one: no other client waits while a long past is read.
+        """
         ...
 
     def alive(self) -> Awaitable[list[SessionRow]]:

@@ -25,6 +25,7 @@ READS: Final = frozenset(
         "downs",
         "newest_down",
         "history",
+        "past_part",
         "checkpoints",
         "checkpoint",
     }

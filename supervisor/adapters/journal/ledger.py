@@ -12,6 +12,7 @@ from typing import Final
 
 from cmdc_runtime.errors import InvalidSession, SessionExists
 from cmdc_runtime.ids import CommandId, DownSeq, EventIndex, Incarnation, SessionId
+from cmdc_runtime.requests import PastPart
 from supervisor.adapters.journal import checkpoints, downs, marks, past, retention
 from supervisor.adapters.journal.base import (
     Accepted,
@@ -266,6 +267,10 @@ class Ledger(ABC):
     def history(self, session_id: SessionId) -> Past | None:
         """Return all that is kept of a session but its events."""
         return past.history(self._db, session_id)
+
+    def past_part(self, session_id: SessionId, part: PastPart, after: int) -> Past | None:
+        """Return of a past what one answer may have of it, and one row more."""
+        return past.part_of(self._db, session_id, part, after)
 
     def alive(self) -> list[SessionRow]:
         """Return the live sessions, oldest first."""

@@ -5,6 +5,8 @@ from dataclasses import fields, replace
 from typing import Any, Final
 
 from cmdc_runtime.ids import SessionId
+from cmdc_runtime.ranges import INDEX_MAX
+from cmdc_runtime.requests import PastPart
 from supervisor.adapters.journal import marks
 from supervisor.adapters.journal.base import (
     CommandRow,
@@ -15,6 +17,7 @@ from supervisor.adapters.journal.base import (
     Stored,
 )
 from supervisor.adapters.journal.database import Database
+from supervisor.core.limits import HISTORY_ITEMS_MAX, PAST_BYTES_MAX
 
 _COLUMNS: Final = tuple(field.name for field in fields(SessionRow) if field.name != "written")
 _COMMAND: Final = tuple(field.name for field in fields(CommandRow))
@@ -24,7 +27,7 @@ _SESSIONS: Final = f"""
         (SELECT written FROM marks WHERE marks.session_id = sessions.session_id), 0)
     FROM sessions
 """  # noqa: S608 - our names
-_SNAPSHOT: Final = "SELECT seq, body FROM snapshots WHERE session_id = ? ORDER BY seq"
+_SNAPSHOTS: Final = "SELECT seq, body FROM snapshots WHERE session_id = ? ORDER BY seq"
 
 
 def alive(db: Database) -> list[SessionRow]:
@@ -44,7 +47,7 @@ def load(db: Database, session_id: SessionId) -> Stored | None:
     row = find(db, session_id)
     if row is None:
         return None
-    newest = db.execute(f"{_SNAPSHOT} DESC LIMIT 1", (session_id,)).fetchone()
+    newest = db.execute(f"{_SNAPSHOTS} DESC LIMIT 1", (session_id,)).fetchone()
     seq, snapshot = newest or (0, b"")
     return Stored(
         row=row,
@@ -59,17 +62,39 @@ def history(db: Database, session_id: SessionId) -> Past | None:
     row = find(db, session_id)
     if row is None:
         return None
-    records = _records(db, session_id, 0)
-    oldest = db.execute(f"{_SNAPSHOT} LIMIT 1", (session_id,)).fetchone()
-    if oldest is None or (records and records[0].seq <= oldest[0]):
-        oldest = 0, b""
+    base = _base_seq(db, session_id)
     return Past(
         row=row,
-        snapshot=oldest[1],
-        records=records,
+        snapshot=_snapshot(db, session_id, base),
+        records=_records(db, session_id, 0),
         commands=_commands(db, session_id),
-        snapshot_seq=oldest[0],
+        snapshot_seq=base or 0,
     )
+
+
+def part_of(db: Database, session_id: SessionId, part: PastPart, after: int) -> Past | None:
+    """Return of a past what one answer may have of it, and one row more where there is one.
+
+    What an answer has no room for is not read: a page costs the same however long the past is.
+    """
+    row = find(db, session_id)
+    if row is None:
+        return None
+    base = _base_seq(db, session_id)
+    found = Past(row=row, snapshot=b"", records=(), commands=(), snapshot_seq=base or 0)
+    match part:
+        case "spec":
+            return found
+        case "snapshot":
+            return replace(found, snapshot=_snapshot(db, session_id, base))
+        case "records":
+            last = _last_fitting(db, "records", "length(body)", session_id, after)
+            return replace(found, records=_records(db, session_id, after, last))
+        case "commands":
+            size = "length(body) + coalesce(length(answer), 0)"
+            last = _last_fitting(db, "commands", size, session_id, after)
+            which = f"AND seq > {int(after)} AND seq <= {int(last)}"
+            return replace(found, commands=_commands(db, session_id, which))
 
 
 def insert_session(db: Database, row: SessionRow) -> None:
@@ -115,10 +140,45 @@ def insert_events(db: Database, session_id: SessionId, events: Sequence[EventRow
     )
 
 
-def _records(db: Database, session_id: SessionId, after: int) -> tuple[RecordRow, ...]:
+def _base_seq(db: Database, session_id: SessionId) -> int | None:
+    """Return the seq of the snapshot that a past begins with, None: it begins with its records."""
+    query = (
+        "SELECT (SELECT min(seq) FROM snapshots WHERE session_id = :id),"
+        " (SELECT min(seq) FROM records WHERE session_id = :id)"
+    )
+    oldest, first = db.execute(query, {"id": session_id}).fetchone()
+    return None if oldest is None or (first is not None and first <= oldest) else int(oldest)
+
+
+def _snapshot(db: Database, session_id: SessionId, seq: int | None) -> bytes:
+    if seq is None:
+        return b""
+    query = "SELECT body FROM snapshots WHERE session_id = ? AND seq = ?"
+    body: tuple[bytes] = db.execute(query, (session_id, seq)).fetchone()
+    return body[0]
+
+
+def _last_fitting(db: Database, table: str, size: str, session_id: SessionId, after: int) -> int:
+    """Return the seq of the first row that an answer has no room for, or of the last one."""
+    query = f"SELECT seq, {size} FROM {table} WHERE session_id = ? AND seq > ?"  # noqa: S608 - our names
+    found = db.execute(
+        f"{query} ORDER BY seq LIMIT ?", (session_id, after, HISTORY_ITEMS_MAX + 1)
+    ).fetchall()
+    last, total = after, 0
+    for seq, bytes_ in found:
+        is_first, last, total = last == after, seq, total + bytes_
+        if total > PAST_BYTES_MAX and not is_first:
+            break
+    return last
+
+
+def _records(
+    db: Database, session_id: SessionId, after: int, through: int = INDEX_MAX
+) -> tuple[RecordRow, ...]:
     query = f"SELECT {', '.join(_RECORD)} FROM records"  # noqa: S608 - our names
     found = db.execute(
-        f"{query} WHERE session_id = ? AND seq > ? ORDER BY seq", (session_id, after)
+        f"{query} WHERE session_id = ? AND seq > ? AND seq <= ? ORDER BY seq",
+        (session_id, after, through),
     ).fetchall()
     return tuple(RecordRow(**dict(zip(_RECORD, row, strict=True))) for row in found)
 

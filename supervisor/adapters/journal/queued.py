@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from cmdc_runtime.ids import CommandId, DownSeq, EventIndex, Incarnation, SessionId
+from cmdc_runtime.requests import PastPart
 from supervisor.adapters.journal.base import (
     Accepted,
     CheckpointRow,
@@ -139,6 +140,10 @@ class QueuedJournal:
     def history(self, session_id: SessionId) -> Future[Past | None]:
         """Return all that is kept of a session, or None when it was never there."""
         return self._writer.read(partial(self._store.history, session_id))
+
+    def past_part(self, session_id: SessionId, part: PastPart, after: int) -> Future[Past | None]:
+        """Return of a past what one answer may have of it, and one row more where there is one."""
+        return self._writer.read(partial(self._store.past_part, session_id, part, after))
 
     def alive(self) -> Future[list[SessionRow]]:
         """Return the sessions that have not ended, oldest first."""
