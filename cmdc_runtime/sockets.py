@@ -30,6 +30,9 @@ OUTBOX_CALM: Final = 256
 """``Pump.room`` waits while more messages than this wait for a peer."""
 OUTBOX_MESSAGES_MAX: Final = 10_000
 """How many messages wait for one peer that does not read."""
+SUBSCRIPTIONS_AHEAD_MAX: Final = 8
+"""How many words of one subscriber libzmq reads ahead. XPUB takes all that it finds in one receive,
+and finds what comes meanwhile: with the default of 1,000 one receive took in 300,000."""
 RETRY_SEND_S: Final = 0.002
 """How long to wait before a full pipe is tried again."""
 SUBSCRIBE_BYTES: Final = 64
@@ -99,6 +102,7 @@ OPTIONS: Final[Mapping[Role, Mapping[zmq.SocketOption, Value]]] = {
     | _BEATING
     | {
         zmq.SNDHWM: 2_000,
+        zmq.RCVHWM: SUBSCRIPTIONS_AHEAD_MAX,
         zmq.MAXMSGSIZE: TOPIC_BYTES_MAX + SUBSCRIBE_BYTES,
         zmq.XPUB_VERBOSE: 1,
         zmq.XPUB_NODROP: 0,

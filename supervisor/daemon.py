@@ -155,7 +155,7 @@ class Daemon:
         gate = Gate(self._sessions, self._workforce.staff, endpoint.token, endpoint.keep_token)
         self._desk.control = self._sessions.control = self._control
         self._desk.gate, self._control.check = gate, gate.check
-        return Admission(self._context, gate.lets_listen)
+        return Admission(self._context, gate.lets_listen, self._hub.bars)
 
     def _memory_watch(self) -> MemoryWatch:
         """Watch what peers make this process remember; a worker's connection is never cut."""

@@ -263,7 +263,7 @@ class Workforce:
                 "its process is not known: it is of another pid namespace, or libzmq is too old"
             )
         if isinstance(frame, Adrift):
-            self._check_adrift(pid, frame)
+            self._check_adrift(peer, pid, frame)
             return
         worker = self._workers.get(peer)
         if worker is None:
@@ -277,8 +277,14 @@ class Workforce:
                 f"{frame.address[:_SHOWN_CHARS]!r} is no place of worker {worker.id}"
             )
 
-    def _check_adrift(self, pid: int, frame: Adrift) -> None:
+    def _check_adrift(self, peer: bytes, pid: int, frame: Adrift) -> None:
         """Let an agent of an earlier daemon, or one that nobody knows, call for itself."""
+        own = self._workers.get(peer)
+        is_own = own is not None and own.pid == pid
+        if own is not None and is_own and (own.id != frame.worker_id or own.id not in self._left):
+            raise ProtocolError(
+                f"worker {own.id} calls as agent {frame.worker_id} of session {frame.session_id}"
+            )
         worker = self._left.get(frame.worker_id)
         known = self.awaited.get(frame.worker_id) if worker is None else worker.pid
         if known not in {None, pid}:

@@ -26,16 +26,18 @@ _REQUEST_PARTS_MIN: Final = 6  # version, id, domain, address, identity, mechani
 
 
 class Admission:
-    """Answers libzmq's questions; ``may_enter`` gets the pid of a peer, None over other wires."""
+    """Answers libzmq's questions; who is asked gets the pid of a peer, None over other wires."""
 
     def __init__(
         self,
         context: "zmq.Context[zmq.Socket[bytes]]",
         may_enter: Callable[[int | None], bool],
+        must_wait: Callable[[int | None], bool],
     ) -> None:
-        """Make the socket; ``open`` begins to answer."""
+        """Make the socket; ``open`` begins to answer. Who must wait may enter, but later."""
         self._socket = open_socket(context, Role.ADMISSION)
         self._may_enter = may_enter
+        self._must_wait = must_wait
         self._pump = Pump(self._socket, self._answer)
         self._refusals = Refusals()
 
@@ -58,14 +60,22 @@ class Admission:
         if len(request) < _REQUEST_PARTS_MIN:
             return
         pid = pid_of_address(request[3].decode(errors="replace"))
-        is_let_in = self._may_enter(pid)
-        if not is_let_in:
-            self._tell(pid)
-        status, text = (b"200", b"") if is_let_in else (b"400", b"not for a process of a session")
-        reply = [_VERSION, request[1], status, text, b"", b""]
+        problem = self._problem(pid)
+        if problem:
+            self._tell(pid, problem)
+        status = b"400" if problem else b"200"
+        reply = [_VERSION, request[1], status, problem.encode(), b"", b""]
         self._pump.send([*envelope[1:], *reply], peer=envelope[0])
 
-    def _tell(self, pid: int | None) -> None:
+    def _problem(self, pid: int | None) -> str:
+        """Return why a process is not let in, nothing for one that is."""
+        if self._must_wait(pid):
+            return "it was cut off since it followed too much, and may try again later"
+        return "" if self._may_enter(pid) else "not for a process of a session"
+
+    def _tell(self, pid: int | None, problem: str) -> None:
         count = self._refusals.count(str(pid).encode(), time.monotonic())
         if count is not None:
-            log.warning("connection.refused", socket="events", pid=pid, of_peer=count)
+            log.warning(
+                "connection.refused", socket="events", pid=pid, problem=problem, of_peer=count
+            )

@@ -54,7 +54,7 @@ from supervisor.core.limits import (
 )
 from supervisor.core.refusals import Refusals
 from supervisor.core.ring import KeptBatch, Ring
-from supervisor.core.subscriptions import TOPICS_MAX, Subscriptions
+from supervisor.core.subscriptions import BARRED_S, TOPICS_MAX, Barred, Subscriptions
 from supervisor.core.unfinished import Heard
 
 log = structlog.get_logger()
@@ -88,6 +88,7 @@ class Hub:
         self._excesses = Refusals()
         self.cut = 0
         """How many connections were cut, of processes that follow too much."""
+        self._barred = Barred()
         self.heard = Heard()
         """Which processes have subscribed."""
         self.on_excess: Callable[[int], int] = _nobody
@@ -336,11 +337,16 @@ class Hub:
             self._subscriptions.remove(topic)
         elif pid is not None:
             self.heard.note(pid, time.monotonic())
-            if not self._subscriptions.add(pid, topic):
-                self._subscriptions.forget(pid)
-                self._cut_off(pid)
+            if (excessive := self._subscriptions.add(pid, topic)) is not None:
+                self._subscriptions.forget(excessive)
+                self._cut_off(excessive)
+
+    def bars(self, pid: int | None) -> bool:
+        """Say whether a process that followed too much has still to wait before it is let in."""
+        return self._barred.holds(pid, time.monotonic())
 
     def _cut_off(self, pid: int) -> None:
+        self._barred.add(pid, time.monotonic())
         connections = self.on_excess(pid)
         if not connections:  # what it had said before it was cut
             return
@@ -352,6 +358,7 @@ class Hub:
                 pid=pid,
                 connections=connections,
                 topics_max=TOPICS_MAX,
+                barred_s=BARRED_S,
                 of_pid=count,
             )
 

@@ -119,11 +119,16 @@ def test_a_process_that_follows_everything_is_cut_off(place, agent, scripted):
     session = agent(scripted("one", default="two"))
     stream = session.subscribe(since=0)
     assert session.run("1", timeout=TURN_S).text == "one"
-    before = cut_by(place)
+    before, logged = cut_by(place), place.log.read_text()
     with Peak(daemon_pid(place)) as peak, topics_follower(place.address / "events.sock", TOPICS):
         assert place.poll(lambda: cut_by(place) > before)
         assert session.run("2", timeout=TURN_S).text == "two"
+        cut = cut_by(place) - before
+        told = place.log.read_text()[len(logged) :]
 
+    assert cut == 1  # it waits, for BARRED_S, before it is let in again
+    assert "subscriber.cut" in told
+    assert "connection.cut" not in told  # the watch over the memory had nothing to do
     assert peak.grown < TOPICS_PEAK_BYTES_MAX
     indexes = [stream.get(timeout=TURN_S).index for _ in range(session.last_index())]
     assert indexes == list(range(1, len(indexes) + 1))
@@ -151,7 +156,7 @@ def test_a_client_that_is_cut_in_a_call_has_its_answer(place, agent, scripted):
     try:
         asking = threading.Thread(target=lambda: replies.append(session.prompt("2")))
         asking.start()
-        assert place.poll(lambda: max(over_connections(place, unread)) > SENT_MIN)
+        assert place.poll(lambda: max(over_connections(place, unread), default=0) > SENT_MIN)
         over_connections(place, lambda one: one.shutdown(socket.SHUT_RDWR))
     finally:
         daemon.resume()
@@ -166,10 +171,20 @@ def over_connections(place, ask):
     """Return what a function says of each connection of this process to the control socket."""
     found, path = [], str(place.address / "control.sock")
     for entry in list(Path("/proc/self/fd").iterdir()):
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(entry.name))) as one:
+        with contextlib.suppress(OSError), contextlib.closing(duplicate(int(entry.name))) as one:
             if one.family == socket.AF_UNIX and one.getpeername() == path:
                 found.append(ask(one))
     return found
+
+
+def duplicate(number):
+    """Return a duplicate of a descriptor; raises OSError, and keeps none, where it is no socket."""
+    copy = os.dup(number)
+    try:
+        return socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        raise
 
 
 def unread(connection):

@@ -35,6 +35,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 
 TURN_S = 30.0
 ONE = encode_events([(0, StreamReset())])
+UNKNOWN = Adrift(worker_id="w-1", session_id="other", incarnation=1, first=1)
 CONTRACT = "it broke the contract of the wire"
 
 
@@ -158,6 +159,7 @@ def wild(place, other):
         ),
         "a host at a relative path": (encode(HostWanted(address="control.sock")),),
         "a call for another agent": (adrift(entry_of(place, other)),),
+        "a call for an agent that nobody knows": (encode(UNKNOWN),),
         "noise": (b"\xc1",),
     }
 
@@ -172,6 +174,7 @@ KINDS = (
     "a host at the control socket",
     "a host at a relative path",
     "a call for another agent",
+    "a call for an agent that nobody knows",
     "noise",
 )
 

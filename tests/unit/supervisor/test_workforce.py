@@ -257,7 +257,6 @@ def test_a_worker_speaks_for_itself(house, peer, pid, frame):
         ("any name", STRANGER, BATCH),
         ("any name", 101, BATCH),
         ("any name", STRANGER, adrift(LEFT, "s-3")),
-        (FIRST, 101, adrift(LEFT, "s-3")),
         ("any name", STRANGER, adrift("w-5-undecided", "s-5")),
     ],
     ids=repr,
@@ -266,6 +265,28 @@ def test_nobody_speaks_for_another(house, peer, pid, frame):
     """Not under its name, not for its agent, and not where its process is not known."""
     with pytest.raises(AccessDenied):
         house.check(peer.encode(), pid, frame)
+
+
+@pytest.mark.parametrize(
+    ("peer", "pid", "frame"),
+    [
+        (FIRST, 101, adrift(LEFT, "s-3")),
+        (FIRST, 101, adrift(SECOND, "s-2")),
+        (FIRST, 101, adrift(FIRST, "s-1")),
+        (FIRST, 101, adrift("w-5-undecided", "s-5")),
+        (FIRST, 101, adrift("w-6-unknown", "s-6")),
+        (LEFT, 103, adrift("w-6-unknown", "s-6")),
+        (LEFT, 103, adrift(LEFT, "s-6")),
+    ],
+    ids=repr,
+)
+def test_a_worker_calls_as_nobody_else_over_its_own_connection(house, peer, pid, frame):
+    """Nor as one that has lost this daemon: it breaks the contract, and its session goes on."""
+    with pytest.raises(ProtocolError, match=r"agent w-\d-\w+") as caught:
+        house.check(peer.encode(), pid, frame)
+    house.refused(peer.encode(), pid, caught.value)
+
+    assert [one for one, _ in house.blamed] == [pid]
 
 
 @pytest.mark.parametrize(

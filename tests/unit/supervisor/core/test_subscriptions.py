@@ -1,6 +1,16 @@
 """What each process follows is counted, bounded and forgotten."""
 
-from supervisor.core.subscriptions import PIDS_MAX, TOPICS_BYTES_MAX, TOPICS_MAX, Subscriptions
+from supervisor.core import subscriptions
+from supervisor.core.subscriptions import (
+    ALL_TOPICS_BYTES_MAX,
+    ALL_TOPICS_MAX,
+    BARRED_S,
+    PIDS_MAX,
+    TOPICS_BYTES_MAX,
+    TOPICS_MAX,
+    Barred,
+    Subscriptions,
+)
 
 
 def test_the_most_topics_are_allowed_and_no_more():
@@ -8,18 +18,19 @@ def test_the_most_topics_are_allowed_and_no_more():
     found = Subscriptions()
     allowed = [found.add(1, b"%d" % number) for number in range(TOPICS_MAX)]
 
-    assert all(allowed)
-    assert found.add(1, b"0")
-    assert not found.add(1, b"more")
-    assert found.add(2, b"more")
+    assert not any(allowed)
+    assert found.add(1, b"0") is None
+    assert found.add(1, b"more") == 1
+    found.forget(1)
+    assert found.add(2, b"more") is None
 
 
 def test_few_long_topics_are_too_many():
     """Each byte of a topic costs memory."""
     found, count = Subscriptions(), TOPICS_BYTES_MAX // 1_024
 
-    assert all(found.add(1, b"%01024d" % number) for number in range(count))
-    assert not found.add(1, b"x")
+    assert not any(found.add(1, b"%01024d" % number) for number in range(count))
+    assert found.add(1, b"x") == 1
 
 
 def test_a_topic_without_followers_counts_for_nobody():
@@ -31,7 +42,7 @@ def test_a_topic_without_followers_counts_for_nobody():
     found.remove(b"never")
 
     assert len(found) == 0
-    assert all(found.add(1, b"%d" % number) for number in range(TOPICS_MAX))
+    assert not any(found.add(1, b"%d" % number) for number in range(TOPICS_MAX))
 
 
 def test_who_is_forgotten_is_counted_anew():
@@ -44,7 +55,7 @@ def test_who_is_forgotten_is_counted_anew():
     found.forget(3)
 
     assert len(found) == 1
-    assert all(found.add(1, b"%d" % number) for number in range(TOPICS_MAX))
+    assert not any(found.add(1, b"%d" % number) for number in range(TOPICS_MAX))
 
 
 def test_processes_are_bounded():
@@ -54,3 +65,55 @@ def test_processes_are_bounded():
         found.add(pid, b"%d" % pid)
 
     assert len(found) == PIDS_MAX
+
+
+def test_the_same_topic_by_ever_more_connections_is_too_much(monkeypatch):
+    """Each costs memory, and nobody says when one has gone."""
+    monkeypatch.setattr(subscriptions, "REPEATS_MAX", 3)
+    found = Subscriptions()
+
+    assert [found.add(1, b"one") for _ in range(5)] == [None] * 4 + [1]
+
+
+def test_who_follows_most_is_cut_where_all_together_follow_too_much():
+    """Not who asks for one more; and what several follow counts once."""
+    found, share = Subscriptions(), ALL_TOPICS_MAX // 2
+    for number in range(share):
+        found.add(1, b"a%05d" % number)
+        found.add(2, b"b%05d" % number)
+        assert found.add(3, b"a%05d" % number) is None
+
+    assert found.add(4, b"a00000") is None
+    assert found.add(4, b"c") in {1, 2, 3}
+    found.forget(1)
+    assert found.add(4, b"c") in {2, 3}  # what the first one followed is followed by the third
+    found.forget(2)
+    assert found.add(4, b"c") is None
+
+
+def test_the_bytes_of_all_together_are_bounded():
+    """They are counted down again, too."""
+    found, count = Subscriptions(), ALL_TOPICS_BYTES_MAX // 2_048
+    long = [b"%01024d" % number for number in range(2 * count)]
+    for _ in range(2):
+        assert [found.add(1 + number % 2, topic) for number, topic in enumerate(long)] == [None] * (
+            2 * count
+        )
+        found.add(1, b"x" * 10)
+        assert found.add(3, b"x" * 11) == 1
+        for topic in (*long, b"x" * 10, b"x" * 11):
+            found.remove(topic)
+
+
+def test_who_was_cut_waits_for_a_while(monkeypatch):
+    """And nobody else; the table has an end."""
+    monkeypatch.setattr(subscriptions, "PIDS_MAX", 2)
+    barred = Barred()
+    for pid in (1, 2, 1, 3):
+        barred.add(pid, 10.0)
+
+    assert [barred.holds(pid, 10.0) for pid in (1, 2, 3, 4, None)] == [True, False, True] + [
+        False
+    ] * 2
+    assert barred.holds(1, 10.0 + BARRED_S - 0.1)
+    assert not barred.holds(1, 10.0 + BARRED_S)
