@@ -132,7 +132,7 @@ class ModelCaller:
 
     async def _stream(self, call: "_Call", watchdog: "_Watchdog") -> StreamEnded:
         chunks: list[Chunk] = []
-        chars, is_begun = 0, False
+        chars, is_begun, calls = 0, False, set[int]()
         filters = self._filters()
         async with contextlib.aclosing(self._provider.stream(call.request)) as stream:
             async for given in stream:
@@ -145,15 +145,16 @@ class ModelCaller:
                 if chars > REPLY_CHARS_MAX:
                     endless = f"the reply is longer than {REPLY_CHARS_MAX} characters"
                     raise ProviderError(FailureKind.PERMANENT, endless)
+                if isinstance(chunk, ToolCallChunk):
+                    calls.add(chunk.index)
+                    _check_calls(len(calls))
                 shown = Shown((chunk,)) if filters is None else filters.pass_on(chunk)
                 chunks += shown.chunks
                 self._show(call.work, shown, None if filters is None else shown.found)
                 with watchdog.at_rest():
                     await self._room()
         reply = assemble(chunks, id_prefix=f"call-{call.work}")
-        if len(reply.tool_calls) > CALLS_MAX:
-            many = f"the reply asks for {len(reply.tool_calls)} tool calls, more than {CALLS_MAX}"
-            raise ProviderError(FailureKind.PERMANENT, many)
+        _check_calls(len(reply.tool_calls))
         if reply.usage is None and any(isinstance(chunk, UsageChunk) for chunk in chunks):
             log.warning("usage.refused", model=call.request.model)
         if reply.finish_reason is None:
@@ -192,6 +193,12 @@ def _chars(chunk: Chunk) -> int:
     if not isinstance(chunk, ToolCallChunk):
         return 0
     return len(chunk.arguments) + len(chunk.name or "") + len(chunk.call_id or "")
+
+
+def _check_calls(found: int) -> None:
+    if found > CALLS_MAX:
+        many = f"the reply asks for more than {CALLS_MAX} tool calls"
+        raise ProviderError(FailureKind.PERMANENT, many)
 
 
 def _fit(chunk: Chunk) -> Chunk:

@@ -194,7 +194,7 @@ def test_words_that_nobody_can_keep_are_replaced(asking, answer):
 def test_thousands_of_calls_are_refused_by_name(asking):
     """Nothing of them is run, and nobody asks again."""
     server, session = asking(called(*[(f"c{n}", "note", "{}") for n in range(5_000)]))
-    with pytest.raises(cmdc.AgentFailed, match="asks for 5000 tool calls, more than 1000"):
+    with pytest.raises(cmdc.AgentFailed, match="asks for more than 1000 tool calls"):
         session.run("Go.", timeout=TURN_S)
 
     assert server.asked == 1

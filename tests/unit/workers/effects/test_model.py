@@ -177,6 +177,18 @@ def test_an_endless_reply_is_cut_off(run, monkeypatch):
     assert "12 characters" in failed.reason
 
 
+def test_too_many_calls_end_the_reply_at_once(run, monkeypatch):
+    """Nobody reads on: what comes of the rest may take minutes."""
+    monkeypatch.setattr(model, "CALLS_MAX", 2)
+    calls = [ToolCallChunk(index=at, call_id=f"c-{at}", name="read") for at in range(3)]
+    *_, failed = run(called(*calls, forever, END))
+
+    assert failed.kind is FailureKind.PERMANENT
+    assert failed.reason == "the reply asks for more than 2 tool calls"
+    same = [ToolCallChunk(index=at % 2, call_id=f"c-{at}", name="read") for at in range(2)]
+    assert isinstance(run(called(*same, END))[-1], StreamEnded)
+
+
 def test_a_request_that_its_provider_cancels_is_a_failure(run):
     """Nobody here cancelled it, so somebody has to hear of its end."""
     (failed,) = run(called(cancelled_within))
