@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-local setup-mocks demo test quick check fmt lint types imports docs docs-check cov bench incidents incidents-check model simulate plot conformance fault streams leaks soak matrix fuzz lock clean
+.PHONY: help setup setup-local setup-mocks demo test quick check fmt lint types imports docs docs-check cov bench incidents incidents-check model simulate plot conformance fault streams leaks soak matrix fuzz mutants lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -158,6 +158,10 @@ fuzz: setup ## Give every decoder inputs that are nearly right: N=1000000 SEED=1
 	@$(if $(NAME),,$(PROOF) fuzz --size $(or $(N),20000) --) \
 	  $(BIN)/python -m scripts.fuzz --inputs $(or $(N),20000) --seed $(or $(SEED),1) \
 	  $(if $(NAME),--only $(NAME))
+
+mutants: setup ## Plant small wrongs and count those that tests notice: SAMPLE=60 SEED=1 NAME=<module>
+	@$(if $(SAMPLE)$(NAME),,$(PROOF) mutants --) $(BIN)/python -m scripts.mutants \
+	  --seed $(or $(SEED),1) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(NAME),--name $(NAME))
 
 # uv writes hashes of all platforms and Python versions at once; it is needed for nothing else,
 # so it lives for one run. The file names no index: where to fetch from is the installer's choice.

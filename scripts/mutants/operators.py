@@ -37,17 +37,30 @@ _CALCULATED: Final[dict[type[ast.operator], type[ast.operator]]] = {
 _OTHER_CALL: Final = {"min": "max", "max": "min", "any": "all", "all": "any"}
 _UNSAID: Final = frozenset({"log", "logger"})
 _SHOWN_CHARS: Final = 60
+_TABLE: Final = "<table>"
+"""In the place of a function's name: a table of the module, of which an entry can be missing."""
 
 Change = Callable[[ast.AST], ast.AST]
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One wrong: ``name`` is unique in its module; ``tree`` is the whole module with it."""
+    """One wrong in a module; ``name`` is unique there."""
 
     name: str
-    line: int
-    tree: ast.Module
+    source: str
+    place: "_Place"
+
+    @property
+    def line(self) -> int:
+        """Where it is."""
+        return self.place.line
+
+    def tree(self) -> ast.Module:
+        """Return the whole module with it. Thousands of mutants are named, a few made at a time."""
+        module = ast.parse(self.source)
+        _replace(module, self.place)
+        return ast.fix_missing_locations(module)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +76,21 @@ class _Place:
 
 def mutants_of(source: str) -> Iterator[Mutant]:
     """Yield every mutant of a module, in the order of its lines."""
-    module = ast.parse(source)
     seen: Counter[str] = Counter()
-    for place in _places(module, (), ""):
+    for place in _places(ast.parse(source), (), ""):
         name = f"{place.function}: {place.what}"
         seen[name] += 1
         named = name if seen[name] == 1 else f"{name} #{seen[name]}"
-        tree = copy.deepcopy(module)
-        _replace(tree, place)
-        yield Mutant(named, place.line, ast.fix_missing_locations(tree))
+        yield Mutant(named, source, place)
 
 
 def _places(
     node: ast.AST, path: tuple[tuple[str, int | None], ...], function: str
 ) -> Iterator[_Place]:
-    if function:
+    if function == _TABLE:
+        for what, make in _entries(node):
+            yield _Place(path, function, what, getattr(node, "lineno", 0), make)
+    elif function:
         for what, make in _changes(node):
             yield _Place(path, function, what, getattr(node, "lineno", 0), make)
     for name, value in ast.iter_fields(node):
@@ -92,8 +105,7 @@ def _places(
 def _name_of(node: ast.AST, function: str) -> str:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return f"{function}.{node.name}" if function else node.name
-    # Outside functions only what a table says is looked at: its numbers, its sums of tables.
-    return "<table>" if isinstance(node, ast.Dict) and not function else function
+    return _TABLE if isinstance(node, ast.Dict) and not function else function
 
 
 def _is_exempt(node: ast.AST) -> bool:
@@ -115,6 +127,18 @@ def _is_log(function: ast.AST) -> bool:
         and isinstance(function.value, ast.Name)
         and function.value.id in _UNSAID
     )
+
+
+def _entries(node: ast.AST) -> Iterator[tuple[str, Change]]:
+    """Yield each entry of a table as left out."""
+    if isinstance(node, ast.Dict):
+        for at, key in enumerate(node.keys):
+            rest = [index for index in range(len(node.keys)) if index != at]
+            less = _with(
+                keys=[node.keys[index] for index in rest],
+                values=[node.values[index] for index in rest],
+            )
+            yield f"{_text(key) if key else _text(node.values[at])} left out", less
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[str, Change]]:

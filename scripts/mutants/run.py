@@ -52,7 +52,7 @@ def _judged(module: Module, mutant: Mutant) -> Verdict:
     started_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         code = Path(folder) / "code"
-        code.write_bytes(marshal.dumps(compile(mutant.tree, str(ROOT / module.path), "exec")))
+        code.write_bytes(marshal.dumps(compile(mutant.tree(), str(ROOT / module.path), "exec")))
         environment = os.environ | {
             "MUTANT": f"{module.name}:{code}",
             "PYTHONPATH": str(SITE),
