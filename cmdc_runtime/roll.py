@@ -71,6 +71,14 @@ def strike(directory: Path, worker_id: WorkerId) -> None:
             (directory / ROLL / name).unlink(missing_ok=True)
 
 
+def signed(directory: Path) -> frozenset[str]:
+    """Return the ids of the workers on the roll, also those whose entries can't be read."""
+    try:
+        return frozenset(os.listdir(directory / ROLL))  # noqa: PTH208 - a thousand names a second
+    except FileNotFoundError:
+        return frozenset()
+
+
 def entries(directory: Path) -> Iterator[Entry]:
     """Yield who is on the roll; what can't be read is removed."""
     folder = directory / ROLL

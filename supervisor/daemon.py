@@ -306,7 +306,13 @@ class Daemon:
             for address, listen in listeners.items()
         ]
         kept += (*self._wards.kept(), *log_file())
-        return Presence(places.lock, doors, kept, may_restore=not self._config.embedded)
+        return Presence(
+            places.lock,
+            doors,
+            kept,
+            self._workforce.sign_again,
+            may_restore=not self._config.embedded,
+        )
 
     def _hand_over(self) -> None:
         """Stop, and leave the agents to the next daemon, if they are allowed to wait for one."""

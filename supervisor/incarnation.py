@@ -138,6 +138,7 @@ class AgentProcess:
     def adopt(self, policy: Supervision, written: int) -> None:
         """Wait for an agent of an earlier daemon to call; ``written`` is its last write there."""
         self.is_adopted = self._is_adrift = self._is_behind = self._was_up = True
+        self.worker.has_signed = True
         self._receipts.written = self._given = written
         self.events_max = policy.event_buffer_size
         self._hear(policy)
@@ -248,6 +249,7 @@ class AgentProcess:
                 self._answer(answer_of(frame))
             case Started():
                 self._is_behind, self._was_up = False, True
+                self.worker.has_signed = True
                 self.owner.process_up(self)
             case Doze(status=status):
                 self.owner.process_idle(self, status)

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cmdc_runtime.frames import FromWorker
-from cmdc_runtime.ids import WorkerId
+from cmdc_runtime.ids import Incarnation, SessionId, WorkerId
 from cmdc_runtime.process_table import look_up
+from cmdc_runtime.roll import Entry, boot_id
 from supervisor.adapters.orphans import Mark
 from supervisor.adapters.pidfd import is_over
 from supervisor.adapters.reaper import Exited
@@ -39,6 +40,8 @@ class Worker:
     forked_at: float = 0.0
     mark: Mark | None = None
     """What its orphans are known by, once it is an agent."""
+    has_signed: bool = False
+    """Whether it is on the roll, by which the next daemon finds it."""
     has_ended: bool = False
     greeted_by: int | None = None
     """Which process was ready in its name before its pid was known."""
@@ -67,6 +70,20 @@ class Worker:
         """Ask the kernel whether a signal, or a debugger, keeps it from running."""
         line = look_up(self.pid)
         return line is not None and line.state in _STOPPED
+
+    def entry(self) -> Entry | None:
+        """Return what an agent signs the roll with, None of one that has ended."""
+        line = look_up(self.pid)
+        if self.mark is None or line is None or line.has_ended:
+            return None
+        return Entry(
+            worker_id=self.id,
+            session_id=SessionId(self.mark[0]),
+            incarnation=Incarnation(self.mark[1]),
+            pid=self.pid,
+            start_ticks=line.start_ticks,
+            boot_id=boot_id(),
+        )
 
     def is_over(self) -> bool:
         """Ask the kernel whether it has ended; the loop may hear of that later."""

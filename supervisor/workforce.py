@@ -32,7 +32,7 @@ from cmdc_runtime.frames import (
 )
 from cmdc_runtime.ids import WorkerId, new_worker_id
 from cmdc_runtime.reasons import Other
-from cmdc_runtime.roll import strike
+from cmdc_runtime.roll import ROLL, sign, signed, strike
 from cmdc_runtime.runtime_dir import is_host_socket
 from supervisor.adapters.awake import awake_timeout
 from supervisor.adapters.forkserver import Boot
@@ -345,6 +345,23 @@ class Workforce:
             worker.peer = peer
             self._workers[peer] = worker
         worker.on_frame(frame, ())
+
+    def sign_again(self) -> None:
+        """Put the agents that have signed on the roll again where somebody has removed it.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        if self.grace_s <= 0:
+            return
+        there, folder = signed(self.folder), str(self.folder / ROLL)
+        workers = [one for one in self._workers.values() if one.has_signed and not one.has_ended]
+        lost = [entry for one in workers if one.id not in there and (entry := one.entry())]
+        if lost:
+            log.error("roll.lost", path=folder, agents=len(lost))
+            for entry in lost:
+                sign(self.folder, entry)
+            log.warning("roll.restored", path=folder, agents=len(lost))
 
     async def leave(self) -> None:
         """End what is nobody's yet; agents go on, for the next daemon to take over."""

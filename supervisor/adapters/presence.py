@@ -25,7 +25,7 @@ from supervisor.adapters.doors import Doors
 from supervisor.adapters.endpoint import Lock
 
 LOOK_S: Final = 1.0
-"""Between two looks; one takes 20 us."""
+"""Between two looks; one takes 20 us, and 0.2 ms more for 1,000 agents on the roll."""
 RESTORED_MAX: Final = 100
 """Times that one path is restored; libzmq keeps the old descriptor of what it binds anew."""
 _STDOUT: Final = 1
@@ -68,10 +68,17 @@ class Presence:
     """
 
     def __init__(
-        self, lock: Lock, doors: Doors, kept: Sequence[Kept], *, may_restore: bool = True
+        self,
+        lock: Lock,
+        doors: Doors,
+        kept: Sequence[Kept],
+        keep_roll: Callable[[], None],
+        *,
+        may_restore: bool = True,
     ) -> None:
-        """Keep these, which are there."""
+        """Keep these, which are there; ``keep_roll`` puts agents on the roll that are not on it."""
         self._lock, self._doors, self._kept = lock, doors, kept
+        self._keep_roll = keep_roll
         self._may_restore = may_restore
         self._problem = ""
 
@@ -109,6 +116,7 @@ class Presence:
             log.warning("file.restored", path=str(one.path), restored=one.restored)
             if one.restored == RESTORED_MAX:
                 log.error("file.given_up", path=str(one.path), restored=one.restored)
+        self._keep_roll()
         self._problem = ""
 
 

@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from cmdc_runtime.roll import ROLL
 from cmdc_runtime.runtime_dir import LOCK_FILE, SOCKETS, running_daemon
 from tests.fault.cases.test_daemon import run_to_end
 
@@ -94,6 +95,40 @@ def test_a_directory_that_is_removed_comes_back(place, audit, agent, scripted):
 
     assert place.address.stat().st_mode & 0o777 == 0o700
     assert run_to_end(place).returncode == 3
+
+
+@pytest.mark.fault_case("F76")
+@pytest.mark.parametrize("what", ["entries", "roll", "directory"])
+def test_agents_are_found_by_the_next_daemon_though_the_roll_was_removed(cradle, scripted, what):
+    """They are on it again, so it goes on with their processes, and starts no second ones."""
+    cradle.grace = 60.0
+    cradle.start()
+    roll = cradle.address / ROLL
+    with cradle.client() as client:
+        model = scripted(default="fine")
+        sessions = [client.create_agent(model=model) for _ in range(3)]
+        before = [one.agent_pid() for one in sessions]
+        signed = sorted(path.name for path in roll.iterdir())
+        if what == "entries":
+            for path in roll.iterdir():
+                path.unlink()
+        else:
+            shutil.rmtree(roll if what == "roll" else cradle.address)
+
+        def is_back():
+            return roll.is_dir() and sorted(path.name for path in roll.iterdir()) == signed
+
+        assert cradle.poll(is_back, SOON_S)
+        cradle.kill()
+        cradle.start()
+        answers = [one.run("Still there?", timeout=TURN_S).text for one in sessions]
+        after = [(one.agent_pid(), one.status().incarnation) for one in sessions]
+        for one in sessions:
+            one.stop()
+
+    assert answers == ["fine"] * 3
+    assert after == [(pid, 1) for pid in before]
+    assert list(roll.iterdir()) == []
 
 
 @pytest.mark.fault_case("F87")
