@@ -28,7 +28,8 @@ WALKS_MAX: Final = 20
 
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _ENDED_STATES: Final = frozenset("ZXx")
-_STILL_STATES: Final = _ENDED_STATES | frozenset("Tt")
+_STOPPED_STATES: Final = frozenset("Tt")
+_STILL_STATES: Final = _ENDED_STATES | _STOPPED_STATES
 _TELLS_CHILDREN: Final = Path("/proc/thread-self/children").exists()
 """Not every kernel lists the children of a process (CONFIG_PROC_CHILDREN)."""
 
@@ -50,6 +51,11 @@ class ProcessLine:
     def has_ended(self) -> bool:
         """A zombie, or on its way to be one; a main thread can be that while others go on."""
         return self.state in _ENDED_STATES and self.threads <= 1
+
+    @property
+    def is_stopped(self) -> bool:
+        """A signal, or a debugger, keeps it from running."""
+        return self.state in _STOPPED_STATES
 
     @property
     def name(self) -> tuple[int, int]:
@@ -171,6 +177,11 @@ def end_trees(roots: Callable[[], Iterable[int]], deadline: float) -> int:
                 break
 
     return end_all(find, deadline)
+
+
+def are_gone(roots: Iterable[int]) -> bool:
+    """Say whether processes, and all that descends from them, have ended; reaped or not."""
+    return all(line.has_ended for line in _walk(roots, set()))
 
 
 def _walk(roots: Iterable[int], ended: set[int]) -> Generator[ProcessLine, None, bool]:

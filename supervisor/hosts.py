@@ -15,12 +15,12 @@ import structlog
 
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.ids import WorkerId, new_worker_id
-from cmdc_runtime.process import HOST_MODULE
+from cmdc_runtime.process import EXIT_OK, HOST_MODULE
 from cmdc_runtime.reasons import NurseryLost as NurseryLostReason
 from cmdc_runtime.reasons import PlainReason, StartFailed
 from supervisor.adapters.forkserver import Boot, Child
 from supervisor.adapters.nursery import Nursery, NurseryFailed, NurseryLost
-from supervisor.adapters.orphans import sweep
+from supervisor.adapters.orphans import end_calls, sweep
 from supervisor.adapters.reaper import Exited, Reaper
 from supervisor.core.exits import Evidence, classify
 from supervisor.core.limits import HOST_END_S
@@ -112,7 +112,7 @@ class ToolHosts:
         is_in = not self._is_over  # else its worker died while it was forked
         if is_in:
             self.ward.name(output_id, child.pid)
-            is_in = await self.ward.admit(child.pid)
+            is_in = await self.ward.admit(child.pid, _place(host))
         log.debug("host.forked", pid=child.pid, worker_id=self.ward.worker_id)
         if self._is_over or not is_in:
             child.send_signal(signal.SIGKILL)
@@ -130,8 +130,20 @@ class ToolHosts:
         except NurseryLost:  # it died over this very fork: the next one comes from a new nursery
             return await self.nursery.fork(boot, module=HOST_MODULE)
 
+    async def _end_calls(self, host: ToolHost) -> None:
+        """End what a dead host's calls have started, wherever it went."""
+        if await self.ward.end_place(_place(host)):
+            return
+        known = self.nursery.pids | self.reaper.pids
+        try:
+            await asyncio.to_thread(end_calls, host.address, self.ward.bearer, known)
+        except OSError as error:  # no descriptor is left; the session's end finds it
+            log.warning("orphan.not_swept", problem=str(error))
+
     async def _bury(self, host: ToolHost, exited: Exited) -> None:
         # Its calls die with it; what they have started is still there.
+        if exited.status != EXIT_OK:  # else it has ended its calls, and what is left may stay
+            await self._end_calls(host)
         await asyncio.to_thread(sweep, {exited.pid})
         try:
             await asyncio.to_thread(Path(host.address).unlink, missing_ok=True)
@@ -142,6 +154,11 @@ class ToolHosts:
         host.gone.set()
         evidence = Evidence(exited.status, core_dumped=exited.core_dumped)
         self.tell_lost(host.address, str(classify(evidence)))
+
+
+def _place(host: ToolHost) -> str:
+    """Return where in the cell of its session a host is."""
+    return f"host-{host.output_id}"
 
 
 def _unheard(_address: str, _message: str) -> None:

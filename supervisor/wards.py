@@ -155,16 +155,32 @@ class Ward:
         session_id, incarnation = self._bearer
         self.house.outputs.name(output_id, session_id=session_id, incarnation=incarnation, pid=pid)
 
-    async def admit(self, pid: int) -> bool:
-        """Put another process of the same session into its cell; False if it must not run."""
-        cell = self.cell
+    async def admit(self, pid: int, place: str) -> bool:
+        """Put another process of the same session into its cell; False if it must not run.
+
+        In the ``place`` of that name it can be ended without the rest, by ``end_place``.
+        """
+        async with self._turn:  # a cell that is being made is there then
+            cell = self.cell
         if cell is None:
             return True
         try:
-            return await self._alone(lambda: cell.admit(pid))
+            return await self._alone(lambda: cell.admit(pid, place))
         except OSError as error:  # as in ``_enclose``
             log.error("process.not_admitted", pid=pid, cell=cell.name, problem=str(error))
             return False
+
+    async def end_place(self, place: str) -> bool:
+        """Kill everything in one place of the cell; False where there is none, or some is left."""
+        cell = self.cell
+        if cell is None or not cell.rooms:
+            return False
+        return await self._alone(lambda: cell.end_place(place))
+
+    @property
+    def bearer(self) -> tuple[SessionId, Incarnation]:
+        """The incarnation that it is bound to."""
+        return self._bearer
 
     def kill(self) -> None:
         """Kill everything in the cell, in the background.

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
 
 from cmdc_runtime.frames import FromWorker
 from cmdc_runtime.ids import Incarnation, SessionId, WorkerId
@@ -15,9 +14,6 @@ from supervisor.adapters.reaper import Exited
 from supervisor.adapters.router import Told
 from supervisor.hosts import ToolHosts
 from supervisor.wards import Inquest, Ward
-
-_STOPPED: Final = frozenset("Tt")
-"""As ps shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +65,7 @@ class Worker:
     def is_stopped(self) -> bool:
         """Ask the kernel whether a signal, or a debugger, keeps it from running."""
         line = look_up(self.pid)
-        return line is not None and line.state in _STOPPED
+        return line is not None and line.is_stopped
 
     def entry(self) -> Entry | None:
         """Return what an agent signs the roll with, None of one that has ended."""

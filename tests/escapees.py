@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 GENERATION_S = 0.002
 """Each process lives so long, and forks the next one before it ends."""
+STORM_CHAINS = 100
 FUSE_S = 60.0
 """They end by themselves then, should nobody end them."""
 
@@ -21,9 +22,20 @@ COMMAND = (
 """The beginning of a shell command, which leaves two kinds of processes behind."""
 
 
+def storm(fifo):
+    """Start as many chains as keep every core busy with forks alone."""
+    os.open(fifo, os.O_WRONLY)
+    for _ in range(STORM_CHAINS):
+        _start_chain()
+
+
 def leave(fifo):
     """Start the chain: two forks and a session of its own away from the caller, for good."""
     os.open(fifo, os.O_WRONLY)
+    _start_chain()
+
+
+def _start_chain():
     child = os.fork()
     if child:
         os.waitpid(child, 0)

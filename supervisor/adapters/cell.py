@@ -63,10 +63,11 @@ class Cell:
         held = frozenset[Controller]().union(*(room.controllers for room in self.rooms))
         return held & self.limits.controllers
 
-    def admit(self, pid: int) -> bool:
+    def admit(self, pid: int, place: str = "") -> bool:
         """Put a process into the cell, with what it forks from now on; False if it has ended.
 
-        It must be one that nobody has reaped. Takes up to 20 ms where there are cgroups, most of it
+        With a ``place``, a name of the caller's, it can be ended without the rest of the cell. It
+        must be one that nobody has reaped. Takes up to 20 ms where there are cgroups, most of it
         for the first of several; nothing is to be awaited where there are none.
 
         Raises:
@@ -79,7 +80,9 @@ class Cell:
         self._leaders[pid] = line.start_ticks
         for room in list(self.rooms):
             try:
-                if not cgroupfs.admit(room.path, pid):
+                if place:
+                    (room.path / place).mkdir(exist_ok=True)
+                if not cgroupfs.admit(room.path / place, pid):
                     return False
             except OSError as error:
                 self._give_up(room, str(error.strerror))
@@ -122,6 +125,21 @@ class Cell:
         except OSError as error:
             log.error("cell.not_killed", cell=self.name, problem=str(error))
             return False
+
+    def end_place(self, place: str) -> bool:
+        """Kill everything in one place of the cell, if there is any; says whether it is empty now.
+
+        Takes as long as ``kill``. Without cgroups there are no places, and nothing is done.
+        """
+        deadline = time.monotonic() + KILL_S
+        try:
+            killed = [cgroupfs.kill(room.path / place, deadline) for room in self.rooms]
+        except OSError as error:
+            log.error("cell.not_killed", cell=self.name, place=place, problem=str(error))
+            return False
+        for room in self.rooms:
+            cgroupfs.remove(room.path / place)  # what stays goes with the cell
+        return all(killed)
 
     def usage(self) -> Usage:
         """Return what it uses; to be asked before ``close``, and after its processes have ended."""

@@ -11,7 +11,7 @@ Rules: those of ``process_table``; what the caller knows is never touched, nor a
 
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -37,6 +37,7 @@ REAPED_MAX: Final = 500
 
 SESSION_VARIABLE: Final = b"CMDC_SESSION_ID="
 INCARNATION_VARIABLE: Final = b"CMDC_INCARNATION="
+CALL_VARIABLE: Final = b"CMDC_CALL_ID="
 
 Mark = tuple[str, int]
 """A session's id and incarnation, as they stand in the environment of what its tools start."""
@@ -89,6 +90,37 @@ def end_sessions(
     Returns soon after ``deadline``, of the monotonic clock.
     """
     return end_all(lambda: of_sessions(process_table(), leaders, marks, known), deadline)
+
+
+def end_calls(address: str, mark: Mark, known: Collection[int]) -> int:
+    """Kill the orphans that came to this process from the calls of a tool host that is dead.
+
+    Those that are still of its program have its ``address`` in their command line; others bear the
+    session's ``mark`` and a call's. Who hides both, without a cgroup, is found when this process
+    stops. Blocks for up to ``SWEEP_WAIT_S``; returns how many were killed.
+    """
+
+    def find() -> list[ProcessLine]:
+        table = process_table()
+        roots = [
+            line
+            for line in _children(table, known)
+            if os.fsencode(address) in _command_line(line.pid) or _is_of_call(line.pid, mark)
+        ]
+        return with_descendants(roots, table, known)
+
+    return end_all(find, time.monotonic() + SWEEP_WAIT_S)
+
+
+def _command_line(pid: int) -> Sequence[bytes]:
+    with suppress(OSError), Path(f"/proc/{pid}/cmdline").open("rb") as file:
+        return file.read(PIECE_BYTES).split(b"\0")
+    return ()
+
+
+def _is_of_call(pid: int, mark: Mark) -> bool:
+    variables = _environment(pid).split(b"\0")
+    return _mark_in(variables) == mark and any(one.startswith(CALL_VARIABLE) for one in variables)
 
 
 def end_marked(marks: Mapping[int, Mark], deadline: float) -> int:

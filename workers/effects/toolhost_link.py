@@ -8,6 +8,7 @@ host of a dead daemon ends its calls in peace, and then goes: the next daemon kn
 
 import asyncio
 import os
+import signal
 import socket
 import struct
 from collections.abc import Callable, Collection
@@ -21,6 +22,7 @@ import msgspec
 import structlog
 
 from cmdc_runtime.frames import FromWorker, HostLost, HostWanted
+from cmdc_runtime.process_table import look_up
 from cmdc_runtime.runtime_dir import host_socket
 from workers.effects.toolbox import LoadedTool
 from workers.toolhost.wire import (
@@ -99,6 +101,8 @@ class _Open:
 class _Host:
     """One connection; ``why`` is what the daemon says of its end."""
 
+    pid: int
+    pidfd: int
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     why: asyncio.Future[str]
@@ -157,7 +161,7 @@ class HostLink:
             return await asyncio.shield(call.done)
         except asyncio.CancelledError:
             host.tell(Kill(number=number))
-            await asyncio.wait({call.done}, timeout=GONE_S)
+            await _see_end(host, call)
             raise
         finally:
             host.calls.pop(number, None)
@@ -224,14 +228,15 @@ class HostLink:
         address = str(host_socket(self._folder, self._link.worker_id, number))
         why = self._whys[address] = asyncio.get_running_loop().create_future()
         try:
-            peer = await self._meet(address, why)
+            peer, pid = await self._meet(address, why)
+            pidfd = os.pidfd_open(pid)
             reader, writer = await asyncio.open_unix_connection(sock=peer)
         except BaseException as error:
             del self._whys[address]
             if isinstance(error, OSError):
                 raise HostFailedError(f"no socket at {address}: {error.strerror}") from error
             raise
-        host = self._host = _Host(reader, writer, why)
+        host = self._host = _Host(pid, pidfd, reader, writer, why)
         writer.write(self._begin)
         task = asyncio.create_task(self._follow(host, address), name="tool-host-reader")
         self._readers.add(task)
@@ -239,8 +244,8 @@ class HostLink:
         task.add_done_callback(_look_at)
         return host
 
-    async def _meet(self, address: str, why: asyncio.Future[str]) -> socket.socket:
-        """Ask the daemon for a host and return its connection."""
+    async def _meet(self, address: str, why: asyncio.Future[str]) -> tuple[socket.socket, int]:
+        """Ask the daemon for a host and return its connection and its pid."""
         with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as listener:
             listener.settimeout(0)
             listener.bind(address)
@@ -283,6 +288,7 @@ class HostLink:
         finally:
             host.is_lost = True
             host.writer.transport.abort()
+            os.close(host.pidfd)
         if host.calls and not problem:
             await asyncio.wait({host.why}, timeout=WHY_S)
         if host.why.done():
@@ -323,13 +329,30 @@ def _note(call: _Open, body: bytes) -> None:
         call.done.set_result(word)
 
 
-async def _accept(listener: socket.socket) -> socket.socket:
-    """Return the first connection from a process of this user."""
+async def _see_end(host: _Host, call: _Open) -> None:
+    """Return when a killed call has ended; a host that does not end it is killed, with all of its.
+
+    One that was stopped is seen at once.
+    """
+    line = look_up(host.pid)
+    if line is None or not line.is_stopped:
+        await asyncio.wait({call.done}, timeout=GONE_S)
+    if call.done.done() or host.is_lost:
+        return
+    log.warning("tool_host.hung", pid=host.pid, calls=len(host.calls))
+    with suppress(ProcessLookupError):
+        signal.pidfd_send_signal(host.pidfd, signal.SIGKILL)
+
+
+async def _accept(listener: socket.socket) -> tuple[socket.socket, int]:
+    """Return the first connection from a process of this user, and the pid of that."""
     while True:
         peer, _ = await asyncio.get_running_loop().sock_accept(listener)
-        _, uid, _ = _PEER.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        pid, uid, _ = _PEER.unpack(
+            peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+        )
         if uid == os.geteuid():
-            return peer
+            return peer, pid
         log.warning("tool_host.refused", uid=uid)
         peer.close()
 

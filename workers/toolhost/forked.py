@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from cmdc_runtime.process_table import end_trees
+from cmdc_runtime.process_table import are_gone, end_trees
 from cmdc_runtime.reasons import ExitCode, PlainReason, Signal
 from workers.toolhost.wire import WORD_BYTES_MAX, Frames
 
@@ -56,14 +56,20 @@ class Forked:
         close_all(self.pidfd, self.pipe, self.orders)
 
 
-def kill_all(processes: Iterable[Forked]) -> None:
-    """Kill processes with their groups and all that descends from them, within ``KILL_S``."""
+def kill_all(processes: Iterable[Forked]) -> bool:
+    """Kill processes with their groups and all that descends from them, within ``KILL_S``.
+
+    False, if something of that is left, which may go on forking.
+    """
     given = list(processes)
     pids = [one.pid for one in given]
+    is_done = False
     with suppress(OSError):  # no descriptor is left: what is known by its group ends all the same
         end_trees(lambda: pids, time.monotonic() + KILL_S)
+        is_done = are_gone(pids)
     for one in given:
         one.kill()
+    return is_done
 
 
 def reason_of(ended: os.waitid_result) -> PlainReason:

@@ -130,8 +130,16 @@ class Host:
 
     def _kill_doomed(self) -> None:
         doomed, self._doomed = self._doomed, set()
-        if doomed:
-            kill_all(doomed)  # their burials follow
+        if doomed and not kill_all(doomed):  # else their burials follow
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """End with every call: what can't be ended here, the daemon ends with what is left of us.
+
+        It has the place in a cgroup that this process and all its calls are in.
+        """
+        sys.stderr.write("tool host: what a call has started did not end, so all calls have to\n")
+        self._exit = EXIT_CRASHED
 
     def _on_child(self, _events: int) -> None:
         self._strays.reap(self._own())
@@ -309,8 +317,8 @@ class Host:
         self._forget(process.pipe)
         if reason == ExitCode(code=EXIT_OK):
             self._strays.keep(self._own())
-        else:
-            self._strays.end(self._own())
+        elif not self._strays.end(self._own()):
+            self._give_up()
         process.reap()
         self._processes.discard(process)
         if self._spare is process:

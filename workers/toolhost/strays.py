@@ -14,7 +14,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Final
 
-from cmdc_runtime.process_table import children_of, end_trees
+from cmdc_runtime.process_table import are_gone, children_of, end_trees
 
 KILL_S: Final = 1.0
 """For what a call has left behind to be gone; it takes milliseconds, and the host waits."""
@@ -38,11 +38,17 @@ class Strays:
         """Let go on what is there beside ``own``."""
         self._kept |= self._all(own)
 
-    def end(self, own: Collection[int]) -> None:
-        """Kill what is there beside ``own`` and was not kept, with all that descends from it."""
-        with suppress(OSError):  # no descriptor is left; the end of the session finds it
+    def end(self, own: Collection[int]) -> bool:
+        """Kill what is there beside ``own`` and was not kept, with all that descends from it.
+
+        False, if something of that is left.
+        """
+        is_done = False
+        with suppress(OSError):  # no descriptor is left
             end_trees(lambda: self._all(own) - self._kept, time.monotonic() + KILL_S)
+            is_done = are_gone(self._all(own) - self._kept)
         self.reap(own)
+        return is_done
 
     def reap(self, own: Collection[int]) -> None:
         """Reap those that have ended: nobody else waits for them."""

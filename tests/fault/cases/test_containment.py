@@ -1,12 +1,14 @@
 """What gets away from a tool call, and calls that try to act as a person."""
 
+import os
 import signal
+import subprocess
 
 import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.testing import ToolCalls, ToolUse
-from tests.escapees import COMMAND, leave, watched
+from tests.escapees import COMMAND, leave, storm, watched
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 
@@ -64,3 +66,73 @@ def test_nothing_of_a_call_outlives_it(place, agent, started, kind, end):
 
     assert is_gone
     assert session.run("Still there?", timeout=TURN_S).text == "done"
+
+
+# --- what takes the host of a call away, or outruns it ------------------------------------------
+
+LATE_S = 6.0
+"""The host gives a call up after a second, its agent gives the host up after two; then it ends."""
+
+
+def kill_host():
+    os.kill(os.getppid(), signal.SIGKILL)
+
+
+def stop_host():
+    os.kill(os.getppid(), signal.SIGSTOP)
+
+
+def fork_on(fifo):
+    leave(fifo)
+
+
+def hide(fifo):
+    """Start another program in another session, from which nobody reads whose it is."""
+    held = os.open(fifo, os.O_WRONLY)
+    os.set_inheritable(held, True)
+    program = ["setsid", "setsid", "sleep", "60"]
+    subprocess.Popen(program, env={}, close_fds=False).wait(LATE_S)
+
+
+WHAT = {"forks on": fork_on, "hides": hide, "storms": storm}
+HARM = {"is killed": kill_host, "is stopped": stop_host, "lives": lambda: None}
+
+
+@cmdc.tool(timeout=TURN_S)
+def escape_and_harm(fifo: str, what: str, harm: str) -> str:
+    """Start what gets away, harm the host, and wait."""
+    WHAT[what](fifo)
+    HARM[harm]()
+    os.mkfifo(f"{fifo}.done")
+    signal.pause()
+    return "never"
+
+
+@pytest.mark.fault_case("F88")
+@pytest.mark.parametrize(
+    ("what", "harm"),
+    [
+        *((what, harm) for what in ("forks on", "hides") for harm in ("is killed", "is stopped")),
+        ("storms", "lives"),
+    ],
+)
+def test_nothing_of_a_call_outlives_it_whatever_becomes_of_its_host(  # noqa: PLR0913, PLR0917
+    place, agent, scripted, tmp_path, what, harm
+):
+    """A host that cannot end a call is ended with all that its calls have started."""
+    fifo = tmp_path / "fifo"
+    arguments = {"fifo": str(fifo), "what": what, "harm": harm}
+    with watched(fifo) as is_held:
+        model = scripted(ToolCalls(ToolUse("escape_and_harm", arguments)), default="done")
+        session = agent(model, tools=[escape_and_harm])
+        session.prompt("Go.")
+        assert place.poll(is_held)
+        if harm != "is killed":
+            assert place.poll((tmp_path / "fifo.done").exists)
+            session.abort()
+        assert place.poll(lambda: session.status().state == "idle")
+        is_gone = place.poll(lambda: not is_held(), LATE_S)
+
+        assert is_gone
+        assert session.run("Still there?", timeout=TURN_S).text == "done"
+        assert session.status().restarts == 0
