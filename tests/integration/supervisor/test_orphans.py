@@ -243,3 +243,60 @@ def test_the_subreaper_learns_the_status_that_a_dead_nursery_cannot_tell(when):
     )
 
     assert done.stdout.splitlines()[-1] == "-15"
+
+
+# A daemon whose tool host is dead. What came to it: a copy of the host, which has its command line;
+# a program that a call has started; one that the session's shell has started, which is set free;
+# and one of another session's call.
+CALLS = """
+import json, os, subprocess, sys
+from cmdc_runtime.prctl import set_child_subreaper
+from supervisor.adapters.orphans import end_calls
+
+HOST = (
+    "import os, signal; os.setsid(); print(os.getpid(), flush=True); os.close(1); signal.pause()"
+)
+
+def orphan(program, **mark):
+    environ = {"PATH": os.environ["PATH"], "CMDC_INCARNATION": "1"} | mark
+    middle = ["sh", "-c", '"$@" & exit', "sh", *program]
+    done = subprocess.run(middle, env=environ, stdout=subprocess.PIPE, text=True, check=True)
+    return int(done.stdout)
+
+set_child_subreaper()
+shell = ["sh", "-c", "echo $$; exec setsid sleep 600 >&-"]
+pids = {
+    "copy": orphan([sys.executable, "-c", HOST, "/run/x/h-1"]),
+    "other host's": orphan([sys.executable, "-c", HOST, "/run/x/h-2"]),
+    "call's": orphan(shell, CMDC_SESSION_ID="a", CMDC_CALL_ID="c-1"),
+    "shell's": orphan(shell, CMDC_SESSION_ID="a"),
+    "other call's": orphan(shell, CMDC_SESSION_ID="b", CMDC_CALL_ID="c-1"),
+}
+known = orphan(shell, CMDC_SESSION_ID="a", CMDC_CALL_ID="c-1")
+killed = end_calls("/run/x/h-1", ("a", 1), {known})
+
+def lives(pid):
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    return ended is None
+
+left = [name for name, pid in pids.items() if lives(pid)]
+print(json.dumps({"killed": killed, "left": left, "known": lives(known)}))
+for pid in (*pids.values(), known):
+    os.kill(pid, 9)
+"""
+
+
+def test_orphans_of_a_dead_hosts_calls_are_known_by_its_address_or_their_marks():
+    """What is of the session, but of no call, stays for its end; so does what is of another one."""
+    done = subprocess.run(
+        [sys.executable, "-c", CALLS],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=True,
+    )
+    told = json.loads(done.stdout)
+
+    assert told["killed"] == 2
+    assert told["left"] == ["other host's", "shell's", "other call's"]
+    assert told["known"]

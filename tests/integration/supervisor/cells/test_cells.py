@@ -263,3 +263,19 @@ def test_usage_is_read_from_the_files_of_either_version(version, files, usage, t
     cell = Cell(NAME, Limits(), [room], known=tuple, on_stuck=print)
 
     assert cell.usage() == usage
+
+
+@pytest.mark.parametrize("makes_place", [True, False])
+def test_a_place_of_a_cell_is_ended_without_the_rest(stage, cells, makes_place):
+    """Whoever hides in there included; the limits of the cell hold for all."""
+    stage.need(cells, "kill", *Version)
+    cell = cells.open(NAME, Limits())
+    with stage.program("input()") as agent, stage.program(HIDING) as host:
+        assert cell.admit(agent.pid)
+        assert cell.admit(host.pid, "host-1" if makes_place else "")
+        stage.begin(host)
+        hidden = int(host.stdout.readline())
+        is_empty, left = cell.end_place("host-1"), cell.pids()
+
+        assert is_empty
+        assert left == ({agent.pid} if makes_place else {agent.pid, host.pid, hidden})
