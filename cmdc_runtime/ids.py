@@ -24,6 +24,7 @@ SUPERVISOR: Final = SessionId("_supervisor")
 """Whose events are the reports of the supervision tree; no session can be called so."""
 SESSION_ID: Final = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}\Z"
 """What may name a session, as a regular expression."""
+_MONITOR_REF: Final = re.compile(r"r-[0-9a-f]{16}")
 _SESSION_ID: Final = re.compile(SESSION_ID)
 
 
@@ -59,3 +60,8 @@ def new_worker_id(number: int) -> WorkerId:
 def is_session_id(text: str) -> bool:
     """Say whether ``text`` may name a session: 1 to 128 of ``A-Z a-z 0-9 . _ : @ -``."""
     return _SESSION_ID.fullmatch(text) is not None
+
+
+def is_monitor_ref(text: str) -> bool:
+    """Say whether ``text`` may name a monitor."""
+    return _MONITOR_REF.fullmatch(text) is not None

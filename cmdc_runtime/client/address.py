@@ -13,6 +13,7 @@ from typing import Final
 from cmdc_runtime.client.embedded import Lease, lease
 from cmdc_runtime.client.offload import offload
 from cmdc_runtime.errors import DaemonUnavailable, InvalidOptions
+from cmdc_runtime.plain import short
 from cmdc_runtime.runtime_dir import (
     CONTROL_SOCKET,
     EVENTS_SOCKET,
@@ -81,12 +82,38 @@ def at(address: Address) -> Place:
         InvalidOptions: the address cannot be used.
 
     """
+    place = Place(directory_of(address))
+    if absence := place.absence():
+        raise absence
+    return place
+
+
+def checked_address(address: Address | None) -> Address | None:
+    """Return where a daemon may be, or None: wherever there is one. Nobody is asked.
+
+    Raises:
+        InvalidOptions: the address cannot be used.
+
+    """
+    if address is not None:
+        directory_of(address)
+    return address
+
+
+def directory_of(address: Address) -> Path:
+    """Return the runtime directory that ``address`` names.
+
+    Raises:
+        InvalidOptions: the address cannot be used.
+
+    """
     given: object = address
     if not isinstance(given, str | os.PathLike):
-        raise InvalidOptions([f"address: expected a path, got {type(given).__name__}"])
+        expected = "expected the path of a runtime directory"
+        raise InvalidOptions([f"address: {expected}, got {short(given)}"])
     text = os.fspath(given)
-    if not isinstance(text, str):
-        raise InvalidOptions([f"address: expected a path of text, got {type(text).__name__}"])
+    if not isinstance(text, str) or not text:
+        raise InvalidOptions([f"address: expected a path of text, got {short(text)}"])
     scheme, mark, rest = text.partition("://")
     if mark and scheme == "ipc":
         text = rest
@@ -98,10 +125,7 @@ def at(address: Address) -> Place:
         raise InvalidOptions([f"address: {ascii(text)[:80]} is nowhere: {error}"]) from error
     if problem := path_problem(directory):
         raise InvalidOptions([f"address: {problem}"])
-    place = Place(directory)
-    if absence := place.absence():
-        raise absence
-    return place
+    return directory
 
 
 def _refusal(scheme: str, text: str) -> str:

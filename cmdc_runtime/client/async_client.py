@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from cmdc_runtime import foreign
-from cmdc_runtime.client.address import Address
+from cmdc_runtime.client import orders
+from cmdc_runtime.client.address import Address, checked_address
 from cmdc_runtime.client.calls import Calls, Reply
 from cmdc_runtime.client.cycle import Pieces, View, Whole
 from cmdc_runtime.client.cycle_stream import AsyncCycleStream, Opening
@@ -26,10 +27,17 @@ from cmdc_runtime.client.selection import EventTypes, Selection
 from cmdc_runtime.client.session import AsyncSession
 from cmdc_runtime.client.start import start_request
 from cmdc_runtime.client.stream import AsyncEventStream
-from cmdc_runtime.client.subjects import SessionLike, checked_group, checked_id, id_of
+from cmdc_runtime.client.subjects import (
+    SessionLike,
+    checked_callback,
+    checked_group,
+    checked_id,
+    checked_kind,
+    checked_ref,
+)
 from cmdc_runtime.commands import PromptReceipt, Status
 from cmdc_runtime.events import Envelope, Event
-from cmdc_runtime.ids import EventIndex, MonitorRef, SessionId
+from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.messages import Message
 from cmdc_runtime.options import Options
 from cmdc_runtime.reasons import Down
@@ -56,7 +64,10 @@ class AsyncClient(AsyncKeeping):
 
         Without one: ``CMDC_ADDRESS``, a running daemon in a default place, or a private one.
         """
-        self._connector = connector or Link(address)
+        checked_address(address)
+        if connector is not None:
+            checked_kind(connector, Connector, "connector")
+        self._connector = Link(address) if connector is None else connector
         self._calls = Calls(self._connector)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -203,6 +214,7 @@ class AsyncClient(AsyncKeeping):
         self, session: SessionLike, text: str, view: View[T], timeout_s: float | None
     ) -> AsyncCycleStream[T]:
         session_id = checked_id(session)
+        orders.prompt(text)  # what cannot be sent is refused now, not when it is read
 
         async def opening(left_s: float | None) -> Opening:
             inbox: AsyncInbox[Envelope] = AsyncInbox()
@@ -269,8 +281,8 @@ class AsyncClient(AsyncKeeping):
         return (await self._calls.find_live(checked_id(session))).last_index
 
     async def session_id(self, session: SessionLike) -> SessionId:
-        """Return the session's id; a str comes back as it is."""
-        return id_of(session)
+        """Return the session's id; a str that can be one comes back as it is."""
+        return checked_id(session)
 
     async def agent_pid(self, session: SessionLike) -> int | None:
         """Return the process id of the agent, None between two incarnations."""
@@ -303,6 +315,7 @@ class AsyncClient(AsyncKeeping):
 
         ``callback(down)``, plain or a coroutine function, runs as a task of this loop.
         """
+        checked_callback(callback)
         deliver = partial(self._call_back, callback) if callback is not None else None
         watch = AsyncMonitor(checked_id(session), deliver, persistent=persistent)
         await self._calls.watch(watch)
@@ -314,7 +327,7 @@ class AsyncClient(AsyncKeeping):
         if isinstance(ref, AsyncMonitor):
             ref.mark_removed()
             ref = ref.ref
-        await self._calls.unwatch(MonitorRef(ref))
+        await self._calls.unwatch(checked_ref(ref))
 
     def _call_back(self, callback: AsyncCallback, watch: Watch, down: Down) -> None:
         task = asyncio.get_running_loop().create_task(_called_back(callback, watch, down))

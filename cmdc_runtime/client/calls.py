@@ -38,7 +38,6 @@ from cmdc_runtime.client.past import keep_checkpoint, new_facts, read_past
 from cmdc_runtime.client.resuming import check_free, definition_of, resume_request
 from cmdc_runtime.client.subjects import (
     checked_checkpoint,
-    checked_name,
     checked_since,
     checked_timeout,
 )
@@ -416,7 +415,6 @@ class Calls:
 
     async def unwatch(self, ref: MonitorRef) -> Watch | None:
         """Forget a monitor and return it, if anybody still holds it; see ``demonitor``."""
-        checked_name(ref, "ref")
         watch = self._watches.pop(ref, None)
         if watch is not None:
             watch.mark_removed()

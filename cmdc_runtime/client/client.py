@@ -22,10 +22,16 @@ from cmdc_runtime.client.selection import EventTypes, Selection
 from cmdc_runtime.client.session import Session
 from cmdc_runtime.client.start import start_request
 from cmdc_runtime.client.stream import EventStream
-from cmdc_runtime.client.subjects import SessionLike, checked_group, checked_id, id_of
+from cmdc_runtime.client.subjects import (
+    SessionLike,
+    checked_callback,
+    checked_group,
+    checked_id,
+    checked_ref,
+)
 from cmdc_runtime.commands import PromptReceipt, Status
 from cmdc_runtime.events import Envelope, Event
-from cmdc_runtime.ids import EventIndex, MonitorRef, SessionId
+from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.messages import Message
 from cmdc_runtime.options import Options
 from cmdc_runtime.reasons import Down
@@ -201,8 +207,8 @@ class Client(Keeping):
         return self._run(Calls.find_live, checked_id(session)).last_index
 
     def session_id(self, session: SessionLike) -> SessionId:
-        """Return the session's id; a str comes back as it is."""
-        return id_of(session)
+        """Return the session's id; a str that can be one comes back as it is."""
+        return checked_id(session)
 
     def agent_pid(self, session: SessionLike) -> int | None:
         """Return the process id of the agent, None between two incarnations."""
@@ -232,6 +238,7 @@ class Client(Keeping):
         ``callback(down)`` runs in a thread that is for callbacks only, and may call this client.
         The streams that this client has of the session hold every event of the process by then.
         """
+        checked_callback(callback)
         callbacks = self._started().callbacks
 
         def deliver(watch: Watch, down: Down, _keeps: object = self) -> None:
@@ -252,7 +259,7 @@ class Client(Keeping):
         if isinstance(ref, Monitor):
             ref.mark_removed()
             watch, ref = ref, ref.ref
-        watch = self._run(Calls.unwatch, MonitorRef(ref)) or watch
+        watch = self._run(Calls.unwatch, checked_ref(ref)) or watch
         if watch is not None:
             self._started().callbacks.settle(watch)
 

@@ -15,6 +15,7 @@ from typing import Generic, Self, TypeVar
 from cmdc_runtime.client.calls import OpenedCycle
 from cmdc_runtime.client.cycle import Cycle, View, ending
 from cmdc_runtime.client.stream import AsyncEventStream, EventStream
+from cmdc_runtime.client.subjects import checked_timeout
 from cmdc_runtime.errors import CmdcError, CollectTimeout
 from cmdc_runtime.events import Envelope, EventsLost
 
@@ -26,7 +27,7 @@ class Clock:
 
     def __init__(self, timeout_s: float | None) -> None:
         """Begin to count."""
-        self.timeout_s = timeout_s
+        self.timeout_s = checked_timeout(timeout_s)
         self._due_s = None if timeout_s is None else time.monotonic() + timeout_s
 
     @property
@@ -161,7 +162,7 @@ class AsyncCycleStream(Generic[T]):
         """Begin later, by ``opening`` within so many seconds."""
         self._opening = opening
         self._view = view
-        self._timeout_s = timeout_s
+        self._timeout_s = checked_timeout(timeout_s)
         self._opened: tuple[AsyncEventStream, _Reader[T], Callable[[], Awaitable[None]]] | None
         self._opened = None
         self._is_closed = False

@@ -7,7 +7,7 @@ the coroutines of ``cmdc_runtime.aio``, which belong to no client object.
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from cmdc_runtime.client.address import Address, resolve
 from cmdc_runtime.client.connection import Connection
@@ -17,6 +17,7 @@ from cmdc_runtime.errors import UsageError
 from cmdc_runtime.ids import SessionId
 
 
+@runtime_checkable
 class Connector(Protocol):
     """Where calls get their connection."""
 

@@ -23,7 +23,7 @@ from cmdc_runtime.client.limits import (
     RENEW_RETRY_S,
     RENEWALS_PARALLEL_MAX,
 )
-from cmdc_runtime.client.subjects import checked_timeout
+from cmdc_runtime.client.subjects import checked_flag, checked_timeout
 from cmdc_runtime.errors import CmdcError, TransientError, UsageError
 from cmdc_runtime.frames import Notify
 from cmdc_runtime.ids import DownSeq, MonitorRef, SessionId, new_monitor_ref
@@ -235,6 +235,7 @@ class Watch:
         persistent: bool,
     ) -> None:
         """Fill ``inbox``; ``deliver`` gets each notice in the client's loop as well."""
+        checked_flag(persistent, "persistent")
         self.ref = new_monitor_ref()
         self.session_id = session_id
         self.persistent = persistent

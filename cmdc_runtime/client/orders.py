@@ -5,7 +5,7 @@ that is taken, is the agent's to refuse. To add one: its function here, and whoe
 ``guidance``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -250,10 +250,13 @@ def _text(text: object, what: str) -> str:
 
 def _checked(command: C) -> C:
     """Return the command, which a caller's own values may have made into none."""
-    try:
-        msgspec.convert(msgspec.to_builtins(command), type(command))
-    except (msgspec.ValidationError, *UNPACKABLE) as error:
-        raise UsageError(f"{type(command).__name__.lower()}: {error}") from error
+    for field in msgspec.structs.fields(command):
+        value = getattr(command, field.name)
+        try:
+            msgspec.convert(value, field.type)
+        except (msgspec.ValidationError, *UNPACKABLE) as error:
+            call = type(command).__name__.lower()
+            raise UsageError(f"{call}: {field.name}: {error}; given was {short(value)}") from error
     return command
 
 
@@ -298,8 +301,8 @@ def _names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _listed(things: Iterable[Any], what: str) -> list[Any]:  # Any: looked at one by one
-    if isinstance(things, str | bytes) or not isinstance(things, Iterable):
-        raise UsageError(f"{what}: expected a list, got {type(things).__name__}")
+    if isinstance(things, str | bytes | Mapping) or not isinstance(things, Iterable):
+        raise UsageError(f"{what}: expected a list, got {short(things)}")
     return list(things)
 
 

@@ -12,8 +12,9 @@ import msgspec
 from cmdc_runtime import codec
 from cmdc_runtime.client.start import agent_bytes
 from cmdc_runtime.errors import InvalidOptions, SessionExists
-from cmdc_runtime.ids import SessionId, new_command_id
+from cmdc_runtime.ids import SessionId, is_session_id, new_command_id
 from cmdc_runtime.options import FIELDS, ModelSource, parse
+from cmdc_runtime.plain import short
 from cmdc_runtime.requests import Origin, StartSession, Supervision
 from cmdc_runtime.spec import AgentSpec, Resumption, agent_spec, carries_code
 from cmdc_runtime.user_values import unpacked
@@ -80,8 +81,13 @@ def check_free(origin: Origin, new_id: str | None, *, is_alive: bool) -> None:
     """Refuse to have a live session twice.
 
     Raises:
+        InvalidOptions: no session can be called ``new_id``.
         SessionExists: it is alive, and no other id was given.
     """
+    given: object = new_id
+    if given is not None and not (isinstance(given, str) and is_session_id(given)):
+        expected = "expected 1 to 128 of A-Z a-z 0-9 . _ : @ -"
+        raise InvalidOptions([f"new_id: {expected}, got {short(given)}"])
     if is_alive and new_id in (None, origin.session_id):
         raise SessionExists(
             f"session {origin.session_id!r} is alive: give new_id to fork it, or stop it first"

@@ -6,7 +6,7 @@ names in ``emits``. Any other that a plugin or a tool emits is chosen as ``plugi
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -40,7 +40,7 @@ class Selection:
         if types is None:
             return
         given: object = types
-        if not isinstance(given, Iterable | type):
+        if not isinstance(given, Iterable | type) or isinstance(given, Mapping):
             raise InvalidOptions([f"types: expected event classes or names, got {short(types)}"])
         chosen = [types] if isinstance(types, str | type) else list(types)
         problems = list(filter(None, map(_problem, chosen)))

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from cmdc_runtime.client.calls import Reply
 from cmdc_runtime.client.cycle_stream import AsyncCycleStream, CycleStream
-from cmdc_runtime.client.keeping import AsyncKept, Kept
+from cmdc_runtime.client.keeping import AsyncKeeping, AsyncKept, Keeping, Kept
 from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
 from cmdc_runtime.client.monitors import AsyncMonitor, Monitor
 from cmdc_runtime.client.selection import EventTypes
 from cmdc_runtime.client.stream import AsyncEventStream, EventStream
+from cmdc_runtime.client.subjects import checked_id, checked_kind
 from cmdc_runtime.commands import (
     ApprovalKind,
     KillTools,
@@ -39,9 +40,15 @@ class Session(Kept):
     """
 
     def __init__(self, id_: SessionId, client: "Client") -> None:
-        """Name a session; whether it exists shows at the first call."""
-        self.id = id_
-        self.client = client
+        """Name a session; whether it exists shows at the first call.
+
+        Raises:
+            InvalidSession: no id can look like this.
+            UsageError: ``client`` is none.
+
+        """
+        self.id = checked_id(id_)
+        self.client = checked_kind(client, Keeping, "client")
 
     def __repr__(self) -> str:
         """Return the session with its id."""
@@ -207,9 +214,15 @@ class AsyncSession(AsyncKept):
     """
 
     def __init__(self, id_: SessionId, client: "AsyncClient") -> None:
-        """Name a session; whether it exists shows at the first call."""
-        self.id = id_
-        self.client = client
+        """Name a session; whether it exists shows at the first call.
+
+        Raises:
+            InvalidSession: no id can look like this.
+            UsageError: ``client`` is none.
+
+        """
+        self.id = checked_id(id_)
+        self.client = checked_kind(client, AsyncKeeping, "client")
 
     def __repr__(self) -> str:
         """Return the session with its id."""

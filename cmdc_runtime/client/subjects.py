@@ -1,12 +1,14 @@
 """What a call is given: a session of either kind or its id, names, numbers; checked here."""
 
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from cmdc_runtime.checkpoints import CHECKPOINT_ID
 from cmdc_runtime.errors import InvalidSession, UsageError
-from cmdc_runtime.ids import SUPERVISOR, SessionId, is_session_id
+from cmdc_runtime.ids import SUPERVISOR, MonitorRef, SessionId, is_monitor_ref, is_session_id
 from cmdc_runtime.plain import number_problem, short, text_problem, whole_problem
 from cmdc_runtime.ranges import INDEX_MAX, NAME_CHARS_MAX, SECONDS_MAX
+
+C = TypeVar("C")
 
 
 class HasId(Protocol):
@@ -54,7 +56,7 @@ def checked_group(group_id: object) -> str:
 
     """
     if not isinstance(group_id, str) or not group_id:
-        raise UsageError(f"a group is named by a non-empty str, got {short(group_id)}")
+        raise UsageError(f"group_id: a group is named by a non-empty str, got {short(group_id)}")
     return checked_name(group_id, "group_id")
 
 
@@ -71,6 +73,56 @@ def checked_name(name: object, what: str) -> str:
     if not name:
         raise UsageError(f"{what}: expected a non-empty str")
     return name
+
+
+def checked_ref(ref: object) -> MonitorRef:
+    """Return the reference of a monitor.
+
+    Raises:
+        UsageError: no monitor can have it.
+
+    """
+    if not isinstance(ref, str) or not is_monitor_ref(ref):
+        raise UsageError(
+            f"ref: expected a monitor or its ``ref``, as monitor() returns it, got {short(ref)}"
+        )
+    return MonitorRef(ref)
+
+
+def checked_callback(callback: object) -> None:
+    """Take what a monitor may call, or None.
+
+    Raises:
+        UsageError: nobody can call it.
+
+    """
+    if callback is not None and not callable(callback):
+        raise UsageError(
+            f"callback: expected a function of one argument, or None, got {short(callback)}"
+        )
+
+
+def checked_flag(flag: object, what: str) -> None:
+    """Take True or False.
+
+    Raises:
+        UsageError: it is neither, which would count as one of them.
+
+    """
+    if not isinstance(flag, bool):
+        raise UsageError(f"{what}: expected True or False, got {short(flag)}")
+
+
+def checked_kind(given: C, kind: type[object], what: str) -> C:
+    """Return an object of ours that a caller hands in, such as a session's client.
+
+    Raises:
+        UsageError: it is another thing.
+
+    """
+    if not isinstance(given, kind):
+        raise UsageError(f"{what}: expected one of cmdc_runtime's own, got {short(given)}")
+    return given
 
 
 def checked_checkpoint(checkpoint_id: object) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
-from cmdc_runtime.client.address import Address
+from cmdc_runtime.client.address import Address, checked_address
 from cmdc_runtime.client.calls import Calls
 from cmdc_runtime.client.engine import Engine
 from cmdc_runtime.errors import UsageError
@@ -31,7 +31,7 @@ class Threaded:
 
         Without one: ``CMDC_ADDRESS``, a running daemon in a default place, or a private one.
         """
-        self._address = address
+        self._address = checked_address(address)
         self._lock = threading.Lock()
         self._engine: Engine | None = None
         self._is_closed = False

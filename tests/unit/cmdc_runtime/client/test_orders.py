@@ -84,8 +84,8 @@ def test_text_is_text(make, text):
         (lambda: orders.user_respond("r", LOCK), "MessagePack takes.* got lock"),
         (lambda: orders.detach_tool(local), "by its name, a str; got"),
         (lambda: orders.detach_tools(["x", None]), "by its name, a str; got NoneType"),
-        (lambda: orders.detach_tools("read_file"), "names: expected a list, got str"),
-        (lambda: orders.attach_tools("read_file"), "tools: expected a list, got str"),
+        (lambda: orders.detach_tools("read_file"), "names: expected a list, got "),
+        (lambda: orders.attach_tools("read_file"), "tools: expected a list, got "),
         (lambda: orders.replace_tools(local), "tools: expected a list"),
     ],
 )
