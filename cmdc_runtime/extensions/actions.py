@@ -31,7 +31,7 @@ from cmdc_runtime.extensions.hooks import (
     SessionStart,
     kind_of,
 )
-from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS
+from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS, RequireApproval
 from cmdc_runtime.messages import Message
 from cmdc_runtime.plain import copied
 from cmdc_runtime.reasons import snake
@@ -241,6 +241,12 @@ COMPOSITION: Final[Mapping[type[Action], Composition]] = MappingProxyType({
 })
 """How each action of several plugins becomes one."""
 # fmt: on
+ORDERS_AT: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        snake(RequireApproval.__name__): (kind_of(BeforeTool),),
+    }
+)
+"""Emits that the kernel acts on at these hooks only; the others mean the same at each."""
 GUARDING: Final = (Abort, BlockTool)
 """What guards answer with: a plugin that may say so fails closed unless it says otherwise."""
 
@@ -316,7 +322,16 @@ def _known(thing: object, hook: str) -> Action:
         )
     if MATRIX[hook, type(thing)] is Ruling.REFUSED:
         raise BadActionError(f"{hook} does not take {type(thing).__name__}")
+    if isinstance(thing, Emit):
+        _refuse_misplaced(thing, hook)
     return thing
+
+
+def _refuse_misplaced(emit: Emit, hook: str) -> None:
+    for name, _ in emit.events():
+        takers = ORDERS_AT.get(name)
+        if takers is not None and hook not in takers:
+            raise BadActionError(f"{hook} does not take {name}: emit it at {', '.join(takers)}")
 
 
 def _refuse_flood(listed: Sequence[object], what: str) -> None:

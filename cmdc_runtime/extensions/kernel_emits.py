@@ -74,7 +74,8 @@ class UpdateMessageMetadata(KernelEmit, frozen=True, kw_only=True):
 class RequireApproval(KernelEmit, frozen=True, kw_only=True):
     """Let the call of this ``before_tool`` run only when a person has approved it.
 
-    A call that has been approved runs; so the plugin may ask for each, and for each again.
+    A call that has been approved runs; so the plugin may ask for each, and for each again. At any
+    other hook it is a bad action.
     """
 
     hint: str = ""

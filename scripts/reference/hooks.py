@@ -21,7 +21,8 @@ _INTRO: Final = (
 _MATRIX: Final = (
     "`yes`: the action is carried out. `noted`: a plugin may answer it, but it is not carried out,"
     " and a debug log says so. Nothing: a method whose return annotation names the action is"
-    " refused when the session is created; without an annotation the answer is ignored, and logged."
+    " refused when the session is created; without an annotation the answer is"
+    " the plugin's failure."
 )
 _WORDS: Final = {Ruling.TAKEN: "yes", Ruling.NOTED: "noted", Ruling.REFUSED: ""}
 _COMPOSITION: Final = {

@@ -420,3 +420,14 @@ def test_a_late_switch_is_for_the_next_request(agent, scripted, plugin_of):
 
     assert session.collect_reply(timeout=TURN_S) == "one two"
     assert [request["model"] for request in model.requests] == ["scripted"]
+
+
+def test_an_approval_that_is_asked_for_too_late_is_the_plugins_failure(agent, scripted, plugin_of):
+    """One that fails closed ends the cycle; it used to be as if it had said nothing."""
+    late = plugin_of(
+        "late", fail="closed", after_tool=cmdc.Emit(cmdc.RequireApproval(hint="sure?"))
+    )
+    session = agent(scripted(LOOK, "done"), tools=[look], plugins=[late])
+
+    with pytest.raises(cmdc.AgentAborted, match="after_tool does not take require_approval"):
+        session.run("Go.", timeout=TURN_S)

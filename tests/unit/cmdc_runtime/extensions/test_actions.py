@@ -17,6 +17,7 @@ from cmdc_runtime.extensions.actions import (
     COMPOSITION,
     MATRIX,
     NAME_CHARS_MAX,
+    ORDERS_AT,
     Abort,
     Action,
     Actions,
@@ -35,6 +36,7 @@ from cmdc_runtime.extensions.actions import (
     settled,
 )
 from cmdc_runtime.extensions.hooks import HOOKS, AnyHook
+from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS
 from cmdc_runtime.messages import Message
 
 
@@ -280,3 +282,19 @@ def test_messages_of_a_request_may_be_large():
     [sealed] = settled(ReplaceMessages((message,)), "before_request")
 
     assert list(sealed.messages) == [message]
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+@pytest.mark.parametrize("order", KERNEL_EMITS)
+def test_an_order_at_a_hook_where_it_means_nothing_is_no_answer(hook, order):
+    """An approval is asked for before a call; in each form of an emit, alone or among others."""
+    payload = {"require_approval": {"hint": "sure?"}}.get(order)
+    if payload is None:
+        assert order not in ORDERS_AT
+        return
+    for emit in (Emit(order, payload), Emit([("x", 1), (order, payload)])):
+        if hook == "before_tool":
+            assert settled(emit, hook) == (emit.sealed(),)
+            continue
+        with pytest.raises(BadActionError, match=f"{hook} does not take {order}: .*before_tool"):
+            settled([emit], hook)
