@@ -54,6 +54,7 @@ from cmdc_runtime.reasons import PlainReason
 from cmdc_runtime.roll import own_entry, strike
 from cmdc_runtime.runtime_dir import BOARD_FILE
 from cmdc_runtime.spec import AgentSpec
+from workers import callbacks
 from workers.agent import Agent
 from workers.build import BuildError, Surroundings, build_agent
 from workers.core import aside
@@ -353,8 +354,8 @@ class Worker:
     def _on_loop_error(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         # Any: asyncio's own shape.
         error = context.get("exception")
-        if error is None or "future" in context or "task" in context:
-            # Our tasks are all looked at: this is litter of a tool or a library.
+        if error is None or not callbacks.is_ours(context):
+            # Our tasks are all looked at: this is litter of a tool, a plugin or a library.
             trace = "" if error is None else foreign.traceback_of(error)
             log.error("task.abandoned", problem=str(context.get("message")), exception=trace)
             return

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -103,6 +104,51 @@ async def complain() -> str:
     """Do what libraries do about a client that was not closed."""
     asyncio.get_running_loop().call_exception_handler({"message": "Unclosed client session"})
     return "left"
+
+
+class Odd(BaseException):
+    """No exception that anybody catches."""
+
+
+def odd(*_: object) -> None:
+    """Fail as the code of a library may."""
+    raise Odd("not for us")
+
+
+def wrong(*_: object) -> None:
+    """Fail as most code does."""
+    raise LookupError("nothing there")
+
+
+def left_in_loop(context: cmdc.Context) -> None:
+    """Put into the loop what fails there: functions, one of C, ours with a wrong argument."""
+    loop = asyncio.get_running_loop()
+    for call in (wrong, odd, partial(int, "x"), partial(context.session.emit, 5)):
+        loop.call_soon(call)
+    loop.call_later(0, wrong)
+    done = loop.create_future()
+    done.add_done_callback(wrong)
+    done.set_result(None)
+    reading, writing = os.pipe()
+    loop.add_reader(reading, lambda: (loop.remove_reader(reading), wrong()))
+    os.write(writing, b"x")
+
+
+@cmdc.tool(effects="write")
+async def litter(context: cmdc.Context) -> str:
+    """Leave callbacks behind that fail."""
+    left_in_loop(context)
+    await asyncio.sleep(0.1)
+    return "left"
+
+
+class Litterer(cmdc.Plugin):
+    """Leaves callbacks behind that fail."""
+
+    async def before_prompt(self, event, context):
+        loop = asyncio.get_running_loop()
+        loop.call_soon(wrong)
+        loop.call_soon_threadsafe(wrong)
 
 
 @cmdc.tool(effects="write")
@@ -369,3 +415,16 @@ def test_fifty_sessions_survive_the_end_of_all_their_processes(agent, scripted):
     assert (first, second) == (["fine"] * MANY, ["fine"] * MANY)
     assert [monitor.wait(TURN_S).reason for monitor in monitors] == [KILLED] * MANY
     assert len({*pids, *after}) == 2 * MANY
+
+
+def test_what_is_left_in_the_loop_ends_nothing(agent, scripted):
+    """Callbacks of a tool or a plugin that fail, however they came into the loop."""
+    model = scripted(ToolCalls(ToolUse("litter", {})), "done", "again")
+    session = agent(model, tools=[litter], plugins=[Litterer])
+    pid, monitor = session.agent_pid(), session.monitor()
+
+    assert session.run("Go.", timeout=TURN_S).text == "done"
+    with pytest.raises(TimeoutError):
+        monitor.wait(0)
+    assert session.run("And?", timeout=TURN_S).text == "again"
+    assert (session.agent_pid(), session.status().incarnation) == (pid, 1)

@@ -1,0 +1,48 @@
+"""Whose bug an exception is that came out of a callback of the event loop.
+
+A bug of ours ends the process, since nobody knows what it left half done. What a tool, a plugin or
+a library has put into the loop ends nothing: the code that was called says whose it is.
+"""
+
+import asyncio
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import cmdc_runtime
+from cmdc_runtime.errors import CmdcError
+from cmdc_runtime.extensions.plugin_context import PluginCallError
+from cmdc_runtime.extensions.tool import ToolError
+
+_LOOP: Final = Path(asyncio.__file__).parent
+_OURS: Final = (Path(cmdc_runtime.__file__).parent, Path(__file__).parent)
+_CALLERS: Final = (CmdcError, ToolError, PluginCallError)
+"""What a call of ours says to who calls it wrongly."""
+_BUILT_IN: Final = Path(__file__).parent / "builtin"
+"""Tools and plugins, as those of others are."""
+
+
+def is_ours(context: dict[str, Any]) -> bool:  # Any: asyncio's own shape
+    """Say whether what the loop tells of is a bug in a callback of our own code.
+
+    What tells its caller of a mistake is the mistake of who put the call there.
+    """
+    error = context.get("exception")
+    if error is None or isinstance(error, _CALLERS) or "handle" not in context:
+        return False
+    code = _called(error.__traceback__)
+    return code is not None and _is_in(code, *_OURS) and not _is_in(code, _BUILT_IN)
+
+
+def _called(trace: TracebackType | None) -> Path | None:
+    """Return the file of the code that the loop called; None where it is not Python's."""
+    while trace is not None:
+        path = Path(trace.tb_frame.f_code.co_filename)
+        if not _is_in(path, _LOOP):
+            return path
+        trace = trace.tb_next
+    return None
+
+
+def _is_in(path: Path, *folders: Path) -> bool:
+    return any(path.is_relative_to(folder) for folder in folders)
