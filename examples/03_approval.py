@@ -27,10 +27,9 @@ with tempfile.TemporaryDirectory() as folder:
         tools=[delete_file, cmdc.tools.AskUser],
         working_dir=folder,
     ) as session:
-        stream = session.subscribe()
-        session.prompt("There are draft.txt and final.txt. Ask me which one to delete, and do it.")
-        for envelope in stream:
-            match envelope.event:
+        ask = "There are draft.txt and final.txt. Ask me which one to delete, and do it."
+        for event in session.stream_events(ask):
+            match event:
                 # The call runs and waits for the answer.
                 case events.AskUser(question=question, options=options, ref=ref):
                     session.user_respond(ref, input(f"{question} {list(options)} "))
@@ -41,9 +40,6 @@ with tempfile.TemporaryDirectory() as folder:
                         session.approve(approval_id)
                     else:
                         session.reject(approval_id, auto_resume=True)
-                    break
-                case events.AgentEnd() | events.AgentError():
-                    break
                 case _:
                     pass
         print(f"\n{session.collect_reply()}")

@@ -54,7 +54,9 @@ A thread shares the interpreter with its agent: one that computes without a paus
 that the session does, the answer to an abort included. It is for calls that wait.
 
 What is printed goes to the daemon's log with the session; from a process line by line as
-``tool.wrote``, with the call, and with an embedded daemon to the program's standard error too."""
+``tool.wrote``, with the call, and with an embedded daemon to the program's standard error too. A
+task and a thread share standard output with their agent: what they print is ``worker.wrote``, and
+no call is told with it."""
 Effects = Literal["read", "idempotent", "write"]
 """Whether a call may run again after a crash that hid its outcome: "write" may not."""
 

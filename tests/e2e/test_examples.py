@@ -257,7 +257,7 @@ def test_model_switch(play, script):
 
 
 def test_subagents(play):
-    """Parent and children tell in one stream what they do, each under its own name."""
+    """The parent's cycle tells when its children start, and what they come to."""
     judged = "Judge: three numbers."
     answers = [
         call("task", description="Sum README.md up.", subagent_type="reader"),
@@ -270,16 +270,12 @@ def test_subagents(play):
     printed = re.sub(r"s-[0-9a-f]+", "s", play("07_subagents", answers))
 
     assert printed.splitlines() == [
-        "parent: calls task {'description': 'Sum README.md up.', 'subagent_type': 'reader'}",
-        "parent: starts a reader, which is session s.1",
-        "reader: calls read_file {'path': 'README.md'}",
-        "reader: Three numbers.",
-        "parent: reader ends, ok=True, 50 tokens",
-        f"parent: calls task {{'description': '{judged}', 'subagent_type': 'critic'}}",
-        "parent: starts a critic, which is session s.2",
-        "critic: Too short.",
-        "parent: critic ends, ok=True, 25 tokens",
-        "parent: The reader was short.",
+        "calls task {'description': 'Sum README.md up.', 'subagent_type': 'reader'}",
+        "a reader starts, which is session s.1",
+        "the reader ends, ok=True, 50 tokens: Three numbers.",
+        f"calls task {{'description': '{judged}', 'subagent_type': 'critic'}}",
+        "a critic starts, which is session s.2",
+        "the critic ends, ok=True, 25 tokens: Too short.",
         "",
         "The reader was short.",
     ]
