@@ -28,6 +28,7 @@ from tests.conformance.script import (
     rest_for_one,
 )
 from tests.fault.streams.test_ends import indexes_now
+from workers.core.code_spans import Place
 
 TURN_S = 30.0
 OFTEN = 40
@@ -150,13 +151,10 @@ def leave(code: int) -> str:
 
 @cmdc.tool(effects="write")
 async def break_loop() -> str:
-    """Let the agent's own loop meet an error that nobody catches."""
+    """Let a callback of the agent's own code fail, which nobody catches."""
     import asyncio  # noqa: PLC0415 - it runs in the agent
 
-    def explode() -> None:
-        raise LookupError("nobody catches this")
-
-    asyncio.get_running_loop().call_soon(explode)
+    asyncio.get_running_loop().call_soon(Place.after, None, "nobody catches this")
     await asyncio.Event().wait()
     return "never"
 

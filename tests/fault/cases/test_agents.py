@@ -22,6 +22,7 @@ from cmdc_runtime.reasons import (
 )
 from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
 from tests.fault.cases.poison import poisoned
+from workers.core.code_spans import Place
 
 pytestmark = [pytest.mark.fault, pytest.mark.process]
 
@@ -59,8 +60,8 @@ async def leave_loop() -> str:
 
 @cmdc.tool(effects="write")
 async def break_loop() -> str:
-    """Let the loop itself meet an error that nobody is there for."""
-    asyncio.get_running_loop().call_soon(ord, "no character")
+    """Let a callback of the agent's own code fail, which nobody is there for."""
+    asyncio.get_running_loop().call_soon(Place.after, None, "no place")
     await asyncio.Event().wait()
     return "never"
 
@@ -270,7 +271,7 @@ def test_what_hangs_at_exit_holds_nobody_up(agent, audit, scripted, way):
     down = monitor.wait(TURN_S)
 
     assert took_s < 5.0
-    assert down.reason.type == "TypeError" if way == "crash" else down.reason == Normal()
+    assert down.reason.type == "AttributeError" if way == "crash" else down.reason == Normal()
     assert down.evidence.killed_by == ""
 
 
