@@ -235,6 +235,8 @@ class Terminate(ToWorker, frozen=True, kw_only=True, array_like=True):
     """End politely; SIGTERM and SIGKILL follow."""
 
     reason: str
+    over: bool = False
+    """The session ends with the process: no other one goes on with it."""
 
 
 class FromWorker(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=snake):

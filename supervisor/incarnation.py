@@ -185,10 +185,10 @@ class AgentProcess:
         for one in stored.unanswered if stored is not None else ():
             self.send(Deliver(id=one.command_id, body=msgspec.Raw(one.body), durable=True))
 
-    def ask(self, reason: str) -> None:
-        """Ask the process politely to end."""
+    def ask(self, reason: str, *, over: bool = False) -> None:
+        """Ask the process politely to end; ``over``: the session ends with it."""
         self._raise(Asked.POLITELY)
-        self.send(Terminate(reason=reason))
+        self.send(Terminate(reason=reason, over=over))
 
     def ask_for_stack(self) -> None:
         """Have the process write its stacks to standard error, however it hangs."""

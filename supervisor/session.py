@@ -275,12 +275,13 @@ class Session:
 
     def ask(self, ref: Ref, reason: str) -> None:
         """Ask the process politely to end; where there is none yet, there will be none."""
-        if self.phase is not Phase.DOZING:
+        over = self.phase is not Phase.DOZING
+        if over:
             self.phase = Phase.STOPPING
         if self._process is None:
             self._give_up(ref, Shutdown(detail=reason), Ending.NORMAL)
-        else:
-            self._process.ask(reason)
+        else:  # with a daemon that stops the session is not over
+            self._process.ask(reason, over=over and not self.desk.is_leaving)
 
     def terminate(self, _ref: Ref) -> None:
         """Send SIGTERM."""

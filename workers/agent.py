@@ -62,7 +62,7 @@ from workers.core.effects import (
     TellStatus,
 )
 from workers.core.expense import is_priced
-from workers.core.inputs import Order, PluginsSpoke, Result
+from workers.core.inputs import Order, PluginsSpoke, Result, Stopped
 from workers.core.kernel_emits import patched
 from workers.core.records import Record, SetAside
 from workers.core.state import Memory, OpenCall, State
@@ -286,8 +286,13 @@ class Agent:
         """Take the daemon's word that a tool host can't be had, or has ended."""
         self._hands.host_lost(frame)
 
-    async def stop(self, *, hibernates: bool = False) -> None:
-        """End what is under way, processes of tools included; nothing is recorded."""
+    async def stop(self, *, hibernates: bool = False, ends: bool = False) -> None:
+        """End what is under way, processes of tools included.
+
+        Nothing is recorded, unless the session ``ends``: then no other process ends its calls.
+        """
+        if ends:
+            self.post(Stopped(now_ms()))
         self._rest.stop()
         self._deadlines.stop()
         if hibernates:

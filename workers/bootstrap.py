@@ -104,7 +104,7 @@ class Worker:
         self._records: list[JournalRecord] = []
         self._unanswered: list[JournalCommand] = []
         self._agent: Agent | None = None
-        self._is_asked = self._hibernates = False
+        self._is_asked = self._hibernates = self._is_over = False
         self._ended: asyncio.Future[tuple[int, PlainReason | None]] = (
             asyncio.get_running_loop().create_future()
         )
@@ -137,7 +137,7 @@ class Worker:
         """End the agent's work; then its plugins hear of it, unless it is a crash."""
         try:
             async with asyncio.timeout(STOP_S):
-                await agent.stop(hibernates=self._hibernates)
+                await agent.stop(hibernates=self._hibernates, ends=self._is_over)
         except TimeoutError:
             log.warning("work.abandoned", after_s=STOP_S)
         if code != EXIT_OK:
@@ -223,7 +223,8 @@ class Worker:
             case Terminate() if self._drifting.is_on:
                 log.warning("agent.dismissed", reason=frame.reason)
                 self._end_orphaned()
-            case Terminate(reason=reason):
+            case Terminate(reason=reason, over=over):
+                self._is_over = over
                 self._terminate(reason)
             case _:
                 log.warning("frame.refused", frame=type(frame).__name__)

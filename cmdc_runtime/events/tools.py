@@ -16,7 +16,10 @@ class ToolExecutionStart(Event, frozen=True, kw_only=True):
     """One call starts; ``summary`` says in a few words what it does, as the tool puts it.
 
     Of each call there is this event or ``ToolBlocked``, and later ``ToolExecutionEnd``, each once,
-    whatever ends the call and however many processes it takes.
+    whatever ends the call and however many processes it takes. A session that is stopped, or ends
+    with its parent, ends its calls first, but for one that waits for a person's leave. The process
+    that runs them has to be alive for that: where it is killed and no other one follows, the
+    session's ``Down`` is the end of all that ran.
     """
 
     name: str
@@ -54,7 +57,8 @@ class ToolBlocked(Event, frozen=True, kw_only=True):
     """The call is not made: a plugin or a person refused it, or it waits for a person.
 
     Other words of ``reason`` are ``unknown_tool``, ``invalid_arguments``, ``aborted``, ``steered``,
-    ``loop_detected``, ``plugin_aborted`` and ``crashed``: what came before the call could begin.
+    ``loop_detected``, ``plugin_aborted``, ``stopped`` and ``crashed``: what came before the
+    call could begin.
     """
 
     name: str

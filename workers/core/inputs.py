@@ -233,6 +233,14 @@ class ApprovalExpired:
 
 
 @dataclass(frozen=True, slots=True)
+class Stopped:
+    """The session is stopped while its process lives, which ends now."""
+
+    at_ms: int
+    work: int = ANY_WORK
+
+
+@dataclass(frozen=True, slots=True)
 class CycleExpired:
     """The cycle of this prompt has run for as long as a cycle may."""
 
@@ -377,6 +385,7 @@ Result: TypeAlias = (
     | PluginLoaded
     | ApprovalExpired
     | CycleExpired
+    | Stopped
     | Consulted
     | PluginsSpoke
     | PluginAskedModel

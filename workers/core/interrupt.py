@@ -40,7 +40,7 @@ from workers.core.effects import (
     Step,
 )
 from workers.core.endings import answer_waiters
-from workers.core.inputs import CycleExpired, Order
+from workers.core.inputs import CycleExpired, Order, Stopped
 from workers.core.records import PromptDiscarded, Said, Steered
 from workers.core.state import Memory, OpenCall, QueuedPrompt, State, Steering
 from workers.core.tags import flush
@@ -53,6 +53,10 @@ _ABORTED: Final = CallEnd(
 _LEFT: Final = CallEnd(
     "Error: the cycle was aborted; the call may still have run to its end.", "aborted", is_cut=True
 )
+_STOPPED: Final = CallEnd(
+    "Error: the call was ended because the session was stopped.", "stopped", is_cut=True
+)
+_NOT_BEGUN: Final = CallEnd("Error: the call was not made: the session was stopped.", "stopped")
 _STEERED: Final = CallEnd(
     "Error: the call was ended because the user has new guidance, which follows.",
     "steered",
@@ -173,6 +177,23 @@ def expire_tools(state: State, memory: Memory, expired: CycleExpired) -> Step:
     if not _is_over(memory, expired):
         return Step(state, memory)
     return _end_tools(memory, _EXPIRY, expired.at_ms)
+
+
+def stop_tools(state: State, memory: Memory, _stopped: Stopped) -> Step:
+    """End the calls, since nobody else will.
+
+    One that waits for a person's leave has not begun: what is saved of the session still asks.
+    """
+    before = memory
+    waiting_ids = {one.call_id for one in memory.approvals}
+
+    def end_of(open_: OpenCall) -> CallEnd | None:
+        if open_.started_at_ms is not None:
+            return killed(before, open_, _STOPPED, "stopped")
+        return None if open_.call.call_id in waiting_ids else _NOT_BEGUN
+
+    memory, kept = give_results(memory, end_of)
+    return Step(state, replace(memory, work=memory.work + 1), kept)
 
 
 def _is_over(memory: Memory, expired: CycleExpired) -> bool:

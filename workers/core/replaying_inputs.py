@@ -280,6 +280,10 @@ def _out_of_time(scene: Scene) -> Given:
     return inputs.CycleExpired(CommandId(scene.cause.ref), scene.cause.at_ms)
 
 
+def _session_stopped(scene: Scene) -> Given:
+    return inputs.Stopped(scene.cause.at_ms)
+
+
 def _tools_loaded(scene: Scene) -> Given:
     command: Command = scene.command(Command)
     if not isinstance(command, AttachTools | ReplaceTools):
@@ -387,6 +391,7 @@ INPUTS: Final[Mapping[str, Callable[[Scene], Given]]] = {
         (inputs.SubagentDone,     _done),
         (inputs.ApprovalExpired,  _undecided),
         (inputs.CycleExpired,     _out_of_time),
+        (inputs.Stopped,          _session_stopped),
         (inputs.ToolsLoaded,      _tools_loaded),
         (inputs.PluginLoaded,     _plugin_loaded),
         (inputs.Consulted,        _consulted),

@@ -2,7 +2,7 @@
 
 In this order: a torn end of the log is cut by SQLite itself and told here; a single wrong bit is
 turned back; what is damaged beyond that is left behind, the rows that are whole come into a new
-file, and the sessions that miss one are parked. The damaged files are kept beside the journal.
+file, and the sessions that miss one are ended. The damaged files are kept beside the journal.
 
 A kill may come at any moment of it. Until the new file is whole and durable under the name
 ``READY`` the old one stays with its log; from then on the new one is the journal, and the next
@@ -288,7 +288,7 @@ class Mender:
                 "journal.salvaged",
                 rows=found.kept,
                 lost=dict(found.lost),
-                parked=sorted(found.parked),
+                ended=sorted(found.ended),
                 unknown=found.unknown,
                 unsure=sorted(found.unsure),
                 kept_at=aside,

@@ -29,11 +29,11 @@ _WHERE_KEPT: Final = "what is left of it can be read and exported"
 
 @dataclass(slots=True)
 class Salvaged:
-    """What came of it: rows kept, rows lost by table, and what is missing of which session."""
+    """What came of it: rows kept, rows lost by table, and what sessions that are ended miss."""
 
     kept: int = 0
     lost: Counter[str] = field(default_factory=Counter)
-    parked: dict[str, Counter[str]] = field(default_factory=dict)
+    ended: dict[str, Counter[str]] = field(default_factory=dict)
     unknown: int = 0
     """Rows of which not even the session is known."""
     unsure: set[str] = field(default_factory=set)
@@ -45,7 +45,7 @@ class UnreadableError(Exception):
 
 
 def salvage(source: Path, target: Path, damaged: Collection[int], at_ms: int) -> Salvaged:
-    """Copy every readable row of ``source`` to a new file ``target``; park who misses some.
+    """Copy every readable row of ``source`` to a new file ``target``; end who misses some.
 
     ``source`` is a working copy without a write-ahead log, and is written to.
 
@@ -75,8 +75,8 @@ def salvage(source: Path, target: Path, damaged: Collection[int], at_ms: int) ->
             raise UnreadableError("nothing of it can be read")
         _spare(new, found)
         _suspect(new, found)
-        for session_id, missing in found.parked.items():
-            _park(new, session_id, missing, at_ms)
+        for session_id, missing in found.ended.items():
+            _end(new, session_id, missing, at_ms)
         new.execute("COMMIT")
     return found
 
@@ -130,7 +130,7 @@ class _Rescue:
         if session_id is None:
             self.found.unknown += 1
         elif self.table in (*VITAL, _SNAPSHOTS):
-            self.found.parked.setdefault(session_id, Counter())[self.table] += 1
+            self.found.ended.setdefault(session_id, Counter())[self.table] += 1
 
     def _owners(self) -> dict[int, str]:
         """Return whose each row is, by the indexes alone."""
@@ -221,19 +221,19 @@ class _Rescue:
 
 
 def _spare(new: sqlite3.Connection, found: Salvaged) -> None:
-    """Park nobody who has another snapshot: the records after the older one are all there."""
-    for session_id, missing in list(found.parked.items()):
+    """End nobody who has another snapshot: the records after the older one are all there."""
+    for session_id, missing in list(found.ended.items()):
         if (
             set(missing) == {_SNAPSHOTS}
             and new.execute(
                 "SELECT 1 FROM snapshots WHERE session_id = ?", (session_id,)
             ).fetchone()
         ):
-            del found.parked[session_id]
+            del found.ended[session_id]
 
 
 def _suspect(new: sqlite3.Connection, found: Salvaged) -> None:
-    """Park everybody of whom it is not known that nothing is missing."""
+    """End everybody of whom it is not known that nothing is missing."""
     suspects: dict[str, list[str]] = {}
     for table in found.unsure & {*VITAL, _SNAPSHOTS}:
         query = "SELECT session_id FROM sessions WHERE ended_ms IS NULL"
@@ -243,10 +243,10 @@ def _suspect(new: sqlite3.Connection, found: Salvaged) -> None:
     suspects.setdefault(VITAL[0], []).extend(row[0] for row in new.execute(query))
     for table, session_ids in suspects.items():
         for session_id in session_ids:
-            found.parked.setdefault(session_id, Counter())[table] += 0
+            found.ended.setdefault(session_id, Counter())[table] += 0
 
 
-def _park(new: sqlite3.Connection, session_id: str, missing: Counter[str], at_ms: int) -> None:
+def _end(new: sqlite3.Connection, session_id: str, missing: Counter[str], at_ms: int) -> None:
     """End a session of which something is missing; what is left of it stays."""
     told = ", ".join(
         f"{count or 'some'} of its {table}" for table, count in sorted(missing.items())

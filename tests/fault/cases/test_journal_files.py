@@ -69,7 +69,7 @@ def state(tmp_path):
 
 
 def is_good(whole, found, over, mended):
-    """Check that who goes on has everything, and that the others are parked aloud."""
+    """Check that who goes on has everything, and that the others are ended aloud."""
     for name, has in found.items():
         records, answers, events = has
         assert records == whole[name][0], name
@@ -150,7 +150,7 @@ def test_log_that_is_cut_anywhere_ends_with_the_last_good_commit(made, state):
 @pytest.mark.fault_case("F36")
 @pytest.mark.parametrize("name", ["closed", "left"])
 def test_file_that_is_cut_loses_no_session_in_silence(made, state, name):
-    """Who misses nothing goes on; the others are parked and told; the damaged file is kept."""
+    """Who misses nothing goes on; the others are ended and told; the damaged file is kept."""
     size = (made[0] / name / JOURNAL_FILE).stat().st_size
     chance, refused = random.Random(2), {}
     for cut in [
@@ -217,7 +217,7 @@ def test_flipped_bit_of_the_file_is_turned_back(made, state, name):
 @pytest.mark.fault_case("F37")
 @pytest.mark.timeout(LONG_S)
 def test_flipped_bit_of_the_log_loses_no_session_in_silence(made, state):
-    """In a header, a checksum or a page: it is turned back, or what it spoils is parked.
+    """In a header, a checksum or a page: it is turned back, or what it spoils is ended.
 
     Only in the last commit nobody can tell it from a write that was not finished. Where it can't be
     turned back there, this commit is lost, nothing else is, and it is told.
@@ -236,7 +236,7 @@ def test_flipped_bit_of_the_log_loses_no_session_in_silence(made, state):
         *chance.sample(range(begin, end), FLIPS // 4),
         *chance.sample(range(end), FLIPS),
     ]
-    parked = mended_count = cut_count = 0
+    ended = mended_count = cut_count = 0
     for at in places:
         place = state(made, "left")
         flip(wal_of(place / JOURNAL_FILE), at, chance.randrange(8))
@@ -249,10 +249,10 @@ def test_flipped_bit_of_the_log_loses_no_session_in_silence(made, state):
             assert mended.aside is not None
             cut_count += 1
             continue
-        parked += is_good(made[1], found, over, mended) > 0
+        ended += is_good(made[1], found, over, mended) > 0
         mended_count += mended.bits == 1
         assert mended.aside is not None
-    assert mended_count > parked
+    assert mended_count > ended
     assert cut_count > 0
 
 
@@ -261,16 +261,16 @@ def test_ruined_page_parks_only_who_misses_something(made, state):
     """Page after page is overwritten with rubbish: the others go on, and lose nothing."""
     size = (made[0] / "closed" / JOURNAL_FILE).stat().st_size // PAGE_BYTES
     chance = random.Random(5)
-    parked = []
+    ended = []
     pages = range(1, size + 1) if IS_FULL else [1, 2, 3, *chance.sample(range(4, size), FLIPS // 2)]
     for page in pages:
         place = state(made, "closed")
         damage(place / JOURNAL_FILE, (page - 1) * PAGE_BYTES, chance.randbytes(PAGE_BYTES))
         (found, over), mended = with_journal(place, look)
-        parked.append(is_good(made[1], found, over, mended))
+        ended.append(is_good(made[1], found, over, mended))
         assert mended.salvaged.unknown == 0
-    assert sorted(parked)[len(parked) // 2] <= 8  # a page of an index parks nobody
-    assert sum(map(bool, parked)) > len(parked) // 4
+    assert sorted(ended)[len(ended) // 2] <= 8  # a page of an index ends nobody
+    assert sum(map(bool, ended)) > len(ended) // 4
 
 
 @pytest.mark.fault_case("F37")
@@ -299,10 +299,10 @@ def test_file_without_checksums_is_judged_by_sqlite(made, state):
     place = state(made, "closed")
     (place / "journal.sums").unlink()
     damage(place / JOURNAL_FILE, 5 * PAGE_BYTES, bytes(PAGE_BYTES))
-    (rest, parked), mended = with_journal(place, look)
+    (rest, ended), mended = with_journal(place, look)
 
     assert (found, over) == (made[1], {})
-    is_good(made[1], rest, parked, mended)
+    is_good(made[1], rest, ended, mended)
     assert mended.salvaged is not None
 
 

@@ -62,21 +62,21 @@ def test_page_overwritten_under_a_running_daemon_is_told_to_its_sessions(cradle,
             END_S
         )  # it looks at its journal every 5 s, whoever asks or not
         cradle.start()
-        parked, well, downs = [], [], []
+        ended, well, downs = [], [], []
         for session in sessions:
             try:
                 assert session.run("Still there?", timeout=TURN_S).text == "fine" * 300
                 well.append(session)
             except cmdc.SessionNotAlive as error:
-                parked.append(str(error))
+                ended.append(str(error))
                 downs.append(monitors[session.id].wait(TURN_S))
         for session in well:
             session.stop()
 
     assert status == 1
     assert well
-    assert parked
-    assert all("the journal was damaged" in reason for reason in parked)
+    assert ended
+    assert all("the journal was damaged" in reason for reason in ended)
     assert all("the journal was damaged" in str(down.reason) for down in downs)
     assert {down.restarting for down in downs} == {False}
     assert "overwritten by somebody else" in cradle.log.read_text()

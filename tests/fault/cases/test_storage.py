@@ -274,8 +274,8 @@ def test_journal_deleted_under_a_running_daemon_is_back(place, client, agent, au
 
 
 @pytest.mark.fault_case("F37")
-def test_sessions_that_a_ruined_page_hits_are_parked(cradle, scripted):
-    """The others go on; the parked ones say why, and what is left of them can be read."""
+def test_sessions_that_a_ruined_page_hits_are_ended(cradle, scripted):
+    """The others go on; those that are over say why, and what is left of them can be read."""
     cradle.start()
     state = cradle.place / "state"
     with cradle.client() as client:
@@ -287,20 +287,20 @@ def test_sessions_that_a_ruined_page_hits_are_parked(cradle, scripted):
         cradle.process.wait(END_S)
         ruin(state / "journal.sqlite3", last_page_of(state / "journal.sqlite3", "commands"))
         cradle.start()
-        parked, well = [], []
+        ended, well = [], []
         for session in sessions:
             try:
                 assert session.run("Still there?", timeout=TURN_S).text == "fine" * 300
                 well.append(session)
             except cmdc.SessionNotAlive as error:
-                parked.append(str(error))
+                ended.append(str(error))
         copies = list(state.glob("journal.sqlite3.damaged-*"))
         for session in well:
             session.stop()
 
     assert well
-    assert parked
-    assert all("the journal was damaged" in reason for reason in parked)
+    assert ended
+    assert all("the journal was damaged" in reason for reason in ended)
     assert len(copies) == 1
 
 

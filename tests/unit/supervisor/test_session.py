@@ -98,6 +98,39 @@ class Case:
         )
 
 
+def stop_session(case):
+    case.session.stop("normal", 1.0)
+    case.ask()
+
+
+def fall_asleep(case):
+    case.idle()
+    case.ask()
+
+
+def leave(case):
+    case.desk.is_leaving = True
+    case.ask()
+
+
+@pytest.mark.parametrize(
+    ("end", "over"), [(stop_session, True), (fall_asleep, False), (leave, False)]
+)
+def test_a_process_is_told_whether_its_session_is_over(end, over):
+    """Not when it sleeps, or goes on with the next daemon."""
+
+    async def scenario():
+        case = Case()
+        await case.reach(Phase.UP)
+        end(case)
+        await settle()
+        return case
+
+    (asked,) = [one for one in play(scenario).desk.worker.sent if isinstance(one, Terminate)]
+
+    assert asked.over is over
+
+
 WAYS = {
     Phase.STARTING: ("launch",),
     Phase.UP: ("launch", "up"),
