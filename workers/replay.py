@@ -31,9 +31,8 @@ from cmdc_runtime.requests import PastPage, StartSession
 from cmdc_runtime.spec import AgentSpec
 from workers.build import PROVIDER, first_memory, policy_of
 from workers.core import rebuild
-from workers.core.aside import tools_left_out
+from workers.core.aside import read_records, tools_left_out
 from workers.core.pluginset import with_hooks
-from workers.core.records import decode_record
 from workers.core.replaying import Entry, Played, play
 from workers.core.replaying_view import Plain, of_end, of_step, whole
 from workers.core.snapshot import restore, saved
@@ -66,7 +65,12 @@ def script_of(past: PastPage, until: int | None) -> Script:
         NotLoadedError: its definition, its code, or what the journal has of it can't be read.
     """
     try:
-        entries = [Entry(row.seq, row.incarnation, decode_record(row.body)) for row in past.records]
+        bodies = [(row.kind, row.body) for row in past.records]
+        records, _ = read_records(bodies, frozenset(), lambda _step: None)
+        entries = [
+            Entry(row.seq, row.incarnation, record)
+            for row, record in zip(past.records, records, strict=True)
+        ]
         commands = {row.id: decode(Command, row.body) for row in past.commands}
         request: StartSession = decode_as(StartSession, past.spec)
         left_out = tools_left_out(entry.record for entry in entries)

@@ -30,6 +30,11 @@ from workers.core.state import Memory, State
 
 _OPTIONS: Final = Cause("options", Where(State.IDLE))
 """Other options are chosen with a new process, not decided: they are taken as recorded."""
+_LEFT_OUT: Final = Cause("tool_set_aside", Where(State.IDLE))
+"""A new process had one tool less from its beginning on: that was not decided either."""
+_HOLE: Final = (
+    "it is set aside, a record of {!r}: {}. What was decided on it can't be decided without it"
+)
 _NO_CAUSE: Final = "it was recorded by a program that did not write down what a step came of"
 
 
@@ -128,7 +133,7 @@ def _steps(entries: Sequence[Entry]) -> Iterator[tuple[Entry, ...]]:
     """Yield the records step by step: a step begins with the record that has its cause."""
     group: list[Entry] = []
     for entry in entries:
-        if group and _begins(entry.record):
+        if group and _begins(entry.record, group):
             yield tuple(group)
             group = []
         group.append(entry)
@@ -136,19 +141,26 @@ def _steps(entries: Sequence[Entry]) -> Iterator[tuple[Entry, ...]]:
         yield tuple(group)
 
 
-def _begins(record: Record) -> bool:
-    return record.cause is not None or isinstance(record, Continued | SetAside)
+def _begins(record: Record, group: Sequence[Entry]) -> bool:
+    if isinstance(record, SetAside):  # it may stand in the place of a record of the step before it
+        cause = group[0].record.cause
+        return cause is None or len(group) >= cause.records
+    return record.cause is not None or isinstance(record, Continued)
 
 
 def _play_step(
     stage: _Stage, group: tuple[Entry, ...], commands: Mapping[CommandId, Command]
 ) -> Outcome:
+    for entry in group:
+        if isinstance(hole := entry.record, SetAside) and hole.what != rebuild.TOOL:
+            return Unplayable(entry.number, _HOLE.format(hole.what, hole.why))
     recorded = tuple(msgspec.structs.replace(entry.record, cause=None) for entry in group)
     stage.enter(group[0].incarnation)
     cause = group[0].record.cause
-    if cause is None and isinstance(recorded[0], Continued):
+    if cause is None and isinstance(recorded[0], Continued | SetAside):
         stage.begin(group[0].incarnation)  # a fork counts its processes anew
-        return stage.settle(group, _OPTIONS, stage.state, rebuild.replay(stage.memory, recorded))
+        told = _OPTIONS if isinstance(recorded[0], Continued) else _LEFT_OUT
+        return stage.settle(group, told, stage.state, rebuild.replay(stage.memory, recorded))
     try:
         step = _decide(stage, group, recorded, commands)
     except NotDerivableError as error:

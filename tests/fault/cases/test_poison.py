@@ -2,6 +2,9 @@
 
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -58,6 +61,19 @@ def kill(session):
     os.kill(session.status().pid, signal.SIGKILL)
 
 
+def replayed(session, address):
+    """Have the session decided again by ``cmdc replay``; return how that ended."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("CMDC_")}
+    return subprocess.run(
+        [Path(sys.executable).with_name("cmdc"), "replay", session.id],
+        env=ours | {"CMDC_ADDRESS": str(address)},
+        capture_output=True,
+        text=True,
+        timeout=TURN_S,
+        check=False,
+    )
+
+
 def set_aside(client, session):
     """Return what was told to be set aside since the session's beginning."""
     with client.subscribe(session, since=0, types=["record_set_aside"]) as stream:
@@ -87,6 +103,20 @@ def test_record_that_kills_its_readers_is_set_aside(agent, client, scripted, dea
     assert said == ["First.", "Second.", "fine"]
     assert restarts == 1  # the processes that fell in between are no restarts
     assert again.text == "fine"
+
+
+@pytest.mark.fault_case("F91")
+def test_who_plays_the_session_again_is_told_of_the_hole(agent, scripted, deadly, place):
+    """What was decided on the record can't be decided without it; the record is not read."""
+    session = agent(scripted("one", default="fine"), max_restarts=2)
+    session.run("First.", timeout=TURN_S)
+    deadly(session.id, SAID)
+    kill(session)
+    session.run("Second.", timeout=TURN_S)
+    played = replayed(session, place.address)
+
+    assert played.returncode == 1
+    assert "it is set aside, a record of 'said': processes that read it have died" in played.stdout
 
 
 @pytest.mark.fault_case("F91")

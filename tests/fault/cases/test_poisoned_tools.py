@@ -9,7 +9,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime.testing import ToolCalls, ToolUse
 from tests.fault.audit import SLEEPER
-from tests.fault.cases.test_poison import TURN_S, kill, set_aside
+from tests.fault.cases.test_poison import TURN_S, kill, replayed, set_aside
 
 pytestmark = [pytest.mark.fault, pytest.mark.process]
 
@@ -150,6 +150,22 @@ def test_a_tool_of_the_definition_is_set_aside_as_well(agent, client, scripted, 
     assert told.why.endswith("it came with the definition")
     assert said[0].startswith("Error: there is no tool named 'trap'. Tools: other.")
     assert said[1] == "there"
+    assert opens(log) == 3
+
+
+@pytest.mark.fault_case("F91")
+def test_who_plays_the_session_again_goes_on_without_the_tool(agent, place, tmp_path):
+    """It is not opened, and all that was decided is decided again."""
+    log = tmp_path / "opened"
+    session = agent(tools=[Trap().dies(log), other], max_restarts=2)
+    session.run("First.", timeout=TURN_S)
+    kill(session)
+    session.run("Second.", timeout=TURN_S)
+    played = replayed(session, place.address)
+
+    assert (played.returncode, played.stderr) == (0, "")
+    assert "tool_set_aside -> set_aside" in played.stdout
+    assert played.stdout.endswith("records, the same\n")
     assert opens(log) == 3
 
 
