@@ -160,7 +160,9 @@ class Daemon:
     def _memory_watch(self) -> MemoryWatch:
         """Watch what peers make this process remember; a worker's connection is never cut."""
         workforce, reaper, places = self._workforce, self._reaper, self._endpoint
-        self._hub.on_excess = lambda pid: len(cut(socket_path(places.events), pid.__eq__))
+        self._hub.on_excess = lambda pid: len(
+            cut(socket_path(places.events), lambda of, _is_sending: of == pid)
+        )
 
         def ours() -> frozenset[int]:
             return reaper.pids | frozenset(list(workforce.awaited.values()))

@@ -39,7 +39,9 @@ class Place:
         spared = self.spared()
         return cut(
             self.path,
-            lambda pid: pid not in spared and self.heard.is_meant(pid, whom, since_s),
+            lambda pid, is_sending: (
+                pid not in spared and self.heard.is_meant(pid, whom, since_s, is_sending=is_sending)
+            ),
         )
 
 

@@ -150,6 +150,10 @@ class Ward:
             if self.limits.memory_bytes is not None and Controller.MEMORY in cell.guards:
                 self.house.limited.add(self)
 
+    def forked(self, pid: int) -> None:
+        """Know the worker's process: no other one may write in its name."""
+        self.house.outputs.expect(self.worker_id, pid)
+
     def name(self, output_id: WorkerId, pid: int) -> None:
         """Bind what a process of the incarnation writes to it."""
         session_id, incarnation = self._bearer

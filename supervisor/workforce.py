@@ -153,6 +153,7 @@ class Workforce:
         brings_slot = left.entry.brings_slot
         ward = self.wards.open_left(worker_id, left.pid, brings_slot=brings_slot)
         worker = Worker(worker_id, ward, left.pid, left.pidfd, ready, forked_at=left.started_at)
+        ward.forked(left.pid)
         worker.hosts = self._hosts_of(worker)
         self._workers[worker.peer] = self._left[worker_id] = worker
         self.reaper.watch(left, lambda exited: self._start_burial(worker, exited))
@@ -443,6 +444,7 @@ class Workforce:
             await ward.close()
             raise
         worker.pid, worker.pidfd, worker.forked_at = child.pid, child.pidfd, child.started_at
+        ward.forked(child.pid)
         self.reaper.watch(child, lambda exited: self._start_burial(worker, exited))
         if self._is_closing:  # while it waited for a nursery
             self.signal(worker, signal.SIGKILL)

@@ -9,26 +9,30 @@ Everything is done on duplicates, since another thread may close a descriptor at
 its number for another one.
 """
 
+import fcntl
 import os
 import socket
 import struct
+import termios
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
+_COUNT: Final = struct.Struct("i")
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
-def cut(path: str, is_meant: Callable[[int], bool]) -> list[int]:
-    """End connections at ``path``; return the pid of each. ``is_meant`` gets a peer's pid.
+def cut(path: str, is_meant: Callable[[int, bool], bool]) -> list[int]:
+    """End connections at ``path``; return the pid of each.
 
+    ``is_meant`` gets a peer's pid, and whether something that it has sent waits to be read.
     Those of this process itself are left. May be called in any thread; 1,000 descriptors take some
     milliseconds.
     """
     found: list[int] = []
     for connection, pid in _accepted(path):
-        if pid != os.getpid() and is_meant(pid):
+        if pid != os.getpid() and is_meant(pid, _unread_bytes(connection) > 0):
             with suppress(OSError):  # it has ended by itself
                 connection.shutdown(socket.SHUT_RDWR)
                 found.append(pid)
@@ -47,6 +51,13 @@ def _accepted(path: str) -> Iterator[tuple[socket.socket, int]]:
                 continue
             told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             yield connection, _CREDENTIALS.unpack(told)[0]
+
+
+def _unread_bytes(connection: socket.socket) -> int:
+    try:
+        return int(_COUNT.unpack(fcntl.ioctl(connection, termios.FIONREAD, bytes(_COUNT.size)))[0])
+    except OSError:  # it has ended by itself
+        return 0
 
 
 def _duplicate(number: int) -> socket.socket | None:

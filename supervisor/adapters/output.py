@@ -1,12 +1,13 @@
 """What workers write to stdout and stderr, read by a thread of its own.
 
 A worker connects twice and says who it is (``cmdc_runtime.output_lines``); tools that it starts
-hold the same sockets. Rules: the thread serves everybody in turn, ``READ_BYTES`` each and at most
-once in ``ROUND_S``, and rests for as long as it has worked. So it takes half of a core at most, and
-reads 64 MiB/s of one stream at most: a worker that writes more waits in its ``write``. Nobody else
-waits, for what the others wrote is read in the same round. Every connection has bounded memory, and
-there is a bound of connections: one too many is closed at once, since nobody would read it and its
-worker would wait for ever.
+hold the same sockets. Who has made a connection the kernel says: one that names a worker and comes
+from another process than that worker's is closed. Rules: the thread serves everybody in turn,
+``READ_BYTES`` each and at most once in ``ROUND_S``, and rests for as long as it has worked. So it
+takes half of a core at most, and reads 64 MiB/s of one stream at most: a worker that writes more
+waits in its ``write``. Nobody else waits, for what the others wrote is read in the same round.
+Every connection has bounded memory, and there is a bound of connections: one too many is closed at
+once, since nobody would read it and its worker would wait for ever.
 
 What becomes of the bytes stands in ``output_log``.
 """
@@ -22,7 +23,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import structlog
 
@@ -57,6 +58,17 @@ FAILED_REST_S: Final = 1.0
 """After a round that failed for a reason of our own, so that it can't fill the log."""
 
 log = structlog.get_logger()
+
+_Key: TypeAlias = tuple[str, int]
+"""A worker as its first line names it, and the process that has said so."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Word of which process a worker is."""
+
+    worker_id: str
+    pid: int
 
 
 @dataclass(slots=True, eq=False)
@@ -102,8 +114,10 @@ class Outputs:
         self._path = path
         self._thread = threading.Thread(target=self._main, name="output", daemon=True)
         self._turn = threading.Lock()  # for ``_workers``, held as long as a look into it takes
-        self._workers: dict[str, WorkerOutput] = {}
-        self._inbox: deque[_Waiter | WorkerOutput | OutputListener] = deque()
+        self._workers: dict[_Key, WorkerOutput] = {}
+        self._pids: dict[str, int] = {}
+        """The process of each worker that is known, which alone may write for it."""
+        self._inbox: deque[_Waiter | WorkerOutput | OutputListener | _Known] = deque()
         self._is_running = self._is_closing = False
         self.echo_fd: int | None = None
         """Where an embedded daemon shows what tools print; to be set before ``start``."""
@@ -111,7 +125,7 @@ class Outputs:
         """Called on the thread with a worker's id, its connection's pid and a descriptor that came
         with its first words, which is the callee's from then on; to be set before ``start``."""
         self.refused = 0
-        """Connections that were closed: too many, of another user, or nameless."""
+        """Connections that were closed: too many, of another user or process, or nameless."""
 
     def start(self) -> None:
         """Listen and start the thread; raises OSError where that can't be."""
@@ -124,7 +138,7 @@ class Outputs:
         self._connections: set[_Connection] = set()
         self._streams: defaultdict[WorkerOutput, set[_Connection]] = defaultdict(set)
         self._nameless: dict[_Connection, None] = {}  # oldest first
-        self._unnamed_ended: deque[str] = deque()
+        self._unnamed_ended: deque[_Key] = deque()
         self._waiters: list[_Waiter] = []
         self._is_running = True
         self._thread.start()
@@ -155,13 +169,25 @@ class Outputs:
         Whoever names a worker forgets it, too.
         """
         bound = {"session_id": session_id, "incarnation": incarnation, "pid": pid}
+        self.expect(worker_id, pid)
         with self._turn:
-            worker = self._workers.setdefault(worker_id, WorkerOutput(bound))
+            worker = self._workers.setdefault((worker_id, pid), WorkerOutput(bound))
             worker.is_named, worker.bound = True, bound
+
+    def expect(self, worker_id: str, pid: int) -> None:
+        """Let this process alone write for a worker; another one's connections are closed.
+
+        What one of them has written before is told with its own pid, and is not the worker's.
+        """
+        with self._turn:
+            is_new, self._pids[worker_id] = self._pids.get(worker_id) != pid, pid
+        if is_new and self._is_running:
+            self._inbox.append(_Known(worker_id, pid))
+            self._wake()
 
     def tail(self, worker_id: str, bytes_max: int = TAIL_BYTES_MAX) -> str:
         """Return its last words on stderr, without records; ``TAIL_KEPT_BYTES_MAX`` are kept."""
-        worker = self._workers.get(worker_id)
+        worker = self._worker(worker_id)
         return "" if worker is None else last_lines(redact_text(worker.tail.text()), bytes_max)
 
     async def drained(self, worker_id: str, bound_s: float) -> None:
@@ -182,10 +208,15 @@ class Outputs:
     def forget(self, worker_id: str) -> None:
         """Let go of its last words, and close its connections to whoever still holds them."""
         with self._turn:
-            worker = self._workers.pop(worker_id, None)
+            worker = self._workers.pop((worker_id, self._pids.pop(worker_id, -1)), None)
         if worker is not None and self._is_running:
             self._inbox.append(worker)
             self._wake()
+
+    def _worker(self, worker_id: str) -> WorkerOutput | None:
+        """Return a worker that is known, or has written."""
+        with self._turn:
+            return self._workers.get((worker_id, self._pids.get(worker_id, -1)))
 
     def _wake(self) -> None:
         with contextlib.suppress(BlockingIOError):  # it was woken often enough
@@ -246,13 +277,28 @@ class Outputs:
                 self._listener = order
                 self._selector.register(order.sock, selectors.EVENT_READ)
                 continue
+            if isinstance(order, _Known):
+                self._refuse_others(order)
+                continue
             for connection in tuple(self._streams.get(order, ())):
                 self._serve(connection)
                 self._end(connection)
         return is_asked
 
+    def _refuse_others(self, known: _Known) -> None:
+        """Close what other processes have opened in the name of a worker."""
+        with self._turn:
+            others = [
+                worker
+                for (worker_id, pid), worker in self._workers.items()
+                if worker_id == known.worker_id and pid != known.pid
+            ]
+        for worker in others:
+            for connection in tuple(self._streams.get(worker, ())):
+                self._refuse(connection)
+
     def _is_answered(self, waiter: _Waiter) -> bool:
-        worker = self._workers.get(waiter.worker_id)
+        worker = self._worker(waiter.worker_id)
         if worker in self._streams and not waiter.drained.done():
             return False
         waiter.wake()
@@ -344,10 +390,12 @@ class Outputs:
             self._refuse(connection)
             return b""
         worker_id, stream = found
+        key = worker_id, connection.pid
         with self._turn:
+            is_own = self._pids.get(worker_id, connection.pid) == connection.pid
             unnamed = WorkerOutput({"worker_id": worker_id, "pid": connection.pid})
-            worker = self._workers.setdefault(worker_id, unnamed)
-        if len(self._streams[worker]) >= STREAMS_MAX:
+            worker = self._workers.setdefault(key, unnamed) if is_own else unnamed
+        if not is_own or len(self._streams.get(worker, ())) >= STREAMS_MAX:
             self._refuse(connection)
             return b""
         del self._nameless[connection]
@@ -381,11 +429,11 @@ class Outputs:
         if not self._streams[worker]:
             del self._streams[worker]
             self._log.tell_loss(worker)
-            self._keep_last_words(connection.worker_id)
+            self._keep_last_words((connection.worker_id, connection.pid))
 
-    def _keep_last_words(self, worker_id: str) -> None:
+    def _keep_last_words(self, key: _Key) -> None:
         """Forget by ourselves whom nobody named, and so nobody forgets."""
-        self._unnamed_ended.append(worker_id)
+        self._unnamed_ended.append(key)
         while len(self._unnamed_ended) > UNNAMED_ENDED_MAX:
             oldest = self._unnamed_ended.popleft()
             with self._turn:

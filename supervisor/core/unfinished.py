@@ -3,9 +3,9 @@
 ZeroMQ gives a message away, and counts it, when its last part is there; the parts before are kept
 without a bound, and nobody tells whose they are. They are gone when the connection is. So where the
 memory has grown by more than honest work needs, connections are cut in steps, from those that have
-never said anything to all of them, until the growth is gone. What stays after the last step is the
-daemon's own, and is allowed from then on. Clients connect again and ask again, and lose nothing.
-Times and sizes come in as arguments.
+never said anything, over those that send and say nothing, to all of them, until the growth is gone.
+What stays after the last step is the daemon's own, and is allowed from then on. Clients connect
+again and ask again, and lose nothing. Times and sizes come in as arguments.
 """
 
 from collections import OrderedDict
@@ -32,8 +32,9 @@ class Whom(IntEnum):
     """Whose connections are cut, in the order of the steps; of each only those that may be."""
 
     STRANGERS = 0  # no message of theirs was ever taken
-    SILENT = 1  # none was since the memory began to grow
-    ALL = 2
+    SENDING = 1  # none was since the memory began to grow, and more of theirs waits to be read
+    SILENT = 2  # none was since the memory began to grow
+    ALL = 3
 
 
 @dataclass(slots=True)
@@ -51,10 +52,13 @@ class Heard:
         if len(self._at_s) > PIDS_MAX:
             self._at_s.popitem(last=False)
 
-    def is_meant(self, pid: int, whom: Whom, since_s: float) -> bool:
-        """Say whether a process is one of these."""
+    def is_meant(self, pid: int, whom: Whom, since_s: float, *, is_sending: bool) -> bool:
+        """Say whether a process is one of these; ``is_sending``: more of it waits to be read."""
         last_s = self._at_s.get(pid)
-        return last_s is None or whom is Whom.ALL or (whom is Whom.SILENT and last_s < since_s)
+        if last_s is None or whom is Whom.ALL:
+            return True
+        is_silent = last_s < since_s
+        return is_silent and (whom is Whom.SILENT or (whom is Whom.SENDING and is_sending))
 
 
 @dataclass(frozen=True, slots=True)

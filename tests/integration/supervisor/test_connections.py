@@ -12,7 +12,7 @@ import zmq
 from cmdc_runtime.sockets import Role, open_socket
 from supervisor.adapters.allocator import used_bytes
 from supervisor.adapters.connections import cut
-from supervisor.core.unfinished import UNFINISHED_BYTES_MAX, Heard
+from supervisor.core.unfinished import UNFINISHED_BYTES_MAX, Heard, Whom
 from supervisor.memory import MemoryWatch, Place
 from tests.fault.cases.hoarders import hoarder
 
@@ -79,7 +79,7 @@ def test_a_cut_frees_what_was_kept_and_touches_nobody_else(router, speaker):
     before = used_bytes()
     with hoarder(path, "DEALER", PART_BYTES, SENT_BYTES) as process:
         assert poll(lambda: used_bytes() > before + SENT_BYTES // 2)
-        assert cut(path, process.pid.__eq__) == [process.pid]
+        assert cut(path, lambda pid, _is_sending: pid == process.pid) == [process.pid]
         assert poll(lambda: used_bytes() < before + 2 * PART_BYTES)
     assert exchange(socket, speaker, "two") == "two!\n"
 
@@ -89,7 +89,7 @@ def test_who_is_cut_connects_again(router, speaker):
     socket, path = router
     exchange(socket, speaker, "one")
 
-    assert cut(path, lambda _pid: True) == [speaker.pid]
+    assert cut(path, lambda _pid, _is_sending: True) == [speaker.pid]
     assert exchange(socket, speaker, "two") == "two!\n"
 
 
@@ -98,7 +98,7 @@ def test_who_is_cut_while_nobody_reads_is_heard_again(router, speaker):
     socket, path = router
     exchange(socket, speaker, "one")
     inode = accepted_inodes(path)
-    assert cut(path, lambda _pid: True) == [speaker.pid]
+    assert cut(path, lambda _pid, _is_sending: True) == [speaker.pid]
     assert poll(lambda: accepted_inodes(path) - inode)
 
     assert exchange(socket, speaker, "two") == "two!\n"
@@ -118,8 +118,8 @@ def test_nobody_is_cut_at_another_path_nor_this_process_itself(router, tmp_path)
         own.send(b"hello")
         assert socket.poll(10_000)
 
-        assert cut(path, lambda _pid: True) == []
-        assert cut(str(tmp_path / "other"), lambda _pid: True) == []
+        assert cut(path, lambda _pid, _is_sending: True) == []
+        assert cut(str(tmp_path / "other"), lambda _pid, _is_sending: True) == []
     assert Path(path).is_socket()
 
 
@@ -143,10 +143,26 @@ def test_the_watch_cuts_the_stranger_alone(router, speaker):
     assert exchange(socket, speaker, "two") == "two!\n"
 
 
+def test_who_sends_and_says_nothing_is_cut_before_who_is_quiet(router, speaker):
+    """Both were heard before the growth began: what waits to be read tells one from the other."""
+    socket, path = router
+    exchange(socket, speaker, "one")
+    heard, before = Heard(), used_bytes()
+    heard.note(speaker.pid, 0.0)
+    with hoarder(path, "DEALER", PART_BYTES, ENDLESS_BYTES // 4) as process:
+        heard.note(process.pid, 0.0)
+        place = Place("control", path, heard)
+        assert place.cut(Whom.STRANGERS, 1.0) == []
+        assert poll(lambda: place.cut(Whom.SENDING, 1.0)) == [process.pid]
+        assert process.stdout.readline() == "cut\n"
+    assert poll(lambda: used_bytes() < before + 2 * PART_BYTES)
+    assert exchange(socket, speaker, "two") == "two!\n"
+
+
 def test_a_worker_is_spared(router):
     """However much it sends."""
     _, path = router
     with hoarder(path, "DEALER", PART_BYTES, SENT_BYTES) as process:
         place = Place("workers", path, Heard(), lambda: frozenset({process.pid}))
-        assert [place.cut(whom, 0.0) for whom in (0, 1, 2)] == [[], [], []]
+        assert [place.cut(whom, 0.0) for whom in Whom] == [[]] * len(Whom)
         assert process.stdout.readline() == "sent\n"

@@ -20,6 +20,7 @@ from supervisor.core.output import LINES_BURST, TAIL_BYTES_MAX
 pytestmark = pytest.mark.process
 
 WAIT_S = 10.0
+WAIT = "import sys; sys.stdin.readline()\n"
 BEGIN = """
 import os, subprocess, sys
 import faulthandler, logging
@@ -29,19 +30,23 @@ assert send_output(sys.argv[1], sys.argv[2])
 
 
 @contextmanager
-def worker(path, script, worker_id="w-1", begin=BEGIN):
-    """Run a process that may read from ``stdin``, and end it."""
-    line = [sys.executable, "-c", begin + script, str(path), worker_id]
+def worker(path, script, worker_id="w-1", begin=BEGIN, known=None):
+    """Run a process that may read from ``stdin``, and end it; ``known`` is told its pid before."""
+    line = [sys.executable, "-c", WAIT + begin + script, str(path), worker_id]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
+            if known is not None:
+                known(process.pid)
+            process.stdin.write(b"go\n")
+            process.stdin.flush()
             yield process
         finally:
             process.kill()
 
 
-def run(path, script, worker_id="w-1"):
+def run(path, script, worker_id="w-1", known=None):
     """Run a process to its end; return its status."""
-    with worker(path, script, worker_id) as process:
+    with worker(path, script, worker_id, known=known) as process:
         return process.wait(WAIT_S)
 
 
@@ -56,8 +61,18 @@ def until(is_true):
         time.sleep(0.002)  # tidy: polls another thread
 
 
-def name(outputs, worker_id="w-1", pid=7):
-    outputs.name(worker_id, session_id="s-1", incarnation=2, pid=pid)
+class Named:
+    """Names a process before it writes, or has it only expected; ``pid`` is its."""
+
+    def __init__(self, outputs, worker_id="w-1", *, is_spare=False):
+        self.outputs, self.worker_id, self.is_spare, self.pid = outputs, worker_id, is_spare, None
+
+    def __call__(self, pid):
+        self.pid = pid
+        if self.is_spare:
+            self.outputs.expect(self.worker_id, pid)
+        else:
+            self.outputs.name(self.worker_id, session_id="s-1", incarnation=2, pid=pid)
 
 
 def written(entries, event="worker.wrote"):
@@ -74,7 +89,7 @@ def open_fds():
 
 def test_every_line_is_a_record_with_its_session(path, outputs, entries):
     """Python, C code and programs that the worker starts: all of it, the last half line too."""
-    name(outputs)
+    known = Named(outputs)
     script = """
 print("from print")
 os.write(1, b"from the descriptor\\n")
@@ -85,7 +100,7 @@ print("no end", end="", flush=True)
 os._exit(3)
 """
 
-    assert run(path, script) == 3
+    assert run(path, script, known=known) == 3
     drain(outputs)
     assert lines(entries) == [
         *("from print", "from the descriptor", "from a program"),
@@ -94,21 +109,23 @@ os._exit(3)
     assert lines(entries, "err") == ["to stderr", "WARNING:root:from logging"]
     assert outputs.tail("w-1") == "to stderr\nWARNING:root:from logging\n"
     for entry in written(entries):
-        assert (entry["session_id"], entry["incarnation"], entry["pid"]) == ("s-1", 2, 7)
+        assert (entry["session_id"], entry["incarnation"], entry["pid"]) == ("s-1", 2, known.pid)
         assert "worker_id" not in entry
 
 
 def test_a_worker_without_a_name_writes_as_itself(path, outputs, entries, monkeypatch):
     """A spare has no session yet; the last words of those that ended so are kept for a while."""
     monkeypatch.setattr(module, "UNNAMED_ENDED_MAX", 2)
-    with worker(path, "input(); print('later')") as process:
+    known = Named(outputs, is_spare=True)
+    with worker(path, "input(); print('later')", known=known) as process:
         pid = process.pid
         process.stdin.write(b"\n")
         process.stdin.close()
         process.wait(WAIT_S)
     drain(outputs)
     for number in range(2, 4):
-        run(path, "print('x', file=sys.stderr)", f"w-{number}")
+        known = Named(outputs, f"w-{number}", is_spare=True)
+        run(path, "print('x', file=sys.stderr)", f"w-{number}", known)
         drain(outputs, f"w-{number}")
 
     assert written(entries)[0] == {
@@ -120,12 +137,12 @@ def test_a_worker_without_a_name_writes_as_itself(path, outputs, entries, monkey
         "log_level": "info",
     }
     assert [outputs.tail(f"w-{number}") for number in range(2, 4)] == ["x\n", "x\n"]
-    assert list(outputs._workers) == ["w-2", "w-3"]
+    assert [worker_id for worker_id, _ in outputs._workers] == ["w-2", "w-3"]
 
 
 def test_a_workers_own_log_lines_stay_records(path, outputs, entries):
     """Level, event, fields and traceback arrive; locals and what the daemon binds do not."""
-    name(outputs)
+    known = Named(outputs)
     script = """
 import structlog
 from workers.logs import configure_logs
@@ -140,13 +157,13 @@ try:
 except ValueError:
     log.exception("model.failed", very_long="x" * 100_000)
 """
-    run(path, script)
+    run(path, script, known=known)
     drain(outputs)
     half, first, second = entries
     stack = second.pop("exception")
 
     assert (half["line"], half["stream"]) == ("half a line", "err")
-    bound = {"session_id": "s-1", "incarnation": 2, "pid": 7, "stream": "err"}
+    bound = {"session_id": "s-1", "incarnation": 2, "pid": known.pid, "stream": "err"}
     failed = {"event": "tool.failed", "log_level": "warning", "tool": "shell", "took_ms": 3}
     assert first == failed | {"text": "secret=[redacted]"} | bound
     assert second.pop("very_long") == "x" * 1_000
@@ -158,17 +175,17 @@ except ValueError:
 
 def test_forged_records_claim_nothing(path, outputs, entries):
     """Whoever prints what looks like a record speaks for its own session, and in one line."""
-    name(outputs)
+    known = Named(outputs)
     script = r"""
 print('\x1e{"event": "daemon.stopped", "level": "error", "session_id": "s-2", "exc_info": true}')
 print('\x1e{"event": "broken')
 print('{"event": "daemon.stopped", "level": "error"}')
 print('x\r\x1b]0;title\x07')
 """
-    run(path, script)
+    run(path, script, known=known)
     drain(outputs)
 
-    bound = {"session_id": "s-1", "incarnation": 2, "pid": 7, "stream": "out"}
+    bound = {"session_id": "s-1", "incarnation": 2, "pid": known.pid, "stream": "out"}
     assert entries[0] == {"event": "daemon.stopped", "log_level": "error"} | bound
     assert lines(entries) == [
         '␞{"event": "broken',
@@ -181,7 +198,7 @@ print('x\r\x1b]0;title\x07')
 def test_a_flood_is_bounded_counted_and_holds_up_nobody(path, outputs, entries, monkeypatch):
     """50 MB of junk cost no memory; another worker's lines come through, and so does the end."""
     monkeypatch.setattr("supervisor.adapters.output_log.TELL_S", 0.2)
-    name(outputs)
+    known = Named(outputs)
     flood = """
 junk = os.urandom(1 << 20)
 for _ in range(50):
@@ -190,7 +207,7 @@ os.write(2, b"the end\\n")
 """
     before = psutil.Process().memory_info().rss
     with (
-        worker(path, flood) as flooder,
+        worker(path, flood, known=known) as flooder,
         worker(path, "for line in sys.stdin: print('heard', line, end='')", "w-2") as quiet,
     ):
         until(lambda: written(entries, "output.dropped"))
@@ -214,7 +231,7 @@ os.write(2, b"the end\\n")
 
 def test_a_grandchild_that_keeps_the_sockets_keeps_nobody(path, outputs, entries):
     """The end of a worker is not its sockets' end: there is a bound, and then they are closed."""
-    name(outputs)
+    known = Named(outputs)
     script = """
 subprocess.Popen([sys.executable, "-c", "import sys, time\\n"
     "for line in sys.stdin:\\n print(line, end='', flush=True)"], stdin=0)
@@ -222,7 +239,7 @@ print("last words", file=sys.stderr)
 print("half", end="", flush=True)
 os.kill(os.getpid(), 9)
 """
-    with worker(path, script) as process:
+    with worker(path, script, known=known) as process:
         assert process.wait(WAIT_S) == -signal.SIGKILL
         began = time.monotonic()
         drain(outputs, bound_s=0.2)
@@ -245,6 +262,7 @@ os.kill(os.getpid(), 9)
 
 def test_the_stack_of_a_segfault_is_in_the_tail(path, outputs):
     """What the interpreter says of its crash is told whole."""
+    known = Named(outputs)
     script = """
 import ctypes
 faulthandler.enable()
@@ -254,7 +272,7 @@ def deep(n):
 deep(20)
 """
 
-    assert run(path, script) == -signal.SIGSEGV
+    assert run(path, script, known=known) == -signal.SIGSEGV
     drain(outputs)
     dump = outputs.tail("w-1").partition("Fatal Python error: ")[2]
     assert dump.startswith("Segmentation fault\n\nCurrent thread 0x")
@@ -271,11 +289,38 @@ def test_a_process_that_is_killed_at_once_has_said_all_that_it_wrote(path, outpu
             path,
             "print('a' * 100); os.write(2, b'b' * 100); os.kill(os.getpid(), 9)",
             f"w-{number}",
+            Named(outputs, f"w-{number}", is_spare=True),
         )
         drain(outputs, f"w-{number}")
 
         assert (len(lines(entries)), len(lines(entries, "err"))) == (number + 1, number + 1)
     drain(outputs, "w-unknown")
+
+
+def test_another_process_writes_nothing_in_the_name_of_a_worker(path, outputs, entries):
+    """Not after it is known which process that is, and not before."""
+    begin = "import os, sys; from workers.output import send_output as send\n"
+    lie = """
+assert send(sys.argv[1], sys.argv[2])
+print("a lie")
+print("a last lie", file=sys.stderr)
+sys.stdin.read()
+"""
+    known, refused = Named(outputs), outputs.refused
+    with worker(path, lie, begin=begin) as early:
+        until(lambda: "a lie" in lines(entries))
+        with worker(path, "print('mine'); print('me', file=sys.stderr); input()", known=known):
+            until(lambda: outputs.refused == refused + 2)  # both streams of the early one
+            with worker(path, lie, begin=begin):
+                until(lambda: outputs.refused == refused + 4)
+            until(lambda: "mine" in lines(entries))
+        drain(outputs)
+
+    told = {entry["line"]: entry for entry in written(entries)}
+    assert told["mine"]["pid"] == known.pid
+    assert (told["a lie"]["worker_id"], told["a lie"]["pid"]) == ("w-1", early.pid)
+    assert [entry["line"] for entry in written(entries)].count("a lie") == 1
+    assert outputs.tail("w-1") == "me\n"
 
 
 def test_without_a_daemon_output_stays_where_it_was(path):
@@ -312,7 +357,8 @@ def test_a_tool_hosts_output_survives_its_exec(path, outputs, entries, monkeypat
 from workers.toolhost.start import main
 main({"address": "nobody", "daemon_pid": os.getpid(), "output": sys.argv[1], "output_id": "w-h"})
 """
-    with worker(path, script, begin="import os, sys") as process:
+    known = Named(outputs, "w-h")
+    with worker(path, script, begin="import os, sys", known=known) as process:
         process.wait(WAIT_S)
     drain(outputs, "w-h")
 

@@ -35,7 +35,7 @@ def test_each_step_cuts_more_until_the_growth_is_gone():
     growth = Growth(FLOOR)
 
     assert growth.look(GROWN, 1.0) == Step(Whom.STRANGERS, SETTLE_S)
-    assert growth.look(GROWN, 1.1) == Step(Whom.SILENT, SETTLE_S)
+    assert growth.look(GROWN, 1.1) == Step(Whom.SENDING, SETTLE_S)
     assert growth.look(FLOOR, 1.2) == Step(None, LOOK_S, has_settled=True)
     assert growth.look(GROWN, 2.0).cut is Whom.STRANGERS
 
@@ -74,10 +74,19 @@ def test_who_is_meant_by_each_step():
     heard = Heard()
     heard.note(1, 1.0)
     heard.note(2, 3.0)
+    heard.note(4, 1.0)
     heard.note(None, 3.0)
-    meant = {whom: [pid for pid in (1, 2, 3) if heard.is_meant(pid, whom, 2.0)] for whom in Whom}
+    meant = {
+        whom: [pid for pid in (1, 2, 3, 4) if heard.is_meant(pid, whom, 2.0, is_sending=pid == 4)]
+        for whom in Whom
+    }
 
-    assert meant == {Whom.STRANGERS: [3], Whom.SILENT: [1, 3], Whom.ALL: [1, 2, 3]}
+    assert meant == {
+        Whom.STRANGERS: [3],
+        Whom.SENDING: [3, 4],
+        Whom.SILENT: [1, 3, 4],
+        Whom.ALL: [1, 2, 3, 4],
+    }
 
 
 def test_who_was_heard_longest_ago_is_forgotten(monkeypatch):
@@ -87,4 +96,8 @@ def test_who_was_heard_longest_ago_is_forgotten(monkeypatch):
     for pid in (1, 2, 1, 3):
         heard.note(pid, 1.0)
 
-    assert [heard.is_meant(pid, Whom.STRANGERS, 0.0) for pid in (1, 2, 3)] == [False, True, False]
+    assert [heard.is_meant(pid, Whom.STRANGERS, 0.0, is_sending=True) for pid in (1, 2, 3)] == [
+        False,
+        True,
+        False,
+    ]
