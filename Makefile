@@ -67,7 +67,7 @@ demo: setup $(if $(ANTHROPIC_API_KEY)$(OPENAI_API_KEY)$(CMDC_MODEL),,setup-local
 # with them. Of the tests in tests/fault a part is played here, all of them by `make fault`.
 LATER  := $(addprefix tests/fault/,streams test_checkpoints_kept.py test_commands_once.py \
           test_journal_server.py test_sessions_once.py \
-          $(addprefix cases/test_,$(addsuffix .py,cleaners containment cycles daemon embedded_daemons hoarders houses \
+          $(addprefix cases/test_,$(addsuffix .py,bursts cleaners containment cycles daemon embedded_daemons hoarders houses \
           hung_spares journal_files long machine mending overwritten power stops storage strangers tools wild_clients)))
 DYING  := $(addprefix tests/fault/,matrix test_adoption.py test_not_adopted.py test_soak.py test_upgrade.py)
 LANE_1 := tests/architecture tests/e2e

@@ -14,7 +14,7 @@ import structlog
 
 from supervisor.adapters.allocator import give_back, used_bytes
 from supervisor.adapters.connections import cut
-from supervisor.core.unfinished import LOOK_S, Growth, Heard, Whom
+from supervisor.core.unfinished import LOOK_S, SETTLE_S, Growth, Heard, Whom
 
 log = structlog.get_logger(__name__)
 
@@ -79,14 +79,13 @@ class MemoryWatch:
                 wait_s = LOOK_S
 
     def _look(self, growth: Growth) -> float:
-        """Look, and cut until somebody was there to be cut; return how long to wait."""
-        while True:
-            step = growth.look(used_bytes(), time.monotonic())
-            if step.has_settled:
-                give_back()
-                log.info("memory.settled", used=growth.floor + growth.grown)
-            if step.cut is None or self._cut(step.cut, growth):
-                return step.again_s
+        """Look, and cut who is to be cut; return how long to wait."""
+        step = growth.look(used_bytes(), time.monotonic())
+        if step.has_settled:
+            give_back()
+            log.info("memory.settled", used=growth.floor + growth.grown)
+        is_any = step.cut is not None and self._cut(step.cut, growth)
+        return SETTLE_S if is_any else step.again_s
 
     def _cut(self, whom: Whom, growth: Growth) -> bool:
         """Cut those that are meant; say whether there was one."""

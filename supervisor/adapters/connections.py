@@ -19,6 +19,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
+SENDING_BYTES_MIN: Final = 16 * 1024
+"""Unread of who sends faster than it is read; a busy loop leaves some topics unread of others."""
 _COUNT: Final = struct.Struct("i")
 _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
@@ -26,13 +28,13 @@ _CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 def cut(path: str, is_meant: Callable[[int, bool], bool]) -> list[int]:
     """End connections at ``path``; return the pid of each.
 
-    ``is_meant`` gets a peer's pid, and whether something that it has sent waits to be read.
+    ``is_meant`` gets a peer's pid, and whether ``SENDING_BYTES_MIN`` of it wait to be read.
     Those of this process itself are left. May be called in any thread; 1,000 descriptors take some
     milliseconds.
     """
     found: list[int] = []
     for connection, pid in _accepted(path):
-        if pid != os.getpid() and is_meant(pid, _unread_bytes(connection) > 0):
+        if pid != os.getpid() and is_meant(pid, _unread_bytes(connection) >= SENDING_BYTES_MIN):
             with suppress(OSError):  # it has ended by itself
                 connection.shutdown(socket.SHUT_RDWR)
                 found.append(pid)

@@ -6,7 +6,6 @@ from supervisor.core.unfinished import (
     CLOSE_LOOK_S,
     LOOK_S,
     OWN_BYTES_MAX,
-    SETTLE_S,
     UNFINISHED_BYTES_MAX,
     Growth,
     Heard,
@@ -16,6 +15,7 @@ from supervisor.core.unfinished import (
 
 FLOOR = 30 * 2**20
 GROWN = FLOOR + UNFINISHED_BYTES_MAX + 1
+HUGE = FLOOR + OWN_BYTES_MAX + 1
 
 
 def test_little_growth_is_looked_at_more_closely_and_nobody_is_cut():
@@ -30,35 +30,38 @@ def test_little_growth_is_looked_at_more_closely_and_nobody_is_cut():
     assert growth.calm_s == 4.0
 
 
-def test_each_step_cuts_more_until_the_growth_is_gone():
-    """Strangers come first; who is left is safe when it has helped."""
+def test_growth_is_answered_by_cutting_who_sends_for_as_long_as_it_lasts():
+    """Nobody else is meant, however often it is looked at."""
     growth = Growth(FLOOR)
 
-    assert growth.look(GROWN, 1.0) == Step(Whom.STRANGERS, SETTLE_S)
-    assert growth.look(GROWN, 1.1) == Step(Whom.SENDING, SETTLE_S)
-    assert growth.look(FLOOR, 1.2) == Step(None, LOOK_S, has_settled=True)
-    assert growth.look(GROWN, 2.0).cut is Whom.STRANGERS
+    assert [growth.look(GROWN, at) for at in (1.0, 1.1, 1.2)] == [
+        Step(Whom.SENDING, CLOSE_LOOK_S)
+    ] * 3
+    assert growth.look(FLOOR + OWN_BYTES_MAX, 2.0).cut is Whom.SENDING
+    assert growth.look(FLOOR, 3.0) == Step(None, LOOK_S, has_settled=True)
+    assert growth.look(FLOOR, 4.0) == Step(None, LOOK_S)
+
+
+def test_what_is_more_than_work_needs_is_answered_step_by_step():
+    """Who is left is safe when it has helped; next time it begins anew."""
+    growth = Growth(FLOOR)
+    for _ in range(2):
+        assert growth.look(HUGE, 1.0) == Step(Whom.SENDING, 0.0)
+        assert growth.look(HUGE, 1.1) == Step(Whom.STRANGERS, 0.0)
+        assert growth.look(GROWN, 1.2) == Step(Whom.SENDING, CLOSE_LOOK_S)
+        assert growth.look(HUGE, 1.3) == Step(Whom.SILENT, 0.0)
+        assert growth.look(FLOOR, 1.4) == Step(None, LOOK_S, has_settled=True)
 
 
 def test_what_no_cut_has_freed_is_the_daemons_own():
-    """All have been cut once; the same growth again is no reason to do it again."""
+    """All have been cut once; the same level again is no reason to do it again."""
     growth = Growth(FLOOR)
-    cuts = [growth.look(GROWN, 1.0).cut for _ in Whom]
+    cuts = [growth.look(HUGE, 1.0).cut for _ in Whom]
 
     assert cuts == list(Whom)
-    assert growth.look(GROWN, 1.3) == Step(None, LOOK_S, has_settled=True)
-    assert growth.floor == GROWN
-    assert growth.look(FLOOR, 2.0).cut is None
-    assert growth.look(GROWN, 3.0).cut is None
-
-
-def test_what_is_allowed_has_an_end():
-    """However much it was that stayed."""
-    growth = Growth(0)
-    for _ in range(len(Whom) + 1):
-        growth.look(4 * OWN_BYTES_MAX, 1.0)
-
-    assert growth.allowed == OWN_BYTES_MAX
+    assert growth.look(HUGE, 1.3) == Step(None, LOOK_S, has_settled=True)
+    assert growth.floor == HUGE
+    assert growth.look(HUGE, 2.0) == Step(None, LOOK_S)
 
 
 def test_a_lower_level_is_the_new_floor():
@@ -66,7 +69,7 @@ def test_a_lower_level_is_the_new_floor():
     growth = Growth(GROWN)
     growth.look(FLOOR, 1.0)
 
-    assert growth.look(GROWN, 2.0).cut is Whom.STRANGERS
+    assert growth.look(GROWN, 2.0).cut is Whom.SENDING
 
 
 def test_who_is_meant_by_each_step():
@@ -77,15 +80,19 @@ def test_who_is_meant_by_each_step():
     heard.note(4, 1.0)
     heard.note(None, 3.0)
     meant = {
-        whom: [pid for pid in (1, 2, 3, 4) if heard.is_meant(pid, whom, 2.0, is_sending=pid == 4)]
+        whom: [
+            pid
+            for pid in (1, 2, 3, 4, 5)
+            if heard.is_meant(pid, whom, 2.0, is_sending=pid in {2, 4, 5})
+        ]
         for whom in Whom
     }
 
     assert meant == {
-        Whom.STRANGERS: [3],
-        Whom.SENDING: [3, 4],
-        Whom.SILENT: [1, 3, 4],
-        Whom.ALL: [1, 2, 3, 4],
+        Whom.SENDING: [4, 5],
+        Whom.STRANGERS: [3, 5],
+        Whom.SILENT: [1, 3, 4, 5],
+        Whom.ALL: [1, 2, 3, 4, 5],
     }
 
 
