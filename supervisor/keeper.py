@@ -6,7 +6,6 @@ performed is heard when the step is over.
 """
 
 import asyncio
-import time
 from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
@@ -160,9 +159,10 @@ class Keeper:
         if self._is_stepping:
             return
         self._is_stepping = True
+        now_s = asyncio.get_running_loop().time  # the monotonic clock, by which timers go off, too
         try:
             while self._inputs:
-                for effect in self._inputs.popleft()(time.monotonic()):
+                for effect in self._inputs.popleft()(now_s()):
                     self._try(effect)
         finally:
             self._is_stepping = False

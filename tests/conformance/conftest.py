@@ -5,14 +5,18 @@ the two. With ``--conformance`` (``make conformance``) the last line of the run 
 case that was not played, or failed, fails the run.
 """
 
+import asyncio
 import contextlib
 import tomllib
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from cmdc_runtime.testing import ScriptedModel
-from tests.conformance.proc_stage import ProcStage, Troupe
+from supervisor.core.cells import Version
+from tests.conformance.house import Troupe, wards_at
+from tests.conformance.proc_stage import ProcStage
 from tests.conformance.sim_stage import SimStage
 from tests.fault.conftest import Cradle
 
@@ -128,10 +132,12 @@ def pytest_unconfigure(config):
 
 
 @pytest.fixture(scope="session")
-def _troupe():
-    found = Troupe()
-    yield found
-    found.close()
+def real_stage(tmp_path_factory):
+    """Make stages of processes that are all forked from one troupe."""
+    troupe, wards = Troupe(), wards_at(tmp_path_factory.mktemp("w"))
+    yield partial(ProcStage, troupe, wards)
+    asyncio.run(wards.close())
+    troupe.close()
 
 
 @pytest.fixture(params=["sim", pytest.param("proc", marks=pytest.mark.process)])
@@ -149,11 +155,27 @@ def sim():
 
 
 @pytest.fixture
-def proc(_troupe):
+def proc(real_stage):
     """Play the case with real processes alone."""
-    found = ProcStage(_troupe)
+    found = real_stage()
     yield found
     found.close()
+
+
+@pytest.fixture
+def proc_in_cells(tmp_path):
+    """Play the case with real processes in cgroups, where the machine has them."""
+    wards = wards_at(tmp_path, tuple(Version))
+    (kill,) = [layer for layer in wards.layers if layer.what == "kill"]
+    troupe = Troupe()
+    if wards.cells.places:
+        found = ProcStage(troupe, wards)
+        yield found
+        found.close()
+    asyncio.run(wards.close())
+    troupe.close()
+    if not kill.by.startswith("cgroup"):
+        pytest.skip(kill.why)
 
 
 @pytest.fixture

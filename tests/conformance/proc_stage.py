@@ -1,84 +1,112 @@
-"""Plays cases with real processes: forked by a troupe, watched by pidfds, killed as groups.
+"""Plays cases with the daemon's own runtime over real processes; the stage only looks on.
 
-Times are real, so that a case keeps them short and allows for ``SLACK_S``.
+``Keeper`` holds the tree and its timers. A child's post is a ``Session`` with all that is behind
+it: hiring, asking, SIGTERM, SIGKILL, the sweep, the exit status and its judge. What is noted comes
+from calls that pass a post, from what monitors are told, from the processes and from the kernel:
+so what the runtime leaves out, doubles or does too early is seen. Time is that of ``clock``.
 """
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
-import socket
-import subprocess
-import sys
 import time
-from dataclasses import asdict, dataclass, field
+from collections import Counter
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from cmdc_runtime.reasons import Normal, Shutdown, StartFailed
-from supervisor.core import exits
+import msgspec
+from structlog.testing import capture_logs
+
+from cmdc_runtime.requests import StartSession, Supervision
+from supervisor.core.tree.crew import Mode
+from supervisor.core.tree.specs import SupervisorSpec
+from supervisor.core.tree.words import Label, Ref, Stop, SupervisorEnded, SupervisorUp
+from supervisor.keeper import Keeper
+from supervisor.session import Session
 from tests.conformance.audit import named
-from tests.conformance.script import ENDS, EXIT_CODE, RAISED, Life
-from tests.conformance.stage import Stage
+from tests.conformance.clock import BOUND_S, VirtualLoop
+from tests.conformance.house import House
+from tests.conformance.script import ENDS, EXIT_CODE, HOPELESS
+from tests.conformance.stage import Call, Stage
 
-BOUND_S = 10.0
-"""For anything that a case waits for, the machine being busy."""
-SLACK_S = 2.0
-"""How much later than asked for something may be on a busy machine; the engine is exact."""
-MESSAGE_BYTES_MAX = 65536
-GARBAGE = StartFailed(stage="handshake", message="it said nothing that can be read")
-_WORDS = {
-    "normal": Normal(),
-    "drained": Shutdown(detail="drained"),
-    "raise": RAISED,
-}
+FAR_S = 120.0
+"""Nothing that a case waits for is further away."""
+MOMENT_S = 0.001
+"""It is over when nothing is under way."""
+PATIENT = Supervision(start_timeout=86_400.0, unresponsive_after=86_400.0)
+"""A child's start is timed by its specification alone, and nothing of it beats."""
 
 
-class Troupe:
-    """The process that all children of a test run are forked from."""
+class Watched(Keeper):
+    """The daemon's runtime of the tree, looked at; what it does it does by itself."""
 
-    def __init__(self):
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            script = Path(__file__).with_name("troupe.py")
-            command = [sys.executable, "-I", "-S", str(script), str(theirs.fileno())]
-            self._process = subprocess.Popen(command, pass_fds=(theirs.fileno(),))
+    def __init__(self, spec, stage):
+        super().__init__(spec, stage.told_report)
+        self._stage = stage
 
-    def fork(self, life):
-        """Return the pid, the pidfd and the channel of a new child."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            message = json.dumps(["fork", life]).encode()
-            socket.send_fds(self._socket, [message], [theirs.fileno()])
-            got, (pidfd,), _, _ = socket.recv_fds(self._socket, MESSAGE_BYTES_MAX, 1)
-        ours.setblocking(False)
-        return json.loads(got), pidfd, ours
+    def up(self, ref, handle=None):
+        extra = self._stage.saw_up(ref)
+        if extra is None:
+            super().up(ref, handle)
+        else:  # what the daemon's own children never say
+            self._take(lambda now_s: self.tree.up(ref, now_s, handle, extra))
 
-    def reap(self, pid):
-        """Return the status of a child that has ended, a signal's as its negative number."""
-        self._socket.send(json.dumps(["reap", pid]).encode())
-        return json.loads(self._socket.recv(MESSAGE_BYTES_MAX))
+    def exited(self, ref, reason, ending):
+        if self._stage.saw_end(ref, reason):
+            super().exited(ref, reason, ending)
+        else:  # the daemon's own children never refuse to start
+            self._take(lambda now_s: self.tree.ignored(ref, now_s))
 
-    def close(self):
-        """End it."""
-        self._socket.close()
-        self._process.wait(BOUND_S)
+    def _take(self, given):
+        def step(now_s):
+            self._stage.before_step()
+            return given(now_s)
+
+        super()._take(step)
+        if not self._is_stepping:
+            self._stage.after_step()
+
+    def _perform(self, effect):
+        super()._perform(effect)
+        self._stage.performed(effect)
 
 
-@dataclass(slots=True, eq=False)
-class RealProcess:
-    """One child's process."""
+class Post:
+    """The daemon's post of one child, looked at."""
 
-    ref: object
-    life: Life
-    pid: int
-    pidfd: int
-    channel: socket.socket
-    asked: exits.Asked = exits.Asked.NOTHING
-    blamed: object = None
-    last_words: object = None
-    has_ignored: bool = False
-    unread: bytes = field(default=b"")
+    def __init__(self, stage, place, script):
+        self.script = script
+        self._stage = stage
+        spec = StartSession(
+            session_id="/".join(place),
+            supervision=PATIENT,
+            agent=msgspec.Raw(b"\xc0"),
+            carries_code=False,
+        )
+        self._session = Session(stage.house, spec, place, 0)
+
+    def launch(self, ref):
+        self._stage.saw_launch(ref, self.script)
+        self._session.launch(ref)
+
+    def ask(self, ref, reason):
+        self._stage.write("ask", named(ref), reason)
+        self._session.ask(ref, reason)
+
+    def terminate(self, ref):
+        self._stage.write("term", named(ref))
+        self._session.terminate(ref)
+
+    def kill(self, ref, blamed):
+        self._stage.write("kill", named(ref), blamed)
+        self._session.kill(ref, blamed)
+
+    def is_over(self):
+        return self._session.is_over()
+
+    def departed(self, departed):
+        self._session.departed(departed)
 
 
 class ProcStage(Stage):
@@ -86,160 +114,289 @@ class ProcStage(Stage):
 
     is_real = True
 
-    def __init__(self, troupe):
+    def __init__(self, troupe, wards, bound_s=BOUND_S):
         super().__init__()
-        self._troupe = troupe
-        self._loop = asyncio.new_event_loop()
+        self.bound_s = bound_s
+        self._loop = VirtualLoop(self._is_quiet, bound_s)
+        self._stack = contextlib.ExitStack()
+        self._entries = self._stack.enter_context(capture_logs())
         self._news = asyncio.Event()
         self._failure = None
         self._processes = {}
+        self._scripts = {}
+        self.house = self._do(lambda: House(troupe, wards, self))
+        self.keeper = None
+
+    @property
+    def tree(self):
+        """The tree as the runtime has it."""
+        return None if self.keeper is None else self.keeper.tree
+
+    # --- what a case does -------------------------------------------------------------------
+
+    def open(self, spec):
+        for one in spec.children:
+            self.audit.expects(one)
+        self.begun_s = self.now()
+        self.keeper = self._do(lambda: Watched(self._posted(spec, ()), self))
+        self.house.keeper = self.keeper
+        self._do(self.keeper.begin)
+        return self
+
+    def call(self, name, *given, path=(), **more):
+        call = Call(name, asked_s=self.now())
+        if name == "start_child":
+            self.audit.expects(given[0], path)
+        self._do(lambda: self._give(name, given, path, more.get("stop", Stop()), call))
+        return call
+
+    def _give(self, name, given, path, stop, call):
+        """Ask the runtime as the daemon does; what it has no call for is an input of its tree."""
+
+        def answered(answer):
+            with self._guard():
+                self.replied(call, answer)
+
+        keeper, (what, *_) = self.keeper, given
+        left_s = None if stop.deadline_s is None else stop.deadline_s - self.now()
+        match name:
+            case "start_child":
+                keeper.start_child(path, self._posted_child(what, path), answered)
+            case "terminate_child":
+                keeper.terminate_child(path, what, answered, stop.why, left_s)
+            case "rest_child" if left_s is not None:
+                keeper.rest_child(Ref(path, what, 0), answered, stop.why, left_s)
+            case "rest_child":
+                keeper._take(lambda now_s: self.tree.rest_child(path, what, answered, now_s, stop))
+            case "wake_child":
+                keeper.wake_child(Ref(path, what, 0), answered)
+            case _:
+                keeper._take(lambda now_s: getattr(self.tree, name)(path, what, answered, now_s))
+
+    def begin_stop(self, why="shutdown", within_s=None):
+        if within_s is not None:
+            self._do(lambda: self.keeper.stop(why, within_s))
+        else:  # the daemon's own stop has a bound
+            self._do(lambda: self.keeper._take(lambda now_s: self.tree.stop(why, None, now_s)))
+
+    def kill_supervisor(self, path=()):
+        self._do(lambda: self.keeper._take(lambda now_s: self.tree.kill(path, now_s)))
+
+    def reconfigure(self, spec, path=()):
+        def change(now_s):
+            return self.tree.reconfigure(path, self._posted(spec, path), now_s)
+
+        self._do(lambda: self.keeper._take(change))
+        for one in spec.children:
+            self.audit.expects(one, path)
+
+    def has_ended(self):
+        return self.keeper.ended.done()
+
+    def order(self, process, how):
+        if how == "kill":
+            process.send_signal(signal.SIGKILL)
+        else:
+            process.say("die", *_leaving(how))
+
+    def process_of(self, name, path=()):
+        """Return the process of a child, when there is one."""
+        ref = self.audit.alive[(*path, name)]
+        self.wait(lambda: ref in self._processes, f"the process of {named(ref)}")
+        return self._processes[ref]
+
+    def _posted(self, spec, path):
+        children = tuple(self._posted_child(one, path) for one in spec.children)
+        return replace(spec, children=children)
+
+    def _posted_child(self, spec, path):
+        place = (*path, spec.id)
+        if isinstance(spec.start, SupervisorSpec):
+            return replace(spec, start=self._posted(spec.start, place))
+        return replace(spec, start=Post(self, place, spec.start))
 
     # --- time -------------------------------------------------------------------------------
 
     def now(self):
         return self._loop.time()
 
-    def at(self, delay_s, work):
-        return self._loop.call_later(delay_s, self._step, work)
-
-    def cancel(self, entry):
-        entry.cancel()
-
     def wait(self, condition, what):
         try:
-            self._loop.run_until_complete(self._wait(condition, BOUND_S))
+            self._run(self._wait(condition))
         except TimeoutError:
-            raise AssertionError(f"{what} never came: {self.log}") from None
+            raise AssertionError(f"{what} never came: {self.story_of_all()}") from None
 
     def pass_time(self, seconds):
-        with contextlib.suppress(TimeoutError):
-            self._loop.run_until_complete(self._wait(lambda: False, seconds))
+        self._run(asyncio.sleep(seconds))  # tidy: of the stage's clock
 
     def settle(self):
         """Nothing more: what happens, happens by itself."""
 
-    async def _wait(self, condition, bound_s):
-        async with asyncio.timeout(bound_s):
+    async def _wait(self, condition):
+        async with asyncio.timeout(FAR_S):
             while self._failure is None and not condition():
                 self._news.clear()
                 await self._news.wait()
+
+    def _do(self, work):
+        """Do something in the loop, as the daemon does everything."""
+
+        async def done():
+            return work()
+
+        return self._run(done())
+
+    def _run(self, work):
+        found = self._loop.run_until_complete(work)
         if self._failure is not None:
             raise self._failure
+        return found
 
-    def _step(self, work):
-        """Do what the loop calls for; what fails fails the case, which waits for something."""
+    def _is_quiet(self):
+        return all(actor.is_at_rest() for actor in self.house.wire.actors.values())
+
+    # --- what is seen -----------------------------------------------------------------------
+
+    def write(self, what, who, fact=None):
+        super().write(what, who, fact)
+        self._news.set()
+
+    @contextlib.contextmanager
+    def _guard(self):
+        """Let a rule that is broken fail the case, and not the daemon's code that broke it."""
         try:
-            work()
-        except Exception as error:  # noqa: BLE001 - raised again by ``_wait``
+            yield
+        except Exception as error:  # noqa: BLE001 - raised again by ``_run``
             self._failure = self._failure or error
         self._news.set()
 
-    # --- processes --------------------------------------------------------------------------
+    def saw_launch(self, ref, script):
+        """A post was told to start a process: no other one of the child may live."""
+        with self._guard():
+            self.audit.launched(ref)
+            self.write("launch", named(ref))
+            for earlier, process in self._processes.items():
+                is_same = (earlier.path, earlier.child) == (ref.path, ref.child)
+                assert not is_same or process.has_ended, f"{named(ref)} beside {named(earlier)}"
+        self._scripts["/".join((*ref.path, ref.child)), ref.generation] = ref, script
 
-    def _process(self, ref):
-        return self._processes[ref]
-
-    def launch(self, ref, life):
+    def life_of(self, actor, name, generation):
+        """A process becomes a child: return what it is to do."""
+        ref, script = self._scripts[name, generation]
+        self._processes[ref] = actor
+        self._news.set()
+        life = script.life(generation)
         told = asdict(life) | {"end": _leaving(life.end), "exit_code": EXIT_CODE}
-        if life.stop in ENDS:
-            told["stop"] = _leaving(life.stop)
-        pid, pidfd, channel = self._troupe.fork(told)
-        process = self._processes[ref] = RealProcess(ref, life, pid, pidfd, channel)
-        self._loop.add_reader(channel, self._step, lambda: self._hear(process))
-        self._loop.add_reader(pidfd, self._step, lambda: self._bury(process))
+        told["hopeless"] = HOPELESS.code
+        return told | ({"stop": _leaving(life.stop)} if life.stop in ENDS else {})
 
-    def order(self, process, how):
-        if how == "kill":
-            signal.pidfd_send_signal(process.pidfd, signal.SIGKILL)
-        else:
-            self._say(process, ["die", *_leaving(how)])
+    def heard(self, what, actor, fact):
+        """A process said something of itself."""
+        (ref,) = [ref for ref, one in self._processes.items() if one is actor]
+        self.write(what, named(ref), fact)
 
-    def ask(self, process, why):
-        process.asked = exits.Asked.POLITELY
-        self._say(process, ["stop", why])
+    def saw_up(self, ref):
+        """The runtime is told that a process is ready; return what that said beside."""
+        process = self._processes[ref]
+        with self._guard():
+            self.audit.due_back.discard((*ref.path, ref.child))
+            self.write("up", named(ref), process.extra or None)
+        return process.extra or None
 
-    def terminate(self, process):
-        process.asked = exits.Asked.SIGTERM
-        signal.pidfd_send_signal(process.pidfd, signal.SIGTERM)
+    def saw_end(self, ref, reason):
+        """The runtime is told of an end; False: it is that of one that wants no process."""
+        process = self._processes.get(ref)
+        has_ignored = process is not None and process.has_ignored
+        with self._guard():
+            assert process is None or process.has_ended, f"{named(ref)} lives, and its end is told"
+            self.audit.ended(ref)
+            self.write("ignored" if has_ignored else "exit", named(ref), reason)
+        return not has_ignored
 
-    def kill(self, process, blamed):
-        process.asked, process.blamed = exits.Asked.SIGKILL, process.blamed or blamed
-        os.killpg(process.pid, signal.SIGKILL)  # nobody has waited for it: the number is its own
+    def told_down(self, departed):
+        with self._guard():
+            self.audit.told(departed)
+            self.write("down", named(departed.ref), departed)
 
-    def _say(self, process, words):
-        with contextlib.suppress(OSError):  # one that is about to end hears no more
-            process.channel.send(json.dumps(words).encode() + b"\n")
+    def told_report(self, report):
+        with self._guard():
+            assert report.label is not Label.UNEXPECTED, f"told of nobody: {report.context}"
+        self.write("report", str(report.label), report)
 
-    def _hear(self, process):
-        """Take what a process says; a channel that is closed is no end."""
-        try:
-            got = process.channel.recv(MESSAGE_BYTES_MAX)
-        except OSError:
-            got = b""
-        if not got:
-            self._loop.remove_reader(process.channel)
-        *lines, process.unread = (process.unread + got).split(b"\n")
-        for line in lines:
-            self._heed(process, line)
+    def performed(self, effect):
+        """The runtime has done what the tree wants; of these two nobody else tells."""
+        match effect:
+            case SupervisorUp(path=path):
+                self.write("sup_up", "/".join(path))
+            case SupervisorEnded(path=path):
+                self.audit.stopping.discard(path)
+                self.write("sup_end", "/".join(path), effect)
 
-    def _heed(self, process, line):
-        try:
-            word, *more = json.loads(line)
-        except ValueError:
-            self.kill(process, GARBAGE)
-            return
-        match word:
-            case "up":
-                self.up(process, process.pid, more[1] or None)
-                self.write("ready", named(process.ref), more[0])
-            case "cleaned":
-                self.write("cleaned", named(process.ref))
-            case "ignored":
-                process.has_ignored = True
-            case "shutdown":
-                process.last_words = Shutdown(detail=more[0] if more else "")
-            case _:
-                process.last_words = _WORDS[word]
+    def before_step(self):
+        self.audit.stopping = {
+            path for path, one in self.tree._supervisors.items() if one.mode is Mode.STOPPING
+        }
 
-    def _bury(self, process):
-        """Read what a dead process had still to say, end what is left of it, and tell the tree."""
-        self._loop.remove_reader(process.pidfd)
-        if self._loop.remove_reader(process.channel):
-            self._hear(process)
-            self._loop.remove_reader(process.channel)
-        process.channel.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        if process.life.company:
-            self.is_alone(process.pid)  # what it had is free before anybody is told
-        os.close(process.pidfd)
-        status = self._troupe.reap(process.pid)
-        known = exits.Evidence(
-            status=status,
-            last_words=process.last_words,
-            blamed=process.blamed,
-            asked=process.asked,
-        )
-        self.exited(process, exits.classify(known))
+    def after_step(self):
+        """Compare the timers that run in the loop with those that the tree has set."""
+        with self._guard():
+            assert self._timers() == Counter(
+                (path, name, kind)
+                for path, one in self.tree._supervisors.items()
+                for name, child in one.children.items()
+                for kind in child.timers
+            )
+
+    def _timers(self):
+        loop, due = self._loop, self.keeper._due
+        handles = (one for one in (*loop._scheduled, *loop._ready) if one._callback == due)
+        return Counter(tuple(one._args[0]) for one in handles if not one.cancelled())
 
     # --- its end ----------------------------------------------------------------------------
 
     def is_alone(self, *pids):
-        """Wait until no process of these groups is left."""
-        until_s = time.monotonic() + BOUND_S
+        """Wait until no process of these sessions is left, though no time may pass for that."""
+        self.pass_time(MOMENT_S)
+        until_s = time.monotonic() + self.bound_s
         while any(_is_group(pid) for pid in pids):
             assert time.monotonic() < until_s, f"left: {pids}"
             os.sched_yield()
 
     def close(self):
         try:
-            super().close()
-            self.is_alone(*(process.pid for process in self._processes.values()))
+            if self.keeper is not None and not self.has_ended():
+                self.stop(within_s=0.2)
+            self._run(self._close_house())
+            self.audit.is_over()
+            assert self.keeper is None or self._timers() == Counter()
+            self.is_alone(*(actor.pid for actor in self.house.wire.actors.values()))
+            assert [entry for entry in self._entries if entry.get("exc_info")] == []
         finally:
-            for process in self._processes.values():
-                with contextlib.suppress(OSError):
-                    process.channel.close()
-            self._loop.close()
+            self._give_back()
+
+    async def _close_house(self):
+        async with asyncio.timeout(FAR_S):
+            await self.house.workforce.close()
+
+    async def _end_tasks(self):
+        self.house.workforce.reaper.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _give_back(self):
+        """End what a broken case has left."""
+        for actor in self.house.wire.actors.values():
+            if actor.channel.fileno() >= 0:
+                self._loop.remove_reader(actor.channel)
+            actor.kill()
+        self._loop.run_until_complete(self._end_tasks())
+        for actor in self.house.wire.actors.values():
+            actor.bury()
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+        self._stack.close()
 
 
 def _leaving(how):

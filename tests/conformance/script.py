@@ -6,29 +6,34 @@ import pytest
 
 from cmdc_runtime.process import EXIT_BAD_OPTIONS
 from cmdc_runtime.reasons import Exception as Raised
-from cmdc_runtime.reasons import ExitCode, Normal, Shutdown, Signal
+from cmdc_runtime.reasons import ExitCode, MaxTurnsExceeded, Normal, Shutdown, Signal
 from supervisor.core.tree.specs import AutoShutdown, ChildSpec, Flags, Strategy, SupervisorSpec
 from supervisor.core.tree.words import Ending
 
 KILLED = Signal(number=9, name="SIGKILL")
 TERMINATED = Signal(number=15, name="SIGTERM")
 RAISED = Raised(type="RuntimeError", message="as the script says")
+CHOSEN = MaxTurnsExceeded(max_turns=7)
+"""An end that ``exit_on`` names."""
 EXIT_CODE = 3
 """Of a process that leaves without a word."""
 
 # fmt: off
 ENDS = {
-    "normal":        (0,                "normal",   Normal()),
-    "shutdown":      (0,                "shutdown", Shutdown()),
-    "shutdown_term": (0,                "drained",  Shutdown(detail="drained")),
-    "exception":     (1,                "raise",    RAISED),
-    "exit":          (EXIT_CODE,        "",         ExitCode(code=EXIT_CODE)),
-    "silent_zero":   (0,                "",         ExitCode(code=0)),
-    "hopeless":      (EXIT_BAD_OPTIONS, "",         ExitCode(code=EXIT_BAD_OPTIONS)),
-    "kill":          (-9,               "",         KILLED),
+    "normal":        (0,         "normal",   Normal()),
+    "shutdown":      (0,         "shutdown", Shutdown()),
+    "shutdown_term": (0,         "drained",  Shutdown(detail="drained")),
+    "chosen":        (0,         "chosen",   CHOSEN),
+    "exception":     (1,         "raise",    RAISED),
+    "exit":          (EXIT_CODE, "",         ExitCode(code=EXIT_CODE)),
+    "silent_zero":   (0,         "",         ExitCode(code=0)),
+    "kill":          (-9,        "",         KILLED),
 }
 # fmt: on
 """The ways in which a process ends by itself: its status, its word before, the reason of both."""
+
+HOPELESS = ExitCode(code=EXIT_BAD_OPTIONS)
+"""Of a process that can't start, and never will."""
 
 
 def case(*names):
@@ -40,12 +45,13 @@ def case(*names):
 class Life:
     """What one process of a child does, times in seconds.
 
-    ``start``: ``up`` | ``ignore`` | ``never``, or it fails: ``raise`` | ``exit`` | ``garbage``.
+    ``start``: ``up`` | ``ignore`` | ``never``, or it fails: ``raise`` | ``exit`` | ``garbage`` |
+    ``hopeless``, which is that no start can work.
     ``end``: how it ends by itself ``ends_s`` after it was up, one of ``ENDS``.
     ``stop``: what it makes of the request to end: ``obey`` | ``ignore`` (SIGTERM too) | ``deaf``
     (SIGTERM ends it) | one of ``ENDS``. ``stop_s`` is how long it needs.
-    ``company``: it has a process of its own. ``lock``: a file that no two may have at a time; who
-    does not get it fails to start. Both are for real processes alone.
+    ``company``: a moment after it is up it has a process of its own. ``lock``: a file that no two
+    may have at a time; who does not get it fails to start. Both are for real processes alone.
     """
 
     start: str = "up"
@@ -110,6 +116,6 @@ def dynamic(**flags):
 
 def ending_of(reason):
     """Return what the restart types have to know of a reason, as the daemon does."""
-    if reason == ENDS["hopeless"][2]:
+    if reason in (CHOSEN, HOPELESS):
         return Ending.FINAL
     return Ending.NORMAL if isinstance(reason, Normal | Shutdown) else Ending.CRASH

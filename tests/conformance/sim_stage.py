@@ -4,12 +4,36 @@ import heapq
 from dataclasses import dataclass
 from itertools import count
 
-from cmdc_runtime.reasons import ExitCode, Shutdown, StartFailed
+from cmdc_runtime.reasons import ExitCode, Other, Shutdown
+from supervisor.core.tree.crew import Mode
+from supervisor.core.tree.tree import Tree
+from supervisor.core.tree.words import (
+    Ask,
+    CancelTimer,
+    Departed,
+    Kill,
+    Launch,
+    Replied,
+    Report,
+    SetTimer,
+    SupervisorEnded,
+    SupervisorUp,
+    Terminate,
+)
 from tests.conformance.audit import named
-from tests.conformance.script import ENDS, EXIT_CODE, KILLED, RAISED, TERMINATED, Life
-from tests.conformance.stage import Stage
+from tests.conformance.script import (
+    ENDS,
+    EXIT_CODE,
+    HOPELESS,
+    KILLED,
+    RAISED,
+    TERMINATED,
+    Life,
+    ending_of,
+)
+from tests.conformance.stage import Call, Stage
 
-GARBAGE = StartFailed(stage="handshake", message="it said nothing that can be read")
+GARBAGE = Other(detail="it broke the contract of the wire: not a message of this protocol")
 FAR_S = 10_000.0
 """Nothing that a case waits for is further away."""
 
@@ -32,6 +56,7 @@ class SimStage(Stage):
 
     def __init__(self):
         super().__init__()
+        self._timers = {}
         self.late_s = {}
         """By how much timers of a kind go off too late."""
         self._now_s = 1000.0
@@ -39,6 +64,118 @@ class SimStage(Stage):
         self._order = count()
         self._pids = count(1)
         self._processes = {}
+
+    # --- what a case does -------------------------------------------------------------------
+
+    def open(self, spec):
+        self.begun_s = self.now()
+        self.tree = Tree(spec)
+        for one in spec.children:
+            self.audit.expects(one)
+        self.perform(self.tree.begin(self.now()))
+        return self
+
+    def call(self, name, *given, path=(), **more):
+        call = Call(name, asked_s=self.now())
+        if name == "start_child":
+            self.audit.expects(given[0], path)
+        effects = getattr(self.tree, name)(path, *given, call, self.now(), **more)
+        self.perform(effects)
+        return call
+
+    def begin_stop(self, why="shutdown", within_s=None):
+        deadline_s = None if within_s is None else self.now() + within_s
+        self.perform(self.tree.stop(why, deadline_s, self.now()))
+
+    def kill_supervisor(self, path=()):
+        self.perform(self.tree.kill(path, self.now()))
+
+    def reconfigure(self, spec, path=()):
+        effects = self.tree.reconfigure(path, spec, self.now())
+        for one in spec.children:
+            self.audit.expects(one, path)
+        self.perform(effects)
+
+    def has_ended(self):
+        return self.tree.end is not None
+
+    # --- playing ----------------------------------------------------------------------------
+
+    def perform(self, effects):
+        """Do what the tree decided, in its order."""
+        for effect in effects:
+            self._perform(effect)
+        self.audit.stopping = {
+            path for path, one in self.tree._supervisors.items() if one.mode is Mode.STOPPING
+        }
+
+    def _perform(self, effect):  # noqa: C901 - one case for each effect
+        match effect:
+            case Launch(ref=ref, start=script):
+                self.audit.launched(ref)
+                self.write("launch", named(ref))
+                self.launch(ref, script.life(ref.generation))
+            case Ask(ref=ref, reason=why):
+                self.write("ask", named(ref), why)
+                self.ask(self._process(ref), why)
+            case Terminate(ref=ref):
+                self.write("term", named(ref))
+                self.terminate(self._process(ref))
+            case Kill(ref=ref, blamed=blamed):
+                self.write("kill", named(ref), blamed)
+                self.kill(self._process(ref), blamed)
+            case SetTimer(timer=timer, delay_s=delay_s):
+                self._cancel(timer)
+                self.audit.timers.add(timer)
+                self._timers[timer] = self.at(delay_s, lambda: self._due(timer))
+            case CancelTimer(timer=timer):
+                assert timer in self.audit.timers
+                self._cancel(timer)
+            case Departed(ref=ref):
+                self.audit.told(effect)
+                self.write("down", named(ref), effect)
+            case Replied(call=call, answer=answer):
+                self.replied(call, answer)
+            case Report(label=label):
+                self.write("report", str(label), effect)
+            case SupervisorUp(path=path):
+                self.write("sup_up", "/".join(path))
+            case SupervisorEnded(path=path):
+                self.audit.stopping.discard(path)
+                self.write("sup_end", "/".join(path), effect)
+
+    def _cancel(self, timer):
+        self.audit.timers.discard(timer)
+        if timer in self._timers:
+            self.cancel(self._timers.pop(timer))
+
+    def _go_off(self, timer):
+        self.audit.timers.discard(timer)
+        self._timers.pop(timer, None)
+        self.perform(self.tree.due(timer, self.now()))
+
+    # --- what processes say -----------------------------------------------------------------
+
+    def up(self, process, handle, extra=None):
+        """A process is ready."""
+        self.write("up", named(process.ref), extra)
+        self.audit.due_back.discard((*process.ref.path, process.ref.child))
+        self.perform(self.tree.up(process.ref, self.now(), handle, extra))
+
+    def exited(self, process, reason):
+        """A process is gone."""
+        self.audit.ended(process.ref)
+        if process.has_ignored:
+            self.write("ignored", named(process.ref))
+            self.perform(self.tree.ignored(process.ref, self.now()))
+            return
+        self.write("exit", named(process.ref), reason)
+        ending = ending_of(reason)
+        self.perform(self.tree.exited(process.ref, reason, ending, self.now()))
+
+    def process_of(self, name, path=()):
+        """Return the living process of a child."""
+        return self._process(self.audit.alive[(*path, name)])
 
     # --- time -------------------------------------------------------------------------------
 
@@ -57,7 +194,7 @@ class SimStage(Stage):
         until_s = self._now_s + FAR_S
         while not condition():
             next_s = self._agenda[0][0] if self._agenda else until_s
-            assert next_s < until_s, f"{what} never came: {self.log}"
+            assert next_s < until_s, f"{what} never came: {self.story_of_all()}"
             self._play_next()
 
     def pass_time(self, seconds):
@@ -79,9 +216,9 @@ class SimStage(Stage):
     def _due(self, timer):
         late_s = self.late_s.get(timer.kind, 0.0)
         if late_s:
-            self._timers[timer] = self.at(late_s, lambda: Stage._due(self, timer))
+            self._timers[timer] = self.at(late_s, lambda: self._go_off(timer))
         else:
-            super()._due(timer)
+            self._go_off(timer)
 
     # --- processes --------------------------------------------------------------------------
 
@@ -108,6 +245,8 @@ class SimStage(Stage):
                 self._die(process, RAISED)
             case "exit":
                 self._die(process, ExitCode(code=EXIT_CODE))
+            case "hopeless":
+                self._die(process, HOPELESS)
             case "garbage":
                 self._die(process, GARBAGE)
 
@@ -152,4 +291,6 @@ class SimStage(Stage):
         if self.tree is not None and not self.has_ended():
             self.stop(within_s=0.2)
         self.release()
-        super().close()
+        if self.tree is not None and not self.has_ended():
+            self.stop(within_s=0.2)
+        self.audit.is_over()

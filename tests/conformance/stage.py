@@ -2,8 +2,8 @@
 
 A case says what its children do (``Life``, ``child``), how they are kept (``one_for_one`` and so
 on), what happens (``stage.crash``, ``stage.call`` ...), and asserts what the log of the stage says.
-``SimStage`` plays it on a virtual clock, ``ProcStage`` with real processes; both perform the
-effects of the same ``Tree``.
+``SimStage`` plays it on the tree alone, and performs its effects by itself; ``ProcStage`` plays it
+on the daemon's own runtime and child handlers, over real processes. Both have a virtual clock.
 
 Rules that hold in every case are not asserted in each: ``Audit`` looks at every step, whatever the
 case is about.
@@ -13,25 +13,10 @@ performers), ``sim``, ``proc``, or fixtures of a real daemon. ``make docs`` then
 ``docs/reference/conformance.md``.
 """
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 
-from supervisor.core.tree.crew import Mode
-from supervisor.core.tree.tree import Tree
-from supervisor.core.tree.words import (
-    Ask,
-    CancelTimer,
-    Departed,
-    Kill,
-    Launch,
-    Replied,
-    Report,
-    SetTimer,
-    SupervisorEnded,
-    SupervisorUp,
-    Terminate,
-)
 from tests.conformance.audit import Audit, named
-from tests.conformance.script import ending_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +27,8 @@ class Note:
     what: str
     who: str
     fact: object = None
+    machine_s: float = field(default_factory=time.monotonic)
+    """By the machine's clock, which processes have too."""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,31 +44,21 @@ class Call:
 class Stage:
     """A tree, the processes of its children, and the log of what happened.
 
-    A performer has ``now()``, ``wait(condition, bound_s)``, ``pass_time(seconds)``, ``at(delay_s,
-    work)``, which returns what ``cancel`` takes, and one method for each thing that a process is
-    told: ``launch``, ``ask``, ``terminate``, ``kill``, ``order``.
+    A performer has a clock (``now``, ``wait``, ``pass_time``, ``settle``), the inputs of the tree
+    (``open``, ``call``, ``begin_stop``, ``kill_supervisor``, ``reconfigure``), ``order``, which has
+    a process end by itself, ``process_of`` and ``has_ended``.
     """
 
     is_real = False
-    """Whether times are those of a clock, and so only about right."""
+    """Whether there are processes."""
+    tree = None
 
     def __init__(self):
-        self.tree = None
         self.log = []
         self.audit = Audit()
         self.begun_s = 0.0
-        self._timers = {}
 
     # --- what a case does -------------------------------------------------------------------
-
-    def open(self, spec):
-        """Begin the tree of ``spec`` and do not wait for it."""
-        self.begun_s = self.now()
-        self.tree = Tree(spec)
-        for one in spec.children:
-            self.audit.expects(one)
-        self.perform(self.tree.begin(self.now()))
-        return self
 
     def start(self, spec):
         """Begin the tree of ``spec`` and wait until it is up or has ended."""
@@ -96,18 +73,9 @@ class Stage:
     def crash(self, name, how="kill", path=()):
         """Have the process of a child end, and wait until that is known."""
         process = self.process_of(name, path)
-        mark = self.mark()
+        who, mark = named(self.audit.alive[(*path, name)]), self.mark()
         self.order(process, how)
-        self.wait(lambda: named(process.ref) in self.told("exit", mark), f"{name} to end")
-
-    def call(self, name, *given, path=(), **more):
-        """Send one call to the supervisor at ``path``; its answer is waited for elsewhere."""
-        call = Call(name, asked_s=self.now())
-        if name == "start_child":
-            self.audit.expects(given[0], path)
-        effects = getattr(self.tree, name)(path, *given, call, self.now(), **more)
-        self.perform(effects)
-        return call
+        self.wait(lambda: who in self.told("exit", mark), f"{name} to end")
 
     def answer(self, call):
         """Wait for the answer of a call."""
@@ -118,28 +86,12 @@ class Stage:
         """Send one call and return its outcome as a word."""
         return str(self.answer(self.call(name, *given, path=path, **more)).outcome)
 
-    def begin_stop(self, why="shutdown", within_s=None):
-        """Ask the root to end, within some time."""
-        deadline_s = None if within_s is None else self.now() + within_s
-        self.perform(self.tree.stop(why, deadline_s, self.now()))
-
     def stop(self, why="shutdown", within_s=None):
         """End the tree and return how long that took."""
         since = self.now()
         self.begin_stop(why, within_s)
         self.wait(self.has_ended, "the stop")
         return self.now() - since
-
-    def kill_supervisor(self, path=()):
-        """End a supervisor as SIGKILL would, were it a process."""
-        self.perform(self.tree.kill(path, self.now()))
-
-    def reconfigure(self, spec, path=()):
-        """Change a supervisor's specification."""
-        effects = self.tree.reconfigure(path, spec, self.now())
-        for one in spec.children:
-            self.audit.expects(one, path)
-        self.perform(effects)
 
     def until_up(self, *names, path=()):
         """Wait until these processes are up, named by child and generation."""
@@ -194,9 +146,9 @@ class Stage:
         """Say whether all children of a supervisor were started."""
         return "/".join(path) in self.told("sup_up")
 
-    def has_ended(self):
-        """Say whether the root is gone."""
-        return self.tree.end is not None
+    def story_of_all(self):
+        """Return the whole log as a person reads it."""
+        return [f"{note.at_s:.3f} {note.what} {note.who}" for note in self.log]
 
     # --- playing ----------------------------------------------------------------------------
 
@@ -204,86 +156,8 @@ class Stage:
         """Note something down."""
         self.log.append(Note(self.now(), what, who, fact))
 
-    def perform(self, effects):
-        """Do what the tree decided, in its order."""
-        for effect in effects:
-            self._perform(effect)
-        self.audit.stopping = {
-            path for path, one in self.tree._supervisors.items() if one.mode is Mode.STOPPING
-        }
-
-    def _perform(self, effect):  # noqa: C901 - one case for each effect
-        match effect:
-            case Launch(ref=ref, start=script):
-                self.audit.launched(ref)
-                self.write("launch", named(ref))
-                self.launch(ref, script.life(ref.generation))
-            case Ask(ref=ref, reason=why):
-                self.write("ask", named(ref), why)
-                self.ask(self._process(ref), why)
-            case Terminate(ref=ref):
-                self.write("term", named(ref))
-                self.terminate(self._process(ref))
-            case Kill(ref=ref, blamed=blamed):
-                self.write("kill", named(ref), blamed)
-                self.kill(self._process(ref), blamed)
-            case SetTimer(timer=timer, delay_s=delay_s):
-                self._cancel(timer)
-                self.audit.timers.add(timer)
-                self._timers[timer] = self.at(delay_s, lambda: self._due(timer))
-            case CancelTimer(timer=timer):
-                assert timer in self.audit.timers
-                self._cancel(timer)
-            case Departed(ref=ref):
-                self.audit.told(effect)
-                self.write("down", named(ref), effect)
-            case Replied(call=call, answer=answer):
-                assert call.answer is None, f"{call.name} was answered twice"
-                call.answer, call.answered_s = answer, self.now()
-                self.write("reply", call.name, answer)
-            case Report(label=label):
-                self.write("report", str(label), effect)
-            case SupervisorUp(path=path):
-                self.write("sup_up", "/".join(path))
-            case SupervisorEnded(path=path):
-                self.audit.stopping.discard(path)
-                self.write("sup_end", "/".join(path), effect)
-
-    def _cancel(self, timer):
-        self.audit.timers.discard(timer)
-        if timer in self._timers:
-            self.cancel(self._timers.pop(timer))
-
-    def _due(self, timer):
-        self.audit.timers.discard(timer)
-        self._timers.pop(timer, None)
-        self.perform(self.tree.due(timer, self.now()))
-
-    # --- what processes say -----------------------------------------------------------------
-
-    def up(self, process, handle, extra=None):
-        """A process is ready."""
-        self.write("up", named(process.ref), extra)
-        self.audit.due_back.discard((*process.ref.path, process.ref.child))
-        self.perform(self.tree.up(process.ref, self.now(), handle, extra))
-
-    def exited(self, process, reason):
-        """A process is gone."""
-        self.audit.ended(process.ref)
-        if process.has_ignored:
-            self.write("ignored", named(process.ref))
-            self.perform(self.tree.ignored(process.ref, self.now()))
-            return
-        self.write("exit", named(process.ref), reason)
-        ending = ending_of(reason)
-        self.perform(self.tree.exited(process.ref, reason, ending, self.now()))
-
-    def process_of(self, name, path=()):
-        """Return the living process of a child."""
-        return self._process(self.audit.alive[(*path, name)])
-
-    def close(self):
-        """End the tree, if it has not ended, and check that nothing is left of it."""
-        if self.tree is not None and not self.has_ended():
-            self.stop(within_s=0.2)
-        self.audit.is_over()
+    def replied(self, call, answer):
+        """Take the answer of a call."""
+        assert call.answer is None, f"{call.name} was answered twice"
+        call.answer, call.answered_s = answer, self.now()
+        self.write("reply", call.name, answer)

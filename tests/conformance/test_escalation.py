@@ -85,6 +85,7 @@ def test_a_killed_supervisor_takes_all_below_with_it(stage):
     """Nobody is asked, nothing survives, and its own supervisor restarts the whole subtree."""
     deep = below("deep", one_for_one(child("z", Life(stop="ignore", company=True))))
     stage.start(one_for_one(child("a"), below("inner", one_for_one(child("x"), deep))))
+    stage.pass_time(1.0)
     pids = stage.pids("x", path=INNER) + stage.pids("z", path=("inner", "deep"))
     mark = stage.mark()
     stage.kill_supervisor(INNER)

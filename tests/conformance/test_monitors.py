@@ -104,19 +104,32 @@ def test_status_zero_alone_is_no_normal_end(stage):
     assert stage.down("a1").reason == ExitCode(code=0)
 
 
-@case("D05")
-@pytest.mark.process
-def test_what_a_process_had_is_free_when_its_end_is_told(proc, tmp_path):
-    """Again and again the next process has the lock at once that the last one's company held."""
-    lock = tmp_path / "lock"
+def take_turns(proc, lock, *, company):
+    """Have each process of a child need the lock that the last one had, or its company."""
     lock.touch()
-    spec = child("a", Life(lock=str(lock), company=True))
-    proc.start(one_for_one(spec, max_restarts=OFTEN))
+    proc.start(one_for_one(child("a", Life(lock=str(lock), company=company)), max_restarts=OFTEN))
     for generation in range(1, OFTEN):
+        proc.pass_time(0.01)
         proc.crash("a")
         proc.until_up(f"a{generation + 1}")
 
+
+@case("D05")
+@pytest.mark.process
+def test_what_a_process_had_is_free_when_its_end_is_told(proc, tmp_path):
+    """Again and again the next process has the lock at once that the last one held."""
+    take_turns(proc, tmp_path / "lock", company=False)
+
     assert proc.reported("start_error") == []
+
+
+@case("D05")
+@pytest.mark.process
+def test_what_its_company_had_is_free_when_its_end_is_told(proc_in_cells, tmp_path):
+    """Where there are cgroups that holds for the processes that it has started, too."""
+    take_turns(proc_in_cells, tmp_path / "lock", company=True)
+
+    assert proc_in_cells.reported("start_error") == []
 
 
 @case("D08")

@@ -104,13 +104,21 @@ def test_rest_for_one_is_tried_again_from_the_later_failure(stage):
 @case("C49")
 @pytest.mark.parametrize("make", [one_for_all, rest_for_one])
 def test_a_temporary_bystander_is_gone(stage, make):
-    """A temporary sibling that is ended with its group is forgotten, and told so."""
+    """A temporary sibling is ended with its group, told so, never started again and forgotten."""
     stage.start(make(child("a"), child("b", restart="temporary"), child("c")))
+    mark = stage.mark()
     stage.crash("a")
     stage.until_up("a2", "c2")
 
     assert stage.states() == {"a": "up", "c": "up"}
     assert (stage.down("b1").restarting, stage.down("c1").restarting) == (False, True)
+    assert stage.story("ask", "exit", "launch", mark=mark) == [
+        *("exit a1", "ask c1", "exit c1", "ask b1", "exit b1", "launch a2", "launch c2"),
+    ]
+    assert [stage.told(what, mark).count("b1") for what in ("exit", "down")] == [1, 1]
+    assert stage.ask_for("restart_child", "b") == "not_found"
+    assert stage.ask_for("start_child", child("b")) == "ok"
+    assert list(stage.states()) == ["a", "c", "b"]
 
 
 @case("C49")

@@ -5,10 +5,11 @@ a millisecond and is safe whatever the tests' process runs. It takes one message
 socket FD: ``fork`` comes with one end of the child's channel and is answered by its pid and a pidfd
 of it, ``reap`` by its status. When the socket is closed it ends, and its children with it.
 
-A child talks in lines of JSON and is a process group of its own. ``proc_stage`` has the other side.
+A child leads a POSIX session, as an agent does, and talks in lines of JSON; ``house`` has the other
+side. It is ready at once and waits for its life. What takes time in that is timed by the stage: the
+child asks it for an alarm, and sleeps until it rings.
 """
 
-import contextlib
 import ctypes
 import fcntl
 import json
@@ -21,62 +22,74 @@ import time
 
 PR_SET_PDEATHSIG = 1
 MESSAGE_BYTES_MAX = 65536
-NEVER_S = 3600.0
+MOMENT_S = 0.001
 LIBC = ctypes.CDLL(None)
 
 
 class Player:
     """One child: it follows its life until it ends."""
 
-    def __init__(self, life, channel, troupe):
-        self.life, self.channel, self.troupe = life, channel, troupe
-        self.is_up = False
-        self.next_s = time.monotonic() + life["start_s"]
-        self.reply = None
+    def __init__(self, channel, troupe):
+        self.channel, self.troupe = channel, troupe
+        self.life = None
+        self.at_alarm = None
+        self.alarms = 0
+        self.is_asked = False
         self.words = b""
 
     def play(self):
         """Do one thing after the other; the only way out is the end of the process."""
-        stop = self.life["stop"]
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if stop == "deaf" else signal.SIG_IGN)
+        self.say(["ready"])
         while True:
             watched = [] if self.channel is None else [self.channel]
-            ready, _, _ = select.select(watched, [], [], max(0.0, self.next_s - time.monotonic()))
-            if ready:
-                self.hear()
-            elif self.reply is not None:
-                self.say(["cleaned"])
-                self.leave(*self.reply)
-            elif self.is_up:
-                self.leave(*self.life["end"])
-            else:
-                self.begin()
+            select.select(watched, [], [])
+            self.hear()
+
+    def be(self, life):
+        """Take a life, and begin it."""
+        self.life = life
+        is_deaf = life["stop"] == "deaf"
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if is_deaf else signal.SIG_IGN)
+        self.after(life["start_s"], self.begin)
+
+    def after(self, seconds, work):
+        """Do something when the stage's clock says so, in place of what was to be done before."""
+        self.alarms += 1
+        self.at_alarm = work
+        if seconds > 0:
+            self.say(["alarm", self.alarms, seconds])
+        else:
+            work()
 
     def begin(self):
         """Become ready, or not."""
-        self.next_s = time.monotonic() + NEVER_S
         match self.life["start"]:
             case "up":
-                self.is_up = True
                 self.take_lock()
-                if self.life["company"]:
-                    keep_company(self.troupe)
                 self.say(["up", time.monotonic(), self.life["extra"]])
-                if self.life["ends_s"] is not None:
-                    self.next_s = time.monotonic() + self.life["ends_s"]
-                if self.life["unlinks"]:
-                    self.channel.close()
-                    self.channel = None
+                self.live()
             case "ignore":
                 self.leave(0, ["ignored"])
             case "raise":
                 self.leave(1, ["raise"])
             case "exit":
                 self.leave(self.life["exit_code"], [])
+            case "hopeless":
+                self.leave(self.life["hopeless"], [])
             case "garbage":
                 self.channel.sendall(b"\xff\xfe\n")
             case "never":
                 pass
+
+    def live(self):
+        """Do what there is to do once it is ready."""
+        if self.life["unlinks"]:
+            self.channel.close()
+            self.channel = None
+        elif self.life["company"]:
+            self.after(MOMENT_S, lambda: keep_company(self.troupe))
+        elif self.life["ends_s"] is not None:
+            self.after(self.life["ends_s"], lambda: self.leave(*self.life["end"]))
 
     def take_lock(self):
         """Have the lock at once, or fail."""
@@ -95,13 +108,34 @@ class Player:
         self.words += got
         *lines, self.words = self.words.split(b"\n")
         for line in lines:
-            word, *more = json.loads(line)
-            if word == "die":
+            self.heed(*json.loads(line))
+
+    def heed(self, word, *more):
+        """Do what one word asks for."""
+        match word:
+            case "be":
+                self.be(*more)
+            case "die":
                 self.leave(*more)
-            elif self.reply is None and self.life["stop"] not in ("ignore", "deaf"):
-                obeys = self.life["stop"] == "obey"
-                self.reply = (0, ["shutdown", *more]) if obeys else tuple(self.life["stop"])
-                self.next_s = time.monotonic() + self.life["stop_s"]
+            case "ring":
+                if more[0] == self.alarms:
+                    self.at_alarm()
+            case "stop":
+                self.stop(*more)
+
+    def stop(self, why):
+        """End as the life says, after as long as it says."""
+        how = "obey" if self.life is None else self.life["stop"]
+        if self.is_asked or how in ("ignore", "deaf"):
+            return
+        self.is_asked = True
+        last = (0, ["shutdown", why]) if how == "obey" else tuple(how)
+        self.after(0 if self.life is None else self.life["stop_s"], lambda: self.clean_up(*last))
+
+    def clean_up(self, status, words):
+        """Say that it ends in order, and end."""
+        self.say(["cleaned"])
+        self.leave(status, words)
 
     def say(self, words):
         """Tell the stage something; one that unlinked has nobody to tell."""
@@ -118,24 +152,22 @@ class Player:
 
 
 def keep_company(troupe):
-    """Have a process in the same group that ends with the troupe alone, unless it is killed."""
+    """Have a process in the same session that ends with the troupe alone, unless it is killed."""
     if os.fork() == 0:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.read(troupe, 1)
         os._exit(0)
 
 
-def fork(life, channel, stage, pipe):
+def fork(channel, stage, pipe):
     """Return the pid of a new child."""
     pid = os.fork()
     if pid == 0:
         LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        os.setpgid(0, 0)
+        os.setsid()
         stage.close()
         os.close(pipe[1])
-        Player(life, channel, pipe[0]).play()
-    with contextlib.suppress(OSError):  # the child does it too: whoever comes first
-        os.setpgid(pid, pid)
+        Player(channel, pipe[0]).play()
     return pid
 
 
@@ -147,13 +179,13 @@ def main():
             got, fds, _, _ = socket.recv_fds(stage, MESSAGE_BYTES_MAX, 1)
             if not got:
                 return
-            word, more = json.loads(got)
+            word, *more = json.loads(got)
             if word == "reap":
-                _, status = os.waitpid(more, 0)
+                _, status = os.waitpid(*more, 0)
                 stage.send(json.dumps(os.waitstatus_to_exitcode(status)).encode())
                 continue
             channel = socket.socket(fileno=fds[0])
-            pid = fork(more, channel, stage, pipe)
+            pid = fork(channel, stage, pipe)
             channel.close()
             pidfd = os.pidfd_open(pid)
             socket.send_fds(stage, [json.dumps(pid).encode()], [pidfd])

@@ -141,7 +141,7 @@ def ending_as(how):
             sim.settle()
         else:
             ref = Ref((), "b", sim.view("b").generation)
-            ending = Ending.FINAL if how == "hopeless" else Ending.CRASH
+            ending = Ending.FINAL if how == "chosen" else Ending.CRASH
             sim.perform(sim.tree.exited(ref, ENDS[how][2], ending, sim.now()))
 
     return give
@@ -177,7 +177,7 @@ def calling(name, *given, **more):
 
 INPUTS = {
     **{f"timer {kind}": going_off(kind) for kind in Kind},
-    **{f"exited {how}": ending_as(how) for how in ("normal", "kill", "hopeless")},
+    **{f"exited {how}": ending_as(how) for how in ("normal", "kill", "chosen")},
     "ignored": ignoring,
     "up": saying_up(),
     "up of another": saying_up(77),

@@ -1,0 +1,304 @@
+"""What the sessions of a stage need of a daemon: a nursery, a wire, a desk.
+
+The nursery is the troupe, and the wire takes the place of ZeroMQ: a child is too small for either.
+What stands behind both is the daemon's own, and so is all that decides, asks, kills and judges.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import termios
+import time
+from functools import partial
+from pathlib import Path
+from unittest import mock
+
+from cmdc_runtime.errors import CmdcError, ProtocolError
+from cmdc_runtime.frames import Assign, LastWords, Ready, Started, Terminate
+from cmdc_runtime.process_table import look_up
+from cmdc_runtime.reasons import Normal, Shutdown
+from supervisor.adapters.cells import Cells
+from supervisor.adapters.pidfd import is_over
+from supervisor.adapters.reaper import Reaper
+from supervisor.wards import Wards
+from supervisor.workforce import Workforce
+from tests.conformance.script import CHOSEN, RAISED
+from tests.unit.supervisor.desk import Hub, Journal
+
+MESSAGE_BYTES_MAX = 65536
+END_S = 10.0
+"""For the troupe to end, whose pipe is closed."""
+ASLEEP = frozenset("ST")
+"""How the kernel shows a process that waits for something to happen, or that is stopped."""
+WORDS = {
+    "normal": Normal(),
+    "drained": Shutdown(detail="drained"),
+    "raise": RAISED,
+    "chosen": CHOSEN,
+}
+"""What a child says of its end, and which reason that is."""
+
+
+class Troupe:
+    """The process that all children of a test run are forked from."""
+
+    def __init__(self):
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.settimeout(END_S)
+        with theirs:
+            script = Path(__file__).with_name("troupe.py")
+            command = [sys.executable, "-I", "-S", str(script), str(theirs.fileno())]
+            self._process = subprocess.Popen(command, pass_fds=(theirs.fileno(),))
+
+    def fork(self):
+        """Return the pid, the pidfd and the channel of a new child."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(self._socket, [b'["fork"]'], [theirs.fileno()])
+            got, (pidfd,), _, _ = socket.recv_fds(self._socket, MESSAGE_BYTES_MAX, 1)
+        ours.setblocking(False)
+        return json.loads(got), pidfd, ours
+
+    def reap(self, pid):
+        """Return the status of a child that has ended, a signal's as its negative number."""
+        self._socket.send(json.dumps(["reap", pid]).encode())
+        return json.loads(self._socket.recv(MESSAGE_BYTES_MAX))
+
+    def close(self):
+        """End it."""
+        self._socket.close()
+        self._process.wait(END_S)
+
+
+class Actor:
+    """One child's process as the reaper has it, and the kernel's proof of its end for the stage."""
+
+    def __init__(self, troupe, peer):
+        self.peer = peer
+        self.pid, self.pidfd, self.channel = troupe.fork()
+        self.started_at = time.monotonic()
+        self.sentinel = os.eventfd(0)  # the troupe tells no status: the kernel does
+        self.proof = os.dup(self.pidfd)
+        self.is_reaped = False
+        self.has_ignored = False
+        self.extra = ""
+        self.unread = b""
+        self._troupe = troupe
+
+    @property
+    def has_ended(self):
+        """Whether the kernel says that it is gone."""
+        return is_over(self.proof)
+
+    def status(self):
+        """Return nothing: nobody waits for it before it is reaped."""
+
+    def close(self):
+        """Give it back; the kernel forgets it now."""
+        os.close(self.pidfd)
+        os.close(self.sentinel)
+        self._troupe.reap(self.pid)
+        self.is_reaped = True
+
+    def send_signal(self, number):
+        """Send a signal from outside, of which the daemon knows nothing."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.proof, number)
+
+    def say(self, *words):
+        """Tell it something; False: it hears no more."""
+        try:
+            self.channel.send(json.dumps(words).encode() + b"\n")
+        except OSError:
+            return False
+        return True
+
+    def is_at_rest(self):
+        """Say whether it does nothing before it is told something."""
+        if self.has_ended:
+            return self.is_reaped
+        if self.channel.fileno() >= 0 and _unread_there(self.channel):
+            return False
+        line = look_up(self.pid)
+        return line is not None and line.state in ASLEEP
+
+    def kill(self):
+        """End it, whatever it was about to do."""
+        self.send_signal(signal.SIGKILL)
+        is_over(self.proof, END_S)
+
+    def bury(self):
+        """Give everything back; it has ended."""
+        if not self.is_reaped:
+            self.close()
+        self.channel.close()
+        os.close(self.proof)
+
+
+class Wire:
+    """Takes the place of the router: a line of JSON each way for what a frame says."""
+
+    def __init__(self, receive, on_life, note):
+        self.actors = {}
+        self.check = self.on_refused = None
+        self._receive, self._on_life, self._note = receive, on_life, note
+
+    def open(self, actor):
+        """Hear a new process."""
+        self.actors[actor.peer] = actor
+        asyncio.get_running_loop().add_reader(actor.channel, self._hear, actor)
+
+    def send(self, peer, frame):
+        """Tell a process what a frame says; False: it hears no more."""
+        actor = self.actors[peer]
+        match frame:
+            case Assign(session_id=name, incarnation=generation):
+                return actor.say("be", self._on_life(actor, name, generation))
+            case Terminate(reason=why):
+                return actor.say("stop", why)
+        return True
+
+    def is_connected(self, peer):
+        """Say whether something is left to be read."""
+        try:
+            return bool(self.actors[peer].channel.recv(1, socket.MSG_PEEK))
+        except OSError:
+            return False
+
+    def drain(self):
+        """Read what has arrived."""
+        for actor in list(self.actors.values()):
+            while self.is_connected(actor.peer):
+                self._hear(actor)
+
+    def _hear(self, actor):
+        try:
+            got = actor.channel.recv(MESSAGE_BYTES_MAX)
+        except BlockingIOError:
+            return
+        except OSError:
+            got = b""
+        if not got:  # that is no end of the process
+            asyncio.get_running_loop().remove_reader(actor.channel)
+            actor.channel.close()
+        *lines, actor.unread = (actor.unread + got).split(b"\n")
+        for line in lines:
+            self._heed(actor, line)
+
+    def _heed(self, actor, line):
+        try:
+            word, *more = json.loads(line)
+        except ValueError:
+            told = ProtocolError("not a message of this protocol")
+            self.on_refused(actor.peer, actor.pid, told)
+            return
+        match word:
+            case "alarm":
+                number, seconds = more
+                ring = partial(actor.say, "ring", number)
+                asyncio.get_running_loop().call_later(seconds, ring)
+            case "ignored":
+                actor.has_ignored = True
+            case "cleaned":
+                self._note("cleaned", actor, None)
+            case "up":
+                actor.extra = more[1]
+                self._note("ready", actor, more[0])
+                self._give(actor, Started())
+            case "ready":
+                self._give(actor, Ready(pid=actor.pid))
+            case "shutdown":
+                self._give(actor, LastWords(reason=Shutdown(detail=more[0] if more else "")))
+            case _:
+                self._give(actor, LastWords(reason=WORDS[word]))
+
+    def _give(self, actor, frame):
+        """Hand a frame to the workforce, as the router does: checked, or refused."""
+        try:
+            self.check(actor.peer, actor.pid, frame)
+        except CmdcError as error:
+            self.on_refused(actor.peer, actor.pid, error)
+        else:
+            self._receive(actor.peer, frame, ())
+
+
+class Nursery:
+    """Takes the place of the nursery: processes come from the troupe."""
+
+    pids = frozenset()
+
+    def __init__(self, troupe, wire):
+        self._troupe, self._wire = troupe, wire
+        self.warmed = asyncio.Event()
+        self.warmed.set()
+
+    async def fork(self, boot):
+        """Return a new process, which is about to say that it is ready."""
+        actor = Actor(self._troupe, boot["worker_id"].encode())
+        self._wire.open(actor)
+        return actor
+
+    async def close(self):
+        """Nothing: the troupe is for all stages."""
+
+
+class House:
+    """The desk of the sessions on one stage; ``on_down`` is told what monitors would be told."""
+
+    is_leaving = False
+    passage = None
+    """Nothing is published here, so nothing is asked."""
+
+    def __init__(self, troupe, wards, stage):
+        self.keeper = None
+        self.hub, self.journal = Hub(), Journal()
+        self.readers = asyncio.Semaphore(1)
+        self.wire = Wire(self._receive, stage.life_of, stage.heard)
+        self.workforce = Workforce(
+            Nursery(troupe, self.wire), Reaper(), wards, f"ipc://{wards.board_path}", 0
+        )
+        self.workforce.hear(self.wire)
+        self._on_down = stage.told_down
+
+    def _receive(self, *given):
+        self.workforce.receive(*given)
+
+    def notify(self, _session, departed, _evidence):
+        """Tell the monitors that a process ended."""
+        self._on_down(departed)
+
+    def answer(self, client, frame):
+        """Nobody asks."""
+
+    def slept(self, session):
+        """Nobody sleeps by itself."""
+
+    def forget(self, session, reason):
+        """Nothing is kept."""
+
+
+def wards_at(folder, versions=()):
+    """Return the surroundings of workers, with cgroups of these versions: it may move us there."""
+    among = partial(Cells.survey, versions=versions)
+    with mock.patch.object(Cells, "survey", among):
+        wards = Wards(folder, folder, "info")
+
+    async def begin():
+        wards.start()
+
+    asyncio.run(begin())
+    wards.outputs.close()  # a child writes nothing, so nobody waits for it to be read
+    return wards
+
+
+def _unread_there(channel):
+    """Return how much of what was sent the other side has not taken yet."""
+    (length,) = struct.unpack("i", fcntl.ioctl(channel, termios.TIOCOUTQ, bytes(4)))
+    return length

@@ -1,0 +1,261 @@
+"""Bugs of the tree's runtime and of a child's handlers, planted one at a time.
+
+Each is a change of the product's own code, and names a test of this folder that it must fail.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from unittest import mock
+
+from cmdc_runtime.reasons import Shutdown
+from supervisor import keeper, workforce
+from supervisor.core.tree.crew import Crew
+from supervisor.core.tree.supervisor import Supervisor
+from supervisor.core.tree.words import (
+    Ask,
+    CancelTimer,
+    Departed,
+    Ending,
+    Kill,
+    Launch,
+    Replied,
+    SetTimer,
+    SupervisorEnded,
+    Terminate,
+)
+from supervisor.hiring import Hiring
+from supervisor.incarnation import AgentProcess
+from supervisor.keeper import Keeper
+from supervisor.session import Session
+from supervisor.workforce import Workforce
+from tests.conformance import (
+    test_intensity,
+    test_monitors,
+    test_robustness,
+    test_start,
+    test_stop,
+    test_strategies,
+)
+from tests.conformance.script import one_for_all
+
+DAY_S = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One bug, and the test that has to notice: ``given`` is what that takes beside its stage."""
+
+    name: str
+    owner: object
+    attribute: str
+    replaced: Callable
+    """Gets what stands there, and returns what is to stand there."""
+    test: Callable
+    given: tuple = ()
+
+    @contextmanager
+    def planted(self):
+        """Have the bug in the product."""
+        with mock.patch.object(
+            self.owner, self.attribute, self.replaced(getattr(self.owner, self.attribute))
+        ):
+            yield
+
+
+def without(kind):
+    """Leave an effect out."""
+
+    def replaced(perform):
+        def mutated(self, effect):
+            if not isinstance(effect, kind):
+                perform(self, effect)
+
+        return mutated
+
+    return replaced
+
+
+def twice(kind):
+    """Perform an effect twice."""
+
+    def replaced(perform):
+        def mutated(self, effect):
+            perform(self, effect)
+            if isinstance(effect, kind):
+                perform(self, effect)
+
+        return mutated
+
+    return replaced
+
+
+def too_early(perform):
+    """Take a process that is asked to end for ended."""
+
+    def mutated(self, effect):
+        perform(self, effect)
+        if isinstance(effect, Ask):
+            self.exited(effect.ref, Shutdown(detail=effect.reason), Ending.NORMAL)
+
+    return mutated
+
+
+def late(set_timer):
+    """Set each timer a tenth too late."""
+    return lambda self, timer, delay_s: set_timer(self, timer, delay_s * 1.1)
+
+
+def at_once(_take):
+    """Take an input in the midst of a step."""
+
+    def mutated(self, given):
+        for effect in given(keeper.asyncio.get_running_loop().time()):
+            self._try(effect)
+
+    return mutated
+
+
+def by_time_of_day(asyncio):
+    """Have the runtime follow the jumps of the time of day."""
+    begun_s = time.time()
+    seen = SimpleNamespace(**{name: getattr(asyncio, name) for name in dir(asyncio)})
+
+    def loop():
+        real = asyncio.get_running_loop()
+
+        def now_s():
+            return real.time() + round((time.time() - begun_s) / DAY_S) * DAY_S
+
+        return SimpleNamespace(time=now_s, call_later=real.call_later)
+
+    seen.get_running_loop = loop
+    return seen
+
+
+def nothing(_was):
+    """Do nothing."""
+    return lambda *_given, **_more: None
+
+
+def doubled(was):
+    """Do it twice."""
+
+    def mutated(*given):
+        was(*given)
+        was(*given)
+
+    return mutated
+
+
+def given_up(ask):
+    """Tell the tree of the end of a process that was only asked to end."""
+
+    def mutated(self, ref, reason):
+        ask(self, ref, reason)
+        self._give_up(ref, Shutdown(detail=reason), Ending.NORMAL)
+
+    return mutated
+
+
+def speechless(judge):
+    """Judge an end without what the process has said of it."""
+
+    def mutated(self, obituary):
+        self.last_words = None
+        return judge(self, obituary)
+
+    return mutated
+
+
+def one_by_one(hire):
+    """Let no process be started while another one starts."""
+    busy = set()
+
+    async def mutated(self):
+        while any(one._is_awaited() for one in busy):
+            await keeper.asyncio.sleep(1.0)  # tidy: of the stage's clock
+        busy.add(self)
+        await hire(self)
+
+    return mutated
+
+
+def kept_bystander(stopped):
+    """Start a temporary member of a group again."""
+
+    def mutated(self, child, reason):
+        restart = child.spec.restart
+        if self._is_to_be_stopped(child) and restart == "temporary":
+            object.__setattr__(child.spec, "restart", "permanent")
+        stopped(self, child, reason)
+
+    return mutated
+
+
+ASKED = (test_stop.test_children_end_in_reverse_order, ("one_for_one",))
+GROUP = (test_robustness.test_a_stop_during_a_group_restart_ends_it, (one_for_all,))
+STUBBORN = (test_stop.test_a_child_that_ignores_is_killed_at_its_grace, ())
+DEAF = (test_stop.test_sigterm_ends_who_is_deaf_to_words, ())
+BYSTANDER = (test_strategies.test_a_temporary_bystander_is_gone, (one_for_all,))
+ONE_DOWN = (test_monitors.test_each_end_is_told_once, ())
+FAILING = (test_start.test_starts_fail_in_three_ways, ())
+BY_CLOCK = (test_stop.test_a_wall_clock_that_jumps_changes_nothing, ())
+
+MUTANTS = [
+    Mutant("ignores Launch", Keeper, "_perform", without(Launch), *ASKED),
+    Mutant("ignores Ask", Keeper, "_perform", without(Ask), *ASKED),
+    Mutant("ignores Terminate", Keeper, "_perform", without(Terminate), *DEAF),
+    Mutant("ignores Kill", Keeper, "_perform", without(Kill), *STUBBORN),
+    Mutant("sets no timer", Keeper, "_perform", without(SetTimer), *STUBBORN),
+    Mutant("ignores CancelTimer", Keeper, "_perform", without(CancelTimer), *ASKED),
+    Mutant("tells no Down", Keeper, "_perform", without(Departed), *ONE_DOWN),
+    Mutant("drops Replied", Keeper, "_perform", without(Replied), *FAILING),
+    Mutant("forgets SupervisorEnded", Keeper, "_perform", without(SupervisorEnded), *ASKED),
+    Mutant("launches twice", Keeper, "_perform", twice(Launch), *ASKED),
+    Mutant("tells a Down twice", Keeper, "_perform", twice(Departed), *ONE_DOWN),
+    Mutant("replies twice", Keeper, "_perform", twice(Replied), *FAILING),
+    Mutant("starts before the old one is gone", Keeper, "_perform", too_early, *GROUP),
+    Mutant("is late by a tenth", Keeper, "_set", late, *STUBBORN),
+    Mutant("lets a timer run on", Keeper, "_cancel", nothing, *ASKED),
+    Mutant("reads the time of day", keeper, "asyncio", by_time_of_day, *BY_CLOCK),
+    Mutant("a process is not asked", AgentProcess, "ask", nothing, *ASKED),
+    Mutant("SIGTERM is not sent", AgentProcess, "terminate", nothing, *DEAF),
+    Mutant("SIGKILL is not sent", AgentProcess, "kill", nothing, *STUBBORN),
+    Mutant("its words do not count", AgentProcess, "_judge", speechless, *FAILING),
+    Mutant("a session asks nobody", Session, "ask", nothing, *ASKED),
+    Mutant("an end is told before it is there", Session, "ask", given_up, *GROUP),
+    Mutant("a Down is lost", Session, "departed", nothing, *ONE_DOWN),
+    Mutant("a Down is doubled", Session, "departed", doubled, *ONE_DOWN),
+    Mutant("an end is not told", Session, "process_ended", nothing, *ASKED),
+    Mutant("a start is not told", Session, "process_up", nothing, *ASKED),
+    Mutant("nonsense is put up with", Workforce, "refused", nothing, *FAILING),
+    Mutant("an end is told twice", Keeper, "exited", doubled, *ONE_DOWN),
+    Mutant(
+        "starts hold up each other",
+        Hiring,
+        "_hire",
+        one_by_one,
+        test_robustness.test_a_slow_start_delays_nobody,
+        ("one_for_one",),
+    ),
+    Mutant("a bystander comes back", Supervisor, "_stopped", kept_bystander, *BYSTANDER),
+    Mutant("a bystander is kept", Crew, "forget_if_done", nothing, *BYSTANDER),
+    Mutant(
+        "what is left is not swept",
+        workforce,
+        "sweep",
+        lambda _was: lambda *_given: 0,
+        test_stop.test_a_killed_child_takes_its_group_with_it,
+        (0,),
+    ),
+    Mutant(
+        "back-offs end at once",
+        Keeper,
+        "_set",
+        lambda was: lambda self, timer, _delay_s: was(self, timer, 0.0),
+        test_intensity.test_a_restarting_child_is_counted_but_not_active,
+    ),
+]
