@@ -131,7 +131,8 @@ plot: setup ## Draw docs/discussion/recovery.svg from the newest results of the 
 	@$(BIN)/python -m scripts.plot_recovery
 
 conformance: setup ## Every case of the supervisor's contract, on the engine and with real processes
-	@$(BIN)/pytest -p no:cacheprovider --quiet --conformance tests/conformance
+	@$(BIN)/pytest -p no:cacheprovider --quiet --conformance tests/conformance; status=$$?; \
+	  $(BIN)/python -m scripts.reference; exit $$status
 
 fault: setup ## Every way in which something dies, hangs or is starved: FAULT_FULL=1 for the long form
 	@FAULT=1 $(BIN)/pytest -p no:cacheprovider tests/fault

@@ -66,7 +66,7 @@ def append(subject: str, found: Mapping[str, object], load: float) -> Path:
     runs.append(
         {
             "at": f"{now:%Y-%m-%dT%H:%M:%SZ}",
-            "commit": _commit(),
+            "commit": commit(),
             "load_before": round(load, 2),
             "machine": _machine(),
             "versions": _versions(),
@@ -78,7 +78,7 @@ def append(subject: str, found: Mapping[str, object], load: float) -> Path:
     return path
 
 
-def _commit() -> str:
+def commit() -> str:
     """Return the commit that was measured, with a + when files differ from it."""
     command = ["git", "describe", "--always", "--dirty=+", "--abbrev=12"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -1,22 +1,26 @@
 """``conformance.md``: which cases of OTP's supervisor contract hold here, and which test says so.
 
-The cases are in ``tests/conformance/cases.toml``. Who plays one is read from the tests as they are
-written, so that nothing is run: ``@case("C17")`` names the cases of a test, and what it takes says
-who plays it.
+The cases are in ``tests/conformance/cases.toml``, and ``@case("C17")`` names the cases of a test.
+Who played them, and how that ended, is in ``played.json`` there: ``make conformance`` writes it.
 """
 
 import ast
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from scripts.reference import markdown
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "tests" / "conformance"
+PLAYED: Final = FOLDER / "played.json"
+PLAYERS: Final = ("engine", "runtime", "daemon", "client")
 SECTIONS: Final[Mapping[str, str]] = {
     "C": "Supervisors, after OTP",
     "D": "Monitors and reasons",
@@ -27,15 +31,27 @@ _BOTH: Final = "stage"
 _MARK: Final = "pytest.mark.process"
 _INTRO: Final = (
     "The reference for supervision is Erlang/OTP's `supervisor`. These are the cases that say what"
-    " that means, in our words. The engine is pure, so that most cases are played on it with a"
-    " virtual clock; those with real processes play them again with processes that are forked,"
-    " watched by pidfds and killed as groups, or with a whole daemon. A test with neither, of a"
-    " client's threads for example, counts for none of the two. `make conformance` plays all and"
-    " tells how many passed of how many. How to add one stands in"
+    " that means, in our words. Players: the *engine* is the tree of decisions alone; the *runtime*"
+    " is what a daemon has around it, its `Keeper` and for each child a `Session` with all that"
+    " hires, asks, kills and judges, over processes that are forked from a small one and speak a"
+    " small language in place of ZeroMQ's; the *daemon* is a whole one with its agents; the"
+    " *client* is one alone. Engine and runtime have a virtual clock, which stands still while a"
+    " process has work: times are exact, and nothing is said of how long the machine takes. With"
+    " bugs planted in the runtime"
+    " [these cases fail](../../tests/conformance/mutants.py). How to add one stands in"
     " [tests/conformance/stage.py](../../tests/conformance/stage.py)."
 )
 
 Row = Mapping[str, Any]  # Any: TOML
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of all cases: of each test and player, how many of its forms ended in which way."""
+
+    commit: str
+    """With a + when files differed from it."""
+    day: str
+    tests: dict[str, dict[str, dict[str, int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +67,15 @@ class Play:
 
 def page() -> str:
     """Return the page."""
-    sections = (_section(kind, title) for kind, title in SECTIONS.items())
-    return markdown.page("Conformance", _INTRO, *sections)
+    run = played()
+    told = f"Played by `make conformance` on {run.day}, commit `{run.commit}`."
+    sections = (_section(kind, title, run) for kind, title in SECTIONS.items())
+    return markdown.page("Conformance", _INTRO, told, *sections)
+
+
+def played() -> Run:
+    """Return how the last run of all cases ended."""
+    return msgspec.json.decode(PLAYED.read_bytes(), type=Run)
 
 
 def cases() -> dict[str, Row]:
@@ -132,19 +155,19 @@ def _names(node: ast.FunctionDef) -> Iterator[str]:
                 continue
 
 
-def _section(kind: str, title: str) -> str:
-    rows = [row for name, row in cases().items() if name.startswith(kind)]
-    head = ("case", "what holds", "engine", "real processes", "tests", "note")
-    return f"## {title}\n\n{markdown.table(head, map(_row, rows))}"
+def _section(kind: str, title: str, run: Run) -> str:
+    rows = [_row(row, run) for name, row in cases().items() if name.startswith(kind)]
+    head = ("case", "what holds", *PLAYERS, "tests", "note")
+    return f"## {title}\n\n{markdown.table(head, rows)}"
 
 
-def _row(row: Row) -> tuple[str, ...]:
+def _row(row: Row, run: Run) -> tuple[str, ...]:
     found = [play for play in plays() if row["name"] in play.cases] + elsewhere(row)
+    tests = [run.tests.get(f"{play.file}::{play.name}", {}) for play in found]
     return (
         row["name"],
         row["title"],
-        _yes(any(play.on_engine for play in found)),
-        _yes(any(play.with_processes for play in found)),
+        *(_outcomes(test.get(player, {}) for test in tests) for player in PLAYERS),
         ", ".join(_files(found)),
         row.get("note", ""),
     )
@@ -157,5 +180,9 @@ def _files(found: list[Play]) -> Iterator[str]:
         yield f"[{Path(file).name}](../../{file}): {', '.join(names)}"
 
 
-def _yes(claim: bool) -> str:  # noqa: FBT001 - it says what it is given
-    return "yes" if claim else "no"
+def _outcomes(counts: Iterable[Mapping[str, int]]) -> str:
+    """Return how many ended in which way: ``3 passed``; nothing where none was played."""
+    total: Counter[str] = Counter()
+    for one in counts:
+        total.update(one)
+    return ", ".join(f"{total[outcome]} {outcome}" for outcome in sorted(total))

@@ -2,18 +2,23 @@
 
 ``stage`` plays a case on the engine and again with real processes, ``sim`` and ``proc`` only one of
 the two. With ``--conformance`` (``make conformance``) the last line of the run is the count, and a
-case that was not played, or failed, fails the run.
+case that was not played, or failed, fails the run; how each test ended is kept in ``played.json``.
 """
 
 import asyncio
 import contextlib
 import tomllib
+from collections import Counter
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from benchmarks.report import commit
 from cmdc_runtime.testing import ScriptedModel
+from scripts.reference.conformance import PLAYED, PLAYERS, Run
 from supervisor.core.cells import Version
 from tests.conformance.house import Troupe, wards_at
 from tests.conformance.proc_stage import ProcStage
@@ -39,12 +44,16 @@ class Tally:
         self.is_judged = is_judged
         self._played = {}
         self._failed = set()
+        self._ended = {}
+        """Of each item how it ended: a phase that failed outweighs one that passed."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item):
         """Count each phase of each test."""
         report = yield
         names = self._names(item)
+        if names and (report.when == "call" or not report.passed):
+            self._ended[item.nodeid] = _player(item), report.outcome
         if report.failed:
             self._failed.update(names)
         elif report.passed and report.when == "call":
@@ -57,6 +66,17 @@ class Tally:
         """Let the run fail for a case that did not pass, where that is asked for."""
         if self.is_judged and self._open():
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if self.is_judged and self._ended:
+            self._record()
+
+    def _record(self):
+        """Keep how each test ended, for the page."""
+        tests = {}
+        for nodeid, (player, outcome) in sorted(self._ended.items()):
+            found = tests.setdefault(nodeid.partition("[")[0], {}).setdefault(player, Counter())
+            found[outcome] += 1
+        run = Run(commit=commit(), day=f"{datetime.now(UTC):%Y-%m-%d}", tests=tests)
+        PLAYED.write_bytes(msgspec.json.format(msgspec.json.encode(run), indent=1) + b"\n")
 
     def pytest_terminal_summary(self, terminalreporter):
         """Tell the count in an ordinary run, and what is missing in one that is judged."""
@@ -92,14 +112,17 @@ class Tally:
             for kind in KINDS
         ]
         played = [self._played[name] for names in good.values() for name in names]
-        engine, real = (sum(by in one for one in played) for by in ("engine", "processes"))
-        return f"conformance: {', '.join(told)} (engine {engine}, real processes {real})"
+        by = ", ".join(f"{name} {sum(name in one for one in played)}" for name in PLAYERS)
+        return f"conformance: {', '.join(told)} ({by})"
 
 
 def _player(item):
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    if parameters.get("stage") == "proc" or {"proc", "proc_in_cells"} & set(item.fixturenames):
+        return "runtime"
     if item.get_closest_marker("process"):
-        return "processes"
-    return "engine" if FOLDER in item.path.parents else "a client's threads"
+        return "daemon"
+    return "engine" if FOLDER in item.path.parents else "client"
 
 
 def pytest_addoption(parser):

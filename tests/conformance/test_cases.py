@@ -61,6 +61,16 @@ def test_the_tests_of_other_folders_are_there():
     assert missing == []
 
 
+def test_the_page_is_of_a_run_of_these_tests(pytestconfig):
+    """Whoever changes the list of cases, or their tests, plays them and makes the page anew."""
+    if pytestconfig.getoption("--conformance"):
+        pytest.skip("this run writes it")
+    tests = {f"{play.file}::{play.name}" for play in plays()}
+    tests |= {test for row in cases().values() for test in row.get("elsewhere", ())}
+
+    assert set(conformance.played().tests) == tests, "run make conformance"
+
+
 def test_whoever_needs_processes_says_so():
     """A test that takes real processes has the marker that the count is made from."""
     real = {"proc", "proc_in_cells", "cradle", "cmdc_session", "cmdc_daemon"}
