@@ -19,7 +19,7 @@ import structlog
 
 from cmdc_runtime.clock import now_ms
 from supervisor.adapters.endpoint import make_private
-from supervisor.adapters.journal.durable import settle, sync_directory
+from supervisor.adapters.journal.durable import settle, sync_directory, write_whole
 from supervisor.adapters.journal.sums import PAGE_BYTES, PageSums
 from supervisor.adapters.journal.volume import FILE_MODE, wal_of
 
@@ -66,6 +66,21 @@ def put_pages_back(file: BinaryIO, sums: PageSums, known: Mapping[int, bytes]) -
     if back or lost:
         log.error("journal.overwritten", pages_written_again=back, pages_lost=len(lost))
     return lost
+
+
+def leave_damaged(path: Path, file: BinaryIO, log_data: bytes, sums: PageSums) -> None:
+    """Put a journal that is damaged as well at its place again, for the next start to judge.
+
+    ``file`` is what was there, open. The checksums come first and the file last: without them the
+    damage would be taken for somebody's edit, and without its log the file for all there is.
+    """
+    sums.note_all()
+    write_whole(wal_of(path), log_data)
+    file.seek(0)
+    write_whole(path, file.read())
+    sums.settle()
+    sync_directory(path.parent)
+    log.error("journal.damaged_one_left", path=str(path))
 
 
 def put_aside(paths: Iterable[Path]) -> None:

@@ -28,7 +28,13 @@ from supervisor.adapters.journal.base import Durability, JournalFailed, JournalR
 from supervisor.adapters.journal.ledger import Ledger
 from supervisor.adapters.journal.log_copy import LogCopy, Stamp, stamp_of
 from supervisor.adapters.journal.mending import Mended, Mender, keep_schema
-from supervisor.adapters.journal.restoring import put_aside, put_pages_back, restore, take_place
+from supervisor.adapters.journal.restoring import (
+    leave_damaged,
+    put_aside,
+    put_pages_back,
+    restore,
+    take_place,
+)
 from supervisor.adapters.journal.retention import Bounds
 from supervisor.adapters.journal.schema import check_file, migrate
 from supervisor.adapters.journal.sums import PageSums
@@ -124,8 +130,14 @@ class SqliteStore(Ledger):
         if self._connection is None or self._file is None:
             return
         if strays := self._volume.strays():
-            self._log.check()
-            self._check_file(os.fstat(self._file.fileno()))
+            make_private(self._path.parent)
+            try:
+                self._log.check()
+                self._check_file(os.fstat(self._file.fileno()))
+            except JournalLostError:
+                put_aside(strays)
+                leave_damaged(self._path, self._file, self._log.data, self._sums)
+                raise
             self._bring_back(strays)
             return
         self._log.check(self._volume.found[self._wal])

@@ -121,6 +121,10 @@ class PageSums:
             file.flush()
             os.fdatasync(file.fileno())
 
+    def note_all(self) -> None:
+        """Write all of them down again, where their file is gone."""
+        self.note(dict(enumerate(self._sums, 1)))
+
     def settle(self) -> None:
         """Note when the file was changed last, and how large it is."""
         found = self._journal.stat()

@@ -138,14 +138,17 @@ def test_log_that_is_changed_in_place_loses_nothing(tmp_path, harm, checkpoints)
 
 def test_read_behind_a_cut_log_is_as_before(tmp_path):
     """Who only asks gets what was acknowledged, and it is put right for the next daemon."""
-    loaded = []
+    loaded, between = [], []
 
     async def read(journal):
         loaded.extend([await journal.load(name_of(one)) for one in range(SESSIONS)])
+        (tmp_path / "read").mkdir()
+        between.extend(await found_in(tmp_path / "state", tmp_path / "read"))
 
     taken, seen, over, _ = play(tmp_path, cut(0.3), goes_on=read)
 
     assert sum(len(one.unanswered) for one in loaded) == BEFORE
+    assert (len(between[0]), between[1]) == (BEFORE, {})
     assert (seen, over) == (taken, {})
 
 
@@ -178,6 +181,35 @@ def test_log_that_is_cut_before_the_commit_is_acknowledged(tmp_path):
 
     assert (has_failed, len(refused)) == (True, 1)
     assert "does not have what was just written" in refused[0]
+    assert (seen, over) == (taken, {})
+
+
+def test_newest_page_that_is_changed_before_the_commit_is_acknowledged(tmp_path):
+    """It is put right at once: the time of change tells nothing, being that of our own write too."""
+    state = tmp_path / "state"
+
+    async def main():
+        journal = SqliteJournal(state)
+        await journal.open()
+        await begin(journal)
+        taken = await accept(journal, range(BEFORE))
+        look, newest = journal._store._volume.log_status, len(journal._store._log) - PAGE_BYTES
+
+        def late():
+            with wal_of(state / JOURNAL_FILE).open("r+b") as file:
+                file.seek(newest)
+                file.write(ZEROS)
+            journal._store._volume.log_status = look
+            return look()
+
+        journal._store._volume.log_status = late
+        taken += await accept(journal, [BEFORE])
+        found = await found_in(state, tmp_path)
+        await journal.close()
+        return sorted(taken), *found
+
+    taken, seen, over = asyncio.run(main())
+
     assert (seen, over) == (taken, {})
 
 
@@ -226,7 +258,27 @@ def test_file_that_is_overwritten_is_written_again_from_the_log(tmp_path):
     assert "journal.overwritten" in said
 
 
-def test_file_whose_pages_are_lost_parks_who_misses_something(tmp_path):
+def ruin_page(path):
+    """Overwrite a page in the midst."""
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // PAGE_BYTES // 2 * PAGE_BYTES)
+        file.write(os.urandom(PAGE_BYTES))
+
+
+def edit_body(path):
+    """Overwrite a part of a body, so that SQLite finds nothing wrong."""
+    at = path.read_bytes().index(BODY, path.stat().st_size // 2)
+    with path.open("r+b") as file:
+        file.seek(at + 8)
+        file.write(b"y" * 64)
+
+
+LOSSES = {"a page": ruin_page, "a body": edit_body}
+
+
+@pytest.mark.parametrize("place", ["in place", "file gone", "directory gone"])
+@pytest.mark.parametrize("harm", LOSSES.values(), ids=LOSSES)
+def test_file_whose_pages_are_lost_parks_who_misses_something(tmp_path, harm, place):
     """Nothing is acknowledged any more, and the next daemon says who misses what."""
     state = tmp_path / "state"
 
@@ -237,11 +289,11 @@ def test_file_whose_pages_are_lost_parks_who_misses_something(tmp_path):
         taken = await accept(journal, range(300))
         taken += await checkpoint(journal, 300)  # behind it all of them are in the file alone
         taken += await accept(journal, [0], "l")  # which is not in the log any more
-        path = state / JOURNAL_FILE
-        middle = path.stat().st_size // PAGE_BYTES // 2
-        with path.open("r+b") as file:
-            file.seek(middle * PAGE_BYTES)
-            file.write(os.urandom(PAGE_BYTES))
+        harm(state / JOURNAL_FILE)
+        if place == "file gone":
+            (state / JOURNAL_FILE).unlink()
+        elif place == "directory gone":
+            shutil.rmtree(state)
         with pytest.raises(JournalFailed, match="overwritten by somebody else"):
             await accept(journal, [301])
         has_failed = journal.health.has_failed
