@@ -185,7 +185,7 @@ def test_log_that_is_cut_before_the_commit_is_acknowledged(tmp_path):
 
 
 def test_newest_page_that_is_changed_before_the_commit_is_acknowledged(tmp_path):
-    """It is put right at once: the time of change tells nothing, being that of our own write too."""
+    """It is put right at once: the time of change is that of our own write."""
     state = tmp_path / "state"
 
     async def main():
@@ -193,23 +193,26 @@ def test_newest_page_that_is_changed_before_the_commit_is_acknowledged(tmp_path)
         await journal.open()
         await begin(journal)
         taken = await accept(journal, range(BEFORE))
-        look, newest = journal._store._volume.log_status, len(journal._store._log) - PAGE_BYTES
+        look, log = journal._store._volume.log_status, wal_of(state / JOURNAL_FILE)
+        before = log.read_bytes()
 
         def late():
-            with wal_of(state / JOURNAL_FILE).open("r+b") as file:
-                file.seek(newest)
+            with log.open("r+b") as file:
+                file.seek(len(before) - PAGE_BYTES)
                 file.write(ZEROS)
             journal._store._volume.log_status = look
             return look()
 
         journal._store._volume.log_status = late
         taken += await accept(journal, [BEFORE])
+        is_right = log.read_bytes().startswith(before)
         found = await found_in(state, tmp_path)
         await journal.close()
-        return sorted(taken), *found
+        return sorted(taken), is_right, *found
 
-    taken, seen, over = asyncio.run(main())
+    taken, is_right, seen, over = asyncio.run(main())
 
+    assert is_right
     assert (seen, over) == (taken, {})
 
 
@@ -288,7 +291,7 @@ def test_file_whose_pages_are_lost_parks_who_misses_something(tmp_path, harm, pl
         await begin(journal)
         taken = await accept(journal, range(300))
         taken += await checkpoint(journal, 300)  # behind it all of them are in the file alone
-        taken += await accept(journal, [0], "l")  # which is not in the log any more
+        taken += await accept(journal, range(SESSIONS), "l")  # which are in the log alone
         harm(state / JOURNAL_FILE)
         if place == "file gone":
             (state / JOURNAL_FILE).unlink()
