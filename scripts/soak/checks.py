@@ -9,6 +9,7 @@ from cmdc_runtime import events
 from cmdc_runtime.client.session import AsyncSession
 from cmdc_runtime.events import Envelope
 from cmdc_runtime.messages import Message
+from cmdc_runtime.reasons import Down
 from scripts.soak.history import entries_told, problems_of
 from scripts.soak.ledger import Ledger, digest
 from scripts.soak.tools import keys_changed, twice_done
@@ -33,7 +34,30 @@ def conversation_problems(
         for command, text in texts.items()
         if ledger.has_started(command) and said.count(text) != 1
     ]
+    found += [
+        Problem(Wrong.HISTORY, f"the model was not told what a plugin said: {text!r}")
+        for text in ledger.notes
+        if not any(text in one for one in said)
+    ]
     return found + [Problem(Wrong.HISTORY, one) for one in answers_missing(messages, ledger.said)]
+
+
+def end_problems(downs: Sequence[Down], first: int, last: int) -> list[Problem]:
+    """Return what is wrong with what a monitor was told of the ends of a session's processes.
+
+    They are those of the incarnations ``first`` to ``last``, of which the last one is final; it may
+    be set later than ``first`` where that is 0.
+    """
+    told = [int(down.incarnation) for down in downs]
+    begin = first or min(told, default=last)
+    right = list(range(begin, last + 1))
+    found = [] if told == right else [f"ends of {told} were told in place of {right}"]
+    found += [
+        f"the end of incarnation {down.incarnation} says restarting={down.restarting}"
+        for down in downs
+        if down.restarting == (down.incarnation == last)
+    ]
+    return [Problem(Wrong.END, one) for one in found]
 
 
 def answers_missing(messages: Iterable[Message], said: Sequence[Message]) -> list[str]:

@@ -18,6 +18,7 @@ from cmdc_runtime import events
 from cmdc_runtime.events import Envelope, Event
 from cmdc_runtime.messages import Message
 from cmdc_runtime.process import DAEMON_RESTARTED, RESUMED
+from scripts.soak.tools import NOTED
 from scripts.soak.wrongs import Problem, Wrong
 
 TAIL_EVENTS: Final = 40
@@ -63,6 +64,10 @@ class Ledger:
         self._text: str | None = ""
         """Pieces of the answer so far; None: some were lost, and it is told whole."""
         self._asked: set[str] = set()
+        self._answered: set[str] = set()
+        self._noted: list[str] = []
+        self.notes: list[str] = []
+        """What plugins had to say in cycles that finished: the model was told."""
         self._lost = 0
         """The last index that was told as lost, while nothing has said that its process is gone."""
 
@@ -175,6 +180,7 @@ class Ledger:
         self._started.append(event.command_id)
         self.open = event.command_id
         self._crashes = 0
+        self._noted.clear()
 
     def _check_order(self, command_id: str) -> None:
         waiting = self.waiting
@@ -182,6 +188,7 @@ class Ledger:
             self._tell(f"prompt {command_id} starts before {waiting[0]}, which came first")
 
     def _finish(self, event: events.AgentEnd) -> None:
+        self.notes += self._noted
         self._end(event.command_id, "finished")
 
     def _fail(self, event: events.AgentError) -> None:
@@ -287,7 +294,7 @@ class Ledger:
 
     def _ask(self, event: events.AskUser) -> None:
         self.counts["questions"] += 1
-        if event.ref in self._asked:
+        if event.ref in self._asked | self._answered:
             self._tell(f"question {event.ref} is asked twice")
         self._asked.add(event.ref)
 
@@ -296,6 +303,11 @@ class Ledger:
         if event.ref not in self._asked:
             self._tell(f"question {event.ref} is answered twice, or was never asked")
         self._asked.discard(event.ref)
+        self._answered.add(event.ref)
+
+    def _note(self, event: events.PluginEvent) -> None:
+        if event.name == NOTED:
+            self._noted.append(event.payload)
 
     def _count(self, event: Event) -> None:
         self.counts[event.kind] += 1
@@ -321,6 +333,7 @@ class Ledger:
         events.AgentRecovered: _recover,
         events.AskUser: _ask,
         events.UserResponded: _hear,
+        events.PluginEvent: _note,
         events.ApprovalRequired: _count,
         events.ConversationCompacted: _count,
         events.SubagentStart: _count,

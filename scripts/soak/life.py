@@ -23,9 +23,10 @@ from cmdc_runtime.client.stream import AsyncEventStream
 from cmdc_runtime.commands import Status
 from cmdc_runtime.events import Event
 from cmdc_runtime.faults import Step
+from cmdc_runtime.reasons import Down
 from cmdc_runtime.testing import ScriptedModel
 from scripts.soak.chance import dice
-from scripts.soak.checks import conversation_problems, effect_problems, late_reading
+from scripts.soak.checks import conversation_problems, effect_problems, end_problems, late_reading
 from scripts.soak.house import House
 from scripts.soak.ledger import Ledger
 from scripts.soak.model import prompt_text
@@ -41,6 +42,8 @@ _Answer = TypeVar("_Answer")
 REST_S: Final = 90.0
 """Until everything that was accepted is over; a life takes a second on an idle machine."""
 LOOK_AGAIN_S: Final = 0.02
+END_TOLD_S: Final = 20.0
+"""For the notice of a session's end to come, once it is stopped."""
 QUIET_S: Final = 4.0
 """Without a word of what is awaited: then the session is asked whether anything is to come."""
 CYCLE_CRASHES_MAX: Final = 2
@@ -57,6 +60,8 @@ _REFUSALS: Final[Mapping[str, tuple[type[cmdc.CmdcError], ...]]] = {
     "approve": (cmdc.ApprovalNotFound, cmdc.QueueFull),
     "reject": (cmdc.ApprovalNotFound, cmdc.QueueFull),
     "user_respond": (cmdc.AskNotFound,),
+    "attach_plugin": (cmdc.AlreadyAttached,),
+    "detach_plugin": (cmdc.PluginNotFound,),
 }
 """What a call may be refused with in a session that is well; all others with nothing."""
 
@@ -111,6 +116,11 @@ class Life:
         self._plan_file = place.house.faults / f"{plan.name}.plan"
         self._accepted: list[str] = []
         self._texts: dict[str, str] = {}
+        self._downs: list[Down] = []
+        self._deaths_before = 0
+        """Deaths of the daemon before the monitor was set."""
+        self._newest = 0
+        """The newest incarnation that was seen at rest."""
         self._deaths = 0
         self._resting: asyncio.Timeout | None = None
         self._heard = asyncio.Condition()
@@ -147,6 +157,10 @@ class Life:
             self._disarm()
             return
         stream = await self._patiently(lambda: session.subscribe(since=0))
+        monitor = await self._patiently(
+            lambda: session.monitor(self._downs.append, persistent=True)
+        )
+        self._deaths_before = self._deaths
         listener = asyncio.create_task(self._listen(stream))
         try:
             if self._gate is not None:
@@ -166,6 +180,8 @@ class Life:
                 task.cancel()
             await asyncio.gather(listener, *self._besides, return_exceptions=True)
             await stream.close()
+            with suppress(cmdc.CmdcError):
+                await session.demonitor(monitor)
 
     async def _live(self) -> None:
         if not self.plan.is_armed_early and not self.plan.is_armed_late:
@@ -183,6 +199,19 @@ class Life:
         with suppress(cmdc.SessionNotAlive):
             status = await self._patiently(self._session.status)
             self._wrong(Wrong.OTHER, f"it is alive after its end: {status}")
+        await self._check_ends()
+
+    async def _check_ends(self) -> None:
+        """See that each end of a process was told once, the last one as such."""
+        due_s = asyncio.get_running_loop().time() + END_TOLD_S
+        while not any(not down.restarting for down in self._downs):
+            if asyncio.get_running_loop().time() > due_s:
+                break
+            await asyncio.sleep(LOOK_AGAIN_S)
+        is_early = self.plan.is_armed_early or self.plan.is_continued
+        last = max((int(down.incarnation) for down in self._downs), default=self._newest)
+        first = 0 if is_early or self._deaths_before else 1
+        self.problems += end_problems(self._downs, first, max(last, self._newest))
 
     async def _patiently(self, ask: Callable[[], Awaitable[_Answer]]) -> _Answer:
         """Ask, again and again while there is no daemon: the next one is about to come."""
@@ -201,7 +230,9 @@ class Life:
                 self._arm()
             return await self._create(self.plan.name)
         async with await self._create(f"{self.plan.name}.saved") as saved:
-            await saved.run(prompt_text("saved"), timeout=REST_S)
+            receipt = await saved.prompt(prompt_text("saved"))
+            await saved.collect_reply(timeout=REST_S)
+            self._told.go_on_from(await saved.status(), receipt.command_id)
         name, opts = self._place.model(1)
         self._told.model = name
         self._arm()
@@ -348,22 +379,22 @@ class Life:
 
     async def _rest(self) -> None:
         """Wait until all that was accepted is over."""
-        seen = 0
-        async with self._bounded():
-            while not await self._hears_of_rest():
-                status = await self._patiently(self._session.status)
-                if _is_over(status) and self.ledger.last == seen == status.last_index:
-                    raise StuckError(await self._standing())
-                seen = self.ledger.last
+        if not await self._hears(lambda: self._is_at_rest):
+            raise StuckError(await self._standing())
 
-    async def _hears_of_rest(self) -> bool:
-        """Say whether the books come to rest in a while."""
-        try:
-            async with asyncio.timeout(QUIET_S), self._heard:
-                await self._heard.wait_for(lambda: self._is_at_rest)
-        except TimeoutError:
-            return False
-        return True
+    async def _hears(self, what: Callable[[], bool]) -> bool:
+        """Return when the books have it, or say that the session rests and tells no more of it."""
+        seen = -1
+        async with self._bounded():
+            while True:
+                try:
+                    async with asyncio.timeout(QUIET_S), self._heard:
+                        return await self._heard.wait_for(what)
+                except TimeoutError:
+                    status = await self._patiently(self._session.status)
+                if _is_over(status) and self.ledger.last == seen >= status.last_index:
+                    return False
+                seen = self.ledger.last
 
     @asynccontextmanager
     async def _bounded(self) -> AsyncIterator[None]:
@@ -409,9 +440,9 @@ class Life:
             self._place.house.kill_agents((self.plan.name,))
         else:
             await self._last_kill(self)
-        async with self._bounded(), self._heard:
-            newest = before.status.incarnation
-            await self._heard.wait_for(lambda: self.ledger.incarnation > newest)
+        newest = before.status.incarnation
+        if not await self._hears(lambda: self.ledger.incarnation > newest):
+            self._wrong(Wrong.INDEX, f"no event tells of a process after incarnation {newest}")
         after = await self._recall()
         self._compare(after, differences(before, after))
         self.ledger.counts["recovered_idle"] -= 1  # it counts those of the life before
@@ -444,6 +475,7 @@ class Life:
         self.conversation = [(one.role, one.content) for one in messages if one.role != "system"]
         self.counts["restarts"] += status.restarts
         self.counts["incarnations"] += status.incarnation
+        self._newest = int(status.incarnation)
 
 
 def _is_over(status: Status) -> bool:

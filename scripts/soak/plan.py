@@ -14,6 +14,7 @@ from cmdc_runtime.faults import AGENT, Step
 from scripts.soak.chance import dice
 from scripts.soak.model import Call, prompt_text
 from scripts.soak.tools import CHOICES, EXTRAS
+from workers.core.records import RECORDS
 
 QUICK: Final[Mapping[str, Any]] = {  # Any: options
     "retry_base_delay": 0.01,
@@ -38,6 +39,10 @@ KILL_S_MAX: Final = 0.4
 """The latest moment of a kill after the first prompt, about the length of a life."""
 REST_SHARE: Final = 0.4
 """Of prompts whose end is awaited before the next one is sent."""
+COMPANION_SHARE: Final = 0.2
+"""Of sessions with a plugin that does what plugins can do."""
+CONTINUED_SHARE: Final = 0.06
+"""Of sessions that begin with what another one has saved."""
 HELD_SHARE: Final = 0.1
 """Of sessions in which a plugin holds calls until a person allows them."""
 BEFORE_START_SHARE: Final = 0.1
@@ -108,8 +113,12 @@ def plan(name: str) -> Plan:
         moves=(*kills, *moves),
         faults=tuple(map(str, faults)),
         is_armed_early=draw.random() < BEFORE_START_SHARE,
-        plugins=("holding",) if draw.random() < HELD_SHARE else (),
+        is_continued=draw.random() < CONTINUED_SHARE,
+        plugins=tuple(name for name, share in _PLUGINS.items() if draw.random() < share),
     )
+
+
+_PLUGINS: Final = {"holding": HELD_SHARE, "companion": COMPANION_SHARE}
 
 
 # --- what the model is told to do -----------------------------------------------------------------
@@ -154,7 +163,7 @@ _CALLS: Final[Mapping[str, tuple[float, Callable[[str], Arguments]]]] = {
         lambda serial: {"todos": [{"id": "1", "content": serial, "status": "pending"}]},
     ),
     "ask_user": (0.7, lambda serial: {"question": f"What about {serial}?"}),
-    "compact_conversation": (0.3, lambda serial: {"reason": serial}),
+    "compact_conversation": (0.7, lambda serial: {"reason": serial}),
     "task": (
         0.5,
         lambda serial: {"description": f"See to {serial}.", "subagent_type": "general-purpose"},
@@ -185,6 +194,12 @@ def _beside_a_tool(draw: Random) -> Killing:
     return (Step(draw.choice(_BESIDE_TOOLS), draw.randint(1, 2), AGENT),), ()
 
 
+def _behind_a_record(draw: Random) -> Killing:
+    """Die where the next process has only what was just written."""
+    kind = draw.choice(RECORDS).__struct_config__.tag
+    return (Step(f"append.*{kind}*.after", 1, AGENT),), ()
+
+
 def _at_two_points(draw: Random) -> Killing:
     return (*_at_a_point(draw)[0], *_at_a_point(draw)[0]), ()
 
@@ -213,6 +228,7 @@ def _kill(draw: Random) -> Move:
 _KILLS: Final[tuple[tuple[Callable[[Random], Killing], float], ...]] = (
     (_at_a_point, 7),
     (_beside_a_tool, 3),
+    (_behind_a_record, 4),
     (_at_two_points, 3),
     (_in_recovery, 3),
     (_host, 1),
@@ -265,6 +281,8 @@ _MOVES: Final[Mapping[Callable[[Random], Move], float]] = {
     _attach: 1,
     _detach: 0.5,
     _switch: 1,
+    lambda draw: Move("attach_plugin", {"plugin": "companion"}, _delay(draw)): 0.7,
+    lambda draw: Move("detach_plugin", {"name": "companion"}, _delay(draw)): 0.3,
     lambda draw: Move("messages", {}, _delay(draw)): 1,
 }
 """How often each is drawn, in parts."""

@@ -142,6 +142,10 @@ def _until_interrupted(run: "_Run") -> None:
         signal.signal(signal.SIGTERM, before)
 
 
+class _EnoughError(Exception):
+    """What was planted is found."""
+
+
 @dataclass(slots=True)
 class _Run:
     result: Result
@@ -165,21 +169,23 @@ class _Run:
                 ends.cancel()
                 await asyncio.gather(ends, return_exceptions=True)
             left = await client.list_sessions()
-        for status in left:
+        for status in () if self.result.is_enough else left:
             problem = Problem(Wrong.OTHER, f"session {status.session_id} is left")
             self.result.violations.append(Violation(status.session_id, problem))
 
     async def _play_all(self, place: Place, deaths: Deaths) -> None:
         """Play each scenario; one that waits for its last kill leaves its place to the next."""
         places = asyncio.Semaphore(self.result.settings.parallel)
-        async with asyncio.TaskGroup() as group:
-            for name in self.result.settings.names:
-                await places.acquire()
-                if self.result.is_enough:
-                    break
-                group.create_task(self._play(place, name, deaths, places))
-            deaths.is_last = True
-            deaths.look()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name in self.result.settings.names:
+                    await places.acquire()
+                    self.result.counts["begun"] += 1
+                    group.create_task(self._play(place, name, deaths, places))
+                deaths.is_last = True
+                deaths.look()
+        except* _EnoughError:
+            pass
 
     async def _play(
         self, place: Place, name: str, deaths: Deaths, places: asyncio.Semaphore
@@ -203,6 +209,8 @@ class _Run:
         self.living.discard(life)
         self.finished += 1
         self._take(life)
+        if self.result.is_enough:
+            raise _EnoughError
         if not is_waiting:
             places.release()
         deaths.look()

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from cmdc_runtime import events
+from cmdc_runtime.commands import Status
 from cmdc_runtime.events import Event
 from cmdc_runtime.messages import TokenUsage
 from scripts.soak.recall import Recalled
@@ -34,6 +35,11 @@ class Told:
         self.outcomes: list[tuple[str, str]] = []
         self._held: dict[str, str] = {}
         """Approvals of calls that are held, by the call: its end is theirs."""
+
+    def go_on_from(self, saved: Status, command_id: str) -> None:
+        """Begin with what a session has saved, which finished the cycle of this prompt."""
+        self.usage, self.turns = saved.token_usage, saved.turns
+        self.outcomes.append((command_id, "finished"))
 
     def feed(self, event: Event) -> None:
         """Take the next event."""

@@ -15,7 +15,7 @@ import msgspec
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.extensions.actions import Actions
-from cmdc_runtime.extensions.hooks import BeforePrompt
+from cmdc_runtime.extensions.hooks import AfterTool, BeforePrompt
 from cmdc_runtime.extensions.kernel_emits import UpdateSystemContext
 from cmdc_runtime.extensions.plugin_context import PluginContext
 
@@ -24,6 +24,8 @@ REPEATABLE_FILE: Final = "repeatable"
 ASK_S: Final = 60.0
 """Longer than any daemon is away: an answer that comes in time must count."""
 SUBAGENT_S: Final = 30.0
+NOTED: Final = "noted"
+"""The event of a plugin that has something to say to the model, with its text."""
 AFTERWARDS_S: Final = 0.02
 """From an effect to the return of its call: here a crash must not make it happen again."""
 
@@ -131,6 +133,11 @@ class Companion(cmdc.Plugin):
         self.state.heard += 1
         order = UpdateSystemContext(key="companion", text=f"{self.state.heard} prompts so far.")
         return [cmdc.Intervene(f"This is prompt {self.state.heard}."), cmdc.Emit(order)]
+
+    async def after_tool(self, event: AfterTool, _context: PluginContext) -> Actions:
+        """Say something that waits for the rest of the batch, and tell observers of it."""
+        text = f"{event.call_id} is over."
+        return [cmdc.Intervene(text), cmdc.Emit(NOTED, text)]
 
 
 PLUGINS: Final[dict[str, Any]] = {  # Any: whatever ``plugins=`` takes

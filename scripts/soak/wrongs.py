@@ -12,6 +12,7 @@ class Wrong(StrEnum):
     HISTORY = "invalid_histories"
     INDEX = "holes_or_repeats_in_indexes"
     REBUILT = "lost_or_changed_memories"
+    END = "ends_not_told_once"
     OTHER = "other_problems"
 
 

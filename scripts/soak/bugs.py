@@ -1,0 +1,167 @@
+"""Bugs for a soak to find: each changes one function of the product in the processes of a daemon.
+
+They are no part of the product; the site folder of ``scripts.mutants`` calls them when the module
+that they change has been imported. ``selftest.py`` says which there are and how soon each must be
+found. This module is imported in agents and daemons, so it needs nothing but the standard library.
+"""
+
+import asyncio
+import time
+from typing import Any, Final
+
+ACK_AHEAD_S: Final = 0.005
+"""How much earlier an outcome is told than its write begins."""
+COMMIT_LATE_S: Final = 0.02
+"""How much later a command is written down than it is taken."""
+
+# Any, in this module: the product's own objects, which its processes know and this one does not.
+
+
+def drop_record(link: Any, kind: str) -> None:
+    """Let agents send no record of a kind; all else of its write is sent."""
+    write = link.Link.write
+
+    def dropping(self: Any, records: Any, *others: Any) -> None:
+        write(self, [one for one in records if one.kind != kind], *others)
+
+    link.Link.write = dropping
+
+
+def skip_write_ahead(link: Any) -> None:
+    """Let a write tool begin before the record that says so is in the journal."""
+
+    async def at_once(_self: Any) -> None:
+        pass
+
+    link.Link.synced = at_once
+
+
+def shift_indexes(briefing: Any, shift: str) -> None:
+    """Let a process that takes over number its events from ``shift`` further on, and be heard."""
+    index_of = briefing.EventIndex
+
+    def shifted(last: int) -> Any:
+        return index_of(last if last == 1 else last + int(shift))
+
+    briefing.EventIndex = shifted
+
+
+def take_any_batch(hub: Any) -> None:
+    """Let a batch be published whatever index it begins with."""
+    take = hub.Hub.take
+
+    def taking(self: Any, session_id: Any, batch: Any, *others: Any) -> bool:
+        channel = self._channels.get(session_id)
+        if channel is not None:
+            channel.taken = batch.first - 1
+        return bool(take(self, session_id, batch, *others))
+
+    hub.Hub.take = taking
+
+
+def run_writes_again(rebuild: Any) -> None:
+    """Let a write tool that was cut off run again."""
+    rebuild.may_have_acted = lambda _memory, _call: False
+
+
+def take_late_results(results: Any) -> None:
+    """Let a result count that belongs to a request or a batch which is over."""
+    apply = results.apply
+
+    def taking(state: Any, memory: Any, result: Any) -> Any:
+        handler = results.TRANSITIONS.get((state, type(result)))
+        return apply(state, memory, result) if handler is None else handler(state, memory, result)
+
+    results.apply = taking
+
+
+def lose_downs(watchers: Any) -> None:
+    """Tell nobody of the end of a process that another one follows."""
+    tell = watchers.Watchers.tell
+
+    def losing(self: Any, down: Any) -> None:
+        if not down.restarting:
+            tell(self, down)
+
+    watchers.Watchers.tell = losing
+
+
+def double_downs(watchers: Any) -> None:
+    """Tell of the end of each process twice."""
+    tell = watchers.Watchers.tell
+
+    def doubling(self: Any, down: Any) -> None:
+        tell(self, down)
+        if down.restarting:
+            tell(self, down)
+
+    watchers.Watchers.tell = doubling
+
+
+def ack_early(incarnation: Any) -> None:
+    """Tell clients the outcomes of commands before they are in the journal."""
+    write = incarnation.AgentProcess._write
+
+    def answering(self: Any, frame: Any, told: Any) -> None:
+        for one in frame.settled:
+            self.owner.reply(one.id, one.frame)
+        if frame.settled:
+            time.sleep(ACK_AHEAD_S)
+        write(self, frame, told)
+
+    incarnation.AgentProcess._write = answering
+
+
+def accept_late(daemon: Any) -> None:
+    """Have a command done before it is in the journal."""
+    with_fault_points = daemon.with_fault_points
+
+    def wrapped(*arguments: Any) -> Any:
+        return _Late(with_fault_points(*arguments))
+
+    daemon.with_fault_points = wrapped
+
+
+class _Late:
+    """A journal that says that it has accepted a command, and does so a little later."""
+
+    def __init__(self, journal: Any) -> None:
+        self._journal = journal
+        self._tasks: set[Any] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+    def accept(self, *arguments: Any) -> Any:
+        async def later() -> Any:
+            await asyncio.sleep(COMMIT_LATE_S)
+            return await self._journal.accept(*arguments)
+
+        task = asyncio.ensure_future(later())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return asyncio.sleep(0)
+
+
+def store_writes_again(ledger: Any) -> None:
+    """Store a write that an agent sends again, though the journal has it."""
+    append = ledger.Ledger.append
+
+    def appending(self: Any, *arguments: Any, number: int, **others: Any) -> None:
+        head = self._head(arguments[0])
+        if head is not None and 0 < number <= head.written:
+            number = head.written + 1
+        append(self, *arguments, number=number, **others)
+
+    ledger.Ledger.append = appending
+
+
+def ignore_fence(ledger: Any) -> None:
+    """Let a process of before write into the records of its session."""
+    append = ledger.Ledger.append
+
+    def appending(self: Any, session_id: Any, incarnation: Any, *others: Any, **more: Any) -> None:
+        head = self._head(session_id)
+        append(self, session_id, head.incarnation if head else incarnation, *others, **more)
+
+    ledger.Ledger.append = appending

@@ -1,0 +1,198 @@
+"""``python -m scripts.soak.selftest``: plant bugs one by one and see that a soak finds each.
+
+Each has a number of lives within which some check must find it; the exit status is 1 where one is
+not found. ``--short`` plays the few that are found soonest, ``--only`` those with these words in
+their names. A new kind of record is played as soon as it is there.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from benchmarks.report import append
+from scripts.soak import bugs
+from scripts.soak.run import Result, Settings, soak
+from workers.core.records import RECORDS
+
+SUBJECT: Final = "soak-selftest"
+PARALLEL: Final = 12
+DAEMON_KILLED_EVERY: Final = 12
+LIVES_MAX: Final = 150
+"""Within which a record that is not written must be missed, unless ``_RARE`` says otherwise."""
+_RARE: Final = {"noted": 600, "user_answered": 600, "user_asked": 600, "subagent_spent": 300}
+"""Records that matter only to a process that dies in the milliseconds behind them."""
+UNSEEN: Final = {
+    "record set_aside is dropped": (
+        "no life has a record that kills its readers; tests/fault/cases/test_poison.py has them"
+    ),
+    "the fence of incarnations is not checked": (
+        "a frame counts by the connection of its process, which is closed before the next process"
+        " begins: so nothing of a process before reaches the journal that the fence could refuse;"
+        " tests/contract/journal has the fence alone"
+    ),
+}
+"""Bugs that no soak can see, and why. They are played only by ``--only``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """One bug: what it is, the words that plant it, and within how many lives it must be found."""
+
+    name: str
+    words: tuple[str, ...]
+    lives: int = LIVES_MAX
+    is_quick: bool = False
+    """Found in seconds: played in the short form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What came of a bug; ``lives`` are those begun until it was found, or all."""
+
+    bug: Bug
+    lives: int
+    by: str
+    """The check that found it, "" where none did."""
+    text: str
+    seconds: float
+
+
+def _planted(module: str, function: str, *argument: str) -> str:
+    return f"{module}={':'.join((bugs.__name__, function, *argument))}"
+
+
+def all_bugs() -> Iterator[Bug]:
+    """Yield every bug: one for each kind of record, then the others."""
+    for record in RECORDS:
+        kind = str(record.__struct_config__.tag)
+        yield Bug(
+            f"record {kind} is dropped",
+            (_planted("workers.link", "drop_record", kind),),
+            _RARE.get(kind, LIVES_MAX),
+            is_quick=kind in {"turn_spent", "said"},
+        )
+    yield from _OTHERS
+
+
+_LEDGER: Final = "supervisor.adapters.journal.ledger"
+_ANY_BATCH: Final = _planted("supervisor.adapters.hub", "take_any_batch")
+_OTHERS: Final = (
+    Bug(
+        "a write tool begins before its record is written",
+        (_planted("workers.link", "skip_write_ahead"),),
+        lives=1500,
+    ),
+    Bug(
+        "an index is repeated",
+        (_planted("supervisor.briefing", "shift_indexes", "-1"), _ANY_BATCH),
+        is_quick=True,
+    ),
+    Bug(
+        "an index is skipped",
+        (_planted("supervisor.briefing", "shift_indexes", "1"), _ANY_BATCH),
+    ),
+    Bug(
+        "a write tool runs twice",
+        (_planted("workers.core.rebuild", "run_writes_again"),),
+        is_quick=True,
+    ),
+    Bug("a late result is taken", (_planted("workers.core.results", "take_late_results"),), 600),
+    Bug("a Down is lost", (_planted("supervisor.watchers", "lose_downs"),), is_quick=True),
+    Bug("a Down is told twice", (_planted("supervisor.watchers", "double_downs"),)),
+    Bug(
+        "an ack comes before its commit",
+        (
+            _planted("supervisor.incarnation", "ack_early"),
+            _planted("supervisor.daemon", "accept_late"),
+        ),
+        lives=1500,
+    ),
+    Bug(
+        "a write that is sent again is stored again",
+        (_planted(_LEDGER, "store_writes_again"),),
+        lives=1500,
+    ),
+    Bug("the fence of incarnations is not checked", (_planted(_LEDGER, "ignore_fence"),)),
+)
+
+
+def play(bug: Bug, seed: int) -> Played:
+    """Have a soak look for a bug until it has found it, or has played all lives."""
+    started_s = time.monotonic()
+    settings = Settings(
+        scenarios=bug.lives,
+        seed=seed,
+        parallel=PARALLEL,
+        daemon_killed_every=DAEMON_KILLED_EVERY,
+        planted=bug.words,
+    )
+    result = soak(settings)
+    seconds = round(time.monotonic() - started_s, 1)
+    return Played(bug, result.counts["begun"], *_found(result), seconds)
+
+
+def _found(result: Result) -> tuple[str, str]:
+    first = next(iter(result.violations), None)
+    return ("", "") if first is None else (first.problem.kind.value, first.problem.text)
+
+
+def chosen(only: Sequence[str], *, is_short: bool) -> list[Bug]:
+    """Return the bugs to plant; those that cannot be seen only where they are named."""
+    if only:
+        return [bug for bug in all_bugs() if any(word in bug.name for word in only)]
+    found = [bug for bug in all_bugs() if bug.name not in UNSEEN]
+    return [bug for bug in found if bug.is_quick or not is_short]
+
+
+def main() -> int:
+    """Do what the arguments say and return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.soak.selftest", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--no-save", action="store_true", help="leave no record")
+    arguments = parser.parse_args()
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    load = os.getloadavg()[0]
+    played = []
+    for bug in chosen(arguments.only, is_short=arguments.short):
+        one = play(bug, arguments.seed)
+        played.append(one)
+        sys.stdout.write(f"{row(one)}\n")
+        sys.stdout.flush()
+    if not arguments.no_save and not arguments.only:
+        append(SUBJECT, _record(played, arguments.seed), load)
+    missed = [one.bug.name for one in played if not one.by and one.bug.name not in UNSEEN]
+    sys.stdout.writelines(f"not found: {name}\n" for name in missed)
+    sys.stdout.write(f"{len(played)} bugs: {len(played) - len(missed)} found\n")
+    return 1 if missed else 0
+
+
+def row(one: Played) -> str:
+    """Return a line of the table: bug, lives until it was found, the check that did."""
+    lives = f"{one.lives:>4} of {one.bug.lives:>4}"
+    return f"{one.bug.name:<52} {lives} {one.seconds:>6} s  {one.by or 'NOT FOUND'}"
+
+
+def _record(played: Sequence[Played], seed: int) -> dict[str, object]:
+    rows = [
+        {
+            "bug": one.bug.name,
+            "lives": one.lives,
+            "lives_max": one.bug.lives,
+            "by": one.by,
+            "seconds": one.seconds,
+        }
+        for one in played
+    ]
+    return {"seed": seed, "bugs": rows, "unseen": UNSEEN}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
