@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-local setup-mocks demo test quick check fmt lint types imports docs docs-check cov bench incidents incidents-check model simulate plot conformance fault streams leaks soak matrix fuzz mutants lock clean
+.PHONY: help setup setup-local setup-mocks demo test quick check fmt lint types imports docs docs-check cov bench incidents incidents-check model simulate plot conformance fault streams leaks soak soak-selftest matrix fuzz mutants lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -149,6 +149,10 @@ soak: setup ## Kill seeded lives of sessions and count what is wrong: N=20000 SE
 	@$(if $(ONLY),,$(PROOF) soak --size $(or $(N),1000) --) \
 	  $(BIN)/python -m scripts.soak --scenarios $(or $(N),1000) --seed $(or $(SEED),1) \
 	  $(if $(ONLY),--only $(ONLY))
+
+soak-selftest: setup ## Plant bugs one by one and see that the soak finds each: SEED=1, SHORT=1, or ONLY=<words>
+	@$(BIN)/python -m scripts.soak.selftest --seed $(or $(SEED),1) \
+	  $(if $(SHORT),--short) $(if $(ONLY),--only $(ONLY))
 
 matrix: setup ## Die at every write of every situation, and write docs/crash-matrix.md
 	@$(PROOF) matrix -- $(BIN)/python -m scripts.matrix

@@ -372,7 +372,8 @@ class Daemon:
     def _pids_of(self, victim: str, session_id: str) -> tuple[int, ...]:
         """Return whom a fault point kills."""
         session = self._sessions.live.get(SessionId(session_id))
-        return pids_of(victim, self._nursery, lambda: None if session is None else session.worker)
+        family = () if session is None else (session, *session.children)
+        return pids_of(victim, self._nursery, lambda: [one.worker for one in family])
 
     def _say_ready(self) -> None:
         """Tell an owner that waits on a pipe that the sockets are bound."""

@@ -1,7 +1,11 @@
-"""Whom the fault points of the daemon can kill, and by which pids."""
+"""Whom the fault points of the daemon can kill, and by which pids.
+
+Several die together by their names with a plus between them: all of them, or nobody where one of
+them is not there.
+"""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from cmdc_runtime.faults import AGENT
@@ -11,20 +15,34 @@ from supervisor.worker import Worker
 DAEMON: Final = "daemon"
 NURSERY: Final = "nursery"
 HOST: Final = "host"
-BOTH: Final = "both"
-"""The agent, and then the daemon."""
-VICTIMS: Final = (AGENT, HOST, NURSERY, DAEMON, BOTH)
+CHILDREN: Final = "children"
+"""The agents of the session's subagents."""
+BOTH: Final = f"{AGENT}+{DAEMON}"
+FAMILY: Final = f"{AGENT}+{CHILDREN}"
+ALL: Final = f"{FAMILY}+{DAEMON}"
+WITH_HOST: Final = f"{AGENT}+{HOST}"
+WITH_NURSERY: Final = f"{AGENT}+{NURSERY}"
+VICTIMS: Final = (
+    *(AGENT, HOST, NURSERY, DAEMON),
+    *(BOTH, FAMILY, ALL, WITH_HOST, WITH_NURSERY),
+)
 
 
-def pids_of(victim: str, nursery: Nursery, worker: Callable[[], Worker | None]) -> tuple[int, ...]:
-    """Return the processes that the name stands for now; ``worker`` is the session's."""
-    if victim == DAEMON:
-        return (os.getpid(),)
-    if victim == NURSERY:
-        return () if nursery.pid is None else (nursery.pid,)
-    agent = worker()
-    if agent is None or not agent.is_forked or agent.has_ended:
-        return ()
-    if victim == HOST:
-        return tuple(host.child.pid for host in agent.hosts.all)
-    return (agent.pid,) if victim == AGENT else (agent.pid, os.getpid())
+def pids_of(
+    victim: str, nursery: Nursery, family: Callable[[], Iterable[Worker | None]]
+) -> tuple[int, ...]:
+    """Return the processes that the name stands for now, the daemon last.
+
+    ``family`` returns the worker of the session, then those of its subagents.
+    """
+    agent, *children = family() or (None,)
+    is_up = agent is not None and agent.is_forked and not agent.has_ended
+    there: dict[str, tuple[int, ...]] = {
+        AGENT: (agent.pid,) if agent is not None and is_up else (),
+        HOST: tuple(one.child.pid for one in agent.hosts.all) if agent and is_up else (),
+        CHILDREN: tuple(one.pid for one in children if one and one.is_forked and not one.has_ended),
+        NURSERY: () if nursery.pid is None else (nursery.pid,),
+        DAEMON: (os.getpid(),),
+    }
+    found = [there[name] for name in victim.split("+")]
+    return tuple(pid for pids in found for pid in pids) if all(found) else ()

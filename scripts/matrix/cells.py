@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from cmdc_runtime.faults import AGENT, Step
-from scripts.matrix.situations import BOTH, DAEMON, HOST, Situation
+from scripts.matrix.situations import Situation
 from scripts.soak.wrongs import Problem
+from supervisor.victims import ALL, BOTH, DAEMON, FAMILY, HOST, WITH_HOST, WITH_NURSERY
 
-PASSES_MAX: Final = {AGENT: 2, DAEMON: 1, BOTH: 1}
+PASSES_MAX: Final = {AGENT: 2, DAEMON: 1, BOTH: 1, ALL: 1, WITH_NURSERY: 1}
 """Of one point that are played in a situation: for a daemon it is always a new one."""
 NOT_REACHED: Final = "not reached"
 SENDS: Final = "sends"
@@ -94,9 +95,14 @@ ABSENCES: Final = (
     Absence((AGENT,), ("create", "restore"), "the session has no process yet"),
     Absence((AGENT,), ("note_down", "ended"), "its process has ended: that is what is written"),
     Absence(
-        (HOST,),
+        (HOST, WITH_HOST),
         ("accept", "cycle_started+outcome", "said+turn_spent", "tool_started"),
         "no call runs yet, so there is no tool host",
+    ),
+    Absence(
+        (FAMILY, ALL),
+        ("accept", "cycle_started+outcome", "said+turn_spent", "said+turn_spent+cycle_ended"),
+        "no subagent runs then",
     ),
     Absence(
         (AGENT, DAEMON),

@@ -18,11 +18,12 @@ import cmdc_runtime as cmdc
 from cmdc_runtime.faults import RECORD
 from cmdc_runtime.testing import ScriptedModel
 from scripts.matrix.cells import NOT_REACHED, Cell, Played, cells_of, merged, missed
-from scripts.matrix.situations import DYING, NURSERY, SITUATIONS, Situation
+from scripts.matrix.situations import DYING, SITUATIONS, Situation
 from scripts.soak.house import House
 from scripts.soak.life import Life, Place
 from scripts.soak.model import Mind
 from scripts.soak.wrongs import Problem, Wrong
+from supervisor.victims import NURSERY
 
 PARALLEL: Final = 12
 DAEMON_CELLS_PARALLEL: Final = 4
@@ -81,7 +82,8 @@ class Stage:
         alone = [
             cell
             for cell in wanted
-            if cell.victim == NURSERY or (cell.victim in DYING and cell.situation.is_early)
+            if NURSERY in cell.victim.split("+")
+            or (cell.victim in DYING and cell.situation.is_early)
         ]
         dying = [cell for cell in wanted if cell.victim in DYING and cell not in alone]
         staying = [cell for cell in wanted if cell not in alone and cell not in dying]

@@ -14,13 +14,10 @@ from cmdc_runtime.faults import AGENT
 from scripts.soak.model import Call, prompt_text
 from scripts.soak.plan import QUICK, Move, Plan
 from scripts.soak.tools import CHOICES
+from supervisor.victims import ALL, BOTH, DAEMON, HOST, NURSERY
 from workers.core.snapshot import SNAPSHOT_RECORDS
 
-DAEMON: Final = "daemon"
-HOST: Final = "host"
-NURSERY: Final = "nursery"
-BOTH: Final = "both"
-DYING: Final = (DAEMON, BOTH)
+DYING: Final = (DAEMON, BOTH, ALL)
 """Victims with whom the daemon dies."""
 LATE_S: Final = 0.08
 """How long an answer takes to begin where something is to come before it."""

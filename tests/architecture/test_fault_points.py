@@ -7,10 +7,11 @@ import pytest
 from cmdc_runtime.faults import AGENT, MOMENTS
 from scripts.matrix import page
 from scripts.matrix.cells import cells_of
-from scripts.matrix.situations import DAEMON, SITUATIONS
+from scripts.matrix.situations import SITUATIONS
 from scripts.reference.markdown import part_of
 from supervisor.adapters.journal.base import Journal
 from supervisor.adapters.journal.faulted import LIFE, READS, with_fault_points, writes
+from supervisor.victims import DAEMON
 
 ROOT = page.ROOT
 ELSEWHERE = {

@@ -14,7 +14,8 @@ import pytest
 from cmdc_runtime.faults import AGENT
 from scripts.matrix.cells import NOT_REACHED, cells_of, missed
 from scripts.matrix.play import GIVEN_UP, stage
-from scripts.matrix.situations import DAEMON, HOST, SITUATIONS
+from scripts.matrix.situations import SITUATIONS
+from supervisor.victims import DAEMON, HOST
 from tests.fault.audit import Audit
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]

@@ -7,7 +7,7 @@ from cmdc_runtime.testing import Delay, Text, ToolCalls
 from scripts.soak.chance import dice
 from scripts.soak.model import NOBODY, Mind, prompt_text
 from scripts.soak.plan import name_of, plan
-from scripts.soak.tools import CHOICES
+from scripts.soak.tools import CHOICES, PLUGINS
 
 ROUNDS = ((("look_up", {"key": "k"}),), (("put", {"serial": "x"}), ("put", {"serial": "y"})))
 
@@ -58,13 +58,14 @@ def test_plans_have_every_move_tool_and_death():
 
     assert verbs == {
         *("prompt", "steer", "abort", "pause", "rest", "kill", "messages"),
-        *("switch_model", "attach_tools", "detach_tool"),
+        *("switch_model", "attach_tools", "detach_tool", "attach_plugin", "detach_plugin"),
     }
     assert [name for name in CHOICES if f'"{name}"' not in texts] == []
     assert {step.victim for step in steps} == {"agent", "host"}
     assert {len(one.faults) for one in plans} == {0, 1, 2}
     assert any(one.is_armed_early for one in plans)
-    assert any(one.plugins for one in plans)
+    assert {name for one in plans for name in one.plugins} == set(PLUGINS)
+    assert any(one.is_continued for one in plans)
 
 
 def test_a_model_makes_the_calls_of_its_script_round_by_round():

@@ -6,6 +6,8 @@ import pytest
 from cmdc_runtime import events
 from cmdc_runtime.commands import Status
 from cmdc_runtime.messages import Message, TokenUsage
+from cmdc_runtime.reasons import Down, Normal
+from scripts.soak.checks import end_problems
 from scripts.soak.recall import OF_A_PROCESS, Recalled, differences
 from scripts.soak.told import Told
 
@@ -87,6 +89,40 @@ def test_an_approval_ends_with_its_decision_or_with_the_call_that_was_held():
 
     assert told(ASKED, events.ToolApproved(approval_id="a-1")).problems(recalled()) == []
     assert told(ASKED, end).problems(recalled()) == []
+
+
+def down(incarnation, *, restarting=True):
+    return Down(
+        ref="r", session_id="s", reason=Normal(), incarnation=incarnation, restarting=restarting
+    )
+
+
+@pytest.mark.parametrize(
+    ("downs", "first", "count"),
+    [
+        ([down(1), down(2), down(3, restarting=False)], 1, 0),
+        ([down(2), down(3, restarting=False)], 0, 0),
+        ([down(2), down(3, restarting=False)], 1, 1),
+        ([down(1), down(3, restarting=False)], 1, 1),
+        ([down(1), down(1), down(2), down(3, restarting=False)], 1, 1),
+        ([down(1), down(2)], 1, 1),
+        ([down(1), down(2), down(3)], 1, 1),
+        ([], 1, 1),
+    ],
+)
+def test_each_end_is_told_once_and_the_last_one_as_such(downs, first, count):
+    """Of incarnations up to the third; 0: the monitor may have come later than the first."""
+    assert len(end_problems(downs, first, 3)) == count
+
+
+def test_a_session_that_goes_on_from_a_saved_state_begins_with_what_that_had():
+    """Its usage, its turns and the cycle that was finished."""
+    books = told()
+    before = recalled(outcomes=[{"command_id": "c-1", "outcome": "finished"}])
+    status = msgspec.structs.replace(before.status, token_usage=USED, turns=1)
+    books.go_on_from(status, "c-1")
+
+    assert books.problems(Recalled(status, before.messages, before.memory)) == []
 
 
 def test_a_rebuilt_memory_that_is_the_same_has_no_difference():
