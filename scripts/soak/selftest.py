@@ -75,7 +75,7 @@ def all_bugs() -> Iterator[Bug]:
             f"record {kind} is dropped",
             (_planted("workers.link", "drop_record", kind),),
             _RARE.get(kind, LIVES_MAX),
-            is_quick=kind in {"turn_spent", "said"},
+            is_quick=kind == "turn_spent",
         )
     yield from _OTHERS
 
@@ -91,7 +91,6 @@ _OTHERS: Final = (
     Bug(
         "an index is repeated",
         (_planted("supervisor.briefing", "shift_indexes", "-1"), _ANY_BATCH),
-        is_quick=True,
     ),
     Bug(
         "an index is skipped",
@@ -100,7 +99,6 @@ _OTHERS: Final = (
     Bug(
         "a write tool runs twice",
         (_planted("workers.core.rebuild", "run_writes_again"),),
-        is_quick=True,
     ),
     Bug("a late result is taken", (_planted("workers.core.results", "take_late_results"),), 600),
     Bug("a Down is lost", (_planted("supervisor.watchers", "lose_downs"),), is_quick=True),
