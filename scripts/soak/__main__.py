@@ -32,7 +32,7 @@ def main() -> int:
     arguments = _arguments()
     # What the client logs is for people who watch; the last line on stdout is the counts.
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
     load = os.getloadavg()[0]
     settings = Settings(
         scenarios=arguments.scenarios,
@@ -98,7 +98,8 @@ def _found(result: Result) -> dict[str, object]:
     }
 
 
-def _interrupt(_number: int, _frame: object) -> NoReturn:
+def interrupt(_number: int, _frame: object) -> NoReturn:
+    """End as ctrl-C does."""
     raise KeyboardInterrupt
 
 

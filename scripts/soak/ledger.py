@@ -65,6 +65,8 @@ class Ledger:
         """Pieces of the answer so far; None: some were lost, and it is told whole."""
         self._asked: set[str] = set()
         self._answered: set[str] = set()
+        self.refused: set[str] = set()
+        """Questions of which the session said that they do not wait."""
         self._noted: list[str] = []
         self.notes: list[str] = []
         """What plugins had to say in cycles that finished: the model was told."""
@@ -83,6 +85,11 @@ class Ledger:
     def is_at_rest(self) -> bool:
         """Say whether nothing runs and nothing waits."""
         return self.open is None and not self.waiting and not self.steerings_left
+
+    @property
+    def has_lost(self) -> bool:
+        """Say whether events were lost and nothing has said that their process is gone."""
+        return bool(self._lost)
 
     def knows(self, command_id: str) -> bool:
         """Say whether any event named this prompt or steering."""
@@ -294,8 +301,10 @@ class Ledger:
 
     def _ask(self, event: events.AskUser) -> None:
         self.counts["questions"] += 1
-        if event.ref in self._asked | self._answered:
-            self._tell(f"question {event.ref} is asked twice")
+        if event.ref in self._answered:  # one that still waits is asked by the next process too
+            self._tell(f"question {event.ref} is asked again after its answer")
+        if event.ref in self.refused:
+            self._tell(f"question {event.ref} waits, and its answer was refused")
         self._asked.add(event.ref)
 
     def _hear(self, event: events.UserResponded) -> None:

@@ -23,6 +23,7 @@ from cmdc_runtime.client.stream import AsyncEventStream
 from cmdc_runtime.commands import Status
 from cmdc_runtime.events import Event
 from cmdc_runtime.faults import Step
+from cmdc_runtime.ids import EventIndex
 from cmdc_runtime.reasons import Down
 from cmdc_runtime.testing import ScriptedModel
 from scripts.soak.chance import dice
@@ -64,6 +65,12 @@ _REFUSALS: Final[Mapping[str, tuple[type[cmdc.CmdcError], ...]]] = {
     "detach_plugin": (cmdc.PluginNotFound,),
 }
 """What a call may be refused with in a session that is well; all others with nothing."""
+
+
+_UNBORN: Final = (
+    *(cmdc.StartFailed, cmdc.DaemonUnavailable, cmdc.SessionExists, cmdc.CommandTimeout),
+)
+"""What a start may end with where somebody is killed meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +156,7 @@ class Life:
         """Carry the plan out and check what came of it."""
         try:
             session = self._session = await self._start()
-        except (cmdc.StartFailed, cmdc.DaemonUnavailable, cmdc.SessionExists) as error:
+        except _UNBORN as error:
             # Killed before it was up, so nothing of it was ever acknowledged.
             if not self.plan.is_armed_early and not self._deaths:
                 self._wrong(Wrong.OTHER, f"create_agent: {error}")
@@ -307,6 +314,8 @@ class Life:
             answer: Any = await call(**self._with_objects(arguments))  # Any: that call's
         except _REFUSALS.get(verb, ()) as error:
             self.counts[f"refused_{error.code}"] += 1
+            if isinstance(error, cmdc.AskNotFound):
+                self.ledger.refused.add(arguments["ref"])
             return
         except cmdc.CmdcError as error:
             if self._deaths and isinstance(error, (cmdc.DaemonUnavailable, cmdc.CommandTimeout)):
@@ -466,8 +475,9 @@ class Life:
         status = await self._patiently(self._session.status)
         messages = await self._patiently(self._session.messages)
         last = await self._patiently(self._session.last_index)
-        async with self._bounded(), self._heard:
-            await self._heard.wait_for(lambda: self.ledger.last >= last)
+        # Behind a loss comes the word of the next process, which the daemon may still be starting.
+        await self._hears(lambda: self.ledger.last >= last and not self.ledger.has_lost)
+        last = EventIndex(max(last, self.ledger.last))
         self.problems += conversation_problems(messages, self.ledger, self._texts)
         self.problems += effect_problems(self.folder)
         self.problems += await late_reading(self._session, self.ledger, last)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from cmdc_runtime.faults import AGENT, Step
+from cmdc_runtime.faults import AGENT, MOMENTS, Step
 from scripts.soak.chance import dice
 from scripts.soak.model import Call, prompt_text
 from scripts.soak.tools import CHOICES, EXTRAS
@@ -194,10 +194,30 @@ def _beside_a_tool(draw: Random) -> Killing:
     return (Step(draw.choice(_BESIDE_TOOLS), draw.randint(1, 2), AGENT),), ()
 
 
+_WRITTEN_BY: Final = {
+    "approval_asked": "launch",
+    "approval_decided": "launch",
+    "compacted": "compact_conversation",
+    "subagent_spawned": "task",
+    "subagent_spent": "task",
+    "todos_changed": "write_todos",
+    "tool_ended": "file_away",
+    "tool_started": "note_down",
+    "user_answered": "ask_user",
+    "user_asked": "ask_user",
+}
+"""Calls that have a record written which few lives write."""
+
+
 def _behind_a_record(draw: Random) -> Killing:
-    """Die where the next process has only what was just written."""
-    kind = draw.choice(RECORDS).__struct_config__.tag
-    return (Step(f"append.*{kind}*.after", 1, AGENT),), ()
+    """Die where the next process has only what is just written."""
+    kind = str(draw.choice(RECORDS).__struct_config__.tag)
+    moves: tuple[Move, ...] = ()
+    if kind in _WRITTEN_BY:
+        serial, tool = f"r{draw.randrange(10**9)}", _WRITTEN_BY[kind]
+        call = tool, _CALLS[tool][1](serial)
+        moves = (Move("prompt", {"text": prompt_text(serial, ((call,),))}),)
+    return (Step(f"append.*{kind}*.{draw.choice(MOMENTS)}", 1, AGENT),), moves
 
 
 def _at_two_points(draw: Random) -> Killing:

@@ -7,6 +7,7 @@ their names. A new kind of record is played as soon as it is there.
 
 import argparse
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ import structlog
 
 from benchmarks.report import append
 from scripts.soak import bugs
+from scripts.soak.__main__ import interrupt
 from scripts.soak.run import Result, Settings, soak
 from workers.core.records import RECORDS
 
@@ -25,7 +27,9 @@ PARALLEL: Final = 12
 DAEMON_KILLED_EVERY: Final = 12
 LIVES_MAX: Final = 150
 """Within which a record that is not written must be missed, unless ``_RARE`` says otherwise."""
-_RARE: Final = {"noted": 600, "user_answered": 600, "user_asked": 600, "subagent_spent": 300}
+TEXT_CHARS_MAX: Final = 200
+"""Of what was found, in the record."""
+_RARE: Final = {"noted": 600, "user_answered": 400, "user_asked": 400, "subagent_spent": 300}
 """Records that matter only to a process that dies in the milliseconds behind them."""
 UNSEEN: Final = {
     "record set_aside is dropped": (
@@ -49,6 +53,10 @@ class Bug:
     lives: int = LIVES_MAX
     is_quick: bool = False
     """Found in seconds: played in the short form."""
+
+
+NOTHING: Final = Bug("nothing is planted", (), lives=200)
+"""Played first: whatever is found then is no bug's doing, and the table would mean nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +153,7 @@ def chosen(only: Sequence[str], *, is_short: bool) -> list[Bug]:
     if only:
         return [bug for bug in all_bugs() if any(word in bug.name for word in only)]
     found = [bug for bug in all_bugs() if bug.name not in UNSEEN]
-    return [bug for bug in found if bug.is_quick or not is_short]
+    return [bug for bug in found if bug.is_quick] if is_short else [NOTHING, *found]
 
 
 def main() -> int:
@@ -157,6 +165,7 @@ def main() -> int:
     parser.add_argument("--no-save", action="store_true", help="leave no record")
     arguments = parser.parse_args()
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    signal.signal(signal.SIGTERM, interrupt)
     load = os.getloadavg()[0]
     played = []
     for bug in chosen(arguments.only, is_short=arguments.short):
@@ -166,16 +175,27 @@ def main() -> int:
         sys.stdout.flush()
     if not arguments.no_save and not arguments.only:
         append(SUBJECT, _record(played, arguments.seed), load)
-    missed = [one.bug.name for one in played if not one.by and one.bug.name not in UNSEEN]
-    sys.stdout.writelines(f"not found: {name}\n" for name in missed)
-    sys.stdout.write(f"{len(played)} bugs: {len(played) - len(missed)} found\n")
-    return 1 if missed else 0
+    wrong = [f"not found: {one.bug.name}" for one in played if is_missed(one)]
+    wrong += [
+        f"found where nothing is: {one.text}" for one in played if one.by and not one.bug.words
+    ]
+    sys.stdout.writelines(f"{line}\n" for line in wrong)
+    found = sum(bool(one.by and one.bug.words) for one in played)
+    sys.stdout.write(f"{found} bugs found of {sum(bool(one.bug.words) for one in played)}\n")
+    return 1 if wrong else 0
+
+
+def is_missed(one: Played) -> bool:
+    """Say whether a bug was not found that can be."""
+    return bool(one.bug.words) and not one.by and one.bug.name not in UNSEEN
 
 
 def row(one: Played) -> str:
     """Return a line of the table: bug, lives until it was found, the check that did."""
     lives = f"{one.lives:>4} of {one.bug.lives:>4}"
-    return f"{one.bug.name:<52} {lives} {one.seconds:>6} s  {one.by or 'NOT FOUND'}"
+    return (
+        f"{one.bug.name:<52} {lives} {one.seconds:>6} s  {one.by or 'not found'}: {one.text[:90]}"
+    )
 
 
 def _record(played: Sequence[Played], seed: int) -> dict[str, object]:
@@ -185,6 +205,7 @@ def _record(played: Sequence[Played], seed: int) -> dict[str, object]:
             "lives": one.lives,
             "lives_max": one.bug.lives,
             "by": one.by,
+            "text": one.text[:TEXT_CHARS_MAX],
             "seconds": one.seconds,
         }
         for one in played

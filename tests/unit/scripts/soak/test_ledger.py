@@ -253,11 +253,20 @@ def test_a_cycle_that_goes_on_after_too_many_crashes_is_found():
     assert "goes on after 2 crashes" in str(bad.problems[0])
 
 
-def test_a_question_that_is_asked_twice_is_found():
-    """It waits for its one answer, whoever dies meanwhile."""
-    books = Ledger()
+def test_a_question_that_was_answered_or_refused_is_not_asked_again():
+    """It waits for its one answer, whoever dies meanwhile; until then each process may ask it."""
     asked = events.AskUser(session_id=SessionId("s"), question="?", options=(), ref="q")
-    for index, event in enumerate((received(), started(), asked, asked), 1):
-        books.feed(events.Envelope(session_id=SessionId("s"), index=index, at_ms=1, event=event))
+    answer = events.UserResponded(session_id=SessionId("s"), ref="q", response="yes")
+    waits, answered, refused = Ledger(), Ledger(), Ledger()
+    refused.refused.add("q")
+    for books, happened in ((waits, (asked, asked)), (answered, (asked, answer, asked))):
+        for index, event in enumerate((received(), started(), *happened), 1):
+            books.feed(
+                events.Envelope(session_id=SessionId("s"), index=index, at_ms=1, event=event)
+            )
+    for index, event in enumerate((received(), started(), asked), 1):
+        refused.feed(events.Envelope(session_id=SessionId("s"), index=index, at_ms=1, event=event))
 
-    assert "question q is asked twice" in str(books.problems[0])
+    assert waits.problems == []
+    assert "asked again after its answer" in str(answered.problems[0])
+    assert "its answer was refused" in str(refused.problems[0])
