@@ -71,10 +71,9 @@ def put_pages_back(file: BinaryIO, sums: PageSums, known: Mapping[int, bytes]) -
 def leave_damaged(path: Path, file: BinaryIO, log_data: bytes, sums: PageSums) -> None:
     """Put a journal that is damaged as well at its place again, for the next start to judge.
 
-    ``file`` is what was there, open. The checksums come first and the file last: without them the
-    damage would be taken for somebody's edit, and without its log the file for all there is.
+    ``file`` is what was there, open; ``sums`` are written down. The file comes last: without its
+    log it would be taken for all there is.
     """
-    sums.note_all()
     write_whole(wal_of(path), log_data)
     file.seek(0)
     write_whole(path, file.read())

@@ -153,6 +153,8 @@ class SqliteStore(Ledger):
             return
         lost = put_pages_back(self._file, self._sums, self._log.pages())
         with suppress(FileNotFoundError):  # it was deleted, too, and is about to be back
+            if lost:
+                self._sums.note_all()  # somebody may have removed them as well
             self._sums.settle()  # to the next start what is wrong is damage, and nobody's edit
         self._file_seen = stamp_of(os.fstat(self._file.fileno()))
         if lost:

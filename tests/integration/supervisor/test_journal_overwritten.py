@@ -11,7 +11,7 @@ from cmdc_runtime.codec import decode_as
 from cmdc_runtime.reasons import AnyReason
 from supervisor.adapters.journal.base import JournalFailed, SessionRow
 from supervisor.adapters.journal.sqlite import SqliteJournal
-from supervisor.adapters.journal.store import JOURNAL_FILE
+from supervisor.adapters.journal.store import JOURNAL_FILE, SUMS_FILE
 from supervisor.adapters.journal.sums import PAGE_BYTES
 from supervisor.adapters.journal.volume import wal_of
 
@@ -279,7 +279,7 @@ def edit_body(path):
 LOSSES = {"a page": ruin_page, "a body": edit_body}
 
 
-@pytest.mark.parametrize("place", ["in place", "file gone", "directory gone"])
+@pytest.mark.parametrize("place", ["in place", "sums gone", "file gone", "directory gone"])
 @pytest.mark.parametrize("harm", LOSSES.values(), ids=LOSSES)
 def test_file_whose_pages_are_lost_parks_who_misses_something(tmp_path, harm, place):
     """Nothing is acknowledged any more, and the next daemon says who misses what."""
@@ -295,6 +295,8 @@ def test_file_whose_pages_are_lost_parks_who_misses_something(tmp_path, harm, pl
         harm(state / JOURNAL_FILE)
         if place == "file gone":
             (state / JOURNAL_FILE).unlink()
+        elif place == "sums gone":
+            (state / SUMS_FILE).unlink()
         elif place == "directory gone":
             shutil.rmtree(state)
         with pytest.raises(JournalFailed, match="overwritten by somebody else"):
