@@ -305,7 +305,9 @@ class Connection:
         error = codec.raised(frame)
         if isinstance(error, DaemonUnavailable):
             return  # it is about to end, and what is open is asked of the next one
-        if isinstance(error, AccessDenied) and self._is_shown_anew(frame.id):
+        if isinstance(error, AccessDenied) and (
+            self._is_shown_anew(frame.id) or self._mailbox.is_of_earlier(frame.id)
+        ):
             return
         future = self._waiting.get(frame.id)
         if future is not None and not future.done():

@@ -18,6 +18,10 @@ class _Open:
     deadline_s: float
     resend_s: float
     is_repeated: bool = False
+    copies: int = 1
+    """How often the frame was sent as it is now."""
+    earlier: int = 0
+    """How often one was sent that it was changed from, and no refusal has come for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +71,23 @@ class Mailbox:
     def change(self, id_: CommandId, change: Callable[[bytes], bytes | None]) -> bytes | None:
         """Return what ``change`` makes of an open request's frame, which is its frame from now on.
 
-        None where the request is not open, or ``change`` returns that: all stays as it was.
+        It is changed because a copy of it was refused; the caller sends what is returned. None
+        where the request is not open, or ``change`` returns that: all stays as it was.
         """
         one = self._open.get(id_)
         changed = None if one is None else change(one.frame)
         if one is not None and changed is not None:
-            one.frame = changed
+            one.earlier += one.copies - 1
+            one.frame, one.copies = changed, 1
         return changed
+
+    def is_of_earlier(self, id_: CommandId) -> bool:
+        """Say of a refusal whether it may be of a copy from before a change; each counts once."""
+        one = self._open.get(id_)
+        if one is None or not one.earlier:
+            return False
+        one.earlier -= 1
+        return True
 
     def due(self, now_s: float) -> Due:
         """Return what is due, and count the frames in it as sent again."""
@@ -94,4 +108,5 @@ class Mailbox:
     def _sent(self, requests: list[_Open], now_s: float) -> tuple[bytes, ...]:
         for one in requests:
             one.resend_s, one.is_repeated = now_s + self._every_s, True
+            one.copies += 1
         return tuple(one.frame for one in requests)

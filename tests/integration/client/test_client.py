@@ -4,12 +4,14 @@ import fcntl
 import threading
 import time
 from collections import Counter
+from functools import partial
 
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.client import calls
+from cmdc_runtime.client import calls, connection
 from cmdc_runtime.client.limits import LIST_ANSWER_S, READS_MAX
+from cmdc_runtime.client.mailbox import Mailbox
 from cmdc_runtime.commands import (
     Abort,
     AwaitCycle,
@@ -24,8 +26,10 @@ from cmdc_runtime.frames import MAGIC, WIRE_VERSION, Paged
 from cmdc_runtime.pages import Page
 from cmdc_runtime.reasons import Normal, Signal
 from cmdc_runtime.requests import FindSession, GetTree, StartSession, StopSession
+from cmdc_runtime.runtime_dir import TOKEN_CHARS, TOKEN_FILE
 
 WAIT_S = 10.0
+OLD, NEW = "a" * TOKEN_CHARS, "b" * TOKEN_CHARS
 
 
 def receipt_of(request, frame):
@@ -335,3 +339,50 @@ def test_too_long_a_prompt_is_refused(peer, client):
         client.prompt("s1", "x" * 1_000_001)
 
     assert peer.of(Prompt) == []
+
+
+# --- the token of the next daemon --------------------------------------------------------------
+
+
+def refusing(peer, refusals):
+    """Return a daemon's answers: silent to the first copy, then so many refusals, then a tree.
+
+    With the first refusal there is another token, as the next daemon has one.
+    """
+    shown, denied = [], cmdc.AccessDenied("the client has not shown this daemon's token")
+
+    def answer(_request, frame):
+        shown.append(frame.token)
+        if len(shown) == 1:
+            return None
+        if len(shown) == 2:
+            (peer.directory / TOKEN_FILE).write_text(NEW)
+        return denied if len(shown) < 2 + refusals else cmdc.TreeNode(id="root", kind="supervisor")
+
+    return answer, shown
+
+
+@pytest.fixture
+def hurried(peer, monkeypatch):
+    """A client that sends again soon, and has read the token of an earlier daemon."""
+    (peer.directory / TOKEN_FILE).write_text(OLD)
+    monkeypatch.setattr(connection, "Mailbox", partial(Mailbox, resend_every_s=0.1))
+    with cmdc.Client(peer.directory) as found:
+        yield found
+
+
+def test_call_whose_copies_were_all_refused_for_an_old_token_is_answered(peer, hurried):
+    """Two copies showed it: the second refusal says nothing of the one that shows the new token."""
+    peer.answers[GetTree], shown = refusing(peer, 2)
+
+    assert hurried.tree().id == "root"
+    assert (shown[:2], shown[-1]) == ([OLD, OLD], NEW)
+
+
+def test_call_that_is_refused_with_the_right_token_is_refused(peer, hurried):
+    """As soon as there are more refusals than copies that showed the old one."""
+    peer.answers[GetTree], shown = refusing(peer, 100)
+
+    with pytest.raises(cmdc.AccessDenied):
+        hurried.tree()
+    assert (shown[:2], shown[-1]) == ([OLD, OLD], NEW)

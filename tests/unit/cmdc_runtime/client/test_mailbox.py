@@ -78,3 +78,17 @@ def test_a_frame_that_is_changed_is_what_is_sent_again():
     assert mailbox.all_frames(1.0) == (b"old",)
     assert mailbox.change("a", lambda frame: frame + b"er") == b"older"
     assert mailbox.all_frames(2.0) == (b"older",)
+
+
+def test_refusals_of_copies_from_before_a_change_are_told_from_others():
+    """Each copy is refused once at most, so what comes beyond them is of the frame as it is."""
+    mailbox = Mailbox(resend_every_s=2.0)
+    mailbox.open("a", b"A", 0.0, None)
+    mailbox.due(2.0)
+    mailbox.all_frames(3.0)
+    assert not mailbox.is_of_earlier("a")
+
+    assert mailbox.change("a", bytes.lower) == b"a"  # for the first of three refusals
+    assert mailbox.due(5.0).frames == (b"a",)
+    assert [mailbox.is_of_earlier("a") for _ in range(3)] == [True, True, False]
+    assert not mailbox.is_of_earlier("b")
