@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -17,6 +18,8 @@ from cmdc_runtime.commands import AwaitCycle, GetMessages
 from cmdc_runtime.requests import GetFacts, GetTree
 
 WAIT_S = 10.0
+SLOW = re.compile(r"Executing <.*> took [\d.]+ seconds$")
+"""What asyncio's debug mode says of a busy machine."""
 
 
 @pytest.fixture
@@ -154,7 +157,8 @@ print("done")
         check=False,
     )
 
-    assert (done.stdout.strip(), done.stderr, done.returncode) == ("done", "", 0)
+    said = [line for line in done.stderr.splitlines() if not SLOW.match(line)]
+    assert (done.stdout.strip(), said, done.returncode) == ("done", [], 0)
 
 
 def test_coroutines_have_one_connection_for_each_loop(peer):
