@@ -73,11 +73,15 @@ _NUMBER_MAX: Final = 2**63 - 1
 
 
 class Doing(msgspec.Struct, frozen=True, array_like=True):
-    """What an agent is doing; ``tools`` are its calls in flight, each as name and call id."""
+    """What an agent is doing; ``tools`` are its calls in flight, each as name and call id.
+
+    ``opening`` is the step of the parcel that it opens for a command meanwhile, 0 for none.
+    """
 
     state: str = ""
     turns: int = 0
     tools: tuple[str, ...] = ()
+    opening: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +208,8 @@ def _fitting(doing: Doing) -> bytes:
 def _encoded(doing: Doing, kept: Sequence[str]) -> bytes:
     left = len(doing.tools) - len(kept)
     more = (f"and {left} more",) if left else ()
-    return _ENCODER.encode(Doing(_cut(doing.state, STATE_CHARS_MAX), doing.turns, (*kept, *more)))
+    state = _cut(doing.state, STATE_CHARS_MAX)
+    return _ENCODER.encode(Doing(state, doing.turns, (*kept, *more), doing.opening))
 
 
 def _cut(text: str, chars_max: int) -> str:

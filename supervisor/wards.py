@@ -215,6 +215,7 @@ class Ward:
             state=beat.doing.state,
             turns=beat.doing.turns,
             tools=beat.doing.tools,
+            opening=beat.doing.opening,
             last_index=EventIndex(beat.last_index) if has_beaten else None,
             max_rss_bytes=beat.usage.max_rss_bytes or None,
             user_us=beat.usage.user_us if has_beaten else None,

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 import structlog
 
+from cmdc_runtime import parcels
 from cmdc_runtime.board import DROPPED_STEP, RESUME_STEP
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.codec import decode, encode, failed, raw
@@ -41,6 +42,7 @@ from cmdc_runtime.frames import (
 )
 from cmdc_runtime.ids import CommandId, EventIndex
 from cmdc_runtime.pages import Pages
+from cmdc_runtime.parcels import Packed
 from cmdc_runtime.plain import shown
 from cmdc_runtime.reasons import LINE_CHARS_MAX, AnyReason, PlainReason
 from cmdc_runtime.spec import AgentSpec
@@ -239,20 +241,34 @@ class Agent:
             self._take(Step(self._state, self._memory, (woken,)))
         for step, command in enumerate(unanswered, RESUME_STEP + 1):
             if step in doomed:
-                self._set_aside(command)
+                self._set_aside(command.id)
             else:
                 at(step)
-                self.order(command.id, command.body, durable=True)
+                self.order(command.id, command.body, durable=True, doomed=doomed)
         self._look_at_rest()
 
-    def _set_aside(self, command: JournalCommand) -> None:
-        """Answer a command that has killed the processes which took it."""
-        told = Publish(RecordSetAside(what="command", why=aside.KILLED))
-        refused = Settle(command.id, UsageError(f"the command was set aside: {aside.KILLED}"))
-        self._take(Step(self._state, self._memory, (refused, told)))
+    def _set_aside(self, command_id: CommandId, parcel: Packed | None = None) -> None:
+        """Answer a command that has killed who took it, or who opened this parcel of it."""
+        told = RecordSetAside(what="command", why=aside.KILLED)
+        if parcel is not None:
+            name = shown(parcel.label, LINE_CHARS_MAX)
+            why, digest = aside.BROUGHT.format(name), parcels.digest_of(parcel)
+            told = RecordSetAside(what="command", why=why, digest=digest, name=name)
+        refused = Settle(command_id, UsageError(f"the command was set aside: {told.why}"))
+        self._take(Step(self._state, self._memory, (refused, Publish(told))))
 
-    def order(self, command_id: CommandId, body: bytes | msgspec.Raw, *, durable: bool) -> None:
-        """Take one command; ``durable``: the journal has it and waits for its outcome."""
+    def order(
+        self,
+        command_id: CommandId,
+        body: bytes | msgspec.Raw,
+        *,
+        durable: bool,
+        doomed: frozenset[int] = frozenset(),
+    ) -> None:
+        """Take one command; ``durable``: the journal has it and waits for its outcome.
+
+        One that brings a parcel whose step is ``doomed`` is refused.
+        """
         try:
             command = decode(Command, body)
         except ProtocolError as error:
@@ -260,6 +276,9 @@ class Agent:
             self._take(Step(self._state, self._memory, (refused,)))
             return
         if command.durable and self._has_taken(command_id):
+            return
+        if (killer := aside.doomed_parcel(command, doomed)) is not None:
+            self._set_aside(command_id, killer)
             return
         order = Order(command_id, command, now_ms())
         self._take(commands.apply(self._state, self._memory, order), order)

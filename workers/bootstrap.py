@@ -267,7 +267,12 @@ class Worker:
             past = self._past(assign)
             stage = "load"
             around = Surroundings(
-                self._link, self._runtime_dir, self._crash, self._exit, self._rebuild_at
+                self._link,
+                self._runtime_dir,
+                self._crash,
+                self._exit,
+                self._rebuild_at,
+                self._opening_at,
             )
             agent = build_agent(assign, spec, past, around)
         except CheckpointUnreadable as error:
@@ -306,6 +311,11 @@ class Worker:
             self._pulse.note(state, turns, (), index)
             if step is not None:
                 rebuild_point(self._assign.session_id, step)
+
+    def _opening_at(self, step: int) -> None:
+        """Leave word which parcel a command has the agent open, 0 for none."""
+        if self._pulse is not None:
+            self._pulse.note_opening(step)
 
     def _answer_only(self, agent: Agent) -> None:
         """Be none that anybody has to go on with: it tells how things are, and ends."""

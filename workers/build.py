@@ -30,6 +30,7 @@ from workers.effects.asking import Asker, Patience
 from workers.effects.checkpoints import Checkpoints, Redact, Saved
 from workers.effects.hands import Hands, Tools
 from workers.effects.model import CallSettings, ModelCaller, ModelWays
+from workers.effects.opener import Opener
 from workers.effects.plugin_box import PluginBox
 from workers.effects.plugin_port import PluginPorts
 from workers.effects.publish import Publisher
@@ -61,6 +62,8 @@ class Surroundings:
     on_exit: Callable[[PlainReason], None]
     at: Callable[[int | None], None] = lambda _step: None
     """Told of each step of rebuilding before it is taken, and with None when there is no other."""
+    opening_at: Callable[[int], None] = lambda _step: None
+    """Told of the step of each parcel that a command brings, before and, with 0, behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +197,9 @@ def _wire(
     pipeline = Pipeline(parts.plugins, agent.plugin_context, home)
     pipeline.restore(dict(memory.plugin_states))
     agent.know_hooks(pipeline.hooks_by_plugin())
-    runner = ToolRunner(
-        parts.tools, _tool_settings(assign, spec, parts), agent.post, link, pipeline
-    )
+    opener = Opener(around.opening_at)
+    tool_settings = _tool_settings(assign, spec, parts, opener)
+    runner = ToolRunner(parts.tools, tool_settings, agent.post, link, pipeline)
     settings = CallSettings(spec.stall_after, spec.stall_timeout)
     summarizer = Summarizer(
         asker, agent.post, session_id=assign.session_id, working_dir=spec.working_dir
@@ -218,7 +221,7 @@ def _wire(
         subagents=Subagents(str(around.runtime_dir), agent.post),
         plugins=pipeline,
         ports=ports,
-        plugin_box=PluginBox(pipeline, agent.post),
+        plugin_box=PluginBox(pipeline, agent.post, opener),
         checkpoints=checkpoints,
     )
     hands = Hands(kit, agent.post, agent.watch)
@@ -235,7 +238,7 @@ def _backoff(spec: AgentSpec) -> Backoff:
     return Backoff(spec.retry_base_delay, spec.retry_max_delay, spec.retry_jitter)
 
 
-def _tool_settings(assign: Assign, spec: AgentSpec, parts: Parts) -> ToolSettings:
+def _tool_settings(assign: Assign, spec: AgentSpec, parts: Parts, opener: Opener) -> ToolSettings:
     return ToolSettings(
         session_id=assign.session_id,
         incarnation=assign.incarnation,
@@ -247,4 +250,5 @@ def _tool_settings(assign: Assign, spec: AgentSpec, parts: Parts) -> ToolSetting
         retries_max=spec.tool_max_retries,
         runtime_dir=parts.around.runtime_dir,
         environment=chosen(os.environ, spec.tool_env),
+        opener=opener,
     )

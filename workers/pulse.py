@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import structlog
 
 from cmdc_runtime import foreign
@@ -116,9 +117,14 @@ class Pulse:
             self._slot.index(last_index)
         told = self._told
         if state != told.state or turns != told.turns or tools != told.tools:
-            self._told = Doing(state, turns, tools)
+            self._told = Doing(state, turns, tools, told.opening)
             self._is_calm = state in CALM
             self._slot.tell(self._told)
+
+    def note_opening(self, step: int) -> None:
+        """Write that the parcel of this step is opened beside all that is noted, 0 for none."""
+        self._told = msgspec.structs.replace(self._told, opening=step)
+        self._slot.tell(self._told)
 
     def stop(self) -> None:
         """Beat no more; what was written stays. Idempotent."""

@@ -114,7 +114,8 @@ class Evidence:
 class LastSeen:
     """What a process was and did when it was seen last; it does not change the reason.
 
-    ``output`` is the end of what it wrote to standard error, as it was written.
+    ``opening`` is the step of the parcel that it opened for a command, 0 for none. ``output`` is
+    the end of what it wrote to standard error, as it was written.
     """
 
     pid: int | None = None
@@ -122,6 +123,7 @@ class LastSeen:
     state: str = ""
     turns: int = 0
     tools: tuple[str, ...] = ()
+    opening: int = 0
     last_index: EventIndex | None = None
     max_rss_bytes: int | None = None
     user_us: int | None = None
@@ -267,8 +269,11 @@ def ending_of(reason: PlainReason, status: int | None, *, was_up: bool = False) 
 
 
 def fell_at(seen: LastSeen) -> int | None:
-    """Return the step of rebuilding its session that a dead process took last, None elsewhere."""
-    return seen.turns if seen.state == REBUILDING else None
+    """Return the step that a dead process was at, None where it was at none.
+
+    Rebuilding its session has steps, and so has opening what a command brings.
+    """
+    return seen.turns if seen.state == REBUILDING else seen.opening or None
 
 
 def evidence_of(evidence: Evidence, seen: LastSeen) -> reasons.Evidence:

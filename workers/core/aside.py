@@ -20,6 +20,7 @@ import msgspec
 
 from cmdc_runtime import parcels, plain
 from cmdc_runtime.board import SNAPSHOT_STEP, parcel_step
+from cmdc_runtime.commands import Command
 from cmdc_runtime.parcels import Packed
 from workers.core.rebuild import FOLD, TOOL
 from workers.core.records import (
@@ -46,6 +47,8 @@ WHY_CHARS_MAX: Final = 500
 KILLED: Final = "processes that read it have died of it"
 OPENED: Final = "processes that opened it have died of it; it came with {}"
 """Of a tool; what it came with is told."""
+BROUGHT: Final = "processes that opened {!r}, which it brings, have died of it"
+"""Of a command; what its parcel is called is told."""
 TOO_DEEP: Final = f"it nests more than {plain.DEPTH_MAX} levels deep"
 LEANS: Final = "it leans on what was set aside: {}"
 
@@ -108,6 +111,16 @@ def read_records(
 def is_doomed(packed: Packed, doomed: frozenset[int]) -> bool:
     """Say whether opening this parcel is among the steps that are to be left out."""
     return bool(doomed) and parcel_step(parcels.digest_of(packed)) in doomed
+
+
+def doomed_parcel(command: Command, doomed: frozenset[int]) -> Packed | None:
+    """Return the first parcel of a command that has killed who opened it, None without any."""
+    if not doomed:
+        return None
+    parts = (getattr(command, name) for name in command.__struct_fields__)
+    parcels_in = (one for part in parts for one in (part if isinstance(part, tuple) else (part,)))
+    found = (one for one in parcels_in if isinstance(one, Packed) and is_doomed(one, doomed))
+    return next(found, None)
 
 
 def tools_left_out(records: Iterable[Record]) -> frozenset[str]:

@@ -14,11 +14,11 @@ from workers.core.effects import ChangePlugins
 from workers.core.inputs import PluginLoaded, Result
 from workers.core.state import PluginFacts
 from workers.core.verdict import Verdict
+from workers.effects.opener import Opener
 from workers.loader import LoadError
 from workers.pipeline import Pipeline
 from workers.plugin_loader import load_plugins
 from workers.plugin_slot import Slot
-from workers.threads import Threads
 
 LOAD_S: Final = 30.0
 """For what a plugin's modules and its constructor do."""
@@ -27,20 +27,28 @@ LOAD_S: Final = 30.0
 class PluginBox:
     """Opens plugins of one session and puts them into its pipeline."""
 
-    def __init__(self, plugins: Pipeline, post: Callable[[Result], None]) -> None:
-        """Post ``PluginLoaded`` by ``post``."""
+    def __init__(
+        self,
+        plugins: Pipeline,
+        post: Callable[[Result], None],
+        opener: Opener | None = None,
+    ) -> None:
+        """Post ``PluginLoaded`` by ``post``; ``opener`` is the session's."""
         self._plugins = plugins
         self._post = post
-        self._threads = Threads("plugin-load")
+        self._opener = opener or Opener()
         self._loaded: dict[CommandId, Slot] = {}
 
     async def load(self, command_id: CommandId, command: AttachPlugin) -> None:
         """Open what a command brings and post it; it is there for the ``change`` that follows."""
-        opened = await self._opened(command)
-        if isinstance(opened, str):
-            self._post(PluginLoaded(command_id, command, None, Verdict(), opened))
+        async with self._opener.turn():
+            with self._opener.step(command.plugin):
+                opened = await self._opened(command)
+                greeted = None if isinstance(opened, str) else await self._plugins.greet(opened)
+        if isinstance(opened, str) or greeted is None:
+            self._post(PluginLoaded(command_id, command, None, Verdict(), str(opened)))
             return
-        slot, verdict = await self._plugins.greet(opened)
+        slot, verdict = greeted
         self._loaded[command_id] = slot
         facts = PluginFacts(opened.name, hooks_of(opened), command.plugin)
         try:
@@ -66,6 +74,6 @@ class PluginBox:
 
         try:
             async with asyncio.timeout(LOAD_S):
-                return await self._threads.call(work)
+                return await self._opener.run(work)
         except TimeoutError:
             return f"{command.plugin.label}: not loaded within {LOAD_S:g} s"

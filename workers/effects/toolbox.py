@@ -20,7 +20,7 @@ from cmdc_runtime.parcels import Packed
 from workers.core.effects import ChangeTools
 from workers.core.inputs import Found, Result, ToolsLoaded
 from workers.core.state import ToolFacts
-from workers.effects.tool_places import Threads
+from workers.effects.opener import Opener
 from workers.loader import LoadError, load_tools
 from workers.toolhost.words import fit
 
@@ -53,11 +53,16 @@ class LoadedTool:
 class Toolbox:
     """The tools in their order."""
 
-    def __init__(self, tools: Iterable[LoadedTool], post: Callable[[Result], None]) -> None:
-        """Begin with ``tools``."""
+    def __init__(
+        self,
+        tools: Iterable[LoadedTool],
+        post: Callable[[Result], None],
+        opener: Opener | None = None,
+    ) -> None:
+        """Begin with ``tools``; ``opener`` is the session's."""
         self._tools = {one.tool.name: one for one in tools}
         self._post = post
-        self._threads = Threads()
+        self._opener = opener or Opener()
         self._loaded: dict[CommandId, dict[str, LoadedTool]] = {}
 
     @property
@@ -82,17 +87,13 @@ class Toolbox:
 
         What was opened is there for the ``change`` that comes of the post, and gone after it.
         """
-        opened = await self._opened(command.tools)
-        found = [
-            Found(packed.label, None, one)
-            if isinstance(one, str)
-            else Found(packed.label, one.facts())
-            for packed, one in zip(command.tools, opened, strict=True)
-        ]
-        good = [one for one in opened if not isinstance(one, str)]
+        async with self._opener.turn():
+            opened = await self._opened(command.tools)
+        good = [one for one, _ in opened if one is not None]
         self._loaded[command_id] = {one.tool.name: one for one in good}
+        found = tuple(told for _, told in opened)
         try:
-            self._post(ToolsLoaded(command_id, command, tuple(found)))
+            self._post(ToolsLoaded(command_id, command, found))
         finally:
             del self._loaded[command_id]
 
@@ -103,12 +104,21 @@ class Toolbox:
         self._tools.update({name: loaded[name] for name in change.attached})
         return tuple(one for one in gone if one is not None)
 
-    async def _opened(self, parcels: Sequence[Packed]) -> list[LoadedTool | str]:
+    async def _opened(self, parcels: Sequence[Packed]) -> list[tuple[LoadedTool | None, Found]]:
         try:
             async with asyncio.timeout(LOAD_S):
-                return await self._threads.call(lambda: [_open(packed) for packed in parcels])
+                return [await self._one(packed) for packed in parcels]
         except TimeoutError:
-            return [f"{packed.label}: not loaded within {LOAD_S:g} s" for packed in parcels]
+            late = "{}: not loaded within {:g} s"
+            labels = [packed.label for packed in parcels]
+            return [(None, Found(one, None, late.format(one, LOAD_S))) for one in labels]
+
+    async def _one(self, packed: Packed) -> tuple[LoadedTool | None, Found]:
+        with self._opener.step(packed):
+            one = await self._opener.run(lambda: _open(packed))
+            if isinstance(one, str):
+                return None, Found(packed.label, None, one)
+            return one, Found(packed.label, one.facts())  # its description is its code, too
 
 
 def _open(packed: Packed) -> LoadedTool | str:

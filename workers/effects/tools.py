@@ -26,6 +26,7 @@ from cmdc_runtime.user_values import packed
 from workers.core.effects import ChangeTools, RunTools
 from workers.core.inputs import ApprovalNeeded, Result, ToolBegun, ToolEmitted, ToolReturned
 from workers.core.state import ToolFacts
+from workers.effects.opener import Opener
 from workers.effects.tool_hooks import ToolHooks
 from workers.effects.tool_jobs import Job, Seat, Todos, checked
 from workers.effects.tool_places import Threads, in_task
@@ -66,6 +67,8 @@ class ToolSettings:
     """The daemon's folder, where the tool host connects."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """What a call in a process of its own gets beside what every tool's process has."""
+    opener: Opener = field(default_factory=Opener)
+    """The session's own: what opens the tools that commands bring."""
 
 
 class ToolRunner:
@@ -85,7 +88,7 @@ class ToolRunner:
         cost a process before.
         """
         self._hooks = ToolHooks(plugins, post)
-        self._box = Toolbox(tools, post)
+        self._box = Toolbox(tools, post, settings.opener)
         self._settings = settings
         self._post = post
         self._link = link

@@ -4,6 +4,7 @@ import os
 import signal
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import cmdc_runtime as cmdc
@@ -249,6 +250,93 @@ def test_a_session_does_not_run_without_what_redacts_its_saved_states(agent, scr
         session.run("Second.", timeout=TURN_S)
 
     assert opens(log) == 3
+
+
+def attach_guard(session, plugin):
+    session.attach_plugin(plugin)
+
+
+@pytest.mark.fault_case("F91")
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL], ids=lambda one: one.name)
+@pytest.mark.parametrize("attach", [*ATTACHED, attach_guard])
+def test_a_command_whose_parcel_kills_who_opens_it_first_is_refused(
+    agent, client, tmp_path, attach, number
+):
+    """Two processes die of it; who sent it hears what it was, and the session goes on."""
+    log = tmp_path / "opened"
+    session = agent(tools=[other], max_restarts=3)
+    session.run("First.", timeout=TURN_S)
+    is_guard = attach is attach_guard
+    # The program opens a plugin, too, to see whether it can.
+    killer = Guard().dies(log, number, good=1) if is_guard else Trap().dies(log, number, good=0)
+    name = "deadly_guard" if is_guard else "trap"
+    with pytest.raises(cmdc.UsageError, match=f"processes that opened '{name}', which it brings"):
+        attach(session, killer)
+    told = set_aside(client, session)
+    result = session.run("Second.", timeout=TURN_S)
+    kill(session)
+    again = session.run("Third.", timeout=TURN_S)
+
+    assert (result.text, again.text) == ("fine", "fine")
+    assert (told.what, told.name, len(told.digest)) == ("command", name, 32)
+    assert opens(log) == 2 + is_guard
+
+
+class Greeter(cmdc.Plugin):
+    """A plugin that is opened well, and kills who tells it of the session."""
+
+    name = "greeter"
+
+    class Config(msgspec.Struct, frozen=True):
+        log: str = ""
+
+    def session_start(self, event, context):
+        with Path(self.config.log).open("a", encoding="utf-8") as file:
+            file.write(f"{os.getpid()}\n")
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@pytest.mark.fault_case("F91")
+def test_a_command_whose_plugin_kills_who_greets_it_is_refused(agent, client, tmp_path):
+    """The command has no answer before that, so it would come again to each process."""
+    log = tmp_path / "greeted"
+    session = agent(max_restarts=2)
+    with pytest.raises(cmdc.UsageError, match=r"'.*[gG]reeter.*', which it brings"):
+        session.attach_plugin((Greeter, {"log": str(log)}))
+
+    assert set_aside(client, session).what == "command"
+    assert session.run("First.", timeout=TURN_S).text == "fine"
+    assert opens(log) == 2
+
+
+@pytest.mark.fault_case("F91")
+def test_what_a_command_brings_is_blamed_by_itself(agent, client, scripted, tmp_path):
+    """Neither the tools beside it nor another command is refused for it, nor one behind it."""
+    log = tmp_path / "opened"
+    session = agent(scripted(default="fine"), max_restarts=2)
+    with pytest.raises(cmdc.UsageError, match="processes that opened 'trap', which it brings"):
+        session.attach_tools([other, Trap().dies(log, good=0)])
+    session.attach_tools([other])
+    session.attach_tool(Trap().dies(tmp_path / "another"))
+
+    assert set_aside(client, session).name == "trap"
+    assert session.run("First.", timeout=TURN_S).text == "fine"
+    assert opens(log) == 2
+
+
+@pytest.mark.fault_case("F91")
+def test_who_sends_it_again_has_another_try(agent, client, scripted, tmp_path):
+    """What killed may be mended. Where it is not, that costs one process, and is refused."""
+    log = tmp_path / "opened"
+    trap = Trap().dies(log, good=0)
+    session = agent(scripted(default="fine"), max_restarts=5)
+    with pytest.raises(cmdc.UsageError, match="processes that opened 'trap', which it brings"):
+        session.attach_tool(trap)
+    with pytest.raises(cmdc.UsageError, match="processes that opened 'trap', which it brings"):
+        session.attach_tool(trap)
+
+    assert opens(log) == 3  # the next process knows of all three deaths
+    assert session.run("First.", timeout=TURN_S).text == "fine"
 
 
 @pytest.mark.fault_case("F91")

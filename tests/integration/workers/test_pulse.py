@@ -254,6 +254,19 @@ def test_what_is_noted_is_read_and_only_changes_are_written(beating):
     assert bytes(board._memory[slot][48:]) == written
 
 
+def test_what_is_opened_stands_beside_whatever_is_noted_meanwhile(beating):
+    """The agent does other things while a thread of it opens a parcel."""
+    board, slot, pulse = beating.board, beating.slot, beating.pulse
+    pulse.note("idle", 0, (), 5)
+    pulse.note_opening(2**32)
+    pulse.note("running", 1, ("shell c1",), 6)
+    during = board.read(slot).doing
+    pulse.note_opening(0)
+
+    assert during == Doing("running", 1, ("shell c1",), 2**32)
+    assert board.read(slot).doing == Doing("running", 1, ("shell c1",))
+
+
 def test_a_worker_that_is_assigned_beats_as_often_as_its_session_needs(beating, tmp_path):
     """And says that it is starting, with the index of the session's newest event."""
     assign = Assign(

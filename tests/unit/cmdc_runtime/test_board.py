@@ -18,6 +18,7 @@ from cmdc_runtime.board import (
     Doing,
     Slot,
     Usage,
+    parcel_step,
     period_for,
     read,
 )
@@ -93,6 +94,15 @@ def test_every_doing_fits(state, turns, tools):
     assert list(doing.tools[:kept]) == told[:kept]
     assert doing.tools[kept:] == ((f"and {len(tools) - kept} more",) if kept < len(tools) else ())
     assert bytes(memory[SLOT_BYTES:]) == bytes(WORD_BYTES)
+
+
+def test_what_is_opened_has_room_beside_everything_else(memory):
+    """It tells what killed, so nothing may displace it."""
+    tools = tuple("t" * 200 for _ in range(TOOLS_MAX))
+    step = parcel_step("f" * 32)
+    Slot(memory).tell(Doing("s" * 32, 2**31, tools, step))
+
+    assert read(memory, NOW_NS).doing.opening == step
 
 
 def test_half_a_character_is_replaced(memory):

@@ -6,6 +6,7 @@ from itertools import product
 import pytest
 
 from cmdc_runtime import reasons
+from cmdc_runtime.board import REBUILDING
 from cmdc_runtime.process import EXIT_BAD_OPTIONS, EXIT_CRASHED, EXIT_ORPHANED
 from cmdc_runtime.reasons import (
     ExitCode,
@@ -30,6 +31,7 @@ from supervisor.core.exits import (
     classify,
     ending_of,
     evidence_of,
+    fell_at,
     killed_by,
 )
 from supervisor.core.tree.words import Ending
@@ -214,6 +216,14 @@ def test_whose_signal_it_was_is_told(case):
     evidence, hand = HANDS[case]
 
     assert killed_by(evidence) == hand
+
+
+def test_a_death_is_blamed_on_the_step_it_came_at():
+    """One of rebuilding, or the opening of what a command brings; else on none."""
+    assert fell_at(LastSeen(state=REBUILDING, turns=3)) == 3
+    assert fell_at(LastSeen(state=REBUILDING, turns=0)) == 0
+    assert fell_at(LastSeen(state="running", turns=3, opening=2**32)) == 2**32
+    assert fell_at(LastSeen(state="running", turns=3)) is None
 
 
 def test_a_down_tells_what_was_seen_last():

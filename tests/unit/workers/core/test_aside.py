@@ -1,9 +1,12 @@
 """What is left out of a journal when a session is rebuilt, and that it stays left out."""
 
+from typing import get_type_hints
+
 import msgspec
 import pytest
 
-from cmdc_runtime.board import SNAPSHOT_STEP, parcel_step
+from cmdc_runtime.board import RESUME_STEP, SNAPSHOT_STEP, parcel_step
+from cmdc_runtime.commands import AttachPlugin, AttachTools, Command, Prompt, ReplaceTools
 from cmdc_runtime.messages import Message, ToolCall
 from cmdc_runtime.parcels import Packed
 from cmdc_runtime.parcels import digest_of as parcel_digest
@@ -186,6 +189,39 @@ def test_a_parcel_is_doomed_by_what_it_holds():
     assert aside.is_doomed(TRAP, steps)
     assert not aside.is_doomed(FINE, steps)
     assert not aside.is_doomed(TRAP, frozenset())
+
+
+BRINGING = {
+    "tools": AttachTools(tools=(FINE, TRAP)),
+    "table": ReplaceTools(tools=(TRAP,)),
+    "plugin": AttachPlugin(plugin=TRAP),
+}
+
+
+@pytest.mark.parametrize("command", BRINGING.values(), ids=BRINGING)
+def test_a_command_brings_what_has_killed(command):
+    """Whichever command it is and wherever in it the parcel stands."""
+    steps = frozenset({parcel_step(parcel_digest(TRAP))})
+
+    assert aside.doomed_parcel(command, steps) == TRAP
+    assert aside.doomed_parcel(command, frozenset({RESUME_STEP + 1})) is None
+    assert aside.doomed_parcel(command, frozenset()) is None
+
+
+def test_every_command_with_a_parcel_is_among_these():
+    """A new one is looked into as well."""
+    hints = {one: get_type_hints(one).values() for one in Command.__subclasses__()}
+    parcels = {one for one, types in hints.items() if any("Packed" in str(kind) for kind in types)}
+
+    assert parcels == {type(command) for command in BRINGING.values()}
+
+
+def test_a_command_without_parcels_brings_nothing():
+    """Texts and numbers are no code."""
+    steps = frozenset({parcel_step(parcel_digest(TRAP))})
+
+    assert aside.doomed_parcel(Prompt(text="go"), steps) is None
+    assert aside.doomed_parcel(AttachTools(tools=(FINE,)), steps) is None
 
 
 def test_a_tool_that_is_left_out_is_gone_from_the_memory():
