@@ -134,15 +134,22 @@ def test_a_failure_is_expected_or_not(run):
 
 
 @BOTH
-@pytest.mark.parametrize(
-    ("value", "text"), [(None, "None"), (5, "5"), ("", ""), ("né", "né"), ("\udcff!", "\ufffd!")]
-)
+@pytest.mark.parametrize(("value", "text"), [(None, "None"), (5, "5"), ("", ""), ("né", "né")])
 def test_a_result_is_text_that_can_be_sent(run, value, text):
-    """Whatever the tool returned, a file name that is no UTF-8 too."""
+    """Whatever the tool returned."""
     ending = run(lambda: value)
 
     assert ending == Returned(text=text)
     assert encode(ending.text)
+
+
+@BOTH
+def test_a_result_that_is_no_text_is_told(run):
+    """A file name that is no UTF-8: the model reads what is wrong, and nothing in its place."""
+    ending = run(lambda: "\udcff!")
+
+    assert type(ending) is Refused
+    assert "half a surrogate pair (U+DCFF) at 0" in ending.text
 
 
 @BOTH
