@@ -95,6 +95,8 @@ class Deaths:
         self.house.start_again()
         await asyncio.to_thread(self.house.wait_warm)
         self.is_down = False
+        for life in self.living:
+            life.daemon_is_back()
         for over in round_.values():
             if not over.done():
                 over.set_result(None)

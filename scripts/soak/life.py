@@ -148,9 +148,13 @@ class Life:
     def daemon_died(self) -> None:
         """Take note that the daemon was killed: calls may fail for want of one."""
         self._deaths += 1
-        if self._resting is not None:  # it has all its time again
-            self._resting.reschedule(asyncio.get_running_loop().time() + REST_S)
         self.ledger.jumps_allowed += 1
+        self.daemon_is_back()
+
+    def daemon_is_back(self) -> None:
+        """Give the session all its time again: it could do nothing without a daemon."""
+        if self._resting is not None:
+            self._resting.reschedule(asyncio.get_running_loop().time() + REST_S)
 
     async def run(self) -> None:
         """Carry the plan out and check what came of it."""

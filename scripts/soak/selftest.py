@@ -55,7 +55,7 @@ class Bug:
     """Found in seconds: played in the short form."""
 
 
-NOTHING: Final = Bug("nothing is planted", (), lives=200)
+NOTHING: Final = Bug("nothing is planted", (), lives=60)
 """Played first: whatever is found then is no bug's doing, and the table would mean nothing."""
 
 
