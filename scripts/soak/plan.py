@@ -23,6 +23,8 @@ QUICK: Final[Mapping[str, Any]] = {  # Any: options
     "max_restarts": 10_000,
     "event_buffer_size": 2_000,
 }
+NOTE: Final = "noted"
+"""The record of what plugins have to say, which waits for the other calls of a batch."""
 PROMPTS: Final = (0, 6, 3, 1)
 """How often a life has one, two and three prompts, in parts."""
 BESIDE: Final = (6, 3, 1)
@@ -114,7 +116,11 @@ def plan(name: str) -> Plan:
         faults=tuple(map(str, faults)),
         is_armed_early=draw.random() < BEFORE_START_SHARE,
         is_continued=draw.random() < CONTINUED_SHARE,
-        plugins=tuple(name for name, share in _PLUGINS.items() if draw.random() < share),
+        plugins=tuple(
+            name
+            for name, share in _PLUGINS.items()
+            if draw.random() < share or (name == "companion" and NOTE in str(faults))
+        ),
     )
 
 
@@ -195,29 +201,35 @@ def _beside_a_tool(draw: Random) -> Killing:
 
 
 _WRITTEN_BY: Final = {
-    "approval_asked": "launch",
-    "approval_decided": "launch",
-    "compacted": "compact_conversation",
-    "subagent_spawned": "task",
-    "subagent_spent": "task",
-    "todos_changed": "write_todos",
-    "tool_ended": "file_away",
-    "tool_started": "note_down",
-    "user_answered": "ask_user",
-    "user_asked": "ask_user",
+    "approval_asked": ("launch",),
+    "approval_decided": ("launch",),
+    "compacted": ("compact_conversation",),
+    NOTE: ("look_up", "put"),
+    "subagent_spawned": ("task",),
+    "subagent_spent": ("task",),
+    "todos_changed": ("write_todos",),
+    "tool_ended": ("file_away",),
+    "tool_started": ("note_down",),
+    "user_answered": ("ask_user",),
+    "user_asked": ("ask_user",),
 }
 """Calls that have a record written which few lives write."""
 
 
 def _behind_a_record(draw: Random) -> Killing:
-    """Die where the next process has only what is just written."""
+    """Die where the next process has only what is just written, or just sent."""
     kind = str(draw.choice(RECORDS).__struct_config__.tag)
     moves: tuple[Move, ...] = ()
     if kind in _WRITTEN_BY:
-        serial, tool = f"r{draw.randrange(10**9)}", _WRITTEN_BY[kind]
-        call = tool, _CALLS[tool][1](serial)
-        moves = (Move("prompt", {"text": prompt_text(serial, ((call,),))}),)
-    return (Step(f"append.*{kind}*.{draw.choice(MOMENTS)}", 1, AGENT),), moves
+        serial = f"r{draw.randrange(10**9)}"
+        calls = tuple(
+            (tool, _CALLS[tool][1](f"{serial}.{place}"))
+            for place, tool in enumerate(_WRITTEN_BY[kind])
+        )
+        moves = (Move("prompt", {"text": prompt_text(serial, (calls,))}),)
+    process, moment = draw.choice(["append", AGENT]), draw.choice(MOMENTS)
+    passes = 2 if kind == NOTE else 1  # the first one is told at once, with the prompt
+    return (Step(f"{process}.*{kind}*.{moment}", passes, AGENT),), moves
 
 
 def _at_two_points(draw: Random) -> Killing:
