@@ -384,7 +384,9 @@ def test_approved_call_that_runs_again_asks_nobody(agent, scripted, poll, tmp_pa
     inspecting = ToolCalls(ToolUse("inspect", {"log": str(log)}))
     model = scripted(inspecting, inspecting, "Seen.")
     session = agent(model, tools=[inspect])
+    stream = session.subscribe()
     session.approve(blocked(session).id)
+    event_of(stream, events.ToolExecutionStart)  # the daemon has what led to the call
     assert poll(lambda: noted(log) == ["1"])
     kill(session)
 

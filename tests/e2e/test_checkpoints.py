@@ -267,7 +267,7 @@ def test_wrong_options_are_named_at_once(agent, scripted):
         session.resume_session(new_id="f", session_id="g")
     with pytest.raises(cmdc.InvalidOptions, match="messages: a resumed session has"):
         session.resume_session(new_id="f", messages=[])
-    with pytest.raises(cmdc.InvalidOptions, match="session_id: expected 1 to 128"):
+    with pytest.raises(cmdc.InvalidOptions, match="new_id: expected 1 to 128"):
         session.resume_session(new_id="not an id")
 
 
