@@ -119,7 +119,8 @@ class PluginContext:
     cost_usd: float = 0.0
     """What was spent as far as prices are known; see ``is_priced``."""
     is_priced: bool = True
-    """Whether the model in use has a known price; what one without is asked adds no cost."""
+    """Whether the model in use has a known price, and its latest answer a usage that could be read;
+    what one without is asked adds no cost."""
     user_data: dict[str, Any] = field(default_factory=dict)  # Any: the application's own
     parent_id: SessionId | None = None
     """The session whose subagent this is: its model writes the prompts."""

@@ -34,6 +34,7 @@ TOKENS_MAX: Final = 10**12
 """Of one request: far beyond what any is able to use, and sums of it fit into 64 bits."""
 COST_USD_MAX: Final = 1e9
 """The price of one request, for the same reasons."""
+_MAY_BE_UNKNOWN: Final = frozenset({"cost_usd", "cached_tokens"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +109,19 @@ def assemble(chunks: Iterable[Chunk], *, id_prefix: str) -> Reply:
 
 def credible(usage: TokenUsage) -> TokenUsage | None:
     """Return ``usage`` if every number in it can be true, else None: then it is unknown."""
-    tokens = (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens)
-    counts = (*tokens, 0 if usage.cached_tokens is None else usage.cached_tokens)
-    if any(plain.number_problem(one, 0, TOKENS_MAX) for one in counts):
-        return None
-    cost_usd = 0.0 if usage.cost_usd is None else usage.cost_usd
-    return None if plain.number_problem(cost_usd, 0.0, COST_USD_MAX) else usage
+    return usage if usage_problem(usage) is None else None
+
+
+def usage_problem(usage: TokenUsage) -> str | None:
+    """Return the first number in ``usage`` that can't be true, by its field, or None."""
+    for name in TokenUsage.__struct_fields__:
+        number, most = getattr(usage, name), COST_USD_MAX if name == "cost_usd" else TOKENS_MAX
+        if number is None and name in _MAY_BE_UNKNOWN:
+            continue
+        problem = plain.number_problem(number, 0, most)
+        if problem is not None:
+            return f"{name}: {plain.short(number)}: {problem}"
+    return None
 
 
 def read_arguments(raw: str) -> dict[str, object]:

@@ -156,9 +156,8 @@ def switch_model(memory: Memory, model: str, provider_opts: dict[str, Any]) -> M
     if memory.provider_opts != provider_opts:
         past = [one for one in former if one not in (memory.provider_opts, provider_opts)]
         former = tuple(one for one in (*past, memory.provider_opts) if one)[-FORMER_OPTS_MAX:]
-    return replace(
-        memory, model=model, provider_opts=provider_opts, former_opts=former, has_answered=False
-    )
+    memory = replace(memory, model=model, provider_opts=provider_opts, former_opts=former)
+    return replace(memory, has_answered=False, is_costed=True)
 
 
 def compact(memory: Memory, evicted: int, summary: Message, usage: TokenUsage) -> Memory:

@@ -147,7 +147,9 @@ def count_answer(memory: Memory, usage: TokenUsage) -> Memory:
     """
     cycle = memory.cycle
     answered = None if cycle is None else replace(cycle, is_asking=False)
-    memory = replace(spend(memory, usage), has_answered=True, cycle=answered)
+    memory = spend(memory, usage)
+    is_costed = usage.cost_usd is not None
+    memory = replace(memory, has_answered=True, is_costed=is_costed, cycle=answered)
     if not usage.total_tokens:
         return memory
     return replace(memory, context=(usage.total_tokens, len(memory.messages)))

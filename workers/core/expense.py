@@ -24,7 +24,12 @@ def over_budget(memory: Memory) -> str | None:
 
 
 def is_priced(memory: Memory) -> bool:
-    """Say whether what the model in use is asked has a cost that is known: by a table, or told."""
+    """Say whether what the model in use is asked has a cost that is known: by a table, or told.
+
+    It is not after an answer whose usage nobody could read, until the next that has a cost.
+    """
+    if not memory.is_costed:
+        return False
     is_told = memory.has_answered and memory.usage.cost_usd is not None
     return is_told or memory.policy.price_of(memory.model, 1, 1) is not None
 

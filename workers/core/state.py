@@ -311,6 +311,8 @@ class Memory:
     """Digests of the tools that were set aside; a definition may still have them."""
     has_answered: bool = False
     """The model, with the options that it has now, has answered this session before."""
+    is_costed: bool = True
+    """What its latest answer has cost is known; True where there is none."""
 
     @property
     def cycle_due_ms(self) -> int | None:

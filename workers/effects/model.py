@@ -29,7 +29,7 @@ from cmdc_runtime.extensions.provider import (
     ToolCallChunk,
     UsageChunk,
 )
-from workers.core.assemble import assemble
+from workers.core.assemble import assemble, usage_problem
 from workers.core.inputs import (
     FirstChunk,
     PluginsAborted,
@@ -155,8 +155,10 @@ class ModelCaller:
                     await self._room()
         reply = assemble(chunks, id_prefix=f"call-{call.work}")
         _check_calls(len(reply.tool_calls))
-        if reply.usage is None and any(isinstance(chunk, UsageChunk) for chunk in chunks):
-            log.warning("usage.refused", model=call.request.model)
+        told = next((chunk for chunk in reversed(chunks) if isinstance(chunk, UsageChunk)), None)
+        if told is not None and reply.usage is None:
+            problem = usage_problem(told.usage)
+            log.warning("usage.refused", model=call.request.model, problem=problem)
         if reply.finish_reason is None:
             raise ProviderError(FailureKind.TRANSIENT, "the stream ended before the reply did")
         return StreamEnded(call.work, reply, now_ms())

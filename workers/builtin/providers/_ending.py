@@ -59,8 +59,8 @@ class Ending:
             raise _broken()
         self._reason = reasons[0] if reasons else self._reason
 
-    def chunks(self) -> Iterator[Chunk]:
-        """Return the last chunks.
+    def chunks(self, *, is_usage_known: bool = True) -> Iterator[Chunk]:
+        """Return the last chunks; what litellm makes up for an unknown usage is none of them.
 
         Raises:
             ProviderError: when the stream did not come to its end.
@@ -70,7 +70,7 @@ class Ending:
         if self._google_reason in GOOGLE_GARBLED:
             garbled = f"the model's reply could not be read ({self._google_reason})"
             raise ProviderError(FailureKind.TRANSIENT, garbled)
-        if self._usage is not None:
+        if self._usage is not None and is_usage_known:
             yield UsageChunk(usage=self._usage)
         yield FinishChunk(reason=self._reason)
 

@@ -39,6 +39,23 @@ _NO_KEY: Final = re.compile(
     r"missing credentials|missing [\w ]*api key|no key is set", re.IGNORECASE
 )
 """What openai and litellm say before they have asked anybody."""
+_UNREAD: Final = frozenset(
+    (
+        *("ValidationError", "TypeError", "AttributeError", "KeyError", "IndexError"),
+        *("OverflowError", "RecursionError"),
+    )
+)
+"""Classes of what code raises at an answer of a shape that it does not expect."""
+_UNCERTAIN: Final = frozenset({"OSError", "TransportError", "ClientError", "Timeout"})
+"""Classes of what may end otherwise the next time, whatever was raised on the way."""
+_ECHOES: Final = re.compile(
+    r"\s*(?:Traceback \(most recent call last\)|,? ?Received chunk:|For further information visit)"
+    r".*",
+    re.DOTALL,
+)
+"""What litellm and pydantic put behind an error: paths of files, the answer, a page of the web."""
+UNREAD_CHARS_MAX: Final = 160
+"""Of the words of the code that could not read an answer."""
 _NO_PROVIDER: Final = "LLM Provider NOT provided"
 _BAD_ADDRESSES: Final = frozenset({"InvalidURL", "UnsupportedProtocol"})
 _VARIABLE: Final = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_(?:KEY|TOKEN)\b")
@@ -98,6 +115,13 @@ def translated(error: Exception, asked: Asked) -> ProviderError:
     codes = [getattr(cause, name, None) for cause in causes for name in ("code", "type")]
     texts = [_text(told), *(code for code in codes if isinstance(code, str))]
     status = _status_of(causes, names)
+    unread = _unread(causes, names) if status is None else None
+    if unread is not None:
+        words = f"{type(unread).__name__}: {_ECHOES.sub('', _text(unread)[:TEXT_CHARS_MAX])}"
+        shown = hidden(" ".join(words.split()), asked.secrets)[:UNREAD_CHARS_MAX]
+        return ProviderError(
+            FailureKind.PERMANENT, f"the answer of {asked.model} could not be read: {shown}"
+        )
     reason = reason_of(told, asked.secrets)
     if status == HTTPStatus.UNAUTHORIZED and asked.missing:
         reason = f"{_no_key(asked.model, asked.missing)} {reason}"
@@ -128,6 +152,20 @@ def _plainly(causes: Sequence[BaseException], asked: Asked) -> tuple[FailureKind
         variables = [*dict.fromkeys(_VARIABLE.findall(text))]
         return FailureKind.PERMANENT, _no_key(asked.model, variables or asked.missing)
     return None
+
+
+def _unread(causes: Sequence[BaseException], names: Sequence[str]) -> BaseException | None:
+    """Return what a reader of the answer raised at its shape, if that is what is wrong."""
+    if not _UNCERTAIN.isdisjoint(names):
+        return None
+    return next(
+        (
+            cause
+            for cause in reversed(causes)
+            if any(cls.__name__ in _UNREAD for cls in type(cause).__mro__)
+        ),
+        None,
+    )
 
 
 def _no_key(model: str, variables: Sequence[str]) -> str:
@@ -165,7 +203,8 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def reason_of(error: Exception, secrets: frozenset[str]) -> str:
     """Return one readable line: what kind of error, and in whose words."""
-    text = hidden(_text(error), secrets)  # cut first: patterns cost more than their text is long
+    # Cut first: patterns cost more than their text is long.
+    text = _ECHOES.sub("", hidden(_text(error), secrets))
     words = _message_of(" ".join(_NOISE.sub("", text).split()))
     line = f"{type(error).__name__}: {words}" if words else type(error).__name__
     return hidden(line, secrets)[:REASON_MAX_CHARS]

@@ -18,6 +18,7 @@ import httpx
 
 from workers.builtin.providers._addresses import BadAddressError, address_problem, shown_address
 from workers.builtin.providers._failures import NoServerError, RefusedAnswerError
+from workers.builtin.providers._usages import UsageSieve, current_watch
 
 ENCODING: Final = "gzip"
 """What servers are asked for; all else that is no plain text is refused."""
@@ -53,11 +54,19 @@ _GZIP: Final = 32 + zlib.MAX_WBITS
 class BoundedStream(httpx.AsyncByteStream):
     """The plain bytes of an answer, within their bounds."""
 
-    def __init__(self, stream: httpx.AsyncByteStream, *, is_packed: bool, meter: "Meter") -> None:
-        """Read ``stream``, which is gzip where it ``is_packed``."""
+    def __init__(
+        self,
+        stream: httpx.AsyncByteStream,
+        *,
+        is_packed: bool,
+        meter: "Meter",
+        sieve: UsageSieve | None = None,
+    ) -> None:
+        """Read ``stream``, which is gzip where it ``is_packed``, and pass it through ``sieve``."""
         self._stream = stream
         self._is_packed = is_packed
         self._meter = meter
+        self._sieve = sieve
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Yield pieces.
@@ -69,12 +78,15 @@ class BoundedStream(httpx.AsyncByteStream):
         async for raw in self._stream:
             for piece in _pieces(raw, unpacker):
                 taken = self._meter.take(piece)
-                if taken:
-                    yield taken
+                passed = taken if self._sieve is None else self._sieve.take(taken)
+                if passed:
+                    yield passed
                 if len(taken) < len(piece):
                     return
                 if unpacker is not None:  # few bytes may be many: they are no reason to stand still
                     await asyncio.sleep(0)
+        if self._sieve is not None and (left := self._sieve.rest()):
+            yield left
 
     async def aclose(self) -> None:
         """Give the connection back, or close it."""
@@ -154,16 +166,21 @@ def bounded(response: httpx.Response, request: httpx.Request) -> httpx.Response:
         )
     told = ("content-encoding", "content-length")
     headers = [pair for pair in response.headers.multi_items() if pair[0].lower() not in told]
-    kind = response.headers.get("content-type", "")
-    meter = Meter(
-        is_error=not response.is_success, has_events=kind.lower().startswith("text/event-stream")
-    )
+    kind = response.headers.get("content-type", "").lower()
+    has_events = kind.startswith("text/event-stream")
+    meter = Meter(is_error=not response.is_success, has_events=has_events)
+    watch = current_watch()
+    is_text = response.is_success and ("json" in kind or "text/" in kind)
+    ends = _EVENT_ENDS if has_events else _LINE_ENDS
     assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101 - of an async transport
     return httpx.Response(
         response.status_code,
         headers=headers,
         stream=BoundedStream(
-            response.stream, is_packed=packed not in {"", "identity"}, meter=meter
+            response.stream,
+            is_packed=packed not in {"", "identity"},
+            meter=meter,
+            sieve=UsageSieve(watch, ends) if watch is not None and is_text else None,
         ),
         request=request,
         extensions=response.extensions,

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
+import structlog
 
 from cmdc_runtime.extensions.provider import (
     Chunk,
@@ -41,6 +42,10 @@ from workers.builtin.providers._models import (
     usage_of,
 )
 from workers.builtin.providers._prompt_caching import marked, takes_marks
+from workers.builtin.providers._secrets import hidden, secrets_of
+from workers.builtin.providers._usages import UsageWatch
+
+log = structlog.get_logger()
 
 CLOSE_TIMEOUT_S: Final = 2.0
 """How long the end of a cancelled request may take before its connection is left to itself."""
@@ -67,20 +72,25 @@ class _LiteLLM:
         silence_s = silence_max_s(request)
         with border(request, missing_keys):
             check_addresses(request.provider_opts)
+            watch = UsageWatch()
             async with _bound(silence_s):
-                wrapper = await litellm.acompletion(**call_arguments(request))
+                with watch.on():
+                    wrapper = await litellm.acompletion(**call_arguments(request))
             read_usage = functools.partial(usage_of, model=request.model)
             is_google = is_gemini(facts_of(request.model))
             ending = Ending(wrapper, read_usage, is_google=is_google)
             try:
-                while (delta := await _next(wrapper, silence_s)) is not None:
+                while (delta := await _next(wrapper, silence_s, watch)) is not None:
                     ending.note(delta)
                     for chunk in chunks_of(delta):
                         yield chunk
             finally:
                 await _close(wrapper)
-            for chunk in ending.chunks():
+            for chunk in ending.chunks(is_usage_known=watch.problem is None):
                 yield chunk
+            if watch.problem is not None:
+                problem = hidden(watch.problem, secrets_of(request))
+                log.warning("usage.refused", model=request.model, problem=problem)
 
     def context_window(self, model: str) -> int | None:
         """Return the tokens that fit into one request; see ``ModelTable``."""
@@ -108,10 +118,13 @@ async def _bound(silence_s: float | None) -> AsyncGenerator[None, None]:
         raise ProviderError(FailureKind.TIMEOUT, late) from error
 
 
-async def _next(wrapper: Any, silence_s: float | None) -> Any:  # Any: litellm's own types
+async def _next(
+    wrapper: Any, silence_s: float | None, watch: UsageWatch
+) -> Any:  # Any: litellm's own types
     """Return the next delta, None after the last."""
     async with _bound(silence_s):
-        return await anext(wrapper, None)
+        with watch.on():  # to Google the request is sent when the first delta is asked for
+            return await anext(wrapper, None)
 
 
 async def _close(wrapper: Any) -> None:  # Any: litellm's own type

@@ -84,6 +84,7 @@ FULL = Memory(
     resumption="fork",
     left_out=frozenset({"digest"}),
     has_answered=True,
+    is_costed=False,
 )
 
 

@@ -1,0 +1,162 @@
+"""The usage in a provider's answer, judged as it comes: one that can't be true is unknown.
+
+Vendors' usages are read by litellm, by its clients' models and by tables of prices, and a number
+that one of them does not expect fails the whole reply. So a usage is looked at before any of them
+has it: what could not be read is taken out of its event, and the reply goes on without it. What a
+vendor names a count of tokens is a whole number in the range of counts, or null: then it is not
+told.
+"""
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any, Final
+
+from cmdc_runtime import plain, ranges
+
+NAMES: Final = ("usage", "usageMetadata", "usage_metadata")
+"""Keys of a usage, in an event or in an object of it: Anthropic's first is in its ``message``."""
+_MARK: Final = re.compile(rb'"(?:%s)"' % "|".join(NAMES).encode())
+_COUNT: Final = re.compile(r"(?:tokens|token_?count)$", re.IGNORECASE)
+_DETAILS: Final = re.compile(r"details$", re.IGNORECASE)
+PLACE_CHARS_MAX: Final = 160
+"""Of where in a usage something is wrong, as the log says it."""
+_CARRIED_BYTES: Final = 3
+"""Of what was looked through: the longest end of an event but for its last byte."""
+
+
+class UsageWatch:
+    """What is wrong with the usage of one reply; ``problem`` is the first thing, or None."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.problem: str | None = None
+
+    @contextlib.contextmanager
+    def on(self) -> Iterator[None]:
+        """Let answers to requests that are sent inside be looked at for this reply."""
+        token = _WATCH.set(self)
+        try:
+            yield
+        finally:
+            _WATCH.reset(token)
+
+
+_WATCH: Final[ContextVar[UsageWatch | None]] = ContextVar("usage_watch", default=None)
+
+
+def current_watch() -> UsageWatch | None:
+    """Return the watch over the reply that is asked for, or None."""
+    return _WATCH.get()
+
+
+class UsageSieve:
+    """Passes an answer on, event by event, without the usages that can't be read."""
+
+    def __init__(self, watch: UsageWatch, ends: re.Pattern[bytes]) -> None:
+        """Tell ``watch`` what is taken out; ``ends`` are the ends of events.
+
+        An event is held until it ends: who gives the pieces bounds it.
+        """
+        self._watch = watch
+        self._ends = ends
+        self._held = bytearray()
+
+    def take(self, piece: bytes) -> bytes:
+        """Return the events that end in ``piece``."""
+        seen = max(len(self._held) - _CARRIED_BYTES, 0)
+        self._held += piece
+        whole, at = list[bytes](), 0
+        for end in self._ends.finditer(self._held, seen):
+            whole.append(self._sifted(bytes(self._held[at : end.end()])))
+            at = end.end()
+        del self._held[:at]
+        return b"".join(whole)
+
+    def rest(self) -> bytes:
+        """Return what is left at the end of the answer."""
+        left = self._sifted(bytes(self._held))
+        self._held.clear()
+        return left
+
+    def _sifted(self, event: bytes) -> bytes:
+        if _MARK.search(event) is None:
+            return event
+        lines = event.splitlines()
+        data = [line[5:].strip() for line in lines if line.startswith(b"data:")]
+        try:
+            told = json.loads(b"\n".join(data) if data else event)
+            is_changed = self._sift(told)
+            # What is no JSON is litellm's to refuse.
+            body = json.dumps(told).encode() if is_changed else b""
+        except (ValueError, RecursionError):
+            return event
+        if not is_changed:
+            return event
+        others = [line for line in lines if line and not line.startswith(b"data:")] if data else []
+        ending = event[len(event.rstrip(b"\r\n")) :]
+        return b"\n".join((*others, b"data: " + body if data else body)) + ending
+
+    def _sift(self, told: object) -> bool:
+        """Take what can't be read out of an event; say whether there was any."""
+        if not isinstance(told, dict):
+            return False
+        is_changed = False
+        for holder in (told, *(part for part in told.values() if isinstance(part, dict))):
+            for name in NAMES:
+                usage = holder.get(name)
+                if usage is None:
+                    continue
+                problem = usage_problem(usage)
+                if problem is not None:
+                    self._watch.problem = self._watch.problem or f"{name}{problem}"
+                    del holder[name]
+                    is_changed = True
+                else:
+                    is_changed |= _drop_untold(usage)
+        return is_changed
+
+
+def usage_problem(usage: Any) -> str | None:  # Any: JSON as it came
+    """Return what in a vendor's usage can't be true, with its place and value, or None."""
+    if not isinstance(usage, dict):
+        return f": {plain.short(usage)} is no object"
+    left: list[tuple[str, Any]] = [("", usage)]
+    while left:
+        place, holder = left.pop()
+        is_named = isinstance(holder, dict)
+        for key, part in holder.items() if is_named else enumerate(holder):
+            at = f"{place}[{plain.short(key)}]"[:PLACE_CHARS_MAX]
+            wrong = _member_problem(key, part) if is_named and part is not None else None
+            if wrong is not None:
+                return f"{at}: {plain.short(part)} is no {wrong}"
+            if isinstance(part, dict | list):
+                left.append((at, part))
+    counts = [key for key in usage if _COUNT.search(key)]
+    if counts and all(usage[key] is None for key in counts):
+        return f"[{plain.short(counts[0])}]: None, and no other count is told"
+    problem = plain.problem_of(usage)
+    is_placed = problem is None or problem.startswith("[")
+    return problem if is_placed else f": {problem}"
+
+
+def _member_problem(key: str, part: object) -> str | None:
+    """Return what the member of a usage should be, where it is not."""
+    if _DETAILS.search(key):
+        many = part if isinstance(part, list) else (part,)
+        return None if all(isinstance(one, dict) for one in many) else "object, or array of them"
+    if not _COUNT.search(key):
+        return None
+    count = int(part) if isinstance(part, float) and part.is_integer() else part
+    problem = plain.whole_problem(count, 0, ranges.COUNT_MAX)
+    return None if problem is None else f"whole number from 0 to {ranges.COUNT_MAX:,}"
+
+
+def _drop_untold(usage: dict[str, object]) -> bool:
+    # One of the readers compares null with a number.
+    untold = [key for key in usage if usage[key] is None and _COUNT.search(key)]
+    for key in untold:
+        del usage[key]
+    return bool(untold)
