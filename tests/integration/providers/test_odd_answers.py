@@ -165,7 +165,7 @@ def test_what_no_reader_expects_is_told_in_short_and_final(ask, raw, wire):
 @pytest.fixture(scope="module")
 def client(cmdc_daemon):
     """A client of the run's daemon."""
-    with cmdc.Client(cmdc_daemon) as client:
+    with cmdc.Client(cmdc_daemon.address) as client:
         yield client
 
 
@@ -187,12 +187,11 @@ def memory_of(pid, name):
 
 
 def packed(size):
-    """Return so many bytes of one line, packed; those of 16 MiB again and again."""
+    """Return so many bytes of one line, packed; a full flush makes each 16 MiB the same bytes."""
     packer = zlib.compressobj(1, wbits=31)
-    once = bytes(16 * MB)
-    pieces = [packer.compress(b"data: ")]
-    pieces += [packer.compress(once) for _ in range(size // len(once))]
-    return b"".join((*pieces, packer.flush()))
+    begun = packer.compress(b"data: ") + packer.flush(zlib.Z_FULL_FLUSH)
+    once = packer.compress(bytes(16 * MB)) + packer.flush(zlib.Z_FULL_FLUSH)
+    return begun + once * (size // (16 * MB))
 
 
 BOMB = packed(1024 * MB)

@@ -129,7 +129,7 @@ def usage_problem(usage: Any) -> str | None:  # Any: JSON as it came
         is_named = isinstance(holder, dict)
         for key, part in holder.items() if is_named else enumerate(holder):
             at = f"{place}[{plain.short(key)}]"[:PLACE_CHARS_MAX]
-            wrong = _member_problem(key, part) if is_named and part is not None else None
+            wrong = _member_problem(str(key), part) if is_named and part is not None else None
             if wrong is not None:
                 return f"{at}: {plain.short(part)} is no {wrong}"
             if isinstance(part, dict | list):

@@ -26,6 +26,7 @@ from workers.core.assemble import (
     assemble,
     credible,
     read_arguments,
+    usage_problem,
 )
 
 
@@ -213,6 +214,7 @@ def test_a_usage_that_cannot_be_is_unknown(wild):
     reply = assemble([UsageChunk(usage=usage), FinishChunk(reason="stop")], id_prefix="m")
 
     assert credible(usage) is None
+    assert usage_problem(usage).split(":")[0] in TokenUsage.__struct_fields__
     assert reply.usage is None
 
 

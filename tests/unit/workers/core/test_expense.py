@@ -6,6 +6,8 @@ import pytest
 
 from cmdc_runtime.messages import Message, TokenUsage
 from workers.core.budget import COMPLETION_TOKENS_GUESS, Budget, Grant
+from workers.core.changes import switch_model
+from workers.core.conversation import count_answer
 from workers.core.expense import grant_child, is_priced, over_budget
 from workers.core.state import Child, Memory, Policy
 
@@ -38,6 +40,16 @@ def test_a_cost_is_known_by_the_table_or_told(price, usage, has_answered, priced
     now = memory(usage, price_of=lambda *_: price)
 
     assert is_priced(replace(now, has_answered=has_answered)) is priced
+
+
+def test_an_answer_of_unknown_cost_is_not_priced_until_the_next_that_is():
+    """Its usage could not be read: what was spent is not all that was."""
+    before = memory(price_of=lambda *_: 0.1)
+    unknown = count_answer(before, TokenUsage())
+    known = count_answer(unknown, TokenUsage(total_tokens=2, cost_usd=0.5))
+    other = switch_model(unknown, "another", {})
+
+    assert [is_priced(one) for one in (before, unknown, known, other)] == [True, False, True, True]
 
 
 def test_without_limits_nothing_is_looked_up():
