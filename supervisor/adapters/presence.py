@@ -25,7 +25,7 @@ from supervisor.adapters.doors import Doors
 from supervisor.adapters.endpoint import Lock
 
 LOOK_S: Final = 1.0
-"""Between two looks; one takes 20 us, and 0.2 ms more for 1,000 agents on the roll."""
+"""Between two looks; one takes 20 us, and one more look for each agent on the roll."""
 RESTORED_MAX: Final = 100
 """Times that one path is restored; libzmq keeps the old descriptor of what it binds anew."""
 _STDOUT: Final = 1

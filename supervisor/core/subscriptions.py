@@ -20,7 +20,7 @@ REPEATS_MAX: Final = 500_000
 ALL_TOPICS_MAX: Final = 25_000
 """Of all processes together; what several follow counts once, as ZeroMQ keeps it."""
 ALL_TOPICS_BYTES_MAX: Final = 5 * 2**18
-"""The same in bytes. With the topics that cost most, 120 MB."""
+"""The same in bytes. With the topics that cost most, some 120 MB by the size of a node."""
 BARRED_S: Final = 5.0
 """How long who was cut off is not let in again."""
 PIDS_MAX: Final = 4_096
