@@ -159,13 +159,16 @@ class Keeper:
         if self._is_stepping:
             return
         self._is_stepping = True
-        now_s = asyncio.get_running_loop().time  # the monotonic clock, by which timers go off, too
         try:
             while self._inputs:
-                for effect in self._inputs.popleft()(now_s()):
+                for effect in self._inputs.popleft()(self._now_s()):
                     self._try(effect)
         finally:
             self._is_stepping = False
+
+    def _now_s(self) -> float:
+        """Return the time, by the clock by which timers go off."""
+        return asyncio.get_running_loop().time()
 
     def _try(self, effect: Effect) -> None:
         """Perform an effect; a bug of one post does not take those of all others from them."""
