@@ -39,6 +39,9 @@ PASSES_MAX: Final = 14
 """The latest pass that a step of a plan waits for; a short life has some twenty."""
 KILL_S_MAX: Final = 0.4
 """The latest moment of a kill after the first prompt, about the length of a life."""
+SOUGHT_SHARE: Final = 0.8
+"""Of deaths behind a record that are behind one which is written for them; the others are drawn of
+all, so that a new kind is among them."""
 REST_SHARE: Final = 0.4
 """Of prompts whose end is awaited before the next one is sent."""
 COMPANION_SHARE: Final = 0.2
@@ -218,7 +221,8 @@ _WRITTEN_BY: Final = {
 
 def _behind_a_record(draw: Random) -> Killing:
     """Die where the next process has only what is just written, or just sent."""
-    kind = str(draw.choice(RECORDS).__struct_config__.tag)
+    kinds = [str(record.__struct_config__.tag) for record in RECORDS]
+    kind = draw.choice(list(_WRITTEN_BY) if draw.random() < SOUGHT_SHARE else kinds)
     moves: tuple[Move, ...] = ()
     if kind in _WRITTEN_BY:
         serial = f"r{draw.randrange(10**9)}"
@@ -260,7 +264,7 @@ def _kill(draw: Random) -> Move:
 _KILLS: Final[tuple[tuple[Callable[[Random], Killing], float], ...]] = (
     (_at_a_point, 7),
     (_beside_a_tool, 3),
-    (_behind_a_record, 4),
+    (_behind_a_record, 7),
     (_at_two_points, 3),
     (_in_recovery, 3),
     (_host, 1),

@@ -29,7 +29,7 @@ LIVES_MAX: Final = 150
 """Within which a record that is not written must be missed, unless ``_RARE`` says otherwise."""
 TEXT_CHARS_MAX: Final = 200
 """Of what was found, in the record."""
-_RARE: Final = {"noted": 600, "user_answered": 400, "user_asked": 400, "subagent_spent": 300}
+_RARE: Final = {"noted": 600, "user_answered": 600, "user_asked": 400, "subagent_spent": 300}
 """Records that matter only to a process that dies in the milliseconds behind them."""
 UNSEEN: Final = {
     "record set_aside is dropped": (
