@@ -36,8 +36,9 @@ class Recalled:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is one process that said and wrote all of it."""
-        return self.status.pid is None or self.status.pid == self.memory["pid"]
+        """Whether it is one process that said and wrote all of it, and no subagent goes on."""
+        is_one = self.status.pid is None or self.status.pid == self.memory["pid"]
+        return is_one and not self.memory["children"]
 
 
 async def recall(session: AsyncSession, memories: Path) -> Recalled:
