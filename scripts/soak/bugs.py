@@ -86,16 +86,20 @@ def lose_downs(watchers: Any) -> None:
     watchers.Watchers.tell = losing
 
 
-def double_downs(watchers: Any) -> None:
-    """Tell of the end of each process twice."""
-    tell = watchers.Watchers.tell
+def double_downs(watching: Any) -> None:
+    """Tell of the end of each process twice, under two numbers.
 
-    def doubling(self: Any, down: Any) -> None:
-        tell(self, down)
-        if down.restarting:
-            tell(self, down)
+    Under one number it would be told once all the same: the journal and the client look at it.
+    """
+    fire = watching.Monitors.fire
 
-    watchers.Watchers.tell = doubling
+    def doubling(self: Any, told: Any, count: int) -> Any:
+        notices = fire(self, told, count)
+        if told.seq is None or not told.down.restarting:
+            return notices
+        return [*notices, *fire(self, watching.Told(told.down, told.seq + 1), count)]
+
+    watching.Monitors.fire = doubling
 
 
 def ack_early(incarnation: Any) -> None:

@@ -110,7 +110,7 @@ _OTHERS: Final = (
     ),
     Bug("a late result is taken", (_planted("workers.core.results", "take_late_results"),), 600),
     Bug("a Down is lost", (_planted("supervisor.watchers", "lose_downs"),), is_quick=True),
-    Bug("a Down is told twice", (_planted("supervisor.watchers", "double_downs"),)),
+    Bug("a Down is told twice", (_planted("supervisor.core.watching", "double_downs"),)),
     Bug(
         "an ack comes before its commit",
         (
