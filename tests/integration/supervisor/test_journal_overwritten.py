@@ -184,6 +184,19 @@ def test_log_that_is_cut_before_the_commit_is_acknowledged(tmp_path):
     assert (seen, over) == (taken, {})
 
 
+def before_the_next_look(journal, harm):
+    """Do harm once, right before the journal looks at its log behind a commit."""
+    volume = journal._store._volume
+    look = volume.log_status
+
+    def late():
+        harm()
+        volume.log_status = look
+        return look()
+
+    volume.log_status = late
+
+
 def test_newest_page_that_is_changed_before_the_commit_is_acknowledged(tmp_path):
     """It is put right at once: the time of change is that of our own write."""
     state = tmp_path / "state"
@@ -193,17 +206,15 @@ def test_newest_page_that_is_changed_before_the_commit_is_acknowledged(tmp_path)
         await journal.open()
         await begin(journal)
         taken = await accept(journal, range(BEFORE))
-        look, log = journal._store._volume.log_status, wal_of(state / JOURNAL_FILE)
+        log = wal_of(state / JOURNAL_FILE)
         before = log.read_bytes()
 
-        def late():
+        def change():
             with log.open("r+b") as file:
                 file.seek(len(before) - PAGE_BYTES)
                 file.write(ZEROS)
-            journal._store._volume.log_status = look
-            return look()
 
-        journal._store._volume.log_status = late
+        before_the_next_look(journal, change)
         taken += await accept(journal, [BEFORE])
         is_right = log.read_bytes().startswith(before)
         found = await found_in(state, tmp_path)
@@ -225,15 +236,12 @@ def test_journal_deleted_before_the_commit_is_acknowledged(tmp_path):
         await journal.open()
         await begin(journal)
         taken = await accept(journal, range(BEFORE))
-        look = journal._store._volume.log_status
 
-        def late():
+        def remove():
             for path in state.glob("journal.sqlite3*"):
                 path.unlink()
-            journal._store._volume.log_status = look
-            return look()
 
-        journal._store._volume.log_status = late
+        before_the_next_look(journal, remove)
         taken += await accept(journal, [BEFORE])
         found = await found_in(state, tmp_path)
         await journal.close()
