@@ -62,21 +62,15 @@ $(MOCKS)/.setup: $(MOCK_LISTS)
 demo: setup $(if $(ANTHROPIC_API_KEY)$(OPENAI_API_KEY)$(CMDC_MODEL),,setup-local) ## Crash an agent and see it come back
 	@$(BIN)/python examples/demo.py
 
-# Most of the suite's time is waiting for processes, so it runs in three lanes side by side, each with
-# a daemon of its own; all are told when all are done. What judges a run of all end-to-end tests runs
-# with them. Of the tests in tests/fault a part is played here, all of them by `make fault`.
-LATER  := $(addprefix tests/fault/,streams test_checkpoints_kept.py test_commands_once.py \
-          test_journal_server.py test_sessions_once.py \
-          $(addprefix cases/test_,$(addsuffix .py,bursts cleaners containment cycles daemon embedded_daemons hoarders houses \
-          hung_spares journal_files long machine mending overwritten power stops storage strangers tools wild_clients)))
-DYING  := $(addprefix tests/fault/,matrix test_adoption.py test_not_adopted.py test_soak.py test_upgrade.py)
-LANE_1 := tests/architecture tests/e2e
-LANE_2 := tests/integration tests/fault $(LATER:%=--ignore=%) $(DYING:%=--ignore=%)
-LANE_3 := tests/unit tests/contract tests/model tests/conformance tests/systemd $(DYING) \
-          --deselect tests/fault/test_adoption.py::test_many_daemons_in_a_row
+# Most of a suite's time is waiting for processes, so it runs in lanes side by side, each with daemons
+# of its own; all are told when all are done. What judges a run of all end-to-end tests runs with them.
+TEST_LANES  := 'tests/architecture tests/e2e' \
+               'tests/integration tests/systemd' \
+               'tests/unit tests/contract tests/model tests/conformance'
+FAULT_LANES := tests/fault/cases 'tests/fault --ignore tests/fault/cases'
 
-test: setup setup-local setup-mocks check ## Set up, check, and run every test, those with the local model too
-	@$(BIN)/python -m scripts.lanes '$(LANE_1)' '$(LANE_2)' '$(LANE_3)'
+test: setup setup-local setup-mocks check ## Set up, check, and run every test but the faults
+	@$(BIN)/python -m scripts.lanes $(TEST_LANES)
 
 quick: setup ## Within a minute, what a change needs: checks, and the tests of the modules it touches
 	@$(BIN)/python -m scripts.quick $(if $(BASE),--base $(BASE))
@@ -126,16 +120,17 @@ model: setup ## The supervision engine beside its reference: STEPS=1000000 SEED=
 simulate: setup ## Play random lives of supervision trees: N=100000 SEED=1
 	@$(BIN)/python -m scripts.simulate --schedules $(or $(N),100000) --seed $(or $(SEED),1)
 
-plot: setup ## Draw docs/discussion/recovery.svg from the newest results of the benchmark
+plot: setup ## Draw the pictures of docs/discussion: the newest results of recovery, and reasoning played again
 	@$(PIP) install $(QUIET) --editable '.[plot]'
 	@$(BIN)/python -m scripts.plot_recovery
+	@$(BIN)/python -m scripts.reasoning --picture docs/discussion/reasoning.svg
 
 conformance: setup ## Every case of the supervisor's contract, on the engine and with real processes
 	@$(BIN)/pytest -p no:cacheprovider --quiet --conformance tests/conformance; status=$$?; \
 	  $(BIN)/python -m scripts.reference; exit $$status
 
-fault: setup ## Every way in which something dies, hangs or is starved: FAULT_FULL=1 for the long form
-	@FAULT=1 $(BIN)/pytest -p no:cacheprovider tests/fault
+fault: setup setup-local setup-mocks ## Every way in which something dies, hangs or is starved: FAULT_FULL=1 for the long form
+	@$(BIN)/python -m scripts.lanes $(FAULT_LANES)
 
 streams: setup ## Streams over a wire that loses, doubles and cuts: N=1000000 SEED=1
 	@STREAMS_N=$(or $(N),1000000) STREAMS_SEED=$(or $(SEED),1) \
@@ -155,8 +150,8 @@ soak-selftest: setup ## Plant bugs one by one and see that the soak finds each: 
 	  $(BIN)/python -m scripts.soak.selftest --seed $(or $(SEED),1) \
 	  $(if $(SHORT),--short) $(if $(ONLY),--only $(ONLY))
 
-matrix: setup ## Die at every write of every situation, and write docs/crash-matrix.md
-	@$(PROOF) matrix -- $(BIN)/python -m scripts.matrix
+matrix: setup ## Die at every write of every situation, and write docs/crash-matrix.md; ONLY=<situation>
+	@$(if $(ONLY),,$(PROOF) matrix --) $(BIN)/python -m scripts.matrix $(if $(ONLY),--only "$(ONLY)")
 
 # The engine that follows coverage installs on few platforms; without it all inputs are by seeds.
 fuzz: setup ## Give every decoder inputs that are nearly right: N=1000000 SEED=1 NAME=<target>
@@ -165,9 +160,11 @@ fuzz: setup ## Give every decoder inputs that are nearly right: N=1000000 SEED=1
 	  $(BIN)/python -m scripts.fuzz --inputs $(or $(N),20000) --seed $(or $(SEED),1) \
 	  $(if $(NAME),--only $(NAME))
 
-mutants: setup ## Plant small wrongs and count those that tests notice: SAMPLE=60 SEED=1 NAME=<module>
+# What a record tells is not played again, so a run that was broken off goes on where it was.
+mutants: setup ## Plant small wrongs and count those that tests notice: AGAIN=1 NAME=<module> SAMPLE=60 SEED=1
 	@$(if $(SAMPLE)$(NAME),,$(PROOF) mutants --) $(BIN)/python -m scripts.mutants \
-	  --seed $(or $(SEED),1) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(NAME),--name $(NAME))
+	  --seed $(or $(SEED),1) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(NAME),--name $(NAME)) \
+	  $(if $(AGAIN),--again)
 
 # uv writes hashes of all platforms and Python versions at once; it is needed for nothing else,
 # so it lives for one run. The file names no index: where to fetch from is the installer's choice.

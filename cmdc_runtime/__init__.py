@@ -15,7 +15,7 @@ from cmdc_runtime.homes import HOME_OF, MODULES
 from cmdc_runtime.version import VERSION as __version__  # noqa: N811 - Python's own name for it
 
 if TYPE_CHECKING:
-    from cmdc_runtime import aio, backends, events, plugins, reasons, stores, tools
+    from cmdc_runtime import aio, backends, events, plugins, reasoning, reasons, stores, tools
     from cmdc_runtime.blueprint import (
         Blueprint,
     )
@@ -76,6 +76,12 @@ if TYPE_CHECKING:
         AsyncMonitor,
         Monitor,
     )
+    from cmdc_runtime.client.parallel import (
+        Parallel,
+    )
+    from cmdc_runtime.client.runner import (
+        Runner,
+    )
     from cmdc_runtime.client.session import (
         AsyncSession,
         Session,
@@ -96,6 +102,7 @@ if TYPE_CHECKING:
         AlreadyAttached,
         ApprovalNotFound,
         AskNotFound,
+        Busy,
         CheckpointFailed,
         CheckpointNotFound,
         CheckpointUnreadable,
@@ -184,6 +191,16 @@ if TYPE_CHECKING:
         PluginCallError,
         PluginContext,
     )
+    from cmdc_runtime.extensions.reasoning import (
+        Branch,
+        Continue_,
+        Done,
+        Failed,
+        ReasoningContext,
+        ReasoningStrategy,
+        Revise,
+        Thought,
+    )
     from cmdc_runtime.extensions.tool import (
         Effect,
     )
@@ -255,6 +272,8 @@ __all__ = [
     "BeforeTool",
     "BlockTool",
     "Blueprint",
+    "Branch",
+    "Busy",
     "CheckpointFailed",
     "CheckpointNotFound",
     "CheckpointUnreadable",
@@ -264,14 +283,17 @@ __all__ = [
     "CommandTimeout",
     "Context",
     "Continue",
+    "Continue_",
     "DaemonUnavailable",
     "DecideApproval",
+    "Done",
     "Down",
     "DownReason",
     "Effect",
     "Emit",
     "Envelope",
     "EventStream",
+    "Failed",
     "IllegalTransition",
     "Intervene",
     "InvalidOptions",
@@ -288,6 +310,7 @@ __all__ = [
     "OnToolError",
     "Options",
     "Overloaded",
+    "Parallel",
     "PipelineRun",
     "Plan",
     "PlanStep",
@@ -298,11 +321,15 @@ __all__ = [
     "PromptReceipt",
     "ProtocolError",
     "QueueFull",
+    "ReasoningContext",
+    "ReasoningStrategy",
     "ReplaceMessages",
     "ReplaceToolArgs",
     "ReplaceToolResult",
     "Reply",
     "RequireApproval",
+    "Revise",
+    "Runner",
     "Session",
     "SessionEnd",
     "SessionError",
@@ -321,6 +348,7 @@ __all__ = [
     "SyntheticResult",
     "SyntheticToolResults",
     "TextFilter",
+    "Thought",
     "TokenUsage",
     "Tool",
     "ToolCall",
@@ -360,6 +388,7 @@ __all__ = [
     "monitor",
     "plugins",
     "prompt",
+    "reasoning",
     "reasons",
     "reject",
     "replace_tools",

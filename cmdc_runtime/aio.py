@@ -11,6 +11,8 @@ from typing import Final
 from cmdc_runtime.client.async_client import AsyncClient
 from cmdc_runtime.client.link import LoopLinks
 from cmdc_runtime.client.owner import of_owner
+from cmdc_runtime.client.parallel import AsyncParallel
+from cmdc_runtime.client.runner import AsyncRunner
 
 _links: Final = LoopLinks()
 _client: Final = AsyncClient(connector=_links)
@@ -56,9 +58,24 @@ monitor = of_owner(_client.monitor)
 demonitor = of_owner(_client.demonitor)
 close = _client.close
 
+
+class Runner(AsyncRunner):
+    """Runs strategies, with the client of this module."""
+
+    _default = _client
+
+
+class Parallel(AsyncParallel):
+    """Asks several agents at once, with the client of this module."""
+
+    _default = _client
+
+
 atexit.register(_links.sweep)
 
 __all__ = [
+    "Parallel",
+    "Runner",
     "abort",
     "agent_pid",
     "approve",

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
+from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.extensions.tool import as_tool
 from cmdc_runtime.option_checks import unknown_name
@@ -25,6 +26,9 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
 
     ``name`` and ``purpose`` tell the model who it is. Nothing is checked before an agent is made.
     """
+
+    __repr__ = printed
+    __rich_repr__ = printed_fields
 
     name: str = ""
     purpose: str = ""

@@ -54,6 +54,8 @@ RESUME_STEP: Final = 2**31
 PARCEL_STEP: Final = 2**32
 """To open a parcel; behind it are the first 48 bits of its digest, so that the step is the same
 wherever the parcel stands, and whatever is left out before it."""
+GREETING_STEP: Final = 2**49
+"""To have a plugin hear that the session goes on; behind it is the same of its parcel's digest."""
 _PARCEL_DIGITS: Final = 12
 STATE_CHARS_MAX: Final = 32
 TOOL_CHARS_MAX: Final = 100
@@ -110,6 +112,11 @@ _DECODER: Final = msgspec.msgpack.Decoder(Doing)
 def parcel_step(digest: str) -> int:
     """Return the step of opening the parcel of this digest, in hexadecimal digits."""
     return PARCEL_STEP + int(digest[:_PARCEL_DIGITS], 16)
+
+
+def greeting_step(digest: str) -> int:
+    """Return the step of greeting the plugin whose parcel has this digest."""
+    return GREETING_STEP + int(digest[:_PARCEL_DIGITS], 16)
 
 
 def period_for(limit_s: float) -> float:

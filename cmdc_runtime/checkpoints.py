@@ -10,12 +10,16 @@ from typing import Any, Final
 
 import msgspec
 
+from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.errors import CheckpointUnreadable, UsageError
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.plain import (
     SHOWN_CHARS_MAX,
+    own,
+    owned,
     packed_problem,
     problem_of,
+    short,
     text_problem,
     whole_problem,
 )
@@ -40,6 +44,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     ``state`` is what the session remembers, as plain values, and None where only the facts were
     asked for. ``stripped_fields`` are what a process has for itself, and the next one makes anew.
     """
+
+    __repr__ = printed
+    __rich_repr__ = printed_fields
 
     checkpoint_id: str
     session_id: SessionId
@@ -75,21 +82,36 @@ class CheckpointWish(msgspec.Struct, frozen=True, kw_only=True):
 def checkpoint_facts(label: object, metadata: object) -> CheckpointWish:
     """Return what a caller says of a checkpoint, checked.
 
+    Values of classes of the caller's own are what they hold; what would be read back as something
+    else, as a tuple or a date, is refused.
+
     Raises:
         UsageError: it cannot be kept beside a checkpoint.
     """
+    label, given = own(label), {} if metadata is None else own(metadata)
     if label is not None and (wrong := _label_problem(label)) is not None:
         raise UsageError(f"label: {wrong}")
-    given = {} if metadata is None else metadata
     if not isinstance(given, dict) or not all(isinstance(key, str) for key in given):
         raise UsageError("metadata: expected a dict with names as keys")
-    if (wrong := problem_of(given)) is not None:
-        raise UsageError(f"metadata: {wrong}")
+    wrong = problem_of(given, (dict, list))
+    given = given if wrong is not None else owned(given)
+    if (wrong := wrong or _change(given)) is not None:
+        raise UsageError(f"metadata: {wrong.removeprefix(': ')}")
     size = len(encode_facts(given, ()))
     if size > METADATA_BYTES_MAX:
         raise UsageError(f"metadata: takes {size:,} bytes, at most {METADATA_BYTES_MAX:,} fit")
     kept: Any = label  # Any: it was checked
     return CheckpointWish(label=kept, metadata=given)
+
+
+def _change(value: Any) -> str | None:  # Any: what ``problem_of`` has nothing against
+    """Return what of a value would be read back as something else, with its place, or None."""
+    if isinstance(value, bytearray | msgspec.Raw):
+        return f": a {type(value).__name__} is no plain value"
+    holds = isinstance(value, dict | list)
+    parts = value.items() if isinstance(value, dict) else enumerate(value if holds else ())
+    found = ((key, _change(part)) for key, part in parts)
+    return next((f"[{short(key)}]{wrong}" for key, wrong in found if wrong is not None), None)
 
 
 class CheckpointFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,9 +29,6 @@ T = TypeVar("T")
 _BASES: Final = (FromClient, ToClient, FromWorker, ToWorker, Published, Command, Request, Event)
 _BAD_BYTES: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
-_NOT_ENCODED: Final = (TypeError, ValueError, OverflowError, RecursionError)
-"""What msgspec says of a value that has no wire form; half a surrogate pair is a ValueError."""
-
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoders: Final[dict[type, msgspec.msgpack.Decoder[Any]]] = {  # Any: one decoder for each base
     base: msgspec.msgpack.Decoder(
@@ -51,7 +48,7 @@ def encode(value: object) -> bytes:
     """
     try:
         return _encoder.encode(value)
-    except _NOT_ENCODED as error:
+    except Exception as error:  # msgspec's own, or of a part whose class is a stranger's
         raise UsageError(f"a {type(value).__name__} cannot be sent: {error}") from error
 
 

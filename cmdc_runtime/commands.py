@@ -3,7 +3,9 @@
 To add a command: its class here, its handlers and its row in ``workers/core/commands.py``.
 A ``durable`` command is in the journal before it reaches the agent and takes effect exactly once;
 the others are questions. One that ``looks`` asks how things are: a session that sleeps answers it
-without being woken. ``answer`` is the type of what comes back.
+without being woken. One that ``waits`` wakes none either, and is answered when there is an answer.
+One that only ``ends`` work is taken where the journal has no room for it, too.
+``answer`` is the type of what comes back.
 """
 
 from typing import Any, ClassVar, Final, Literal
@@ -11,8 +13,9 @@ from typing import Any, ClassVar, Final, Literal
 import msgspec
 
 from cmdc_runtime.checkpoints import Snapshot
+from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.ids import CallId, CommandId, EventIndex, Incarnation, SessionId
-from cmdc_runtime.messages import Message, TokenUsage
+from cmdc_runtime.messages import Message, OpeningCall, TokenUsage
 from cmdc_runtime.pages import Page
 from cmdc_runtime.parcels import Packed
 from cmdc_runtime.reasons import snake
@@ -23,6 +26,9 @@ ApprovalKind = Literal["approve_once", "approve_always"]
 
 PROMPT_CHARS_MAX: Final = 1_000_000
 """Of one prompt; a larger text belongs into a file that a tool reads."""
+
+CALL_BYTES_MAX: Final = 2**20
+"""Of the arguments of a call that a prompt carries, as MessagePack."""
 
 REASON_BYTES_MAX: Final = 2**16
 """Of the reason of one abort: each event, record and answer that tells of it has it."""
@@ -127,18 +133,28 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 class Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=snake):
     """Base of all commands; the imperative mood says that it is a request."""
 
+    __repr__ = printed
+    __rich_repr__ = printed_fields
+
     durable: ClassVar[bool] = False
     looks: ClassVar[bool] = False
+    waits: ClassVar[bool] = False
+    ends: ClassVar[bool] = False
     answer: ClassVar[Any] = None  # Any: a type, as msgspec takes it
 
 
 class Prompt(Command, frozen=True, kw_only=True):
-    """Start a cycle, or wait for the running one to end."""
+    """Start a cycle, or wait for the running one to end.
+
+    With ``call`` the cycle makes that call in place of asking the model, and its result is the
+    answer; without, it does what the session's definition says.
+    """
 
     durable: ClassVar[bool] = True
     answer: ClassVar[Any] = PromptReceipt
 
     text: str
+    call: OpeningCall | None = None
 
 
 class Abort(Command, frozen=True, kw_only=True):
@@ -149,6 +165,7 @@ class Abort(Command, frozen=True, kw_only=True):
     """
 
     durable: ClassVar[bool] = True
+    ends: ClassVar[bool] = True
 
     reason: Any = None  # Any: the caller's own
     clear_queue: bool = True
@@ -277,6 +294,7 @@ class SaveCheckpoint(Command, frozen=True, kw_only=True):
 class AwaitCycle(Command, frozen=True, kw_only=True):
     """Answer when the cycle of prompt ``prompt_id`` has ended; None means the latest prompt."""
 
+    waits: ClassVar[bool] = True
     answer: ClassVar[Any] = CycleResult
 
     prompt_id: CommandId | None = None

@@ -11,6 +11,7 @@ forgets its client, or whose loop is gone, gets no warning and does not hang.
 import asyncio
 import os
 import weakref
+from collections.abc import Collection
 from typing import Final, Protocol
 
 import zmq
@@ -23,11 +24,13 @@ from cmdc_runtime.frames import (
     MAGIC,
     WIRE_VERSION,
     Ask,
+    FromClient,
     Published,
     Send,
     ToClient,
 )
-from cmdc_runtime.sockets import Pump, Role, open_socket
+from cmdc_runtime.ids import CommandId
+from cmdc_runtime.sockets import Parts, Pump, Role, open_socket
 
 _PARTS_OF_ANSWER: Final = 2  # header, frame
 _PARTS_OF_EVENTS: Final = 4  # topic, header, frame, events
@@ -103,6 +106,25 @@ class Dealer:
     def has_unsent(self) -> bool:
         """Say whether frames wait for the connection."""
         return self._loop is not None and self._control.waiting() > 0
+
+    def withdraw(self, ids: Collection[CommandId]) -> set[CommandId]:
+        """Drop what still waits for the connection of these questions.
+
+        Returned are those of which nothing was ever sent.
+        """
+        never: set[CommandId] = set()
+
+        def is_meant(parts: Parts) -> bool:
+            asked = codec.decode(FromClient, parts[-1])
+            if not isinstance(asked, Ask | Send) or asked.id not in ids:
+                return False
+            if not asked.again:
+                never.add(asked.id)
+            return True
+
+        if ids and self.has_unsent:
+            self._control.withdraw(is_meant)
+        return never
 
     def listen(self, topic: bytes) -> None:
         """Subscribe to all topics that begin with ``topic``."""

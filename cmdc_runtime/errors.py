@@ -8,7 +8,8 @@ The tree answers one question, "what should the catcher do?"::
         ToolNotFound, ToolValidationFailed, ApprovalNotFound, AskNotFound, AccessDenied,
         CheckpointNotFound, CheckpointUnreadable
       TransientError            try again later
-        DaemonUnavailable, QueueFull, Overloaded, StorageFull, CommandTimeout, CollectTimeout
+        DaemonUnavailable, QueueFull, Overloaded, Busy, StorageFull, CommandTimeout,
+        CollectTimeout
       SessionError              what the session did or became
         SessionNotAlive, SessionParked, StartFailed, AgentAborted, AgentFailed, SteeringRejected,
         CheckpointFailed
@@ -21,11 +22,17 @@ in ``fields`` with their types, and the constructor takes exactly these by keywo
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from cmdc_runtime.plain import shown
+from cmdc_runtime.plain import ends_of, shown
 from cmdc_runtime.reasons import AnyReason
 
 REASON_CHARS_MAX: Final = 4_000
 """Of a reason in the text of an error; the error has all of it."""
+TEXT_CHARS_MAX: Final = 8_000
+"""Of an error's text, whatever value it is about; its beginning and its end are kept."""
+PROBLEM_CHARS_MAX: Final = 2_000
+"""Of one of several problems in an error."""
+PROBLEMS_MAX: Final = 32
+"""Of names that nobody knows, in one error; each is compared with all that there are."""
 
 
 class CmdcError(Exception):
@@ -33,6 +40,12 @@ class CmdcError(Exception):
 
     code: ClassVar[str] = "internal"
     fields: ClassVar[Mapping[str, Any]] = {}  # Any: types, as msgspec.convert takes them
+
+    def __init__(self, *told: object) -> None:
+        """Keep what is told, cut where it shows too much of a value."""
+        super().__init__(
+            *(ends_of(one, TEXT_CHARS_MAX) if isinstance(one, str) else one for one in told)
+        )
 
     def details(self) -> dict[str, object]:
         """Return the attributes that cross the wire."""
@@ -53,7 +66,7 @@ class InvalidOptions(UsageError):
 
     def __init__(self, problems: Sequence[str]) -> None:
         """Keep every problem."""
-        self.problems = tuple(problems)
+        self.problems = tuple(ends_of(problem, PROBLEM_CHARS_MAX) for problem in problems)
         super().__init__("; ".join(self.problems))
 
 
@@ -107,7 +120,10 @@ class ToolValidationFailed(UsageError):
 
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
         """Keep every problem."""
-        self.problems = list(problems)
+        self.problems = [
+            (ends_of(name, PROBLEM_CHARS_MAX), ends_of(reason, PROBLEM_CHARS_MAX))
+            for name, reason in problems
+        ]
         super().__init__("; ".join(f"{name}: {reason}" for name, reason in self.problems))
 
 
@@ -142,13 +158,16 @@ class AccessDenied(UsageError):
 
 
 class TransientError(CmdcError):
-    """Trying the same thing later may work."""
+    """Trying the same thing later may work; but for a timeout, it has had no effect."""
 
     code = "transient"
 
 
 class DaemonUnavailable(TransientError):
-    """No daemon answers at the address, or it is about to end."""
+    """No daemon is there to be asked: what was to be done has no effect, now or later.
+
+    An embedded daemon that has died took its sessions along, with what they were doing.
+    """
 
     code = "daemon_unavailable"
 
@@ -165,6 +184,21 @@ class Overloaded(TransientError):
     code = "overloaded"
 
 
+class Busy(Overloaded):
+    """As many sessions as may wait for their start do; there is room in ``retry_after_s``, about.
+
+    Nothing was started, and nothing is known of the session that was to be.
+    """
+
+    code = "busy"
+    fields: ClassVar[Mapping[str, Any]] = {"waiting": int, "retry_after_s": float}
+
+    def __init__(self, waiting: int, retry_after_s: float) -> None:
+        """Keep how many there are, and when to come again."""
+        self.waiting, self.retry_after_s = waiting, retry_after_s
+        super().__init__(f"{waiting} sessions are being started; try again in {retry_after_s:g} s")
+
+
 class StorageFull(TransientError):
     """The daemon's disk is full: nothing new is taken until there is room; what runs stays."""
 
@@ -172,7 +206,11 @@ class StorageFull(TransientError):
 
 
 class CommandTimeout(TransientError, TimeoutError):
-    """No answer in time; the command may still take effect, once."""
+    """No answer in time; the command may still take effect, once.
+
+    It was sent to a daemon, which may have ended since, with no other one there yet. Look what has
+    come of it before you give it again.
+    """
 
     code = "command_timeout"
 
@@ -202,7 +240,7 @@ class SessionNotAlive(SessionError):
 
 
 class SessionParked(SessionError):
-    """The daemon could not take the session over; what is kept of it stays until it is stopped."""
+    """The daemon can't go on with the session; what is kept of it stays until it is stopped."""
 
     code = "session_parked"
     fields: ClassVar[Mapping[str, Any]] = {"reason": str}
@@ -212,7 +250,7 @@ class SessionParked(SessionError):
         self.reason = reason
         super().__init__(
             f"the session is parked: {reason}; what is kept of it stays as it is: mend that and "
-            "restart the daemon, or end the session with stop"
+            "resume it with resume_session, or end it with stop"
         )
 
 

@@ -23,6 +23,8 @@ TEXT_CHARS_MAX: Final = 4_000
 """Of an exception's own text."""
 TRACEBACK_CHARS_MAX: Final = 32_000
 """Of a traceback, whose end is kept: there it was raised."""
+OWN_CANCEL: Final = "its own code has cancelled it"
+"""The text of a cancellation that has none, and that nobody but the code itself asked for."""
 
 _T = TypeVar("_T")
 
@@ -78,12 +80,17 @@ def call(work: Callable[[], _T]) -> _T:
     """
     try:
         return work()
+    except ForeignError:  # of code further in
+        raise
     except BaseException as error:
         raise ForeignError(error) from error
 
 
 async def wait(work: Callable[[], Awaitable[_T] | _T]) -> _T:
-    """Return what ``work`` returns, awaited where it can be, as part of the calling task.
+    """Return what ``work`` returns, awaited where it can be, in a task of its own.
+
+    So whoever cancels the calling task is known from the code that cancels its own: the latter has
+    returned what it returns all the same, or has failed.
 
     Raises:
         ForeignError: it raised anything at all, or cancelled itself.
@@ -91,19 +98,39 @@ async def wait(work: Callable[[], Awaitable[_T] | _T]) -> _T:
     """
     import asyncio  # noqa: PLC0415 - who awaits has it; a tool's own process does without
 
-    task = asyncio.current_task()
-    assert task is not None  # noqa: S101 - a coroutine of ours runs in a task
-    before = task.cancelling()
+    found: list[tuple[_T, None] | tuple[None, ForeignError]] = []
+    task = asyncio.create_task(_kept(work, found))
+    is_ended = False
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError:
+            is_ended = True
+            task.cancel()
+    if is_ended:
+        raise asyncio.CancelledError
+    value, failed = found[0] if found else (None, ForeignError(asyncio.CancelledError()))
+    if failed is None:
+        return value  # type: ignore[return-value]  # a pair's first is there without a second
+    if isinstance(failed.error, asyncio.CancelledError) and not failed.error.args:
+        named = asyncio.CancelledError(OWN_CANCEL)
+        named.__cause__ = failed.error
+        raise ForeignError(named)
+    raise failed
+
+
+async def _kept(
+    work: Callable[[], Awaitable[_T] | _T],
+    found: list[tuple[_T, None] | tuple[None, ForeignError]],
+) -> None:
+    """Put what becomes of ``work`` into ``found``, where no cancellation of the task reaches it."""
     try:
         value = call(work)
-        result: _T = await _driven(value) if inspect.isawaitable(value) else value
+        is_awaited = call(lambda: inspect.isawaitable(value))  # it looks at a stranger's attributes
+        result: _T = await _driven(value) if is_awaited else value  # type: ignore[arg-type, assignment]
+        found.append((result, None))
     except ForeignError as failed:
-        if task.cancelling() > before:
-            raise asyncio.CancelledError from failed
-        raise
-    if task.cancelling() > before:  # the code kept our cancellation to itself
-        raise asyncio.CancelledError
-    return result
+        found.append((None, failed))
 
 
 @types.coroutine

@@ -20,7 +20,7 @@ from cmdc_runtime.ids import (
     SessionId,
     WorkerId,
 )
-from cmdc_runtime.ranges import INCARNATION_MAX, INDEX_MAX, NAME_CHARS_MAX, TIME_MS_MAX
+from cmdc_runtime.ranges import INCARNATION_MAX, INDEX_MAX, NAME_CHARS_MAX, Milliseconds
 from cmdc_runtime.reasons import AnyReason, Down, PlainReason, snake
 
 WIRE_VERSION: Final = 3
@@ -42,7 +42,6 @@ BATCH_EVENTS_MAX: Final = 512
 Index: TypeAlias = Annotated[EventIndex, Meta(ge=1, le=INDEX_MAX)]
 WriteNumber: TypeAlias = Annotated[int, Meta(ge=1, le=INDEX_MAX)]
 Generation: TypeAlias = Annotated[Incarnation, Meta(ge=1, le=INCARNATION_MAX)]
-Milliseconds: TypeAlias = Annotated[int, Meta(ge=0, le=TIME_MS_MAX)]
 BatchCount: TypeAlias = Annotated[int, Meta(ge=1, le=BATCH_EVENTS_MAX)]
 Word: TypeAlias = Annotated[str, Meta(max_length=64, pattern=r"^[^\x00-\x1f\x7f]*\Z")]
 SessionName: TypeAlias = Annotated[SessionId, Meta(pattern=SESSION_ID)]
@@ -63,12 +62,14 @@ class Ask(FromClient, frozen=True, kw_only=True, array_like=True):
     id: CommandId
     body: msgspec.Raw
     token: str = ""
+    again: bool = False
+    """One of this id was sent before, and may have been taken, whatever becomes of this one."""
 
 
 class Send(FromClient, frozen=True, kw_only=True, array_like=True):
     """A command to one session; ``body`` is one of ``commands``, which the daemon never opens.
 
-    ``token`` is as in ``Ask``.
+    ``token`` and ``again`` are as in ``Ask``.
     """
 
     id: CommandId
@@ -79,6 +80,11 @@ class Send(FromClient, frozen=True, kw_only=True, array_like=True):
     looks: bool = False
     """It changes nothing, and wakes nobody."""
     token: str = ""
+    again: bool = False
+    waits: bool = False
+    """It is for what the session does by itself, and wakes nobody."""
+    ends: bool = False
+    """It only ends work: where the journal has no room it is done and answered without it."""
 
 
 class ToClient(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=snake):

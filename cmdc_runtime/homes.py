@@ -53,6 +53,8 @@ HOMES: Final = {
         "AsyncMonitor",
         "Monitor",
     ),
+    "cmdc_runtime.client.parallel": ("Parallel",),
+    "cmdc_runtime.client.runner": ("Runner",),
     "cmdc_runtime.client.session": (
         "AsyncSession",
         "Session",
@@ -73,6 +75,7 @@ HOMES: Final = {
         "AlreadyAttached",
         "ApprovalNotFound",
         "AskNotFound",
+        "Busy",
         "CheckpointFailed",
         "CheckpointNotFound",
         "CheckpointUnreadable",
@@ -159,6 +162,16 @@ HOMES: Final = {
         "PluginCallError",
         "PluginContext",
     ),
+    "cmdc_runtime.extensions.reasoning": (
+        "Branch",
+        "Continue_",
+        "Done",
+        "Failed",
+        "ReasoningContext",
+        "ReasoningStrategy",
+        "Revise",
+        "Thought",
+    ),
     "cmdc_runtime.extensions.tool": ("Effect",),
     "cmdc_runtime.messages": (
         "Message",
@@ -178,5 +191,5 @@ HOMES: Final = {
     "cmdc_runtime.requests": ("TreeNode",),
     "cmdc_runtime.subagent": ("SubAgent",),
 }
-MODULES: Final = ("aio", "backends", "events", "plugins", "reasons", "stores", "tools")
+MODULES: Final = ("aio", "backends", "events", "plugins", "reasoning", "reasons", "stores", "tools")
 HOME_OF: Final = {name: home for home, names in HOMES.items() for name in names}

@@ -57,6 +57,16 @@ def new_worker_id(number: int) -> WorkerId:
     return WorkerId(f"w-{number}-{_token()}")
 
 
+def run_of_call(call_id: CallId, turn: int) -> str:
+    """Return the id of the run that a call makes; models may use the call's own id twice."""
+    return f"{call_id}@{turn}"
+
+
+def call_of_run(run_id: str) -> CallId:
+    """Return which call makes a run."""
+    return CallId(run_id.rpartition("@")[0])
+
+
 def is_session_id(text: str) -> bool:
     """Say whether ``text`` may name a session: 1 to 128 of ``A-Z a-z 0-9 . _ : @ -``."""
     return _SESSION_ID.fullmatch(text) is not None

@@ -1,11 +1,13 @@
 """The conversation: what a model and a session say to each other, and what it costs."""
 
-from collections.abc import Mapping, Sequence
-from typing import Final, Literal, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from operator import add
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
 from cmdc_runtime.ids import CallId, MessageId, new_message_id
+from cmdc_runtime.ranges import TOTAL_MAX, Total
 
 Role = Literal["system", "user", "assistant", "tool_result"]
 Number = TypeVar("Number", int, float)
@@ -14,6 +16,9 @@ Number = TypeVar("Number", int, float)
 OWN_PROMPT_CHARS: Final = "own_prompt_chars"
 """Key of the system message's metadata, as ``messages()`` returns it: how much of the beginning of
 its text is the application's own prompt. The rest is what the runtime adds to it."""
+OPENING: Final = "opening"
+"""Key of an assistant message's metadata: no model said it. It is the call that its cycle opened
+with, or that call's result as the cycle's answer."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +29,17 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     arguments: dict[str, object] = {}
     malformed: str | None = None
     """The arguments as the model wrote them, where they are no JSON object that can be kept."""
+
+
+class OpeningCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of one of the session's tools that a cycle makes in place of asking its model.
+
+    ``text_as`` is the argument that gets the prompt's text; None: none of them does.
+    """
+
+    name: str
+    arguments: dict[str, Any] = {}  # Any: whatever the tool takes
+    text_as: str | None = None
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -109,11 +125,11 @@ class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
     provider does not tell.
     """
 
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    total_tokens: int = 0
+    prompt_tokens: Total = 0
+    completion_tokens: Total = 0
+    total_tokens: Total = 0
     cost_usd: float | None = None
-    cached_tokens: int | None = None
+    cached_tokens: Total | None = None
 
     @classmethod
     def from_raw(cls, raw: Mapping[str, object]) -> "TokenUsage":
@@ -142,11 +158,11 @@ class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
     def __add__(self, other: "TokenUsage") -> "TokenUsage":
         """Return the sum; what is unknown on both sides stays unknown."""
         return TokenUsage(
-            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
-            completion_tokens=self.completion_tokens + other.completion_tokens,
-            total_tokens=self.total_tokens + other.total_tokens,
-            cost_usd=_sum(self.cost_usd, other.cost_usd),
-            cached_tokens=_sum(self.cached_tokens, other.cached_tokens),
+            prompt_tokens=_total(self.prompt_tokens, other.prompt_tokens),
+            completion_tokens=_total(self.completion_tokens, other.completion_tokens),
+            total_tokens=_total(self.total_tokens, other.total_tokens),
+            cost_usd=_known(add, self.cost_usd, other.cost_usd),
+            cached_tokens=_known(_total, self.cached_tokens, other.cached_tokens),
         )
 
     def __sub__(self, earlier: "TokenUsage") -> "TokenUsage":
@@ -167,7 +183,13 @@ def _first_int(raw: Mapping[str, object], keys: tuple[str, ...]) -> int | None:
     return next((value for value in values if isinstance(value, int)), None)
 
 
-def _sum(one: Number | None, other: Number | None) -> Number | None:
+def _total(one: int, other: int) -> int:
+    return min(one + other, TOTAL_MAX)
+
+
+def _known(
+    added: Callable[[Number, Number], Number], one: Number | None, other: Number | None
+) -> Number | None:
     if one is None:
         return other
-    return one if other is None else one + other
+    return one if other is None else added(one, other)

@@ -4,17 +4,19 @@
 the value to what is raised. To check one more field, add its function here and its row there.
 """
 
-import difflib
 import re
 from collections.abc import Collection, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from cmdc_runtime.answer_schema import answer_schema, schema_problem
 from cmdc_runtime.commands import PLUGINS_MAX, TOOLS_MAX
+from cmdc_runtime.header_values import header_problem
 from cmdc_runtime.ids import is_session_id
-from cmdc_runtime.plain import problem_of, short, text_problem
+from cmdc_runtime.plain import is_data, nearest, problem_of, short, text_problem
 from cmdc_runtime.ranges import MEMORY_BYTES_MAX, NAME_CHARS_MAX
 from cmdc_runtime.subagent import SubAgent
 from cmdc_runtime.user_values import user_problem
@@ -25,6 +27,7 @@ TEXT_CHARS_MAX: Final = 8_000_000
 MEMORY_BYTES_MIN: Final = 16 * 2**20
 """Less than any agent needs to start; what is lower is a unit that was forgotten."""
 _REFERENCE: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
+_STRATEGY: Final = re.compile(rf"[a-z][a-z0-9_]{{0,63}}|{_REFERENCE.pattern}")
 _UNITS: Final[Mapping[str, int]] = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 # As the kernel's tools read it: K, KB and KiB are all 1024 bytes.
 _SIZE: Final = re.compile(
@@ -36,11 +39,11 @@ class Unfit(TypeError):
     """What is wrong with a part of a value; the value stays untold, since it may hold a key."""
 
 
-def check_plain(value: object) -> object:
-    """Return a dict of plain values, such as ``provider_opts``."""
+def check_provider_opts(value: object) -> object:
+    """Return a dict of plain values whose keys and headers can be sent."""
     if not isinstance(value, dict):
         raise Unfit(f": expected a dict, got {type(value).__name__}")
-    problem = problem_of(value)
+    problem = problem_of(value) or header_problem(value)
     if problem is not None:
         raise Unfit(problem if problem.startswith("[") else f": {problem}")
     return value
@@ -105,6 +108,16 @@ def check_redact(value: object) -> object:
     return value
 
 
+def check_strategy(value: object) -> object:
+    """Return a strategy, or None; that it is one, and can travel, shows when it is packed."""
+    if isinstance(value, str) and _STRATEGY.fullmatch(value) is None:
+        raise TypeError('expected the name of a strategy, or "module:Class"')
+    is_known = value is None or isinstance(value, str | type | tuple | msgspec.Struct)
+    if not is_known and not hasattr(type(value), "aggregate"):  # what every strategy has
+        raise TypeError("expected a name, a class, an instance, (class, options) or 'module:Class'")
+    return value
+
+
 def check_subagents(value: object) -> list[SubAgent]:
     """Return a list of ``SubAgent``; their fields are not checked."""
     if not isinstance(value, list | tuple):
@@ -149,6 +162,8 @@ def check_response_format(value: object) -> object:
     """Return the JSON Schema that a ``response_format`` stands for, or None."""
     if value is None:
         return None
+    if is_data(value) and not isinstance(value, dict):  # an error of msgspec's shows it whole
+        raise TypeError("expected a JSON Schema or a type")
     schema = answer_schema(value)
     problem = schema_problem(schema)
     if problem:
@@ -158,5 +173,5 @@ def check_response_format(value: object) -> object:
 
 def unknown_name(name: str, known: Collection[str]) -> str:
     """Return the problem that no option is called ``name``, with what may have been meant."""
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"{name}: no such option" + (f"; did you mean {near[0]}?" if near else "")
+    near = nearest(name, known)
+    return f"{name}: no such option" + ("" if near is None else f"; did you mean {near}?")

@@ -12,6 +12,7 @@ the blueprint. A field of a struct that has its default counts as not given.
 import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import islice
 from typing import (
     Annotated,
     Any,
@@ -28,17 +29,20 @@ import msgspec
 from msgspec import Meta, field
 
 from cmdc_runtime.commands import IMMUNE_TOOLS, names_provider
-from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.discretion import printed, printed_fields
+from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
+from cmdc_runtime.foreign import text_of, told
 from cmdc_runtime.messages import Message, without_system
 from cmdc_runtime.option_checks import (
     Unfit,
     check_group_id,
     check_memory_limit,
-    check_plain,
     check_plugins,
+    check_provider_opts,
     check_redact,
     check_response_format,
     check_session_id,
+    check_strategy,
     check_subagents,
     check_text,
     check_tools,
@@ -46,7 +50,7 @@ from cmdc_runtime.option_checks import (
     check_working_dir,
     unknown_name,
 )
-from cmdc_runtime.plain import short
+from cmdc_runtime.plain import own, short
 from cmdc_runtime.ranges import (
     Cores,
     Cost,
@@ -67,6 +71,8 @@ from cmdc_runtime.subagent import SubAgent
 from cmdc_runtime.tool_environment import VariableNames
 
 ExitCondition = Literal["max_turns_exceeded", "provider_timeout", "plugin_aborted"]
+ExitConditions = Annotated[list[ExitCondition], Meta(max_length=16)]
+Code = Literal["pinned", "latest"]
 PromptMode = Literal["full", "task", "minimal", "none"]
 ToolName = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
 ToolNames = Annotated[list[ToolName], Meta(max_length=512)]
@@ -111,6 +117,9 @@ class Builder(Protocol):
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Options of one agent. Times are seconds; costs are US dollars."""
 
+    __repr__ = printed
+    __rich_repr__ = printed_fields
+
     # --- agent ---
     model: Any = None  # "provider:model_id", "provider/model_id" or a ModelSource
     session_id: str | None = None  # 1 to 128 of A-Z a-z 0-9 . _ : @ -; made up if None
@@ -124,6 +133,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     blueprint: Any = None  # a Blueprint class or struct: what is given here outranks it
     subagents: list[Any] = []  # SubAgent: what the task tool may start
     response_format: Any = None  # a JSON Schema, or a msgspec or pydantic type
+    reasoning_strategy: Any = None  # thinks in the model's place: a name, class, instance or pair
+    code: Code = (
+        "pinned"  # of tools and plugins named by module: changed, it parks; latest: it runs
+    )
     redact: Any = None  # a function of a state, or "module:name": what a checkpoint keeps of it
     user_data: dict[str, Any] = {}  # the application's own, for tools, plugins and subagents
     group_id: str | None = None  # sessions that are followed together; subagents inherit it
@@ -148,7 +161,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     loop_threshold: Loops = 3  # equal calls in a row, or pairs: the model is told
     loop_abort: Loops = 5  # the cycle is aborted
     loop_exempt_tools: ToolNames = []  # that may be called over and over
-    exit_on: list[ExitCondition] = []  # what ends the process, and so the session, for good
+    exit_on: ExitConditions = []  # what ends the process, and so the session, for good
     max_children: Positive = 8  # subagents at a time
     max_spawns: Positive = 64  # subagents over the session's life
     max_depth: Depth = 1  # levels of subagents below this session
@@ -172,6 +185,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 _TYPES: Final[Mapping[str, Any]] = get_type_hints(Options, include_extras=True)
 FIELDS: Final[tuple[str, ...]] = Options.__struct_fields__
 _DEFAULTS: Final = Options()
+_AS_GIVEN: Final = frozenset({"user_data"})
+"""What arrives as it was given: a value of a class of its own is refused."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -192,7 +207,12 @@ def parse(options: Options | None, given: Mapping[str, object]) -> Options:
     except Exception as error:  # noqa: BLE001 - a blueprint is the application's code
         failure = error
         problems.append(f"blueprint: {short(merged['blueprint'])}: {_reason(error)}")
-    problems += [unknown_name(name, FIELDS) for name in merged if name not in _TYPES]
+    merged = {
+        name: value if name in _AS_GIVEN else own(value)  # without the code of its class
+        for name, value in merged.items()
+    }
+    strangers = islice((name for name in merged if name not in _TYPES), PROBLEMS_MAX)
+    problems += [unknown_name(name, FIELDS) for name in strangers]
     values: dict[str, Any] = {}
     for name in merged.keys() & _TYPES.keys():
         try:
@@ -257,8 +277,15 @@ def _said(options: Options) -> dict[str, Any]:
     return {
         name: value
         for name, (value, default) in fields.items()
-        if type(value) is not type(default) or value != default
+        if type(value) is not type(default) or not _is_same(value, default)
     }
+
+
+def _is_same(value: object, default: object) -> bool:
+    try:
+        return bool(value == default)
+    except Exception:  # noqa: BLE001 - a part of it has code of its own: it is looked at later
+        return False
 
 
 # --- checks of one field ------------------------------------------------------------------------
@@ -287,8 +314,9 @@ _OWN_CHECKS: Final[Mapping[str, Callable[[object], object]]] = {
     "memory_limit": check_memory_limit,
     "model": _model,
     "plugins": check_plugins,
-    "provider_opts": check_plain,
+    "provider_opts": check_provider_opts,
     "redact": check_redact,
+    "reasoning_strategy": check_strategy,
     "response_format": check_response_format,
     "session_id": check_session_id,
     "subagents": check_subagents,
@@ -308,9 +336,9 @@ def _subagent_problems(subagents: Iterable[SubAgent]) -> list[str]:
     for at, subagent in enumerate(subagents):
         label = f"subagents[{at}]"
         problems += _problems_of(subagent, label)
-        first = places.setdefault(str(subagent.name), at)
+        first = places.setdefault(text_of(subagent.name), at)
         if first != at:
-            problems.append(f"{label}.name: {subagent.name!r} is taken by subagents[{first}]")
+            problems.append(f"{label}.name: {short(subagent.name)} is taken by subagents[{first}]")
     return problems
 
 
@@ -362,7 +390,7 @@ def _line(label: str, name: str, error: Exception, value: object) -> str:
         return f"{label}{error}"
     words = _choices(_TYPES[name])
     choices = f", expected of {', '.join(words)}" if words else ""
-    return f"{label}: {error}{choices}, got {short(value)}"
+    return f"{label}: {text_of(error)}{choices}, got {short(value)}"
 
 
 def _choices(kind: Any) -> tuple[str, ...]:  # Any: an annotation
@@ -372,4 +400,4 @@ def _choices(kind: Any) -> tuple[str, ...]:  # Any: an annotation
 
 
 def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, InvalidOptions) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, InvalidOptions) else told(error)

@@ -9,7 +9,7 @@ that is gone (its reader was too slow, or another process answers now) is asked 
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -72,7 +72,7 @@ class Pages:
 
     def after(self, name: str, offset: int) -> Page:
         """Return the page behind the first ``offset`` bytes; the newest one can be had again."""
-        self._make_room(0)
+        self.forget_old()
         answer = self._open.get(name)
         if answer is None:
             return Page(is_gone=True)
@@ -86,6 +86,15 @@ class Pages:
             answer.offset = offset
         return answer.page if offset == answer.offset else Page(is_gone=True)
 
+    @property
+    def has_any(self) -> bool:
+        """Whether anything is kept."""
+        return bool(self._open)
+
+    def forget_old(self) -> None:
+        """Let go of what nobody has asked for in ``ANSWER_KEPT_S``: its reader may be dead."""
+        self._make_room(0)
+
     def _make_room(self, places: int = 1) -> None:
         due_s = self._clock() - ANSWER_KEPT_S
         while self._open:
@@ -95,9 +104,12 @@ class Pages:
             del self._open[name]
 
     def _pieces(self, value: object) -> Iterator[bytes]:
-        if not isinstance(value, tuple | list):
-            yield self._encode(value)
-            return
+        """Return the pieces of a value; what is encoded as a whole is not kept beside its bytes."""
+        if isinstance(value, tuple | list):
+            return self._items(value)
+        return _given_away([self._encode(value)])
+
+    def _items(self, value: Sequence[object]) -> Iterator[bytes]:
         yield _array_header(len(value))
         for item in value:
             yield self._encode(item)
@@ -114,6 +126,12 @@ def _cut(begun: bytes, pieces: Iterator[bytes]) -> tuple[bytes | None, bytes]:
         size += len(piece)
     whole = b"".join(gathered)
     return whole[:PAGE_BYTES], whole[PAGE_BYTES:]
+
+
+def _given_away(pieces: list[bytes]) -> Iterator[bytes]:
+    """Yield the pieces, and keep none that was yielded."""
+    while pieces:
+        yield pieces.pop(0)
 
 
 def _array_header(count: int) -> bytes:

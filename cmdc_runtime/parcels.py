@@ -8,6 +8,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from cmdc_runtime.ranges import Count
+
 _DIGEST_BYTES: Final = 16
 
 
@@ -21,11 +23,13 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A short name or ``module:qualname``, if ``kind`` is "ref"."""
     data: bytes | None = None
     """A pickle if ``kind`` is "value", else options of what ``ref`` names as msgpack, if any."""
-    python: tuple[int, int] | None = None
+    python: tuple[Count, Count] | None = None
     """Who packed a value: byte code is good for one minor version of Python."""
+    code: dict[str, str] = {}
+    """Digests of the modules that ``ref`` brought where it was opened first, by their names."""
 
 
 def digest_of(packed: Packed) -> str:
-    """Return what names a parcel by all that it holds."""
-    body = msgspec.msgpack.encode(packed)
+    """Return what names a parcel by all that it holds, whatever code is found under its name."""
+    body = msgspec.msgpack.encode(msgspec.structs.replace(packed, code={}))
     return hashlib.blake2b(body, digest_size=_DIGEST_BYTES).hexdigest()

@@ -9,19 +9,27 @@ Every way in asks here before it keeps anything: options and commands of clients
 results, what providers stream, plugins' payloads and states, imported files, frames of workers. Who
 asks turns the problem into its own error, for whoever sent the value. The limits are the same
 everywhere; a bound on size belongs to each way in and is passed along. Nothing here recurses, since
-the values it looks at may be made to exhaust the stack.
+the values it looks at may be made to exhaust the stack; and nothing here runs a method of a value's
+own class, since that may be a stranger's: a subclass of ``dict`` is looked at as the dict it holds,
+which is what its bytes are made of, too.
 """
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from enum import Enum, auto
+from pathlib import PosixPath, PurePosixPath
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, Final
 
 import msgspec
 
 DEPTH_MAX: Final = 64
 """Levels of lists and dicts, the outermost counted; far below what any decoder's stack takes."""
+LIKENESS: Final = 0.6
+MISTYPED_CHARS_MAX: Final = 64
+"""Of a name that is compared with those there are: it takes time by the square of its length."""
 VALUES_MAX: Final = 4_000_000
 """Of one value, the parts of its parts included: what holds itself has no end."""
 INT_MIN: Final = -(2**63)
@@ -32,12 +40,74 @@ PACKED_DEPTH_MAX: Final = DEPTH_MAX + 32
 SHOWN_CHARS_MAX: Final = 80
 """Of a place in a value, in the text of a problem."""
 
+SHOWN_BITS_MAX: Final = 1024
+"""Of an integer in the text of a problem: writing one takes time by the square of its length."""
+
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_HALVES: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\ud800-\udfff]")
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 _MANY: Final = (list, tuple, set, frozenset)
 _HOLDERS: Final = (dict, *_MANY)
 _DATA: Final = (dict, list, tuple, msgspec.Struct)
 """What data has its parts in that keep their kind, but for a tuple and a Struct."""
+_TEXTS: Final = (str, bytes, bytearray)
+_BRACKETS: Final[Mapping[type, tuple[str, str]]] = {
+    dict: ("{", "}"),
+    list: ("[", "]"),
+    tuple: ("(", ")"),
+    set: ("{", "}"),
+    frozenset: ("frozenset({", "})"),
+}
+_BRACKETS_OF_NONE: Final = (set, frozenset)
+_PATHS: Final = (PurePosixPath, PosixPath)
+_NAMED: Final = (type(None), complex, FunctionType, BuiltinFunctionType)
+"""Besides what is plain: classes of Python's own that write no more than a name or a number."""
+
+
+_BASES: Final[Mapping[type, Callable[[Any], Any]]] = {  # Any: a value of the type
+    str: str.__str__,
+    int: int.__int__,
+    float: float.__float__,
+    bytes: bytes.__bytes__,
+    bytearray: bytearray.copy,
+    dict: lambda value: {own(key): part for key, part in dict.items(value)},
+    list: list.copy,
+    tuple: lambda value: tuple.__getitem__(value, slice(None)),
+    set: lambda value: set().union(value),
+    frozenset: lambda value: frozenset().union(value),
+}
+"""How a value of a subclass becomes one of the type, by the type's own means."""
+_OWN: Final = frozenset({*_BASES, bool, type(None)})
+
+
+def own(value: Any) -> Any:  # Any: a value of any class
+    """Return ``value``, or where its class is a subclass of a plain one: what of that it holds.
+
+    Its parts stay as they are, but for the keys of a dict.
+    """
+    kind = type(value)
+    if kind in _OWN:
+        return value
+    found = next((made for base, made in _BASES.items() if issubclass(kind, base)), None)
+    return value if found is None else found(value)
+
+
+def owned(value: Any) -> Any:  # Any: what ``problem_of`` has nothing against
+    """Return ``value`` with each part of it as ``own`` returns it."""
+    value = own(value)
+    if type(value) is dict:
+        return {own(key): owned(part) for key, part in value.items()}
+    return type(value)(map(owned, value)) if type(value) in _MANY else value
+
+
+def is_a(value: object, kinds: type | tuple[type, ...]) -> bool:
+    """Say what ``isinstance`` says, without a look at what ``value`` tells about itself."""
+    return issubclass(type(value), kinds)
+
+
+def is_data(value: object) -> bool:
+    """Say whether ``value`` is of a plain type, or of a subclass of one, whatever its parts are."""
+    return is_a(value, tuple(_BASES))
 
 
 def problem_of(value: object, holders: tuple[type, ...] = _HOLDERS) -> str | None:
@@ -46,7 +116,7 @@ def problem_of(value: object, holders: tuple[type, ...] = _HOLDERS) -> str | Non
     A place reads as Python would: ``['rows'][3]: inf is not a finite number``. ``holders`` are the
     types that may have parts.
     """
-    if (wrong := _own_problem(value, holders)) is not None or not isinstance(value, holders):
+    if (wrong := _own_problem(value, holders)) is not None or not is_a(value, holders):
         return wrong
     keys: list[object] = []
     count = 0
@@ -57,7 +127,7 @@ def problem_of(value: object, holders: tuple[type, ...] = _HOLDERS) -> str | Non
             if kind is str and part.isascii():  # most are: nothing else is asked of them
                 continue
             wrong = _own_problem(part, holders)
-            is_holder = wrong is None and isinstance(part, holders)
+            is_holder = wrong is None and is_a(part, holders)
             count += is_holder
             if is_holder and (excess := _excess(len(open_), count)) is not None:
                 return excess
@@ -80,11 +150,10 @@ def nests_deeper(value: object, levels: int) -> bool:
     left: list[tuple[object, int]] = [(value, 1)]
     while left:
         holder, level = left.pop()
-        if isinstance(holder, _HOLDERS):
+        if is_a(holder, _HOLDERS):
             if level > levels:
                 return True
-            parts = holder.values() if isinstance(holder, dict) else holder
-            left += [(part, level + 1) for part in parts if isinstance(part, _HOLDERS)]
+            left += [(part, level + 1) for _, part in _parts_of(holder) if is_a(part, _HOLDERS)]
     return False
 
 
@@ -96,32 +165,34 @@ def _excess(levels: int, holders: int) -> str | None:
 
 def text_problem(text: object, *, chars_max: int, one_line: bool = False) -> str | None:
     """Return what is wrong with a text, or None; ``one_line`` refuses control characters, too."""
-    if not isinstance(text, str):
-        return f"expected a str, got {type(text).__name__}"
-    if len(text) > chars_max:
-        return f"it has {len(text):,} characters, at most {chars_max:,} are taken"
-    if (found := _SURROGATE.search(text)) is not None:
+    if not is_a(text, str):
+        return f"expected a str, got {_name_of(text)}"
+    held: str = own(text)
+    if len(held) > chars_max:
+        return f"it has {len(held):,} characters, at most {chars_max:,} are taken"
+    if (found := _SURROGATE.search(held)) is not None:
         return _surrogate(found)
-    if one_line and (found := _CONTROL.search(text)) is not None:
+    if one_line and (found := _CONTROL.search(held)) is not None:
         return f"it has the control character U+{ord(found[0]):04X} at {found.start()}"
     return None
 
 
 def whole_problem(value: object, low: int, high: int) -> str | None:
     """Return why ``value`` is no integer from ``low`` to ``high``, or None."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        return f"expected an int, got {type(value).__name__}"
+    if is_a(value, bool) or not is_a(value, int):
+        return f"expected an int, got {_name_of(value)}"
     return number_problem(value, low, high)
 
 
 def number_problem(value: object, low: float, high: float) -> str | None:
     """Return why ``value`` is no number from ``low`` to ``high``, or None."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return f"expected a number, got {type(value).__name__}"
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"{value} is not a finite number"
-    if not low <= value <= high:
-        shown = value if isinstance(value, float) or INT_MIN <= value <= INT_MAX else "the integer"
+    if is_a(value, bool) or not is_a(value, (int, float)):
+        return f"expected a number, got {_name_of(value)}"
+    held: int | float = own(value)
+    if isinstance(held, float) and not math.isfinite(held):
+        return f"{held} is not a finite number"
+    if not low <= held <= high:
+        shown = held if isinstance(held, float) or INT_MIN <= held <= INT_MAX else "the integer"
         return f"{shown} is not between {_number(low)} and {_number(high)}"
     return None
 
@@ -175,7 +246,7 @@ def copied(value: object, bytes_max: int) -> Any:  # Any: what was given, as dat
     if (problem := problem_of(value, _DATA)) is not None:
         raise ValueError(problem)
     try:
-        body = msgspec.msgpack.encode(value)
+        body = msgspec.msgpack.encode(owned(value))
     except Exception as error:
         raise ValueError(f"it is no plain data: {error}") from error
     if len(body) > bytes_max:
@@ -195,20 +266,51 @@ def shown(value: object, chars_max: int) -> str:
 
 
 def short(value: object) -> str:
-    """Return ``value`` as an error message shows it: cut, and without running into its own code."""
-    try:
-        text = repr(value)
-    except Exception:  # noqa: BLE001 - it is the value's, or there is no end to it
-        text = f"<a {type(value).__name__}>"
+    """Return ``value`` as an error message shows it: as Python writes it, and cut.
+
+    It costs the same however much there is of the value, and runs no code of the value's own class:
+    an object of a class that is nobody's here is told by the name of the class.
+    """
+    text = ""
+    with suppress(RuntimeError):  # another thread changes it meanwhile
+        for piece in _written(value):
+            text += piece
+            if len(text) > SHOWN_CHARS_MAX:
+                break
     return _short(text if text.isprintable() else ascii(text))
+
+
+def ends_of(text: str, chars_max: int) -> str:
+    """Return ``text``, or its beginning and its end, which tell most, where it is too long."""
+    if len(text) <= chars_max:
+        return text
+    tail = chars_max // 4
+    return f"{text[: chars_max - tail - 3]} … {text[-tail:]}"
+
+
+def nearest(name: str, known: Iterable[str], likeness: float = LIKENESS) -> str | None:
+    """Return which of the known names a mistyped one is like, None where it is like none.
+
+    ``likeness`` is how like it has to be: the ratio of ``difflib``, 0 to 1.
+    """
+    import difflib  # noqa: PLC0415 - an error's cost, not a start's
+
+    if len(name) > MISTYPED_CHARS_MAX:
+        return None
+    return next(iter(difflib.get_close_matches(name, list(known), 1, likeness)), None)
 
 
 def mended(text: str) -> str:
     """Return ``text`` with U+FFFD for each half of a surrogate pair that stands alone.
 
-    For text whose sender can't be told: what a program printed, what a model streams.
+    Two halves that belong together are the one character that they mean. For text whose sender
+    can't be told: what a program printed, what a model streams.
     """
-    return text if _SURROGATE.search(text) is None else _SURROGATE.sub("�", text)
+    return text if _SURROGATE.search(text) is None else _HALVES.sub(_whole, text)
+
+
+def _whole(found: re.Match[str]) -> str:
+    return found[0].encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 class _Head(Enum):
@@ -268,44 +370,92 @@ def one_line(text: str) -> str:
 
 def _own_problem(value: object, holders: tuple[type, ...]) -> str | None:
     """Return what is wrong with a value but for its parts."""
-    if isinstance(value, str):
-        found = _SURROGATE.search(value)
+    kind = type(value)
+    if issubclass(kind, str):
+        found = _SURROGATE.search(own(value))
         return None if found is None else _surrogate(found)
-    if isinstance(value, int):
-        return None if INT_MIN <= value <= INT_MAX else "it is an integer beyond 64 bits"
-    if isinstance(value, float):
-        return None if math.isfinite(value) else f"{value} is not a finite number"
-    if isinstance(value, dict):
-        return next(filter(None, map(_key_problem, value)), None)
-    if value is None or isinstance(value, (*holders, bytes, bytearray, msgspec.Raw)):
+    if issubclass(kind, int):
+        return None if INT_MIN <= own(value) <= INT_MAX else "it is an integer beyond 64 bits"
+    if issubclass(kind, float):
+        number = own(value)
+        return None if math.isfinite(number) else f"{number} is not a finite number"
+    if issubclass(kind, dict):
+        return next(filter(None, (_key_problem(key) for key, _ in _parts_of(value))), None)
+    if value is None or issubclass(kind, (*holders, bytes, bytearray, msgspec.Raw)):
         return None
-    return f"a {type(value).__name__} is no plain value"
+    return f"a {_name_of(value)} is no plain value"
 
 
 def _key_problem(key: object) -> str | None:
-    if not isinstance(key, str):
-        return f"a key is of type {type(key).__name__}, and only str can be kept"
-    found = _SURROGATE.search(key)
+    if not is_a(key, str):
+        return f"a key is of type {_name_of(key)}, and only str can be kept"
+    found = _SURROGATE.search(own(key))
     return None if found is None else f"a key of it: {_surrogate(found)}"
 
 
 def _parts_of(value: Any) -> Iterator[tuple[object, Any]]:  # Any: a value with parts
-    if isinstance(value, msgspec.Struct):
+    kind = type(value)
+    if issubclass(kind, msgspec.Struct):
         return iter(msgspec.structs.asdict(value).items())
-    return iter(value.items()) if isinstance(value, dict) else enumerate(value)
+    if issubclass(kind, dict):
+        return iter(dict.items(value))
+    return enumerate(value if kind in _OWN else own(value))
 
 
 def _place(steps: Iterable[tuple[object, object]]) -> str:
     """Return what leads to a part: each holder with the key in it, cut as it grows."""
     place = ""
     for holder, key in steps:
-        is_named = isinstance(holder, dict | msgspec.Struct)
-        place = _short(f"{place}[{key!r}]" if is_named else f"{place}[{key}]")
+        is_named = is_a(holder, (dict, msgspec.Struct))
+        place = _short(f"{place}[{short(own(key))}]" if is_named else f"{place}[{key}]")
     return place
 
 
 def _surrogate(found: re.Match[str]) -> str:
     return f"it is no valid UTF-8: half a surrogate pair (U+{ord(found[0]):04X}) at {found.start()}"
+
+
+def _name_of(value: object) -> str:
+    return _short(type(value).__name__)
+
+
+def _written(value: Any) -> Iterator[str]:  # Any: a value of any class
+    """Yield what Python writes of ``value``, in pieces that are bounded, for who stops in time."""
+    kind = type(value)
+    text: type[Any] | None = next((one for one in _TEXTS if issubclass(kind, one)), None)
+    if text is not None:
+        yield repr(text.__getitem__(value, slice(SHOWN_CHARS_MAX)))
+    elif issubclass(kind, _HOLDERS):
+        yield from _holder_written(value)
+    elif issubclass(kind, float) or (issubclass(kind, int) and _has_few_digits(value)):
+        yield repr(own(value))
+    elif issubclass(kind, type):
+        yield type.__repr__(value)
+    elif kind in _PATHS:
+        yield f"{kind.__name__}({str(value)[:SHOWN_CHARS_MAX]!r})"
+    else:
+        yield repr(value) if kind in _NAMED else f"<a {_name_of(value)}>"
+
+
+def _holder_written(value: Any) -> Iterator[str]:  # Any: a value with parts
+    base = next(one for one in _HOLDERS if issubclass(type(value), one))
+    count = base.__len__(value)
+    if not count and base in _BRACKETS_OF_NONE:
+        yield f"{base.__name__}()"
+        return
+    before, after = _BRACKETS[base]
+    yield before
+    for at, part in enumerate(base.items(value) if base is dict else base.__iter__(value)):
+        yield ", " if at else ""
+        if base is dict:
+            yield from _written(part[0])
+            yield ": "
+        yield from _written(part[1] if base is dict else part)
+    yield f",{after}" if base is tuple and count == 1 else after
+
+
+def _has_few_digits(number: int) -> bool:
+    return int.bit_length(number) <= SHOWN_BITS_MAX
 
 
 def _short(text: str) -> str:

@@ -13,7 +13,7 @@ EXIT_CRASHED: Final = 70
 EXIT_ORPHANED: Final = 75
 """The daemon is gone (EX_TEMPFAIL)."""
 EXIT_BAD_OPTIONS: Final = 78
-"""The options can never work; restarting cannot help (EX_CONFIG); of a start only."""
+"""The options can never work (EX_CONFIG); of a worker the daemon believes its NotStarted only."""
 
 HIBERNATE: Final = "hibernate"
 """The reason of a Terminate that the session survives."""
@@ -23,6 +23,9 @@ DAEMON_RESTARTED: Final = "the daemon was restarted"
 
 RESUMED: Final = "the session was resumed from a saved state"
 """Why a process goes on with what it finds, though none of the session died of it."""
+
+CODE_STAGE: Final = "code"
+"""Where a start fails because the code of the session is not the code that it took."""
 
 WORKER_MODULE: Final = "workers.bootstrap"
 HOST_MODULE: Final = "workers.toolhost.start"

@@ -11,6 +11,8 @@ from msgspec import Meta
 
 COUNT_MAX: Final = 10**12
 """Of turns, tokens, retries: more than any session lives to see, and far from 64 bits."""
+TOTAL_MAX: Final = 2**63 - 1
+"""Of a sum of counts, which stays there however much is added: what a journal can keep."""
 SECONDS_MAX: Final = 1_000_000.0
 """Eleven days: the longest wait that anybody may ask for."""
 INCARNATION_MAX: Final = 2**31 - 1
@@ -29,7 +31,9 @@ MEMORY_BYTES_MAX: Final = 2**62
 """What the kernel takes as a limit, with room to add to it."""
 
 Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
+Total = Annotated[int, Meta(ge=0, le=TOTAL_MAX)]
 Positive = Annotated[int, Meta(ge=1, le=COUNT_MAX)]
+Milliseconds = Annotated[int, Meta(ge=0, le=TIME_MS_MAX)]
 Seconds = Annotated[float, Meta(ge=0, le=SECONDS_MAX)]
 Moment = Annotated[float, Meta(gt=0, le=SECONDS_MAX)]
 Silence = Annotated[float, Meta(ge=0.5, le=SECONDS_MAX)]

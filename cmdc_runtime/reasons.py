@@ -156,7 +156,10 @@ class ExitCode(DownReason, frozen=True, kw_only=True):
 
 
 class StartFailed(DownReason, frozen=True, kw_only=True):
-    """The process never became ready; ``stage`` is spawn, handshake, load or rebuild."""
+    """The process never became ready; ``stage`` is spawn, handshake, load, code or rebuild.
+
+    At the stage code the session is parked: its code is not the one that it took.
+    """
 
     decided_by: ClassVar[str] = "the process, or the daemon when its time is up"
 

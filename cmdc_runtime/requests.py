@@ -11,8 +11,10 @@ from msgspec import Meta
 from cmdc_runtime.checkpoints import CheckpointFacts
 from cmdc_runtime.ids import CommandId, DownSeq, EventIndex, Incarnation, MonitorRef, SessionId
 from cmdc_runtime.pages import Page
+from cmdc_runtime.plain import text_problem
 from cmdc_runtime.ranges import (
     INDEX_MAX,
+    STOP_REASON_CHARS_MAX,
     Cores,
     Count,
     Memory,
@@ -91,12 +93,27 @@ class LayerFact(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
+class StartFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """How processes become agents: ``at_once`` of them may, and ``waiting`` would.
+
+    ``peak`` is the most that were about to become one together. ``alarms`` counts how often so many
+    waited that it was told, which is over when none waits any more.
+    """
+
+    at_once: int
+    waiting: int
+    peak: int
+    alarms: int
+
+
 class DaemonFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Who answers; ``nursery`` is ready, warming, or lost and why.
 
     ``journal`` is open, or else full or failed and why. ``notices`` steps by 1 with each Down
     notice to the client that asks: one that has counted fewer since the answer before has lost
-    some. None where no client asks. ``cut_connections`` counts those that cost too much memory.
+    some. None where no client asks. ``cut_connections`` counts those that cost too much memory,
+    ``lost_log_lines`` those lines of its log that could not be written in time. ``starts`` is None
+    of a daemon that does not count them.
     """
 
     pid: int
@@ -111,6 +128,8 @@ class DaemonFacts(msgspec.Struct, frozen=True, kw_only=True):
     layers: tuple[LayerFact, ...] = ()
     journal: str = "open"
     cut_connections: int = 0
+    lost_log_lines: int = 0
+    starts: StartFacts | None = None
 
 
 class ReplayedBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,6 +155,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=s
     """Base of all requests."""
 
     answer: ClassVar[Any] = None  # Any: a type, as msgspec takes it
+    changes: ClassVar[bool] = True
+    """It has an effect; else it only asks."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,10 +202,16 @@ class StopSession(Request, frozen=True, kw_only=True):
     timeout: float = 5.0
 
 
+def stop_reason_problem(reason: object) -> str | None:
+    """Return what is wrong with the reason of a stop: it is a line that everybody is told."""
+    return text_problem(reason, chars_max=STOP_REASON_CHARS_MAX, one_line=True)
+
+
 class FindSession(Request, frozen=True, kw_only=True):
     """Answer what the daemon knows about one session."""
 
     answer: ClassVar[Any] = SessionInfo
+    changes: ClassVar[bool] = False
 
     session_id: SessionId
 
@@ -193,6 +220,7 @@ class ListSessions(Request, frozen=True, kw_only=True):
     """Answer what the daemon knows about all live sessions, or about those of one group."""
 
     answer: ClassVar[Any] = tuple[SessionInfo, ...]
+    changes: ClassVar[bool] = False
 
     group_id: str | None = None
 
@@ -204,18 +232,21 @@ class ListInactive(Request, frozen=True, kw_only=True):
     """
 
     answer: ClassVar[Any] = tuple[SessionInfo, ...]
+    changes: ClassVar[bool] = False
 
 
 class GetTree(Request, frozen=True, kw_only=True):
     """Answer the supervision tree."""
 
     answer: ClassVar[Any] = TreeNode
+    changes: ClassVar[bool] = False
 
 
 class GetFacts(Request, frozen=True, kw_only=True):
     """Answer who the daemon is and how it stands."""
 
     answer: ClassVar[Any] = DaemonFacts
+    changes: ClassVar[bool] = False
 
 
 class Monitored(msgspec.Struct, frozen=True, kw_only=True):
@@ -263,6 +294,7 @@ class ListCheckpoints(Request, frozen=True, kw_only=True):
     """Answer the checkpoints of a session, newest first."""
 
     answer: ClassVar[Any] = tuple[CheckpointFacts, ...]
+    changes: ClassVar[bool] = False
 
     session_id: SessionId
 
@@ -278,6 +310,7 @@ class GetCheckpoint(Request, frozen=True, kw_only=True):
     """Answer one checkpoint, or with None the newest."""
 
     answer: ClassVar[Any] = CheckpointFound
+    changes: ClassVar[bool] = False
 
     session_id: SessionId
     checkpoint_id: str | None = None
@@ -302,6 +335,7 @@ class GetDefinition(Request, frozen=True, kw_only=True):
     """Answer what a session was started from, also one that has ended."""
 
     answer: ClassVar[Any] = SessionDefinition
+    changes: ClassVar[bool] = False
 
     session_id: SessionId
 
@@ -327,6 +361,7 @@ class Replay(Request, frozen=True, kw_only=True):
     """Answer the events after ``after``, up to and including ``through``."""
 
     answer: ClassVar[Any] = Replayed
+    changes: ClassVar[bool] = False
 
     session_id: SessionId
     after: Annotated[EventIndex, Meta(ge=0, le=INDEX_MAX)]
@@ -381,6 +416,7 @@ class ReadPast(Request, frozen=True, kw_only=True):
     """
 
     answer: ClassVar[Any] = PastPage
+    changes: ClassVar[bool] = False
 
     session_id: SessionId
     part: PastPart
@@ -391,6 +427,7 @@ class ReadPage(Request, frozen=True, kw_only=True):
     """Answer what follows the first ``offset`` bytes of an answer that came as ``Paged``."""
 
     answer: ClassVar[Any] = Page
+    changes: ClassVar[bool] = False
 
     page_id: str
     offset: int

@@ -10,6 +10,7 @@ the daemon's default must be one of those where a client looks.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import stat
@@ -40,6 +41,8 @@ SOCKET_PATH_BYTES_MAX: Final = 107
 LOCK_FILE_BYTES_MAX: Final = 4096
 TEXT_CHARS_MAX: Final = 4096
 """Of a path: what the kernel takes."""
+
+_LOOKS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 SYSTEM_RUNTIME_DIR: Final = Path("/run/cmdc")
 PRIVATE_MODE: Final = 0o700
@@ -163,13 +166,12 @@ def running_daemon(directory: Path) -> RunningDaemon | None:
 
     The probe takes a shared lock for a moment, so a daemon that starts meanwhile tries again.
     """
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        lock_fd = os.open(directory / LOCK_FILE, flags)
+        lock_fd = open_file(directory / LOCK_FILE)
     except OSError:
         # A daemon locks the directory, too: its lock file may have been removed just now.
         with contextlib.suppress(OSError):
-            directory_fd = os.open(directory, flags | os.O_DIRECTORY)
+            directory_fd = os.open(directory, _LOOKS | os.O_DIRECTORY)
             return RunningDaemon(directory, None) if _is_locked(directory_fd) else None
         return None
     holder = read_holder(lock_fd)
@@ -188,10 +190,23 @@ def _is_locked(fd: int) -> bool:
         os.close(fd)
 
 
+def open_file(path: Path) -> int:
+    """Open a file of a runtime directory to be read, and wait for nobody.
+
+    Raises:
+        OSError: it can't be, or what is there is no file: a pipe would keep its reader waiting.
+    """
+    fd = os.open(path, _LOOKS)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is no file", str(path))
+    return fd
+
+
 def read_token(directory: Path) -> str:
     """Return the token of a runtime directory, "" where there is none or none for this user."""
     try:
-        token_fd = os.open(directory / TOKEN_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        token_fd = open_file(directory / TOKEN_FILE)
     except OSError:
         return ""
     try:

@@ -204,6 +204,11 @@ class Pump:
         """Return how many messages wait for room in the pipe to ``peer``."""
         return len(self._outboxes.get(peer, ()))
 
+    def withdraw(self, is_meant: Callable[[Parts], bool]) -> None:
+        """Drop of what waits for room in the pipe of a socket with one peer all that is meant."""
+        if (waiting := self._outboxes.get(b"")) is not None:
+            self._outboxes[b""] = deque(parts for parts in waiting if not is_meant(parts))
+
     async def room(self) -> None:
         """Return when no peer is far behind: a producer of many messages waits here."""
         await self._is_calm.wait()

@@ -17,14 +17,23 @@ from cmdc_runtime import codec
 from cmdc_runtime.answer_schema import answer_schema
 from cmdc_runtime.blueprint import identity_of
 from cmdc_runtime.commands import model_parts
-from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.discretion import printed, printed_fields
+from cmdc_runtime.errors import InvalidOptions, InvalidTool
 from cmdc_runtime.ids import SessionId
-from cmdc_runtime.messages import Message
-from cmdc_runtime.options import ModelSource, Options
-from cmdc_runtime.packing import Packed, pack, pack_function, pack_plugin
+from cmdc_runtime.messages import Message, OpeningCall
+from cmdc_runtime.options import Code, ModelSource, Options
+from cmdc_runtime.packing import Packed, brings_code, pack, pack_function, pack_plugin
 from cmdc_runtime.plain import text_problem
+from cmdc_runtime.reasoning.tool import Reason
 from cmdc_runtime.requests import StartSession, Supervision
-from cmdc_runtime.subagent import GENERAL_PURPOSE, TASK_TOOL, SubAgent, SubagentSpec
+from cmdc_runtime.subagent import (
+    GENERAL_PURPOSE,
+    REASON_TOOL,
+    STRATEGY_TOOL,
+    TASK_TOOL,
+    SubAgent,
+    SubagentSpec,
+)
 from cmdc_runtime.user_values import packed
 
 
@@ -37,6 +46,9 @@ class Resumption(msgspec.Struct, frozen=True, kw_only=True):
 
 class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What an agent is built from; fields with the names of ``Options`` mean the same."""
+
+    __repr__ = printed
+    __rich_repr__ = printed_fields
 
     model: str
     system_prompt: str | None
@@ -81,6 +93,8 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     redact: Packed | None = None  # a function of a state, before a checkpoint leaves the agent
     resumed: Resumption | None = None
     tool_env: tuple[str, ...] = ()
+    code: Code = "pinned"
+    opening_call: OpeningCall | None = None  # what a cycle makes whose prompt carries no call
 
 
 _NAMES: Final = ("interrupt_immune_tools", "loop_exempt_tools", "exit_on", "tool_env")
@@ -98,9 +112,12 @@ _MADE: Final = frozenset(
             "messages",
             "user_data",
         ),
-        *("response_format", "depth", "supervision", "redact", "resumed"),
+        *("response_format", "depth", "supervision", "redact", "resumed", "opening_call"),
     }
 )
+
+
+_FORKED: Final = Resumption(id="fork", changes=("model", "plugins", "provider_opts", "tools"))
 
 
 def agent_spec(options: Options) -> AgentSpec:
@@ -117,9 +134,13 @@ def agent_spec(options: Options) -> AgentSpec:
         tools = (*tools, Packed(kind="ref", label=TASK_TOOL, ref=TASK_TOOL))
     may_delegate = options.max_depth > 0
     response_format = options.response_format
+    strategy = _strategy_tool(options.reasoning_strategy, may_branch=may_delegate)
+    call = None if strategy is None else OpeningCall(name=STRATEGY_TOOL, text_as="question")
+    tools = tools if strategy is None else (*tools, strategy)
     return AgentSpec(
         model=model,
         identity=identity_of(options.blueprint),
+        opening_call=call,
         tools=tools if may_delegate else _without_task(tools),
         plugins=_packed_plugins(options.plugins, "plugins"),
         subagents=_subagents(options.subagents) if may_delegate else (),
@@ -145,7 +166,7 @@ def carries_code(spec: AgentSpec) -> bool:
     parcels = [*spec.tools, *spec.plugins, *filter(None, (spec.redact,))]
     for one in spec.subagents:
         parcels += [*(one.tools or ()), *(one.plugins or ())]
-    return any(parcel.kind == "value" for parcel in parcels)
+    return any(map(brings_code, parcels))
 
 
 # --- subagents ----------------------------------------------------------------------------------
@@ -164,20 +185,34 @@ class Parent:
     group_id: str | None
 
 
-def child_request(
+@dataclass(frozen=True, slots=True)
+class Branching:
+    """What a branch of a call has otherwise than a subagent of its kind; None: as that has it."""
+
+    model: str | None = None
+    response_format: dict[str, Any] | None = None  # Any: a JSON Schema
+    forks: bool = False
+    """It begins with a saved conversation, and has everything else as any branch."""
+
+
+def child_request(  # noqa: PLR0913 - what it may spend is two numbers
     parent: Parent,
     child_id: SessionId,
     subagent: SubagentSpec,
     *,
     max_total_tokens: int | None = None,
     max_cost_usd: float | None = None,
+    branching: Branching | None = None,
 ) -> StartSession:
     """Return the request that starts a subagent: what it says, and else what its parent has.
 
-    The conversation, the response format, the budgets and what may end the parent's process are
-    not inherited. A subagent is never restarted, since its parent waits for it, or hibernated.
+    The conversation, the response format, the call that opens a cycle, the budgets and what may
+    end the parent's process are not inherited. A subagent is never restarted, since its parent
+    waits for it, or hibernated.
     """
     spec = _child_spec(parent, subagent)
+    if branching is not None:
+        spec = _branch_spec(parent, subagent, branching)
     limited = msgspec.structs.replace(
         spec, max_total_tokens=max_total_tokens, max_cost_usd=max_cost_usd
     )
@@ -195,6 +230,7 @@ def child_request(
 def _child_spec(parent: Parent, subagent: SubagentSpec) -> AgentSpec:
     spec = parent.spec
     tools = parent.tools if subagent.tools is None else subagent.tools
+    tools = tuple(tool for tool in tools if tool.label != STRATEGY_TOOL)
     may_delegate = spec.depth + 1 < spec.max_depth
     own_prompt = subagent.system_prompt is not None
     return msgspec.structs.replace(
@@ -214,8 +250,24 @@ def _child_spec(parent: Parent, subagent: SubagentSpec) -> AgentSpec:
         exit_on=(),
         depth=spec.depth + 1,
         resumed=None,
+        opening_call=None,
         hibernate_after=None,
         supervision=msgspec.structs.replace(spec.supervision, restart="temporary"),
+    )
+
+
+def _branch_spec(parent: Parent, subagent: SubagentSpec, branching: Branching) -> AgentSpec:
+    """Return the definition of a branch, which starts no sessions of its own."""
+    if branching.model is not None:
+        subagent = msgspec.structs.replace(subagent, model=branching.model, provider_opts=None)
+    spec = _child_spec(parent, subagent)
+    tools = tuple(tool for tool in spec.tools if tool.ref not in (TASK_TOOL, REASON_TOOL))
+    return msgspec.structs.replace(
+        spec,
+        tools=tools,
+        subagents=(),
+        response_format=branching.response_format,
+        resumed=_FORKED if branching.forks else None,
     )
 
 
@@ -285,7 +337,24 @@ def _packed_plugins(plugins: Iterable[object], label: str) -> tuple[Packed, ...]
 
 
 def _without_task(tools: Iterable[Packed]) -> tuple[Packed, ...]:
-    return tuple(tool for tool in tools if tool.ref != TASK_TOOL)
+    """Return the tools without those that start sessions."""
+    return tuple(tool for tool in tools if tool.ref not in (TASK_TOOL, REASON_TOOL))
+
+
+def _strategy_tool(given: object, *, may_branch: bool) -> Packed | None:
+    """Return the tool that runs the session's own strategy."""
+    if given is None:
+        return None
+    tool = given if isinstance(given, Reason) else Reason(strategies=[given])
+    if len(tool.strategies) != 1:
+        raise InvalidOptions([f"reasoning_strategy: expected one, got {len(tool.strategies)}"])
+    if not may_branch:
+        raise InvalidOptions(["reasoning_strategy: its branches are subagents; max_depth is 0"])
+    try:
+        packed = pack(msgspec.structs.replace(tool, name=STRATEGY_TOOL), "reasoning_strategy")
+    except InvalidTool as error:
+        raise InvalidOptions([str(error).replace("strategies[0]: ", "", 1)]) from error
+    return msgspec.structs.replace(packed, label=STRATEGY_TOOL)
 
 
 def _model(model: object, provider_opts: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -9,10 +9,15 @@ from typing import Any, Final
 
 import msgspec
 
+from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.parcels import Packed
 
 TASK_TOOL: Final = "task"
 """The built-in tool by which the model starts a subagent."""
+REASON_TOOL: Final = "reason"
+"""The built-in tool by which the model starts a reasoning run."""
+STRATEGY_TOOL: Final = "reasoning_strategy"
+"""What the same tool is called as the session's own strategy, which its cycles open with."""
 
 
 class SubAgent(msgspec.Struct, frozen=True):
@@ -21,6 +26,9 @@ class SubAgent(msgspec.Struct, frozen=True):
     Fields have the types and bounds of ``Options``. ``description`` tells the parent's model what
     this agent is good for. A subagent starts without the parent's messages and todos.
     """
+
+    __repr__ = printed
+    __rich_repr__ = printed_fields
 
     name: str
     description: str
@@ -38,6 +46,9 @@ class SubAgent(msgspec.Struct, frozen=True):
 
 class SubagentSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A ``SubAgent`` with its tools packed."""
+
+    __repr__ = printed
+    __rich_repr__ = printed_fields
 
     name: str
     description: str

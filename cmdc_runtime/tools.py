@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Final
 from msgspec import Meta, field
 
 from cmdc_runtime.packing import BuiltIn
+from cmdc_runtime.reasoning.tool import Reason
 
 SHELL_TIMEOUT_S: Final = 120.0
 SHELL_TIMEOUT_S_MAX: Final = 3600.0
@@ -58,7 +59,8 @@ class Shell(BuiltIn, frozen=True, kw_only=True):
     """Runs shell commands in the session's working folder.
 
     A command sees a short list of the agent's environment variables, no keys, and ``env``; not
-    what ``tool_env`` names.
+    what ``tool_env`` names. What it leaves in the background ends with it; what it has set free
+    with ``setsid`` runs until the session's process ends, or the call is timed out or aborted.
     """
 
     short_name: ClassVar[str] = "shell"
@@ -109,6 +111,7 @@ __all__ = [
     "Grep",
     "ListDir",
     "ReadFile",
+    "Reason",
     "Shell",
     "Task",
     "WriteFile",

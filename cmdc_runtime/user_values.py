@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec.msgpack import Ext
 
-from cmdc_runtime.plain import DEPTH_MAX, VALUES_MAX, problem_of
+from cmdc_runtime.plain import DEPTH_MAX, VALUES_MAX, problem_of, short
 
 _PLAIN: Final = (type(None), bool, int, float, str, bytes)
 _OFFERED: Final = (
@@ -41,7 +41,7 @@ def user_problem(value: object) -> str | None:
         if wrong is not None:
             return f"{place}: {wrong}" if place else wrong
         if type(part) is dict:
-            open_ += ((f"{place}[{key!r}]"[:80], one, depth + 1) for key, one in part.items())
+            open_ += ((f"{place}[{short(key)}]"[:80], one, depth + 1) for key, one in part.items())
         elif type(part) in _MANY:
             parts: Any = part  # Any: one of these
             open_ += ((f"{place}[{at}]"[:80], one, depth + 1) for at, one in enumerate(parts))
@@ -174,8 +174,9 @@ def _own_problem(value: object, depth: int, count: int) -> str | None:
         return f"it nests more than {DEPTH_MAX} levels deep"
     if count > VALUES_MAX:
         return f"there are more than {VALUES_MAX:,} values"
-    if isinstance(value, dict) and kind is dict:
-        return problem_of(dict.fromkeys(value))
+    if kind is dict:
+        keys: Any = value  # Any: a dict of any keys
+        return problem_of(dict.fromkeys(keys))
     if kind in _PLAIN:
         return problem_of(value)
     return _zone_problem(value) if kind is list or kind in _BY_TYPE else _refusal(kind)

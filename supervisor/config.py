@@ -6,7 +6,6 @@ reason; flags, variables and file keys follow from the fields. What only the pro
 the daemon may set goes into ``_FLAGS_ONLY``.
 """
 
-import difflib
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,6 +19,7 @@ from msgspec import Meta
 
 from cmdc_runtime import faults
 from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.plain import nearest
 from cmdc_runtime.runtime_dir import default_runtime_dir, default_state_dir
 
 CLIENT_VARIABLES: Final = frozenset(
@@ -83,6 +83,12 @@ class DaemonConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Idle workers forked ahead; 3 to 5 MB each, and create_agent does not wait for a fork."""
     max_sessions: Annotated[int, Meta(ge=1, le=100_000)] = 4000
     """Live sessions; one process each."""
+    starts_at_once: Annotated[int, Meta(ge=0, le=1024)] = 0
+    """Processes that become agents at a time, restarts included; the others wait for their turn.
+    0 is two for each processor, and 4 at least."""
+    starts_waiting: Annotated[int, Meta(ge=1, le=100_000)] = 1000
+    """Sessions that are being started at a time, those that wait among them; one more is refused
+    as ``Busy``, which says when there is room. Restarts are never refused."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least severe line that is written."""
     log_format: Literal["console", "json"] = "console"
@@ -208,14 +214,10 @@ def _unknown(names: Iterable[str], valid: Iterable[str], prefix: str = "") -> It
     """Yield one line for each name that nobody knows, with the nearest one that is known."""
     known = sorted(name.removeprefix(prefix) for name in valid)
     for name in sorted(names):
-        near = _nearest(name.removeprefix(prefix), known)
+        near = nearest(name.removeprefix(prefix), known, _LIKENESS_MIN)
         listed = ", ".join(f"{prefix}{one}" for one in known)
         offer = f"did you mean {prefix}{near}?" if near else f"there are {listed}"
         yield f"{name} is unknown; {offer}"
-
-
-def _nearest(word: str, known: Iterable[str]) -> str | None:
-    return next(iter(difflib.get_close_matches(word, list(known), 1, _LIKENESS_MIN)), None)
 
 
 def _convert(item: _Given) -> object:
@@ -237,7 +239,7 @@ def _explain(item: _Given, error: msgspec.ValidationError) -> str:
     if get_origin(wanted) is not Literal:
         return f"{item.field}: {error}, got {item.value!r}"
     choices = get_args(wanted)
-    near = _nearest(str(item.value), choices)
+    near = nearest(str(item.value), choices, _LIKENESS_MIN)
     offer = f"; did you mean {near}?" if near else ""
     return f"{item.field} is one of {', '.join(choices)}, got {item.value!r}{offer}"
 

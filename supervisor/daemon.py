@@ -22,7 +22,7 @@ import zmq
 
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.errors import CmdcError
-from cmdc_runtime.frames import FromClient, FromWorker, ToClient, ToWorker
+from cmdc_runtime.frames import FromClient, FromWorker, Notify, ToClient, ToWorker
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.prctl import set_child_subreaper
 from cmdc_runtime.process import DAEMON_RESTARTED
@@ -46,6 +46,7 @@ from supervisor.adapters.orphans import end_strangers
 from supervisor.adapters.presence import Kept, Presence, log_file
 from supervisor.adapters.reaper import Reaper
 from supervisor.adapters.router import Router
+from supervisor.adapters.signals import on_signal
 from supervisor.adapters.systemd import Notifier
 from supervisor.adapters.threads import started_threads
 from supervisor.config import DaemonConfig
@@ -60,7 +61,7 @@ from supervisor.frontdesk import FrontDesk
 from supervisor.gate import Gate
 from supervisor.handlers import House
 from supervisor.keeper import Keeper
-from supervisor.logs import set_level
+from supervisor.logs import log_losses, set_level
 from supervisor.memory import MemoryWatch, Place
 from supervisor.passage import Passage
 from supervisor.pruning import Pruning
@@ -68,6 +69,7 @@ from supervisor.recordings import write_recording
 from supervisor.reload import Hangup, Reload
 from supervisor.reports import Reports
 from supervisor.sessions import Sessions
+from supervisor.starts import Starts
 from supervisor.takeover import TakenOver, TakeOver
 from supervisor.victims import VICTIMS, pids_of
 from supervisor.vitals import VitalSigns
@@ -111,14 +113,7 @@ class Daemon:
         kept = [cell_name(one.entry.session_id, one.entry.incarnation) for one in self._left]
         self._wards = Wards(config.runtime_dir, config.state_dir, config.log_level, kept)
         self._wards.know(lambda: self._nursery.pids | self._reaper.pids)
-        self._workforce = Workforce(
-            self._nursery,
-            self._reaper,
-            self._wards,
-            self._endpoint.workers,
-            config.spares,
-            grace_s=0.0 if config.embedded else config.agent_grace,
-        )
+        self._workforce = self._make_workforce(config)
         self._passage = Passage(Caller(self._context, self._endpoint.control, "passage"))
         self._sessions = Sessions(
             self._keeper,
@@ -127,6 +122,7 @@ class Daemon:
             self._journal,
             self._passage,
             config.max_sessions,
+            config.starts_waiting,
         )
         accepts_code = config.allow_code_by_value != "never"
         self._sessions.watchers = Watchers(self._journal, self._sessions.look_up, self._notify)
@@ -184,6 +180,17 @@ class Daemon:
         }
         return Reload(self._config, read_again, take_over, self._notifier)
 
+    def _make_workforce(self, config: DaemonConfig) -> Workforce:
+        return Workforce(
+            self._nursery,
+            self._reaper,
+            self._wards,
+            self._endpoint.workers,
+            config.spares,
+            grace_s=0.0 if config.embedded else config.agent_grace,
+            starts=Starts(config.starts_at_once),
+        )
+
     def facts(self) -> DaemonFacts:
         """Return who the daemon is and how it stands."""
         return DaemonFacts(
@@ -198,6 +205,8 @@ class Daemon:
             layers=self._wards.layers,
             journal=str(self._journal.health),
             cut_connections=self._memory.cut + self._hub.cut,
+            lost_log_lines=log_losses().dropped_lines,
+            starts=self._workforce.starts.facts(),
         )
 
     async def run(self) -> None:
@@ -214,12 +223,12 @@ class Daemon:
         loop.set_default_executor(started_threads())
         set_child_subreaper()
         for number in _STOP_SIGNALS:
-            loop.add_signal_handler(number, self._stop.set)
+            on_signal(number, self._stop.set)
         hangup = Hangup(on_reload=self._reload.request, on_gone=self._stop.set)
-        loop.add_signal_handler(signal.SIGHUP, hangup.hear)
-        loop.add_signal_handler(signal.SIGCHLD, self._workforce.reap)
-        loop.add_signal_handler(signal.SIGUSR1, self._record, "asked for by SIGUSR1")
-        loop.add_signal_handler(signal.SIGUSR2, self._hand_over)
+        on_signal(signal.SIGHUP, hangup.hear)
+        on_signal(signal.SIGCHLD, self._workforce.reap)
+        on_signal(signal.SIGUSR1, partial(self._record, "asked for by SIGUSR1"))
+        on_signal(signal.SIGUSR2, self._hand_over)
         self._wards.start(self._config.echo_fd)
         self._workforce.awaited = {one.entry.worker_id: one.pid for one in self._left}
         self._workers.bind(self._endpoint.workers)
@@ -346,7 +355,10 @@ class Daemon:
         journal = str(self._journal.health)
         return status_line(phases, self._workforce.spares, self._cradle.state, journal)
 
-    def _notify(self, client: bytes, notice: ToClient) -> bool:
+    def _notify(self, client: bytes, notice: Notify) -> bool:
+        """Tell a client of an end, unless that may be only this daemon's: the journal has none."""
+        if notice.seq is None and self._sessions.is_silent:
+            return True  # the client asks the next daemon
         return self._control.send(client, notice)
 
     def _record(self, note: str) -> None:

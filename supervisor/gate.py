@@ -54,8 +54,8 @@ class Gate:
     sessions: Sessions
     staff: Callable[[], Staff]
     token: str
-    keep_token: Callable[[], None]
-    """Puts the token where clients look for it, if it has gone from there."""
+    keep_token: Callable[[], str | None]
+    """Puts the token where clients look for it, if it has gone from there; says why it can't."""
     _peers: OrderedDict[bytes, tuple[int | None, Peer]] = field(default_factory=OrderedDict)
 
     def check(self, client: bytes, pid: int | None, frame: FromClient) -> None:
@@ -121,7 +121,9 @@ class Gate:
                 return isinstance(request, StartSession) and is_own_child(peer, request)
             case Reach.BELOW:
                 return await self._is_below(target_of(request), peer)
-            case Reach.OWN:
+            case Reach.TREE if target_of(request) != peer.session_id:
+                return await self._is_below(target_of(request), peer)
+            case Reach.OWN | Reach.TREE:
                 return target_of(request) == peer.session_id
             case Reach.NONE:
                 return False
@@ -130,10 +132,14 @@ class Gate:
         shown = frame.token if isinstance(frame, Ask | Send) else ""
         if hmac.compare_digest(shown.encode(errors="replace"), self.token.encode()):
             return
-        self.keep_token()
+        place = f"{TOKEN_FILE!r} in the runtime directory"
+        if (problem := self.keep_token()) is not None:
+            raise AccessDenied(
+                f"the daemon's token cannot be put into {place}: {problem}; make room for it there"
+            )
         raise AccessDenied(
-            f"the client has not shown this daemon's token, which is in {TOKEN_FILE!r} in the"
-            " runtime directory: connect anew, with the daemon's release of cmdc-runtime"
+            f"the client has not shown this daemon's token, which is in {place}: connect anew,"
+            " with the daemon's release of cmdc-runtime"
         )
 
     async def _is_below(self, session_id: SessionId, peer: Peer) -> bool:

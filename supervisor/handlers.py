@@ -21,7 +21,6 @@ from cmdc_runtime.plain import VALUES_MAX, packed_problem, text_problem
 from cmdc_runtime.ranges import (
     COMMAND_VALUES_MAX,
     NAME_CHARS_MAX,
-    STOP_REASON_CHARS_MAX,
 )
 from cmdc_runtime.requests import DaemonFacts, Replayed, SessionInfo, TreeNode
 from supervisor import checkpoints
@@ -100,7 +99,7 @@ async def stop_session(house: House, _client: bytes, request: requests.StopSessi
     """End a session and its children, and answer when that is written down, too."""
     if not 0 <= request.timeout <= STOP_TIMEOUT_S_MAX:
         raise UsageError(f"timeout: expected 0 to {STOP_TIMEOUT_S_MAX:g} s, got {request.timeout}")
-    if (problem := text_problem(request.reason, chars_max=STOP_REASON_CHARS_MAX)) is not None:
+    if (problem := requests.stop_reason_problem(request.reason)) is not None:
         raise UsageError(f"reason: {problem}")
     await house.sessions.stop(request.session_id, request.reason, request.timeout)
     await check_end(house.sessions, request.session_id)

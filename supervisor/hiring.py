@@ -91,6 +91,7 @@ class Hiring:
     async def _hire(self) -> None:
         session, workforce = self.session, self.desk.workforce
         try:
+            await workforce.swept(session.id)
             worker = await workforce.hire(lambda: session.was_up and not self._is_over)
         except SpawnErrors as error:
             log.warning("process.not_started", session_id=session.id, problem=str(error))

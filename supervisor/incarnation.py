@@ -85,6 +85,9 @@ class Owner(Protocol):
     def reply(self, command_id: CommandId, frame: ToClient | bytes) -> None:
         """Answer a command."""
 
+    def reply_early(self, command_id: CommandId, frame: bytes) -> None:
+        """Answer a command that the journal had no room for."""
+
     def is_look(self, command_id: CommandId) -> bool:
         """Say whether a command only asks how things are."""
 
@@ -120,7 +123,7 @@ class AgentProcess:
     _is_behind: bool = False
     """What it had published for that daemon may not have come again: it was not up since."""
     _was_up: bool = False
-    """Its agent was made: what its status says of its start is none of its agent's words."""
+    """Its agent was made: what is said of its start from then on is none of its words."""
     _has_lost: bool = False
     """A write of it could not be stored: what it says of its work from then on has no place."""
     _given: int = 0
@@ -261,7 +264,7 @@ class AgentProcess:
         match frame:
             case Adrift():
                 self._meet(frame)
-            case NotStarted(stage=stage, message=message):
+            case NotStarted(stage=stage, message=message) if not self._was_up:
                 self.not_started = StartFailedReason(stage=stage, message=message)
             case LastWords(reason=reason):
                 self.last_words = reason
@@ -353,6 +356,9 @@ class AgentProcess:
         except CmdcError as error:
             self._lose_write(write, error, done)
             return
+        if self.desk.journal.health.condition is Condition.FULL:
+            for one in write.settled:
+                self.owner.reply_early(one.id, one.frame)
         self.chores.spawn(self._settle(write, written, done))
 
     async def _settle(
@@ -416,7 +422,7 @@ class AgentProcess:
             memory_limit_bytes=inquest.memory_limit_bytes,
         )
         reason = exits.classify(known)
-        ending = exits.ending_of(reason, obituary.exited.status, was_up=self._was_up)
+        ending = exits.ending_of(reason, said_hopeless=self.not_started is not None)
         seen = inquest.seen
         fell_at = exits.fell_at(seen) if ending is Ending.CRASH else None
         return Ended(reason, ending, exits.evidence_of(known, seen), fell_at)

@@ -6,6 +6,7 @@ performed is heard when the step is over.
 """
 
 import asyncio
+import random
 from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
@@ -13,6 +14,7 @@ from typing import Final, Protocol, TypeAlias
 import structlog
 
 from cmdc_runtime.reasons import AnyReason, PlainReason
+from supervisor.core.tree.intensity import spread
 from supervisor.core.tree.recorder import RecordedTree
 from supervisor.core.tree.specs import ChildSpec, SupervisorSpec
 from supervisor.core.tree.words import (
@@ -72,8 +74,14 @@ class Post(Protocol):
 class Keeper:
     """The tree, its timers and its posts."""
 
-    def __init__(self, spec: SupervisorSpec, on_report: Callable[[Report], None]) -> None:
-        """Hold the tree of ``spec``; ``begin`` starts it."""
+    def __init__(
+        self,
+        spec: SupervisorSpec,
+        on_report: Callable[[Report], None],
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """Hold the tree of ``spec``; ``begin`` starts it. ``chance`` is from 0 to 1."""
+        self._chance = chance
         self.tree = RecordedTree(spec)
         self.ended: asyncio.Future[AnyReason] = asyncio.get_event_loop().create_future()
         """Done with the root's reason when it is gone."""
@@ -209,6 +217,8 @@ class Keeper:
     def _set(self, timer: Timer, delay_s: float) -> None:
         self._cancel(timer)
         loop = asyncio.get_running_loop()
+        if timer.kind is Kind.DELAY:
+            delay_s = spread(delay_s, self._chance())
         self._timers[timer] = loop.call_later(delay_s, self._due, timer)
 
     def _cancel(self, timer: Timer) -> None:

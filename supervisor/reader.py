@@ -5,7 +5,8 @@ of it: it is not told to the tree, records nothing, goes on with nothing, and en
 asked it for a while. One that dies of what it reads is followed by another, which leaves that out
 as the session's own process does (``core/falls.py``). What it is asked
 stays with the session: whatever becomes of the reader, the session's own process answers if it is
-woken meanwhile.
+woken meanwhile. A question that waits for what the session has not done yet has no answer of the
+reader, and stays for that process.
 """
 
 import asyncio
@@ -43,6 +44,9 @@ class Read(Briefed, Protocol):
 
     def reply(self, command_id: CommandId, frame: ToClient | bytes) -> None:
         """Answer a question."""
+
+    def is_look(self, command_id: CommandId) -> bool:
+        """Say whether a question has an answer now."""
 
     def reader_fell(self, step: int) -> bool:
         """Take note of the step of rebuilding that a reader died at; say whether to try again."""
@@ -137,7 +141,7 @@ class Reader:
             case Answer() | Refusal():
                 self._asked.pop(frame.id, None)
                 self.session.reply(frame.id, answer_of(frame))
-                if not self._asked:
+                if not any(map(self.session.is_look, self._asked)):
                     self._wait(READER_IDLE_S)
             case NotStarted(stage=stage, message=message):
                 self._problem = f"{stage}: {message}"
@@ -153,5 +157,7 @@ class Reader:
         self.end()
         asked, self._asked = self._asked, {}
         for command_id in asked:
+            if self._is_up and not self.session.is_look(command_id):
+                continue  # it was heard, and waits
             why = f"session {self.session.id} sleeps, and {self._problem}"
             self.session.reply(command_id, failed(command_id, TransientError(why)))

@@ -20,7 +20,8 @@ from supervisor.specs import spec_of
 async def started_before(sessions: Sessions, request: StartSession) -> SessionInfo | None:
     """Return what became of this very start if it was asked for before; waits until that is known.
 
-    A session that has ended meanwhile is returned as one that has.
+    A session that has ended meanwhile is returned as one that has, but for a subagent: the parent
+    who asks has given it nothing to do yet, and wants one that lives.
 
     Raises:
         StartFailed: its agent could not be started.
@@ -39,6 +40,8 @@ async def started_before(sessions: Sessions, request: StartSession) -> SessionIn
     reason = decode_as(AnyReason, row.reason)
     if isinstance(reason, StartFailedReason):
         raise StartFailed(reason)
+    if request.parent_id is not None:
+        return None
     return await sessions.look_up(request.session_id)
 
 

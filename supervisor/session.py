@@ -17,6 +17,7 @@ from cmdc_runtime.errors import (
     CmdcError,
     DaemonUnavailable,
     SessionNotAlive,
+    SessionParked,
     StartFailed,
 )
 from cmdc_runtime.frames import Deliver, ToClient
@@ -36,7 +37,7 @@ from cmdc_runtime.requests import SessionInfo, StartSession
 from supervisor.chores import Chores
 from supervisor.core.exits import Asked
 from supervisor.core.falls import Falls
-from supervisor.core.household import AGENT, DOZE_GRACE_S, SHOWN, Phase, check_parent
+from supervisor.core.household import AGENT, DOZE_GRACE_S, SHOWN, Phase, check_parent, parks
 from supervisor.core.limits import STATUS_BYTES_MAX
 from supervisor.core.tree.words import (
     Answer,
@@ -123,6 +124,14 @@ class Session:
         """The steps of rebuilding that have killed its processes: the next one leaves them out."""
         return self._falls.doomed
 
+    @property
+    def is_parked(self) -> bool:
+        """Whether it ended so that it goes on when it is resumed: it was there, and not stopped."""
+        origin = self.spec.origin
+        was_there = self.was_up or (origin is not None and origin.session_id == self.id)
+        is_root, is_stopped = self.spec.parent_id is None, self._stop_reason is not None
+        return parks(self.last_reason) and was_there and is_root and not is_stopped
+
     def info(self) -> SessionInfo:
         """Return what is known without asking the agent."""
         return SessionInfo(
@@ -172,8 +181,12 @@ class Session:
         elif self.phase is Phase.HIBERNATED:
             self._wake()
 
-    def look(self, client: bytes, command_id: CommandId, body: msgspec.Raw) -> None:
+    def look(
+        self, client: bytes, command_id: CommandId, body: msgspec.Raw, *, waits: bool = False
+    ) -> None:
         """Give a question to the agent, or, while it sleeps, to a reader: nobody is woken for it.
+
+        One that ``waits`` may have no answer before the agent is awake, and keeps it awake.
 
         Raises:
             Overloaded: too many commands wait for this session.
@@ -183,7 +196,7 @@ class Session:
         self.waiting.check_room(command_id)
         question = Deliver(id=command_id, body=body, durable=False)
         process = self._process if self.phase is Phase.UP else None
-        self.waiting.add(client, question, is_sent=process is not None, looks=True)
+        self.waiting.add(client, question, is_sent=process is not None, looks=True, waits=waits)
         if process is not None:
             process.send(question)
         elif self.phase is Phase.HIBERNATED:
@@ -249,6 +262,8 @@ class Session:
             self._reader.end()
         self._chores.close()
         error: CmdcError = SessionNotAlive(reason) if self.was_up else StartFailed(reason)
+        if self.is_parked:
+            error = SessionParked(str(reason))
         if self.desk.is_leaving:
             error = DaemonUnavailable("the daemon is stopping; the next one goes on with it")
         self._answer_all(error)
@@ -339,6 +354,11 @@ class Session:
         if (client := self.waiting.answered(command_id)) is not None:
             self.desk.answer(client, frame)
 
+    def reply_early(self, command_id: CommandId, frame: bytes) -> None:
+        """Answer a command that the journal had no room for, though what it did waits for room."""
+        if (client := self.waiting.answered_early(command_id, frame)) is not None:
+            self.desk.answer(client, frame)
+
     def reader_fell(self, step: int) -> bool:
         """Take note of the step of rebuilding that a reader died at; say whether to try again."""
         self._falls.note(step)
@@ -376,10 +396,10 @@ class Session:
     def _may_try_again(self, process: AgentProcess) -> bool:
         """Say whether another process may take the place of one that died before it was up.
 
-        It had written nothing and nobody knew of it, so it is the same try to fill the post.
+        Where it had written nothing nobody knew of it, so it is the same try to fill the post.
         """
         is_ours = self.phase is Phase.STARTING and process.asked is Asked.NOTHING
-        return is_ours and self._falls.may_try_again
+        return is_ours and not process.has_spoken and self._falls.may_try_again
 
     def process_ended(self, process: AgentProcess, ended: Ended) -> None:
         """Tell the tree."""
@@ -388,7 +408,7 @@ class Session:
         self._hiring.vacate()
         self._hiring, self._evidence = None, ended.evidence
         self._chores.cancel_timers()
-        self._falls.note(ended.fell_at)
+        self._falls.note(ended.fell_at, was_up=self.phase is Phase.UP)
         if ended.fell_at is not None and self._may_try_again(process):
             log.warning(
                 "process.fell",
@@ -403,7 +423,10 @@ class Session:
         self.met.set()
         if self.phase is Phase.DOZING:
             log.info("agent.hibernated", session_id=self.id, reason=str(ended.reason))
-        self.desk.keeper.exited(process.ref, ended.reason, ended.ending)
+        ending = ended.ending
+        if ending is Ending.CRASH and self._falls.spares(ended.fell_at):
+            ending = Ending.FELL
+        self.desk.keeper.exited(process.ref, ended.reason, ending)
 
     def _rested(self, answer: Answer) -> None:
         if self.phase is not Phase.DOZING:

@@ -17,6 +17,7 @@ import structlog
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.codec import decode_as, encode
 from cmdc_runtime.errors import (
+    Busy,
     CmdcError,
     DaemonUnavailable,
     InvalidOptions,
@@ -47,6 +48,7 @@ from supervisor.core.limits import (
     READERS_MAX,
     REASONS_KEPT_MAX,
     SESSIONS_DEEP_MAX,
+    STARTS_WAITING_MAX,
 )
 from supervisor.core.tree.words import Answer, Departed, Outcome
 from supervisor.keeper import Keeper
@@ -62,7 +64,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """A session that this daemon can't take over, and the id that the journal has of it."""
+    """A session that is not gone on with, and the id that the journal has of it."""
 
     info: SessionInfo
     kept_as: SessionId
@@ -82,6 +84,8 @@ class Sessions:
     journal: Journal
     passage: Passage
     sessions_max: int
+    starts_max: int = STARTS_WAITING_MAX
+    """Sessions that are being started at a time."""
     control: Router[FromClient, ToClient] = field(init=False)
     watchers: Watchers = field(init=False)
     is_leaving: bool = False
@@ -90,11 +94,13 @@ class Sessions:
     live: dict[SessionId, Session] = field(default_factory=dict)
     _ended: OrderedDict[SessionId, SessionInfo] = field(default_factory=OrderedDict)
     _parked: dict[SessionId, Parked] = field(default_factory=dict)
+    _starting: int = 0
 
     async def start(self, spec: StartSession, brought: Brought | None = None) -> Session:
         """Start a session and return when its agent is up; ``brought`` is what it begins with.
 
         Raises:
+            Busy: as many are being started as may.
             InvalidOptions: no session can be kept like that.
             CheckpointNotFound: there is no state to begin with.
             SessionExists: the id is taken by a live session.
@@ -103,15 +109,25 @@ class Sessions:
             SessionNotAlive: the parent ended.
             StartFailed: the agent can't be built, or its process died while it was.
             Overloaded: there are too many sessions.
-            SessionParked: the id is that of one that could not be taken over.
+            SessionParked: the id is that of a parked one, which this does not resume.
         """
+        if self._starting >= self.starts_max:
+            raise Busy(self._starting, self.workforce.starts.retry_after_s(self._starting))
+        self._starting += 1
+        try:
+            return await self._start(spec, brought)
+        finally:
+            self._starting -= 1
+
+    async def _start(self, spec: StartSession, brought: Brought | None) -> Session:
+        """Start it; raises what ``start`` does, but for ``Busy``."""
         check_session(spec)
         parent = await self.find(spec.parent_id) if spec.parent_id is not None else None
         asks = spec.parent_incarnation
         if parent is not None:
             parent.check_child(asks)
             asks = parent.incarnation
-        self._check_room(spec.session_id)
+        self._check_room(spec)
         at_ms = now_ms()
         path = session_path(None if parent is None else parent.path, spec.session_id)
         if len(path) > len(ALL_SESSIONS) + 1 + 2 * SESSIONS_DEEP_MAX:
@@ -148,11 +164,13 @@ class Sessions:
         await session.started
         return session
 
-    def _check_room(self, session_id: SessionId) -> None:
+    def _check_room(self, spec: StartSession) -> None:
         """Refuse a session whose id is taken, or for which there is no place."""
+        session_id = spec.session_id
         if session_id in self.live:
             raise SessionExists(f"session {session_id!r} is alive; stop it or use another id")
-        if (parked := self._parked.get(session_id)) is not None:
+        is_resumed = spec.origin is not None and spec.origin.session_id == session_id
+        if (parked := self._parked.get(session_id)) is not None and not is_resumed:
             raise parked.error()
         if len(self.live) >= self.sessions_max:
             raise Overloaded(f"max_sessions: {self.sessions_max} sessions are alive already")
@@ -170,7 +188,10 @@ class Sessions:
         check_row(brought.past.row)
         session.incarnation, session.last_reason = brought.incarnation, brought.reason
         session.created_ms = brought.past.row.created_ms
+        if (parked := self._parked.get(session.id)) is not None:  # it is resumed
+            await self._end_in_journal(parked, session.last_reason)
         await self.journal.restore(brought.past, brought.events, brought.checkpoints)
+        self._parked.pop(session.id, None)
         return brought.last
 
     def begin(self, session: Session) -> None:
@@ -195,25 +216,29 @@ class Sessions:
         session.stop(reason, grace_s)
         await session.ended
 
-    def park(self, row: SessionRow, why: str) -> None:
+    def park(self, row: SessionRow, reason: AnyReason) -> None:
         """Set a session aside that can't be taken over: its rows stay, and it is found by its id.
 
-        What was begun of it is undone. It is parked until it is stopped, or until the next daemon.
+        What was begun of it is undone. It is parked until it is resumed or stopped.
         """
         shown = shown_row(row)
         if (session := self.live.get(shown.session_id)) is not None:
             self._strike(session)
-            session.unwritten(SessionParked(why))
+            session.unwritten(SessionParked(str(reason)))
             self.hub.close_channel(session.id)
-        log.error("session.parked", session_id=shown.session_id, problem=why)
-        info = info_of(shown, phase="parked", reason=Other(detail=why))
-        self._parked[shown.session_id] = Parked(info, row.session_id)
+        self._set_aside(info_of(shown, phase="parked", reason=reason), row.session_id)
+
+    def _set_aside(self, info: SessionInfo, kept_as: SessionId) -> None:
+        log.error("session.parked", session_id=info.session_id, problem=str(info.reason))
+        self._parked[info.session_id] = Parked(info, kept_as)
 
     async def _end_parked(self, parked: Parked, reason: AnyReason) -> None:
-        session_id = parked.info.session_id
-        await self.journal.ended(parked.kept_as, encode(reason), now_ms())
-        self._parked.pop(session_id, None)
+        await self._end_in_journal(parked, reason)
+        self._parked.pop(parked.info.session_id, None)
         self._remember(msgspec.structs.replace(parked.info, phase="ended", reason=reason))
+
+    async def _end_in_journal(self, parked: Parked, reason: AnyReason) -> None:
+        await self.journal.ended(parked.kept_as, encode(reason), now_ms())
 
     def inactive(self) -> tuple[SessionInfo, ...]:
         """Return the parked sessions and the newest of the ended, as they are told to clients."""
@@ -241,7 +266,7 @@ class Sessions:
 
         Raises:
             InvalidSession: there never was one of this id.
-            SessionParked: it could not be taken over.
+            SessionParked: it is not gone on with.
         """
         if (session := self.live.get(session_id)) is not None:
             return session.info()
@@ -303,12 +328,20 @@ class Sessions:
             self.watchers.pass_over(session.id, session.incarnation)
 
     def forget(self, session: Session, reason: AnyReason) -> None:
-        """Strike an ended session off the list, and write its end down; not one that goes on."""
+        """Strike an ended session off the list, and write its end down; not one that goes on.
+
+        One that is parked stays in the journal as it is; that it is, the Down of its last process
+        tells the next daemon.
+        """
         if self.is_leaving:
             return
         self._strike(session)
-        self._remember(session.info())
+        info = session.info()
         self.hub.close_channel(session.id)
+        if session.is_parked:
+            self._set_aside(msgspec.structs.replace(info, phase="parked"), session.id)
+            return
+        self._remember(info)
         self._record_end(session.id, encode(reason))
 
     def _remember(self, info: SessionInfo) -> None:

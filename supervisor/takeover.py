@@ -22,12 +22,12 @@ from cmdc_runtime.errors import CmdcError, UsageError
 from cmdc_runtime.ids import EventIndex, Incarnation, SessionId
 from cmdc_runtime.plain import whole_problem
 from cmdc_runtime.ranges import INDEX_MAX
-from cmdc_runtime.reasons import AnyReason, Shutdown, Unkillable
+from cmdc_runtime.reasons import AnyReason, Other, Shutdown, Unkillable
 from cmdc_runtime.requests import StartSession
 from supervisor.adapters.journal.base import JournalFull, SessionRow
 from supervisor.adapters.journal.rows import row_problem
 from supervisor.adapters.left import Left
-from supervisor.core.household import PARENT_ENDED, Phase, check_session, session_path
+from supervisor.core.household import PARENT_ENDED, Phase, check_session, parks, session_path
 from supervisor.core.limits import ADOPT_WAIT_S, INDEX_JUMP, TAKEN_OVER_AT_ONCE_MAX
 from supervisor.hiring import Inherited, dismiss
 from supervisor.session import Session
@@ -81,7 +81,8 @@ class TakeOver:
     def _is_sound(self, row: SessionRow) -> bool:
         """Say whether a row can be worked with at all; else it is parked."""
         if (problem := row_problem(row)) is not None:
-            self.sessions.park(row, f"the journal's row of the session is damaged: {problem}")
+            why = f"the journal's row of the session is damaged: {problem}"
+            self.sessions.park(row, Other(detail=why))
         return problem is None
 
     async def _match(self, rows: Iterable[SessionRow]) -> None:
@@ -139,7 +140,7 @@ class TakeOver:
                 log.exception("session.not_resumed", session_id=row.session_id)
             if left is not None:
                 await self._end(left)
-            self.sessions.park(row, f"{type(error).__name__}: {error}")
+            self.sessions.park(row, Other(detail=f"{type(error).__name__}: {error}"))
             return False
 
     async def _continue(self, row: SessionRow, spec: StartSession, left: Left | None) -> bool:
@@ -195,6 +196,9 @@ class TakeOver:
         reason = stuck or (Shutdown(detail=PARENT_ENDED) if is_child else self.reason)
         goes_on = not is_child and stuck is None
         last_down = await sessions.watchers.settle(row, reason, restarting=goes_on)
+        if last_down is not None and parks(last_down.reason):
+            sessions.park(row, last_down.reason)
+            return False
         if last_down is not None:
             await sessions.journal.ended(row.session_id, encode(last_down.reason), now_ms())
             return False

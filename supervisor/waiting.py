@@ -13,19 +13,21 @@ import msgspec
 from cmdc_runtime.errors import Overloaded
 from cmdc_runtime.frames import Answer, Deliver, Failed, Paged, Refusal, Reply
 from cmdc_runtime.ids import CommandId, SessionId
-from supervisor.core.limits import COMMANDS_PENDING_MAX
+from supervisor.core.limits import COMMANDS_PENDING_MAX, TOLD_EARLY_MAX
 
 
 @dataclass(slots=True)
 class _Pending:
     """Who waits; ``body`` is kept where a new process must be asked again.
 
-    One that ``looks`` needs no process of the session: a reader can answer it.
+    One that ``looks`` needs no process of the session: a reader can answer it, unless it ``waits``
+    for what the session has not done yet.
     """
 
     client: bytes
     body: msgspec.Raw | None
     looks: bool
+    waits: bool
 
 
 @dataclass(slots=True)
@@ -35,6 +37,7 @@ class Waiting:
     session_id: SessionId
     _pending: dict[CommandId, _Pending] = field(default_factory=dict)
     _backlog: list[Deliver] = field(default_factory=list)
+    _told: dict[CommandId, bytes] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -43,7 +46,11 @@ class Waiting:
     @property
     def needs_agent(self) -> bool:
         """Whether one of them is for the session's own process."""
-        return any(not pending.looks for pending in self._pending.values())
+        return any(not pending.looks or pending.waits for pending in self._pending.values())
+
+    def has(self, command_id: CommandId) -> bool:
+        """Say whether a command waits for its answer."""
+        return command_id in self._pending
 
     def check_room(self, command_id: CommandId) -> None:
         """Refuse a new command while too many wait; to be asked before one is journaled.
@@ -51,7 +58,7 @@ class Waiting:
         Raises:
             Overloaded: too many commands wait for this session.
         """
-        if command_id not in self._pending and len(self._pending) >= COMMANDS_PENDING_MAX:
+        if not self.has(command_id) and len(self._pending) >= COMMANDS_PENDING_MAX:
             raise Overloaded(f"{COMMANDS_PENDING_MAX} commands wait for session {self.session_id}")
 
     def renew(self, client: bytes, command_id: CommandId) -> bool:
@@ -61,10 +68,18 @@ class Waiting:
             known.client = client
         return known is not None
 
-    def add(self, client: bytes, command: Deliver, *, is_sent: bool, looks: bool = False) -> None:
+    def add(
+        self,
+        client: bytes,
+        command: Deliver,
+        *,
+        is_sent: bool,
+        looks: bool = False,
+        waits: bool = False,
+    ) -> None:
         """Keep a new command; ``is_sent``: a process has it."""
         body = None if command.durable else command.body
-        self._pending[command.id] = _Pending(client, body, looks)
+        self._pending[command.id] = _Pending(client, body, looks, waits)
         if command.durable and not is_sent:
             self._backlog.append(command)
 
@@ -83,13 +98,30 @@ class Waiting:
         pending = self._pending.pop(command_id, None)
         return None if pending is None else pending.client
 
-    def is_look(self, command_id: CommandId) -> bool:
-        """Say whether it is a question how things are."""
+    def answered_early(self, command_id: CommandId, frame: bytes) -> bytes | None:
+        """As ``answered``, of a command that is not in the journal; ``told`` has its answer then.
+
+        The journal would not know that one if its client asked again.
+        """
         known = self._pending.get(command_id)
-        return known is not None and known.looks
+        if known is None or known.body is None:
+            return None
+        self._told[command_id] = frame
+        if len(self._told) > TOLD_EARLY_MAX:
+            del self._told[next(iter(self._told))]
+        return self.answered(command_id)
+
+    def told(self, command_id: CommandId) -> bytes | None:
+        """Return what was answered to a command that is not in the journal."""
+        return self._told.get(command_id)
+
+    def is_look(self, command_id: CommandId) -> bool:
+        """Say whether it is a question how things are, which has an answer now."""
+        known = self._pending.get(command_id)
+        return known is not None and known.looks and not known.waits
 
     def looks(self) -> list[Deliver]:
-        """Return the questions that a reader can answer."""
+        """Return the questions that a reader may be able to answer."""
         return [
             Deliver(id=command_id, body=pending.body, durable=False)
             for command_id, pending in self._pending.items()

@@ -182,6 +182,11 @@ class Ward:
         return await self._alone(lambda: cell.end_place(place))
 
     @property
+    def is_contained(self) -> bool:
+        """Whether the process is in a cell, in which all dies that it has started."""
+        return self.cell is not None and bool(self.cell.rooms)
+
+    @property
     def bearer(self) -> tuple[SessionId, Incarnation]:
         """The incarnation that it is bound to."""
         return self._bearer

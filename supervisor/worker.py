@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from cmdc_runtime.frames import FromWorker
@@ -63,9 +64,14 @@ class Worker:
         self.hosts.retire()
 
     def is_stopped(self) -> bool:
-        """Ask the kernel whether a signal, or a debugger, keeps it from running."""
-        line = look_up(self.pid)
-        return line is not None and line.is_stopped
+        """Ask the kernel whether a signal, or a debugger, keeps it from running.
+
+        Without a descriptor to ask by nobody knows, and it counts as running.
+        """
+        with suppress(OSError):
+            line = look_up(self.pid)
+            return line is not None and line.is_stopped
+        return False
 
     def entry(self) -> Entry | None:
         """Return what an agent signs the roll with, None of one that has ended."""

@@ -12,7 +12,7 @@ import os
 import re
 import signal
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -27,10 +27,11 @@ from cmdc_runtime.frames import (
     HostLost,
     HostWanted,
     Ready,
+    Started,
     Terminate,
     ToWorker,
 )
-from cmdc_runtime.ids import WorkerId, new_worker_id
+from cmdc_runtime.ids import SessionId, WorkerId, new_worker_id
 from cmdc_runtime.reasons import Other
 from cmdc_runtime.roll import ROLL, sign, signed, strike
 from cmdc_runtime.runtime_dir import is_host_socket
@@ -47,7 +48,6 @@ from supervisor.core.limits import (
     FORK_RETRY_S,
     FORK_RETRY_S_MAX,
     HANDSHAKE_S,
-    HIRES_PATIENT_MAX,
     LAST_FRAMES_LOOK_S,
     LAST_FRAMES_S,
     SPARE_ANSWER_S,
@@ -56,12 +56,14 @@ from supervisor.core.limits import (
     SWEEP_RETRY_S,
 )
 from supervisor.hosts import SpawnErrors, ToolHosts
+from supervisor.starts import Starts
 from supervisor.wards import Inquest, Wards
 from supervisor.worker import Obituary, Worker
 
 log = structlog.get_logger()
 
 _OLD_HOST_SOCKET: Final = re.compile(r"h-[0-9a-f]{8}")
+NOBODY_WAITS: Final = "nobody waits for a process any more"
 _SHOWN_CHARS: Final = 120
 """Of an address in an error."""
 
@@ -92,11 +94,11 @@ class Workforce:
     """Those that were taken in, until they are buried."""
     _unswept: dict[int, Mark | None] = field(default_factory=dict)
     _sweeping: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _litter: dict[SessionId, asyncio.Event] = field(default_factory=dict)
+    """Of each session with a dead process that was not swept behind yet: set when it is."""
     hung: int = 0
     """Spares that were killed since they did not answer."""
-    _patient: asyncio.Semaphore = field(
-        default_factory=lambda: asyncio.Semaphore(HIRES_PATIENT_MAX)
-    )
+    starts: Starts = field(default_factory=Starts)
 
     @property
     def folder(self) -> Path:
@@ -127,19 +129,33 @@ class Workforce:
         Raises one of ``SpawnErrors``.
         """
         if not is_waiting():
-            return await self._hire()
+            return await self._hire_in_turn(None)
         pause_s = FORK_RETRY_S
         while is_waiting():
             try:
-                async with self._patient:  # the nursery's queue has room for those who don't wait
-                    if not self._spares:
-                        await self.nursery.warmed.wait()  # its post warms it, at its own pace
-                    if is_waiting():
-                        return await self._hire()
+                if not self._spares:
+                    await self.nursery.warmed.wait()  # its post warms it, at its own pace
+                return await self._hire_in_turn(is_waiting)
             except (NurseryFailed, NurseryLost):
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, FORK_RETRY_S_MAX)
-        raise NurseryLost("nobody waits for a process any more")
+        raise NurseryLost(NOBODY_WAITS)
+
+    async def _hire_in_turn(self, is_waiting: Callable[[], bool] | None) -> Worker:
+        """Return a worker when fewer than may become agents together are about to."""
+        await self.starts.enter(is_first=is_waiting is None)
+        worker = None
+        try:
+            if is_waiting is None or is_waiting():
+                worker = await self._hire()
+        finally:
+            if worker is None:
+                self.starts.leave()
+            else:
+                self.starts.give(worker.pid)
+        if worker is None:
+            raise NurseryLost(NOBODY_WAITS)
+        return worker
 
     def take_in(self, left: Left) -> Worker:
         """Watch over an agent that an earlier daemon left; it tells its connection by ``Adrift``.
@@ -161,6 +177,7 @@ class Workforce:
 
     def release(self, worker: Worker) -> None:
         """Take back a worker that was hired and not assigned."""
+        self.starts.over(worker.pid)
         if worker.has_ended or len(self._spares) >= self.spares_wanted:
             self.kill(worker)
         else:
@@ -175,9 +192,13 @@ class Workforce:
         while self._spares:
             worker = self._spares.popleft()
             self._wake.set()
-            # Asked of the kernel, since the loop may not have heard of its end yet.
-            if not worker.has_ended and not worker.is_over() and await self._answers(worker):
-                return worker
+            try:
+                # Asked of the kernel, since the loop may not have heard of its end yet.
+                if not worker.has_ended and not worker.is_over() and await self._answers(worker):
+                    return worker
+            except BaseException:  # nobody waits for it any more, or it can't be looked at
+                self.release(worker)
+                raise
         try:
             worker = await self._fork()
         except NurseryLost:  # it died over this very fork: the next one comes from a new nursery
@@ -331,6 +352,8 @@ class Workforce:
             worker.hosts.start(frame.address)
         elif worker.on_frame is not None:
             worker.on_frame(frame, told)
+            if isinstance(frame, Started):
+                self.starts.over(worker.pid)
 
     def _meet(self, peer: bytes, frame: Adrift) -> None:
         """Hear an agent of an earlier daemon; one that nobody knows is told to end."""
@@ -422,7 +445,10 @@ class Workforce:
         self._check_open()
         self._number += 1
         worker_id = new_worker_id(self._number)
-        ward = self.wards.open(worker_id)
+        try:
+            ward = self.wards.open(worker_id)
+        except OSError as problem:  # of what a fork takes: no memory, or no descriptor
+            raise NurseryFailed("fork", str(problem)) from problem
         boot: Boot = {
             "address": self.address,
             "worker_id": worker_id,
@@ -464,6 +490,7 @@ class Workforce:
     def _start_burial(self, worker: Worker, exited: Exited) -> None:
         worker.has_ended = True
         worker.ward.ended()
+        self.starts.over(worker.pid)
         if not worker.ready.done():
             worker.ready.set_exception(
                 Overloaded(f"worker {worker.pid} ended before it was ready ({exited.status})")
@@ -482,12 +509,39 @@ class Workforce:
         self._workers.pop(worker.peer, None)
         self._left.pop(worker.id, None)
         strike(self.folder, worker.id)
-        if worker.on_exit is not None:
-            worker.on_exit(Obituary(exited, inquest))
-        await worker.ward.close()
-        worker.retire()
-        if self._is_closing and not self._has_processes():
-            self._empty.set()
+        with self._littered(worker):
+            if worker.on_exit is not None:
+                worker.on_exit(Obituary(exited, inquest))
+            await worker.ward.close()
+            worker.retire()
+            if self._is_closing and not self._has_processes():
+                self._empty.set()
+            await self._sweep(worker)
+
+    @contextlib.contextmanager
+    def _littered(self, worker: Worker) -> Iterator[None]:
+        """Have ``swept`` wait meanwhile, unless the process's cell has ended what it left."""
+        if worker.mark is None or worker.ward.is_contained:
+            yield
+            return
+        session_id, is_swept = SessionId(worker.mark[0]), asyncio.Event()
+        self._litter[session_id] = is_swept
+        try:
+            yield
+        finally:
+            is_swept.set()
+            if self._litter.get(session_id) is is_swept:
+                del self._litter[session_id]
+
+    async def swept(self, session_id: SessionId) -> None:
+        """Return when what dead processes of a session have left is ended, as far as it is known.
+
+        So that the next one finds free what they had; their end is told before that.
+        """
+        while (is_swept := self._litter.get(session_id)) is not None:
+            await is_swept.wait()
+
+    async def _sweep(self, worker: Worker) -> None:
         self._unswept[worker.pid] = worker.mark
         async with self._sweeping:  # those who die meanwhile are swept together
             dead, self._unswept = self._unswept, {}

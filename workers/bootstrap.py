@@ -44,6 +44,7 @@ from cmdc_runtime.frames import (
 )
 from cmdc_runtime.ids import WorkerId
 from cmdc_runtime.process import (
+    CODE_STAGE,
     EXIT_BAD_OPTIONS,
     EXIT_CRASHED,
     EXIT_OK,
@@ -56,7 +57,7 @@ from cmdc_runtime.runtime_dir import BOARD_FILE
 from cmdc_runtime.spec import AgentSpec
 from workers import callbacks
 from workers.agent import Agent
-from workers.build import BuildError, Surroundings, build_agent
+from workers.build import BuildError, ChangedError, Surroundings, build_agent
 from workers.core import aside
 from workers.core.snapshot import Past
 from workers.detach import leave_nursery
@@ -65,7 +66,8 @@ from workers.guard import Guard
 from workers.limits import LimitError, apply_limits, step_forward
 from workers.link import Link
 from workers.logs import configure_logs
-from workers.output import send_output
+from workers.output import own_lines, send_output
+from workers.plugin_slot import ERROR_CHARS_MAX
 from workers.pulse import Loop, Pulse
 
 log = structlog.get_logger()
@@ -278,6 +280,9 @@ class Worker:
         except CheckpointUnreadable as error:
             self._give_up("rebuild", str(error))
             return
+        except ChangedError as error:
+            self._give_up(CODE_STAGE, str(error))
+            return
         except (BuildError, LimitError, ProtocolError, msgspec.DecodeError) as error:
             self._give_up(stage, str(error))
             return
@@ -365,12 +370,16 @@ class Worker:
     def _on_loop_error(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         # Any: asyncio's own shape.
         error = context.get("exception")
-        if error is None or not callbacks.is_ours(context):
-            # Our tasks are all looked at: this is litter of a tool, a plugin or a library.
-            trace = "" if error is None else foreign.traceback_of(error)
-            log.error("task.abandoned", problem=str(context.get("message")), exception=trace)
+        if error is not None and callbacks.is_ours(context):
+            self._crash(error)  # a bug of ours in a callback: let it crash, and say why
             return
-        self._crash(error)  # a bug of ours in a callback: let it crash, and say why
+        # Our tasks are all looked at: this is litter of a tool, a plugin or a library.
+        trace = "" if error is None else foreign.traceback_of(error)
+        log.error("task.abandoned", problem=str(context.get("message")), exception=trace)
+        plugin = callbacks.owner_of(context)
+        if error is not None and plugin and self._agent is not None:
+            why = foreign.told(error, ERROR_CHARS_MAX)
+            self._agent.plugin_crashed(plugin, callbacks.CALLBACK, why)
 
 
 def main(boot: dict[str, Any]) -> None:  # Any: str, int or float, by the key
@@ -383,7 +392,8 @@ def main(boot: dict[str, Any]) -> None:  # Any: str, int or float, by the key
     # The daemon asks a silent process for its stacks: it writes them without its interpreter's
     # help, and goes on.
     faulthandler.register(signal.SIGQUIT, all_threads=True, chain=False)
-    configure_logs(str(boot.get("log_level", "info")), as_records=is_sent)
+    lines = own_lines() if is_sent else None
+    configure_logs(str(boot.get("log_level", "info")), as_records=is_sent, file=lines)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     daemon_fd = _open_daemon(int(boot["daemon_pid"]))
     guard = Guard(daemon_fd)

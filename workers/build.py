@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,24 @@ from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions.plugin import Plugin, hooks_of
 from cmdc_runtime.extensions.provider import Provider, context_window_of, price_usd_of
 from cmdc_runtime.frames import Assign
+from cmdc_runtime.parcels import digest_of
 from cmdc_runtime.reasons import PlainReason
 from cmdc_runtime.spec import AgentSpec
 from cmdc_runtime.tool_environment import chosen
 from cmdc_runtime.user_values import UnreadableValueError, unpacked
 from workers.agent import Agent, Ways
+from workers.code import Code
 from workers.core import aside
 from workers.core.budget import Budget
 from workers.core.rebuild import replay
-from workers.core.records import Record
+from workers.core.records import CodeTaken, Continued, Record
 from workers.core.retry import Backoff
 from workers.core.snapshot import Past, continued, restore
 from workers.core.state import Memory, PluginFacts, Policy
 from workers.core.tags import invited_by
 from workers.effects.asking import Asker, Patience
 from workers.effects.checkpoints import Checkpoints, Redact, Saved
+from workers.effects.forks import Forks
 from workers.effects.hands import Hands, Tools
 from workers.effects.model import CallSettings, ModelCaller, ModelWays
 from workers.effects.opener import Opener
@@ -40,7 +44,7 @@ from workers.effects.subagents import Subagents
 from workers.effects.summary import Summarizer
 from workers.effects.tools import LoadedTool, ToolRunner, ToolSettings
 from workers.link import Link
-from workers.loader import LoadError, load_provider
+from workers.loader import CodeChangedError, LoadError, load_provider
 from workers.opening import LoadedPlugin, Opening
 from workers.pipeline import Home, Pipeline
 from workers.saving import Saver
@@ -50,6 +54,10 @@ PROVIDER = "litellm"
 
 class BuildError(Exception):
     """The definition can't be made into an agent, now or later."""
+
+
+class ChangedError(BuildError):
+    """It could, but of other code than the session took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +83,7 @@ class Parts:
     plugins: tuple[Plugin, ...]
     redact: Redact | None
     user_data: dict[str, Any]  # Any: the application's own
+    greeting: Callable[[str], str | None]
     around: Surroundings
 
 
@@ -83,6 +92,7 @@ def build_agent(assign: Assign, spec: AgentSpec, past: Past, around: Surrounding
 
     Raises:
         BuildError: a tool, a plugin or ``redact`` can't be loaded; the message names it.
+        ChangedError: the code of one is not the code that the session took.
         CheckpointUnreadable: the snapshot is damaged, or of a newer program.
     """
     around.at(None)
@@ -93,6 +103,7 @@ def build_agent(assign: Assign, spec: AgentSpec, past: Past, around: Surrounding
             around.at(SNAPSHOT_STEP)
         start = restore(Memory(policy=policy_of(assign, spec, provider)), past.snapshot)
         opening.left_out |= start.left_out
+        opening.code = _code(assign, spec, start, past)
         own, opened = opening.tools(spec.tools), opening.plugins(spec.plugins)
         first = first_memory(start.policy, spec, opened, own)
         start = start if past.snapshot else first
@@ -104,13 +115,38 @@ def build_agent(assign: Assign, spec: AgentSpec, past: Past, around: Surrounding
         tools, plugins = opening.tools_of(memory, own), opening.plugins_of(memory, opened)
         redact = None if spec.redact is None else opening.function(spec.redact, "redact")
         around.at(None)
+        if opening.code.news:
+            taken = CodeTaken(code=opening.code.news)
+            news, memory = (*news, taken), replay(memory, [taken])
         user_data = unpacked(spec.user_data)
+    except CodeChangedError as error:
+        raise ChangedError(str(error)) from error
     except (LoadError, InvalidTool, UnreadableValueError) as error:
         raise BuildError(str(error)) from error
-    parts = Parts(provider, tools, plugins, redact, user_data, around)
+    greeting = opening.greeting(memory, plugins)
+    parts = Parts(provider, tools, plugins, redact, user_data, greeting, around)
     agent = _wire(assign, spec, memory, parts)
     agent.take_up(Saver(past.unsaved()), news)
     return agent
+
+
+def _code(assign: Assign, spec: AgentSpec, start: Memory, past: Past) -> Code:
+    """Return what code the session took: not of what it is resumed with for the first time."""
+    known, resumptions = dict(start.code), {start.resumption}
+    for record in past.records:
+        if isinstance(record, CodeTaken):
+            known |= record.code
+        elif isinstance(record, Continued):
+            resumptions.add(record.resumption)
+    resumed = spec.resumed
+    if resumed is not None and resumed.id not in resumptions:
+        given = [*spec.tools] if "tools" in resumed.changes else []
+        given += spec.plugins if "plugins" in resumed.changes else ()
+        given += filter(None, [spec.redact]) if "redact" in resumed.changes else ()
+        anew = {digest_of(packed) for packed in given}
+        known = {name: modules for name, modules in known.items() if name not in anew}
+    # Who only looks runs nothing for the session.
+    return Code({**known}, is_latest=assign.looks or spec.code == "latest")
 
 
 def _news(spec: AgentSpec, first: Memory, memory: Memory) -> Iterable[Record]:
@@ -172,6 +208,7 @@ def policy_of(assign: Assign, spec: AgentSpec, provider: Provider) -> Policy:
         max_children=spec.max_children,
         max_spawns=spec.max_spawns,
         subagents=frozenset(one.name for one in spec.subagents),
+        opening_call=spec.opening_call,
         window_of=lambda model: context_window_of(provider, model),
         price_of=lambda model, prompt, completion: price_usd_of(
             provider, model, prompt, completion
@@ -193,12 +230,14 @@ def _wire(
     saved = Saved(assign.session_id, assign.group_id, spec, parts.redact)
     checkpoints = Checkpoints(str(around.runtime_dir), saved, agent.memory, agent.reply)
     ports = PluginPorts(asker, agent.post, agent.memory, checkpoints, parts.user_data)
-    home = Home(ports.of, ports.of_observer, agent.plugin_crashed)
+    home = Home(ports.of, ports.of_observer, agent.plugin_crashed, parts.greeting)
     pipeline = Pipeline(parts.plugins, agent.plugin_context, home)
     pipeline.restore(dict(memory.plugin_states))
     agent.know_hooks(pipeline.hooks_by_plugin())
     opener = Opener(around.opening_at)
-    tool_settings = _tool_settings(assign, spec, parts, opener)
+    subagents = Subagents(str(around.runtime_dir), agent.post)
+    steps = partial(subagents.past.steps, assign.session_id)
+    tool_settings = replace(_tool_settings(assign, spec, parts, opener), recall=steps)
     runner = ToolRunner(parts.tools, tool_settings, agent.post, link, pipeline)
     settings = CallSettings(spec.stall_after, spec.stall_timeout)
     summarizer = Summarizer(
@@ -218,11 +257,12 @@ def _wire(
         ),
         summarizer=summarizer,
         runner=runner,
-        subagents=Subagents(str(around.runtime_dir), agent.post),
+        subagents=subagents,
         plugins=pipeline,
         ports=ports,
         plugin_box=PluginBox(pipeline, agent.post, opener),
         checkpoints=checkpoints,
+        forks=Forks(checkpoints),
     )
     hands = Hands(kit, agent.post, agent.watch)
     agent.equip(
@@ -251,4 +291,5 @@ def _tool_settings(assign: Assign, spec: AgentSpec, parts: Parts, opener: Opener
         runtime_dir=parts.around.runtime_dir,
         environment=chosen(os.environ, spec.tool_env),
         opener=opener,
+        is_subagent=assign.parent_id is not None,
     )

@@ -1,10 +1,14 @@
 """Whose bug an exception is that came out of a callback of the event loop.
 
 A bug of ours ends the process, since nobody knows what it left half done. What a tool, a plugin or
-a library has put into the loop ends nothing: the code that was called says whose it is.
+a library has put into the loop ends nothing: the code that was called says whose it is. What a
+plugin has put there is told as a crash of that plugin.
 """
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import Context, ContextVar
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -20,6 +24,29 @@ _CALLERS: Final = (CmdcError, ToolError, PluginCallError)
 """What a call of ours says to who calls it wrongly."""
 _BUILT_IN: Final = Path(__file__).parent / "builtin"
 """Tools and plugins, as those of others are."""
+
+CALLBACK: Final = "callback"
+"""Where a plugin crashed whose callback failed."""
+_OWNER: Final[ContextVar[str]] = ContextVar("the plugin whose code runs", default="")
+
+
+@contextmanager
+def owned(plugin: str) -> Iterator[None]:
+    """Have what is put into the loop meanwhile be this plugin's: the loop keeps the context."""
+    token = _OWNER.set(plugin)
+    try:
+        yield
+    finally:
+        _OWNER.reset(token)
+
+
+def owner_of(context: dict[str, Any]) -> str:  # Any: asyncio's own shape
+    """Return the plugin that put there what the loop tells of; empty where it was none, or a task.
+
+    Where the loop keeps the context is said nowhere, so another loop may have none to look at.
+    """
+    kept = getattr(context.get("handle"), "_context", None)
+    return kept.get(_OWNER, "") if isinstance(kept, Context) else ""
 
 
 def is_ours(context: dict[str, Any]) -> bool:  # Any: asyncio's own shape

@@ -1,8 +1,8 @@
 """Turns what travelled back into tools and plugins: the one place that unpickles.
 
 ``read_file`` means ``create`` in ``workers.builtin.tools.read_file``; ``module:name`` is what it
-says. There is no list of built-ins to keep: a new module in that folder is a new name. Plugins come
-in the same way, by ``workers.plugin_loader``.
+says. There is no list of built-ins to keep: a new module in that folder is a new name. Strategies
+come in the same way, and plugins by ``workers.plugin_loader``.
 """
 
 import pickle
@@ -10,21 +10,28 @@ import pkgutil
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from cmdc_runtime import foreign
+from cmdc_runtime.extensions.admission import as_strategy
 from cmdc_runtime.extensions.provider import Provider
+from cmdc_runtime.extensions.reasoning import ReasoningStrategy
 from cmdc_runtime.extensions.tool import Tool, as_tool, resolve
 from cmdc_runtime.foreign import ForeignError
-from cmdc_runtime.packing import FUNCTION_KEY
+from cmdc_runtime.packing import FUNCTION_KEY, STRATEGY_KEY
 from cmdc_runtime.parcels import Packed
 from workers.builtin import providers as built_in_providers
+from workers.builtin import reasoning as built_in_strategies
 from workers.builtin import tools as built_in_tools
+from workers.code import changed
 
 PROVIDERS: Final = built_in_providers.__name__
+_NAMED_MAX: Final = 3
+"""Modules in an error's text."""
 
 
 class _Named(Protocol):
@@ -45,6 +52,7 @@ class Kind:
 
 
 TOOLS: Final = Kind("tool", built_in_tools)
+STRATEGIES: Final = Kind("strategy", built_in_strategies)
 
 
 class LoadError(Exception):
@@ -57,6 +65,20 @@ class LoadError(Exception):
         super().__init__(f"{noun} {label!r} cannot be loaded: {message}")
 
 
+class CodeChangedError(LoadError):
+    """The code under a parcel's name is not the one that the session took."""
+
+    def __init__(self, packed: Packed, modules: list[str], noun: str) -> None:
+        """Name at most ``_NAMED_MAX`` of ``modules``."""
+        named = ", ".join(modules[:_NAMED_MAX]) + (", …" if len(modules) > _NAMED_MAX else "")
+        super().__init__(
+            packed.label,
+            f"its code has changed since the session took it ({named}); put the old code back, or"
+            ' resume the session with code="latest"',
+            noun,
+        )
+
+
 def load_tools(parcels: Iterable[Packed]) -> tuple[Tool, ...]:
     """Return the tools in their order, each checked.
 
@@ -64,6 +86,16 @@ def load_tools(parcels: Iterable[Packed]) -> tuple[Tool, ...]:
         LoadError: one cannot be loaded, is no tool, or has the name of an earlier one.
     """
     return load_all(parcels, TOOLS, as_tool)
+
+
+def load_strategy(packed: Packed) -> ReasoningStrategy:
+    """Return a new strategy, checked; one serves one run.
+
+    Raises:
+        LoadError: it cannot be loaded, or is no strategy.
+    """
+    [loaded] = load_all([packed], STRATEGIES, as_strategy)
+    return loaded
 
 
 def load_all(
@@ -122,9 +154,12 @@ def _as_named(thing: object) -> _Function:
 def _load(packed: Packed, kind: Kind, admit: Callable[[object], _Loaded]) -> _Loaded:
     _check_python(packed, kind)
     try:
-        return foreign.call(lambda: admit(_unpack(packed, kind)))
+        modules = foreign.call(lambda: changed(packed))
+        if not modules:
+            return foreign.call(lambda: admit(_unpack(packed, kind)))
     except ForeignError as failed:  # foreign code runs here, and may even call sys.exit()
         raise LoadError(packed.label, _explain(failed.error), kind.noun) from failed
+    raise CodeChangedError(packed, modules, kind.noun)
 
 
 def _unpack(packed: Packed, kind: Kind) -> object:
@@ -147,11 +182,16 @@ def _unpack(packed: Packed, kind: Kind) -> object:
 
 
 def _opened(value: object, kind: Kind) -> object:
-    """Return an option, with every function in it that travelled, however deep it stands."""
+    """Return an option, with all that travelled in it, however deep it stands.
+
+    A function is there as itself, a strategy as what makes a new one.
+    """
     if isinstance(value, list):
         return [_opened(one, kind) for one in value]
     if not isinstance(value, dict):
         return value
+    if value.keys() == {STRATEGY_KEY}:
+        return partial(load_strategy, msgspec.convert(value[STRATEGY_KEY], Packed))
     if value.keys() != {FUNCTION_KEY}:
         return {name: _opened(inner, kind) for name, inner in value.items()}
     packed = msgspec.convert(value[FUNCTION_KEY], Packed)

@@ -8,7 +8,7 @@ tool arguments.
 
 import sys
 from collections.abc import MutableMapping
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import msgspec
 import structlog
@@ -26,8 +26,8 @@ _HEAD_CHARS: Final = 1_000
 _GAP: Final = "\n  ...\n"
 
 
-def configure_logs(level: str, *, as_records: bool) -> None:
-    """Write the log lines of this process from ``level`` up to standard error."""
+def configure_logs(level: str, *, as_records: bool, file: BinaryIO | None = None) -> None:
+    """Write the log lines of this process from ``level`` up to ``file``, or to standard error."""
     common: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -35,7 +35,7 @@ def configure_logs(level: str, *, as_records: bool) -> None:
     structlog.configure(
         processors=[*common, *(_RECORDS if as_records else _PLAIN)],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer),
+        logger_factory=structlog.BytesLoggerFactory(file or sys.stderr.buffer),
     )
 
 

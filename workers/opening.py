@@ -3,6 +3,9 @@
 A tool that has killed the processes which opened it is left out, and the session goes on. It does
 not run without anything else that its caller gave it: whether a plugin guards is known only once it
 is open, and a saved state without ``redact`` would show what that takes out.
+
+A plugin hears of the session's start when it is open, and what it does then is a step, too. One
+that kills so has failed at that hook, as if it had raised an error.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from cmdc_runtime import parcels as named
-from cmdc_runtime.board import parcel_step
+from cmdc_runtime.board import greeting_step, parcel_step
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.parcels import Packed
+from workers.code import Code
 from workers.core import aside
 from workers.core.records import Record, SetAside
 from workers.core.state import Memory
@@ -41,6 +45,7 @@ class Opening:
     doomed: frozenset[int] = frozenset()
     left_out: frozenset[str] = frozenset()
     news: list[SetAside] = field(default_factory=list)
+    code: Code = field(default_factory=Code)
 
     def tools(self, parcels: Iterable[Packed]) -> tuple[LoadedTool, ...]:
         """Return the tools of a definition but for those that are left out, each with its own.
@@ -64,8 +69,9 @@ class Opening:
         Raises:
             LoadError: one can't be opened, or has killed who opened it.
         """
-        opened = load_plugins(self._needed(parcels, PLUGINS.noun))
-        return tuple(zip(opened, parcels, strict=True))
+        wanted = [self.code.wanted(packed) for packed in parcels]
+        opened = load_plugins(self._needed(wanted, PLUGINS.noun))
+        return tuple(zip(opened, map(self.code.take, wanted), strict=True))
 
     def function(self, packed: Packed, noun: str) -> Callable[..., Any]:  # Any: the caller knows
         """Return the function of a parcel; ``noun`` is what error messages call it.
@@ -73,16 +79,38 @@ class Opening:
         Raises:
             LoadError: it can't be opened, or has killed who opened it.
         """
-        (needed,) = self._needed([packed], noun)
-        return load_function(needed, noun)
+        (needed,) = self._needed([self.code.wanted(packed)], noun)
+        function = load_function(needed, noun)
+        self.code.take(needed)
+        return function
 
     def without_doomed(self, memory: Memory, records: Iterable[Record]) -> tuple[SetAside, ...]:
-        """Return what is newly left out of the tools that a memory has; ``records`` led to it."""
-        return tuple(
+        """Return what is newly left out of the code that a memory has; ``records`` led to it."""
+        tools = (
             aside.set_tool_aside(tool.packed, tool.name, aside.came_with(tool.packed, records))
             for tool in memory.tools
             if tool.packed is not None and aside.is_doomed(tool.packed, self.doomed)
         )
+        return (*tools, *aside.greetings_set_aside(memory, self.doomed))
+
+    def greeting(self, memory: Memory, plugins: Sequence[Plugin]) -> Callable[[str], str | None]:
+        """Return what takes the name of one of the memory's plugins that is about to be greeted.
+
+        It says why that is not to be, or None.
+        """
+        digests = {
+            plugin.name: named.digest_of(facts.packed)
+            for plugin, facts in zip(plugins, memory.plugins, strict=True)
+            if facts.packed is not None  # only tests make plugins without
+        }
+
+        def problem(name: str) -> str | None:
+            if digests[name] in memory.left_out:
+                return aside.GREETED
+            self.at(greeting_step(digests[name]))
+            return None
+
+        return problem
 
     def tools_of(self, memory: Memory, own: Sequence[LoadedTool]) -> tuple[LoadedTool, ...]:
         """Return the tools of the memory: those of the definition, and what was attached since.
@@ -90,11 +118,11 @@ class Opening:
         Raises:
             LoadError: one can't be opened.
         """
-        known = {(one.tool.name, one.packed): one for one in own}
+        known = {(one.tool.name, named.digest_of(one.packed)): one for one in own}
         found = []
         for facts in memory.tools:
             assert facts.packed is not None  # noqa: S101 - only tests make tools without
-            kept = known.get((facts.name, facts.packed))
+            kept = known.get((facts.name, named.digest_of(facts.packed)))
             found.append(kept or self._opened([facts.packed])[0])
         return tuple(found)
 
@@ -104,17 +132,19 @@ class Opening:
         Raises:
             LoadError: one can't be opened, or has killed who opened it.
         """
-        known = {(one.name, packed): one for one, packed in own}
+        known = {(one.name, named.digest_of(packed)): one for one, packed in own}
         found = []
         for facts in memory.plugins:
             assert facts.packed is not None  # noqa: S101 - only tests make plugins without
-            kept = known.get((facts.name, facts.packed))
+            kept = known.get((facts.name, named.digest_of(facts.packed)))
             found.append(kept or self.plugins([facts.packed])[0][0])
         return tuple(found)
 
     def _opened(self, parcels: Sequence[Packed]) -> tuple[LoadedTool, ...]:
-        tools = load_tools(self._steps(parcels))
-        return tuple(LoadedTool(*pair) for pair in zip(tools, parcels, strict=True))
+        wanted = [self.code.wanted(packed) for packed in parcels]
+        tools = load_tools(self._steps(wanted))
+        opened = zip(tools, map(self.code.take, wanted), strict=True)
+        return tuple(LoadedTool(*pair) for pair in opened)
 
     def _needed(self, parcels: Iterable[Packed], noun: str) -> Iterator[Packed]:
         for packed in self._steps(parcels):

@@ -10,6 +10,7 @@ service manager's journal. ``>&2`` works.
 """
 
 import contextlib
+import dataclasses
 import io
 import json
 import os
@@ -17,8 +18,9 @@ import select
 import socket
 import struct
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, TextIO
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, BinaryIO, Final, TextIO
 
 from cmdc_runtime.output_lines import (
     LINE_BYTES_MAX,
@@ -37,7 +39,7 @@ WRITABLE_S: Final = 1.0
 """For room in a socket that somebody made non-blocking for all who share it; then text is lost."""
 
 MARKED_LINES_MAX: Final = 1_000
-"""Of one stream of one call; the daemon's log takes no more of a worker at once."""
+"""Of one call; the daemon's log takes no more of a worker at once."""
 MARKED_BYTES_MAX: Final = LINE_BYTES_MAX // 2
 """Of one line: as JSON it may be longer."""
 
@@ -89,14 +91,30 @@ def keep_printing() -> None:
 
 
 def mark_lines(call_id: str, tool: str) -> None:
-    """Have the daemon know which call prints: each line becomes a record that names it.
+    """Have the daemon know which call prints, in a process of its own.
 
-    So it is with what Python code prints. What a call's programs and C code write, lines beyond
-    ``MARKED_LINES_MAX`` and very long ones come as they are, with the session alone.
+    Each line that Python code prints becomes a record that names the call. What a call's programs
+    and C code write, lines beyond ``MARKED_LINES_MAX`` and very long ones come as they are, with
+    the session alone.
     """
+    marks = _Marks.of(call_id, tool)
     for name, fd in (("stdout", 1), ("stderr", 2)):
-        raw = _MarkingWriter(fd, {"event": TOOL_WROTE, "call_id": call_id, "tool": tool})
-        setattr(sys, name, _wrapped(raw))
+        setattr(sys, name, _wrapped(_MarkingWriter(fd, marks)))
+
+
+@contextlib.contextmanager
+def printing(call_id: str, tool: str) -> Iterator[None]:
+    """Mark what this context prints, and those that come of it, as ``mark_lines`` does."""
+    token = _PRINTING.set(_Marks.of(call_id, tool))
+    try:
+        yield
+    finally:
+        _PRINTING.reset(token)
+
+
+def own_lines() -> BinaryIO:
+    """Return standard error for what is nobody's call, whoever's context writes it."""
+    return io.BufferedWriter(_PatientWriter(2, "wb", closefd=False))
 
 
 def _connect(sock: socket.socket, path: str, first: bytes, fds: Sequence[int]) -> None:
@@ -111,7 +129,7 @@ def _connect(sock: socket.socket, path: str, first: bytes, fds: Sequence[int]) -
 
 
 def _text(fd: int) -> TextIO:
-    return _wrapped(_PatientWriter(fd, "wb", closefd=False))
+    return _wrapped(_MarkingWriter(fd))
 
 
 def _wrapped(raw: io.FileIO) -> TextIO:
@@ -141,13 +159,30 @@ class _PatientWriter(io.FileIO):
         return bool(poll.poll(WRITABLE_S * 1e3))
 
 
-class _MarkingWriter(_PatientWriter):
-    """A descriptor to which each whole line goes as a record with these fields."""
+@dataclasses.dataclass(slots=True)
+class _Marks:
+    """The fields of one call's records, and how many lines may still be such."""
 
-    def __init__(self, fd: int, fields: dict[str, str]) -> None:
+    fields: dict[str, str]
+    left: int = MARKED_LINES_MAX
+
+    @classmethod
+    def of(cls, call_id: str, tool: str) -> "_Marks":
+        return cls({"level": "info", "event": TOOL_WROTE, "call_id": call_id, "tool": tool})
+
+
+_PRINTING: Final[ContextVar[_Marks | None]] = ContextVar("call_that_prints", default=None)
+
+
+class _MarkingWriter(_PatientWriter):
+    """A descriptor to which each whole line of a call goes as a record.
+
+    ``marks`` are of the call that the process is for.
+    """
+
+    def __init__(self, fd: int, marks: _Marks | None = None) -> None:
         super().__init__(fd, "wb", closefd=False)
-        self._fields = {"level": "info", **fields}
-        self._left = MARKED_LINES_MAX
+        self._marks = marks
         self._is_at_start = True
 
     def write(self, data: "ReadableBuffer", /) -> int:
@@ -160,8 +195,9 @@ class _MarkingWriter(_PatientWriter):
     def _marked(self, line: bytes) -> bytes:
         is_whole, self._is_at_start = self._is_at_start, line.endswith(b"\n")
         is_short = len(line) <= MARKED_BYTES_MAX
-        if not (is_whole and self._is_at_start and is_short and self._left):
+        marks = _PRINTING.get() or self._marks
+        if not (is_whole and self._is_at_start and is_short and marks and marks.left):
             return line
-        self._left -= 1
-        told = {**self._fields, "line": line[:-1].decode(errors="replace")}
+        marks.left -= 1
+        told = {**marks.fields, "line": line[:-1].decode(errors="replace")}
         return RECORD_MARK + json.dumps(told, ensure_ascii=False).encode() + b"\n"

@@ -24,7 +24,7 @@ from workers.core.tags import ALL, Tag
 from workers.core.verdict import Reaction, Verdict, fold, stops, with_user_data
 from workers.observers import Observers, PortOf
 from workers.output_filters import OutputFilters
-from workers.plugin_slot import ERROR_CHARS_MAX, Slot, answer_of, told
+from workers.plugin_slot import ERROR_CHARS_MAX, FailedError, Slot, answer_of, told
 
 log = structlog.get_logger()
 
@@ -38,12 +38,14 @@ class Home:
 
     ``port_of`` makes the port of one plugin, by its name, ``observer_port_of`` that of one that
     hears of events; ``crashed`` takes plugin, place and
-    error of a crash outside of hooks.
+    error of a crash outside of hooks; ``greeting`` is told of each plugin that is about to hear of
+    the session's start, and may say why that has failed already.
     """
 
     port_of: PortOf = lambda _plugin: None
     observer_port_of: PortOf = lambda _plugin: None
     crashed: Callable[[str, str, str], None] = lambda _plugin, _where, _error: None
+    greeting: Callable[[str], str | None] = lambda _plugin: None
 
 
 class Pipeline:
@@ -93,7 +95,7 @@ class Pipeline:
             if not slot.hears(hook):
                 continue
             async with slot.turn:
-                reaction = await self._ask(slot, hook, context)
+                reaction = self._ungreeted(slot, hook) or await self._ask(slot, hook, context)
             reactions.append(reaction)
             if stops(hook.kind, reaction):
                 break
@@ -147,6 +149,11 @@ class Pipeline:
 
     def _slot(self, name: str) -> Slot | None:
         return next((slot for slot in self._slots if slot.plugin.name == name), None)
+
+    def _ungreeted(self, slot: Slot, hook: AnyHook) -> Reaction | None:
+        """Return the failure of a plugin that is not to hear of the session's start."""
+        why = self._home.greeting(slot.plugin.name) if isinstance(hook, SessionStart) else None
+        return None if why is None else self._failed(slot, hook.kind, FailedError(why))
 
     async def _ask(self, slot: Slot, hook: AnyHook, context: PluginContext) -> Reaction:
         name = slot.plugin.name

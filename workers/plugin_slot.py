@@ -1,6 +1,6 @@
 """One plugin of a session: its turn, its state, and how it is asked within its bound of time.
 
-A sync method runs in a thread of its own, an async one as part of the calling task. A run that is
+A sync method runs in a thread of its own, an async one in a task of its own. A run that is
 cancelled leaves the plugin's state as it was before; a thread that cannot be ended keeps the old
 instance to itself, and a copy goes on.
 """
@@ -25,6 +25,7 @@ from cmdc_runtime.extensions.plugin import (
 )
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.foreign import ForeignError
+from workers.callbacks import owned
 from workers.threads import Threads
 
 log = structlog.get_logger()
@@ -152,10 +153,11 @@ async def _run(slot: Slot, hook: AnyHook, context: PluginContext) -> object:
     def work() -> object:
         return plugin.handle_event(hook, context)
 
-    if is_async(plugin, hook.kind):
-        return await foreign.wait(work)
-    answer = await slot.threads.run(work)
-    return await foreign.wait(lambda: answer)  # an async method that a sync one handed on to
+    with owned(plugin.name):
+        if is_async(plugin, hook.kind):
+            return await foreign.wait(work)
+        answer = await slot.threads.run(work)
+        return await foreign.wait(lambda: answer)  # an async method that a sync one handed on to
 
 
 def _own_copy(hook: AnyHook) -> AnyHook:

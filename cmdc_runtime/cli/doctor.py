@@ -279,6 +279,7 @@ def _daemon(directory: Path, *, is_named: bool) -> Iterator[Finding]:
         advice="" if is_open else "nothing new is taken; see docs/howto/disk-full.md",
     )
     yield _connections(facts)
+    yield _log(facts)
     for layer in facts.layers:
         is_kernel = layer.by.startswith("cgroup") or layer.by == "rlimit"
         yield Finding(
@@ -319,4 +320,16 @@ def _connections(facts: DaemonFacts) -> Finding:
         status="note" if cut else "ok",
         found=f"{cut} were cut, for what they made the daemon remember" if cut else "none was cut",
         advice="its log names the processes: connection.cut, subscriber.cut" if cut else "",
+    )
+
+
+def _log(facts: DaemonFacts) -> Finding:
+    lost = facts.lost_log_lines
+    return Finding(
+        name="log",
+        status="note" if lost else "ok",
+        found=f"{lost} lines were lost" if lost else "whole",
+        advice="who reads the daemon's standard error is too slow or gone, or its disk is full"
+        if lost
+        else "",
     )

@@ -25,14 +25,25 @@ _ORDERLY: Final = (Normal, Shutdown)
     metavar="N",
     help="Begin after event N, 0 for all that can be had.  [default: from now on]",
 )
+@click.option(
+    "--tree", "is_tree", is_flag=True, help="Draw the runs of reasoning strategies, and no more."
+)
 @json_option
 @address_option
-def tail(session: str, *, since: int | None, as_json: bool, address: str | None) -> None:
-    """Print the events of SESSION until it ends."""
+def tail(
+    session: str, *, since: int | None, is_tree: bool, as_json: bool, address: str | None
+) -> None:
+    """Print the events of SESSION until it ends.
+
+    With --tree each run of a reasoning strategy is drawn as a tree while it grows, and printed
+    when it is over; with --json it is one line then.
+    """
+    from cmdc_runtime.cli.branches import print_runs  # noqa: PLC0415 - with the client
+
     terminal = Terminal()
     with running_client(address) as client, client.subscribe(session, since=since) as stream:
         try:
-            _print_events(stream, terminal, as_json=as_json)
+            (print_runs if is_tree else _print_events)(stream, terminal, as_json=as_json)
         except SessionNotAlive as ended:
             terminal.note(one_line(str(ended)))
 

@@ -11,7 +11,7 @@ from cmdc_runtime.cli.choices import (
     running_client,
     running_engine,
 )
-from cmdc_runtime.cli.terminal import Terminal, show_table, show_tree
+from cmdc_runtime.cli.terminal import Terminal, TreeRow, show_table, show_tree
 from cmdc_runtime.cli.text import duration, json_line, one_line
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ _ALL_COLUMNS: Final = {
 def ps(*, is_all: bool, as_json: bool, address: str | None) -> None:
     """List the live sessions; with --json as one array.
 
-    A parked session is one that the daemon could not take over when it started: all that is kept of
-    it stays until `cmdc stop` ends it. The column REASON says why.
+    A parked session is one that the daemon can't go on with: all that is kept of it stays until
+    `cmdc resume` goes on with it or `cmdc stop` ends it. The column REASON says why.
     """
     with running_engine(address) as engine:
         found = engine.call(engine.calls.list_sessions())
@@ -70,7 +70,11 @@ def tree(*, as_json: bool, address: str | None) -> None:
     if as_json:
         Terminal().line(json_line(root))
     else:
-        show_tree(root, _label, lambda one: one.children)
+        show_tree(_row(root))
+
+
+def _row(node: "TreeNode") -> TreeRow:
+    return TreeRow(_label(node), map(_row, node.children))
 
 
 def _label(node: "TreeNode") -> str:

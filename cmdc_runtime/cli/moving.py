@@ -112,19 +112,25 @@ def checkpoints(
 @click.argument("session")
 @click.option("--checkpoint", "checkpoint_id", metavar="ID", help="Go on from this one.")
 @click.option("--as", "new_id", metavar="ID", help="Fork it: a new session of this name.")
+@click.option(
+    "--code",
+    type=click.Choice(["pinned", "latest"]),
+    help="latest: with the code of its tools and plugins that is there now.  [default: as before]",
+)
 @json_option
 @address_option
 def resume(
     session: str,
     *,
-    checkpoint_id: str | None,
     new_id: str | None,
     as_json: bool,
     address: str | None,
+    **chosen: str | None,
 ) -> None:
     """Let SESSION go on after its end, or with --as make a session that begins with its state."""
+    given = {name: value for name, value in chosen.items() if value is not None}
     with running_client(address) as client:
-        found = client.resume_session(session, checkpoint_id=checkpoint_id, new_id=new_id)
+        found = client.resume_session(session, new_id=new_id, **given)
         outcome = {"session_id": found.id, "from": session}
     Terminal().line(json_line(outcome) if as_json else f"{found.id} goes on")
 

@@ -100,12 +100,29 @@ TELLINGS: Final[Mapping[type[Event], Telling]] = {
     events.SubagentEnd: lambda e: (
         f"subagent {e.child_session_id} {'done' if e.ok else 'failed'}: {one_line(e.text)}"
     ),
+    events.ReasoningBranch: lambda e: f"branch {e.branch_id}: {one_line(e.prompt)}",
+    events.ReasoningThought: lambda e: (
+        f"thought {e.thought_id}: {one_line(e.content)}"
+        if e.error is None
+        else f"thought {e.thought_id} failed: {one_line(e.error)}"
+    ),
+    events.ReasoningScore: lambda e: f"thought {e.thought_id} scores {e.score:g}",
+    events.ReasoningPrune: lambda e: (
+        f"given up: {', '.join(e.thought_ids)}" + (f" ({one_line(e.reason)})" if e.reason else "")
+    ),
+    events.ReasoningDone: lambda e: (
+        f"reasoning {e.strategy} {e.status}: {one_line(str(e.answer))}"
+        + (f" ({one_line(e.reason)})" if e.reason else "")
+    ),
     events.ConversationCompacted: lambda e: (
         f"{e.before} messages became {e.after} ({e.trigger})"
         + (f", in full in {one_line(e.history_file)}" if e.history_file else "")
     ),
     events.AgentHibernated: lambda _: "its process is given up until somebody calls",
     events.AgentWoken: lambda e: f"process {e.incarnation} goes on",
+    events.CostUnknown: lambda e: (
+        f"what {one_line(e.model)} costs is not known: max_cost_usd does not count it"
+    ),
     events.PluginCrashed: lambda e: f"plugin {e.plugin} failed at {e.hook}: {one_line(e.error)}",
     events.PluginAttached: lambda e: f"plugin attached: {one_line(e.name)}",
     events.PluginUpdated: lambda e: f"plugin updated: {one_line(e.name)}",
@@ -123,6 +140,7 @@ LOUD: Final[Mapping[type[Event], str]] = {
     events.StreamReset: "warning",
     events.Retry: "warning",
     events.ContextOverflow: "bad",
+    events.CostUnknown: "warning",
     events.ModelSwitched: "quiet",
     events.StatusUpdate: "quiet",
     events.ToolBlocked: "warning",

@@ -1,6 +1,5 @@
 """``cmdc plugins``: the built-in plugins, all in a table or one at length; no daemon is asked."""
 
-import difflib
 import shutil
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +10,7 @@ import click
 from cmdc_runtime.cli.choices import json_option
 from cmdc_runtime.cli.terminal import Terminal, show_table
 from cmdc_runtime.cli.text import json_line, one_line
+from cmdc_runtime.plain import nearest
 
 if TYPE_CHECKING:
     from cmdc_runtime.plugins.catalogue import OptionFacts, PartFacts, PluginFacts
@@ -52,8 +52,8 @@ def _chosen(name: str, found: "list[PluginFacts]") -> "PluginFacts":
     for one in found:
         if name in (one.name, one.reference):
             return one
-    near = difflib.get_close_matches(name, [one.name for one in found], n=1)
-    hint = f"do you mean {near[0]}?" if near else "`cmdc plugins` lists them"
+    near = nearest(name, (one.name for one in found))
+    hint = "`cmdc plugins` lists them" if near is None else f"do you mean {near}?"
     raise click.UsageError(f"there is no built-in plugin {name!r}: {hint}")
 
 

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import click
 
@@ -26,6 +26,11 @@ STYLES: Final[dict[str, dict[str, Any]]] = {  # Any: arguments of click.style
     "warning": {"fg": "yellow"},
     "bad": {"fg": "red"},
 }
+_RICH_STYLES: Final = {
+    name: " ".join(["dim"] * ("dim" in look) + ([look["fg"]] if "fg" in look else []))
+    for name, look in STYLES.items()
+}
+"""The same in rich's words."""
 PIPE_COLUMNS: Final = 10_000
 """Width of a table that no terminal shows: nothing is cut or wrapped."""
 
@@ -89,19 +94,69 @@ def show_table(columns: Mapping[str, Callable[[_Row], str]], rows: Iterable[_Row
     _console().print(table)
 
 
-def show_tree(
-    root: _Row, label: Callable[[_Row], str], below: Callable[[_Row], Iterable[_Row]]
-) -> None:
-    """Print what is below what on standard output, a line for each."""
-    from rich.text import Text  # noqa: PLC0415 - slow, and not always needed
-    from rich.tree import Tree  # noqa: PLC0415
+class TreeRow(NamedTuple):
+    """A line of a tree, and what is below it."""
 
-    def grow(branch: Tree, node: _Row) -> Tree:
-        for one in below(node):
-            grow(branch.add(Text(neutral(label(one)))), one)
+    text: str
+    below: Iterable["TreeRow"] = ()
+    style: str = "plain"
+
+
+def show_tree(root: TreeRow) -> None:
+    """Print what is below what on standard output, a line for each."""
+    _console().print(_grown(root), soft_wrap=True)
+
+
+class Drawing:
+    """Trees at the end of standard output, drawn again and again where a person looks on.
+
+    Elsewhere nothing is shown but what is kept.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing; it is drawn inside ``with``."""
+        from rich.live import Live  # noqa: PLC0415 - slow, and not always needed
+
+        self._live = Live(console=_console(), auto_refresh=False, redirect_stderr=False)
+
+    def __enter__(self) -> Self:
+        """Begin to draw."""
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave what is kept, and nothing else."""
+        self.show(())
+        self._live.stop()
+
+    def show(self, trees: Iterable[TreeRow]) -> None:
+        """Draw these in the place of what was drawn before."""
+        if self._live.console.is_terminal:
+            from rich.console import Group  # noqa: PLC0415 - with the above
+
+            self._live.update(Group(*map(_grown, trees)), refresh=True)
+
+    def keep(self, tree: TreeRow) -> None:
+        """Print a tree for good, above what is drawn."""
+        self._live.console.print(_grown(tree), soft_wrap=True)
+
+
+def _grown(root: TreeRow) -> Any:  # Any: rich is loaded where it is used
+    """Return a tree for rich."""
+    from rich.tree import Tree  # noqa: PLC0415 - slow, and not always needed
+
+    def grow(branch: Tree, row: TreeRow) -> Tree:
+        for one in row.below:
+            grow(branch.add(_styled(one)), one)
         return branch
 
-    _console().print(grow(Tree(Text(neutral(label(root)))), root), soft_wrap=True)
+    return grow(Tree(_styled(root)), root)
+
+
+def _styled(row: TreeRow) -> Any:  # Any: rich is loaded where it is used
+    from rich.text import Text  # noqa: PLC0415 - slow, and not always needed
+
+    return Text(neutral(row.text), style=_RICH_STYLES[row.style])
 
 
 def _console() -> Any:  # Any: rich is loaded where it is used

@@ -16,6 +16,7 @@ from cmdc_runtime.client.address import Address, checked_address
 from cmdc_runtime.client.calls import Calls, Reply
 from cmdc_runtime.client.cycle import Pieces, View, Whole
 from cmdc_runtime.client.cycle_stream import AsyncCycleStream, Opening
+from cmdc_runtime.client.edge import edge
 from cmdc_runtime.client.feed import Feed
 from cmdc_runtime.client.inbox import AsyncInbox
 from cmdc_runtime.client.keeping import AsyncKeeping
@@ -38,7 +39,7 @@ from cmdc_runtime.client.subjects import (
 from cmdc_runtime.commands import PromptReceipt, Status
 from cmdc_runtime.events import Envelope, Event
 from cmdc_runtime.ids import EventIndex, SessionId
-from cmdc_runtime.messages import Message
+from cmdc_runtime.messages import Message, OpeningCall
 from cmdc_runtime.options import Options
 from cmdc_runtime.reasons import Down
 from cmdc_runtime.requests import TreeNode
@@ -50,6 +51,7 @@ _log = logging.getLogger(__name__)
 AsyncCallback = Callable[[Down], Awaitable[None] | None]
 
 
+@edge
 class AsyncClient(AsyncKeeping):
     """Speaks with one daemon; use it in one event loop, and ``close`` it or use ``async with``.
 
@@ -211,7 +213,12 @@ class AsyncClient(AsyncKeeping):
         return self._read(session, text, Whole(), timeout)
 
     def _read(
-        self, session: SessionLike, text: str, view: View[T], timeout_s: float | None
+        self,
+        session: SessionLike,
+        text: str,
+        view: View[T],
+        timeout_s: float | None,
+        call: OpeningCall | None = None,
     ) -> AsyncCycleStream[T]:
         session_id = checked_id(session)
         orders.prompt(text)  # what cannot be sent is refused now, not when it is read
@@ -219,7 +226,7 @@ class AsyncClient(AsyncKeeping):
         async def opening(left_s: float | None) -> Opening:
             inbox: AsyncInbox[Envelope] = AsyncInbox()
             maker = partial(Feed, inbox=inbox, selection=Selection(view.kinds))
-            opened = await self._calls.open_cycle(session_id, text, maker, left_s)
+            opened = await self._calls.open_cycle(session_id, text, maker, left_s, call)
             look = partial(self._calls.look_for_end, opened)
             return AsyncEventStream(opened.feed, inbox), opened, look
 

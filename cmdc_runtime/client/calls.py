@@ -68,9 +68,7 @@ from cmdc_runtime.errors import (
     UsageError,
 )
 from cmdc_runtime.ids import CommandId, MonitorRef, SessionId
-from cmdc_runtime.messages import Message, TokenUsage
-from cmdc_runtime.plain import text_problem
-from cmdc_runtime.ranges import STOP_REASON_CHARS_MAX
+from cmdc_runtime.messages import Message, OpeningCall, TokenUsage
 from cmdc_runtime.reasons import Normal, Other, Shutdown
 from cmdc_runtime.requests import (
     CheckpointFound,
@@ -89,6 +87,7 @@ from cmdc_runtime.requests import (
     StartSession,
     StopSession,
     TreeNode,
+    stop_reason_problem,
 )
 from cmdc_runtime.transfer import Header
 
@@ -148,7 +147,7 @@ class Calls:
         """End a session; see ``stop``."""
         if checked_timeout(timeout_s) is None:
             raise UsageError("timeout: expected seconds until SIGKILL, got None")
-        if (problem := text_problem(reason, chars_max=STOP_REASON_CHARS_MAX)) is not None:
+        if (problem := stop_reason_problem(reason)) is not None:
             raise UsageError(f"reason: {problem}")
         connection = await self._connector.connected(session_id)
         self._prompts.pop(session_id, None)
@@ -161,15 +160,25 @@ class Calls:
         await connection.ask(request, timeout_s=timeout_s + COMMAND_TIMEOUT_S, is_done=is_stopped)
 
     async def prompt(
-        self, session_id: SessionId, text: str, timeout_s: float = COMMAND_TIMEOUT_S
+        self,
+        session_id: SessionId,
+        text: str,
+        timeout_s: float = COMMAND_TIMEOUT_S,
+        call: OpeningCall | None = None,
     ) -> PromptReceipt:
         """Send a prompt; see ``prompt``."""
-        receipt: PromptReceipt = await self._send(session_id, orders.prompt(text), timeout_s)
+        command = orders.prompt(text, call)
+        receipt: PromptReceipt = await self._send(session_id, command, timeout_s)
         self._remember(session_id, receipt.command_id)
         return receipt
 
     async def open_cycle(
-        self, session_id: SessionId, text: str, feed_of: FeedMaker, timeout_s: float | None
+        self,
+        session_id: SessionId,
+        text: str,
+        feed_of: FeedMaker,
+        timeout_s: float | None,
+        call: OpeningCall | None = None,
     ) -> OpenedCycle:
         """Send a prompt and fill a stream with all that is published from before it on."""
         checked_timeout(timeout_s)
@@ -179,7 +188,7 @@ class Calls:
             limit_s = COMMAND_TIMEOUT_S
             if timeout_s is not None:
                 limit_s = min(limit_s, max(0.0, timeout_s - (time.monotonic() - started_s)))
-            receipt = await self.prompt(session_id, text, limit_s)
+            receipt = await self.prompt(session_id, text, limit_s, call)
         except BaseException:
             feed.finish(UsageError("the prompt was not sent"))
             raise

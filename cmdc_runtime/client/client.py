@@ -12,6 +12,7 @@ from cmdc_runtime.client.callbacks import Callback
 from cmdc_runtime.client.calls import Calls, Reply
 from cmdc_runtime.client.cycle import Pieces, View, Whole
 from cmdc_runtime.client.cycle_stream import Clock, CycleStream
+from cmdc_runtime.client.edge import edge
 from cmdc_runtime.client.engine import Engine
 from cmdc_runtime.client.feed import Feed
 from cmdc_runtime.client.inbox import ThreadInbox
@@ -32,7 +33,7 @@ from cmdc_runtime.client.subjects import (
 from cmdc_runtime.commands import PromptReceipt, Status
 from cmdc_runtime.events import Envelope, Event
 from cmdc_runtime.ids import EventIndex, SessionId
-from cmdc_runtime.messages import Message
+from cmdc_runtime.messages import Message, OpeningCall
 from cmdc_runtime.options import Options
 from cmdc_runtime.reasons import Down
 from cmdc_runtime.requests import TreeNode
@@ -40,6 +41,7 @@ from cmdc_runtime.requests import TreeNode
 T = TypeVar("T")
 
 
+@edge
 class Client(Keeping):
     """Speaks with one daemon; ``close`` it or use ``with``. Any thread may use it.
 
@@ -143,12 +145,17 @@ class Client(Keeping):
         return self._read(session, text, Whole(), timeout)
 
     def _read(
-        self, session: SessionLike, text: str, view: View[T], timeout_s: float | None
+        self,
+        session: SessionLike,
+        text: str,
+        view: View[T],
+        timeout_s: float | None,
+        call: OpeningCall | None = None,
     ) -> CycleStream[T]:
         clock = Clock(timeout_s)
         inbox: ThreadInbox[Envelope] = ThreadInbox()
         maker = partial(Feed, inbox=inbox, selection=Selection(view.kinds))
-        opened = self._run(Calls.open_cycle, checked_id(session), text, maker, timeout_s)
+        opened = self._run(Calls.open_cycle, checked_id(session), text, maker, timeout_s, call)
         stream = EventStream(opened.feed, inbox, self._started().loop, self)
         look = partial(self._run, Calls.look_for_end, opened)
         return CycleStream(stream, opened, view, clock, look)

@@ -9,8 +9,8 @@ import contextlib
 import logging
 import os
 import secrets
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -60,6 +60,7 @@ from cmdc_runtime.frames import (
     ToClient,
 )
 from cmdc_runtime.ids import CommandId, SessionId, new_command_id
+from cmdc_runtime.packing import brings_code
 from cmdc_runtime.pages import Page
 from cmdc_runtime.plain import VALUES_MAX, packed_problem
 from cmdc_runtime.ranges import COMMAND_VALUES_MAX
@@ -69,6 +70,7 @@ from cmdc_runtime.runtime_dir import read_token
 
 _Q = TypeVar("_Q", Request, Command)
 
+_OPEN: Final = "the command may still take effect, once"
 _log = logging.getLogger(__name__)
 
 
@@ -117,8 +119,8 @@ class Connection:
         try:
             self._watch_embedded()
             facts: DaemonFacts = await self.ask(GetFacts(), timeout_s=CONNECT_TIMEOUT_S)
-        except CommandTimeout as error:
-            raise DaemonUnavailable(
+        except (CommandTimeout, DaemonUnavailable) as error:
+            raise self.place.absence() or DaemonUnavailable(
                 f"the daemon at {self.place.directory} holds its lock and gave no answer within "
                 f"{CONNECT_TIMEOUT_S:g} s: see its log"
             ) from error
@@ -172,6 +174,8 @@ class Connection:
                     carries_code=_carries_code(asked),
                     looks=asked.looks,
                     token=self._shown(),
+                    waits=asked.waits,
+                    ends=asked.ends,
                 )
             )
 
@@ -328,7 +332,13 @@ class Connection:
         """Return the answer to ``asked``, page by page where it is long; each has ``timeout_s``."""
         for _ in range(READS_MAX):
             id_ = new_command_id()
-            reply = await self._exchange(id_, frame_of(id_, asked), timeout_s, is_done)
+            try:
+                reply = await self._exchange(id_, frame_of(id_, asked), timeout_s, is_done)
+            except CommandTimeout:
+                # What changes nothing is not open where nobody is there who could answer.
+                if _has_effect(asked) or (absence := self.place.absence()) is None:
+                    raise
+                raise absence from None
             if reply is None or asked.answer is None:
                 return None
             if isinstance(reply, Reply):
@@ -406,7 +416,14 @@ class Connection:
         sent = codec.decode(FromClient, frame)
         if not isinstance(sent, Ask | Send) or sent.token == self._token:
             return None
-        return encode(msgspec.structs.replace(sent, token=self._token))
+        return encode(msgspec.structs.replace(sent, token=self._token, again=True))
+
+    def _send_again(self, frames: Iterable[bytes]) -> None:
+        """Send frames that were sent before, and say so in them."""
+        for frame in frames:
+            sent = codec.decode(FromClient, frame)
+            if isinstance(sent, Ask | Send):
+                self._dealer.send(encode(msgspec.structs.replace(sent, again=True)))
 
     def _set_tick(self, due_s: float | None) -> None:
         if due_s is None:
@@ -421,20 +438,26 @@ class Connection:
         self._tick = None
         due = self._mailbox.due(self.loop.time())
         if not self._dealer.has_unsent:  # what still waits for the connection is sent anyway
-            for frame in due.frames:
-                self._dealer.send(frame)
+            self._send_again(due.frames)
+        never_sent = self._dealer.withdraw(set(due.expired))
         absence = self.place.absence() if due.expired else None
         for id_ in due.expired:
             future = self._waiting.get(id_)
             if future is not None and not future.done():
-                future.set_exception(absence or self._too_late())
+                future.set_exception(self._too_late(absence, was_sent=id_ not in never_sent))
         self._set_tick(self._mailbox.next_s())
 
-    def _too_late(self) -> CommandTimeout:
-        return CommandTimeout(
-            f"the daemon at {self.place.directory} gave no answer in time; the command may still "
-            "take effect, once"
-        )
+    def _too_late(
+        self, absence: DaemonUnavailable | None, *, was_sent: bool
+    ) -> CommandTimeout | DaemonUnavailable:
+        """Return the error of a call whose time is up; ``absence`` is why no daemon is there."""
+        where = self.place.directory
+        if not was_sent:
+            return absence or DaemonUnavailable(
+                f"the daemon at {where} took no message in time, so nothing was asked of it"
+            )
+        why = "gave no answer in time" if absence is None else "ended, and no other one has come"
+        return CommandTimeout(f"the daemon at {where} {why}; {_OPEN}")
 
     def _ask_facts(self) -> None:
         self._beat = self.loop.call_later(FACTS_S, self._ask_facts)
@@ -449,8 +472,7 @@ class Connection:
         is_new = facts.instance != self._instance
         if is_new:
             self._instance = facts.instance
-            for waiting in self._mailbox.all_frames(self.loop.time()):
-                self._dealer.send(waiting)
+            self._send_again(self._mailbox.all_frames(self.loop.time()))
         self.monitors.reconcile(facts.notices, is_new=is_new)
         if is_new:
             self.topics.look_again()
@@ -491,10 +513,15 @@ def _packed(value: Request | Command, values_max: int) -> msgspec.Raw:
     return body
 
 
+def _has_effect(asked: Request | Command) -> bool:
+    """Say whether it does something, or only asks."""
+    return asked.durable if isinstance(asked, Command) else asked.changes
+
+
 def _carries_code(command: Command) -> bool:
     """Say whether code travels by value: the daemon, which opens no body, is to know it."""
     if isinstance(command, AttachPlugin):
-        return command.plugin.kind == "value"
+        return brings_code(command.plugin)
     if not isinstance(command, AttachTools | ReplaceTools):
         return False
-    return any(tool.kind == "value" for tool in command.tools)
+    return any(map(brings_code, command.tools))

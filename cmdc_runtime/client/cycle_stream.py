@@ -51,6 +51,8 @@ class _Reader(Generic[T]):
         self.clock = clock
         self.cycle = Cycle(opened.command_id)
         self._view = view
+        self._is_shown = True
+        """Whether events told the end."""
 
     def take(self, envelope: Envelope) -> T | None:
         event = self.cycle.take(envelope.event)
@@ -60,6 +62,7 @@ class _Reader(Generic[T]):
         """Take an error in place of an event, and return what the consumer gets for it."""
         if self.opened.result is not None:  # its events were lost, and the session has told of it
             self.cycle.close(ending(self.opened.result))
+            self._is_shown = False
             return None
         self.cycle.close(None)
         if isinstance(error, CmdcError):
@@ -69,7 +72,7 @@ class _Reader(Generic[T]):
     def end(self) -> CmdcError | None:
         """Return what is raised for the end; at the first time only."""
         error, self.cycle.error = self.cycle.error, None
-        return error if self._view.raises or self.opened.result is not None else None
+        return error if self._view.raises or not self._is_shown else None
 
 
 class CycleStream(Generic[T]):

@@ -50,6 +50,7 @@ class EmbeddedDaemon:
         """
         self.owner_pid = os.getpid()
         self.leases = 0
+        self._last_words: str | None = None
         try:
             self.directory = _new_directory()
         except OSError as error:
@@ -92,6 +93,11 @@ class EmbeddedDaemon:
                 self._process.wait(patience_s)
                 break
         self._remove()
+
+    def bury(self) -> None:
+        """Remove what it leaves that has died; what its log ends with is still told."""
+        self._last_words = self._last_lines()
+        self.stop()
 
     def obituary(self) -> DaemonUnavailable:
         """Return the error that says that it died, with the last lines of its log."""
@@ -162,6 +168,8 @@ class EmbeddedDaemon:
         return DaemonUnavailable(f"the embedded daemon did not start, status {status}. {hint}{log}")
 
     def _last_lines(self) -> str:
+        if self._last_words is not None:
+            return self._last_words
         try:
             with (self.directory / _LOG).open("rb") as log:
                 log.seek(0, os.SEEK_END)
@@ -206,6 +214,8 @@ class _Place:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.daemon: EmbeddedDaemon | None = None
+        self.dead: list[EmbeddedDaemon] = []
+        """Those before it: what they had started may have written once more as it ended."""
 
 
 _place: Final = _Place()
@@ -226,7 +236,11 @@ def lease() -> Lease | Path:
             if running_daemon(daemon.directory) is not None:
                 return daemon.directory
             daemon = None
-        if daemon is None or not daemon.is_alive:
+        if daemon is not None and not daemon.is_alive:
+            daemon.bury()  # who has a lease of it may never give it back
+            _place.dead.append(daemon)
+            daemon = _place.daemon = None
+        if daemon is None:
             daemon = _place.daemon = EmbeddedDaemon()
         return Lease(daemon)
 
@@ -248,9 +262,8 @@ def _new_directory() -> Path:
 
 
 def _stop_at_exit() -> None:
-    daemon = _place.daemon
-    if daemon is not None and daemon.owner_pid == os.getpid():
-        _place.daemon = None
+    last, _place.daemon = _place.daemon, None
+    for daemon in (*_place.dead, *([] if last is None else [last])):
         daemon.stop()
 
 

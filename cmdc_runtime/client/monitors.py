@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from cmdc_runtime.client.edge import guarded
 from cmdc_runtime.client.inbox import AsyncInbox, Filled, ThreadInbox
 from cmdc_runtime.client.limits import (
     DOWNS_QUEUED_MAX,
@@ -290,6 +291,7 @@ class AsyncMonitor(Watch):
         self._downs: AsyncInbox[Down] = AsyncInbox(DOWNS_QUEUED_MAX)
         super().__init__(session_id, self._downs, deliver, persistent=persistent)
 
+    @guarded
     async def wait(self, timeout: float | None = None) -> Down:  # noqa: ASYNC109 - the contract's name
         """Return the next notice; after the last one, that one again.
 
@@ -311,6 +313,7 @@ class Monitor(Watch):
         self._downs: ThreadInbox[Down] = ThreadInbox(DOWNS_QUEUED_MAX)
         super().__init__(session_id, self._downs, deliver, persistent=persistent)
 
+    @guarded
     def wait(self, timeout: float | None = None) -> Down:
         """Return the next notice; after the last one, that one again.
 

@@ -6,15 +6,17 @@ that is taken, is the agent's to refuse. To add one: its function here, and whoe
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
 from cmdc_runtime.checkpoints import checkpoint_facts
+from cmdc_runtime.client.edge import parts_of
 from cmdc_runtime.client.subjects import checked_name
 from cmdc_runtime.commands import (
     PROMPT_CHARS_MAX,
     REASON_BYTES_MAX,
+    TOOLS_MAX,
     Abort,
     Approve,
     AttachPlugin,
@@ -39,9 +41,12 @@ from cmdc_runtime.errors import (
     UsageError,
 )
 from cmdc_runtime.extensions.tool import as_tool
+from cmdc_runtime.foreign import told
+from cmdc_runtime.header_values import header_problem
+from cmdc_runtime.messages import OpeningCall
 from cmdc_runtime.options import ModelSource
 from cmdc_runtime.packing import Packed, pack, pack_plugin
-from cmdc_runtime.plain import copied, problem_of, short, text_problem
+from cmdc_runtime.plain import copied, is_a, own, problem_of, short, text_problem
 
 C = TypeVar("C", bound=Command)
 A = TypeVar("A", Approve, Reject)
@@ -50,14 +55,14 @@ UNPACKABLE: Final = (TypeError, ValueError, OverflowError, RecursionError)
 """What MessagePack says of a value that it does not take."""
 
 
-def prompt(text: str) -> Prompt:
-    """Return the prompt.
+def prompt(text: str, call: OpeningCall | None = None) -> Prompt:
+    """Return the prompt, with the call that its cycle opens with, if any.
 
     Raises:
         InvalidText: ``text`` is not a non-empty str, or too long.
 
     """
-    return Prompt(text=_text(text, "prompt"))
+    return Prompt(text=_text(text, "prompt"), call=call)
 
 
 def checkpoint(label: object, metadata: object) -> SaveCheckpoint:
@@ -224,9 +229,12 @@ def switch_model(
         InvalidOptions: ``model`` names none, or the options cannot travel.
 
     """
-    if isinstance(model, ModelSource):
-        model, own_opts = model.model_source()
-        provider_opts = own_opts if provider_opts is None else provider_opts
+    try:
+        if isinstance(model, ModelSource):
+            model, own_opts = model.model_source()
+            provider_opts = own_opts if provider_opts is None else provider_opts
+    except Exception as error:  # its own code
+        raise InvalidOptions([f"model: {short(model)} failed: {told(error)}"]) from error
     problems = [*_model_problems(model), *_opts_problems(provider_opts)]
     if problems:
         raise InvalidOptions(problems)
@@ -252,11 +260,14 @@ def _checked(command: C) -> C:
     """Return the command, which a caller's own values may have made into none."""
     for field in msgspec.structs.fields(command):
         value = getattr(command, field.name)
+        choices = get_args(field.type) if get_origin(field.type) is Literal else ()
         try:
+            if choices and is_a(value, str) and own(value) not in choices:
+                raise ValueError(f"expected one of {', '.join(choices)}")
             msgspec.convert(value, field.type)
         except (msgspec.ValidationError, *UNPACKABLE) as error:
             call = type(command).__name__.lower()
-            raise UsageError(f"{call}: {field.name}: {error}; given was {short(value)}") from error
+            raise UsageError(f"{call}: {field.name}: {error}; given was {short(value)}") from None
     return command
 
 
@@ -287,7 +298,7 @@ def _name_of(tool: object) -> str | None:
         return tool
     try:
         return as_tool(tool).name
-    except InvalidTool:
+    except Exception:  # noqa: BLE001 - it is refused, by whatever its code does
         return None
 
 
@@ -303,7 +314,7 @@ def _names(names: Iterable[str]) -> tuple[str, ...]:
 def _listed(things: Iterable[Any], what: str) -> list[Any]:  # Any: looked at one by one
     if isinstance(things, str | bytes | Mapping) or not isinstance(things, Iterable):
         raise UsageError(f"{what}: expected a list, got {short(things)}")
-    return list(things)
+    return parts_of(things, what, TOOLS_MAX)
 
 
 def _model_problems(model: object) -> list[str]:
@@ -317,5 +328,5 @@ def _opts_problems(opts: object) -> list[str]:
         return []
     if not isinstance(opts, dict) or not all(isinstance(name, str) for name in opts):
         return [f"provider_opts: expected a dict with names as keys, got {type(opts).__name__}"]
-    problem = problem_of(opts)
+    problem = problem_of(opts) or header_problem(opts)
     return [] if problem is None else [f"provider_opts{problem}"]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from cmdc_runtime.client.session import AsyncSession, Session
+from cmdc_runtime.plain import is_a
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,8 +23,9 @@ def of_owner(
 
     @functools.wraps(default)
     def call(subject: Subject, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if isinstance(subject, Session | AsyncSession):
-            method: Any = getattr(subject.client, name)  # Any: the same method, of another client
+        if is_a(subject, (Session, AsyncSession)):
+            owner: Any = subject  # Any: a session of either kind
+            method: Any = getattr(owner.client, name)  # Any: the same method, of another client
             answer: T = method(subject, *args, **kwargs)
             return answer
         return default(subject, *args, **kwargs)

@@ -22,6 +22,7 @@ from cmdc_runtime.user_values import unpacked
 _REFUSED: Final = {
     "session_id": "give new_id to resume under another id",
     "messages": "a resumed session has the conversation of its state",
+    "reasoning_strategy": "a resumed session keeps its strategy, or has none; use cmdc.Runner.run",
     "blueprint": "a resumed session has its definition; give the options that are to change",
 }
 _STAYS: Final = frozenset(

@@ -5,22 +5,25 @@ the kinds of events, the events that our plugins emit, and those that a plugin c
 names in ``emits``. Any other that a plugin or a tool emits is chosen as ``plugin:NAME``.
 """
 
-import difflib
 from collections.abc import Iterable, Mapping
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.client.edge import parts_of
+from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
 from cmdc_runtime.events import Envelope, Event, EventsLost, PluginEvent, UnknownEvent
 from cmdc_runtime.extensions.plugin import declared_events
-from cmdc_runtime.plain import short
+from cmdc_runtime.plain import nearest, short
 
 EventTypes = Iterable[type[Event] | str]
 
 PREFIX: Final = "plugin:"
+TYPES_MAX: Final = 1_024
+"""Of one stream: many times as many kinds as there are, for the names of an application's own."""
 _CATALOGUE: Final = Path(__file__).parents[1] / "plugins" / "catalogue.json"
 
 
@@ -40,10 +43,10 @@ class Selection:
         if types is None:
             return
         given: object = types
-        if not isinstance(given, Iterable | type) or isinstance(given, Mapping):
+        if not isinstance(given, Iterable | type) or isinstance(given, Mapping | bytes):
             raise InvalidOptions([f"types: expected event classes or names, got {short(types)}"])
-        chosen = [types] if isinstance(types, str | type) else list(types)
-        problems = list(filter(None, map(_problem, chosen)))
+        chosen = [types] if isinstance(types, str | type) else parts_of(types, "types", TYPES_MAX)
+        problems = list(islice(filter(None, map(_problem, chosen)), PROBLEMS_MAX))
         if problems:
             raise InvalidOptions(problems)
         names = [one if isinstance(one, str) else _kind(one) for one in chosen]
@@ -74,11 +77,11 @@ def _problem(chosen: object) -> str | None:
     known = _kinds() | _emitted_by_ours() | declared_events()
     if chosen in known or (chosen.startswith(PREFIX) and chosen != PREFIX):
         return None
-    near = difflib.get_close_matches(chosen, known, n=1)
-    hint = f", did you mean {near[0]!r}?" if near else "."
+    near = nearest(chosen, known)
+    hint = "." if near is None else f", did you mean {near!r}?"
     return (
-        f"types: no event is called {chosen!r}{hint} One that a plugin or a tool of yours emits is"
-        f" chosen as {PREFIX + chosen!r}, those of a newer daemon as UnknownEvent"
+        f"types: no event is called {short(chosen)}{hint} One that a plugin or a tool of yours"
+        f" emits is chosen as {short(PREFIX + chosen)}, those of a newer daemon as UnknownEvent"
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from cmdc_runtime.client.calls import Reply
 from cmdc_runtime.client.cycle_stream import AsyncCycleStream, CycleStream
+from cmdc_runtime.client.edge import guarded
 from cmdc_runtime.client.keeping import AsyncKeeping, AsyncKept, Keeping, Kept
 from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
 from cmdc_runtime.client.monitors import AsyncMonitor, Monitor
@@ -39,6 +40,7 @@ class Session(Kept):
     Each method is the call of ``Client`` of the same name, where errors are told.
     """
 
+    @guarded
     def __init__(self, id_: SessionId, client: "Client") -> None:
         """Name a session; whether it exists shows at the first call.
 
@@ -213,6 +215,7 @@ class AsyncSession(AsyncKept):
     Each method is the call of ``AsyncClient`` of the same name, where errors are told.
     """
 
+    @guarded
     def __init__(self, id_: SessionId, client: "AsyncClient") -> None:
         """Name a session; whether it exists shows at the first call.
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
+from cmdc_runtime.client.edge import guarded
 from cmdc_runtime.client.feed import Feed
 from cmdc_runtime.client.inbox import AsyncInbox, ThreadInbox
 from cmdc_runtime.client.limits import STREAM_REFILL_EVENTS
@@ -42,6 +43,7 @@ class AsyncEventStream:
                 raise StopAsyncIteration from None
             raise
 
+    @guarded
     async def get(self, timeout: float | None = None) -> Envelope:  # noqa: ASYNC109 - the contract's name
         """Return the next event.
 
@@ -109,6 +111,7 @@ class EventStream:
                 raise StopIteration from None
             raise
 
+    @guarded
     def get(self, timeout: float | None = None) -> Envelope:
         """Return the next event.
 

@@ -4,8 +4,9 @@ from typing import Protocol, TypeVar
 
 from cmdc_runtime.checkpoints import CHECKPOINT_ID
 from cmdc_runtime.errors import InvalidSession, UsageError
+from cmdc_runtime.foreign import told
 from cmdc_runtime.ids import SUPERVISOR, MonitorRef, SessionId, is_monitor_ref, is_session_id
-from cmdc_runtime.plain import number_problem, short, text_problem, whole_problem
+from cmdc_runtime.plain import is_a, number_problem, own, short, text_problem, whole_problem
 from cmdc_runtime.ranges import INDEX_MAX, NAME_CHARS_MAX, SECONDS_MAX
 
 C = TypeVar("C")
@@ -29,7 +30,10 @@ def id_of(session: SessionLike) -> SessionId:
         InvalidSession: it is neither.
 
     """
-    found = session if isinstance(session, str) else getattr(session, "id", None)
+    try:
+        found = own(session if is_a(session, str) else getattr(session, "id", None))
+    except Exception as error:
+        raise InvalidSession(f"a session's id: {short(session)} failed: {told(error)}") from error
     if not isinstance(found, str):
         raise InvalidSession(f"expected a session or a session id, got {short(session)}")
     return SessionId(found)
@@ -120,7 +124,11 @@ def checked_kind(given: C, kind: type[object], what: str) -> C:
         UsageError: it is another thing.
 
     """
-    if not isinstance(given, kind):
+    try:
+        is_ours = isinstance(given, kind)
+    except Exception:  # noqa: BLE001 - it has code of its own, which ours has not
+        is_ours = False
+    if not is_ours:
         raise UsageError(f"{what}: expected one of cmdc_runtime's own, got {short(given)}")
     return given
 

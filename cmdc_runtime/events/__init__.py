@@ -28,6 +28,7 @@ from cmdc_runtime.events.cycle import (
 )
 from cmdc_runtime.events.model import (
     ContextOverflow,
+    CostUnknown,
     MessageDelta,
     MessageStart,
     ModelSwitched,
@@ -50,6 +51,13 @@ from cmdc_runtime.events.people import (
     ToolApproved,
     ToolRejected,
     UserResponded,
+)
+from cmdc_runtime.events.reasoning import (
+    ReasoningBranch,
+    ReasoningDone,
+    ReasoningPrune,
+    ReasoningScore,
+    ReasoningThought,
 )
 from cmdc_runtime.events.session import (
     AgentHibernated,
@@ -95,6 +103,7 @@ __all__ = [
     "AskUser",
     "ContextOverflow",
     "ConversationCompacted",
+    "CostUnknown",
     "Envelope",
     "Event",
     "EventsLost",
@@ -110,6 +119,11 @@ __all__ = [
     "PluginUpdated",
     "PromptDropped",
     "PromptReceived",
+    "ReasoningBranch",
+    "ReasoningDone",
+    "ReasoningPrune",
+    "ReasoningScore",
+    "ReasoningThought",
     "RecordSetAside",
     "RequestStart",
     "ResponseComplete",

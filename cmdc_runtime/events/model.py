@@ -42,10 +42,23 @@ class ThinkingDelta(Event, frozen=True, kw_only=True):
 
 
 class ResponseComplete(Event, frozen=True, kw_only=True):
-    """The answer is parsed, tool calls included; ``usage`` is what its request took."""
+    """The answer is parsed, tool calls included; ``usage`` is what its request took.
+
+    Where a cycle opened with a call, its result is an answer too: that took no request, and has
+    ``messages.OPENING`` in its metadata.
+    """
 
     message: Message
     usage: TokenUsage = TokenUsage()
+
+
+class CostUnknown(Event, frozen=True, kw_only=True):
+    """Nobody knows what an answer of ``model`` has cost, so ``max_cost_usd`` does not count it.
+
+    Told at the first such answer, and again after a switch of the model or an answer with a cost.
+    """
+
+    model: str
 
 
 class StatusUpdate(Event, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """What third parties implement; re-exports without logic."""
 
-from cmdc_runtime.extensions.context import Context, SessionPort, ToolContext
+from cmdc_runtime.extensions.context import BranchAnswer, Context, SessionPort, ToolContext
 from cmdc_runtime.extensions.provider import ToolSpec
 from cmdc_runtime.extensions.tool import (
     Answer,
@@ -9,6 +9,7 @@ from cmdc_runtime.extensions.tool import (
     FunctionTool,
     Isolation,
     NeedsApproval,
+    OtherBranchError,
     Tool,
     ToolError,
     as_tool,
@@ -17,12 +18,14 @@ from cmdc_runtime.extensions.tool import (
 
 __all__ = [
     "Answer",
+    "BranchAnswer",
     "Context",
     "Effect",
     "Effects",
     "FunctionTool",
     "Isolation",
     "NeedsApproval",
+    "OtherBranchError",
     "SessionPort",
     "Tool",
     "ToolContext",

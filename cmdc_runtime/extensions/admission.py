@@ -1,14 +1,15 @@
-"""What an application gave as a plugin, as a plugin that keeps the contract.
+"""What an application gave as a plugin or a strategy, as one that keeps the contract.
 
-A plugin that breaks it is refused before its session starts, with everything that is wrong in one
-error. To add a rule for all plugins, add it to ``_problems``.
+One that breaks it is refused before its session starts, with everything that is wrong in one
+error. To add a rule for all plugins, add it to ``_problems``; for all strategies, to
+``_strategy_problems``.
 """
 
 import copy
 import inspect
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, get_args
+from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
@@ -27,16 +28,15 @@ from cmdc_runtime.extensions.plugin import (
     hooks_of,
     observes,
 )
+from cmdc_runtime.extensions.reasoning import ReasoningStrategy
 from cmdc_runtime.extensions.tool import resolve
 from cmdc_runtime.plain import short
 
 _NAME: Final = re.compile(r"[a-z0-9_-]{1,64}")
-_FORMS: Final = (
-    "give a cmdc.Plugin class or instance, (class, {option: value}),"
-    ' "module:Class", or one of cmdc.plugins'
-)
 _PAIR: Final = 2
 _ABOUT_TOOLS: Final = {*TOOL_HOOKS, HANDLE_EVENT}
+_Base = TypeVar("_Base", Plugin, ReasoningStrategy)
+_NOUNS: Final[Mapping[type, str]] = {Plugin: "plugin", ReasoningStrategy: "strategy"}
 
 
 def as_plugin(candidate: object) -> Plugin:
@@ -48,61 +48,109 @@ def as_plugin(candidate: object) -> Plugin:
         InvalidOptions: it is none, its options are wrong, or it breaks the contract; it names the
             plugin and all that has to change.
     """
-    thing, options = _parted(candidate)
-    found = _named(thing) if isinstance(thing, str) else thing
-    if isinstance(found, Plugin):
-        if options is not None:
-            raise InvalidOptions([f"plugin {found.name!r} is an instance and takes no options"])
-        plugin = found
-    elif isinstance(found, type) and issubclass(found, Plugin):
-        plugin = _made(found, options or {})
-    else:
-        raise InvalidOptions([f"{short(thing)} is no plugin: {_FORMS}"])
-    problems = [f"plugin {plugin.name!r}: {problem}" for problem in _problems(plugin)]
-    if problems:
-        raise InvalidOptions(problems)
+    plugin = _instance(candidate, Plugin)
+    _refuse(f"plugin {short(plugin.name)}", _problems(plugin))
     return plugin
 
 
+def as_strategy(candidate: object) -> ReasoningStrategy:
+    """Return the strategy that ``candidate`` is, has as a class, or names as ``"module:Class"``.
+
+    A class, or its name, may come with options: ``(Mine, {"depth": 3})``.
+
+    Raises:
+        InvalidOptions: as for ``as_plugin``.
+    """
+    strategy = _instance(candidate, ReasoningStrategy)
+    _refuse(f"strategy {short(strategy.name)}", _strategy_problems(strategy))
+    return strategy
+
+
+def _instance(candidate: object, base: type[_Base]) -> _Base:
+    noun = _NOUNS[base]
+    thing, options = _parted(candidate, noun)
+    found = _named(thing, noun) if isinstance(thing, str) else thing
+    if isinstance(found, base):
+        if options is not None:
+            raise InvalidOptions(
+                [f"{noun} {short(found.name)} is an instance and takes no options"]
+            )
+        return found
+    if isinstance(found, type) and issubclass(found, base):
+        return _made(found, options or {}, noun)
+    raise InvalidOptions([f"{short(thing)} is no {noun}: {_forms(noun)}"])
+
+
+def _refuse(what: str, problems: Iterator[str]) -> None:
+    found = [f"{what}: {problem}" for problem in problems]
+    if found:
+        raise InvalidOptions(found)
+
+
+def _forms(noun: str) -> str:
+    if noun == "plugin":
+        base, ours = "cmdc.Plugin", "cmdc.plugins"
+    else:
+        base, ours = "cmdc.ReasoningStrategy", "cmdc.reasoning"
+    return (
+        f"give a {base} class or instance, (class, {{option: value}}),"
+        f' "module:Class", or one of {ours}'
+    )
+
+
 # Any: options as they come.
-def _parted(candidate: object) -> tuple[object, Mapping[str, Any] | None]:
+def _parted(candidate: object, noun: str) -> tuple[object, Mapping[str, Any] | None]:
     if not isinstance(candidate, tuple):
         return candidate, None
     if len(candidate) != _PAIR or not isinstance(candidate[1], Mapping):
-        raise InvalidOptions([f"{short(candidate)} is no plugin: {_FORMS}"])
+        raise InvalidOptions([f"{short(candidate)} is no {noun}: {_forms(noun)}"])
     return candidate
 
 
-def _named(reference: str) -> object:
+def _named(reference: str, noun: str) -> object:
     if not all(reference.partition(":")):
-        raise InvalidOptions([f"{reference!r} is no plugin: {_FORMS}"])
+        raise InvalidOptions([f"{short(reference)} is no {noun}: {_forms(noun)}"])
     try:
         return resolve(reference)
     except (ImportError, AttributeError) as error:
-        raise InvalidOptions([f"plugin {reference!r}: {error}"]) from error
+        raise InvalidOptions([f"{noun} {short(reference)}: {error}"]) from error
 
 
 # Any: options as they come.
-def _made(plugin: type[Plugin], options: Mapping[str, Any]) -> Plugin:
+def _made(extension: type[_Base], options: Mapping[str, Any], noun: str) -> _Base:
     try:
-        return plugin(**options)
+        return extension(**options)
     except InvalidOptions:
         raise
     except Exception as error:  # its constructor is a stranger's code
         raise InvalidOptions(
-            [f"plugin {plugin.name!r} cannot be made: {type(error).__name__}: {error}"]
+            [f"{noun} {short(extension.name)} cannot be made: {type(error).__name__}: {error}"]
         ) from error
+
+
+def _strategy_problems(strategy: ReasoningStrategy) -> Iterator[str]:
+    """Yield every way in which a strategy breaks the contract."""
+    told: Any = strategy  # Any: its attributes are what a stranger wrote
+    if not isinstance(told.name, str) or not _NAME.fullmatch(told.name):
+        yield f"name must be 1 to 64 of a-z 0-9 _ -, got {short(told.name)}"
+    for method in ("init", "step", "aggregate", "early", "best"):
+        if not callable(found := getattr(strategy, method)):
+            yield f"{method} must be a method, got {short(found)}"
+        elif inspect.iscoroutinefunction(found) or inspect.isasyncgenfunction(found):
+            yield f"{method} must not be async: what takes time is a branch"
+    if getattr(type(strategy), "step") is getattr(ReasoningStrategy, "step"):  # noqa: B009 - as data
+        yield "it has no method step"
 
 
 def _problems(plugin: Plugin) -> Iterator[str]:
     """Yield every way in which a plugin breaks the contract."""
     told: Any = plugin  # Any: its attributes are what a stranger wrote
     if not isinstance(told.name, str) or not _NAME.fullmatch(told.name):
-        yield f"name must be 1 to 64 of a-z 0-9 _ -, got {told.name!r}"
+        yield f"name must be 1 to 64 of a-z 0-9 _ -, got {short(told.name)}"
     if not _is_priority(told.priority):
-        yield f"priority must be 1 to {PRIORITY_MAX}, got {told.priority!r}"
+        yield f"priority must be 1 to {PRIORITY_MAX}, got {short(told.priority)}"
     if told.fail not in get_args(Fail):
-        yield f"fail must be one of {get_args(Fail)}, got {told.fail!r}"
+        yield f"fail must be one of {get_args(Fail)}, got {short(told.fail)}"
     if not (hooks_of(plugin) or observes(plugin) or filters_output(plugin)):
         yield (
             f"it has no method named as a hook: {', '.join(HOOKS)};"

@@ -1,11 +1,13 @@
 """Options of an extension against their fields: every problem at once, each with its option."""
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
 
-from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
+from cmdc_runtime.plain import short
 
 _S = TypeVar("_S", bound=msgspec.Struct)
 
@@ -40,10 +42,10 @@ def made(
         fields = {field.name: field for field in msgspec.structs.fields(config)}
     except (NameError, TypeError) as error:
         raise InvalidOptions([f"{owner}: its Config cannot be read: {error}"]) from error
+    strangers = islice((name for name in given if name not in fields), PROBLEMS_MAX)
     problems = [
-        f"{owner}: there is no option {name!r}, only {', '.join(fields) or 'none at all'}"
-        for name in given
-        if name not in fields
+        f"{owner}: there is no option {short(name)}, only {', '.join(fields) or 'none at all'}"
+        for name in strangers
     ]
     values = {}
     for name, field in fields.items():

@@ -8,9 +8,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from cmdc_runtime.events.base import Event
+from cmdc_runtime.events.client import Envelope
 from cmdc_runtime.ids import CallId, Incarnation, SessionId
+from cmdc_runtime.messages import TokenUsage
 
 _FIRST: Final = Incarnation(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchAnswer:
+    """What came of a branch: its answer, or (not ``ok``) why it has none, and what it used."""
+
+    ok: bool
+    text: str
+    usage: TokenUsage
 
 
 class SessionPort(Protocol):
@@ -38,6 +50,65 @@ class SessionPort(Protocol):
 
         Raises:
             ToolError: it could not be started, failed or crashed; the text says what and why.
+        """
+
+    @property
+    def told(self) -> int:
+        """How many events earlier runs of this call have told: the first ones, in their order."""
+
+    async def tell(self, event: Event) -> None:
+        """Tell observers of a step of a reasoning run, and have it counted with the same write.
+
+        A call that runs again after a crash passes over the first ``told`` of what it has to tell.
+        ``event`` is one of the kinds ``reasoning_*``.
+
+        Raises:
+            ToolError: it is another event, too large, or cannot be kept.
+        """
+
+    async def recall(self, run_id: str) -> tuple[Envelope, ...]:
+        """Return what earlier runs of this call have told of ``run_id``, in its order.
+
+        These are as many as ``told``; fewer where the journal of this session has not all of them,
+        as that of a session which goes on from another one's state.
+
+        Raises:
+            ToolError: the journal cannot be read now.
+        """
+
+    async def branch(  # noqa: PLR0913 - as the contract has it
+        self,
+        branch_id: str,
+        prompt: str,
+        *,
+        model: str | None = None,
+        response_format: object = None,
+        fork: bool = False,
+        tokens: int | None = None,
+        cost_usd: float | None = None,
+        shares: int = 1,
+    ) -> BranchAnswer:
+        """Let a subagent of the general kind answer ``prompt``; cancelling the wait ends it first.
+
+        ``branch_id`` names it within the call. A call that runs again after a crash gets what came
+        of it from the session, and nothing is asked or paid twice. It may spend ``tokens`` and
+        ``cost_usd``, and no more than its share of what the session has left, where ``shares``
+        branches are about to be started, this one included. It starts no sessions of its own. With
+        ``fork`` it begins with the conversation of the session, as that is then.
+
+        Raises:
+            ToolError: it was not started; the text says why.
+            OtherBranchError: ``branch_id`` was asked for with another prompt, model or format.
+        """
+
+    async def end_branch(self, branch_id: str) -> BranchAnswer:
+        """End a branch and return when it is gone and counted: what came of it, and what it used.
+
+        Who waits for it gets an answer that is not ``ok``. One that has ended, or that nobody has
+        asked for, is answered for at once; an answer that was there before is returned.
+
+        Raises:
+            ToolError: ``branch_id`` is no name.
         """
 
 

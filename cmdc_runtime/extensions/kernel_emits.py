@@ -17,6 +17,8 @@ from cmdc_runtime.reasons import snake
 
 ApprovalOption = Literal["approve_once", "approve_always", "reject_once"]
 APPROVAL_OPTIONS: Final[tuple[ApprovalOption, ...]] = get_args(ApprovalOption)
+APPROVAL_TIMEOUT_S: Final = 120.0
+"""After which a call that is held counts as rejected, unless its plugin says otherwise."""
 APPROVAL_TIMEOUT_S_MAX: Final = 30 * 86_400.0
 SYSTEM_MESSAGE_ID: Final = MessageId("m-0")
 """The system prompt, where a message's id is asked for."""

@@ -35,6 +35,7 @@ from cmdc_runtime.extensions.hooks import (
     SessionStart,
 )
 from cmdc_runtime.extensions.plugin_context import PluginContext
+from cmdc_runtime.plain import short
 from cmdc_runtime.reasons import snake
 
 Fail: TypeAlias = Literal["open", "closed", "disable"]
@@ -259,11 +260,11 @@ def hook(
     problems = []
     names = None if tools is None or isinstance(tools, str) else list(tools)
     if isinstance(tools, str) or not all(name and isinstance(name, str) for name in names or ()):
-        problems.append(f"@hook: tools must be a list of names, got {tools!r}")
+        problems.append(f"@hook: tools must be a list of names, got {short(tools)}")
     if timeout is not None and not _is_timeout(timeout):
         problems.append(
             f"@hook: timeout must be seconds, above 0 and up to {HOOK_TIMEOUT_S_MAX:g},"
-            f" got {timeout!r}"
+            f" got {short(timeout)}"
         )
     if problems:
         raise InvalidOptions(problems)

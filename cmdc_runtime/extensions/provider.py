@@ -16,6 +16,7 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.ids import CallId
 from cmdc_runtime.messages import Message, TokenUsage
 
@@ -42,6 +43,9 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     ``former_opts`` are options that the session had before: nothing of them is sent, and no reason
     of a failure may show a credential of them, since a server may still have it.
     """
+
+    __repr__ = printed
+    __rich_repr__ = printed_fields
 
     model: str
     messages: tuple[Message, ...]

@@ -24,6 +24,8 @@ PROBLEMS_MAX: Final = 5
 """So many problems of one call are told to the model; the first one usually explains the rest."""
 PROBLEM_CHARS_MAX: Final = 300
 
+_CONSTRAINING: Final = frozenset({"annotated_types", "pydantic"})
+"""Libraries whose marks on a plain type say what its values may be."""
 _EMPTY: Final = inspect.Parameter.empty
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _SECTION: Final = re.compile(r"(Args|Arguments|Parameters):\s*")
@@ -62,15 +64,30 @@ def arguments_struct(fields: Fields) -> type[msgspec.Struct]:
     """Return the class that decodes and checks arguments; an unknown argument is an error.
 
     Raises:
-        InvalidTool: msgspec knows no JSON for an annotation; the message names the parameter.
+        InvalidTool: msgspec knows no JSON for an annotation, or would not check what it says; the
+            message names the parameter.
     """
     for name, annotation, default in fields:
+        if (unheeded := _unheeded(annotation)) is not None:
+            raise InvalidTool(
+                f"parameter {name!r}: nothing would check {unheeded}: write Annotated[..., "
+                "msgspec.Meta(...)], or make it a field of a pydantic model"
+            )
         try:
             _components(_struct([_field(name, annotation, default)]))
         except Exception as error:  # foreign classes may do anything
             reason = (str(error).splitlines() or [type(error).__name__])[-1]
             raise InvalidTool(f"parameter {name!r} has no JSON Schema: {reason}") from error
     return _struct([_field(*field) for field in fields])
+
+
+def _unheeded(annotation: Any) -> str | None:  # Any: whatever was written
+    """Return a constraint of pydantic's in an annotation, which means nothing to msgspec."""
+    for said in getattr(annotation, "__metadata__", ()):
+        library = type(said).__module__.partition(".")[0]
+        if library in _CONSTRAINING and getattr(said, "metadata", True):
+            return str(said)[:PROBLEM_CHARS_MAX]
+    return next(filter(None, map(_unheeded, get_args(annotation))), None)
 
 
 def schema_of(struct: type[msgspec.Struct], described: Mapping[str, str]) -> Schema:

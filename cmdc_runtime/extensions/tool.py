@@ -53,10 +53,10 @@ started, a thread is left alone and what it returns is discarded, a task is canc
 A thread shares the interpreter with its agent: one that computes without a pause slows down all
 that the session does, the answer to an abort included. It is for calls that wait.
 
-What is printed goes to the daemon's log with the session; from a process line by line as
-``tool.wrote``, with the call, and with an embedded daemon to the program's standard error too. A
-task and a thread share standard output with their agent: what they print is ``worker.wrote``, and
-no call is told with it."""
+What Python code prints goes to the daemon's log line by line as ``tool.wrote``, with session and
+call, and with an embedded daemon to the program's standard error too. What programs and C code
+write is ``worker.wrote``, and no call is told with it; nor is it of a thread that the tool has
+started outside a process of its own."""
 Effects = Literal["read", "idempotent", "write"]
 """Whether a call may run again after a crash that hid its outcome: "write" may not."""
 
@@ -73,6 +73,10 @@ def _fitting_of(function: object) -> tuple[Isolation, ...]:
 
 class ToolError(Exception):
     """An expected failure: its text is the result that the model reads, marked as an error."""
+
+
+class OtherBranchError(ToolError):
+    """A call asks for a branch by a name that it gave to something else before."""
 
 
 # Positional too, since a tool writes ``return Effect("update_todos", {...})``.
@@ -328,13 +332,13 @@ def resolve(reference: str) -> object:
 
 def _named(reference: str) -> object:
     if not all(reference.partition(":")):
-        raise InvalidTool(f'{reference!r} is no tool: a tool by name is "module:name"')
+        raise InvalidTool(f'{short(reference)} is no tool: a tool by name is "module:name"')
     try:
         found = resolve(reference)
     except (ImportError, AttributeError) as error:
-        raise InvalidTool(f"tool {reference!r}: {error}") from error
+        raise InvalidTool(f"tool {short(reference)}: {error}") from error
     if isinstance(found, str):
-        raise InvalidTool(f"tool {reference!r} is a str, not a tool")
+        raise InvalidTool(f"tool {short(reference)} is a str, not a tool")
     return found
 
 
@@ -352,7 +356,7 @@ def _refuse(candidate: Tool) -> None:
     problems = _problems(candidate)
     if problems:
         name = candidate.name or type(candidate).__qualname__
-        raise InvalidTool(f"tool {name!r}: {'; '.join(problems)}")
+        raise InvalidTool(f"tool {short(name)}: {'; '.join(problems)}")
 
 
 def _problems(candidate: Tool) -> list[str]:
@@ -360,19 +364,19 @@ def _problems(candidate: Tool) -> list[str]:
     told: Any = candidate  # Any: its attributes are what a stranger wrote
     problems = []
     if not isinstance(told.name, str) or not _NAME.fullmatch(told.name):
-        problems.append(f"name must be 1 to 64 of A-Z a-z 0-9 _ -, got {told.name!r}")
+        problems.append(f"name must be 1 to 64 of A-Z a-z 0-9 _ -, got {short(told.name)}")
     if not isinstance(told.description, str):
-        problems.append(f"description must be a str, got {told.description!r}")
+        problems.append(f"description must be a str, got {short(told.description)}")
     if told.effects not in get_args(Effects):
-        problems.append(f"effects must be one of {get_args(Effects)}, got {told.effects!r}")
+        problems.append(f"effects must be one of {get_args(Effects)}, got {short(told.effects)}")
     if told.timeout is not None and not _is_above(told.timeout, 0, int | float):
-        problems.append(f"timeout must be seconds above 0 or None, got {told.timeout!r}")
+        problems.append(f"timeout must be seconds above 0 or None, got {short(told.timeout)}")
     if told.max_retries is not None and not _is_above(told.max_retries, -1, int):
-        problems.append(f"max_retries must be 0, 1, 2 … or None, got {told.max_retries!r}")
+        problems.append(f"max_retries must be 0, 1, 2 … or None, got {short(told.max_retries)}")
     if not isinstance(told.needs_approval, bool) and not callable(told.needs_approval):
         problems.append(
             f"needs_approval must be a bool or a function of the arguments,"
-            f" got {told.needs_approval!r}"
+            f" got {short(told.needs_approval)}"
         )
     problems.extend(filter(None, [_isolation_problem(candidate), _schema_problem(candidate)]))
     return problems
@@ -382,7 +386,8 @@ def _isolation_problem(candidate: Tool) -> str | None:
     function = candidate.__wrapped__ if isinstance(candidate, FunctionTool) else candidate.execute
     fitting = _fitting_of(function)
     if candidate.isolation not in fitting:
-        return f"isolation must be one of {fitting} for this function, got {candidate.isolation!r}"
+        given = short(candidate.isolation)
+        return f"isolation must be one of {fitting} for this function, got {given}"
     return None
 
 

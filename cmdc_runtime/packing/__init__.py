@@ -7,23 +7,35 @@ loads cloudpickle. Opening a parcel is the workers' business: ``workers.loader``
 from cmdc_runtime.packing.parcel import (
     FUNCTION_KEY,
     PACKED_BYTES_MAX,
+    STRATEGY_KEY,
     BuiltIn,
     BuiltInPlugin,
+    BuiltInStrategy,
     Function,
+    brings_code,
     pack,
     pack_function,
     pack_plugin,
+    pack_strategy,
+    parcels_in,
+    strategy_option,
 )
 from cmdc_runtime.parcels import Packed
 
 __all__ = [
     "FUNCTION_KEY",
     "PACKED_BYTES_MAX",
+    "STRATEGY_KEY",
     "BuiltIn",
     "BuiltInPlugin",
+    "BuiltInStrategy",
     "Function",
     "Packed",
+    "brings_code",
     "pack",
     "pack_function",
     "pack_plugin",
+    "pack_strategy",
+    "parcels_in",
+    "strategy_option",
 ]

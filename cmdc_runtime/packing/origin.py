@@ -59,6 +59,26 @@ def local_modules() -> dict[str, ModuleType]:
     }
 
 
+def companions(name: str) -> list[str]:
+    """Return the loaded modules that came along with the loaded module ``name``, and itself.
+
+    Of an installed package these are its modules; of local code, all local code below the folder
+    that it was found in.
+    """
+    root = name.partition(".")[0]
+    loaded = sys.modules.copy()  # in one step: others may import
+    if is_installed(root):
+        return [one for one in loaded if one == root or one.startswith(f"{root}.")]
+    places = getattr(loaded.get(root), "__path__", None) or [_file_of(loaded.get(root))]
+    folders = tuple(os.path.dirname(place) + os.sep for place in places if place)  # noqa: PTH120
+    return [
+        one
+        for one, module in loaded.items()
+        if (file := _file_of(module)).startswith(folders)
+        and not file.startswith(_installed_folders())
+    ]
+
+
 def is_local_import(name: str) -> bool:
     """Say whether ``import name`` would find a file that is not installed."""
     root = name.partition(".")[0]
@@ -72,6 +92,11 @@ def is_local_import(name: str) -> bool:
         return False
     places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or [])
     return not all(_is_installed_path(place) for place in places)
+
+
+def _file_of(module: object) -> str:
+    file: object = getattr(module, "__file__", None)  # anything may stand in sys.modules
+    return file if isinstance(file, str) else ""
 
 
 def _attribute_of(module: ModuleType, thing: object) -> str | None:

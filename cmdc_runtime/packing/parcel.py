@@ -1,4 +1,4 @@
-"""One tool or plugin as it travels: by name where any process can import it, else as code.
+"""A tool, plugin or strategy as it travels: by name where any process can import it, else as code.
 
 An application never says which. Add a rule for what counts as importable to ``origin``, and one
 for what can be turned into bytes to ``byvalue``.
@@ -6,15 +6,20 @@ for what can be turned into bytes to ``byvalue``.
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
+from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.errors import InvalidOptions, InvalidTool
-from cmdc_runtime.extensions.admission import as_plugin
+from cmdc_runtime.extensions.admission import as_plugin, as_strategy
 from cmdc_runtime.extensions.configuration import made
+from cmdc_runtime.extensions.plugin import Plugin
+from cmdc_runtime.extensions.reasoning import ReasoningStrategy
 from cmdc_runtime.extensions.tool import as_tool
+from cmdc_runtime.foreign import told
 from cmdc_runtime.packing.origin import reference_of
 from cmdc_runtime.parcels import Packed
 from cmdc_runtime.plain import short
@@ -25,23 +30,40 @@ REFERENCE: Final = re.compile(r"[a-z][a-z0-9_]{0,63}|[^\W\d][\w.]*:[^\W\d][\w.]*
 """A built-in's short name, or ``module:qualname``."""
 FUNCTION_KEY: Final = "$function"
 """The one key of a dict that stands for a function among the options of a built-in."""
+STRATEGY_KEY: Final = "$strategy"
+"""The one key of a dict that stands for a strategy among the options of a built-in."""
 Function: TypeAlias = Any
 """The type of an option that is a function, or the ``"module:name"`` of one."""
+_PARCEL_KEYS: Final = (FUNCTION_KEY, STRATEGY_KEY)
 _PAIR: Final = 2
+_Admit: TypeAlias = Callable[[object], Plugin | ReasoningStrategy]
 
 
 class BuiltIn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A name for one of our own extensions, with its options as fields.
 
     ``cmdc_runtime.tools`` has one subclass for each built-in tool, ``cmdc_runtime.plugins`` one for
-    each built-in plugin.
+    each built-in plugin, ``cmdc_runtime.reasoning`` one for each strategy.
     """
+
+    __repr__ = printed
+    __rich_repr__ = printed_fields
 
     short_name: ClassVar[str]
 
+    def to_options(self) -> dict[str, Any]:  # Any: whatever the options are
+        """Return the options as they travel.
+
+        Raises:
+            TypeError: one of them cannot.
+        """
+        options: dict[str, Any] = msgspec.to_builtins(self, enc_hook=_function)
+        msgspec.convert(options, type(self))
+        return options
+
 
 class _Checked(msgspec.StructMeta):
-    """Checks the options of a plugin where they are written."""
+    """Checks the options of a plugin or a strategy where they are written."""
 
     def __call__(self, **options: Any) -> Any:  # Any: options as they come, and the class's own
         """Return the reference.
@@ -50,12 +72,21 @@ class _Checked(msgspec.StructMeta):
             InvalidOptions: options are missing, unknown or wrong; it names each.
         """
         config: Any = self  # Any: a class that is made by this metaclass
-        return made(f"plugin {config.short_name!r}", config, options, super().__call__)
+        owner = f"{config.noun} {config.short_name!r}"
+        return made(owner, config, options, super().__call__)
 
 
 class BuiltInPlugin(BuiltIn, frozen=True, kw_only=True, omit_defaults=True, metaclass=_Checked):
     """A name for a built-in plugin; it is at the same time the plugin's ``Config``."""
 
+    noun: ClassVar[str] = "plugin"
+    short_name: ClassVar[str]
+
+
+class BuiltInStrategy(BuiltIn, frozen=True, kw_only=True, omit_defaults=True, metaclass=_Checked):
+    """A name for a built-in strategy; it is at the same time the strategy's ``Config``."""
+
+    noun: ClassVar[str] = "strategy"
     short_name: ClassVar[str]
 
 
@@ -80,6 +111,8 @@ def pack(thing: object, label: str) -> Packed:
         return _by_reference(thing, name) or _by_value(thing, name, "tool")
     except (InvalidTool, _CannotTravelError) as error:
         raise InvalidTool(f"{label}: {error}") from error
+    except Exception as error:
+        raise InvalidTool(f"{label}: {_failed(thing, error)}") from error
 
 
 def pack_plugin(thing: object, label: str) -> Packed:
@@ -91,18 +124,62 @@ def pack_plugin(thing: object, label: str) -> Packed:
     Raises:
         InvalidOptions: it is no plugin, breaks the contract or cannot travel; it names all of it.
     """
+    return _pack_extension(thing, label, "plugin", as_plugin)
+
+
+def pack_strategy(thing: object, label: str) -> Packed:
+    """Return a reasoning strategy ready to travel, as ``pack_plugin`` does a plugin.
+
+    Raises:
+        InvalidOptions: it is no strategy, breaks the contract or cannot travel.
+    """
+    return _pack_extension(thing, label, "strategy", as_strategy)
+
+
+def strategy_option(thing: object, label: str) -> dict[str, Any]:  # Any: a parcel
+    """Return a strategy as it travels among the options of a built-in.
+
+    Raises:
+        InvalidOptions: as for ``pack_strategy``.
+    """
+    return {STRATEGY_KEY: msgspec.structs.asdict(pack_strategy(thing, label))}
+
+
+def brings_code(packed: Packed) -> bool:
+    """Say whether a parcel, or one among its options, has code by value."""
+    return packed.kind == "value" or any(map(brings_code, parcels_in(packed)))
+
+
+def parcels_in(packed: Packed) -> Iterator[Packed]:
+    """Yield the parcels of functions and strategies among the options of one by reference."""
+    if packed.kind == "ref" and packed.data:
+        yield from _parcels_among(msgspec.msgpack.decode(packed.data))
+
+
+def _parcels_among(value: Any) -> Iterator[Packed]:  # Any: options, and parcels among them
+    if isinstance(value, dict) and len(value) == 1 and not value.keys().isdisjoint(_PARCEL_KEYS):
+        with suppress(msgspec.ValidationError):  # an option of somebody's own, named like ours
+            yield msgspec.convert(next(iter(value.values())), Packed)
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _parcels_among(inner)
+
+
+def _pack_extension(thing: object, label: str, noun: str, admit: _Admit) -> Packed:
     try:
-        packed = _by_name(thing, "plugin")
+        packed = _by_name(thing, noun)
         if packed is not None:
             return packed
         if isinstance(thing, tuple) and len(thing) == _PAIR and isinstance(thing[1], Mapping):
-            return _with_options(*thing)
-        name = as_plugin(thing).name
-        return _by_reference(thing, name) or _by_value(thing, name, "plugin")
+            return _with_options(*thing, noun=noun, admit=admit)
+        name = admit(thing).name
+        return _by_reference(thing, name) or _by_value(thing, name, noun)
     except _CannotTravelError as error:
         raise InvalidOptions([f"{label}: {error}"]) from error
     except InvalidOptions as error:
         raise InvalidOptions([f"{label}: {problem}" for problem in error.problems]) from error
+    except Exception as error:
+        raise InvalidOptions([f"{label}: {_failed(thing, error)}"]) from error
 
 
 def pack_function(thing: object, label: str) -> Packed:
@@ -120,10 +197,23 @@ def pack_function(thing: object, label: str) -> Packed:
         return _by_reference(thing, name) or _by_value(thing, name, "function")
     except _CannotTravelError as error:
         raise InvalidOptions([f"{label}: {error}"]) from error
+    except Exception as error:
+        raise InvalidOptions([f"{label}: {_failed(thing, error)}"]) from error
 
 
-def _with_options(thing: object, options: Mapping[str, Any]) -> Packed:
-    """Return a plugin class, given as anything that stands for one, with its options."""
+def _failed(thing: object, error: Exception) -> str:
+    """Return what is told where a look at a thing runs into code of its own, which fails."""
+    return f"{short(thing)} can't be looked at: {told(error)}"
+
+
+def _with_options(
+    thing: object,
+    options: Mapping[str, Any],  # Any: options as they come
+    *,
+    noun: str,
+    admit: _Admit,
+) -> Packed:
+    """Return an extension's class, given as anything that stands for one, with its options."""
     if isinstance(thing, type) and issubclass(thing, BuiltIn):
         return _built_in(_made(thing, options))
     if isinstance(thing, str):
@@ -133,11 +223,11 @@ def _with_options(thing: object, options: Mapping[str, Any]) -> Packed:
                 f"options of {short(thing)} must be numbers, strings, lists or dicts:"
                 f" {short(options)}"
             )
-        return msgspec.structs.replace(_named(thing, "plugin"), data=data)
-    name = as_plugin((thing, options)).name
+        return msgspec.structs.replace(_named(thing, noun), data=data)
+    name = admit((thing, options)).name
     packed, data = _by_reference(thing, name), _encoded(options)
     if packed is None or data is None:
-        return _by_value((thing, dict(options)), name, "plugin")
+        return _by_value((thing, dict(options)), name, noun)
     return msgspec.structs.replace(packed, data=data)
 
 
@@ -163,7 +253,7 @@ def _by_name(thing: object, noun: str) -> Packed | None:
 def _named(reference: str, noun: str) -> Packed:
     if REFERENCE.fullmatch(reference) is None:
         raise _CannotTravelError(
-            f'{reference!r} is no {noun}: give "module:name", or the short name of a built-in'
+            f'{short(reference)} is no {noun}: give "module:name", or the short name of a built-in'
             f" {noun}"
         )
     return Packed(kind="ref", label=reference, ref=reference)
@@ -181,9 +271,9 @@ def _made(built_in: type[BuiltIn], options: Mapping[str, Any]) -> BuiltIn:
 def _built_in(built_in: BuiltIn) -> Packed:
     name = built_in.short_name
     try:
-        # Any: whatever the options are.
-        options: dict[str, Any] = msgspec.to_builtins(built_in, enc_hook=_function)
-        msgspec.convert(options, type(built_in))
+        options = built_in.to_options()
+    except InvalidOptions as error:
+        raise _CannotTravelError("; ".join(error.problems)) from error
     except (TypeError, msgspec.ValidationError) as error:
         raise _CannotTravelError(f"options of {type(built_in).__name__}: {error}") from error
     data = msgspec.msgpack.encode(options) if options else None

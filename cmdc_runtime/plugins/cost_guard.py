@@ -16,8 +16,8 @@ class CostGuard(BuiltInPlugin, frozen=True, kw_only=True):
     max_cost_usd: Annotated[float, Meta(gt=0)] | None = None
     """As above; see ``unpriced``."""
     unpriced: Literal["abort", "free"] = "abort"
-    """What becomes of a request to a model without a known price, or whose latest usage could not
-    be read, where ``max_cost_usd`` is set: the cycle is aborted, or it counts as costing
-    nothing."""
+    """What becomes of a request to a model without a known price where ``max_cost_usd`` is set: the
+    cycle is aborted, or it counts as costing nothing. An answer whose usage cannot be read costs
+    what its length and the price say."""
     warn_threshold: Annotated[float, Meta(gt=0, le=1)] = 0.8
     """The part of a limit at which observers are warned."""

@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from cmdc_runtime.extensions.kernel_emits import (
     APPROVAL_OPTIONS,
+    APPROVAL_TIMEOUT_S,
     APPROVAL_TIMEOUT_S_MAX,
     ApprovalOption,
 )
@@ -34,6 +35,7 @@ CONFIRM_PREFIXES: Final = ("confirm:", "确认执行：")  # noqa: RUF001 - as C
 
 _SAFE_ENTRIES_MAX: Final = 1_000
 _ENTRY_CHARS_MAX: Final = 1_000
+_TIMEOUT_MS: Final = round(APPROVAL_TIMEOUT_S * 1000)
 _BLANKS: Final = " \t\r\n"
 
 _Name = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -72,7 +74,7 @@ class HumanApproval(BuiltInPlugin, frozen=True, kw_only=True):
     confirm_prefix: _Prefix | tuple[_Prefix, ...] = CONFIRM_PREFIXES
     """A prompt that begins so confirms the command that follows: the next call with exactly this
     command runs, once. Nothing else in a prompt is read. None of them is an empty list."""
-    timeout_ms: Annotated[int, Meta(ge=0, le=round(APPROVAL_TIMEOUT_S_MAX * 1000))] = 120_000
+    timeout_ms: Annotated[int, Meta(ge=0, le=round(APPROVAL_TIMEOUT_S_MAX * 1000))] = _TIMEOUT_MS
     """After which nobody's decision counts as a rejection; 0 is never."""
     permission_options: Annotated[tuple[ApprovalOption, ...], Meta(min_length=1)] = APPROVAL_OPTIONS
     """What a person may decide."""

@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.packing import BuiltInPlugin
 from cmdc_runtime.reasons import snake
 
@@ -121,6 +122,9 @@ Condition: TypeAlias = (
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The model of the requests for which a condition holds."""
+
+    __repr__ = printed
+    __rich_repr__ = printed_fields
 
     condition: Condition
     model: _Model

@@ -19,7 +19,7 @@ from scripts.fuzz.entropy import Entropy, pick
 from scripts.fuzz.shapes import mutated
 from scripts.fuzz.wires import WIRES
 from workers.builtin.providers.litellm import call_arguments, create
-from workers.core.assemble import assemble
+from workers.core.assemble import assemble, fit
 from workers.core.records import Said, decode_record
 
 HEAD: Final = (
@@ -90,7 +90,7 @@ class _Stage:
         chunks: list[Chunk] = []
         try:
             async for chunk in self._provider.stream(request):
-                chunks.append(chunk)  # noqa: PERF401 - what came before a failure counts
+                chunks.append(fit(chunk))  # noqa: PERF401 - what came before a failure counts
         except ProviderError as error:
             msgspec.msgpack.encode([str(error), str(error.kind)])
         kept(chunks, lambda messages: call_arguments(self._request(model, messages)))

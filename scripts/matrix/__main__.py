@@ -1,6 +1,7 @@
 """``python -m scripts.matrix``: play every cell of the crash matrix and write its pages.
 
-``--check`` writes nothing. Exit status 1 where anything was wrong, with a line for each problem: a
+``--check`` writes nothing, and ``--only`` neither: it plays the situations of these names and tells
+what came back of each cell. Exit status 1 where anything was wrong, with a line for each problem: a
 cell that was not reached in any of its plays is one, unless ``cells.ABSENCES`` has the reason.
 """
 
@@ -9,6 +10,7 @@ import asyncio
 import signal
 import sys
 import time
+from collections.abc import Collection, Sequence
 from typing import NoReturn
 
 import structlog
@@ -16,6 +18,7 @@ import structlog
 from scripts.matrix import page
 from scripts.matrix.cells import Cell, Played, missed, unplayed
 from scripts.matrix.play import stage
+from scripts.matrix.situations import SITUATIONS, Situation
 
 INTERRUPTED = 130
 
@@ -24,13 +27,15 @@ def main() -> int:
     """Do what the arguments say and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m scripts.matrix", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
-    is_check = parser.parse_args().check
+    names = [one.name for one in SITUATIONS]
+    parser.add_argument("--only", nargs="*", default=[], choices=names, help="play these alone")
+    arguments = parser.parse_args()
     # What the client logs is for people who watch; stdout has the result.
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     signal.signal(signal.SIGTERM, _interrupt)
     started_s = time.monotonic()
     try:
-        cells, played = asyncio.run(_play())
+        cells, played = asyncio.run(_play(chosen(arguments.only)))
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return INTERRUPTED
@@ -38,7 +43,9 @@ def main() -> int:
     wrong += [f"{place}: not reached, and nothing says why" for place in sorted(missed(played))]
     wrong += [f"{cell.name}: not played" for cell in unplayed(cells, played)]
     sys.stdout.writelines(f"{line}\n" for line in wrong)
-    if not wrong and not is_check:
+    if arguments.only:
+        sys.stdout.writelines(f"{one.cell.name}: {one.outcome}\n" for one in played)
+    elif not wrong and not arguments.check:
         page.write(played)
     seconds = time.monotonic() - started_s
     told = f"{len(cells)} cells were planned. {page.counted(played)}"
@@ -46,10 +53,15 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-async def _play() -> tuple[list[Cell], list[Played]]:
+def chosen(names: Collection[str]) -> Sequence[Situation]:
+    """Return the situations of these names; all of them where there is no name."""
+    return [one for one in SITUATIONS if not names or one.name in names]
+
+
+async def _play(situations: Sequence[Situation]) -> tuple[list[Cell], list[Played]]:
     """Return the cells that are planned, and what came of them."""
     async with stage() as found:
-        cells = await found.rehearse()
+        cells = await found.rehearse(situations)
         return cells, await found.play(cells)
 
 

@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from cmdc_runtime.faults import AGENT, Step
+from cmdc_runtime.faults import AGENT, MOMENTS, Step
 from scripts.matrix.situations import Situation
 from scripts.soak.wrongs import Problem
 from supervisor.victims import ALL, BOTH, DAEMON, FAMILY, HOST, WITH_HOST, WITH_NURSERY
 
-PASSES_MAX: Final = {AGENT: 2, DAEMON: 1, BOTH: 1, ALL: 1, WITH_NURSERY: 1}
+PASSES_MAX: Final = {AGENT: 2, DAEMON: 1, BOTH: 1, WITH_NURSERY: 1}
 """Of one point that are played in a situation: for a daemon it is always a new one."""
 NOT_REACHED: Final = "not reached"
 SENDS: Final = "sends"
@@ -101,8 +101,16 @@ ABSENCES: Final = (
     ),
     Absence(
         (FAMILY, ALL),
-        ("accept", "cycle_started+outcome", "said+turn_spent", "said+turn_spent+cycle_ended"),
-        "no subagent runs then",
+        ("cycle_started+outcome", "said+turn_spent", "tool_started", "subagent_spawned"),
+        "no subagent runs yet",
+    ),
+    Absence(
+        (FAMILY, ALL),
+        (
+            *("subagent_spent", "tool_ended", "said+turn_spent+cycle_ended"),
+            *("said+turn_spent+cycle_started", "said+turn_spent+cycle_ended+cycle_started"),
+        ),
+        "no subagent runs any more",
     ),
     Absence(
         (AGENT, DAEMON),
@@ -114,10 +122,12 @@ ABSENCES: Final = (
 
 
 def cells_of(situation: Situation, passed: Sequence[str]) -> list[Cell]:
-    """Return the cells of a situation that passes these points."""
+    """Return the cells of a situation that passes these points: one at a write for each pass."""
     count: Counter[str] = Counter()
     cells = []
     for point in passed:
+        if parts(point)[1] not in MOMENTS:  # a step of rebuilding, which writes nothing
+            continue
         count[point] += 1
         is_agents = point.startswith(f"{AGENT}.")
         cells += [

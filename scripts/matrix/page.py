@@ -90,7 +90,11 @@ def brief(played: Sequence[Played]) -> str:
 
 def _title(situation: Situation) -> str:
     others = [victim for victim in situation.victims if victim not in (AGENT, *DYING)]
-    return f"{situation.name} (the {others[0]} is killed)" if others else situation.name
+    if not others:
+        return situation.name
+    names = others[0].split("+")
+    verb = "is" if len(names) == 1 else "are"
+    return f"{situation.name} (the {' and the '.join(names)} {verb} killed)"
 
 
 def _is_in(one: Played, *, daemon: bool, moment: str) -> bool:

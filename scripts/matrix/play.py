@@ -23,7 +23,7 @@ from scripts.soak.house import House
 from scripts.soak.life import Life, Place
 from scripts.soak.model import Mind
 from scripts.soak.wrongs import Problem, Wrong
-from supervisor.victims import NURSERY
+from supervisor.victims import ALL, NURSERY
 
 PARALLEL: Final = 12
 DAEMON_CELLS_PARALLEL: Final = 4
@@ -54,6 +54,7 @@ class Stage:
     """The conversation that each comes to then."""
     _living: set[Life] = field(default_factory=set)
     _number: int = 0
+    _is_renewed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def rehearse(self, situations: Sequence[Situation] = SITUATIONS) -> list[Cell]:
         """Play each situation without the death of a cell, and return the cells that it has."""
@@ -78,11 +79,13 @@ class Stage:
         death of another cell: that is played again, alone.
         """
         wanted = list(cells)
-        # Of these each waits for the next nursery, and so would all that run beside it.
+        # Of these each waits for the next nursery, and so would all that run beside it; or a death
+        # beside it would take what it waits for.
         alone = [
             cell
             for cell in wanted
             if NURSERY in cell.victim.split("+")
+            or cell.victim == ALL
             or (cell.victim in DYING and cell.situation.is_early)
         ]
         dying = [cell for cell in wanted if cell.victim in DYING and cell not in alone]
@@ -102,9 +105,20 @@ class Stage:
         """Play cells one after the other: nobody dies of another cell's death."""
         played = []
         for cell in cells:
+            if NURSERY in cell.victim.split("+"):
+                await self._renew_daemon()
             await asyncio.to_thread(self.house.wait_warm)
             played.append(await self.play_one(cell))
         return played
+
+    async def _renew_daemon(self) -> None:
+        """Put a daemon in place that has lost no nursery.
+
+        One that loses them again and again waits longer for each, and gives up in the end.
+        """
+        self._is_renewed.clear()
+        await asyncio.to_thread(self.house.kill)
+        await self._is_renewed.wait()
 
     async def _play_together(self, cells: Sequence[Cell]) -> list[Played]:
         """Play cells in which the daemon dies: all sessions are up before the first death."""
@@ -157,6 +171,9 @@ class Stage:
                     for life in self._living:
                         life.daemon_died()
                     self.house.start_again()
+                    for life in self._living:
+                        life.daemon_is_back()
+                    self._is_renewed.set()
 
         keeping = asyncio.create_task(keep())
         try:

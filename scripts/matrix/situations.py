@@ -14,7 +14,17 @@ from cmdc_runtime.faults import AGENT
 from scripts.soak.model import Call, prompt_text
 from scripts.soak.plan import QUICK, Move, Plan
 from scripts.soak.tools import CHOICES
-from supervisor.victims import ALL, BOTH, DAEMON, HOST, NURSERY
+from supervisor.core.falls import DEATHS_MAX
+from supervisor.victims import (
+    ALL,
+    BOTH,
+    DAEMON,
+    FAMILY,
+    HOST,
+    NURSERY,
+    WITH_HOST,
+    WITH_NURSERY,
+)
 from workers.core.snapshot import SNAPSHOT_RECORDS
 
 DYING: Final = (DAEMON, BOTH, ALL)
@@ -76,8 +86,15 @@ _REST: Final = Move("rest")
 _HELD: Final = (_prompt("p", _write("pay", "p1")),)
 _WRITE: Final = (_prompt("p", _write("file_away", "p1"), _write("note_down", "p2")),)
 _READ: Final = (_prompt("p", ("look_up", {"key": "k"}), ("reckon", {"number": 9})),)
+_IN_A_HOST: Final = (_prompt("p", _write("note_down", "p1"), ("reckon", {"number": 9})),)
 _TODOS: Final = {"todos": [{"id": "1", "content": "this", "status": "pending"}]}
 _TASK: Final = {"description": "See to it.", "subagent_type": "general-purpose"}
+_BESIDE: Final = (
+    _prompt("p", ("task", {**_TASK, "description": prompt_text("c", late_s=1.5)})),
+    Move("below"),
+    _prompt("q"),
+)
+"""Something is written while a subagent is at work."""
 _PATIENT: Final = {"max_cycle_crashes": 5}
 """For those that die on purpose more often than a cycle may."""
 
@@ -173,6 +190,17 @@ SITUATIONS: Final[tuple[Situation, ...]] = (
         options=_PATIENT,
     ),
     Situation(
+        name="setting a record aside",
+        moves=(_prompt("p", late_s=LATE_S),),
+        # Two processes die of the second record: it says that one has gone on before them.
+        before=(
+            "append.cycle_started*.after:1=agent",
+            "append.*resumed*.after:1=agent",
+            *("agent.rebuild.2:1=agent",) * DEATHS_MAX,
+        ),
+        options=_PATIENT,
+    ),
+    Situation(
         name="killed twice by its cycle",
         # Late, so that the second prompt is queued by then; and by a call that takes its time, so
         # that its end is not written yet. So it is always the same that the next process writes.
@@ -182,7 +210,7 @@ SITUATIONS: Final[tuple[Situation, ...]] = (
     ),
     Situation(
         name="tool host down",
-        moves=(_prompt("p", _write("note_down", "p1"), ("reckon", {"number": 9})),),
+        moves=_IN_A_HOST,
         victims=(HOST,),
         comes_to_the_same=False,
     ),
@@ -205,5 +233,39 @@ SITUATIONS: Final[tuple[Situation, ...]] = (
         moves=(_prompt("p", ("look_up", {"key": "k"})),),
         victims=(BOTH,),
         options=_PATIENT,
+    ),
+    Situation(
+        name="agent and daemon down: write",
+        moves=_WRITE,
+        victims=(BOTH,),
+        options=_PATIENT,
+        comes_to_the_same=False,
+    ),
+    Situation(
+        name="agent and nursery down",
+        moves=(_prompt("p", _write("put", "p1")),),
+        victims=(WITH_NURSERY,),
+        options=_PATIENT,
+    ),
+    Situation(
+        name="agent and subagent down",
+        moves=_BESIDE,
+        victims=(FAMILY,),
+        options=_PATIENT,
+        comes_to_the_same=False,
+    ),
+    Situation(
+        name="agent, subagent and daemon down",
+        moves=_BESIDE,
+        victims=(ALL,),
+        options=_PATIENT,
+        comes_to_the_same=False,
+    ),
+    Situation(
+        name="agent and tool host down",
+        moves=_IN_A_HOST,
+        victims=(WITH_HOST,),
+        options=_PATIENT,
+        comes_to_the_same=False,
     ),
 )

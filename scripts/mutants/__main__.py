@@ -1,98 +1,159 @@
 """``python -m scripts.mutants``: plant small wrongs, and count those that the tests notice.
 
-``--sample N`` takes N of all, by a seed. A survivor is either in ``survivors.toml``, with the
-reason why it may live, or a hole in the tests. Exit status 1: the share of killed mutants is below
-``KILLED_MIN``, or a survivor has no reason; or a reason is told of a mutant that does not live.
+A module's mutants are played once: their record holds until the module or the tests that noticed
+them change; ``--again`` plays them all the same. ``--sample N`` draws N, by a seed, from modules
+whose last record has no hole. ``--own`` asks a module's own tests alone, which is soon done; what
+they let live is played again without it. A survivor is either in ``survivors.toml``, with the
+reason why it may live, or a hole in the tests. Exit status 1: a survivor has no reason, a reason is
+told of a mutant that does not live, or fewer than ``KILLED_MIN`` of all are killed.
 """
 
 import argparse
 import os
 import random
 import sys
+import time
 import tomllib
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks.report import append
-from scripts.mutants.belongs import ROOT, Module, modules
+from scripts.mutants import records
+from scripts.mutants.belongs import Module, modules
 from scripts.mutants.operators import Mutant, mutants_of
-from scripts.mutants.run import Verdict, judge
+from scripts.mutants.run import Bench
 
 KILLED_MIN: Final = 0.9
-SUBJECT: Final = "mutants"
 SURVIVORS: Final = Path(__file__).parent / "survivors.toml"
+_Pair = tuple[Module, int, Mutant]
 
 
 def main() -> int:
     """Do what the arguments say and return the exit status."""
     arguments = _arguments()
-    load = os.getloadavg()[0]
     pairs = [
-        (module, mutant)
+        (module, at, mutant)
         for module in modules()
         if arguments.name in module.path
-        for mutant in mutants_of((ROOT / module.path).read_text(encoding="utf-8"))
+        for at, mutant in enumerate(mutants_of(Path(module.file).read_text(encoding="utf-8")))
         if arguments.match in mutant.name
     ]
-    total = len(pairs)
+    reasons = reasons_of(SURVIVORS)
     if arguments.sample:
-        chance = random.Random(arguments.seed)  # noqa: S311 - a sample that can be drawn again
-        pairs = chance.sample(pairs, min(arguments.sample, total))
+        pairs = _drawn(pairs, reasons, arguments)
     if arguments.list:
-        sys.stdout.writelines(f"{module.path}:{one.line}: {one.name}\n" for module, one in pairs)
+        sys.stdout.writelines(f"{_place(module, mutant)}\n" for module, _, mutant in pairs)
         return 0
-    sys.stdout.write(f"{len(pairs)} of {total} mutants\n")
-    return _judge(pairs, arguments, load)
+    if arguments.sample or arguments.match:
+        return _try_some(pairs, reasons)
+    return _play_whole(pairs, reasons, arguments)
 
 
-def _judge(
-    pairs: Sequence[tuple[Module, Mutant]], arguments: argparse.Namespace, load: float
-) -> int:
-    reasons = tomllib.loads(SURVIVORS.read_text(encoding="utf-8"))
-    verdicts = []
-    for verdict in judge(pairs):
-        verdicts.append(verdict)
-        if not verdict.by:
-            why = reasons.get(verdict.name, "NO REASON")
-            place = f"{verdict.module.path}:{verdict.mutant.line}"
-            sys.stdout.write(f"survived: {place}: {verdict.mutant.name}: {why}\n")
-            sys.stdout.flush()
-    wrong = [f"a hole in the tests: {one.name}" for one in _holes(verdicts, reasons)]
-    wrong += [f"it does not live: {one.name}" for one in verdicts if one.by and one.name in reasons]
-    wrong += list(_table(verdicts))
-    if not arguments.no_save and not arguments.name:
-        append(SUBJECT, _record(verdicts, arguments.seed), load)
+def reasons_of(path: Path) -> dict[str, str]:
+    """Return by mutant, ``path: name``, why it may live."""
+    groups = tomllib.loads(path.read_text(encoding="utf-8"))
+    return {
+        f"{module}: {name}": group["why"]
+        for group in groups.get("group", ())
+        for module, names in group["mutants"].items()
+        for name in names
+    }
+
+
+def _drawn(
+    pairs: Sequence[_Pair], reasons: dict[str, str], arguments: argparse.Namespace
+) -> list[_Pair]:
+    """Return a sample of the modules without a hole at their last run, without what may live."""
+    whole = {
+        path
+        for path, record in records.newest().items()
+        if all(f"{path}: {name}" in reasons for name in record.survivors)
+    }
+    drawn = [
+        pair
+        for pair in pairs
+        if pair[0].path in whole and f"{pair[0].path}: {pair[2].name}" not in reasons
+    ]
+    chance = random.Random(arguments.seed)  # noqa: S311 - a sample that can be drawn again
+    return sorted(
+        chance.sample(drawn, min(arguments.sample, len(drawn))),
+        key=lambda pair: (pair[0].path, pair[1]),
+    )
+
+
+def _try_some(pairs: Sequence[_Pair], reasons: dict[str, str]) -> int:
+    bench = Bench()
+    begun_s = time.monotonic()
+    verdicts = [
+        verdict
+        for module, chosen in _by_module(pairs)
+        for verdict in bench.judge(module, [mutant for _, mutant in chosen])
+    ]
+    wrong = [line for one in verdicts if (line := _wrong(one.module, one.mutant, one.by, reasons))]
     sys.stdout.writelines(f"{line}\n" for line in wrong)
+    killed = sum(bool(one.by) for one in verdicts)
+    sys.stdout.write(f"{killed} of {len(verdicts)} killed, {time.monotonic() - begun_s:.0f} s\n")
     return 1 if wrong else 0
 
 
-def _holes(verdicts: Sequence[Verdict], reasons: dict[str, str]) -> list[Verdict]:
-    return [one for one in verdicts if not one.by and one.name not in reasons]
+def _wrong(module: Module, mutant: Mutant, by: str, reasons: dict[str, str]) -> str:
+    """Return what is wrong with a mutant's fate, or ""."""
+    has_reason = f"{module.path}: {mutant.name}" in reasons
+    if bool(by) is not has_reason:
+        return ""
+    word = "it does not live" if by else "a hole in the tests"
+    return f"{word}: {_place(module, mutant)}"
 
 
-def _table(verdicts: Sequence[Verdict]) -> list[str]:
-    """Print a line for each module, and return those in which too many live."""
-    found: defaultdict[str, Counter[bool]] = defaultdict(Counter)
-    for one in verdicts:
-        found[one.module.path][bool(one.by)] += 1
-    for path, counts in sorted(found.items()):
-        sys.stdout.write(f"{path:<48} {counts[True]:>4} of {counts.total():>4} killed\n")
-    killed = sum(counts[True] for counts in found.values())
-    sys.stdout.write(f"{killed} of {len(verdicts)} killed ({killed / max(1, len(verdicts)):.1%})\n")
-    is_enough = killed >= KILLED_MIN * len(verdicts)
-    return [] if is_enough else [f"fewer than {KILLED_MIN:.0%} of all mutants are killed"]
+def _place(module: Module, mutant: Mutant) -> str:
+    return f"{module.path}:{mutant.line}: {mutant.name}"
 
 
-def _record(verdicts: Sequence[Verdict], seed: int) -> dict[str, object]:
-    return {
-        "seed": seed,
-        "mutants": len(verdicts),
-        "killed": sum(bool(one.by) for one in verdicts),
-        "seconds": round(sum(one.seconds for one in verdicts), 1),
-        "survivors": [one.name for one in verdicts if not one.by],
-    }
+def _play_whole(
+    pairs: Sequence[_Pair], reasons: dict[str, str], arguments: argparse.Namespace
+) -> int:
+    """Play what no record tells, and keep a record for each module."""
+    bench = Bench(has_others=not arguments.own)
+    known = {} if arguments.again else records.newest()
+    wrong: list[str] = []
+    total = killed = 0
+    for module, chosen in _by_module(pairs):
+        mutants = [mutant for _, mutant in chosen]
+        by = _played(bench, module, mutants, known.get(module.path))
+        noticed = sum(bool(one) for one in by.values())
+        sys.stdout.write(f"{module.path:<48} {noticed:>4} of {len(by):>4} killed\n")
+        here = [_wrong(module, mutant, by[at], reasons) for at, mutant in enumerate(mutants)]
+        sys.stdout.writelines(f"  {line}\n" for line in here if line)
+        sys.stdout.flush()
+        wrong += filter(None, here)
+        total, killed = total + len(by), killed + noticed
+    is_enough = killed >= KILLED_MIN * total
+    share = f"{killed / max(1, total):.1%}"
+    sys.stdout.write(f"{killed} of {total} killed ({share}), {len(wrong)} without a reason\n")
+    return 0 if is_enough and not wrong else 1
+
+
+def _played(
+    bench: Bench, module: Module, mutants: Sequence[Mutant], record: records.Record | None
+) -> dict[int, str]:
+    """Return what noticed each mutant of a module, from its record or by playing it."""
+    by = record.holds((*module.own, *module.others)) if record else {}
+    left = [at for at in range(len(mutants)) if at not in by]
+    if left:
+        load, begun_s = os.getloadavg()[0], time.monotonic()
+        verdicts = bench.judge(module, [mutants[at] for at in left])
+        by |= {at: one.killer for at, one in zip(left, verdicts, strict=True)}
+        found = records.Found([mutant.name for mutant in mutants], by, time.monotonic() - begun_s)
+        records.keep(module, found, load, bench.left_out(module))
+    return by
+
+
+def _by_module(pairs: Sequence[_Pair]) -> Iterator[tuple[Module, list[tuple[int, Mutant]]]]:
+    found: defaultdict[Module, list[tuple[int, Mutant]]] = defaultdict(list)
+    for module, at, mutant in pairs:
+        found[module].append((at, mutant))
+    yield from found.items()
 
 
 def _arguments() -> argparse.Namespace:
@@ -101,8 +162,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--name", default="", help="only modules with this in their path")
     parser.add_argument("--match", default="", help="only mutants with this in their name")
+    parser.add_argument("--own", action="store_true", help="only by the tests of its name")
     parser.add_argument("--list", action="store_true", help="only name them")
-    parser.add_argument("--no-save", action="store_true", help="leave no record")
+    parser.add_argument("--again", action="store_true", help="whatever the records say")
     return parser.parse_args()
 
 

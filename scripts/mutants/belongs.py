@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
+SITE: Final = Path(__file__).parent / "site"
+"""On ``PYTHONPATH`` it has modules imported with changes in them."""
 TREE: Final = (
     "tests/unit/supervisor/core/tree",
     "tests/model/test_supervision.py",
@@ -24,7 +26,7 @@ AGENT: Final = (
 )
 
 BELONGS: Final[dict[str, tuple[str, ...]]] = {
-    "supervisor/core": ("tests/unit/supervisor/core",),
+    "supervisor/core": (),  # each has tests of its name, and they alone must do
     "supervisor/core/tree": TREE,
     "supervisor/core/watching.py": (
         "tests/unit/supervisor/core/test_watching.py",
@@ -34,9 +36,19 @@ BELONGS: Final[dict[str, tuple[str, ...]]] = {
         "tests/integration/supervisor/test_hub.py",
         "tests/integration/supervisor/test_hub_events.py",
     ),
-    "supervisor/takeover.py": ("tests/unit/supervisor", "tests/fault/test_not_adopted.py"),
-    "supervisor/receipts.py": ("tests/unit/supervisor/test_receipts.py",),
-    "supervisor/incarnation.py": ("tests/unit/supervisor/test_incarnation.py",),
+    "supervisor/takeover.py": (
+        "tests/integration/supervisor/test_takeover.py",
+        "tests/integration/supervisor/test_sessions.py",
+        "tests/fault/test_not_adopted.py",
+    ),
+    "supervisor/receipts.py": ("tests/integration/supervisor/test_passage.py",),
+    "supervisor/incarnation.py": (
+        "tests/unit/supervisor/test_incarnation.py",
+        "tests/unit/supervisor/test_session.py",
+        "tests/unit/supervisor/test_revival.py",
+        "tests/unit/supervisor/test_stopping.py",
+        "tests/integration/supervisor/test_takeover.py",
+    ),
     "supervisor/keeper.py": ("tests/unit/supervisor/test_keeper.py", "tests/conformance"),
     "supervisor/adapters/journal/ledger.py": JOURNAL[:2],
     "supervisor/adapters/journal/writer.py": JOURNAL[:1],
@@ -44,7 +56,8 @@ BELONGS: Final[dict[str, tuple[str, ...]]] = {
     "supervisor/adapters/journal/checkpoints.py": JOURNAL[:1],
     "workers/core": AGENT,
     "cmdc_runtime/packing": (
-        "tests/unit/cmdc_runtime/packing",
+        "tests/unit/cmdc_runtime/test_packing.py",
+        "tests/unit/cmdc_runtime/test_plugin_packing.py",
         "tests/integration/test_packing.py",
         "tests/integration/test_plugin_packing.py",
     ),
@@ -52,39 +65,54 @@ BELONGS: Final[dict[str, tuple[str, ...]]] = {
         "tests/unit/cmdc_runtime/test_sockets.py",
         "tests/integration/test_sockets.py",
     ),
-    "cmdc_runtime/plain.py": ("tests/unit/cmdc_runtime/test_plain.py",),
+    "cmdc_runtime/plain.py": (
+        "tests/unit/cmdc_runtime/test_plain.py",
+        "tests/unit/cmdc_runtime/test_user_values.py",
+        "tests/unit/workers/core/test_aside.py",
+    ),
 }
 """By file or folder; the longest name that fits a module counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A module to be mutated, and the tests that belong to it, the nearest first."""
+    """A module to be mutated, and the files of tests that belong to it."""
 
     path: str
-    tests: tuple[str, ...]
+    own: tuple[str, ...]
+    """Those that have its name, else the first of all."""
+    others: tuple[str, ...]
 
     @property
     def name(self) -> str:
         """The name that it is imported by."""
         return self.path.removesuffix(".py").replace("/", ".")
 
+    @property
+    def file(self) -> str:
+        """Where it is."""
+        return str(ROOT / self.path)
+
 
 def modules() -> Iterator[Module]:
     """Yield every module that is mutated."""
     seen: set[str] = set()
     for place in sorted(BELONGS, key=len, reverse=True):
-        found = ROOT / place
-        paths = sorted(found.rglob("*.py")) if found.is_dir() else [found]
-        for path in paths:
-            name = str(path.relative_to(ROOT))
-            if name not in seen and path.name != "__init__.py":
-                seen.add(name)
-                yield Module(name, _nearest(name, BELONGS[place]))
+        for path in _files(place, "*.py"):
+            if path not in seen and not path.endswith("__init__.py"):
+                seen.add(path)
+                yield _module(path, BELONGS[place])
 
 
-def _nearest(path: str, tests: tuple[str, ...]) -> tuple[str, ...]:
-    folder, name = (ROOT / "tests/unit" / path).parent, Path(path).name
-    own = sorted(folder.glob(f"test_{Path(name).stem}*.py")) if folder.is_dir() else []
-    first = tuple(str(one.relative_to(ROOT)) for one in own)
-    return (*first, *(one for one in tests if one not in first))
+def _module(path: str, tests: tuple[str, ...]) -> Module:
+    folder, stem = Path("tests/unit", path).parent, Path(path).stem
+    own = _files(str(folder), f"test_{stem}*.py") if (ROOT / folder).is_dir() else []
+    files = dict.fromkeys(file for place in tests for file in _files(place, "test_*.py"))
+    others = [file for file in files if file not in own]
+    return Module(path, tuple(own or others[:1]), tuple(others if own else others[1:]))
+
+
+def _files(place: str, pattern: str) -> list[str]:
+    found = ROOT / place
+    paths = sorted(found.rglob(pattern)) if found.is_dir() else [found]
+    return [str(path.relative_to(ROOT)) for path in paths]

@@ -37,7 +37,7 @@ _CALCULATED: Final[dict[type[ast.operator], type[ast.operator]]] = {
 _OTHER_CALL: Final = {"min": "max", "max": "min", "any": "all", "all": "any"}
 _UNSAID: Final = frozenset({"log", "logger"})
 _SHOWN_CHARS: Final = 60
-_TABLE: Final = "<table>"
+TABLE: Final = "<table>"
 """In the place of a function's name: a table of the module, of which an entry can be missing."""
 
 Change = Callable[[ast.AST], ast.AST]
@@ -87,7 +87,7 @@ def mutants_of(source: str) -> Iterator[Mutant]:
 def _places(
     node: ast.AST, path: tuple[tuple[str, int | None], ...], function: str
 ) -> Iterator[_Place]:
-    if function == _TABLE:
+    if function == TABLE:
         for what, make in _entries(node):
             yield _Place(path, function, what, getattr(node, "lineno", 0), make)
     elif function:
@@ -105,7 +105,7 @@ def _places(
 def _name_of(node: ast.AST, function: str) -> str:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return f"{function}.{node.name}" if function else node.name
-    return _TABLE if isinstance(node, ast.Dict) and not function else function
+    return TABLE if isinstance(node, ast.Dict) and not function else function
 
 
 def _is_exempt(node: ast.AST) -> bool:

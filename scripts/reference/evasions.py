@@ -43,6 +43,8 @@ of it:
   daemon's settings are some of them.
 - It is refused at the daemon's sockets. Another service of the same user that does something for
   it is not: cron, `systemd-run --user`, a terminal multiplexer, ssh to the same machine.
+- What a call that ends by itself has set free (`setsid`, a double fork) runs on until the session's
+  process ends. Where a call is killed, timed out or aborted, all that it has started ends with it.
 - As root it reads and does everything.
 
 A container, or a user of its own for the daemon, keeps a tool from the rest of a machine."""

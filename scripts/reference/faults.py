@@ -20,8 +20,7 @@ TABLES: Final[Mapping[str, str]] = {"cases": "fault_case", "streams": "stream_ca
 _INTRO: Final = (
     "What the tests do to agents, tool hosts, the daemon, its files and its machine, so that it is"
     " known what comes of it. After each case an audit looks for what it may have left: processes,"
-    " sockets, files, memory, and for what it has done to anybody else. `make fault` plays all of"
-    " them, `make test` those that are quick."
+    " sockets, files, memory, and for what it has done to anybody else. `make fault` plays them."
 )
 _HEADS: Final[Mapping[str, str]] = {
     "cases": "Whatever dies, hangs, is starved, lies or is lied to",

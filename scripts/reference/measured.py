@@ -6,7 +6,7 @@ All of it comes from ``benchmarks/results``; what came of a run stands in ``note
 import json
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -85,7 +85,16 @@ def _counted(name: str, runs: Sequence[Run], notes: Mapping[str, str]) -> str:
     """Return a section of runs that count, and measure nothing against a baseline."""
     rows = ((*_place(run), _facts(run), _note(name, run, notes)) for run in reversed(runs))
     table = markdown.table((*RUN_HEAD, "what was found", "note"), rows)
-    return f"## {name}\n\n{table}"
+    return "\n\n".join((f"## {name}", table, *_lists(runs[-1])))
+
+
+def _lists(run: Run) -> Iterator[str]:
+    """Yield each list of things that a run tells of, as a table."""
+    for name, things in run.items():
+        if isinstance(things, list) and things and isinstance(things[0], Mapping):
+            head = [key.replace("_", " ") for key in things[0]]
+            yield f"The {name.replace('_', ' ')} of the last run:"
+            yield markdown.table(head, ([str(value) for value in one.values()] for one in things))
 
 
 def _place(run: Run) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final, get_type_hints
 
 from cmdc_runtime import reasons
-from cmdc_runtime.process import EXIT_BAD_OPTIONS, EXIT_CRASHED, EXIT_OK
 from cmdc_runtime.reasons import DownReason
 from scripts.reference import markdown
 from scripts.reference.annotations import type_text
@@ -22,6 +21,9 @@ from supervisor.core.tree.words import Ending
 _INTRO: Final = (
     "What a Down, a `SessionNotAlive` and the log say of an end. A reason travels under its kind."
     " What it counts as decides, with the session's restart type, whether another process follows."
+    " A crash at a step that the next process is to leave out counts as fell: it is followed as a"
+    " crash is, and costs none of `max_restarts`, within the bounds of"
+    " [ADR 0032](../adr/0032-what-kills-is-set-aside.md)."
 )
 _HEAD: Final = ("reason", "kind", "fields", "counts as", "on whose word", "meaning", "as a line")
 _MIB: Final = 2**20
@@ -29,34 +31,32 @@ _MIB: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A reason, and the exit statuses that may come with it; none for what is no process's end."""
+    """A reason, and whether the process may have said by it that no start can work."""
 
     reason: reasons.AnyReason
-    statuses: tuple[int | None, ...] = (None,)
+    hopeless: tuple[bool, ...] = (False,)
+    """None where it is of no process's end."""
 
 
 _KILLED: Final = reasons.Signal(number=9, name="SIGKILL")
 SAMPLES: Final[Mapping[type[DownReason], Sample]] = {
     type(sample.reason): sample
     for sample in (
-        Sample(reasons.Normal(), (EXIT_OK,)),
-        Sample(reasons.Shutdown(detail="the user left"), (EXIT_OK,)),
-        Sample(
-            reasons.Exception(type="KeyError", message="'path'", traceback="Traceback …"),
-            (EXIT_CRASHED,),
-        ),
-        Sample(reasons.Signal(number=11, name="SIGSEGV", core_dumped=True), (-11,)),
-        Sample(reasons.OutOfMemory(rss_bytes=512 * _MIB, limit_bytes=512 * _MIB), (-9,)),
-        Sample(reasons.Unresponsive(silent_ms=30_000), (-9,)),
+        Sample(reasons.Normal()),
+        Sample(reasons.Shutdown(detail="the user left")),
+        Sample(reasons.Exception(type="KeyError", message="'path'", traceback="Traceback …")),
+        Sample(reasons.Signal(number=11, name="SIGSEGV", core_dumped=True)),
+        Sample(reasons.OutOfMemory(rss_bytes=512 * _MIB, limit_bytes=512 * _MIB)),
+        Sample(reasons.Unresponsive(silent_ms=30_000)),
         Sample(reasons.Unkillable(seconds=10.0, state="D", wchan="rpc_wait_bit_killable"), ()),
-        Sample(reasons.ExitCode(code=3), (3, EXIT_BAD_OPTIONS)),
-        Sample(reasons.StartFailed(stage="load", message="no tool x"), (-9, EXIT_BAD_OPTIONS)),
-        Sample(reasons.MaxTurnsExceeded(max_turns=25), (EXIT_OK,)),
-        Sample(reasons.ProviderTimeout(model="openai:gpt-4o", seconds=120.0), (EXIT_OK,)),
-        Sample(reasons.PluginAborted(plugin="cost_guard", why="over budget"), (EXIT_OK,)),
+        Sample(reasons.ExitCode(code=3)),
+        Sample(reasons.StartFailed(stage="load", message="no tool x"), (False, True)),
+        Sample(reasons.MaxTurnsExceeded(max_turns=25)),
+        Sample(reasons.ProviderTimeout(model="openai:gpt-4o", seconds=120.0)),
+        Sample(reasons.PluginAborted(plugin="cost_guard", why="over budget")),
         Sample(reasons.NoProcess(), ()),
         Sample(reasons.NurseryLost()),
-        Sample(reasons.Other(detail="its records could not be journaled: the disk is full"), (-9,)),
+        Sample(reasons.Other(detail="its records could not be journaled: the disk is full")),
         Sample(reasons.RestartIntensityExceeded(restarts=3, seconds=5.0, last=_KILLED), ()),
     )
 }
@@ -86,10 +86,9 @@ def endings_of(kind: type[DownReason]) -> list[str]:
     reason = sample.reason
     if isinstance(reason, reasons.RestartIntensityExceeded):
         return []  # the end of a session, not of a process
-    endings = ((exits.ending_of(reason, status), status) for status in sample.statuses)
     return [
-        f"{ending} with status {status} before it was up" if status == EXIT_BAD_OPTIONS else ending
-        for ending, status in endings
+        exits.ending_of(reason, said_hopeless=is_said) + is_said * " where the process says so"
+        for is_said in sample.hopeless
     ]
 
 

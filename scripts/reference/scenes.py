@@ -29,6 +29,7 @@ from cmdc_runtime.commands import (
     SwitchModel,
     UserRespond,
 )
+from cmdc_runtime.events import PluginEvent
 from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.ids import CallId, CommandId, SessionId
@@ -40,6 +41,9 @@ from workers.core.effects import Effect, Step
 from workers.core.inputs import (
     ApprovalExpired,
     ApprovalNeeded,
+    BranchDropped,
+    BranchTask,
+    BranchWanted,
     CompactWanted,
     Consulted,
     CycleExpired,
@@ -71,12 +75,15 @@ from workers.core.inputs import (
     ToolRefused,
     ToolReturned,
     ToolsLoaded,
+    ToolTold,
 )
 from workers.core.state import Memory, PluginFacts, Policy, State, ToolFacts
 from workers.core.verdict import Aborted, Verdict
 
 GENERAL: Final = "general-purpose"
 NOW_MS: Final = 1_000
+_BRANCH: Final = BranchTask("Look.")
+_STEP: Final = PluginEvent(name="reasoning_thought", payload=None)
 USED: Final = TokenUsage(prompt_tokens=8, completion_tokens=2, total_tokens=10)
 PARCEL: Final = Packed(kind="ref", label="grep", ref="grep")
 TAKEN: Final = Packed(kind="ref", label="shell", ref="shell")
@@ -326,11 +333,16 @@ RESULTS: Final[Mapping[type, tuple[ResultSample, ...]]] = {
     Stopped: (lambda _: Stopped(NOW_MS),),
     ToolReturned: (_of_call(_returned),),
     ToolEmitted: (_of_call(lambda work, call_id: ToolEmitted(work, call_id, "note", None)),),
+    ToolTold: (_of_call(lambda work, call_id: ToolTold(work, call_id, _STEP)),),
     QuestionAsked: (_of_call(lambda work, call_id: QuestionAsked(work, call_id, "ask", "?", ())),),
     CompactWanted: (_of_call(lambda work, call_id: CompactWanted(work, call_id, "compact", "")),),
     SubagentWanted: (
         _of_call(lambda work, call_id: SubagentWanted(work, call_id, "task", GENERAL, "Look.")),
     ),
+    BranchWanted: (
+        _of_call(lambda work, call_id: BranchWanted(work, call_id, "b1", _BRANCH, "digest")),
+    ),
+    BranchDropped: (_of_call(lambda work, call_id: BranchDropped(work, call_id, "b1")),),
     Consulted: (
         _consulted(Verdict()),
         _consulted(Verdict(interventions=("Mind the tests.",))),

@@ -34,7 +34,7 @@ _WORDS: Final[Mapping[str, str]] = {
 
 def built_ins() -> list[type[BuiltIn]]:
     """Return the references that ``cmdc_runtime.tools`` offers, in its order."""
-    return [one for one in BuiltIn.__subclasses__() if one.__module__ == tools.__name__]
+    return [one for one in BuiltIn.__subclasses__() if vars(tools).get(one.__name__) is one]
 
 
 def page() -> str:

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from cmdc_runtime.reasons import (
     AnyReason,
-    ExitCode,
+    MaxTurnsExceeded,
     Normal,
     NurseryLost,
     Shutdown,
@@ -40,7 +40,7 @@ KILLED: Final[End] = (Signal(number=9, name="SIGKILL"), Ending.CRASH)
 TERMINATED: Final[End] = (Signal(number=15, name="SIGTERM"), Ending.CRASH)
 OBEYED: Final[End] = (Shutdown(detail="asked"), Ending.NORMAL)
 RAISED: Final[End] = (Raised(type="RuntimeError", message="bad luck"), Ending.CRASH)
-HOPELESS: Final[End] = (ExitCode(code=78), Ending.FINAL)
+HOPELESS: Final[End] = (MaxTurnsExceeded(max_turns=7), Ending.FINAL)
 ENDS: Final[tuple[End, ...]] = (
     KILLED,
     KILLED,

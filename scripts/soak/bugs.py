@@ -17,14 +17,17 @@ COMMIT_LATE_S: Final = 0.02
 # Any, in this module: the product's own objects, which its processes know and this one does not.
 
 
-def drop_record(link: Any, kind: str) -> None:
-    """Let agents send no record of a kind; all else of its write is sent."""
-    write = link.Link.write
+def drop_record(ledger: Any, kind: str) -> None:
+    """Store no record of a kind; all else of its write is stored, its fault points passed."""
+    append = ledger.Ledger.append
 
-    def dropping(self: Any, records: Any, *others: Any) -> None:
-        write(self, [one for one in records if one.kind != kind], *others)
+    def dropping(
+        self: Any, session_id: Any, incarnation: Any, records: Any, *others: Any, **more: Any
+    ) -> None:
+        kept = [one for one in records if one[0] != kind]
+        append(self, session_id, incarnation, kept, *others, **more)
 
-    link.Link.write = dropping
+    ledger.Ledger.append = dropping
 
 
 def skip_write_ahead(link: Any) -> None:
@@ -73,6 +76,15 @@ def take_late_results(results: Any) -> None:
         return apply(state, memory, result) if handler is None else handler(state, memory, result)
 
     results.apply = taking
+
+
+def leave_requests(model: Any) -> None:
+    """Let a request that is given up go on, as one does whose provider cannot be cancelled."""
+
+    def leave(self: Any) -> None:
+        self._task = None
+
+    model.ModelCaller.cancel = leave
 
 
 def lose_downs(watchers: Any) -> None:

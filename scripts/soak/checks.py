@@ -12,6 +12,7 @@ from cmdc_runtime.messages import Message
 from cmdc_runtime.reasons import Down
 from scripts.soak.history import entries_told, problems_of
 from scripts.soak.ledger import Ledger, digest
+from scripts.soak.model import strays
 from scripts.soak.tools import keys_changed, twice_done
 from scripts.soak.wrongs import Problem, Wrong
 
@@ -38,6 +39,9 @@ def conversation_problems(
         Problem(Wrong.HISTORY, f"the model was not told what a plugin said: {text!r}")
         for text in ledger.notes
         if not any(text in one for one in said)
+    ]
+    found += [
+        Problem(Wrong.HISTORY, f"answer {one} is another prompt's") for one in strays(messages)
     ]
     return found + [Problem(Wrong.HISTORY, one) for one in answers_missing(messages, ledger.said)]
 

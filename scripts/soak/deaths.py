@@ -14,19 +14,23 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
+from cmdc_runtime.faults import Step
 from scripts.soak.chance import dice
 from scripts.soak.house import House
 from scripts.soak.life import Life
+from supervisor.victims import BOTH, DAEMON
 
 AT_A_WRITE: Final = (
-    "append.*tool_started*.before",
-    "append.*outcome*.before",
-    "append.*said*.before",
-    "accept.before",
-    "accept.after",
-    "append.*.after",
+    Step("append.*tool_started*.before", 1, BOTH),
+    Step("append.*outcome*.before", 1, BOTH),
+    Step("append.*said*.before", 1, BOTH),
+    Step("accept.before", 1, BOTH),
+    Step("accept.after", 1, BOTH),
+    Step("append.*.after", 1, BOTH),
+    Step("append.*.after", 1, DAEMON),
 )
-"""Points at which the daemon dies, and the agent whose write it is."""
+"""Deaths of the daemon, mostly with the agent whose write it is. One that lives on cannot know that
+it is stored, and sends it again."""
 AT_A_WRITE_SHARE: Final = 0.7
 """Of deaths that a write is waited for, where lives run."""
 AT_A_WRITE_S: Final = 1.0
@@ -101,12 +105,12 @@ class Deaths:
             if not over.done():
                 over.set_result(None)
 
-    async def _die_at_a_write(self, running: Collection[Life], point: str) -> None:
-        """Have the daemon and an agent die at the next such write of any of these lives."""
+    async def _die_at_a_write(self, running: Collection[Life], death: Step) -> None:
+        """Have the daemon die at the next such write of any of these lives."""
         for life in running:
-            life.plan_death(point)
+            life.plan_death(death)
         died = await asyncio.to_thread(self.house.wait_dead, AT_A_WRITE_S)
         self.counts["daemon_kills_at_a_write"] += died
         self.house.kill()
         for life in running:
-            life.forget_death()
+            life.forget_death(death)

@@ -36,7 +36,6 @@ from scripts.soak.recall import Recalled, differences, recall
 from scripts.soak.told import Told
 from scripts.soak.tools import CHOICES, EXTRAS, PLUGIN_NAMES, PLUGINS
 from scripts.soak.wrongs import Problem, Wrong
-from supervisor.victims import BOTH
 
 _Answer = TypeVar("_Answer")
 
@@ -129,6 +128,7 @@ class Life:
         self._newest = 0
         """The newest incarnation that was seen at rest."""
         self._deaths = 0
+        self._is_without_daemon = False
         self._resting: asyncio.Timeout | None = None
         self._heard = asyncio.Condition()
         self._besides: set[asyncio.Task[None]] = set()
@@ -138,6 +138,7 @@ class Life:
             "pause": self._pause,
             "kill": self._kill,
             "rest": self._rest,
+            "below": self._below,
         }
         # Any: each takes the event of its own row.
         self._reacts: Final[Mapping[type[Event], Callable[..., Coroutine[Any, Any, None]]]] = {
@@ -146,15 +147,25 @@ class Life:
         }
 
     def daemon_died(self) -> None:
-        """Take note that the daemon was killed: calls may fail for want of one."""
+        """Take note that the daemon was killed: calls may fail, and no time counts from now on."""
         self._deaths += 1
         self.ledger.jumps_allowed += 1
-        self.daemon_is_back()
+        self._is_without_daemon = True
+        self._reschedule()
 
     def daemon_is_back(self) -> None:
         """Give the session all its time again: it could do nothing without a daemon."""
+        self._is_without_daemon = False
+        self._reschedule()
+
+    def _reschedule(self) -> None:
         if self._resting is not None:
-            self._resting.reschedule(asyncio.get_running_loop().time() + REST_S)
+            self._resting.reschedule(self._due_s())
+
+    def _due_s(self) -> float | None:
+        """Return until when the session may take to come to what is awaited now."""
+        now_s = asyncio.get_running_loop().time()
+        return None if self._is_without_daemon else now_s + REST_S
 
     async def run(self) -> None:
         """Carry the plan out and check what came of it."""
@@ -270,17 +281,17 @@ class Life:
         steps = "".join(f"{line}\n" for line in self.plan.faults)
         self._plan_file.write_text(steps, encoding="utf-8")
 
-    def plan_death(self, point: str) -> None:
-        """Have the agent and the daemon die at the next pass of ``point``, ahead of the plan."""
+    def plan_death(self, death: Step) -> None:
+        """Have the daemon die by this step, ahead of the plan."""
         with suppress(FileNotFoundError):  # it is not armed now
             left = self._plan_file.read_text(encoding="utf-8")
-            self._plan_file.write_text(f"{Step(point, 1, BOTH)}\n{left}", encoding="utf-8")
+            self._plan_file.write_text(f"{death}\n{left}", encoding="utf-8")
 
-    def forget_death(self) -> None:
+    def forget_death(self, death: Step) -> None:
         """Go on with the plan as it was before ``plan_death``; the daemon is dead."""
         with suppress(FileNotFoundError):
             head, _, left = self._plan_file.read_text(encoding="utf-8").partition("\n")
-            if head.endswith(f"={BOTH}"):
+            if head == str(death):
                 self._plan_file.write_text(left, encoding="utf-8")
 
     def _disarm(self) -> None:
@@ -349,6 +360,14 @@ class Life:
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
+    async def _below(self) -> None:
+        """Wait until a subagent is up, or there will be none."""
+        while not self._is_at_rest:
+            listed = await self._patiently(self._place.client.list_sessions)
+            if any(one.parent_id == self._session.id and one.pid for one in listed):
+                return
+            await asyncio.sleep(LOOK_AGAIN_S)
+
     async def _kill(self) -> None:
         pid = await self._session.agent_pid()
         if pid is not None:
@@ -411,9 +430,9 @@ class Life:
 
     @asynccontextmanager
     async def _bounded(self) -> AsyncIterator[None]:
-        """Give the session ``REST_S`` to come to what is awaited, from the daemon's last death."""
+        """Give the session ``REST_S`` to come to what is awaited, while there is a daemon."""
         try:
-            async with asyncio.timeout(REST_S) as self._resting:
+            async with asyncio.timeout_at(self._due_s()) as self._resting:
                 yield
         except TimeoutError as error:
             raise StuckError(await self._standing()) from error

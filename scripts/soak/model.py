@@ -9,8 +9,10 @@ finds is in ``problems``.
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Final
 
+from cmdc_runtime.messages import Message
 from cmdc_runtime.testing import Answer, Delay, Request, Text, ToolCalls, ToolUse
 from scripts.soak.history import entries_of, problems_of
 
@@ -20,6 +22,9 @@ NOBODY: Final = "nobody"
 """Who asks where the system prompt is not a session's own: a summary, a subagent."""
 PROBLEMS_MAX: Final = 100
 _SCRIPT: Final = "Do this: "
+_DONE: Final = "That is all there is to say about"
+_AGAIN: Final = "-again"
+"""Ends the id of a call that is made once more, since it was approved."""
 _APPROVED: Final = re.compile(r"The call of `([\w-]+)` with (\{.*\}) was approved", re.DOTALL)
 
 Call = tuple[str, dict[str, Any]]  # Any: JSON
@@ -39,6 +44,27 @@ def prompt_text(
     """
     script = {"serial": serial, "rounds": rounds, "late_s": late_s, "pace_s": pace_s}
     return f"{_SCRIPT}{json.dumps(script)}"
+
+
+def strays(messages: Iterable[Message]) -> list[str]:
+    """Return the ids of the answers that belong to another prompt than the last one before them."""
+    found: list[str] = []
+    serial = ""
+    for message in messages:
+        script = _script({"role": message.role, "content": message.content})
+        if script is not None:
+            serial = script["serial"]
+        elif message.role == "assistant" and not _belongs(message, serial):
+            found.append(message.id)
+    return found
+
+
+def _belongs(answer: Message, serial: str) -> bool:
+    is_done = answer.content.startswith(_DONE)
+    if is_done and not f"{_DONE} {serial}.".startswith(answer.content):  # it may have been cut off
+        return False
+    ids = (call.call_id for call in answer.tool_calls if not call.call_id.endswith(_AGAIN))
+    return all(one.startswith(f"call_{serial}_") for one in ids)
 
 
 class Mind:
@@ -81,7 +107,7 @@ def _answer(messages: list[dict[str, Any]]) -> Answer:  # Any: JSON
     granted = _APPROVED.search(str(last["content"])) if last["role"] == "user" else None
     if granted is not None:
         arguments = json.loads(granted[2])
-        serial = f"{arguments.get('serial')}-again"
+        serial = f"{arguments.get('serial')}{_AGAIN}"
         return ToolCalls(ToolUse(granted[1], arguments, id=f"call_{serial}"))
     place = next((at for at in reversed(range(len(messages))) if _script(messages[at])), None)
     if place is None:
@@ -96,7 +122,7 @@ def _answer(messages: list[dict[str, Any]]) -> Answer:  # Any: JSON
             for number, (name, arguments) in enumerate(script["rounds"][done])
         ]
         return (*delay, ToolCalls(*calls))
-    text = f"That is all there is to say about {script['serial']}."
+    text = f"{_DONE} {script['serial']}."
     return (*delay, Text(text, chunk_chars=8 if script["pace_s"] else 64, delay=script["pace_s"]))
 
 

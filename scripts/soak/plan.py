@@ -219,10 +219,18 @@ _WRITTEN_BY: Final = {
 """Calls that have a record written which few lives write."""
 
 
+_SOON_OVER: Final = (
+    *("approval_asked", NOTE, "subagent_spawned", "tool_started", "user_answered", "user_asked"),
+)
+"""Of them, those that say nothing any more when the session rests: only a death right behind shows
+that one is missing, so there are three times as many."""
+
+
 def _behind_a_record(draw: Random) -> Killing:
     """Die where the next process has only what is just written, or just sent."""
     kinds = [str(record.__struct_config__.tag) for record in RECORDS]
-    kind = draw.choice(list(_WRITTEN_BY) if draw.random() < SOUGHT_SHARE else kinds)
+    sought = [*_WRITTEN_BY, *_SOON_OVER, *_SOON_OVER]
+    kind = draw.choice(sought if draw.random() < SOUGHT_SHARE else kinds)
     moves: tuple[Move, ...] = ()
     if kind in _WRITTEN_BY:
         serial = f"r{draw.randrange(10**9)}"
@@ -264,7 +272,7 @@ def _kill(draw: Random) -> Move:
 _KILLS: Final[tuple[tuple[Callable[[Random], Killing], float], ...]] = (
     (_at_a_point, 7),
     (_beside_a_tool, 3),
-    (_behind_a_record, 7),
+    (_behind_a_record, 10),
     (_at_two_points, 3),
     (_in_recovery, 3),
     (_host, 1),

@@ -162,12 +162,10 @@ class _Run:
             place = Place(client, self.models, self.folder, self.house)
             every = settings.daemon_killed_every
             deaths = Deaths(self.house, settings.seed, every, self.living, self.result.counts)
-            ends = asyncio.create_task(deaths.run())
-            try:
+            async with asyncio.TaskGroup() as group:  # without the deaths no life comes to its end
+                ends = group.create_task(deaths.run())
                 await self._play_all(place, deaths)
-            finally:
                 ends.cancel()
-                await asyncio.gather(ends, return_exceptions=True)
             left = await client.list_sessions()
         for status in () if self.result.is_enough else left:
             problem = Problem(Wrong.OTHER, f"session {status.session_id} is left")

@@ -81,7 +81,7 @@ def all_bugs() -> Iterator[Bug]:
         kind = str(record.__struct_config__.tag)
         yield Bug(
             f"record {kind} is dropped",
-            (_planted("workers.link", "drop_record", kind),),
+            (_planted(_LEDGER, "drop_record", kind),),
             _RARE.get(kind, LIVES_MAX),
             is_quick=kind == "turn_spent",
         )
@@ -108,7 +108,14 @@ _OTHERS: Final = (
         "a write tool runs twice",
         (_planted("workers.core.rebuild", "run_writes_again"),),
     ),
-    Bug("a late result is taken", (_planted("workers.core.results", "take_late_results"),), 600),
+    Bug(
+        "a late result is taken",
+        (
+            _planted("workers.effects.model", "leave_requests"),
+            _planted("workers.core.results", "take_late_results"),
+        ),
+        lives=600,
+    ),
     Bug("a Down is lost", (_planted("supervisor.watchers", "lose_downs"),), is_quick=True),
     Bug("a Down is told twice", (_planted("supervisor.core.watching", "double_downs"),)),
     Bug(
@@ -151,7 +158,7 @@ def _found(result: Result) -> tuple[str, str]:
 def chosen(only: Sequence[str], *, is_short: bool) -> list[Bug]:
     """Return the bugs to plant; those that cannot be seen only where they are named."""
     if only:
-        return [bug for bug in all_bugs() if any(word in bug.name for word in only)]
+        return [bug for bug in (NOTHING, *all_bugs()) if any(word in bug.name for word in only)]
     found = [bug for bug in all_bugs() if bug.name not in UNSEEN]
     return [bug for bug in found if bug.is_quick] if is_short else [NOTHING, *found]
 
@@ -210,7 +217,8 @@ def _record(played: Sequence[Played], seed: int) -> dict[str, object]:
         }
         for one in played
     ]
-    return {"seed": seed, "bugs": rows, "unseen": UNSEEN}
+    unseen = [{"bug": name, "why": why} for name, why in UNSEEN.items()]
+    return {"seed": seed, "bugs": rows, "bugs_unseen": unseen}
 
 
 if __name__ == "__main__":

@@ -100,6 +100,13 @@ class Told:
     def _unplug(self, event: events.PluginDetached) -> None:
         self.plugins.discard(event.name)
 
+    def _leave_out(self, event: events.RecordSetAside) -> None:
+        """Two deaths at the step that opens it, both by plans, are told as its doing."""
+        if event.what == "tool":
+            self.tools.discard(event.name)
+        elif event.what == "plugin":
+            self.plugins.discard(event.name)
+
     def _plan(self, event: events.TodoChange) -> None:
         self.todos = event.todos
 
@@ -138,6 +145,7 @@ class Told:
         events.SubagentEnd: _spend,
         events.ModelSwitched: _switch,
         events.ToolAttached: _attach,
+        events.RecordSetAside: _leave_out,
         events.ToolDetached: _detach,
         events.PluginAttached: _plug,
         events.PluginDetached: _unplug,

@@ -35,6 +35,7 @@ from cmdc_runtime.board import (
     read,
 )
 from cmdc_runtime.errors import Overloaded
+from supervisor.adapters.descriptors import check_descriptors
 
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _MODE: Final = 0o600
@@ -73,20 +74,17 @@ class Board:
         """Return the number of a slot that is all zeros and nobody else's.
 
         Raises:
-            Overloaded: all are taken, or the machine has no memory or descriptor for another one.
+            Overloaded: all are taken.
+            OSError: the machine has no memory or descriptor for another one.
         """
         slot = self._next()
+        check_descriptors()
+        fd = _new_memory()
         try:
-            fd = _new_memory()
-            try:
-                self._map(slot, fd)
-            except BaseException:
-                os.close(fd)
-                raise
-        except OSError as error:
-            raise Overloaded(
-                f"no memory for slot {slot} of the heartbeat board: {error}"
-            ) from error
+            self._map(slot, fd)
+        except BaseException:
+            os.close(fd)
+            raise
         self._lent[slot] = fd
         self._take(slot)
         return slot

@@ -6,6 +6,7 @@ once and kept for the daemon's life; the kernel frees the lock however the daemo
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -31,6 +32,7 @@ from cmdc_runtime.runtime_dir import (
     TOKEN_FILE,
     WORKERS_SOCKET,
     Holder,
+    open_file,
     path_problem,
     privacy_problem,
     read_holder,
@@ -96,9 +98,9 @@ def made_token(directory: Path) -> str:
     try:
         if not read_token(directory):
             _write_token(directory, secrets.token_hex(TOKEN_CHARS // 2))
+        return _kept_token(directory)
     except OSError as error:
         raise InvalidOptions([f"cannot write {directory / TOKEN_FILE}: {error}"]) from error
-    return read_token(directory)
 
 
 def _write_token(directory: Path, token: str) -> None:
@@ -112,9 +114,34 @@ def _write_token(directory: Path, token: str) -> None:
         os.link(fresh, directory / TOKEN_FILE)
     except FileExistsError:  # another daemon that starts has made one, or it is no token
         if not read_token(directory):
+            _make_way(directory / TOKEN_FILE)
             fresh.replace(directory / TOKEN_FILE)
     finally:
         fresh.unlink(missing_ok=True)
+
+
+def _kept_token(directory: Path) -> str:
+    """Return the token that is there now; an empty one would let everybody in."""
+    if not (token := read_token(directory)):
+        raise OSError(errno.EIO, "it cannot be read back")
+    return token
+
+
+def _make_way(path: Path) -> None:
+    """Remove what is in the place of a file, whatever it is; a folder with something in it is kept.
+
+    Raises:
+        OSError: it can't be.
+    """
+    try:
+        path.unlink(missing_ok=True)
+    except IsADirectoryError:
+        try:
+            path.rmdir()
+        except OSError:
+            aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.aside")
+            path.rename(aside)
+            log.warning("directory.put_aside", path=str(path), aside=str(aside))
 
 
 class Lock:
@@ -262,14 +289,16 @@ class Endpoint:
         endpoint._remove_sockets()
         return endpoint
 
-    def keep_token(self) -> None:
-        """Put the token where clients look for it, if it is not there any more."""
+    def keep_token(self) -> str | None:
+        """Put the token where clients look for it, if it has gone; return why it can't be."""
         try:
             if read_token(self.directory) != self.token:
-                (self.directory / TOKEN_FILE).unlink(missing_ok=True)
+                _make_way(self.directory / TOKEN_FILE)
                 _write_token(self.directory, self.token)
         except OSError as error:
             log.error("token.not_kept", problem=str(error))
+            return str(error)
+        return None
 
     def close(self) -> None:
         """Remove the sockets and the lock, or the whole directory when embedded.
@@ -281,7 +310,7 @@ class Endpoint:
                 log.warning("directory.not_cleared", problem="its lock is gone")
                 return
             self._remove_sockets()
-            (self.directory / TOKEN_FILE).unlink(missing_ok=True)
+            _make_way(self.directory / TOKEN_FILE)
             with contextlib.suppress(OSError):  # agents are on it that the next daemon goes on with
                 (self.directory / ROLL).rmdir()
             if self._embedded:
@@ -314,7 +343,7 @@ def _stat(fd: int | None) -> os.stat_result:
 def _holder_of(path: Path) -> Holder | None:
     """Return what a lock file says, if there is one."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = open_file(path)
     except OSError:
         return None
     try:

@@ -27,16 +27,13 @@ from multiprocess import forkserver, reduction, resource_tracker, util
 
 from cmdc_runtime.process import run_module
 from cmdc_runtime.tool_environment import passed_on
-from supervisor.adapters.descriptors import descriptors
+from supervisor.adapters.descriptors import check_descriptors
 
 LEASH_MODULE: Final = "supervisor.adapters.leash"
 TRACKER_WAIT_S: Final = 2.0
 """How long the resource tracker may take to end by itself before it is killed."""
 END_WAIT_S: Final = 2.0
 """For a killed forkserver to be gone, which takes milliseconds."""
-DESCRIPTORS_FREE_MIN: Final = 64
-"""With fewer left nothing is forked: one process costs its daemon about 8, and those that are left
-are for clients and the journal. libzmq ends the process in which it finds none to accept with."""
 
 _ENDED: Final = (errno.ESRCH, errno.EBADF)
 """A pidfd of a reaped process; no pidfd any more, or none because it ended too soon."""
@@ -164,7 +161,7 @@ class Server:
         """
         if self.has_ended():
             raise ServerGone(f"the nursery (pid {self.pid}) has ended")
-        _check_descriptors()
+        check_descriptors()  # multiprocess fails late, and leaves a half-made process behind
         process = _CONTEXT.Process(target=run_module, args=(module, boot), name="cmdc")
         try:
             with _main_kept_out():
@@ -311,17 +308,6 @@ def _take_over(process: Any) -> Child:  # Any: multiprocess has no types
     except OSError:  # out of descriptors: a process without an owner must not live
         process.kill()
         raise
-
-
-def _check_descriptors() -> None:
-    """Fail before multiprocess does, which leaves a half-made process behind; raises OSError."""
-    used, limit = descriptors()
-    if limit is not None and limit - used < DESCRIPTORS_FREE_MIN:
-        raise OSError(
-            errno.EMFILE,
-            f"{used} of the daemon's {limit} descriptors are in use and the last "
-            f"{DESCRIPTORS_FREE_MIN} are kept free: raise LimitNOFILE= in its unit, or ulimit -n",
-        )
 
 
 def _open_pidfd(pid: int) -> int:

@@ -17,6 +17,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import structlog
@@ -53,7 +54,7 @@ from supervisor.core.limits import (
     WATERMARKS_AT_ONCE_MAX,
 )
 from supervisor.core.refusals import Refusals
-from supervisor.core.ring import KeptBatch, Ring
+from supervisor.core.ring import KeptBatch, Ring, filling
 from supervisor.core.subscriptions import BARRED_S, TOPICS_MAX, Barred, Subscriptions
 from supervisor.core.unfinished import Heard
 
@@ -242,7 +243,7 @@ class Hub:
                 session_id, after, EventIndex(min(through, edge - 1)), REPLAY_BATCHES_MAX
             )
             older = [KeptBatch(row.first, row.count, row.body) for row in rows]
-            if len(rows) == REPLAY_BATCHES_MAX:
+            if len(rows) == REPLAY_BATCHES_MAX or _bytes_of(older) >= REPLAY_BYTES_MAX:
                 kept = []  # the rest comes with the next answer
                 through = older[-1].last
             kept = [*older, *(batch for batch in kept if not older or batch.first > older[-1].last)]
@@ -404,12 +405,12 @@ def _nobody(_pid: int) -> int:
 
 
 def _replayed(kept: list[KeptBatch], through: EventIndex, last: EventIndex) -> Replayed:
-    batches: list[ReplayedBatch] = []
-    size = 0
-    for batch in kept:
-        size += len(batch.body)
-        if batches and size > REPLAY_BYTES_MAX:
-            through = EventIndex(batch.first - 1)
-            break
-        batches.append(ReplayedBatch(first=batch.first, count=batch.count, body=batch.body))
-    return Replayed(batches=tuple(batches), through=through, last=last)
+    count = filling((len(batch.body) for batch in kept), REPLAY_BYTES_MAX)
+    if count < len(kept):
+        through = EventIndex(kept[count].first - 1)
+    batches = (ReplayedBatch(first=one.first, count=one.count, body=one.body) for one in kept)
+    return Replayed(batches=tuple(islice(batches, count)), through=through, last=last)
+
+
+def _bytes_of(batches: list[KeptBatch]) -> int:
+    return sum(len(batch.body) for batch in batches)

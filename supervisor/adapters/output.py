@@ -31,7 +31,8 @@ from cmdc_runtime.ids import Incarnation, SessionId
 from cmdc_runtime.output_lines import HEADER_BYTES_MAX, Stream, read_header
 from supervisor.adapters.output_listener import OutputListener
 from supervisor.adapters.output_log import OutputLog, WorkerOutput
-from supervisor.core.output import TAIL_BYTES_MAX, LineCutter, last_lines
+from supervisor.core.output import LineCutter
+from supervisor.core.tail import TAIL_BYTES_MAX, last_lines
 from supervisor.logs import redact_text
 
 READ_BYTES: Final = 64 * 1024
@@ -186,7 +187,7 @@ class Outputs:
             self._wake()
 
     def tail(self, worker_id: str, bytes_max: int = TAIL_BYTES_MAX) -> str:
-        """Return its last words on stderr, without records; ``TAIL_KEPT_BYTES_MAX`` are kept."""
+        """Return its last words on stderr, of records those of tools; it kept a bounded tail."""
         worker = self._worker(worker_id)
         return "" if worker is None else last_lines(redact_text(worker.tail.text()), bytes_max)
 

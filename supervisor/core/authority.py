@@ -41,6 +41,7 @@ class Reach(StrEnum):
     FREE = auto()  # it is about no session
     NEW = auto()  # a session below its own, with nobody else's past
     BELOW = auto()  # sessions below its own
+    TREE = auto()  # its own, and sessions below
     OWN = auto()  # its own
     NONE = auto()  # it is a person's
 
@@ -52,8 +53,8 @@ REACH: Final[Mapping[type[requests.Request], Reach]] = {
     requests.ReadPage:            Reach.FREE,  # of an answer that it had, whose name nobody guesses
     requests.StartSession:        Reach.NEW,
     requests.StopSession:         Reach.BELOW,
-    requests.FindSession:         Reach.BELOW,
-    requests.Replay:              Reach.BELOW,
+    requests.FindSession:         Reach.TREE,
+    requests.Replay:              Reach.TREE,
     requests.KeepCheckpoint:      Reach.OWN,
     requests.ListCheckpoints:     Reach.OWN,
     requests.DeleteCheckpoint:    Reach.OWN,
@@ -95,7 +96,7 @@ def reach_of(request: requests.Request) -> Reach:
     return REACH.get(type(request), Reach.NONE)
 
 
-def target_of(request: Any) -> SessionId:  # Any: a request whose reach is below, or its own
+def target_of(request: Any) -> SessionId:  # Any: a request whose reach is its own, or below
     """Return the session that a request is about."""
     if isinstance(request, requests.KeepCheckpoint):
         return request.facts.session_id

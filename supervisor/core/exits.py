@@ -24,7 +24,6 @@ import msgspec
 from cmdc_runtime import reasons
 from cmdc_runtime.board import REBUILDING
 from cmdc_runtime.ids import EventIndex
-from cmdc_runtime.process import EXIT_BAD_OPTIONS
 from cmdc_runtime.reasons import (
     Exception as Raised,
 )
@@ -257,13 +256,13 @@ def killed_by(evidence: Evidence) -> KilledBy:
     return "kernel" if told_by_kernel(evidence) is Told.OUT_OF_MEMORY else "outside"
 
 
-def ending_of(reason: PlainReason, status: int | None, *, was_up: bool = False) -> Ending:
+def ending_of(reason: PlainReason, *, said_hopeless: bool = False) -> Ending:
     """Return what the restart types have to know of ``reason``.
 
-    A status that says that starting can never work counts only as long as the process has not
-    started: later on any code in it may have ended it with that number.
+    ``said_hopeless``: the process itself told the daemon that starting can never work. Its status
+    says nothing of that, since any code that it opened may have ended it with any number.
     """
-    if isinstance(reason, _CHOSEN) or (status == EXIT_BAD_OPTIONS and not was_up):
+    if isinstance(reason, _CHOSEN) or said_hopeless:
         return Ending.FINAL
     return Ending.NORMAL if isinstance(reason, _GOODBYES) else Ending.CRASH
 

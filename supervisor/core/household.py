@@ -15,6 +15,8 @@ from typing import Final
 
 from cmdc_runtime.errors import InvalidOptions, TransientError
 from cmdc_runtime.ids import Incarnation, SessionId, is_session_id
+from cmdc_runtime.process import CODE_STAGE
+from cmdc_runtime.reasons import AnyReason, StartFailed
 from cmdc_runtime.requests import SessionPhase, StartSession, Supervision
 from supervisor.core.limits import HIRE_S_MAX, SILENT_S_MIN, STOP_ALL_S
 from supervisor.core.tree.specs import (
@@ -155,6 +157,11 @@ def session_spec(
         restart="temporary",
         shutdown=_grace_s(policy, is_child=spec.parent_id is not None),
     )
+
+
+def parks(reason: AnyReason | None) -> bool:
+    """Say whether a session that ended for ``reason`` is only parked, until it is resumed."""
+    return isinstance(reason, StartFailed) and reason.stage == CODE_STAGE
 
 
 def check_session(spec: StartSession) -> None:

@@ -75,6 +75,8 @@ LOCK_RETRY_S: Final = 0.01
 # Clients.
 COMMANDS_PENDING_MAX: Final = 2_000
 """Commands of one session that wait for its answer; the next one is refused as Overloaded."""
+TOLD_EARLY_MAX: Final = 64
+"""Answers of one session that are remembered, to commands that the journal had no room for."""
 MONITORS_MAX: Final = 100_000
 """Monitors of all clients; one costs about 0.5 kB."""
 MONITORS_SWEEP_MIN: Final = 1_000
@@ -85,7 +87,8 @@ may be forgotten; it notices when it asks again, and sets them anew."""
 NOTICE_COUNTS_MAX: Final = 20_000
 """Clients whose Down notices are counted; one that is forgotten sets its monitors anew."""
 REPLAY_BYTES_MAX: Final = 4 * 2**20
-"""Of one answer to Replay; the client asks again for the rest."""
+"""Of the batches in one answer of the journal, and in one answer to Replay, which end with the one
+that fills it; the client asks again for the rest."""
 REASONS_KEPT_MAX: Final = 1_000
 """Ended sessions whose last reason is answered from memory; older ones come from the journal."""
 INACTIVE_LISTED_MAX: Final = 500
@@ -115,8 +118,11 @@ FORK_RETRY_S: Final = 0.05
 """Before a restarted session tries again to get a process; it doubles from there."""
 FORK_RETRY_S_MAX: Final = 2.0
 """No such pause is longer."""
-HIRES_PATIENT_MAX: Final = 64
-"""Restarted sessions in the nursery's queue at a time: a first start waits a second behind them."""
+STARTS_WAITING_MAX: Final = 1_000
+"""Sessions that are being started at a time, unless the configuration says otherwise."""
+START_PLACE_S: Final = 5.0
+"""For a process to become an agent, until the next one may begin to: one that takes longer waits
+for something, and leaves the processors to others."""
 START_STACK_S: Final = 0.5
 """For a process whose start takes too long to write its stacks, before it is killed for that."""
 HANDSHAKE_S: Final = 10.0

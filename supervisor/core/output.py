@@ -1,10 +1,10 @@
-"""What becomes of the bytes that a worker writes: lines for the log, and last words on its stderr.
+"""What becomes of the bytes that a worker writes: lines for the log.
 
 Everything here is bounded, whatever the bytes are: a line is cut, a flood is counted and not kept,
-and text is made fit for a terminal. Lines that are records are read in ``output_records``.
+and text is made fit for a terminal. Lines that are records are read in ``output_records``; last
+words are kept in ``tail``.
 """
 
-import re
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,11 +16,6 @@ LINES_BURST: Final = 1_000
 """At once, after a pause: a test's or a compiler's whole output comes through."""
 LINE_UNIT_BYTES: Final = 1024
 """A longer line counts as one for each of these, so that long ones do not fill the log's disk."""
-TAIL_BYTES_MAX: Final = 4 * 1024
-"""Of the last words on stderr, in a report."""
-TAIL_KEPT_BYTES_MAX: Final = 16 * 1024
-"""Of stderr in memory: records and the list of a dump's modules are taken out of it for the tail,
-and what is left should still be as long."""
 _NUL_PICTURE: Final = 0x2400
 _DELETE: Final = 0x7F
 _C1: Final = range(0x80, 0xA0)
@@ -37,10 +32,6 @@ VISIBLE: Final = {
 """What makes the text of one line neutral, by ``str.translate``."""
 VISIBLE_LINES: Final = {**VISIBLE, ord("\n"): "\n", ord("\r"): None}
 """The same for text of several lines."""
-
-_RECORD: Final = re.compile(re.escape(RECORD_MARK) + rb"[^\n]*\n?")
-_MODULES: Final = re.compile(r"^Extension modules: .*\n?", re.MULTILINE)
-_FATAL: Final = "Fatal Python error: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,50 +141,6 @@ class Allowance:
     def spend(self, count: int) -> None:
         """Take away ``count``; what is taken too much is waited for, as far as a burst goes."""
         self.left = max(-self.burst, self.left - count)
-
-
-class Tail:
-    """The last words of a worker on its stderr; ``text`` may be asked for from any thread."""
-
-    def __init__(self) -> None:
-        """Begin with nothing."""
-        self._kept = b""
-
-    def add(self, chunk: bytes) -> None:
-        """Keep the end of what there is with ``chunk``."""
-        kept = self._kept + chunk[-TAIL_KEPT_BYTES_MAX:]
-        self._kept = kept[-TAIL_KEPT_BYTES_MAX:]
-
-    def text(self) -> str:
-        """Return it with records left out and control characters made visible."""
-        kept = self._kept
-        if len(kept) == TAIL_KEPT_BYTES_MAX:  # begins within a line, or at best with one
-            kept = kept.partition(b"\n")[2] or kept.partition(b" ")[2] or kept
-        text = _RECORD.sub(b"", kept).decode(errors="backslashreplace")
-        return text.translate(VISIBLE_LINES)
-
-
-def last_lines(text: str, bytes_max: int = TAIL_BYTES_MAX) -> str:
-    """Return the end of ``text``, cut at the beginning of a line where that is possible.
-
-    What a dump of the interpreter lists of modules goes first, and what it begins with last.
-    """
-    if _size(text) <= bytes_max:
-        return text
-    text = _MODULES.sub("", text)
-    if _size(text) <= bytes_max:
-        return text
-    fatal = text.rfind(_FATAL)
-    head = "" if fatal < 0 else text[fatal:].partition("\n")[0] + "\n"
-    if _size(text[max(fatal, 0) :]) <= bytes_max or _size(head) > bytes_max // 2:
-        head = ""
-    room = bytes_max - _size(head)
-    end = text.encode()[-room:].decode(errors="ignore")
-    return head + (end.partition("\n")[2] or end)
-
-
-def _size(text: str) -> int:
-    return len(text.encode())
 
 
 def readable(raw: bytes) -> str:

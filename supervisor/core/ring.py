@@ -1,6 +1,7 @@
 """The newest batches of one session's events: what a lagging subscriber gets back at once."""
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from cmdc_runtime.ids import EventIndex
@@ -66,3 +67,13 @@ class Ring:
 
     def _is_over(self) -> bool:
         return self._events > self.events_max or self._bytes > self.bytes_max
+
+
+def filling(sizes: Iterable[int], bytes_max: int) -> int:
+    """Return how many of these, in their order, fill ``bytes_max``: all where they are fewer."""
+    count = 0
+    for count, size in enumerate(sizes, 1):  # noqa: B007 - the last one is what is asked for
+        bytes_max -= size
+        if bytes_max <= 0:
+            break
+    return count

@@ -17,7 +17,8 @@ ROOT = page.ROOT
 ELSEWHERE = {
     "restore": "tests/fault/matrix/test_rare_writes.py",
     "prune": "tests/fault/matrix/test_rare_writes.py",
-    "set_aside": "tests/fault/cases/test_poison.py",
+    "code_taken": "tests/fault/cases/test_changed_code.py",
+    "tool_told": "tests/fault/test_branch_deaths.py",
 }
 """What no life of a session writes, and the test that dies at it."""
 FIRST_CELL = re.compile(r"^\| `([\w+]+)` \|", re.MULTILINE)

@@ -21,7 +21,7 @@ from pathlib import Path
 from unittest import mock
 
 from cmdc_runtime.errors import CmdcError, ProtocolError
-from cmdc_runtime.frames import Assign, LastWords, Ready, Started, Terminate
+from cmdc_runtime.frames import Assign, LastWords, NotStarted, Ready, Started, Terminate
 from cmdc_runtime.process_table import look_up
 from cmdc_runtime.reasons import Normal, Shutdown
 from supervisor.adapters.cells import Cells
@@ -29,7 +29,7 @@ from supervisor.adapters.pidfd import is_over
 from supervisor.adapters.reaper import Reaper
 from supervisor.wards import Wards
 from supervisor.workforce import Workforce
-from tests.conformance.script import CHOSEN, RAISED
+from tests.conformance.script import CHOSEN, HOPELESS, RAISED
 from tests.unit.supervisor.desk import Hub, Journal
 
 MESSAGE_BYTES_MAX = 65536
@@ -216,6 +216,8 @@ class Wire:
                 self._give(actor, Ready(pid=actor.pid))
             case "shutdown":
                 self._give(actor, LastWords(reason=Shutdown(detail=more[0] if more else "")))
+            case "hopeless":
+                self._give(actor, NotStarted(stage=HOPELESS.stage, message=HOPELESS.message))
             case _:
                 self._give(actor, LastWords(reason=WORDS[word]))
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 from structlog.testing import capture_logs
 
+from cmdc_runtime.process import EXIT_BAD_OPTIONS
 from cmdc_runtime.requests import StartSession, Supervision
 from supervisor.core.tree.crew import Mode
 from supervisor.core.tree.specs import SupervisorSpec
@@ -27,7 +28,7 @@ from supervisor.session import Session
 from tests.conformance.audit import named
 from tests.conformance.clock import BOUND_S, VirtualLoop
 from tests.conformance.house import House
-from tests.conformance.script import ENDS, EXIT_CODE, HOPELESS
+from tests.conformance.script import ENDS, EXIT_CODE
 from tests.conformance.stage import Call, Stage
 
 FAR_S = 120.0
@@ -287,7 +288,7 @@ class ProcStage(Stage):
         self._news.set()
         life = script.life(generation)
         told = asdict(life) | {"end": _leaving(life.end), "exit_code": EXIT_CODE}
-        told["hopeless"] = HOPELESS.code
+        told["hopeless"] = EXIT_BAD_OPTIONS
         return told | ({"stop": _leaving(life.stop)} if life.stop in ENDS else {})
 
     def heard(self, what, actor, fact):

@@ -4,9 +4,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from cmdc_runtime.process import EXIT_BAD_OPTIONS
 from cmdc_runtime.reasons import Exception as Raised
-from cmdc_runtime.reasons import ExitCode, MaxTurnsExceeded, Normal, Shutdown, Signal
+from cmdc_runtime.reasons import (
+    ExitCode,
+    MaxTurnsExceeded,
+    Normal,
+    Shutdown,
+    Signal,
+    StartFailed,
+)
 from supervisor.core.tree.specs import AutoShutdown, ChildSpec, Flags, Strategy, SupervisorSpec
 from supervisor.core.tree.words import Ending
 
@@ -32,8 +38,8 @@ ENDS = {
 # fmt: on
 """The ways in which a process ends by itself: its status, its word before, the reason of both."""
 
-HOPELESS = ExitCode(code=EXIT_BAD_OPTIONS)
-"""Of a process that can't start, and never will."""
+HOPELESS = StartFailed(stage="load", message="no start can work")
+"""What a process says that can't start, and never will."""
 
 
 def case(*names):

@@ -75,7 +75,7 @@ class Player:
             case "exit":
                 self.leave(self.life["exit_code"], [])
             case "hopeless":
-                self.leave(self.life["hopeless"], [])
+                self.leave(self.life["hopeless"], ["hopeless"])
             case "garbage":
                 self.channel.sendall(b"\xff\xfe\n")
             case "never":

@@ -5,6 +5,7 @@ daemon's address and its token are given to them.
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -126,6 +127,25 @@ def test_a_client_in_a_tool_is_refused(agent, scripted, victim, address, tool):
 
 
 @cmdc.tool
+async def remember(address: str, *, context: cmdc.Context) -> str:
+    """Look oneself up, in the agent's own process."""
+    link = Link(address)
+    daemon = await link.connected()
+    found = await daemon.ask(FindSession(session_id=context.session_id))
+    await link.disconnect()
+    return found.session_id
+
+
+def test_an_agent_reads_its_own_past(agent, scripted, address):
+    """A run of a strategy that goes on after a death is told so what it has told."""
+    model = scripted(ToolCalls(ToolUse("remember", {"address": address})), default="done")
+    session = agent(model, tools=[remember])
+    session.run("Go.", timeout=TURN_S)
+
+    assert results(session) == [session.id]
+
+
+@cmdc.tool
 def overhear(address: str) -> str:
     """Subscribe to everything at the daemon's socket of events."""
     with zmq.Context() as context, context.socket(zmq.SUB) as peer:
@@ -165,6 +185,19 @@ def test_a_token_that_was_removed_comes_back(cmdc_daemon, address):
 
     assert read_token(cmdc_daemon.address) == token
     assert (cmdc_daemon.address / "token").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_what_is_in_the_place_of_the_token_keeps_nobody_out(cmdc_daemon, address, make):
+    """A new client waits for no pipe, and finds the token there when it is refused once."""
+    path = cmdc_daemon.address / "token"
+    token = read_token(cmdc_daemon.address)
+    path.unlink()
+    make(path)
+    with cmdc.Client(address) as client:
+        client.list_sessions()
+
+    assert read_token(cmdc_daemon.address) == token
 
 
 def test_a_subagent_is_its_parents_and_nobody_elses(agent, scripted):

@@ -226,6 +226,40 @@ def test_a_call_of_a_subagent_waits_and_can_be_approved(agent, client, scripted,
     assert "made it" in results(session)[-1]
 
 
+@cmdc.tool(needs_approval=True)
+def note(text: str) -> str:
+    """Note it, if one may."""
+    return f"noted {text}"
+
+
+@pytest.mark.parametrize("plugins", [[], [cmdc.plugins.HumanApproval]])
+def test_calls_of_a_subagent_whose_tool_needs_approval_wait(agent, client, scripted, plugins):
+    """Each of several is held and told, approved or rejected by itself; the others run on."""
+    uses = [ToolUse("note", {"text": text}, f"c-{text}") for text in ("one", "two", "three")]
+    child = scripted(ToolCalls(*uses), "all done")
+    parent = scripted(
+        ToolCalls(ToolUse("task", {"description": "Note.", "subagent_type": "maker"})), "told"
+    )
+    maker = cmdc.SubAgent("maker", "Notes.", model=child, tools=[note], plugins=plugins)
+    stream = client.subscribe_all()
+    session = agent(parent, subagents=[maker])
+    session.prompt("Go.")
+    wanted = [event_of(stream, events.ApprovalRequired) for _ in uses]
+    refused = next(one for one in wanted if one.args["text"] == "two")
+    for one in wanted:
+        decide = client.reject if one is refused else client.approve
+        decide(one.session_id, one.id)
+    reply = session.collect_reply(timeout=TURN_S)
+    read = [one["content"] for one in child.requests[1]["messages"] if one["role"] == "tool"]
+
+    assert reply == "told"
+    assert [(one.hold, one.due_at_ms is None) for one in wanted] == [(True, False)] * len(uses)
+    assert read[0] == "noted one"
+    assert "a person rejected it" in read[1]
+    assert read[2] == "noted three"
+    assert "all done" in results(session)[-1]
+
+
 def test_both_of_two_approvals_are_told_with_one_resumption(guarded, scripted, tmp_path):
     """The model makes both calls, though only one decision opened a cycle."""
     both = ToolCalls(

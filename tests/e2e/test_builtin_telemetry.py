@@ -262,3 +262,29 @@ def test_a_crash_is_told_by_the_next_process(told, collector, scripted, poll):
     assert cycle.attributes["cmdc.incarnation"] == 2
     assert cycle.events["session.restart"]["cmdc.reason"] == "signal"
     assert cycle.attributes["cmdc.abort.reason"] == "enough"
+
+
+def test_a_run_of_a_strategy_is_nested_in_its_call(told, collector, scripted):
+    """Its branches are spans of the run's, with what each took."""
+    strategy = cmdc.reasoning.SelfConsistency(samples=2)
+    below = cmdc.SubAgent("general-purpose", "Votes.", model=scripted(default="Answer: 42"))
+    call = ToolCalls(ToolUse("reason", {"question": PROMPT}, "c-1"))
+    tool = cmdc.tools.Reason(strategies=[strategy])
+    session = told(scripted(call, ANSWER), tools=[tool], subagents=[below])
+    session.run(PROMPT, timeout=TURN_S)
+    session.stop()
+    spans = collector.spans()
+    names = {one.raw.span_id: one.raw.name for one in spans}
+    above = {(one.raw.name, names.get(one.raw.parent_span_id)) for one in spans}
+    [run] = [one for one in spans if one.raw.name == "reason self_consistency"]
+    branches = [one for one in spans if one.raw.name.startswith("branch ")]
+
+    assert above >= {
+        ("execute_tool reason", "invoke_agent"),
+        ("reason self_consistency", "execute_tool reason"),
+    }
+    assert {one.raw.parent_span_id for one in branches} == {run.raw.span_id}
+    assert [one.attributes["cmdc.outcome"] for one in [run, *branches]] == ["finished"] * 3
+    assert all(one.attributes["gen_ai.usage.output_tokens"] > 0 for one in branches)
+    assert run.attributes["cmdc.reasoning.branches"] == 2
+    assert collector.leaked(*CONTENT) == []

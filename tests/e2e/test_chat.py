@@ -1,29 +1,18 @@
 """``cmdc chat``: line by line from a pipe, and with Ctrl-C and Ctrl-D on a terminal."""
 
-import contextlib
 import os
-import pty
-import select
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from cmdc_runtime.testing import Error, Hold, ScriptedModel, ToolCalls, ToolUse
+from tests.e2e.terminals import RUN_S, typing
 
 pytestmark = pytest.mark.process
 
 CMDC = Path(sys.executable).with_name("cmdc")
-RUN_S = 60.0
-"""For one command, the machine being busy."""
-ON_TERMINAL = """
-import fcntl, os, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.execv(sys.argv[1], sys.argv[1:])
-"""
-"""Makes standard input the controlling terminal, so that its Ctrl-C is a signal."""
 
 
 def chat(model, daemon):
@@ -71,7 +60,7 @@ def test_interrupt_ends_the_answer_and_not_the_chat(cmdc_daemon):
     """On a terminal text shows as it comes, Ctrl-C aborts the answer, Ctrl-D leaves."""
     with (
         ScriptedModel([("Well, ", Hold()), "At once."]) as model,
-        typing(model, cmdc_daemon) as terminal,
+        chatting(model, cmdc_daemon) as terminal,
     ):
         terminal.expect("> ")
         terminal.type("first\n")
@@ -93,7 +82,7 @@ def test_question_is_asked_on_the_terminal(cmdc_daemon):
     ask = ToolCalls(ToolUse("ask_user", {"question": "Which?", "options": ["red", "blue"]}))
     with (
         ScriptedModel([ask, "Blue it is."]) as model,
-        typing(model, cmdc_daemon, "--tool", "ask_user") as terminal,
+        chatting(model, cmdc_daemon, "--tool", "ask_user") as terminal,
     ):
         terminal.expect("> ")
         terminal.type("paint\n")
@@ -113,7 +102,7 @@ def test_interrupted_question_is_the_end_of_the_answer(cmdc_daemon):
     ask = ToolCalls(ToolUse("ask_user", {"question": "Which?"}))
     with (
         ScriptedModel([ask]) as model,
-        typing(model, cmdc_daemon, "--tool", "ask_user") as terminal,
+        chatting(model, cmdc_daemon, "--tool", "ask_user") as terminal,
     ):
         terminal.expect("> ")
         terminal.type("paint\n")
@@ -126,65 +115,7 @@ def test_interrupted_question_is_the_end_of_the_answer(cmdc_daemon):
         assert terminal.status() == 0
 
 
-class PseudoTerminal:
-    """A command on a terminal, and the person before it."""
-
-    def __init__(self, process, fd):
-        self._process = process
-        self._fd = fd
-        self._unread = ""
-
-    def type(self, text):
-        os.write(self._fd, text.encode())
-
-    def expect(self, text):
-        """Read until ``text`` is there; what came before it is read."""
-        deadline_s = time.monotonic() + RUN_S
-        while text not in self._unread:
-            if time.monotonic() > deadline_s or not self._read():
-                raise AssertionError(f"no {text!r} in {self._unread!r}")
-        self._unread = self._unread.partition(text)[2]
-
-    def status(self):
-        """Read to the end and return the exit status."""
-        deadline_s = time.monotonic() + RUN_S
-        while self._read() and time.monotonic() < deadline_s:
-            pass
-        return self._process.wait(RUN_S)
-
-    def close(self):
-        """End the command if it still runs."""
-        self._process.kill()
-        self._process.wait()
-        os.close(self._fd)
-
-    def _read(self):
-        if not select.select([self._fd], [], [], RUN_S)[0]:
-            return False
-        try:
-            piece = os.read(self._fd, 65536)
-        except OSError:  # the other end is closed
-            return False
-        self._unread += piece.decode(errors="replace")
-        return bool(piece)
-
-
-@contextlib.contextmanager
-def typing(model, daemon, *more):
+def chatting(model, daemon, *more):
     """Run a chat on a pseudo-terminal."""
     command, environment = chat(model, daemon)
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", ON_TERMINAL, *command, *more],
-        env=environment,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-    )
-    os.close(theirs)
-    terminal = PseudoTerminal(process, ours)
-    try:
-        yield terminal
-    finally:
-        terminal.close()
+    return typing([*command, *more], environment)

@@ -314,3 +314,64 @@ def test_every_example_is_short_and_run_by_a_test():
     assert len(found) >= 8
     assert long == []
     assert [path.stem for path in found if f'"{path.stem}' not in tests] == []
+
+
+def test_own_strategy(play):
+    """The verdict is typed, and one that is in doubt is asked for again."""
+    answers = [
+        "They are slow.",
+        "They are slow.",
+        '{"answer": "hm", "is_sure": false}',
+        '{"answer": "buy one", "is_sure": true}',
+    ]
+    shown, drawn = play("09_own_strategy", answers).split("\n", 1)
+
+    assert shown == "done: buy one (4 branches)"
+    assert drawn.startswith("flowchart TD\n")
+
+
+def test_map_reduce(play, script):
+    """The notes of all parts are in the last question."""
+    answers = ["It does something."] * 3 + ["It sleeps, eats and walks."]
+
+    assert play("10_map_reduce", answers) == "It sleeps, eats and walks.\n"
+    last = script.requests[-1]["messages"][-1]["content"]
+    assert last.count("It does something.") == 3
+
+
+def test_vote(play):
+    """The most frequent answer is the result."""
+    answers = ["Answer: 42", "Answer: 41", "So.\nAnswer: 42"]  # in whatever order they are asked
+
+    assert play("11_vote", answers) == "42, by 2 of 3\n"
+
+
+def test_refine(play):
+    """The loop ends when the feedback finds nothing."""
+    answers = ["Bread.", "Too short.", "Good bread.", "NOTHING TO IMPROVE"]
+
+    assert play("12_refine", answers).splitlines() == [
+        *("- Bread.", "- Too short.", "- Good bread.", "- NOTHING TO IMPROVE"),
+        "Good bread.",
+    ]
+
+
+def test_debate(play, script):
+    """Each side hears what the other one said, and the judge both."""
+    answers = [*["Tabs."] * 2, *["Spaces."] * 2, "Neither."]
+
+    assert play("13_debate", answers) == "Neither.\n"
+    asked = [one["messages"][-1]["content"] for one in script.requests]
+    assert [text.count("The other side says: Tabs.") for text in asked] == [0, 0, 1, 1, 0]
+
+
+def test_adaptive(play):
+    """Two that agree are enough; else more are asked."""
+    agree, differ = ["Answer: 42"] * 2, ["Answer: red", "Answer: blue"]
+    more = ["Answer: green"] * 8
+    shown = play("14_adaptive", [*agree, *differ, *more]).splitlines()
+
+    assert shown == [
+        "What is six times seven? 42 (done, 2 branches)",
+        "What is the best colour? green (done, 10 branches)",
+    ]

@@ -168,6 +168,7 @@ def wait_for_incarnation(session, number, poll):
     ("use", "reason"),
     [
         pytest.param(ToolUse("leave", {"code": 3}), ExitCode(code=3), id="exit-3"),
+        pytest.param(ToolUse("leave", {"code": 78}), ExitCode(code=78), id="as-bad-options"),
         pytest.param(ToolUse("leave", {"code": 0}), ExitCode(code=0), id="exit-0"),
         pytest.param(
             ToolUse("segfault", {}), Signal(number=11, name="SIGSEGV"), id="segmentation-fault"

@@ -100,7 +100,7 @@ def test_subscribers_are_told(asleep, poll):
     assert [stream.get(TURN_S).event.kind for _ in range(2)] == ["agent_hibernated", "agent_woken"]
 
 
-def test_looking_wakes_nobody(asleep, client):
+def test_looking_wakes_nobody(asleep, client, cmdc_daemon):
     """Whoever asks how a session stands, or what was said, gets an answer and leaves no trace."""
     session, _ = asleep()
     incarnation, last = session.status().incarnation, session.last_index()
@@ -139,6 +139,32 @@ def told(status):
     return {
         name: value for name, value in msgspec.structs.asdict(status).items() if name not in gone
     }
+
+
+def test_who_collects_a_reply_wakes_nobody(asleep, client, cmdc_daemon):
+    """It is the reply of the cycle before; how that ended is told as ever."""
+    session, _ = asleep()
+    incarnation = session.status().incarnation
+    with cmdc.Client(cmdc_daemon.address) as other:
+        texts_of = [one.collect_reply(session, timeout=TURN_S) for one in (client, other)]
+
+    assert texts_of == ["hello", "hello"]
+    assert (session.agent_pid(), session.status().incarnation) == (None, incarnation)
+
+
+def test_who_collects_a_reply_that_is_to_come_sleeps_along(agent, scripted, cmdc_daemon, poll):
+    """Until somebody else's prompt; it has that one's reply."""
+    session = agent(scripted("hello"), hibernate_after=SOON_S)
+    assert poll(lambda: sleeps(session))
+    with ThreadPoolExecutor(1) as pool, cmdc.Client(cmdc_daemon.address) as other:
+        reply = pool.submit(other.collect_reply, session, timeout=TURN_S)
+        with pytest.raises(cmdc.CollectTimeout):  # behind the other one's question
+            session.collect_reply(timeout=SOON_S)
+        incarnation, is_asleep = session.status().incarnation, sleeps(session)
+        session.prompt("Hi.")
+        found = reply.result(TURN_S)
+
+    assert (incarnation, is_asleep, found) == (1, True, "hello")
 
 
 @pytest.mark.parametrize("look", ["status", "messages", "last_index", "list"])

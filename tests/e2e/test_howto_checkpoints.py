@@ -1,12 +1,11 @@
 """The how-to about checkpoints is a program: its pieces, one after another, do what it says."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.e2e.programs import run_program
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "checkpoints.md"
 PIECE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -33,17 +32,7 @@ def test_the_checkpoints_of_the_how_to_do_what_it_says(cmdc_daemon, tmp_path):
     """Saved, forked, without secrets, and by themselves."""
     fork, secret, by_itself = PIECE.findall(PAGE.read_text(encoding="utf-8"))
     ends = "ann.stop()\nsession.stop()\n"
-    program = tmp_path / "program.py"
-    program.write_text(f"{BEFORE}\n{fork}\n{ends}\n{secret}\n{BETWEEN}\n{by_itself}\n{AFTER}")
-    ours = {name: text for name, text in os.environ.items() if not name.startswith("CMDC_")}
-    done = subprocess.run(
-        [sys.executable, str(program)],
-        env=ours | {"CMDC_ADDRESS": str(cmdc_daemon.address)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=PROGRAM_S,
-        check=False,
-    )
+    text = f"{BEFORE}\n{fork}\n{ends}\n{secret}\n{BETWEEN}\n{by_itself}\n{AFTER}"
+    done = run_program(cmdc_daemon, tmp_path, text, PROGRAM_S)
 
     assert (done.returncode, done.stdout) == (0, "['My name is Ann.']\n"), done.stderr

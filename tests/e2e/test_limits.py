@@ -272,11 +272,15 @@ def test_what_was_spent_outlives_the_process(agent, scripted, cycle_of, poll):
 
 
 def test_an_unknown_price_blocks_nothing(agent, scripted):
-    """A cost that nobody knows is None, and counts as nothing."""
+    """A cost that nobody knows is None, and counts as nothing, which is told once."""
     model = scripted(*[Text(ANSWER, usage=USED)] * 3)
     session = agent(model, max_cost_usd=1e-9)
     replies = [session.run(text, timeout=TURN_S) for text in ("One.", "Two.", "Three.")]
+    kinds = ["cost_unknown", "agent_end"]
+    with session.subscribe(since=0, types=kinds) as stream:
+        told = [stream.get(TURN_S).event.kind for _ in range(4)]
 
+    assert told == ["cost_unknown", *["agent_end"] * 3]
     assert [reply.usage.cost_usd for reply in replies] == [None, None, None]
     assert session.status().cost_usd is None
     model.assert_complete()

@@ -271,3 +271,25 @@ def test_a_plugin_that_is_stuck_hears_of_the_end(agent, scripted, poll, tmp_path
     session.stop()
 
     assert stream.get(TURN_S).event.name == "goodbye"
+
+
+class Leaving(cmdc.Plugin):
+    """Leaves a call in the loop that fails behind it."""
+
+    name = "leaving"
+
+    async def before_prompt(self, event, context):
+        asyncio.get_running_loop().call_soon(int, "no number")
+
+
+def test_a_callback_that_fails_is_its_plugins_crash(cmdc_session):
+    """The hook had ended by then, so nothing is stopped; it is told whose it was."""
+    session = cmdc_session(["fine"], plugins=[Leaving])
+    with session.subscribe() as stream:
+        reply = session.run("Go.", timeout=TURN_S)
+        while not isinstance(event := stream.get(TURN_S).event, events.PluginCrashed):
+            pass
+
+    assert (event.plugin, event.hook) == ("leaving", "callback")
+    assert "no number" in event.error
+    assert reply.text == "fine"

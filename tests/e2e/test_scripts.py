@@ -341,8 +341,8 @@ import sys
 import cmdc_runtime as cmdc
 
 
-@cmdc.tool(effects="read")
-def use(item: dict) -> str:
+@cmdc.tool(effects="read", isolation=ISOLATION)
+DEF use(item: dict) -> str:
     '''Print it.'''
     print("looking for", item["name"])
     print("no \\x1b[31mcolour", file=sys.stderr, end="")
@@ -354,9 +354,19 @@ TOOLS = [use]
 """
 
 
-def test_what_a_tool_prints_is_seen(alone, tmp_path):
+def printing(isolation):
+    """Return a program whose tool prints."""
+    kind = "async def" if isolation == "task" else "def"
+    return PRINTING.replace("ISOLATION", repr(isolation)).replace("DEF", kind) + TAIL
+
+
+ISOLATIONS = pytest.mark.parametrize("isolation", ["process", "thread", "task"])
+
+
+@ISOLATIONS
+def test_what_a_tool_prints_is_seen(alone, tmp_path, isolation):
     """On the standard error of the program, with its tool, and fit for a terminal."""
-    (tmp_path / "program.py").write_text(PRINTING + TAIL)
+    (tmp_path / "program.py").write_text(printing(isolation))
     done = subprocess.run(
         [sys.executable, "program.py"],
         env=alone,
@@ -371,14 +381,15 @@ def test_what_a_tool_prints_is_seen(alone, tmp_path):
     assert done.stderr.splitlines()[0] == "[use] looking for pear"
 
 
-def test_what_a_tool_prints_is_in_the_log(serving, served, tmp_path):
+@ISOLATIONS
+def test_what_a_tool_prints_is_in_the_log(serving, served, tmp_path, isolation):
     """With session and call, line by line, where the daemon is nobody's own."""
-    (tmp_path / "program.py").write_text(PRINTING + TAIL + "\nprint(session.id)\n")
-    printed = run(["program.py"], served, cwd=tmp_path)
-    (line,) = [one for one in serving.log_text().splitlines() if "looking for pear" in one]
+    (tmp_path / "program.py").write_text(printing(isolation) + "\nprint(session.id)\n")
+    own = f"session_id={run(['program.py'], served, cwd=tmp_path).split()[-1]}"
+    lines = [one for one in serving.log_text().splitlines() if "looking for pear" in one]
+    (line,) = [one for one in lines if own in one]
 
     assert "tool.wrote" in line
-    assert f"session_id={printed.split()[-1]}" in line
     assert "call_id=" in line
     assert "tool=use" in line
 

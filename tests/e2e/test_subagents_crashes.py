@@ -114,10 +114,11 @@ def test_session_that_has_a_subagents_id_is_left_alone(agent, client, scripted):
 
 
 def test_subagent_that_needs_a_person_says_so(agent, scripted):
-    """Nobody watches a subagent's approvals, so its task fails in place of ending half done."""
+    """Where its cycle may not wait, its task fails in place of ending half done."""
     model = scripted(ToolCalls(task()), "done")
     below = scripted(ToolCalls(ToolUse("ask_first", {})))
-    session = agent(model, subagents=[scout(below, tools=[Ask()])])
+    asks = cmdc.plugins.HumanApproval(require_approval_for=["ask_first"], mode="block")
+    session = agent(model, subagents=[scout(below, tools=[Ask()], plugins=[asks])])
     session.run("Go.", timeout=TURN_S)
 
     (told,) = results(model.requests[-1])

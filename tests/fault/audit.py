@@ -27,7 +27,7 @@ FILES = {"daemon.lock", TOKEN_FILE, ROLL, *SOCKETS}
 COPIES_MAX = 5
 """Of a journal that is written to meanwhile, until one is whole."""
 SLEEPER = "sleeper-"
-"""What the id of a session begins with that sleeps in a case."""
+"""What the id of a session begins with that sleeps in a case, or is resumed."""
 TRACEBACKS = ("Traceback (most recent call last)", "never retrieved", "Exception ignored")
 
 
@@ -135,7 +135,8 @@ class Audit:
         """Check the file itself, and that each end was told once.
 
         A sleep is an end that nobody is told of, of which the journal keeps the newest only: how
-        many processes a session has had that slept cannot be counted there. It is named for that.
+        many processes a session has had that slept cannot be counted there. It is named for that,
+        as is one that is resumed, whose earlier ends count as another session's.
         """
         with self._journal_copy() as db:
             (verdict,) = db.execute("PRAGMA integrity_check").fetchone()

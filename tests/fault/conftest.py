@@ -127,6 +127,13 @@ class Cradle:
         assert left == []
 
 
+def pytest_report_header():
+    """Say who holds each bound of sessions on this machine: what the tests play depends on it."""
+    with contextlib.closing(Cells.survey(base_name("who holds what here"))) as cells:
+        held = ", ".join(f"{one.what} by {one.by}" for one in cells.layers)
+    return f"bounds of sessions here: {held}"
+
+
 @pytest.fixture
 def cradle():
     """Directories for a daemon of the test's own."""

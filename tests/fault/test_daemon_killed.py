@@ -1,6 +1,7 @@
 """``kill -9`` of the daemon: nothing stays behind, and nothing that was accepted is lost."""
 
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -12,6 +13,7 @@ from cmdc_runtime.testing import Hold, Text, ToolCalls, ToolUse
 pytestmark = [pytest.mark.fault, pytest.mark.process]
 
 TURN_S = 30.0
+PATIENCE_S = 5.0
 RESTARTED = Other(detail="the daemon was restarted")
 
 
@@ -126,3 +128,26 @@ def test_second_daemon_is_refused(cradle):
     assert str(cradle.address) in second.stderr
     with cradle.client() as client:
         assert client.list_sessions() == []
+
+
+def test_prompt_of_a_dead_daemon_is_not_told_as_never_given(cradle, scripted, poll):
+    """It is safe and not answered, and no daemon comes in time: the next one has it done, once."""
+    cradle.grace = 60.0
+    cradle.start()
+    with cradle.client() as client, ThreadPoolExecutor(1) as threads:
+        session = client.create_agent(model=scripted(default="fine"), session_id="s-1")
+        agent = psutil.Process(session.agent_pid())
+        agent.suspend()
+        prompting = threads.submit(session.run, "Once.", timeout=PATIENCE_S)
+        assert poll(lambda: len(client._engine._link._connection._mailbox))
+        with pytest.raises(cmdc.InvalidSession):
+            client.status("nobody")  # the journal has been asked, behind the prompt
+        cradle.kill()
+        with pytest.raises(cmdc.CommandTimeout, match="may still take effect, once"):
+            prompting.result(TURN_S)
+        agent.resume()
+        cradle.start()
+        assert poll(lambda: session.status().turns == 1 and session.status().state == "idle")
+        heard = [one.content for one in session.messages() if one.role == "user"]
+
+    assert heard == ["Once."]

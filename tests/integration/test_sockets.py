@@ -2,7 +2,13 @@
 
 import asyncio
 import contextlib
+import os
+import signal
+import socket as plain
+import subprocess
+import sys
 from itertools import count
+from pathlib import Path
 
 import pytest
 import zmq
@@ -20,6 +26,17 @@ MANY = 100_000
 PATIENCE_S = 60.0
 PIPE = 10
 """Messages that a pipe holds at each end where a test fills it."""
+END = b"end-"
+CROWD = 500
+"""Who comes at once to a daemon that has just begun."""
+LISTENER = """
+import signal, sys, zmq
+from cmdc_runtime.sockets import Role, open_socket
+socket = open_socket(zmq.Context(), Role(sys.argv[1]))
+socket.bind(sys.argv[2])
+print("bound", flush=True)
+signal.pause()
+"""
 numbers = count()
 
 
@@ -398,3 +415,72 @@ def test_router_that_is_closed_knows_nobody(context, address):
         return pump.knows(b"peer", (b"probe",))
 
     assert asyncio.run(main()) is False
+
+
+async def followed(context, address, follow):
+    """Return what an XPUB hears of two subscribers until ``END``, which the second follows last."""
+    events = End(opened(context, Role.EVENTS))
+    followers = [opened(context, Role.SUBSCRIBER) for _ in range(2)]
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            events.socket.bind(address)
+            for follower in followers:
+                follower.connect(address)
+            await follow(events, *followers)
+            events.pump.start()
+            ends = count()
+
+            def has_ended():
+                followers[1].subscribe(END + b"%d" % next(ends))
+                return events.got and END in events.got[-1][0]
+
+            await come(has_ended)
+    finally:
+        events.pump.stop()
+        for follower in followers:
+            follower.close()
+    return [message[0][1:] for message in events.got if END not in message[0]]
+
+
+def test_second_follower_of_a_topic_is_seen_as_the_first_is(context, address):
+    """Each is to be welcomed: nobody waits for an event to learn that its connection is there."""
+
+    async def follow(events, first, second):
+        events.pump.start()
+        first.subscribe(b"s1\0")
+        await events.until(1)
+        second.subscribe(b"s1\0")
+
+    assert asyncio.run(followed(context, address, follow)) == [b"s1\0"] * 2
+
+
+def test_a_subscriber_of_thousands_of_topics_loses_none(context, address):
+    """It follows them while the daemon has other things to do than to read."""
+    topics = [b"s-%d\0" % at for at in range(5_000)]
+
+    async def follow(_events, _first, second):
+        for topic in topics:
+            second.subscribe(topic)
+
+    assert asyncio.run(followed(context, address, follow)) == topics
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("role", [Role.CONTROL, Role.WORKERS, Role.EVENTS])
+def test_a_crowd_finds_room_at_a_daemon_that_accepts_nobody_yet(role, tmp_path):
+    """Whoever finds the queue full comes again a second later; the kernel may allow fewer."""
+    room = min(CROWD, int(Path("/proc/sys/net/core/somaxconn").read_text()))
+    address = tmp_path / "s"
+    command = [sys.executable, "-c", LISTENER, role, f"ipc://{address}"]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE) as listener,
+        contextlib.ExitStack() as crowd,
+    ):
+        assert listener.stdout.readline() == b"bound\n"
+        listener.send_signal(signal.SIGSTOP)
+        crowd.callback(listener.kill)
+        os.waitid(os.P_PID, listener.pid, os.WSTOPPED | os.WNOWAIT)
+        for _ in range(room):
+            one = crowd.enter_context(plain.socket(plain.AF_UNIX, plain.SOCK_STREAM))
+            one.setblocking(False)
+            one.connect(str(address))  # BlockingIOError: there is no room

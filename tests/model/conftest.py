@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from cmdc_runtime.commands import AttachTools, UserRespond
+from cmdc_runtime.events import PluginEvent
 from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import TokenUsage, ToolCall
@@ -23,6 +24,7 @@ from cmdc_runtime.parcels import Packed
 from cmdc_runtime.reasons import Signal
 from workers.core import commands, effects, inputs, rebuild, results
 from workers.core.assemble import Reply
+from workers.core.budget import Grant
 from workers.core.records import TurnSpent, decode_record
 from workers.core.repair import repair
 from workers.core.state import Memory, PluginFacts, Policy, State, ToolFacts
@@ -31,12 +33,13 @@ from workers.core.verdict import Aborted, Verdict
 KILLED = Signal(number=9, name="SIGKILL")
 USED = TokenUsage(prompt_tokens=2, completion_tokens=1, total_tokens=3, cost_usd=0.25)
 KINDS = tuple(FailureKind)
-REPEATABLE = {"read", "ask", "compact", "gated"}
-NAMES = ("read", "write", "ask", "gone", "gated", "task", "compact", "refused", "held")
+REPEATABLE = {"read", "ask", "compact", "gated", "fork"}
+NAMES = ("read", "write", "ask", "gone", "gated", "task", "fork", "compact", "refused", "held")
 TOOLS = tuple(ToolFacts(name, is_repeatable=name in REPEATABLE) for name in NAMES if name != "gone")
 WANTS = {
     "ask": (inputs.QuestionAsked, ("which?", ("x",))),
     "task": (inputs.SubagentWanted, ("any", "do it")),
+    "fork": (inputs.BranchWanted, (inputs.BranchTask("do it"), "digest", Grant(tokens=40), 2)),
     "compact": (inputs.CompactWanted, ("long",)),
 }
 ORDERS = (
@@ -58,6 +61,7 @@ DURABLE = {
     *("messages", "base", "calls", "outcomes", "usage", "context", "call_hashes", "latest_prompt"),
     *("queue", "steering", "approvals", "allowances", "always_approved", "asks", "answers"),
     *("tools", "model", "provider_opts", "todos", "children", "spawns", "notes", "plugin_states"),
+    *("branches", "branched"),
     *("plugins", "memory_contents", "sections", "system_metadata", "patches"),
 }
 
@@ -176,10 +180,12 @@ class Life:
                 self.approved = effect.approved
             case effects.CancelCalls(call_ids=ids):
                 self.batch = {one: seen for one, seen in self.batch.items() if one not in ids}
-            case effects.AnswerTool(ref=ref) if ref.startswith("held"):
+            case effects.AnswerTool(ref=ref) if ref.endswith(":approval"):
                 waiting = self.calls(ref)
                 self.approved |= {call.call_id for call in waiting}
                 self.batch.update({call.call_id: (call, "new") for call in waiting})
+            case effects.AnswerTool(ref=ref) if ref.endswith(":end"):
+                assert not self.calls(ref)  # nothing here waits for an end
             case effects.AnswerTool(ref=ref):
                 waiting = self.calls(ref)
                 # A compaction may be over when nobody waits for it any more, and a question may be
@@ -219,7 +225,10 @@ class Life:
         assert len(memory.queue) <= policy.max_queued_prompts
         assert len(memory.steering) <= policy.max_steering_queue
         assert len(memory.children) <= policy.max_children
-        assert memory.spawns <= policy.max_spawns
+        assert memory.spawns - memory.branched <= policy.max_spawns
+        assert {one.call_id for one in memory.branches} <= {
+            one.call.call_id for one in memory.calls
+        }
         running = {one.call.call_id for one in memory.calls if one.result is None}
         assert {ask.call_id for ask in memory.asks} <= running
         assert {one.call_id for one in memory.approvals if one.ref} <= running
@@ -317,6 +326,9 @@ class Life:
         ref = f"{call.call_id}:1"
         self.batch[call.call_id] = (call, ref)
         self.post(inputs.ToolEmitted, call.call_id, "news", number)
+        self.post(
+            inputs.ToolTold, call.call_id, PluginEvent(name="reasoning_thought", payload=None)
+        )
         kind, rest = WANTS[call.name]
         self.post(kind, call.call_id, ref, *rest)
 
@@ -333,9 +345,20 @@ class Life:
         """Return the references by which calls wait."""
         return {standing for _, standing in self.batch.values()}
 
+    def drop(self, number):
+        """Have a call wait no more for its branch, and return."""
+        forks = [call for call, standing in self.batch.values() if standing.startswith("fork")]
+        if forks:
+            call = forks[number % len(forks)]
+            self.batch[call.call_id] = (call, "running")
+            self.post(inputs.BranchDropped, call.call_id, f"{call.call_id}:1")
+
     def child(self, number):
         if self.children:
-            self.feed(inputs.SubagentDone(self.children.pop(0), number != 0, "did it", USED))
+            done = inputs.SubagentDone(
+                self.children.pop(0), number != 0, "did it", USED, is_lost=number == 0
+            )
+            self.feed(done)
 
     def load(self, number):
         if self.loads:

@@ -36,7 +36,7 @@ from cmdc_runtime.events import (
 )
 from cmdc_runtime.extensions.hooks import HOOKS
 from cmdc_runtime.extensions.provider import FailureKind
-from cmdc_runtime.messages import TokenUsage
+from cmdc_runtime.messages import OpeningCall, TokenUsage
 from cmdc_runtime.parcels import Packed
 from workers.core import inputs, rebuild, records
 from workers.core.assemble import Reply
@@ -46,6 +46,8 @@ from workers.core.repair import repair
 from workers.core.state import State
 from workers.core.verdict import Aborted, Verdict
 
+from .conftest import NAMES
+
 ENDS = AgentEnd | AgentAbort | AgentError
 POLICIES = {
     "plain": {},
@@ -54,9 +56,9 @@ POLICIES = {
     "budgeted": {"budget": Budget(max_total_tokens=400, max_cost_usd=4.0), "max_tokens": 1},
 }
 GUARD = Packed(kind="ref", label="guard", ref="guard")
-MAY_RUN_AGAIN = {"read", "ask", "compact", "gated"}
+MAY_RUN_AGAIN = {"read", "ask", "compact", "gated", "fork"}
 KINDS = tuple(FailureKind)
-CLIENTS = ("prompt", "steer", "abort", "wait", "decide", "change_tools", "switch")
+CLIENTS = ("prompt", "prompt_a_call", "steer", "abort", "wait", "decide", "change_tools", "switch")
 ALWAYS = (
     *CLIENTS,
     "respond",
@@ -79,6 +81,7 @@ HAPPENS = {
     State.EXECUTING_TOOLS: (
         *("begin", "want", "give") * 8,
         *("respond", "child", "summarize") * 2,
+        "drop",
         *("stop", *ALWAYS),
     ),
 }
@@ -92,6 +95,12 @@ policies = st.sampled_from(sorted(POLICIES))
 
 def prompt(session, number):
     session.order(Prompt(text=f"do {number}" if number < 3 else " "), "p")
+
+
+def prompt_a_call(session, number):
+    name = NAMES[session.number % len(NAMES)]
+    call = OpeningCall(name=name, arguments={"n": number % 2}, text_as="text")
+    session.order(Prompt(text=f"have {number}", call=call), "p")
 
 
 def steer(session, number):
@@ -186,7 +195,7 @@ def lag(session, number):
 INPUTS = {
     happens.__name__: happens
     for happens in (
-        *(prompt, steer, abort, wait, decide, change_tools, change_plugins, switch),
+        *(prompt, prompt_a_call, steer, abort, wait, decide, change_tools, change_plugins, switch),
         *(speak, fail, retry, speak_up, stop, lag),
     )
 }
@@ -353,6 +362,19 @@ def check_subagents(session):
 
     assert sorted(spent) == sorted(spawned)
     assert session.memory.children == ()
+    check_branches(session.journal)
+
+
+def check_branches(journal):
+    """A branch that has an answer is not started again, and has one answer."""
+    refs, answered = {}, set()
+    for record in of(journal, records.SubagentSpawned, records.SubagentSpent):
+        if isinstance(record, records.SubagentSpawned):
+            assert record.ref not in answered
+            refs[record.child_id] = record.ref if record.digest else ""
+        elif record.ok is not None:
+            assert refs[record.child_id] not in {"", *answered}
+            answered.add(refs[record.child_id])
 
 
 @given(history=histories, policy=policies)

@@ -19,6 +19,7 @@ from workers.core.assemble import Reply
 from workers.core.batch import give_results
 from workers.core.effects import Keep, Step
 from workers.core.inputs import (
+    BranchDropped,
     CompactWanted,
     DelegationDropped,
     FirstChunk,
@@ -42,7 +43,7 @@ from .test_recovery import POLICIES, abort, finish, histories, lived, policies, 
 
 SILENT = {
     *(FirstChunk, TextArrived, ThoughtArrived, StreamSilent, RetryDue),
-    *(ToolEmitted, CompactWanted, DelegationDropped),
+    *(ToolEmitted, CompactWanted, DelegationDropped, BranchDropped),
 }
 CELLS = {
     causes.name_of(kind): kind

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from cmdc_runtime.ids import Incarnation
 from cmdc_runtime.reasons import Exception as Raised
-from cmdc_runtime.reasons import ExitCode, Normal, Shutdown
+from cmdc_runtime.reasons import MaxTurnsExceeded, Normal, Shutdown
 from supervisor.core.tree.specs import AutoShutdown, ChildSpec, Flags, Strategy, SupervisorSpec
 from supervisor.core.tree.words import Ending, Kind, Timer
 from tests.model.supervision_pair import KILLED, Pair
@@ -32,7 +32,7 @@ ENDS = (
     (Raised(type="RuntimeError", message="x"), Ending.CRASH),
     (Normal(),                                 Ending.NORMAL),
     (Shutdown(detail="planned"),               Ending.NORMAL),
-    (ExitCode(code=78),                        Ending.FINAL),
+    (MaxTurnsExceeded(max_turns=7),            Ending.FINAL),
 )
 # fmt: on
 """How a process ends, as it likes."""

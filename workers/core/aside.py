@@ -6,10 +6,11 @@ is left out again wherever the history goes: in the next process, a fork, anothe
 in the journal. What leans on it and cannot be taken without it is left out as well.
 
 Tools are foreign code, which runs when it is unpacked. One that has killed processes is left out in
-the same way, by the digest of its parcel, whether it came with the definition or was attached.
+the same way, by the digest of its parcel, whether it came with the definition or was attached. So
+is the greeting of a plugin that kills when it hears of the session's start.
 
 Steps of rebuilding are numbered as in ``cmdc_runtime.board``: 0 is the snapshot, then the records,
-and far behind them the parcels.
+and far behind them the parcels and the greetings.
 """
 
 import hashlib
@@ -19,10 +20,11 @@ from typing import Any, Final
 import msgspec
 
 from cmdc_runtime import parcels, plain
-from cmdc_runtime.board import SNAPSHOT_STEP, parcel_step
+from cmdc_runtime.board import SNAPSHOT_STEP, greeting_step, parcel_step
 from cmdc_runtime.commands import Command
+from cmdc_runtime.messages import OpeningCall
 from cmdc_runtime.parcels import Packed
-from workers.core.rebuild import FOLD, TOOL
+from workers.core.rebuild import CODE, FOLD, GREETING, TOOL
 from workers.core.records import (
     ApprovalAsked,
     Continued,
@@ -47,10 +49,17 @@ WHY_CHARS_MAX: Final = 500
 KILLED: Final = "processes that read it have died of it"
 OPENED: Final = "processes that opened it have died of it; it came with {}"
 """Of a tool; what it came with is told."""
+GREETED: Final = "processes in which it heard session_start have died of that"
+"""Of a plugin."""
 BROUGHT: Final = "processes that opened {!r}, which it brings, have died of it"
 """Of a command; what its parcel is called is told."""
 TOO_DEEP: Final = f"it nests more than {plain.DEPTH_MAX} levels deep"
 LEANS: Final = "it leans on what was set aside: {}"
+
+
+def _arguments(call: OpeningCall | None) -> dict[str, Any]:  # Any: whatever the tool takes
+    return {} if call is None else call.arguments
+
 
 # Any: each function takes the record of its own row.
 _FOREIGN: Final[Mapping[type[Record], Callable[[Any], object]]] = {
@@ -62,8 +71,8 @@ _FOREIGN: Final[Mapping[type[Record], Callable[[Any], object]]] = {
     ApprovalAsked: lambda record: record.args,
     UserAnswered: lambda record: record.response,
     PluginOrdered: lambda record: record.payload,
-    CycleStarted: lambda record: record.metadata,
-    PromptQueued: lambda record: record.metadata,
+    CycleStarted: lambda record: [record.metadata, _arguments(record.call)],
+    PromptQueued: lambda record: [record.metadata, _arguments(record.call)],
 }
 """What of a record came from outside and may nest. An older program had no limit for it."""
 
@@ -135,6 +144,18 @@ def set_tool_aside(packed: Packed, name: str, came_with: str) -> SetAside:
     return SetAside(digest=parcels.digest_of(packed), what=TOOL, why=why, name=name)
 
 
+def greetings_set_aside(memory: Memory, doomed: frozenset[int]) -> tuple[SetAside, ...]:
+    """Return what is to be recorded of the plugins whose greetings are among these steps."""
+    if not doomed:
+        return ()
+    digests = [(one.name, parcels.digest_of(one.packed)) for one in memory.plugins if one.packed]
+    return tuple(
+        SetAside(digest=digest, what=GREETING, why=GREETED, name=name)
+        for name, digest in digests
+        if greeting_step(digest) in doomed
+    )
+
+
 def came_with(packed: Packed, records: Iterable[Record]) -> str:
     """Return what brought a tool that the definition has not: a record, or the state before it."""
     for record in records:
@@ -177,7 +198,7 @@ def fold(
     is_torn = False
     for step, record in enumerate(records, SNAPSHOT_STEP + 1):
         if isinstance(record, SetAside):
-            is_torn = is_torn or record.what != TOOL  # nothing leans on a tool
+            is_torn = is_torn or record.what not in CODE  # nothing leans on that
             memory = FOLD[SetAside](memory, record)
             continue
         at(step)

@@ -1,21 +1,25 @@
 """The reply that a stream of chunks adds up to, whole or as far as it came.
 
 Ids are arguments: a call without an id, with one that nobody can keep, or with one that the reply
-has already, gets ``<id_prefix>-<n>``, so that every call of a reply can be answered apart from the
-others. Nothing of a reply is trusted: texts are mended, arguments that cannot be kept stay what the
-model wrote, and a usage that cannot be is none.
+or the conversation has already, gets ``<id_prefix>-<n>``, so that every call can be answered apart
+from the others. Nothing of a reply is trusted: a chunk of other types than it says is refused,
+texts are mended, arguments that cannot be kept stay what the model wrote, and a usage that cannot
+be is none.
 """
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, assert_never
+from typing import Any, Final, assert_never, get_args, get_type_hints
 
 import msgspec
 
 from cmdc_runtime import plain
 from cmdc_runtime.extensions.provider import (
     Chunk,
+    FailureKind,
     FinishChunk,
+    ProviderError,
     TextChunk,
     ThinkingChunk,
     ToolCallChunk,
@@ -35,6 +39,19 @@ TOKENS_MAX: Final = 10**12
 COST_USD_MAX: Final = 1e9
 """The price of one request, for the same reasons."""
 _MAY_BE_UNKNOWN: Final = frozenset({"cost_usd", "cached_tokens"})
+
+
+def _types(hint: Any) -> tuple[type, ...]:  # Any: an annotation
+    """Return the classes that an annotation names; a ``NewType`` is what it is made of."""
+    return tuple(getattr(one, "__supertype__", one) for one in get_args(hint) or (hint,))
+
+
+CHUNKS: Final[Mapping[type, Mapping[str, tuple[type, ...]]]] = {
+    kind: {name: _types(hint) for name, hint in get_type_hints(kind).items()}
+    for kind in get_args(Chunk)
+}
+"""The chunks that a provider may give, and what their fields may be: it is not ours, or reads what
+a server says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +94,37 @@ class _Drafts:
         draft.arguments.append(chunk.arguments)
 
 
-def assemble(chunks: Iterable[Chunk], *, id_prefix: str) -> Reply:
-    """Return the reply that ``chunks`` make up, in the order in which they came."""
+def fit(chunk: Chunk) -> Chunk:
+    """Return a provider's chunk as it can be taken: its text mended.
+
+    Raises:
+        ProviderError: it is none, or has a field of another type; the error names both.
+    """
+    kind = type(chunk)
+    if kind not in CHUNKS:
+        raise _refused(f"{kind.__name__} is no chunk of a reply")
+    for name, types in CHUNKS[kind].items():
+        if not isinstance(value := getattr(chunk, name), types):
+            of = " or ".join(one.__name__ for one in types)
+            raise _refused(f"{name} of a {kind.__name__} is {type(value).__name__}, not {of}")
+    match chunk:
+        case TextChunk() | ThinkingChunk():
+            return msgspec.structs.replace(chunk, text=plain.mended(chunk.text))
+        case _:  # of a call as a whole what cannot be kept is replaced
+            return chunk
+
+
+def _refused(why: str) -> ProviderError:
+    return ProviderError(FailureKind.PERMANENT, f"the provider's answer can't be read: {why}")
+
+
+def assemble(
+    chunks: Iterable[Chunk], *, id_prefix: str, used: Collection[CallId] = frozenset()
+) -> Reply:
+    """Return the reply that ``chunks`` make up, in the order in which they came.
+
+    ``used`` are the ids of earlier calls, which no call of the reply gets.
+    """
     text: list[str] = []
     thinking: list[str] = []
     drafts = _Drafts()
@@ -101,7 +147,7 @@ def assemble(chunks: Iterable[Chunk], *, id_prefix: str) -> Reply:
     return Reply(
         text=plain.mended("".join(text)),
         thinking=plain.mended("".join(thinking)) or None,
-        tool_calls=_tool_calls(drafts.calls, id_prefix),
+        tool_calls=_tool_calls(drafts.calls, id_prefix, used),
         usage=usage,
         finish_reason=finish_reason,
     )
@@ -144,11 +190,13 @@ def read_arguments(raw: str) -> dict[str, object]:
     return arguments
 
 
-def _tool_calls(drafts: list[_Draft], id_prefix: str) -> tuple[ToolCall, ...]:
-    given = {draft.call_id for draft in drafts}
-    fresh = (f"{id_prefix}-{n}" for n in range(1, 2 * len(drafts) + 1))
+def _tool_calls(
+    drafts: list[_Draft], id_prefix: str, used: Collection[CallId]
+) -> tuple[ToolCall, ...]:
+    seen = set(used)
+    given = {draft.call_id for draft in drafts} | seen
+    fresh = (f"{id_prefix}-{n}" for n in itertools.count(1))
     unused = (CallId(call_id) for call_id in fresh if call_id not in given)
-    seen: set[CallId] = set()
     calls = []
     for draft in drafts:
         own = _kept_id(draft.call_id)

@@ -34,6 +34,7 @@ def call_tools(memory: Memory, calls: tuple[ToolCall, ...]) -> Step:
         calls,
         _allowed(memory, calls),
         is_suspect=memory.cycle is not None and memory.cycle.crashes > 0,
+        told={open_.call.call_id: open_.told for open_ in memory.calls if open_.told},
     )
     return Step(State.EXECUTING_TOOLS, memory, (Publish(ToolCalls(count=len(calls))), run))
 

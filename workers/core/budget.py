@@ -15,8 +15,11 @@ To limit one more quantity, add it to each of the classes, to ``Refusal`` and to
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, TypeVar
 
+from cmdc_runtime.ranges import Total
+
+N = TypeVar("N", int, float)
 Refusal: TypeAlias = Literal["max_total_tokens_exceeded", "max_cost_usd_exceeded"]
 
 CHARS_PER_TOKEN: Final = 4
@@ -54,7 +57,7 @@ class Spent:
 class Grant:
     """What one running subagent may spend; None where there is no limit."""
 
-    tokens: int | None = None
+    tokens: Total | None = None
     cost_usd: float | None = None
 
 
@@ -102,6 +105,19 @@ def grant(budget: Budget, spent: Spent, grants: Iterable[Grant], children: int) 
         None if tokens is None else tokens // shares,
         None if cost_usd is None else cost_usd / shares,
     )
+
+
+def capped(granted: Grant, limit: Grant) -> Grant:
+    """Return the smaller of two grants, each quantity by itself; None is no limit."""
+    return Grant(
+        _least(granted.tokens, limit.tokens),
+        _least(granted.cost_usd, limit.cost_usd),
+    )
+
+
+def _least(one: N | None, other: N | None) -> N | None:
+    known = [value for value in (one, other) if value is not None]
+    return min(known) if known else None
 
 
 def _left(budget: Budget, spent: Spent, grants: Iterable[Grant]) -> tuple[int | None, float | None]:

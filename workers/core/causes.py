@@ -18,6 +18,7 @@ from cmdc_runtime.reasons import AnyReason, snake
 from workers.core.inputs import (
     ApprovalExpired,
     ApprovalNeeded,
+    BranchWanted,
     Consulted,
     CycleExpired,
     Order,
@@ -40,6 +41,7 @@ from workers.core.inputs import (
     ToolRefused,
     ToolReturned,
     ToolsLoaded,
+    ToolTold,
 )
 from workers.core.records import Cause, Compacted, Record, ToolEnded, Where
 from workers.core.state import Memory, State
@@ -149,6 +151,11 @@ def _of_judged(given: SteeringJudged, _kept: Kept) -> dict[str, Any]:
     return {**_aborted(given.verdict.abort), **({"said": list(said)} if said else {})}
 
 
+def _of_branch(given: BranchWanted, _kept: Kept) -> dict[str, Any]:
+    limit = given.limit
+    return {"limit": [limit.tokens, limit.cost_usd], "shares": given.shares}
+
+
 def _of_call(given: Any) -> str:  # Any: a result that is about one call
     return str(given.call_id)
 
@@ -167,10 +174,12 @@ _TOLD: Final[Mapping[type, _Told]] = {
     SummaryFailed:    (_nothing, lambda given, _: {"reason": given.reason}),
     ToolBegun:        (_of_call, _none),
     ApprovalNeeded:   (_of_call, _none),
+    ToolTold:         (_of_call, _none),
     ToolReturned:     (_of_call, lambda given, kept: {"text": quote(given.text, _content(kept))}),
     ToolRefused:      (_of_call, lambda given, kept: {"why": quote(given.reason, _content(kept))}),
     QuestionAsked:    (_of_call, _none),
     SubagentWanted:   (_of_call, lambda given, _: {"type": given.subagent_type}),
+    BranchWanted:     (_of_call, _of_branch),
     PluginDelegated:  (lambda given: given.plugin, lambda given, _: {"type": given.subagent_type}),
     SubagentDone:     (lambda given: given.child_id, _none),
     ApprovalExpired:  (lambda given: given.approval_id, _none),

@@ -10,13 +10,23 @@ from typing import Any, Final, Literal
 import msgspec
 
 from cmdc_runtime.commands import ApprovalKind
+from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.ids import CallId, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.parcels import digest_of
 from workers.core.conversation import spend
 from workers.core.loops import fingerprint
-from workers.core.records import AttachedPlugin, AttachedTool, Continued
-from workers.core.state import Approval, Ask, Child, Memory, PluginFacts, Steering, ToolFacts
+from workers.core.records import AttachedPlugin, AttachedTool, Continued, SubagentSpent
+from workers.core.state import (
+    Approval,
+    Ask,
+    Branch,
+    Child,
+    Memory,
+    PluginFacts,
+    Steering,
+    ToolFacts,
+)
 
 _PLUGIN_CALL: Final = "plugin:"
 
@@ -139,8 +149,8 @@ def change_tools(
     return replace(memory, tools=(*kept, *added), always_approved=allowed)
 
 
-def leave_out_tool(memory: Memory, digest: str) -> Memory:
-    """Remove the tools of the parcel of this digest, which is not opened any more."""
+def leave_out(memory: Memory, digest: str) -> Memory:
+    """Remember the parcel of this digest: its tools are gone, a plugin of it is not greeted."""
     gone = tuple(
         tool.name
         for tool in memory.tools
@@ -173,7 +183,12 @@ def compact(memory: Memory, evicted: int, summary: Message, usage: TokenUsage) -
 
 def spawn(memory: Memory, child: Child) -> Memory:
     """Note a subagent and what it may spend."""
-    return replace(memory, children=(*memory.children, child), spawns=memory.spawns + 1)
+    return replace(
+        memory,
+        children=(*memory.children, child),
+        spawns=memory.spawns + 1,
+        branched=memory.branched + bool(child.branch),
+    )
 
 
 def plugin_call(plugin: str) -> CallId:
@@ -192,6 +207,13 @@ def find_child(memory: Memory, child_id: SessionId) -> Child | None:
     return next((child for child in memory.children if child.session_id == child_id), None)
 
 
+def find_branch(memory: Memory, ref: str) -> Branch | Child | None:
+    """Return the branch of this reference: what came of it, or what is under way."""
+    answered = (one for one in memory.branches if one.ref == ref)
+    under_way = (child for child in memory.children if child.branch == ref)
+    return next(answered, None) or next(under_way, None)
+
+
 def children_of(memory: Memory, call_ids: tuple[CallId, ...]) -> tuple[SessionId, ...]:
     """Return the subagents that these calls wait for."""
     return tuple(
@@ -201,12 +223,21 @@ def children_of(memory: Memory, call_ids: tuple[CallId, ...]) -> tuple[SessionId
     )
 
 
-def settle_child(memory: Memory, child_id: SessionId, usage: TokenUsage) -> Memory:
-    """Note what a subagent used in place of what it was granted; counted once."""
-    if find_child(memory, child_id) is None:
+def settle_child(memory: Memory, record: SubagentSpent) -> Memory:
+    """Note what a subagent used in place of what it was granted; counted once.
+
+    What came of a branch is kept for as long as its call is open.
+    """
+    child = find_child(memory, record.child_id)
+    if child is None:
         return memory
-    left = tuple(child for child in memory.children if child.session_id != child_id)
-    return spend(replace(memory, children=left), usage)
+    left = tuple(one for one in memory.children if one is not child)
+    memory = spend(replace(memory, children=left), record.usage)
+    if record.ok is None or not child.branch:
+        return memory
+    answer = BranchAnswer(ok=record.ok, text=record.text, usage=record.usage)
+    kept = Branch(child.branch, child.call_id, child.digest, answer)
+    return replace(memory, branches=(*memory.branches, kept))
 
 
 def note(memory: Memory, notes: tuple[str, ...]) -> Memory:
@@ -217,11 +248,15 @@ def note(memory: Memory, notes: tuple[str, ...]) -> Memory:
 def change_plugin_set(
     memory: Memory, attached: tuple[AttachedPlugin, ...], detached: tuple[str, ...]
 ) -> Memory:
-    """Remove plugins with what they knew, then add others, each in the place of its name."""
+    """Remove plugins with what they knew, then add others, each in the place of its name.
+
+    What is added has another try where it was left out before.
+    """
     plugins = {one.name: one for one in memory.plugins if one.name not in detached}
     plugins |= {one.name: PluginFacts(one.name, one.hooks, one.packed) for one in attached}
     states = tuple(pair for pair in memory.plugin_states if pair[0] not in detached)
-    return replace(memory, plugins=tuple(plugins.values()), plugin_states=states)
+    left_out = memory.left_out.difference(digest_of(one.packed) for one in attached)
+    return replace(memory, plugins=tuple(plugins.values()), plugin_states=states, left_out=left_out)
 
 
 def change_plugins(memory: Memory, states: Mapping[str, bytes]) -> Memory:

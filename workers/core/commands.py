@@ -28,7 +28,7 @@ from cmdc_runtime.commands import (
     SwitchModel,
     UserRespond,
 )
-from cmdc_runtime.errors import InvalidText, Overloaded, QueueFull, UsageError
+from cmdc_runtime.errors import CmdcError, InvalidText, Overloaded, QueueFull, UsageError
 from workers.core import cycle, pluginset
 from workers.core.conversation import (
     cycle_result,
@@ -56,6 +56,7 @@ from workers.core.interrupt import (
     note_abort,
     start_steering,
 )
+from workers.core.opening import call_problem
 from workers.core.people import (
     approve,
     reject,
@@ -76,9 +77,9 @@ Handler = Callable[[State, Memory, Order, Any], Step]
 
 def start(_state: State, memory: Memory, order: Order, prompt: Prompt) -> Step:
     """Open a cycle."""
-    if problem := text_problem(prompt.text):
-        return Step(_state, memory, (Settle(order.id, InvalidText(problem)),))
-    queued = QueuedPrompt(order.id, prompt.text)
+    if refused := _refused(prompt):
+        return Step(_state, memory, (Settle(order.id, refused),))
+    queued = QueuedPrompt(order.id, prompt.text, call=prompt.call)
     receipt = PromptReceipt(queued=False, command_id=order.id)
     begun = cycle.start(memory, queued, order.at_ms)
     return cycle.then(begun, (Settle(order.id, receipt), cycle.receive(queued, queued=False)))
@@ -86,19 +87,26 @@ def start(_state: State, memory: Memory, order: Order, prompt: Prompt) -> Step:
 
 def queue(state: State, memory: Memory, order: Order, prompt: Prompt) -> Step:
     """Keep the prompt for the next cycle, if there is room."""
-    if problem := text_problem(prompt.text):
-        return Step(state, memory, (Settle(order.id, InvalidText(problem)),))
+    if refused := _refused(prompt):
+        return Step(state, memory, (Settle(order.id, refused),))
     bound = memory.policy.max_queued_prompts
     if len(memory.queue) >= bound:
         full = QueueFull(f"{bound} prompts wait already; try again when a cycle has ended")
         return Step(state, memory, (Settle(order.id, full),))
-    queued = QueuedPrompt(order.id, prompt.text)
+    queued = QueuedPrompt(order.id, prompt.text, call=prompt.call)
     effects = (
-        Keep(PromptQueued(command_id=order.id, text=prompt.text)),
+        Keep(PromptQueued(command_id=order.id, text=prompt.text, call=prompt.call)),
         Settle(order.id, PromptReceipt(queued=True, command_id=order.id)),
         cycle.receive(queued, queued=True),
     )
     return Step(state, enqueue(memory, queued), effects)
+
+
+def _refused(prompt: Prompt) -> CmdcError | None:
+    if problem := text_problem(prompt.text):
+        return InvalidText(problem)
+    problem = call_problem(prompt.call)
+    return None if problem is None else UsageError(f"prompt: {problem}")
 
 
 def await_cycle(state: State, memory: Memory, order: Order, command: AwaitCycle) -> Step:

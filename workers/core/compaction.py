@@ -83,8 +83,8 @@ def context_tokens(
     """
     if last is not None and last[1] <= len(messages):
         told, covered = last
-        return told + estimate_tokens(sum(map(_chars, messages[covered:])))
-    return estimate_tokens(system_chars + sum(map(_chars, messages)))
+        return told + estimate_tokens(sum(map(chars, messages[covered:])))
+    return estimate_tokens(system_chars + sum(map(chars, messages)))
 
 
 def needs_compaction(tokens: int, window: int | None) -> bool:
@@ -100,7 +100,7 @@ def cut(messages: Sequence[Message], window: int | None) -> int:
     parted, which may move the cut either way; calls at the end that still run stay in any case.
     """
     places = _places(messages)
-    kept_chars = [*itertools.accumulate(map(_chars, reversed(messages)), initial=0)][::-1]
+    kept_chars = [*itertools.accumulate(map(chars, reversed(messages)), initial=0)][::-1]
     wanted = len(messages) - KEEP_MESSAGES
     if window:
         wanted = min(wanted, _first_within(kept_chars, window * KEEP_SHARE * CHARS_PER_TOKEN))
@@ -164,7 +164,8 @@ def shorten_arguments(messages: Sequence[Message], chars_max: int) -> tuple[Mess
 # Sizes and places
 
 
-def _chars(message: Message) -> int:
+def chars(message: Message) -> int:
+    """Return how many characters of a message a model reads."""
     calls = sum(len(call.name) + len(_arguments(call)) for call in message.tool_calls)
     return len(message.content) + calls
 

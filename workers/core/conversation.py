@@ -86,6 +86,7 @@ def open_cycle(memory: Memory, prompt: QueuedPrompt, at_ms: int = 0) -> Memory:
             first=place(memory),
             usage_before=memory.usage,
             started_at_ms=at_ms,
+            opening=prompt.call,
         ),
         call_hashes=(),
         # Guidance may open a cycle ahead of prompts: the latest of those stays the latest.
@@ -184,6 +185,15 @@ def begin_call(memory: Memory, call_id: CallId, at_ms: int, allowance: str | Non
     return _update(memory, call_id, started_at_ms=at_ms)
 
 
+def count_told(memory: Memory, call_id: CallId) -> Memory:
+    """Note that a running call has told one step more."""
+    calls = tuple(
+        replace(open_, told=open_.told + 1) if open_.call.call_id == call_id else open_
+        for open_ in memory.calls
+    )
+    return replace(memory, calls=calls)
+
+
 def end_call(memory: Memory, result: Message) -> Memory:
     """Note the result of one call; the last one moves all of them into the conversation.
 
@@ -199,9 +209,10 @@ def end_call(memory: Memory, result: Message) -> Memory:
         ),
         answers=tuple(seen for seen in memory.answers if seen[0].call_id != result.call_id),
         children=tuple(
-            replace(child, ref=None) if child.call_id == result.call_id else child
+            replace(child, ref=None, branch="") if child.call_id == result.call_id else child
             for child in memory.children
         ),
+        branches=tuple(one for one in memory.branches if one.call_id != result.call_id),
     )
     results = tuple(open_.result for open_ in memory.calls if open_.result is not None)
     if len(results) < len(memory.calls):
@@ -243,7 +254,8 @@ def close_cycle(memory: Memory, outcome: OutcomeKind, reason: Any) -> Memory:
         cycle=None,
         calls=(),
         # A plugin's wait for a subagent ends with the cycle; a call's has ended with its result.
-        children=tuple(replace(child, ref=None) for child in memory.children),
+        children=tuple(replace(child, ref=None, branch="") for child in memory.children),
+        branches=(),
         asks=(),
         answers=(),
         notes=(),

@@ -15,8 +15,11 @@ from cmdc_runtime.events import (
     AgentResumed,
     AgentStart,
     LoopDetected,
+    MessageDelta,
+    MessageStart,
     PromptReceived,
     RequestStart,
+    ResponseComplete,
     SteeringApplied,
 )
 from cmdc_runtime.extensions.hooks import (
@@ -27,9 +30,9 @@ from cmdc_runtime.extensions.hooks import (
     BeforePrompt,
     BeforeRequest,
 )
-from cmdc_runtime.messages import Message
+from cmdc_runtime.messages import OPENING, Message
 from cmdc_runtime.reasons import MaxTurnsExceeded, PlainReason, PluginAborted, ProviderTimeout
-from workers.core import answer_format, compaction, loops
+from workers.core import answer_format, compaction, loops, opening
 from workers.core.batch import CallEnd, call_tools, give_results, latest_results
 from workers.core.consult import consult
 from workers.core.conversation import (
@@ -85,13 +88,18 @@ def then(step: Step, effects: Iterable[Effect]) -> Step:
 
 
 def start(memory: Memory, prompt: QueuedPrompt, at_ms: int) -> Step:
-    """Begin the cycle of ``prompt`` with its first request."""
+    """Begin the cycle of ``prompt`` with its first request, or with the call that it makes."""
     return _go_on(_start(memory, prompt, at_ms), at_ms)
 
 
 def _start(memory: Memory, prompt: QueuedPrompt, at_ms: int) -> Step:
+    prompt = opening.with_call(memory, prompt)
     begun = CycleStarted(
-        command_id=prompt.command_id, text=prompt.text, at_ms=at_ms, metadata=prompt.metadata
+        command_id=prompt.command_id,
+        text=prompt.text,
+        at_ms=at_ms,
+        metadata=prompt.metadata,
+        call=prompt.call,
     )
     started = Publish(AgentStart(command_id=prompt.command_id))
     effects = (Keep(begun), *_resumed(prompt), started)
@@ -118,7 +126,25 @@ def open_again(memory: Memory, at_ms: int) -> Step:
 
 
 def _opened(memory: Memory, prompt: QueuedPrompt, at_ms: int) -> Step:
-    return consult(memory, Point.PROMPT, BeforePrompt(prompt.text)) or _ask(memory, at_ms)
+    return consult(memory, Point.PROMPT, BeforePrompt(prompt.text)) or _begin(memory, at_ms)
+
+
+def begin(memory: Memory, at_ms: int) -> Step:
+    """Take the first step of the cycle, now that plugins have heard of its prompt."""
+    return _go_on(_begin(memory, at_ms), at_ms)
+
+
+def _begin(memory: Memory, at_ms: int) -> Step:
+    """Make the call that the cycle opens with, else ask the model."""
+    assert memory.cycle is not None  # noqa: S101 - only a cycle begins
+    call = memory.cycle.opening
+    if call is None:
+        return _ask(memory, at_ms)
+    text = memory.messages[-1].content
+    memory, told = _drain(memory)
+    said = opening.said_call(memory, call, text)
+    called = call_tools(say(memory, said), said.tool_calls)
+    return then(called, (*told, Keep(Said(message=said))))
 
 
 def receive(prompt: QueuedPrompt, *, queued: bool) -> Publish:
@@ -240,18 +266,39 @@ def after_batch(memory: Memory, at_ms: int) -> Step:
 
 
 def go_on_after_batch(memory: Memory, at_ms: int) -> Step:
-    """Ask the model, or rest where a call waits for a person."""
+    """Ask the model, or rest where a call waits for a person.
+
+    After the call that the cycle opened with nobody is asked: its result is the answer. Guidance
+    that ended it, or that it waited with, is for the model still.
+    """
     assert memory.cycle is not None  # noqa: S101 - only a cycle has batches
     if memory.cycle.is_blocked and not memory.steering and not memory.notes:
         return finish(memory, at_ms)
-    return ask(memory, at_ms)
+    result = opening.find_result(memory)
+    if result is None or memory.cycle.is_blocked or (result.is_error and memory.steering):
+        return ask(memory, at_ms)
+    if result.is_error:
+        return fail(memory, result.content, at_ms, retryable=False)
+    said = opening.answer(memory, result)
+    told = (
+        Keep(Said(message=said)),
+        Publish(MessageStart()),
+        Publish(MessageDelta(delta=said.content)),
+        Publish(ResponseComplete(message=said)),
+    )
+    return then(after_answer(say(memory, said), at_ms), told)
 
 
 # --- end ----------------------------------------------------------------------------------------
 
 
 def after_answer(memory: Memory, at_ms: int) -> Step:
-    """Go on after an answer, the last message or the one with the open calls: plugins first."""
+    """Go on after an answer, the last message or the one with the open calls: plugins first.
+
+    They are not asked about a call that no model wants.
+    """
+    if memory.calls and OPENING in memory.messages[-1].metadata:
+        return go_on_after_answer(memory, at_ms)
     asked = consult(memory, Point.RESPONSE, AfterResponse(memory.messages[-1]))
     return asked or go_on_after_answer(memory, at_ms)
 

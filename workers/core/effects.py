@@ -4,7 +4,8 @@ Each is carried out by one method of ``workers/agent.py``. To add one: its class
 ``Effect`` and its row there.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from cmdc_runtime.commands import AttachPlugin, AttachTools, ReplaceTools, Steer
@@ -15,7 +16,7 @@ from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.messages import Message, ToolCall
 from cmdc_runtime.reasons import PlainReason
 from workers.core.budget import Grant
-from workers.core.inputs import Order
+from workers.core.inputs import BranchTask, Order
 from workers.core.records import Record
 from workers.core.state import Memory, State
 
@@ -65,6 +66,8 @@ class RunTools:
     calls: tuple[ToolCall, ...]
     approved: frozenset[CallId] = frozenset()
     is_suspect: bool = False
+    told: Mapping[CallId, int] = field(default_factory=dict)
+    """How many steps each has told before; a call that is missing has told none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +88,16 @@ class AnswerTool:
 
 @dataclass(frozen=True, slots=True)
 class RunSubagent:
-    """Start the session ``child_id``, give it ``description`` as prompt, post ``SubagentDone``."""
+    """Start the session ``child_id``, give it ``description`` as prompt, post ``SubagentDone``.
+
+    ``branch`` is what it is asked where a call has branched.
+    """
 
     child_id: SessionId
     subagent_type: str
     description: str
     grant: Grant
+    branch: BranchTask | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,22 @@
 """Whether the next request fits into the session's budget: the memory's side of ``budget.py``."""
 
+from typing import Final
+
+from cmdc_runtime.messages import Message, TokenUsage
 from workers.core.budget import (
     COMPLETION_TOKENS_GUESS,
     Grant,
     Spent,
     Wanted,
+    capped,
     check_call,
+    estimate_tokens,
     grant,
 )
-from workers.core.compaction import context_tokens
+from workers.core.compaction import chars, context_tokens
 from workers.core.state import Memory
+
+_NO_LIMIT: Final = Grant()
 
 
 def over_budget(memory: Memory) -> str | None:
@@ -26,12 +33,33 @@ def over_budget(memory: Memory) -> str | None:
 def is_priced(memory: Memory) -> bool:
     """Say whether what the model in use is asked has a cost that is known: by a table, or told.
 
-    It is not after an answer whose usage nobody could read, until the next that has a cost.
+    It is not after an answer of unknown cost, until the next that has one.
     """
     if not memory.is_costed:
         return False
     is_told = memory.has_answered and memory.usage.cost_usd is not None
     return is_told or memory.policy.price_of(memory.model, 1, 1) is not None
+
+
+def guess(memory: Memory, answer: Message) -> TokenUsage:
+    """Return about what an answer to ``memory`` took whose usage nobody told, or could read.
+
+    So both limits count it: each of many such answers would be free otherwise.
+    """
+    prompt = request_tokens(memory)
+    completion = estimate_tokens(chars(answer) + len(answer.thinking or ""))
+    return TokenUsage(
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        total_tokens=prompt + completion,
+        cost_usd=memory.policy.price_of(memory.model, prompt, completion),
+    )
+
+
+def has_lost_count(before: Memory, after: Memory) -> bool:
+    """Say whether an answer is the first that a limit of the cost cannot count."""
+    is_limited = after.policy.budget.max_cost_usd is not None
+    return is_limited and before.is_costed and not after.is_costed
 
 
 def request_tokens(memory: Memory) -> int:
@@ -42,9 +70,13 @@ def request_tokens(memory: Memory) -> int:
     return context_tokens(memory.messages, around, memory.context)
 
 
-def grant_child(memory: Memory, children: int) -> Grant | str:
-    """Return what the next of ``children`` subagents may spend, or which limit is reached."""
-    return grant(memory.policy.budget, _spent(memory), _grants(memory), children)
+def grant_child(memory: Memory, children: int, limit: Grant = _NO_LIMIT) -> Grant | str:
+    """Return what the next of ``children`` subagents may spend, or which limit is reached.
+
+    It is ``limit`` at the most.
+    """
+    granted = grant(memory.policy.budget, _spent(memory), _grants(memory), children)
+    return granted if isinstance(granted, str) else capped(granted, limit)
 
 
 def _spent(memory: Memory) -> Spent:

@@ -163,7 +163,7 @@ def _compact(memory: Memory, wait: Consulting, verdict: Verdict, at_ms: int) -> 
 Continuation = Callable[[Memory, Consulting, Verdict, int], Step]
 # fmt: off
 _CONTINUATIONS: Final[Mapping[Point, Continuation]] = {
-    Point.PROMPT:   lambda memory, _wait, _verdict, at_ms: cycle.ask(memory, at_ms),
+    Point.PROMPT:   lambda memory, _wait, _verdict, at_ms: cycle.begin(memory, at_ms),
     Point.REQUEST:  _send,
     Point.RESPONSE: lambda memory, _wait, _verdict, at_ms: cycle.go_on_after_answer(memory, at_ms),
     Point.BATCH:    lambda memory, _wait, _verdict, at_ms: cycle.go_on_after_batch(memory, at_ms),

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from cmdc_runtime.commands import AttachPlugin, AttachTools, Command, ReplaceTools, Steer
+from cmdc_runtime.events import Event
 from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.messages import TokenUsage
 from workers.core.assemble import Reply
+from workers.core.budget import Grant
 from workers.core.state import PluginFacts, ToolFacts
 from workers.core.tags import Found as FoundTag
 from workers.core.verdict import Aborted, Verdict
@@ -178,6 +180,15 @@ class ToolEmitted:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolTold:
+    """Result of ``RunTools``: a running call tells a step of its own, which is counted."""
+
+    work: int
+    call_id: CallId
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
 class QuestionAsked:
     """Result of ``RunTools``: a running call asks the user; ``AnswerTool`` with ``ref`` answers."""
 
@@ -209,17 +220,78 @@ class SubagentWanted:
     description: str
 
 
+@dataclass(frozen=True, slots=True)
+class BranchTask:
+    """What a branch is asked; None: the session's own model, and an answer in any form."""
+
+    prompt: str
+    model: str | None = None
+    response_format: dict[str, Any] | None = None  # Any: a JSON Schema
+    fork: bool = False
+    """It begins with the conversation of the session, as that is when it starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class BranchWanted:
+    """Result of ``RunTools``: a running call branches, and waits by ``ref``.
+
+    ``digest`` names what it asks; the branch may spend ``limit``, and its share where ``shares``
+    branches are about to be started, this one included.
+    """
+
+    work: int
+    call_id: CallId
+    ref: str
+    task: BranchTask
+    digest: str
+    limit: Grant = Grant()  # noqa: RUF009 - frozen
+    shares: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class BranchDropped:
+    """Result of ``RunTools``: nobody waits by ``ref`` any more; by ``ended`` one does for its end.
+
+    A branch that is gone, or has never been, is answered for at once.
+    """
+
+    work: int
+    call_id: CallId
+    ref: str
+
+    @property
+    def ended(self) -> str:
+        """The reference that is answered when the branch is gone and counted."""
+        return ended_ref(self.ref)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedOtherwise:
+    """Answers a ``BranchWanted`` whose name was given to another task before; ``text`` says so."""
+
+    text: str
+
+
+def ended_ref(ref: str) -> str:
+    """Return by what the end of a branch is waited for."""
+    return f"{ref}:end"
+
+
 # --- of the session -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class SubagentDone:
-    """Result of ``RunSubagent``, also of one that nobody waits for any more."""
+    """Result of ``RunSubagent``, also of one that nobody waits for any more.
+
+    ``is_lost``: it was ended, with its parent's process or apart, before its cycle was.
+    """
 
     child_id: SessionId
     ok: bool
     text: str
     usage: TokenUsage
+    is_lost: bool = False
     work: int = ANY_WORK
 
 
@@ -377,9 +449,12 @@ Result: TypeAlias = (
     | ApprovalNeeded
     | ToolReturned
     | ToolEmitted
+    | ToolTold
     | QuestionAsked
     | CompactWanted
     | SubagentWanted
+    | BranchWanted
+    | BranchDropped
     | SubagentDone
     | ToolsLoaded
     | PluginLoaded

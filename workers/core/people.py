@@ -18,6 +18,7 @@ from workers.core.changes import Decision, answer, find_approval, find_ask
 from workers.core.conversation import APPROVAL, TRIGGER, enqueue
 from workers.core.effects import AnswerTool, Keep, Publish, Settle, Step
 from workers.core.inputs import Order
+from workers.core.opening import called_again
 from workers.core.records import PromptQueued, UserAnswered
 from workers.core.state import Approval, Memory, QueuedPrompt, State
 
@@ -100,7 +101,8 @@ def _decide(
 ) -> Step:
     found = decision.approval
     metadata: dict[str, object] = {APPROVAL: found.id, TRIGGER: decision.trigger}
-    prompt = QueuedPrompt(order.id, decision.text, metadata)
+    call = called_again(memory, found) if decision.trigger == "tool_approved" else None
+    prompt = QueuedPrompt(order.id, decision.text, metadata, call)
     decided, effects = settle(memory, found, decision.word)
     if not resumes:
         return Step(state, decided, (*effects, Settle(order.id, None)))
@@ -111,7 +113,9 @@ def _decide(
     if len(memory.queue) >= bound:
         full = QueueFull(f"{bound} prompts wait already; decide again when a cycle has ended")
         return Step(state, memory, (Settle(order.id, full),))
-    kept = Keep(PromptQueued(command_id=order.id, text=prompt.text, metadata=metadata))
+    kept = Keep(
+        PromptQueued(command_id=order.id, text=prompt.text, metadata=metadata, call=prompt.call)
+    )
     return Step(state, enqueue(decided, prompt), (*effects, kept, Settle(order.id, order.id)))
 
 

@@ -33,7 +33,9 @@ def use_loaded(state: State, memory: Memory, loaded: PluginLoaded) -> Step:
     if error is not None or facts is None:
         dropped = ChangePlugins(loaded.id, attached=False, detached=())
         return Step(state, memory, (Settle(loaded.id, error), dropped))
-    attached = AttachedPlugin(name=facts.name, hooks=facts.hooks, packed=loaded.command.plugin)
+    attached = AttachedPlugin(
+        name=facts.name, hooks=facts.hooks, packed=facts.packed or loaded.command.plugin
+    )
     memory = change_plugin_set(memory, (attached,), ())
     memory, said = heed(memory, loaded.verdict)
     event: Event = (

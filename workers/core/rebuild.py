@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Final, Literal
 
 from cmdc_runtime.events import AgentRecovered, RecordSetAside, StreamReset
+from cmdc_runtime.extensions.hooks import SessionStart, kind_of
 from cmdc_runtime.ids import Incarnation
 from cmdc_runtime.process import DAEMON_RESTARTED, RESUMED
 from cmdc_runtime.reasons import AnyReason, Other
@@ -19,6 +20,7 @@ from workers.core.conversation import (
     begin_call,
     close_cycle,
     count_answer,
+    count_told,
     count_turn,
     discard,
     end_call,
@@ -33,6 +35,7 @@ from workers.core.interrupt import CYCLE_TIMEOUT
 from workers.core.records import (
     ApprovalAsked,
     ApprovalDecided,
+    CodeTaken,
     Compacted,
     Continued,
     CycleEnded,
@@ -56,6 +59,7 @@ from workers.core.records import (
     ToolEnded,
     ToolsChanged,
     ToolStarted,
+    ToolTold,
     TurnSpent,
     UserAnswered,
     UserAsked,
@@ -73,13 +77,17 @@ from workers.core.state import (
 
 _NOBODYS_FAULT: Final = (DAEMON_RESTARTED, RESUMED)
 TOOL: Final = "tool"
-"""What a ``SetAside`` calls a tool. Other things that are left out are no part of the memory."""
+"""What a ``SetAside`` calls a tool."""
+GREETING: Final = kind_of(SessionStart)
+"""What a ``SetAside`` calls that a plugin hears of the session's start."""
+CODE: Final = (TOOL, GREETING)
+"""What of foreign code is left out: the memory knows it. Other things are no part of the memory."""
 _CUT: Final = CallEnd("Error: the process died while this call ran.", "crashed", is_cut=True)
 _NOT_MADE: Final = CallEnd("Error: the call was not made: the cycle was given up.", "crashed")
 
 
 def _cycle_started(memory: Memory, record: CycleStarted) -> Memory:
-    prompt = QueuedPrompt(record.command_id, record.text, record.metadata)
+    prompt = QueuedPrompt(record.command_id, record.text, record.metadata, record.call)
     return open_cycle(memory, prompt, record.at_ms)
 
 
@@ -104,7 +112,9 @@ def _approval_asked(memory: Memory, record: ApprovalAsked) -> Memory:
 
 def _subagent_spawned(memory: Memory, record: SubagentSpawned) -> Memory:
     grant = Grant(record.tokens, record.cost_usd)
-    return changes.spawn(memory, Child(record.child_id, record.call_id, record.ref, grant))
+    branch = record.ref if record.digest else ""
+    child = Child(record.child_id, record.call_id, record.ref, grant, branch, record.digest)
+    return changes.spawn(memory, child)
 
 
 def _resumed(memory: Memory, record: Resumed) -> Memory:
@@ -120,7 +130,7 @@ def _resumed(memory: Memory, record: Resumed) -> Memory:
 # Any: each function takes the record of its own row.
 FOLD: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
     PromptQueued: lambda memory, record: enqueue(
-        memory, QueuedPrompt(record.command_id, record.text, record.metadata)
+        memory, QueuedPrompt(record.command_id, record.text, record.metadata, record.call)
     ),
     CycleStarted: _cycle_started,
     Said: lambda memory, record: say(memory, record.message),
@@ -128,6 +138,7 @@ FOLD: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
     ToolStarted: lambda memory, record: begin_call(
         memory, record.call_id, record.at_ms, record.allowance
     ),
+    ToolTold: lambda memory, record: count_told(memory, record.call_id),
     ToolEnded: lambda memory, record: end_call(memory, record.message),
     CycleEnded: lambda memory, record: close_cycle(memory, record.outcome, record.reason),
     PromptDiscarded: lambda memory, record: discard(memory, record.command_id),
@@ -149,9 +160,7 @@ FOLD: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
         memory, record.evicted, record.summary, record.usage
     ),
     SubagentSpawned: _subagent_spawned,
-    SubagentSpent: lambda memory, record: changes.settle_child(
-        memory, record.child_id, record.usage
-    ),
+    SubagentSpent: changes.settle_child,
     Noted: lambda memory, record: changes.note(memory, record.notes),
     PluginsChanged: lambda memory, record: changes.change_plugins(memory, record.states),
     PluginSetChanged: lambda memory, record: changes.change_plugin_set(
@@ -162,8 +171,9 @@ FOLD: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
     Resumed: _resumed,
     Continued: changes.go_on_with,
     SetAside: lambda memory, record: (
-        changes.leave_out_tool(memory, record.digest) if record.what == TOOL else memory
+        changes.leave_out(memory, record.digest) if record.what in CODE else memory
     ),
+    CodeTaken: lambda memory, record: replace(memory, code=memory.code | record.code),
 }
 
 

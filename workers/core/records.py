@@ -8,10 +8,13 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.extensions.kernel_emits import APPROVAL_OPTIONS, ApprovalOption
-from cmdc_runtime.ids import CallId, CommandId, Incarnation, SessionId
-from cmdc_runtime.messages import Message, TokenUsage
+from cmdc_runtime.frames import Generation
+from cmdc_runtime.ids import CallId, CommandId, SessionId
+from cmdc_runtime.messages import Message, OpeningCall, TokenUsage
 from cmdc_runtime.parcels import Packed
+from cmdc_runtime.ranges import Count, Milliseconds, Positive, Total
 from cmdc_runtime.reasons import snake
 
 OutcomeKind = Literal["finished", "aborted", "failed", "dropped"]
@@ -27,7 +30,7 @@ class Where(msgspec.Struct, frozen=True, array_like=True):
     state: str
     point: str = ""
     trigger: str = ""
-    retries: int = 0
+    retries: Count = 0
     is_compacted: bool = False
 
 
@@ -41,13 +44,16 @@ class Cause(msgspec.Struct, frozen=True, array_like=True):
     input: str
     where: Where
     ref: str = ""
-    at_ms: int = 0
-    records: int = 1
+    at_ms: Milliseconds = 0
+    records: Count = 1
     facts: dict[str, Any] = {}  # Any: a fact of its own input
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag=snake):
     """Base of all records; the first one of a step says what the step came of."""
+
+    __repr__ = printed
+    __rich_repr__ = printed_fields
 
     cause: Cause | None = None
 
@@ -58,15 +64,20 @@ class PromptQueued(Record, frozen=True, kw_only=True):
     command_id: CommandId
     text: str
     metadata: dict[str, object] = {}
+    call: OpeningCall | None = None
 
 
 class CycleStarted(Record, frozen=True, kw_only=True):
-    """A cycle began with ``text`` as the user's message; the prompt leaves the queue."""
+    """A cycle began with ``text`` as the user's message; the prompt leaves the queue.
+
+    ``call`` is what it does in place of asking the model, as its prompt or the definition says.
+    """
 
     command_id: CommandId
     text: str
-    at_ms: int
+    at_ms: Milliseconds
     metadata: dict[str, object] = {}
+    call: OpeningCall | None = None
 
 
 class Said(Record, frozen=True, kw_only=True):
@@ -85,8 +96,14 @@ class ToolStarted(Record, frozen=True, kw_only=True):
     """One call is about to run; ``allowance`` is the leave that it uses up, if it needs one."""
 
     call_id: CallId
-    at_ms: int
+    at_ms: Milliseconds
     allowance: str | None = None
+
+
+class ToolTold(Record, frozen=True, kw_only=True):
+    """A running call has told a step of its own; the event is among those of the same write."""
+
+    call_id: CallId
 
 
 class ToolEnded(Record, frozen=True, kw_only=True):
@@ -123,10 +140,10 @@ class ApprovalAsked(Record, frozen=True, kw_only=True):
     call_id: CallId
     tool: str
     args: dict[str, object]
-    at_ms: int
+    at_ms: Milliseconds
     family: str = ""
     ref: str | None = None
-    due_ms: int | None = None
+    due_ms: Milliseconds | None = None
     options: tuple[ApprovalOption, ...] = APPROVAL_OPTIONS
 
 
@@ -164,7 +181,7 @@ class AttachedTool(msgspec.Struct, frozen=True, kw_only=True):
     is_repeatable: bool
     isolation: Literal["process", "thread", "task"]
     packed: Packed
-    chars: int = 0
+    chars: Count = 0
 
 
 class ToolsChanged(Record, frozen=True, kw_only=True):
@@ -184,26 +201,35 @@ class ModelChanged(Record, frozen=True, kw_only=True):
 class Compacted(Record, frozen=True, kw_only=True):
     """The oldest ``evicted`` messages gave way to ``summary``, which took ``usage`` to make."""
 
-    evicted: int
+    evicted: Positive
     summary: Message
     usage: TokenUsage
 
 
 class SubagentSpawned(Record, frozen=True, kw_only=True):
-    """A call started a session of its own, with this much of the budget."""
+    """A call started a session of its own, with this much of the budget.
+
+    ``digest`` names what a branch was asked; empty where the call has not branched.
+    """
 
     child_id: SessionId
     call_id: CallId
     ref: str
-    tokens: int | None = None
+    tokens: Total | None = None
     cost_usd: float | None = None
+    digest: str = ""
 
 
 class SubagentSpent(Record, frozen=True, kw_only=True):
-    """A subagent is done and used this much."""
+    """A subagent is done and used this much.
+
+    ``ok`` and ``text`` are what came of a branch; ``ok`` None: it is no branch, or was lost.
+    """
 
     child_id: SessionId
     usage: TokenUsage
+    ok: bool | None = None
+    text: str = ""
 
 
 class Noted(Record, frozen=True, kw_only=True):
@@ -250,7 +276,7 @@ class PluginSpent(Record, frozen=True, kw_only=True):
 class Resumed(Record, frozen=True, kw_only=True):
     """A new process went on with the running cycle; ``is_blamed``: it may have been the cycle."""
 
-    incarnation: Incarnation
+    incarnation: Generation
     is_blamed: bool = True
 
 
@@ -268,16 +294,25 @@ class Continued(Record, frozen=True, kw_only=True):
 
 
 class SetAside(Record, frozen=True, kw_only=True):
-    """A record, the snapshot or a tool is left out whenever the session is rebuilt.
+    """A record, the snapshot, a tool or a greeting is left out whenever the session is rebuilt.
 
-    ``digest`` names it by what it says, ``what`` is the record's kind, "snapshot" or "tool";
-    ``name`` is what a tool was called.
+    ``digest`` names it by what it says, ``what`` is the record's kind, "snapshot", "tool" or
+    "session_start"; ``name`` is what the tool or the plugin is called.
     """
 
     digest: str
     what: str
     why: str = ""
     name: str = ""
+
+
+class CodeTaken(Record, frozen=True, kw_only=True):
+    """A process took the code that it found under the names of parcels, by their digests.
+
+    ``code`` has the digest of each module by its name; ``workers.code`` compares.
+    """
+
+    code: dict[str, dict[str, str]]
 
 
 RECORDS: Final[tuple[type[Record], ...]] = tuple(Record.__subclasses__())
@@ -287,6 +322,7 @@ _decoder: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(
     | Said
     | TurnSpent
     | ToolStarted
+    | ToolTold
     | ToolEnded
     | CycleEnded
     | PromptDiscarded
@@ -309,6 +345,7 @@ _decoder: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(
     | Resumed
     | Continued
     | SetAside
+    | CodeTaken
 )  # Any: the union; mypy has no name for it
 
 

@@ -23,7 +23,15 @@ from workers.core import rebuild, results
 from workers.core.causes import Given, Recovery, where
 from workers.core.effects import Keep, Step
 from workers.core.inputs import Order
-from workers.core.records import Cause, Continued, Record, SetAside, Where, decode_record
+from workers.core.records import (
+    Cause,
+    CodeTaken,
+    Continued,
+    Record,
+    SetAside,
+    Where,
+    decode_record,
+)
 from workers.core.replaying_inputs import NotDerivableError, Scene, inputs_of
 from workers.core.replaying_paths import find_way
 from workers.core.state import Memory, State
@@ -32,6 +40,10 @@ _OPTIONS: Final = Cause("options", Where(State.IDLE))
 """Other options are chosen with a new process, not decided: they are taken as recorded."""
 _LEFT_OUT: Final = Cause("tool_set_aside", Where(State.IDLE))
 """A new process had one tool less from its beginning on: that was not decided either."""
+_CODE: Final = Cause("code_taken", Where(State.IDLE))
+"""A new process found this code: nor was that."""
+_AT_BEGINNING: Final = {Continued: _OPTIONS, SetAside: _LEFT_OUT, CodeTaken: _CODE}
+"""What a new process records before it takes any step."""
 _HOLE: Final = (
     "it is set aside, a record of {!r}: {}. What was decided on it can't be decided without it"
 )
@@ -145,21 +157,21 @@ def _begins(record: Record, group: Sequence[Entry]) -> bool:
     if isinstance(record, SetAside):  # it may stand in the place of a record of the step before it
         cause = group[0].record.cause
         return cause is None or len(group) >= cause.records
-    return record.cause is not None or isinstance(record, Continued)
+    return record.cause is not None or isinstance(record, Continued | CodeTaken)
 
 
 def _play_step(
     stage: _Stage, group: tuple[Entry, ...], commands: Mapping[CommandId, Command]
 ) -> Outcome:
     for entry in group:
-        if isinstance(hole := entry.record, SetAside) and hole.what != rebuild.TOOL:
+        if isinstance(hole := entry.record, SetAside) and hole.what not in rebuild.CODE:
             return Unplayable(entry.number, _HOLE.format(hole.what, hole.why))
     recorded = tuple(msgspec.structs.replace(entry.record, cause=None) for entry in group)
     stage.enter(group[0].incarnation)
     cause = group[0].record.cause
-    if cause is None and isinstance(recorded[0], Continued | SetAside):
+    told = _AT_BEGINNING.get(type(recorded[0]))
+    if cause is None and told is not None:
         stage.begin(group[0].incarnation)  # a fork counts its processes anew
-        told = _OPTIONS if isinstance(recorded[0], Continued) else _LEFT_OUT
         return stage.settle(group, told, stage.state, rebuild.replay(stage.memory, recorded))
     try:
         step = _decide(stage, group, recorded, commands)

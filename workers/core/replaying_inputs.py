@@ -21,12 +21,14 @@ from cmdc_runtime.commands import (
     SwitchModel,
     UserRespond,
 )
+from cmdc_runtime.events import PluginEvent
 from cmdc_runtime.extensions.kernel_emits import DecideApproval, RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.reasons import AnyReason, snake
 from workers.core import inputs
 from workers.core.assemble import Reply
+from workers.core.budget import Grant
 from workers.core.causes import Given, Recovery, name_of, unquote
 from workers.core.conversation import UNCERTAIN
 from workers.core.inputs import Order
@@ -170,8 +172,11 @@ def _retold(scene: Scene) -> Command | None:
     if scene.cause.ref in scene.commands:
         return None
     match scene.records[0]:
-        case CycleStarted(text=text, metadata=more) | PromptQueued(text=text, metadata=more):
-            return None if more else Prompt(text=text)
+        case (
+            CycleStarted(text=text, metadata=more, call=call)
+            | PromptQueued(text=text, metadata=more, call=call)
+        ):
+            return None if more else Prompt(text=text, call=call)
         case Steered(text=text) if scene.cause.where.state != State.EXECUTING_TOOLS:
             return Steer(text=text)
         case ModelChanged(model=model, provider_opts=opts):
@@ -221,6 +226,10 @@ def _begun(scene: Scene) -> Given:
     return inputs.ToolBegun(scene.work, CallId(scene.cause.ref), scene.cause.at_ms)
 
 
+def _told(scene: Scene) -> Given:
+    return inputs.ToolTold(scene.work, CallId(scene.cause.ref), PluginEvent(name="", payload=None))
+
+
 def _to_approve(scene: Scene) -> Given:
     asked = scene.first(ApprovalAsked)
     patience_ms = None if asked.due_ms is None else asked.due_ms - asked.at_ms
@@ -262,14 +271,28 @@ def _wanted(scene: Scene) -> Given:
     return inputs.SubagentWanted(scene.work, CallId(scene.cause.ref), ref, kind, "")
 
 
+def _branched(scene: Scene) -> Given:
+    spawned, limit = scene.first(SubagentSpawned), Grant(*scene.fact("limit"))
+    task, shares = inputs.BranchTask(""), int(scene.fact("shares"))
+    return inputs.BranchWanted(
+        scene.work, CallId(scene.cause.ref), spawned.ref, task, spawned.digest, limit, shares
+    )
+
+
 def _delegated(scene: Scene) -> Given:
     ref, kind = scene.first(SubagentSpawned).ref, str(scene.fact("type"))
     return inputs.PluginDelegated(scene.cause.ref, ref, kind, "")
 
 
 def _done(scene: Scene) -> Given:
-    usage = scene.first(SubagentSpent).usage
-    return inputs.SubagentDone(SessionId(scene.cause.ref), ok=True, text="", usage=usage)
+    spent = scene.first(SubagentSpent)
+    return inputs.SubagentDone(
+        SessionId(scene.cause.ref),
+        ok=spent.ok is not False,
+        text=spent.text,
+        usage=spent.usage,
+        is_lost=spent.ok is None,
+    )
 
 
 def _undecided(scene: Scene) -> Given:
@@ -383,10 +406,12 @@ INPUTS: Final[Mapping[str, Callable[[Scene], Given]]] = {
         (inputs.SummaryFailed,    _not_summarized),
         (inputs.ToolBegun,        _begun),
         (inputs.ApprovalNeeded,   _to_approve),
+        (inputs.ToolTold,         _told),
         (inputs.ToolReturned,     _returned),
         (inputs.ToolRefused,      _refused),
         (inputs.QuestionAsked,    _asked),
         (inputs.SubagentWanted,   _wanted),
+        (inputs.BranchWanted,     _branched),
         (inputs.PluginDelegated,  _delegated),
         (inputs.SubagentDone,     _done),
         (inputs.ApprovalExpired,  _undecided),

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from cmdc_runtime.events import (
     ContextOverflow,
+    CostUnknown,
     Event,
     MessageDelta,
     MessageStart,
@@ -23,7 +24,7 @@ from cmdc_runtime.events import (
     TitleGenerated,
 )
 from cmdc_runtime.extensions.provider import FailureKind
-from cmdc_runtime.messages import Message, TokenUsage
+from cmdc_runtime.messages import Message
 from workers.core import (
     consent,
     cycle,
@@ -37,10 +38,13 @@ from workers.core import (
 )
 from workers.core.conversation import count_answer, next_id, say
 from workers.core.effects import AnswerTool, Effect, Keep, Publish, Sleep, Step
+from workers.core.expense import guess, has_lost_count
 from workers.core.inputs import (
     ANY_WORK,
     ApprovalExpired,
     ApprovalNeeded,
+    BranchDropped,
+    BranchWanted,
     CompactWanted,
     Consulted,
     CycleExpired,
@@ -70,6 +74,7 @@ from workers.core.inputs import (
     ToolRefused,
     ToolReturned,
     ToolsLoaded,
+    ToolTold,
 )
 from workers.core.records import Said, TurnSpent
 from workers.core.retry import delay_s, may_pass, should_retry
@@ -141,14 +146,15 @@ def complete(_state: State, memory: Memory, ended: StreamEnded) -> Step:
         thinking=ended.reply.thinking or None,
         metadata={"finish_reason": ended.reply.finish_reason or ""},
     )
-    usage = ended.reply.usage or TokenUsage()
-    memory = count_answer(say(memory, message), usage)
+    usage = ended.reply.usage or guess(memory, message)
+    before, memory = memory, count_answer(say(memory, message), usage)
     memory = replace(memory, answering=Answering())
     effects = (
         *shown,
         Keep(Said(message=message)),
         Keep(TurnSpent(usage=usage)),
         Publish(ResponseComplete(message=message, usage=usage)),
+        *([Publish(CostUnknown(model=memory.model))] if has_lost_count(before, memory) else []),
     )
     return cycle.then(cycle.after_answer(memory, ended.at_ms), effects)
 
@@ -218,8 +224,11 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
     (_T, ApprovalNeeded): consent.require_approval,
     (_T, ToolReturned):   toolwork.collect,
     (_T, ToolEmitted):    toolwork.emit,
+    (_T, ToolTold):       toolwork.tell,
     (_T, QuestionAsked):  toolwork.ask_user,
     (_T, SubagentWanted): delegation.delegate,
+    (_T, BranchWanted):   delegation.branch,
+    (_T, BranchDropped):  delegation.drop_branch,
     (_T, CompactWanted):  shrink.compact_for_tool,
     (_T, Summarized):     shrink.report,
     (_T, SummaryFailed):  shrink.report_failure,
@@ -283,6 +292,6 @@ def apply(state: State, memory: Memory, result: Result) -> Step:
 
 def _turned_away(result: Result) -> tuple[Effect, ...]:
     """Answer a call that an abort left running and that would wait in vain for what it asks."""
-    if isinstance(result, QuestionAsked | CompactWanted | SubagentWanted):
+    if isinstance(result, QuestionAsked | CompactWanted | SubagentWanted | BranchWanted):
         return (AnswerTool(result.ref, error="the cycle that made this call is over"),)
-    return ()
+    return (AnswerTool(result.ended),) if isinstance(result, BranchDropped) else ()

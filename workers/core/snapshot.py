@@ -14,6 +14,7 @@ import msgspec
 from cmdc_runtime.checkpoints import SCHEMA_VERSION, SavedState, read_saved
 from cmdc_runtime.errors import CheckpointUnreadable
 from workers.core.conversation import forget_turn
+from workers.core.kernel_emits import patched
 from workers.core.records import AttachedPlugin, AttachedTool, Continued, Record, SetAside
 from workers.core.state import Memory, PluginFacts, State, ToolFacts
 
@@ -41,12 +42,13 @@ def _kept_field(field: Field[Any]) -> tuple[str, Any, Any]:
     return field.name, _TYPES[field.name], default
 
 
-_TYPES: Final = get_type_hints(Memory)
+_TYPES: Final = get_type_hints(Memory, include_extras=True)
 _KEPT: Final = tuple(field for field in fields(Memory) if field.name not in STRIPPED)
-_Kept: Final[type[msgspec.Struct]] = msgspec.defstruct(
+Kept: Final[type[msgspec.Struct]] = msgspec.defstruct(
     "Kept", [_kept_field(field) for field in _KEPT], kw_only=True
 )
-_decoder: Final = msgspec.msgpack.Decoder(_Kept)
+"""What the bytes hold."""
+_decoder: Final = msgspec.msgpack.Decoder(Kept)
 
 
 def encode(memory: Memory) -> bytes:
@@ -62,6 +64,21 @@ def saved(memory: Memory) -> SavedState:
         schema_version=SCHEMA_VERSION,
         state=msgspec.Raw(msgspec.msgpack.encode(state)),
         stripped_fields=STRIPPED,
+    )
+
+
+def conversation_of(memory: Memory) -> Memory:
+    """Return a memory that has the conversation of this one and nothing else, as it is now.
+
+    An answer whose calls are open is not in it: nobody has their results.
+    """
+    messages = patched(memory)
+    return Memory(
+        messages=messages[:-1] if memory.calls else messages,
+        base=memory.base,
+        memory_contents=memory.memory_contents,
+        sections=memory.sections,
+        system_metadata=memory.system_metadata,
     )
 
 

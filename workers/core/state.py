@@ -11,11 +11,13 @@ from enum import StrEnum, auto
 from typing import Any, Final, Literal
 
 from cmdc_runtime.commands import IMMUNE_TOOLS
+from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.extensions.hooks import Hook, kind_of
 from cmdc_runtime.extensions.kernel_emits import APPROVAL_OPTIONS, ApprovalOption
 from cmdc_runtime.ids import CallId, CommandId, SessionId
-from cmdc_runtime.messages import Message, TokenUsage, ToolCall
+from cmdc_runtime.messages import Message, OpeningCall, TokenUsage, ToolCall
 from cmdc_runtime.parcels import Packed
+from cmdc_runtime.ranges import Count, Milliseconds, Total
 from workers.core.budget import Budget, Grant
 from workers.core.records import OutcomeKind
 from workers.core.retry import Backoff
@@ -88,6 +90,8 @@ class Policy:
     max_children: int = 8
     max_spawns: int = 64
     subagents: frozenset[str] = frozenset()
+    opening_call: OpeningCall | None = None
+    """Of a cycle whose prompt carries none."""
     window_of: Callable[[str], int | None] = _unknown_window
     price_of: Callable[[str, int, int], float | None] = _unknown_price
 
@@ -106,7 +110,7 @@ class ToolFacts:
     is_repeatable: bool = False
     isolation: Literal["process", "thread", "task"] = "process"
     packed: Packed | None = None
-    chars: int = 0
+    chars: Count = 0
     """What the model is told of it in every request."""
 
 
@@ -121,11 +125,15 @@ class PluginFacts:
 
 @dataclass(frozen=True, slots=True)
 class QueuedPrompt:
-    """A prompt that waits for its cycle; ``metadata`` goes into the user's message."""
+    """A prompt that waits for its cycle; ``metadata`` goes into the user's message.
+
+    ``call`` is made in place of asking the model.
+    """
 
     command_id: CommandId
     text: str
     metadata: dict[str, object] = field(default_factory=dict)
+    call: OpeningCall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,17 +151,19 @@ class Cycle:
     ``is_blocked``: a call of the latest batch waits for approval, so its end is the cycle's end.
     ``is_asking``: the latest of its ``turns`` has no answer so far. A process that takes over finds
     it as one that never was, so a cycle that ends with it does not count it either.
+    ``opening`` is the call that is made in place of the first request.
     """
 
     command_id: CommandId
-    first: int
+    first: Count
     usage_before: TokenUsage
-    started_at_ms: int = 0
-    turns: int = 0
-    crashes: int = 0
-    repairs: int = 0
+    started_at_ms: Milliseconds = 0
+    turns: Count = 0
+    crashes: Count = 0
+    repairs: Count = 0
     is_blocked: bool = False
     is_asking: bool = False
+    opening: OpeningCall | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,15 +174,15 @@ class Outcome:
     outcome: OutcomeKind
     reason: Any  # Any: plain data of whoever aborted it, None where it finished
     usage: TokenUsage
-    first: int
-    end: int
+    first: Count
+    end: Count
 
 
 @dataclass(frozen=True, slots=True)
 class Answering:
     """The answer of the running request, as far as it came."""
 
-    retries: int = 0
+    retries: Count = 0
     text: str = ""
     is_text_started: bool = False
     is_thinking_started: bool = False
@@ -185,12 +195,14 @@ class OpenCall:
     """One call of the batch; ``result`` is None until it has ended.
 
     ``notice`` is added to the result: what the kernel has to tell the model about this call.
+    ``told`` counts the steps that it has told observers of, over all processes.
     """
 
     call: ToolCall
-    started_at_ms: int | None = None
+    started_at_ms: Milliseconds | None = None
     result: Message | None = None
     notice: str = ""
+    told: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +213,12 @@ class Approval:
     call_id: CallId
     tool: str
     args: dict[str, object]
-    requested_at_ms: int
+    requested_at_ms: Milliseconds
     family: str = ""
     """What "approve_always" allows of the tool; empty is all of it."""
     ref: str | None = None
     """What the call that is held for it is answered by; None where it has ended instead."""
-    due_ms: int | None = None
+    due_ms: Milliseconds | None = None
     """When it counts as rejected; wall time."""
     options: tuple[ApprovalOption, ...] = APPROVAL_OPTIONS
 
@@ -224,12 +236,26 @@ class Child:
     """A subagent under way; ``ref`` is what the call that waits for it is answered by.
 
     It is None once that call is over: another call may have its id, and must not get its answer.
+    ``branch`` is that reference of a branch, also in a later process, where the call runs again;
+    empty for others, and once the call is over. ``digest`` names what a branch was asked.
     """
 
     session_id: SessionId
     call_id: CallId
     ref: str | None
     grant: Grant
+    branch: str = ""
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """What came of a branch of an open call, for the call that runs again and asks for it."""
+
+    ref: str
+    call_id: CallId
+    digest: str
+    answer: BranchAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +294,7 @@ class Memory:
     """Options that were in force before, the newest last: their credentials stay secret."""
     tools: tuple[ToolFacts, ...] = ()
     messages: tuple[Message, ...] = ()
-    base: int = 0
+    base: Total = 0
     queue: tuple[QueuedPrompt, ...] = ()
     steering: tuple[Steering, ...] = ()
     notes: tuple[str, ...] = ()
@@ -295,12 +321,15 @@ class Memory:
     answers: tuple[tuple[Ask, Any], ...] = ()  # Any: what the user sent
     todos: tuple[dict[str, str], ...] = ()
     children: tuple[Child, ...] = ()
-    spawns: int = 0
+    spawns: Count = 0
+    """Subagents over the session's life; ``branched`` of them were branches."""
+    branched: Count = 0
+    branches: tuple[Branch, ...] = ()
     compacting: Compacting | None = None
     work: int = 0
-    turns: int = 0
+    turns: Count = 0
     usage: TokenUsage = field(default_factory=TokenUsage)
-    context: tuple[int, int] | None = None
+    context: tuple[Total, Count] | None = None
     """Tokens of the last answered request, and how many messages it and its answer were."""
     outcomes: tuple[Outcome, ...] = ()
     waiters: tuple[tuple[CommandId, CommandId | None], ...] = ()
@@ -308,7 +337,10 @@ class Memory:
     resumption: str = ""
     """The id of the latest resumption from a saved state, empty where there was none."""
     left_out: frozenset[str] = frozenset()
-    """Digests of the tools that were set aside; a definition may still have them."""
+    """Digests of the tools, and of the greetings of plugins, that were set aside; a definition may
+    still have them."""
+    code: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Digests of the modules behind parcels, by the digests of these, as they were taken."""
     has_answered: bool = False
     """The model, with the options that it has now, has answered this session before."""
     is_costed: bool = True

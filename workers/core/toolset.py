@@ -53,7 +53,10 @@ def use_loaded(state: State, memory: Memory, loaded: ToolsLoaded) -> Step:
         return Step(state, memory, (Settle(loaded.id, error), dropped))
     given = {found.tool.name: found.tool for found in loaded.found if found.tool is not None}
     present = {tool.name for tool in memory.tools}
-    gone = tuple(tool.name for tool in memory.tools if tool.name not in given)
+    # What opens each cycle was no part of the table: it is an option of the session.
+    opening = memory.policy.opening_call
+    kept = given.keys() | ({opening.name} if opening is not None else set())
+    gone = tuple(tool.name for tool in memory.tools if tool.name not in kept)
     detached = gone if is_new_table else ()
     attached = tuple(tool for name, tool in given.items() if name not in present)
     names = tuple(tool.name for tool in attached)

@@ -14,11 +14,12 @@ from cmdc_runtime.events import (
     ToolExecutionMetrics,
     ToolExecutionStart,
 )
-from workers.core import cycle
+from workers.core import cycle, inputs, records
 from workers.core.batch import CallEnd, close_call
 from workers.core.changes import ask, children_of
 from workers.core.conversation import (
     begin_call,
+    count_told,
     find_running,
     is_running,
 )
@@ -101,6 +102,14 @@ def emit(state: State, memory: Memory, emitted: ToolEmitted) -> Step:
     if not is_running(memory, emitted.call_id):
         return Step(state, memory)
     return Step(state, memory, (Publish(PluginEvent(name=emitted.name, payload=emitted.payload)),))
+
+
+def tell(state: State, memory: Memory, told: inputs.ToolTold) -> Step:
+    """Tell observers of a step of a running call, and count it: a later run passes over it."""
+    if not is_running(memory, told.call_id):
+        return Step(state, memory)
+    effects = (Keep(records.ToolTold(call_id=told.call_id)), Publish(told.event))
+    return Step(state, count_told(memory, told.call_id), effects)
 
 
 def ask_user(state: State, memory: Memory, asked: QuestionAsked) -> Step:

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from cmdc_runtime import foreign, plain
+from cmdc_runtime import foreign
 from cmdc_runtime.extensions.provider import (
     FailureKind,
     FinishChunk,
@@ -24,9 +24,9 @@ from cmdc_runtime.extensions.provider import (
     UsageChunk,
 )
 from cmdc_runtime.messages import TokenUsage
-from workers.core.assemble import credible
+from workers.core.assemble import credible, fit
 from workers.core.retry import Backoff, delay_s, failure_kind, should_retry
-from workers.effects.cancelling import is_ending
+from workers.effects.cancelling import provided
 from workers.effects.model import REPLY_CHARS_MAX
 
 log = structlog.get_logger()
@@ -84,16 +84,11 @@ class Asker:
         silence = asyncio.timeout(silence_s)
         try:
             async with silence:
-                text, usage = await self._read(request, what, silence)
+                text, usage = await provided(lambda: self._read(request, what, silence))
         except TimeoutError as error:
             if not silence.expired():
                 raise
             raise ProviderError(FailureKind.TIMEOUT, f"silent for {silence_s:g} s") from error
-        except asyncio.CancelledError as error:
-            if is_ending():
-                raise
-            own = "the provider cancelled its own request"
-            raise ProviderError(FailureKind.TRANSIENT, own) from error
         spent.append(usage)
         if not text.strip():
             raise ProviderError(FailureKind.TRANSIENT, f"the model gave an empty {what}")
@@ -105,14 +100,15 @@ class Asker:
         text, chars, usage, is_whole = "", 0, TokenUsage(), False
         loop = asyncio.get_running_loop()
         async with contextlib.aclosing(self._provider.stream(request)) as stream:
-            async for chunk in stream:
+            async for given in stream:
+                chunk = fit(given)
                 silence.reschedule(loop.time() + self._patience.silence_s)
                 chars += len(chunk.text) if isinstance(chunk, TextChunk | ThinkingChunk) else 0
                 if chars > REPLY_CHARS_MAX:
                     endless = f"the {what} is longer than {REPLY_CHARS_MAX} characters"
                     raise ProviderError(FailureKind.PERMANENT, endless)
                 if isinstance(chunk, TextChunk) and len(text) < ANSWER_CHARS_MAX:
-                    text += plain.mended(chunk.text)
+                    text += chunk.text
                 elif isinstance(chunk, UsageChunk):
                     usage = credible(chunk.usage) or TokenUsage()
                 is_whole |= isinstance(chunk, FinishChunk)

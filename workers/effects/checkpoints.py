@@ -22,7 +22,7 @@ from cmdc_runtime.checkpoints import (
     snapshot_of,
 )
 from cmdc_runtime.client.link import Link as DaemonLink
-from cmdc_runtime.client.past import keep_checkpoint
+from cmdc_runtime.client.past import keep_checkpoint, new_facts
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.codec import decode_as, encode
 from cmdc_runtime.errors import CheckpointFailed, CheckpointUnreadable, CmdcError, ProtocolError
@@ -31,6 +31,7 @@ from cmdc_runtime.ids import SessionId, new_command_id
 from cmdc_runtime.requests import (
     DeleteCheckpoint,
     ListCheckpoints,
+    Origin,
     Request,
 )
 from cmdc_runtime.spec import AgentSpec
@@ -89,6 +90,20 @@ class Checkpoints:
             CmdcError: it could not be saved; the message says why.
         """
         return await self._save(new_command_id(), label, metadata, self._memory())
+
+    async def keep_state(self, name: str, memory: Memory) -> Origin:
+        """Keep a state that a session below this one begins with, and return where it is.
+
+        Raises:
+            CmdcError: it could not be kept; the message says why.
+        """
+        body = encode(saved(memory))
+        if len(body) > CHECKPOINT_BYTES_MAX:
+            raise CheckpointFailed(f"the conversation takes {len(body):,} bytes: compact it first")
+        session_id = self._whose.session_id
+        facts = msgspec.structs.replace(new_facts(session_id, name), checkpoint_id=name)
+        await keep_checkpoint(self, facts, body)
+        return Origin(session_id=session_id, checkpoint_id=name)
 
     async def known(self) -> list[Snapshot]:
         """Return the checkpoints there are, newest first.

@@ -15,10 +15,10 @@ from cmdc_runtime.clock import now_ms
 from cmdc_runtime.events import Event
 from cmdc_runtime.extensions.hooks import AnyHook, BeforeSteering
 from cmdc_runtime.frames import HostLost
-from cmdc_runtime.ids import Incarnation, SessionId
+from cmdc_runtime.ids import Incarnation, SessionId, new_command_id
 from cmdc_runtime.messages import Message
 from cmdc_runtime.requests import StartSession
-from cmdc_runtime.spec import AgentSpec, Parent, child_request
+from cmdc_runtime.spec import AgentSpec, Branching, Parent, child_request
 from workers.core.effects import (
     AnswerTool,
     CallModel,
@@ -50,6 +50,7 @@ from workers.core.inputs import (
 from workers.core.state import Memory
 from workers.core.verdict import Verdict
 from workers.effects.checkpoints import Checkpoints
+from workers.effects.forks import Forks
 from workers.effects.model import ModelCaller
 from workers.effects.plugin_box import PluginBox
 from workers.effects.plugin_port import PluginPorts
@@ -77,6 +78,7 @@ class Tools:
     ports: PluginPorts
     plugin_box: PluginBox
     checkpoints: Checkpoints
+    forks: Forks
 
 
 class Hands:
@@ -160,7 +162,8 @@ class Hands:
 
     def _call_model(self, call: CallModel, memory: Memory) -> None:
         request = self._tools.requests.answer(call, memory)
-        self._watch(self._tools.model.call(call.work, request))
+        used = {one.call_id for said in memory.messages for one in said.tool_calls}
+        self._watch(self._tools.model.call(call.work, request, used))
 
     def _summarize(self, wanted: Summarize, memory: Memory) -> None:
         request = self._tools.requests.summary(wanted, memory)
@@ -248,20 +251,23 @@ class Hands:
         self._watch(task)
 
     def _run_subagent(self, effect: RunSubagent, memory: Memory) -> None:
-        request = self._child_request(effect, memory)
-        self._watch(self._tools.subagents.start(request, effect.description))
+        request, forks = self._child_request(effect, memory), None
+        if effect.branch is not None and effect.branch.fork:
+            forks = self._tools.forks.lent(memory)
+        self._watch(self._tools.subagents.start(request, effect.description, forks))
 
     def _end_subagents(self, effect: EndSubagents, _memory: Memory) -> None:
         self._watch_all(self._tools.subagents.end(effect.child_ids))
 
     def _count_subagents(self, effect: CountSubagents, _memory: Memory) -> None:
         self._watch_all(self._tools.subagents.count(effect.child_ids))
+        self._watch(self._tools.forks.sweep())
 
     def _make_checkpoint(self, effect: MakeCheckpoint, memory: Memory) -> None:
         self._watch(self._tools.checkpoints.make(effect, memory))
 
     def _child_request(self, effect: RunSubagent, memory: Memory) -> StartSession:
-        tools = self._tools
+        tools, task = self._tools, effect.branch
         kind = next(one for one in tools.spec.subagents if one.name == effect.subagent_type)
         parent = Parent(
             session_id=tools.session_id,
@@ -278,9 +284,15 @@ class Hands:
             kind,
             max_total_tokens=effect.grant.tokens,
             max_cost_usd=effect.grant.cost_usd,
+            branching=None
+            if task is None
+            else Branching(task.model, task.response_format, task.fork),
         )
-        # A start that is still under way when this process dies must not serve the next one.
-        return msgspec.structs.replace(request, parent_incarnation=tools.incarnation)
+        # A start that is still under way when this process dies must not serve the next one; one
+        # whose answer is lost with the daemon is known to the next by its id.
+        return msgspec.structs.replace(
+            request, parent_incarnation=tools.incarnation, start_id=new_command_id()
+        )
 
     def _watch_all(self, tasks: Iterable[asyncio.Task[None]]) -> None:
         for task in tasks:

@@ -9,11 +9,10 @@ one ``StreamFailed``; a cancelled request comes back as nothing. ``Summarize`` i
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
 import structlog
 
 from cmdc_runtime import foreign, plain
@@ -29,7 +28,8 @@ from cmdc_runtime.extensions.provider import (
     ToolCallChunk,
     UsageChunk,
 )
-from workers.core.assemble import assemble, usage_problem
+from cmdc_runtime.ids import CallId
+from workers.core.assemble import assemble, fit, usage_problem
 from workers.core.inputs import (
     FirstChunk,
     PluginsAborted,
@@ -43,7 +43,7 @@ from workers.core.inputs import (
 from workers.core.retry import failure_kind
 from workers.core.tags import Found
 from workers.core.verdict import Aborted
-from workers.effects.cancelling import is_ending
+from workers.effects.cancelling import provided
 from workers.output_filters import FilterFailedError, OutputFilters, Shown
 
 log = structlog.get_logger()
@@ -71,6 +71,7 @@ class _Call:
 
     work: int
     request: ModelRequest
+    used: Collection[CallId]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +100,12 @@ class ModelCaller:
         self._filters = filters
         self._task: asyncio.Task[None] | None = None
 
-    def call(self, work: int, request: ModelRequest) -> asyncio.Task[None]:
-        """Start the request; the one before, if any, is over."""
+    def call(
+        self, work: int, request: ModelRequest, used: Collection[CallId] = frozenset()
+    ) -> asyncio.Task[None]:
+        """Start the request; the one before, if any, is over. ``used`` are ids of earlier calls."""
         self.cancel()
-        self._task = asyncio.create_task(self._run(_Call(work, request)), name="model-call")
+        self._task = asyncio.create_task(self._run(_Call(work, request, used)), name="model-call")
         return self._task
 
     def cancel(self) -> None:
@@ -114,12 +117,12 @@ class ModelCaller:
     async def _run(self, call: "_Call") -> None:
         watchdog = _Watchdog(self._settings, call.work, self._post)
         try:
-            reply = await self._stream(call, watchdog)
+            reply = await provided(lambda: self._stream(call, watchdog))
         except asyncio.CancelledError:
-            if not watchdog.has_fired and is_ending():
+            silence = watchdog.verdict()
+            if silence is None:
                 raise
-            own = ProviderError(FailureKind.TRANSIENT, "the provider cancelled its own request")
-            self._fail(call, watchdog.verdict() or own)
+            self._fail(call, silence)
         except FilterFailedError as failed:
             aborted = Aborted(failed.plugin, str(failed))
             self._post(PluginsAborted(call.work, aborted, now_ms()))
@@ -137,7 +140,7 @@ class ModelCaller:
         async with contextlib.aclosing(self._provider.stream(call.request)) as stream:
             async for given in stream:
                 watchdog.feed()
-                chunk = _fit(given)
+                chunk = fit(given)
                 if not is_begun:
                     is_begun = True
                     self._post(FirstChunk(call.work))
@@ -153,7 +156,7 @@ class ModelCaller:
                 self._show(call.work, shown, None if filters is None else shown.found)
                 with watchdog.at_rest():
                     await self._room()
-        reply = assemble(chunks, id_prefix=f"call-{call.work}")
+        reply = assemble(chunks, id_prefix=f"call-{call.work}", used=call.used)
         _check_calls(len(reply.tool_calls))
         told = next((chunk for chunk in reversed(chunks) if isinstance(chunk, UsageChunk)), None)
         if told is not None and reply.usage is None:
@@ -201,14 +204,6 @@ def _check_calls(found: int) -> None:
     if found > CALLS_MAX:
         many = f"the reply asks for more than {CALLS_MAX} tool calls"
         raise ProviderError(FailureKind.PERMANENT, many)
-
-
-def _fit(chunk: Chunk) -> Chunk:
-    match chunk:
-        case TextChunk() | ThinkingChunk():
-            return msgspec.structs.replace(chunk, text=plain.mended(chunk.text))
-        case _:  # of a call as a whole what cannot be kept is replaced
-            return chunk
 
 
 class _Watchdog:

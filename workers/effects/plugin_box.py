@@ -10,6 +10,8 @@ from typing import Final
 from cmdc_runtime.commands import AttachPlugin
 from cmdc_runtime.extensions.plugin import Plugin, hooks_of
 from cmdc_runtime.ids import CommandId
+from cmdc_runtime.parcels import Packed
+from workers.code import with_code
 from workers.core.effects import ChangePlugins
 from workers.core.inputs import PluginLoaded, Result
 from workers.core.state import PluginFacts
@@ -44,13 +46,13 @@ class PluginBox:
         async with self._opener.turn():
             with self._opener.step(command.plugin):
                 opened = await self._opened(command)
-                greeted = None if isinstance(opened, str) else await self._plugins.greet(opened)
+                greeted = None if isinstance(opened, str) else await self._plugins.greet(opened[0])
         if isinstance(opened, str) or greeted is None:
             self._post(PluginLoaded(command_id, command, None, Verdict(), str(opened)))
             return
-        slot, verdict = greeted
+        (plugin, packed), (slot, verdict) = opened, greeted
         self._loaded[command_id] = slot
-        facts = PluginFacts(opened.name, hooks_of(opened), command.plugin)
+        facts = PluginFacts(plugin.name, hooks_of(plugin), packed)
         try:
             self._post(PluginLoaded(command_id, command, facts, verdict))
         finally:
@@ -64,13 +66,13 @@ class PluginBox:
         if slot is not None and change.attached:
             self._plugins.attach(slot)
 
-    async def _opened(self, command: AttachPlugin) -> Plugin | str:
-        def work() -> Plugin | str:
+    async def _opened(self, command: AttachPlugin) -> tuple[Plugin, Packed] | str:
+        def work() -> tuple[Plugin, Packed] | str:
             try:
                 (plugin,) = load_plugins([command.plugin])
             except LoadError as error:
                 return str(error)
-            return plugin
+            return plugin, with_code(command.plugin)
 
         try:
             async with asyncio.timeout(LOAD_S):

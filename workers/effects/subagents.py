@@ -2,21 +2,23 @@
 
 A subagent is driven as an application drives its agents: by a client of the same daemon. It is
 started, given one prompt, waited for, and ended. Whatever happens to it comes back as one
-``SubagentDone``; what it used is counted from its own events, so a crash hides nothing of that.
+``SubagentDone``; what it used is counted from its own events, so a crash hides nothing of that,
+and one whose cycle has ended has an answer, whoever died since.
 Subagents of its own that it could not count any more are counted in its place.
 
 To have something else of a subagent's life come back, read it from its events in ``_Account``.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from cmdc_runtime.client.link import Link as DaemonLink
-from cmdc_runtime.codec import decode_events
 from cmdc_runtime.commands import AwaitCycle, CycleResult, Prompt, PromptReceipt
 from cmdc_runtime.errors import (
     REASON_CHARS_MAX,
@@ -26,9 +28,11 @@ from cmdc_runtime.errors import (
     InvalidSession,
     SessionNotAlive,
     StartFailed,
-    TransientError,
 )
 from cmdc_runtime.events import (
+    AgentAbort,
+    AgentEnd,
+    AgentError,
     ApprovalRequired,
     ConversationCompacted,
     Event,
@@ -39,18 +43,12 @@ from cmdc_runtime.events import (
     ToolApproved,
     ToolRejected,
 )
-from cmdc_runtime.ids import EventIndex, SessionId
+from cmdc_runtime.ids import SessionId
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.plain import shown
-from cmdc_runtime.requests import (
-    FindSession,
-    Replay,
-    Replayed,
-    SessionInfo,
-    StartSession,
-    StopSession,
-)
+from cmdc_runtime.requests import Origin, StartSession, StopSession
 from workers.core.inputs import Result, SubagentDone
+from workers.effects.past_events import PastEvents
 
 log = structlog.get_logger()
 
@@ -59,10 +57,8 @@ START_S: Final = 150.0
 STOP_S: Final = 5.0
 """How long its end may take; SIGKILL follows."""
 STOP_ANSWER_S: Final = STOP_S + 30.0
-COUNT_TRIES: Final = 5
-"""How often the daemon is asked for what a subagent used, before that counts as unknown."""
-COUNT_RETRY_S: Final = 1.0
 ENDED: Final = "the subagent was ended"
+LOST: Final = "the subagent ended with the process of its parent"
 _UNKNOWN: Final = (CommandTimeout, DaemonUnavailable)
 """Nobody said whether the session was started."""
 
@@ -77,6 +73,8 @@ class _Account:
     """Those that did not, in their order."""
     approvals: dict[str, str] = field(default_factory=dict)
     """Tools whose calls wait for a person, by the approval's id."""
+    outcome: tuple[bool, str] | None = None
+    """Whether its cycle has finished, and the answer or what it ended with; None: it has no end."""
 
     def take(self, event: Event) -> None:
         """Read the next event."""
@@ -96,8 +94,27 @@ class _Account:
                 self.approvals[approval_id] = tool
             case ToolApproved(approval_id=approval_id) | ToolRejected(approval_id=approval_id):
                 self.approvals.pop(approval_id, None)
+            case AgentEnd(messages=messages):
+                said = (one.content for one in reversed(messages) if one.role == "assistant")
+                self.outcome = True, next(said, "")
+            case AgentAbort(reason=reason):
+                self.outcome = False, _ended("aborted", reason)
+            case AgentError(reason=reason):
+                self.outcome = False, _ended("failed", reason)
             case _:  # the others tell observers, and the parent's model nothing
                 pass
+
+    def judged(self, ok: bool, answer: str) -> tuple[bool, str]:  # noqa: FBT001 - of an outcome
+        """Return how a subagent did that came to this answer: nobody decides approvals of one."""
+        if not ok or not self.approvals:
+            return ok, answer
+        tools = ", ".join(sorted(set(self.approvals.values())))
+        return False, f"the subagent may not call {tools} without a person's approval"
+
+
+# Any: plain data of whoever ended it.
+def _ended(outcome: str, reason: Any) -> str:
+    return f"the subagent's cycle was {outcome}: {shown(reason, REASON_CHARS_MAX) or 'no reason'}"
 
 
 class Subagents:
@@ -106,14 +123,20 @@ class Subagents:
     def __init__(self, address: str, post: Callable[[Result], None]) -> None:
         """``address`` is the daemon's runtime directory; it is connected to at the first use."""
         self._daemon = DaemonLink(address)
+        self.past = PastEvents(self._daemon)
+        """What sessions have published."""
         self._post = post
         self._running: dict[SessionId, asyncio.Task[None]] = {}
         self._ended: set[SessionId] = set()
-        self._is_used = False
 
-    def start(self, request: StartSession, prompt: str) -> asyncio.Task[None]:
-        """Start a session and give it its prompt."""
-        return self._keep(request.session_id, self._run(request, prompt))
+    def start(
+        self,
+        request: StartSession,
+        prompt: str,
+        past: AbstractAsyncContextManager[Origin] | None = None,
+    ) -> asyncio.Task[None]:
+        """Start a session, with a past if it has one, and give it its prompt."""
+        return self._keep(request.session_id, self._run(request, prompt, past))
 
     def end(self, child_ids: tuple[SessionId, ...]) -> list[asyncio.Task[None]]:
         """End some; each still posts its ``SubagentDone``."""
@@ -133,11 +156,9 @@ class Subagents:
         for task in self._running.values():
             task.cancel()
         await asyncio.gather(*self._running.values(), return_exceptions=True)
-        if self._is_used:
-            await self._daemon.disconnect()
+        await self._daemon.disconnect()
 
     def _keep(self, child_id: SessionId, work: Awaitable[None]) -> asyncio.Task[None]:
-        self._is_used = True
         task = asyncio.ensure_future(work)
         assert isinstance(task, asyncio.Task)  # noqa: S101 - it is made of a coroutine
         self._running[child_id] = task
@@ -148,12 +169,16 @@ class Subagents:
         self._running.pop(child_id, None)
         self._ended.discard(child_id)
 
-    async def _run(self, request: StartSession, prompt: str) -> None:
+    async def _run(
+        self, request: StartSession, prompt: str, past: AbstractAsyncContextManager[Origin] | None
+    ) -> None:
         child_id = request.session_id
         account = _Account()
         try:
             daemon = await self._daemon.connected()
-            await daemon.ask(request, timeout_s=START_S)
+            async with past or nullcontext() as origin:
+                begun = msgspec.structs.replace(request, origin=origin)
+                await daemon.ask(begun, timeout_s=START_S)
             is_there = True
             ok, answer = await self._drive(child_id, prompt)
         except CmdcError as error:
@@ -164,12 +189,10 @@ class Subagents:
         if is_there:
             await self._stop(child_id)
             account = await self._account(child_id)
-        if ok and account.approvals:
-            tools = ", ".join(sorted(set(account.approvals.values())))
-            ok, answer = False, f"the subagent may not call {tools} without a person's approval"
-        if not ok and child_id in self._ended:
-            answer = ENDED
-        self._post(SubagentDone(child_id, ok, answer, account.usage))
+        ok, answer = account.judged(ok, answer)
+        is_ended = not ok and child_id in self._ended
+        answer = ENDED if is_ended else answer
+        self._post(SubagentDone(child_id, ok, answer, account.usage, is_lost=is_ended))
 
     async def _drive(self, child_id: SessionId, prompt: str) -> tuple[bool, str]:
         """Give a subagent its task and return how that went; no failure of it is an error here."""
@@ -187,8 +210,7 @@ class Subagents:
             return False, f"the subagent could not be used: {error}"
         if cycle.outcome == "finished":
             return True, cycle.text
-        why = shown(cycle.reason, REASON_CHARS_MAX) or "no reason"
-        return False, f"the subagent's cycle was {cycle.outcome}: {why}"
+        return False, _ended(cycle.outcome, cycle.reason)
 
     async def _stop(self, child_id: SessionId) -> None:
         request = StopSession(session_id=child_id, reason="the task is done", timeout=STOP_S)
@@ -202,15 +224,16 @@ class Subagents:
 
     async def _count(self, child_id: SessionId) -> None:
         account = await self._account(child_id)
-        text = "the subagent ended with the process of its parent"
-        self._post(SubagentDone(child_id, ok=False, text=text, usage=account.usage))
+        ok, text = account.judged(*(account.outcome or (False, LOST)))
+        is_lost = account.outcome is None
+        self._post(SubagentDone(child_id, ok, text, account.usage, is_lost=is_lost))
 
     async def _account(self, child_id: SessionId) -> _Account:
         """Return what an ended session's events tell, its own subagents included."""
         account = _Account()
         try:
-            async for event in self._events(child_id):
-                account.take(event)
+            async for envelope in self.past.of_child(child_id):
+                account.take(envelope.event)
         except InvalidSession:
             return account  # it never began
         except CmdcError as error:
@@ -218,36 +241,3 @@ class Subagents:
         for below in account.subagents:
             account.usage += (await self._account(below)).usage
         return account
-
-    async def _events(self, child_id: SessionId) -> AsyncIterator[Event]:
-        found: SessionInfo = await self._asked(FindSession(session_id=child_id))
-        if found.parent_id is None:
-            return  # it never began: this is somebody else's session, which took the id
-        after = EventIndex(0)
-        while after < found.last_index:
-            part: Replayed = await self._asked(
-                Replay(session_id=child_id, after=after, through=found.last_index)
-            )
-            for batch in part.batches:
-                for _, event in decode_events(batch.body):
-                    yield event
-            if part.through <= after:
-                return
-            after = part.through
-
-    async def _asked(self, request: FindSession | Replay) -> Any:
-        """Return the daemon's answer (Any: what the request's ``answer`` says).
-
-        A journal that is busy for a while is no reason to leave out what was used.
-        """
-        tried = 0
-        while True:
-            try:
-                daemon = await self._daemon.connected()
-                return await daemon.ask(request)
-            except TransientError as error:
-                tried += 1
-                if tried == COUNT_TRIES:
-                    raise
-                log.info("subagent.count_delayed", problem=str(error))
-                await asyncio.sleep(COUNT_RETRY_S)

@@ -10,7 +10,7 @@ import msgspec
 import structlog
 
 from cmdc_runtime import foreign, plain
-from cmdc_runtime.extensions.kernel_emits import RequireApproval
+from cmdc_runtime.extensions.kernel_emits import APPROVAL_TIMEOUT_S, RequireApproval
 from cmdc_runtime.extensions.tool import Tool, ToolError
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.messages import ToolCall
@@ -30,6 +30,13 @@ Todos = tuple[dict[str, str], ...]
 T = TypeVar("T")
 
 
+@dataclass(slots=True)
+class Tally:
+    """How many steps a call has told, in all its runs."""
+
+    told: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """One call, what it runs and with which arguments."""
@@ -39,6 +46,7 @@ class Job:
     todos: Todos
     loaded: LoadedTool
     arguments: dict[str, Any]  # Any: whatever the tool takes
+    tally: Tally
 
     @property
     def tool(self) -> Tool:
@@ -49,8 +57,12 @@ class Job:
         """Return the arguments that plugins gave the call, None where they left them alone."""
         return None if self.call is asked else self.call.arguments
 
-    def approval(self, wanted: RequireApproval | None) -> RequireApproval | None:
+    def approval(
+        self, wanted: RequireApproval | None, *, holds: bool = False
+    ) -> RequireApproval | None:
         """Return how a person is to be asked, as plugins or the tool itself want; None if not.
+
+        ``holds``: a call that the tool itself wants to have asked for waits for its leave.
 
         A tool that can't tell is not trusted.
         """
@@ -62,7 +74,8 @@ class Job:
                 return None
         except ForeignError as failed:
             _log_crash(self.call, failed)
-        return RequireApproval(hint=self.summary)
+        timeout_s = APPROVAL_TIMEOUT_S if holds else None
+        return RequireApproval(hint=self.summary, hold=holds, timeout_s=timeout_s)
 
     @property
     def summary(self) -> str:

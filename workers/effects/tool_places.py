@@ -18,7 +18,7 @@ from workers.toolhost.words import Ending, failed, returned
 
 # Any: whatever the tool takes.
 async def in_task(tool: Tool, arguments: dict[str, Any], context: Context) -> Ending:
-    """Run an async tool as part of the calling task."""
+    """Run an async tool; who cancels the calling task ends it."""
     return await _ending_of(partial(tool.execute, arguments, context))
 
 

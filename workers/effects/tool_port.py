@@ -7,26 +7,55 @@ call that runs again after a crash asks for the same things under the same names
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeAlias
 
-from cmdc_runtime.extensions.tool import ToolError
+from cmdc_runtime.errors import CmdcError
+from cmdc_runtime.events import Envelope, Event
+from cmdc_runtime.extensions.context import BranchAnswer
+from cmdc_runtime.extensions.tool import OtherBranchError, ToolError
 from cmdc_runtime.ids import CallId
+from cmdc_runtime.messages import TokenUsage
 from workers.core.inputs import (
+    AskedOtherwise,
+    BranchDropped,
+    BranchWanted,
     CompactWanted,
     QuestionAsked,
     Result,
     SubagentWanted,
     ToolEmitted,
+    ToolTold,
 )
+from workers.effects.branches import (
+    branch_digest,
+    branch_limit,
+    branch_task,
+    checked_branch_id,
+)
+from workers.effects.steps import checked_step
+from workers.effects.tool_jobs import Tally
 from workers.toolhost.words import EMITTED_MAX, checked_event, fit
 
 ASKED_MAX: Final = 100
 """Questions, compactions and subagents of one call."""
+BRANCHES_MAX: Final = 1_000
+"""Branches of one call: each of them is a process."""
+TOLD_MAX: Final = 100_000
+"""Steps of one call, over all its runs: a hundred for each branch."""
 OPTIONS_MAX: Final = 100
 """Choices of one question."""
 TAKEN_S: Final = 10.0
 """For the loop to take what a thread emits; a stuck loop loses it, and the thread is told."""
+_ENDED: Final = BranchAnswer(ok=False, text="the branch was ended", usage=TokenUsage())
+
+Recall: TypeAlias = Callable[[str, int], Awaitable[tuple[Envelope, ...]]]
+"""Returns so many of the latest steps of a run that the session has told, in their order."""
+
+
+async def no_recall(_run_id: str, _count: int) -> tuple[Envelope, ...]:
+    """Know of nothing that was told."""
+    return ()
 
 
 class Answers:
@@ -35,6 +64,12 @@ class Answers:
     def __init__(self) -> None:
         """Hold none."""
         self._waiting: dict[str, asyncio.Future[Any]] = {}  # Any: what the call asked for
+        self.are_over = False
+        """The process ends: nothing that is asked from now on is answered."""
+
+    def close(self) -> None:
+        """Have no call ask anything any more when it is cancelled."""
+        self.are_over = True
 
     def give(self, ref: str, value: Any, error: str | None) -> None:  # Any: see above
         """Answer the call that waits by ``ref``; one that is over needs no answer."""
@@ -61,15 +96,28 @@ class Answers:
 class AgentPort:
     """The port of one attempt at a call; see ``SessionPort`` for what the methods promise."""
 
-    def __init__(
-        self, work: int, call_id: CallId, post: Callable[[Result], None], answers: Answers
+    def __init__(  # noqa: PLR0913 - what an attempt is, and two things that a test may leave out
+        self,
+        work: int,
+        call_id: CallId,
+        post: Callable[[Result], None],
+        answers: Answers,
+        *,
+        tally: Tally | None = None,
+        recall: Recall = no_recall,
     ) -> None:
         """Belong to the running loop."""
+        self._tally = tally or Tally()
+        self._recall = recall
+        self._told_before = self._tally.told
         self._work, self._call_id = work, call_id
         self._post, self._answers = post, answers
         self._loop = asyncio.get_running_loop()
         self._emitted = 0
         self._asked: dict[str, int] = {}
+        self._branches: set[str] = set()
+        self._awaited: set[str] = set()
+        self._ended: set[str] = set()
         self._is_open = True
 
     def close(self) -> None:
@@ -119,19 +167,110 @@ class AgentPort:
         )
         return str(await self._answers.of(ref, lambda: self._post(wanted)))
 
+    @property
+    def told(self) -> int:
+        """How many events earlier runs of this call have told."""
+        return self._told_before
+
+    async def tell(self, event: Event) -> None:
+        """Tell observers of a step, and have it counted with the same write."""
+        self._check_open()
+        seen = checked_step(event)
+        if self._tally.told >= TOLD_MAX:
+            raise ToolError(f"a call may tell {TOLD_MAX:,} steps, and this is one more")
+        self._tally.told += 1
+        self._post(ToolTold(self._work, self._call_id, seen))
+
+    async def recall(self, run_id: str) -> tuple[Envelope, ...]:
+        """Return what earlier runs of this call have told."""
+        self._check_open()
+        if not self._told_before:
+            return ()
+        try:
+            return await self._recall(run_id, self._told_before)
+        except CmdcError as error:
+            raise ToolError(f"what was told of run {run_id!r} cannot be read: {error}") from error
+
+    async def branch(  # noqa: PLR0913 - as the contract has it
+        self,
+        branch_id: str,
+        prompt: str,
+        *,
+        model: str | None = None,
+        response_format: object = None,
+        fork: bool = False,
+        tokens: int | None = None,
+        cost_usd: float | None = None,
+        shares: int = 1,
+    ) -> BranchAnswer:
+        """Let a subagent answer a prompt under a name; a cancelled wait returns when it is gone."""
+        task = branch_task(prompt, model, response_format, fork=fork)
+        limit = branch_limit(tokens, cost_usd, shares)
+        ref = self._branch_ref(branch_id)
+        digest = branch_digest(task)
+        wanted = BranchWanted(self._work, self._call_id, ref, task, digest, limit, shares)
+        self._awaited.add(ref)
+        try:
+            answer: BranchAnswer | AskedOtherwise | None = None
+            while answer is None:  # it was lost with the process before, and is begun anew
+                answer = await self._answers.of(ref, lambda: self._post(wanted))
+                if answer is None and ref in self._ended:
+                    answer = _ENDED
+        except asyncio.CancelledError:
+            await self._drop(ref)
+            raise
+        finally:
+            self._awaited.discard(ref)
+        if isinstance(answer, AskedOtherwise):
+            raise OtherBranchError(answer.text)
+        return answer
+
+    async def end_branch(self, branch_id: str) -> BranchAnswer:
+        """End a branch and return what came of it, when it is gone and counted."""
+        self._check_open()
+        ref = self._ref_of(branch_id)
+        self._ended.add(ref)
+        dropped = BranchDropped(self._work, self._call_id, ref)
+        answer: BranchAnswer | None = await self._answers.of(
+            dropped.ended, lambda: self._post(dropped)
+        )
+        return answer or _ENDED
+
+    async def _drop(self, ref: str) -> None:
+        """Return when the branch is gone and counted; a second cancellation waits for nothing."""
+        if not self._answers.are_over:
+            dropped = BranchDropped(self._work, self._call_id, ref)
+            await self._answers.of(dropped.ended, lambda: self._post(dropped))
+
+    def _branch_ref(self, branch_id: str) -> str:
+        self._check_open()
+        ref = self._ref_of(branch_id)
+        if ref in self._awaited:
+            raise ToolError(f"branch {branch_id!r} is waited for already")
+        if ref not in self._branches and len(self._branches) >= BRANCHES_MAX:
+            raise ToolError(f"a call may branch {BRANCHES_MAX:,} times, and not once more")
+        self._branches.add(ref)
+        return ref
+
+    def _ref_of(self, branch_id: str) -> str:
+        return f"{self._call_id}:branch-{checked_branch_id(branch_id)}"
+
     def _tell(self, name: str, payload: object) -> None:
         if self._is_open:
             self._post(ToolEmitted(self._work, self._call_id, name, payload))
 
     def _ref(self, kind: str) -> str:
-        if not self._is_at_home():
-            raise ToolError('only "async def" tools can wait for their session')
-        if not self._is_open:
-            raise ToolError("the call is over")
+        self._check_open()
         if sum(self._asked.values()) >= ASKED_MAX:
             raise ToolError(f"a call may ask its session {ASKED_MAX} times, and not once more")
         self._asked[kind] = self._asked.get(kind, 0) + 1
         return f"{self._call_id}:{kind}-{self._asked[kind]}"
+
+    def _check_open(self) -> None:
+        if not self._is_at_home():
+            raise ToolError('only "async def" tools can wait for their session')
+        if not self._is_open:
+            raise ToolError("the call is over")
 
     def _is_at_home(self) -> bool:
         try:

@@ -17,6 +17,7 @@ from cmdc_runtime.extensions.tool import Tool
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.ids import CommandId
 from cmdc_runtime.parcels import Packed
+from workers.code import with_code
 from workers.core.effects import ChangeTools
 from workers.core.inputs import Found, Result, ToolsLoaded
 from workers.core.state import ToolFacts
@@ -126,7 +127,7 @@ def _open(packed: Packed) -> LoadedTool | str:
         (tool,) = load_tools([packed])
     except LoadError as error:
         return str(error)
-    return LoadedTool(tool, packed)
+    return LoadedTool(tool, with_code(packed))
 
 
 def _spec(tool: Tool, where: ToolContext) -> ToolSpec:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import structlog
 
+from cmdc_runtime import foreign
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.commands import AttachTools, ReplaceTools
 from cmdc_runtime.extensions.context import Context, ToolContext
@@ -28,11 +29,12 @@ from workers.core.inputs import ApprovalNeeded, Result, ToolBegun, ToolEmitted, 
 from workers.core.state import ToolFacts
 from workers.effects.opener import Opener
 from workers.effects.tool_hooks import ToolHooks
-from workers.effects.tool_jobs import Job, Seat, Todos, checked
+from workers.effects.tool_jobs import Job, Seat, Tally, Todos, checked
 from workers.effects.tool_places import Threads, in_task
-from workers.effects.tool_port import AgentPort, Answers
+from workers.effects.tool_port import AgentPort, Answers, Recall, no_recall
 from workers.effects.toolbox import REPEATABLE, LoadedTool, Toolbox
 from workers.effects.toolhost_link import HostFailedError, HostLink, Wire
+from workers.output import printing
 from workers.pipeline import Pipeline
 from workers.toolhost.wire import Begin, Run
 from workers.toolhost.words import (
@@ -69,6 +71,10 @@ class ToolSettings:
     """What a call in a process of its own gets beside what every tool's process has."""
     opener: Opener = field(default_factory=Opener)
     """The session's own: what opens the tools that commands bring."""
+    recall: Recall = no_recall
+    """Reads what calls have told before."""
+    is_subagent: bool = False
+    """It ends with its only cycle, so what needs a person waits in it."""
 
 
 class ToolRunner:
@@ -97,6 +103,8 @@ class ToolRunner:
         self._host = HostLink(_begin(settings), settings.runtime_dir, link)
         self._gate = asyncio.Semaphore(settings.parallel_max)
         self._tasks: dict[asyncio.Task[None], CallId] = {}
+        self._given_up: set[asyncio.Task[None]] = set()
+        """Those that we have cancelled; a tool's code in our task may cancel it, too."""
         self._loads: set[asyncio.Task[None]] = set()
         # fmt: off
         self._places: Final[Mapping[str, Callable[[Job], Awaitable[Ending]]]] = {
@@ -117,7 +125,7 @@ class ToolRunner:
         """Start every call of the batch; ``todos`` is what the calls see of the session's list."""
         tasks = []
         for call in batch.calls:
-            task = asyncio.create_task(self._call(batch, call, todos), name=f"tool-{call.name}")
+            task = asyncio.create_task(self._whole(batch, call, todos), name=f"tool-{call.name}")
             task.add_done_callback(self._forget)
             self._tasks[task] = call.call_id
             tasks.append(task)
@@ -126,9 +134,7 @@ class ToolRunner:
     def cancel_calls(self, call_ids: Iterable[CallId]) -> None:
         """End these calls: kill a process, cancel a task, leave a thread alone; waits for none."""
         given_up = frozenset(call_ids)
-        for task, call_id in self._tasks.items():
-            if call_id in given_up:
-                task.cancel()
+        self._give_up([task for task, call_id in self._tasks.items() if call_id in given_up])
 
     def answer(self, ref: str, value: Any, error: str | None) -> None:
         """Give a call what it asked for by ``ref`` (Any: what that is), or an error to raise."""
@@ -136,7 +142,9 @@ class ToolRunner:
 
     def cancel(self) -> None:
         """End everything that can be ended."""
-        for task in [*self._tasks, *self._loads]:
+        self._answers.close()
+        self._give_up(self._tasks)
+        for task in self._loads:
             task.cancel()
 
     async def settle(self) -> None:
@@ -178,6 +186,17 @@ class ToolRunner:
 
     # --- prepare ----------------------------------------------------------------------------------
 
+    async def _whole(self, batch: RunTools, call: ToolCall, todos: Todos) -> None:
+        """Have a call end with one result, whoever cancels its task beside us."""
+        try:
+            await self._call(batch, call, todos)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task in self._given_up or task not in self._tasks:
+                raise
+            text = f"Error: the call's task was cancelled: {foreign.OWN_CANCEL}"
+            self._return(batch, call, Refused(text=text))
+
     async def _call(self, batch: RunTools, call: ToolCall, todos: Todos) -> None:
         async with Seat(self._gate) as seat:
             job = await self._allowed(batch, call, todos, seat)
@@ -209,7 +228,7 @@ class ToolRunner:
             job = self._prepared(batch, heard.call, todos)
         if job is None or call.call_id in batch.approved:
             return job
-        wanted = job.approval(heard.approval)
+        wanted = job.approval(heard.approval, holds=self._settings.is_subagent)
         if wanted is None:
             return job
         ref = f"{call.call_id}:approval" if wanted.hold else None
@@ -233,7 +252,8 @@ class ToolRunner:
             self._return(batch, call, Refused(text=fit(text)), is_unknown=True)
             return None
         try:
-            job = Job(batch, call, todos, loaded, checked(call, loaded.tool))
+            tally = Tally(batch.told.get(call.call_id, 0))
+            job = Job(batch, call, todos, loaded, checked(call, loaded.tool), tally)
         except ToolError as error:
             self._return(batch, call, refused(error))
             return None
@@ -291,19 +311,29 @@ class ToolRunner:
     async def _in_thread(self, job: Job) -> Ending:
         port = self._port(job)
         try:
-            return await self._threads.run_tool(job.tool, job.arguments, self._context(job, port))
+            with printing(job.call.call_id, job.tool.name):
+                context = self._context(job, port)
+                return await self._threads.run_tool(job.tool, job.arguments, context)
         finally:
             port.close()
 
     async def _in_task(self, job: Job) -> Ending:
         port = self._port(job)
         try:
-            return await in_task(job.tool, job.arguments, self._context(job, port))
+            with printing(job.call.call_id, job.tool.name):
+                return await in_task(job.tool, job.arguments, self._context(job, port))
         finally:
             port.close()
 
     def _port(self, job: Job) -> AgentPort:
-        return AgentPort(job.batch.work, job.call.call_id, self._post, self._answers)
+        return AgentPort(
+            job.batch.work,
+            job.call.call_id,
+            self._post,
+            self._answers,
+            tally=job.tally,
+            recall=self._settings.recall,
+        )
 
     def _context(self, job: Job, port: AgentPort) -> Context:
         settings = self._settings
@@ -360,8 +390,14 @@ class ToolRunner:
         assert task is not None  # noqa: S101 - calls run in tasks of ours
         self._forget(task)
 
+    def _give_up(self, tasks: Iterable["asyncio.Task[None]"]) -> None:
+        for task in tasks:
+            self._given_up.add(task)
+            task.cancel()
+
     def _forget(self, task: "asyncio.Task[None]") -> None:
         self._tasks.pop(task, None)
+        self._given_up.discard(task)
 
 
 def _begin(settings: ToolSettings) -> Begin:

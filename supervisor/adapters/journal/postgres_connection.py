@@ -6,7 +6,7 @@ that lost its connection goes on only if no other one has had the journal meanwh
 transaction of it is committed behind another's back, even through a pooler.
 
 A commit whose answer was lost is asked for by its number: the server remembers. Where it does not
-come back to say so, the outcome is ``Unsettled``, and nobody may do it again.
+come back to say so, the outcome is ``JournalUnsettled``, and nobody may do it again.
 """
 
 import hashlib
@@ -21,7 +21,12 @@ import structlog
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
-from supervisor.adapters.journal.base import Durability, JournalFailed, JournalRefused
+from supervisor.adapters.journal.base import (
+    Durability,
+    JournalFailed,
+    JournalRefused,
+    JournalUnsettled,
+)
 from supervisor.adapters.journal.database import Found
 from supervisor.adapters.journal.postgres_schema import migrate
 from supervisor.core.limits import (
@@ -65,10 +70,6 @@ _WAIT: Final = "SELECT set_config('lock_timeout', %s, false)"
 
 class Superseded(Exception):
     """Another daemon has had the journal since: this one must not write any more."""
-
-
-class Unsettled(Exception):
-    """Nobody knows whether the transaction was committed."""
 
 
 class RolledBack(psycopg.OperationalError):
@@ -198,13 +199,13 @@ class PostgresConnection:
                 break
             except psycopg.OperationalError as error:
                 if time.monotonic() > until_s:
-                    raise Unsettled(f"a commit may be there or not: {error}") from error
+                    raise JournalUnsettled(f"a commit may be there or not: {error}") from error
                 time.sleep(JOURNAL_SETTLE_PAUSE_S)
         log.info("journal.commit_settled", status=status)
         if status == "aborted":
             raise RolledBack("the connection was lost before the commit")
         if status != "committed":
-            raise Unsettled(f"a commit may be there or not: the server says {status}")
+            raise JournalUnsettled(f"a commit may be there or not: the server says {status}")
 
     def _status_of(self, number: str) -> str | None:
         # Whoever has the lock knows that the connection before is gone, and so that its transaction

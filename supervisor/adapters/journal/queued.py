@@ -56,7 +56,8 @@ class QueuedJournal:
     ) -> Future[Accepted | Duplicate]:
         """Take a command once, however often it comes."""
         call = partial(self._store.accept, session_id, command_id, body, at_ms)
-        return self._writer.write(call, len(body), Need.NEW)
+        known = partial(self._store.accepted, session_id, command_id)
+        return self._writer.write(call, len(body), Need.NEW, known)
 
     def append(  # noqa: PLR0913 - what belongs together is written together
         self,

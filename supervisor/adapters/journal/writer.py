@@ -8,8 +8,9 @@ and while one commit is under way the next group gathers. Reads run after the co
 that they came with: they see all earlier writes, and nothing that may yet be rolled back.
 
 Where the disk is full ``core.storage.FATES`` says which write goes on, waits or is refused. What
-waits keeps its order, and a read does not wait for it: it sees what is committed. Where the store
-is broken nothing is tried again, and ``Health`` tells the loop.
+waits keeps its order, and a read does not wait for it: it sees what is committed. What would be
+refused and was done before is answered. Where the store is broken nothing is tried again, and
+``Health`` tells the loop.
 """
 
 import asyncio
@@ -25,7 +26,12 @@ from typing import Any, TypeVar
 import structlog
 
 from cmdc_runtime.errors import CmdcError
-from supervisor.adapters.journal.base import JournalFailed, JournalFull, JournalOverloaded
+from supervisor.adapters.journal.base import (
+    JournalFailed,
+    JournalFull,
+    JournalOverloaded,
+    JournalUnread,
+)
 from supervisor.adapters.journal.guard import NO_GUARD, Guard, Store
 from supervisor.adapters.journal.health import Health
 from supervisor.core.limits import (
@@ -53,6 +59,8 @@ class _Job:
     need: Need | None
     """None of a read."""
     size_bytes: int
+    known: Callable[[], Any] | None = None
+    """Reads what came of it if it was done before, None if it was not."""
     result: Any = None
     error: Exception | None = None
 
@@ -116,20 +124,29 @@ class GroupWriter:
         self._thread.join()
 
     def write(
-        self, call: Callable[[], T], size_bytes: int, need: Need = Need.WORK
+        self,
+        call: Callable[[], T],
+        size_bytes: int,
+        need: Need = Need.WORK,
+        known: Callable[[], T | None] | None = None,
     ) -> asyncio.Future[T]:
         """Queue one write, and return its outcome to come.
 
-        ``call`` refuses by a ``CmdcError`` before it has changed anything, or not at all.
+        ``call`` refuses by a ``CmdcError`` before it has changed anything, or not at all. ``known``
+        reads what came of it if it was done before, else None: it is asked where there is no room.
         """
-        return self._submit(call, need, size_bytes)
+        return self._submit(call, need, size_bytes, known)
 
     def read(self, call: Callable[[], T]) -> asyncio.Future[T]:
         """Queue one read, and return its outcome to come."""
         return self._submit(call, None, 0)
 
     def _submit(
-        self, call: Callable[[], T], need: Need | None, size_bytes: int
+        self,
+        call: Callable[[], T],
+        need: Need | None,
+        size_bytes: int,
+        known: Callable[[], T | None] | None = None,
     ) -> asyncio.Future[T]:
         if not self._is_open:
             raise JournalFailed("the journal is not open")
@@ -143,7 +160,7 @@ class GroupWriter:
             )
         self._queued_bytes += size_bytes
         future: asyncio.Future[T] = self._loop.create_future()
-        job = _Job(call, future, need, size_bytes)
+        job = _Job(call, future, need, size_bytes, known)
         self._unfinished.add(job)
         self._queue.put(job)
         return future
@@ -245,8 +262,26 @@ class GroupWriter:
             (going if fate is Fate.GO else refused if fate is Fate.REFUSE else self._held).append(
                 job
             )
-        self._fail(refused, JournalFull(self._guard.cause))
+        self._refuse(refused)
         return going
+
+    def _refuse(self, jobs: Sequence[_Job]) -> None:
+        """Answer what was done before, and refuse the rest for want of room."""
+        full = JournalFull(self._guard.cause)
+        asked: list[_Job] = []
+        for job in jobs:
+            if job.known is None:
+                job.error = full
+            else:
+                job.call, job.error = job.known, None
+                asked.append(job)
+        self._read(asked)
+        for job in asked:
+            if job.error is not None:
+                job.error = JournalUnread(self._guard.cause)
+            elif job.result is None:
+                job.error = full
+        self._post(self._deliver, jobs)
 
     def _attempt(self, jobs: Sequence[_Job]) -> Trouble | None:
         """Commit and deliver; only a lack of room is left to the caller."""
@@ -348,6 +383,7 @@ class GroupWriter:
 
 
 def _failed(error: Exception) -> JournalFailed:
-    failure = JournalFailed(f"the journal could not do it: {error}")
+    kind = type(error) if isinstance(error, JournalFailed) else JournalFailed
+    failure = kind(f"the journal could not do it: {error}")
     failure.__cause__ = error
     return failure

@@ -5,7 +5,6 @@ a name that nobody knows is an error and never ignored, all problems are told at
 may have a start deadline and a back-off.
 """
 
-import difflib
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -14,6 +13,7 @@ from typing import Any, Final, TypeAlias, get_args
 
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.ids import Incarnation
+from cmdc_runtime.plain import nearest
 from cmdc_runtime.requests import RestartType
 
 
@@ -247,8 +247,8 @@ def _unknown(given: Iterable[str], kind: type, beside: str) -> Iterable[str]:
     known = _names(kind)
     for name in given:
         if name not in known and name != beside:
-            near = difflib.get_close_matches(name, known, 1)
-            offer = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            near = nearest(name, known)
+            offer = f"there are {', '.join(known)}" if near is None else f"did you mean {near}?"
             yield f"{name}: unknown; {offer}"
 
 

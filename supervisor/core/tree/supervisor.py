@@ -28,12 +28,15 @@ from supervisor.core.tree.words import UNKILLABLE_AFTER_S, Ending, Kind, Label, 
 RESTARTS: Final[Mapping[tuple[RestartType, Ending], bool]] = {
     ("permanent", Ending.NORMAL): True,
     ("permanent", Ending.CRASH):  True,
+    ("permanent", Ending.FELL):   True,
     ("permanent", Ending.FINAL):  False,
     ("transient", Ending.NORMAL): False,
     ("transient", Ending.CRASH):  True,
+    ("transient", Ending.FELL):   True,
     ("transient", Ending.FINAL):  False,
     ("temporary", Ending.NORMAL): False,
     ("temporary", Ending.CRASH):  False,
+    ("temporary", Ending.FELL):   False,
     ("temporary", Ending.FINAL):  False,
 }
 # fmt: on
@@ -162,7 +165,7 @@ class Supervisor(Crew):
     def _judge(self, child: Child, reason: AnyReason, ending: Ending) -> None:
         """Decide what becomes of a child that ended by itself, and of its supervisor."""
         if RESTARTS[child.spec.restart, ending]:
-            self._crashed(child, reason, Label.CHILD_TERMINATED)
+            self._crashed(child, reason, ending, Label.CHILD_TERMINATED)
             return
         if ending is not Ending.NORMAL:
             self.report(Label.CHILD_TERMINATED, "child_terminated", child, Fact(reason))
@@ -184,10 +187,11 @@ class Supervisor(Crew):
         others = (one for one in self.children.values() if one.spec.significant)
         return not any(one.state in ALIVE or one.state is State.RESTARTING for one in others)
 
-    def _crashed(self, child: Child, reason: AnyReason, label: Label) -> None:
-        """Charge a restart, and begin it or give up."""
-        now_s = self.house.now_s
-        if not self.window.charge(child.spec.id, now_s):
+    def _crashed(self, child: Child, reason: AnyReason, ending: Ending, label: Label) -> None:
+        """Charge a restart, or spare it, and begin it or give up."""
+        now_s, window = self.house.now_s, self.window
+        count = window.spare if ending is Ending.FELL else window.charge
+        if not count(child.spec.id, now_s):
             self._give_up(child, reason, label)
             return
         earlier = self.window.of(child.spec.id, now_s) - 1
@@ -226,7 +230,7 @@ class Supervisor(Crew):
             if ending is Ending.FINAL or child.spec.restart == "temporary":
                 self._judge(child, reason, ending)
             else:
-                self._crashed(child, reason, Label.START_ERROR)
+                self._crashed(child, reason, ending, Label.START_ERROR)
             return
         self.report(Label.START_ERROR, "start_error", child, Fact(reason))
         self.clear(child, State.DOWN)

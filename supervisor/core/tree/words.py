@@ -37,6 +37,7 @@ class Ending(StrEnum):
 
     NORMAL = "normal"  # Normal or Shutdown
     CRASH = "crash"
+    FELL = "fell"  # a crash at a step that the next process is to leave out: it is not charged
     FINAL = "final"  # no restart can help, or it was chosen as the end: the supervisor ends too
 
 

@@ -9,7 +9,7 @@ from supervisor.adapters.journal.base import (
     StaleIncarnation,
 )
 from supervisor.adapters.journal.retention import Bounds
-from supervisor.core.limits import REPLAY_BATCHES_MAX
+from supervisor.core.limits import REPLAY_BATCHES_MAX, REPLAY_BYTES_MAX
 
 ROW = SessionRow(session_id="s-1", created_ms=5, spec=b"spec", group_id="g", incarnation=1)
 FEW = Bounds(events=10)
@@ -51,6 +51,21 @@ def test_replay_is_bounded(run):
         return len(found), await journal.last_index("s-1")
 
     assert run(work) == (REPLAY_BATCHES_MAX, REPLAY_BATCHES_MAX + 10)
+
+
+def test_replay_is_bounded_in_bytes(run):
+    """It ends with the batch that fills an answer: the longer batches are, the fewer of them."""
+    third = REPLAY_BYTES_MAX // 3
+
+    async def work(journal):
+        await journal.create(ROW)
+        for index, size in enumerate((third, third, third + 9, 1, 5 * third, 2, 3), 1):
+            await journal.publish("s-1", index, 1, b"x" * size)
+        return [await journal.replay("s-1", after, 100, 100) for after in (0, 1, 3, 4, 5)]
+
+    found = [[row.first for row in rows] for rows in run(work)]
+
+    assert found == [[1, 2, 3], [2, 3, 4, 5], [4, 5], [5], [6, 7]]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Tools, plugins and callbacks that end as no code should: a failure of theirs alone."""
 
 import asyncio
+import contextlib
 import os
 import sys
 
@@ -17,6 +18,11 @@ EXIT_BAD_OPTIONS = 78
 WAYS = (
     "mute", "exit", "interrupt", "generator", "recursion", "base", "cancelled", "nested",
 )  # fmt: skip
+
+
+IN_THE_LOOP = ("cancels itself", "fails behind", "later", "at its end", "goes on")
+"""What code can do to the task that it runs in; of the last two it returns."""
+RETURNS = IN_THE_LOOP[3:]
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +65,26 @@ async def end_in_a_task(way):
     """End in one of the ways; "nested" is an exit in a task of its own."""
     if way == "nested":
         await asyncio.wait_for(asyncio.create_task(end_in_a_task("exit")), TURN_S)
-    end(way)
+    if way in IN_THE_LOOP:
+        await cancel_own_task(way)
+    else:
+        end(way)
+
+
+async def cancel_own_task(way):
+    """Cancel the task that this runs in, and do what comes behind it."""
+    task = asyncio.current_task()
+    if way == "later":
+        asyncio.get_running_loop().call_soon(task.cancel)
+    else:
+        task.cancel()
+    if way in {"cancels itself", "later"}:
+        await asyncio.Event().wait()
+    if way != "at its end":
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+    if way == "fails behind":
+        raise TimeoutError("as some libraries do")
 
 
 @cmdc.tool(effects="write")
@@ -78,6 +103,14 @@ def in_thread(way: str) -> str:
 async def in_task(way: str) -> str:
     """End in the agent's own loop."""
     await end_in_a_task(way)
+    return "returned"
+
+
+@cmdc.tool(effects="write", isolation="process")
+async def in_own_loop(way: str) -> str:
+    """End in a loop in a process of its own."""
+    await end_in_a_task(way)
+    return "returned"
 
 
 class Ending(cmdc.Plugin):
@@ -128,6 +161,57 @@ def test_a_tool_ends_its_call_and_nothing_else(way, agent, scripted):
     assert reply.text == "told"
     assert [one.is_error for one in results] == [True] * len(tools)
     assert all(one.content for one in results)
+    assert session.agent_pid() == pid
+
+
+@pytest.mark.fault_case("F84")
+@pytest.mark.parametrize("way", IN_THE_LOOP)
+def test_a_tool_that_cancels_its_own_task_has_one_result(way, agent, scripted, audit):
+    """It fails, or has returned where it kept that to itself; nobody has to abort the cycle."""
+    audit.log_says = () if way in RETURNS else audit.log_says
+    calls = ToolCalls(ToolUse("in_task", {"way": way}), ToolUse("in_own_loop", {"way": way}))
+    session = agent(scripted(calls, "told"), tools=[in_task, in_own_loop])
+    pid = session.agent_pid()
+    reply = session.run("Go.", timeout=TURN_S)
+    results = [one for one in reply.messages if one.role == "tool_result"]
+
+    assert reply.text == "told"
+    assert [one.is_error for one in results] == [way not in RETURNS] * 2
+    assert session.agent_pid() == pid
+
+
+class CancellingItself(cmdc.Plugin):
+    """Does at each prompt as the prompt says, and while it observes."""
+
+    fail = "open"
+
+    async def before_prompt(self, event, context):
+        """Do as the text says."""
+        await end_in_a_task(event.text)
+        return cmdc.Emit("went_on")
+
+    async def observe(self, event, context):
+        """Hear of the prompt's cycle."""
+        if isinstance(event, cmdc.events.AgentStart):
+            await end_in_a_task("cancels itself")
+
+
+@pytest.mark.fault_case("F84")
+@pytest.mark.parametrize("way", IN_THE_LOOP)
+def test_a_plugin_that_cancels_its_own_task_ends_its_run_and_nothing_else(way, agent):
+    """At a hook, where it may keep that to itself, and as an observer."""
+    session = agent(plugins=[CancellingItself])
+    pid = session.agent_pid()
+    stream = session.subscribe()
+    reply = session.run(way, timeout=TURN_S)
+    wanted = {"observe", "went_on" if way in RETURNS else "before_prompt"}
+    heard = set()
+    while heard != wanted:
+        event = stream.get(TURN_S).event
+        heard |= {event.hook} if event.kind == "plugin_crashed" else set()
+        heard |= {event.name} if event.kind == "plugin_event" else set()
+
+    assert reply.text == "fine"
     assert session.agent_pid() == pid
 
 

@@ -231,7 +231,6 @@ def test_nothing_takes_the_place_of_one_that_the_next_daemon_cannot_end(
 
 
 @pytest.mark.fault_case("F23")
-@pytest.mark.skipif(not os.environ.get("FAULT"), reason="it takes 25 s: make fault")
 def test_daemon_with_an_unkillable_agent_ends_in_time(place, audit, agent, freeze):
     """A stop waits for it only so long, and the next daemon clears up."""
     audit.daemon_died = True

@@ -55,14 +55,19 @@ def restarted(place, session, before):
     return place.poll(look, TURN_S)
 
 
+def long_session(agent, scripted, answers):
+    """Return a session with so many answers of 7.2 MiB, of which its ring holds the last."""
+    steps = [Text(LONG, chunk_chars=len(LONG) // 4, usage=FEW) for _ in range(answers)]
+    session = agent(scripted(*steps), event_buffer_size=10)
+    for number in range(answers):
+        assert session.run(f"{number}?", timeout=TURN_S).text == LONG
+    return session
+
+
 @pytest.fixture
 def long(agent, scripted):
     """A session with a conversation of more than 40 MiB, which its ring does not hold."""
-    answers = [Text(LONG, chunk_chars=len(LONG) // 4, usage=FEW) for _ in range(ANSWERS)]
-    session = agent(scripted(*answers), event_buffer_size=10)
-    for number in range(ANSWERS):
-        assert session.run(f"{number}?", timeout=TURN_S).text == LONG
-    return session
+    return long_session(agent, scripted, ANSWERS)
 
 
 @pytest.mark.fault_case("F82")

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -25,6 +26,7 @@ from cmdc_runtime.requests import GetFacts
 from cmdc_runtime.testing import ToolCalls, ToolUse
 from supervisor.adapters.checkup import ask_reaper
 from tests.fault.cases.wall_clock import WallClock
+from tests.fault.test_frames import facts_of
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 
@@ -36,6 +38,13 @@ HOUR_S, DAY_S, YEAR_S = 3600, 86_400, 365 * 86_400
 STEPS_S = (HOUR_S, -DAY_S, YEAR_S, -YEAR_S, 0)
 QUICK_S = 0.6
 TOOL_S = 0.2
+SHORT_LINES = 4
+SHORT_LOG = f"""
+import runpy
+from supervisor import log_sink
+log_sink.LINES_QUEUED_MAX = {SHORT_LINES}
+runpy.run_module("supervisor", run_name="__main__", alter_sys=True)
+"""
 FEW = 3
 """Descriptors: fewer than any process has, so that there are no new ones."""
 KILLED = Signal(number=9, name="SIGKILL")
@@ -129,8 +138,7 @@ WALL = {
 }
 READS_WALL = {
     "cmdc_runtime/clock.py": "the one place that the others ask for the time of a stamp",
-    "cmdc_runtime/cli/follow.py": "shows the stamp of an event",
-    "cmdc_runtime/cli/replay.py": "shows the stamp of a record",
+    "cmdc_runtime/cli/text.py": "shows stamps as a clock does",
     "workers/builtin/providers/_failures.py": "a server may say until which date to wait",
     "workers/builtin/tools/shell.py": "the name of a file",
     "workers/builtin/plugins/telemetry.py": "the stamp of a span",
@@ -141,6 +149,7 @@ READS_WALL = {
 COUNTS_WITH_STAMPS = {
     "workers/effects/deadlines.py": "a deadline for people holds across processes and daemons",
     "supervisor/pruning.py": "what has ended is kept for days, across daemons",
+    "workers/builtin/tools/_driver.py": "the time of a run holds across processes and daemons",
 }
 
 
@@ -205,6 +214,11 @@ OWN_PROCESSES = {
 }
 
 
+def asks(call):
+    """Say whether a kill only asks if the process is there."""
+    return isinstance(call.args[-1], ast.Constant) and call.args[-1].value == 0
+
+
 @pytest.mark.fault_case("F54")
 def test_signals_are_sent_through_pidfds():
     """By a number only to an own child that nobody has reaped, so that it is nobody else's."""
@@ -213,7 +227,7 @@ def test_signals_are_sent_through_pidfds():
         if path.startswith("cmdc_runtime/"):
             continue
         for node in ast.walk(tree):
-            if called(node) in KILLS:
+            if called(node) in KILLS and not asks(node):
                 by_number.add(path)
             if called(node) in STARTS:
                 starters.add(path)
@@ -291,6 +305,7 @@ def test_daemon_out_of_descriptors_stays_in_control(place, client, agent, script
     with client.create_agent(model=model) as another:
         assert another.run("1", timeout=TURN_S).text == "fine"
     lived = sessions[2].status().incarnation
+    are_spares_back = poll(lambda: client._run(facts).spares == place.spares)
 
     assert answers == ["fine"] * 3
     assert all(isinstance(one, StartFailed) and one.stage == "spawn" for one in refusals[2:])
@@ -299,6 +314,7 @@ def test_daemon_out_of_descriptors_stays_in_control(place, client, agent, script
     assert monitors[1].wait(TURN_S).reason == Normal()
     assert (known, lived) == ("up", 1)
     assert has_waited
+    assert are_spares_back
     assert {sessions[0].id, sessions[2].id} <= seen
 
 
@@ -385,6 +401,66 @@ def test_log_that_nobody_takes_holds_up_nothing(cradle, poll, end):
     assert slowest_s < 1.0
     assert took_s < 6.0
     assert rss_bytes < 200 * 2**20
+
+
+@pytest.mark.fault_case("F57")
+def test_what_the_log_has_lost_is_counted_and_told_when_it_is_read_again(cradle, poll):
+    """Nobody reads: requests are answered, and among the answers is how many lines are lost."""
+    reader, writer = os.pipe()
+    fill(writer)
+    cradle.process = subprocess.Popen(
+        [sys.executable, "-P", "-c", SHORT_LOG, "--log-level", "debug", "--log-format", "json"],
+        env=cradle.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=writer,
+        start_new_session=True,
+    )
+    os.close(writer)
+    control = cradle.address / "control.sock"
+    assert poll(control.exists)
+    for _ in range(2 * SHORT_LINES):
+        shout(control, 1)
+    assert poll(lambda: lost_lines(control) > 0)
+    with cradle.client() as client:
+        began = time.monotonic()
+        assert client.tree().state == "up"
+        took_s = time.monotonic() - began
+    heard = []
+    reading = threading.Thread(target=lambda: read_all(reader, heard))
+    reading.start()
+    assert poll(lambda: told_lines(heard) == lost_lines(control))
+    cradle.process.send_signal(signal.SIGTERM)
+    status = cradle.process.wait(END_S)
+    reading.join(END_S)
+
+    assert (status, took_s < 1.0) == (0, True)
+
+
+def read_all(pipe, heard):
+    """Put the lines of a pipe into a list, as they come, until nobody writes any more."""
+    with os.fdopen(pipe) as lines:
+        heard.extend(lines)
+
+
+def fill(pipe):
+    """Write to a pipe until no more goes into it."""
+    os.set_blocking(pipe, False)
+    with contextlib.suppress(BlockingIOError):
+        while os.write(pipe, b"\n"):
+            pass
+    os.set_blocking(pipe, True)
+
+
+def lost_lines(control):
+    """Return how many lines the daemon says that it has lost."""
+    return facts_of(f"ipc://{control}").lost_log_lines
+
+
+def told_lines(heard):
+    """Return how many lines the log says that it has lost."""
+    told = [json.loads(line) for line in list(heard) if '"log.dropped"' in line]
+    return sum(one["lines"] for one in told)
 
 
 def shout(path, count):

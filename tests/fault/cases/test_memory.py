@@ -93,6 +93,7 @@ def test_full_machine_takes_the_session_that_eats_and_not_the_daemon(
         (home / "cgroup.procs").write_text(str(daemon))
 
     assert scores[0] < scores[1] == scores[2]
+    assert audit.cradle.process.poll() is None
     assert isinstance(down.reason, OutOfMemory)
     assert (down.reason.limit_bytes, down.evidence.killed_by) == (0, "kernel")
     assert session.run("Again.", timeout=TURN_S).text == "fine"

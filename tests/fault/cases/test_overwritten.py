@@ -76,7 +76,9 @@ def test_page_overwritten_under_a_running_daemon_is_told_to_its_sessions(cradle,
     assert status == 1
     assert well
     assert ended
-    assert all("the journal was damaged" in reason for reason in ended)
-    assert all("the journal was damaged" in str(down.reason) for down in downs)
+    assert all("the journal was damaged" in reason for reason in ended), ended
+    assert all("the journal was damaged" in str(down.reason) for down in downs), "\n".join(
+        str((d.reason, d.incarnation, d.restarting, d.at_ms)) for d in downs
+    )
     assert {down.restarting for down in downs} == {False}
     assert "overwritten by somebody else" in cradle.log.read_text()

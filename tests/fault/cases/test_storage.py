@@ -9,19 +9,24 @@ import sqlite3
 import subprocess
 import time
 
+import msgspec
 import pytest
 
 import cmdc_runtime as cmdc
+from cmdc_runtime.client import orders
+from cmdc_runtime.codec import raw
+from cmdc_runtime.frames import Ask, Reply
 from cmdc_runtime.reasons import Normal
-from cmdc_runtime.requests import GetFacts
+from cmdc_runtime.requests import FindSession, GetFacts
 from cmdc_runtime.testing import Hold, Text
 from tests.fault.cases.storage_faults import FaultyDisk
+from tests.fault.test_commands_once import Caller, durable
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 
 TURN_S = 30.0
 END_S = 30.0
-DISK = "160m"
+DISK = "320m"
 PAGE_BYTES = 4096
 LEAF = 13
 """What a page of a table begins with that has no others below it."""
@@ -32,6 +37,7 @@ LOOK_S = 2.0
 """For all that one call looks at; a session alone may take 3 s before it counts as unresponsive."""
 SPEAKERS, ANSWER_CHARS = 5, 1_900_000
 """Together more than the reserve has; one may say 2,000,000 at most."""
+FIND_NOBODY = Ask(id="find-1", body=raw(FindSession(session_id="nobody")))
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +60,15 @@ def new_cradle(new_cradle):
 
 
 @pytest.fixture
-def disk(place):
-    """Fill the disk, and make room again."""
+def disk(place, client):
+    """Fill the disk, make room again, and wait until the daemon has noticed."""
     state = place.place / "state"
     if not os.path.ismount(state):
         pytest.skip("only root can mount a small disk")
     found = Disk(state)
     yield found
     found.empty()
+    assert place.poll(lambda: facts(client).journal == "open")
 
 
 class Disk:
@@ -100,6 +107,8 @@ def prompt_until_full(session):
     for count in range(1_000):
         try:
             session.prompt(LARGE)
+        except cmdc.CommandTimeout:
+            continue  # it was taken, and what its agent says to it waits for room
         except cmdc.StorageFull as error:
             return count, str(error)
     raise AssertionError("the disk never was full")
@@ -135,6 +144,38 @@ def test_full_disk_ends_nothing_and_heals(place, client, agent, disk, scripted):
     assert told.startswith("full: there is no room")
     assert (healed, answer) == (True, "later")
     assert count < 200
+
+
+@pytest.mark.fault_case("F34")
+@pytest.mark.parametrize("again", [False, True])
+def test_a_command_that_was_taken_is_not_refused_for_want_of_room(
+    place, client, agent, disk, again
+):
+    """Who sends it again while its agent stands still is answered when that goes on, and once."""
+    session, other = agent(), agent()
+    frame = durable(session.id, orders.prompt("Once."))
+    pid = client.agent_pid(session.id)
+    with contextlib.closing(Caller(place.address)) as caller:
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            caller.send(frame)
+            caller.send(FIND_NOBODY)  # its answer has been through the journal, after the frame
+            before = caller.answer()
+            disk.fill()
+            prompt_until_full(other)
+            caller.send(msgspec.structs.replace(frame, again=again))
+            caller.send(msgspec.structs.replace(FIND_NOBODY, id="find-2"))
+            meanwhile = caller.answer()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        answer = caller.answer()
+    disk.empty()
+    assert place.poll(lambda: session.status().state == "idle", TURN_S)
+    heard = [one.content for one in session.messages() if one.role == "user"]
+
+    assert (before.id, meanwhile.id, answer.id) == ("find-1", "find-2", frame.id)
+    assert isinstance(answer, Reply)
+    assert heard == ["Once."]
 
 
 @pytest.mark.fault_case("F34")
@@ -204,6 +245,74 @@ def test_who_looks_while_the_disk_is_full_is_answered_at_once(place, client, age
     assert any(unsaved)
     assert saved == [False] * SPEAKERS
     assert [reply == long for reply in replies] == [True] * SPEAKERS
+
+
+@pytest.mark.fault_case("F34")
+@pytest.mark.parametrize("reserve", ["left", "spent"])
+def test_an_abort_needs_no_room(place, agent, disk, scripted, reserve):
+    """It ends the cycle and is answered, with a reserve and without; what begins is refused."""
+    long = "y" * ANSWER_CHARS
+    speakers = [scripted((Hold(), Text(long, chunk_chars=LARGE_CHARS))) for _ in range(SPEAKERS)]
+    costly = scripted((Text("so far"), Hold(), "and on"), default="later")
+    running, other, session = [agent(model) for model in speakers], agent(), agent(costly)
+    for one, model in zip((*running, session), (*speakers, costly), strict=True):
+        one.prompt("Begin.")
+        model.wait_held()
+    before = len(place.log.read_text(errors="replace"))
+    disk.fill()
+    prompt_until_full(other)
+    if reserve == "spent":
+        for model in speakers:
+            model.release()
+        assert place.poll(lambda: place.log.read_text()[before:].count("journal.full") > 1, TURN_S)
+    refused = [refuses(begin) for begin in beginnings(session)]
+    began = time.monotonic()
+    frame = durable(session.id, orders.abort(reason="it costs"))
+    with contextlib.closing(Caller(place.address)) as caller:
+        answers = []
+        for again in (False, True):
+            caller.send(msgspec.structs.replace(frame, ends=True, again=again))
+            answers.append(caller.answer())
+    took_s, state = time.monotonic() - began, session.status().state
+    for one in running:
+        one.abort()
+    states = [one.status().state for one in running]
+    disk.empty()
+    assert place.poll(lambda: "journal.has_room" in place.log.read_text()[before:], TURN_S)
+    answer = session.run("Go on.", timeout=TURN_S).text
+    said = [one.content for one in session.messages()]
+
+    assert [type(one) for one in answers] == [Reply, Reply]
+    assert (state, states) == ("idle", ["idle"] * SPEAKERS)
+    assert refused == [True] * len(refused)
+    assert took_s < TURN_S / 2
+    assert (said[-3:], answer) == (["so far", "Go on.", "later"], "later")
+
+
+def beginnings(session):
+    """Return what the page about a full disk says is refused."""
+    return (
+        lambda: session.prompt(LARGE),
+        lambda: session.steer("There."),
+        lambda: session.switch_model("openai/other"),
+        lambda: session.attach_tool(idle_tool),
+        session.checkpoint,
+    )
+
+
+@cmdc.tool(effects="read")
+def idle_tool() -> str:
+    """Do nothing."""
+    return ""
+
+
+def refuses(begin):
+    """Say whether a call is refused for want of room."""
+    try:
+        begin()
+    except cmdc.StorageFull:
+        return True
+    return False
 
 
 @pytest.fixture

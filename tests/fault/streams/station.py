@@ -7,7 +7,9 @@ and the client is the daemon's own code, so thousands of sessions cost no proces
 import asyncio
 import fcntl
 import os
+import selectors
 import threading
+import time
 
 import zmq
 
@@ -20,13 +22,23 @@ from cmdc_runtime.sockets import Role
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import SessionRow
 from supervisor.adapters.journal.sqlite import SqliteJournal
+from supervisor.adapters.peers import PERSON
 from supervisor.adapters.router import Router
 from supervisor.frontdesk import FrontDesk
+from supervisor.gate import Gate
 from supervisor.handlers import House
 from supervisor.sessions import Sessions
 from supervisor.watchers import Watchers
 
 WAIT_S = 60.0
+CLOCK = time.monotonic
+
+
+class OpenGate(Gate):
+    """Takes everybody for a person: what a daemon's own process starts is a tool to it."""
+
+    def peer(self, client):
+        return PERSON
 
 
 class Played:
@@ -50,13 +62,45 @@ class Played:
         )
 
 
+class Leaping(selectors.DefaultSelector):
+    """A selector whose loop waits for no timer while time is to pass: it leaps to the next one."""
+
+    def __init__(self):
+        super().__init__()
+        self._ahead_s = self._left_s = 0.0
+        self.is_there = threading.Event()
+
+    def now_s(self):
+        return CLOCK() + self._ahead_s
+
+    def leap(self, loop, seconds):
+        self.is_there.clear()
+        loop.call_soon_threadsafe(self._begin, seconds)
+
+    def _begin(self, seconds):
+        self._left_s = seconds
+
+    def select(self, timeout=None):
+        if self._left_s <= 0 or timeout is None or timeout <= 0:
+            return super().select(timeout)
+        ready = super().select(0)
+        if not ready:
+            leap_s = min(timeout, self._left_s)
+            self._ahead_s += leap_s
+            self._left_s -= leap_s
+            if self._left_s <= 0:
+                self.is_there.set()
+        return ready
+
+
 class Station:
     """Listens in ``directory``; everything of it runs in a thread of its own."""
 
     def __init__(self, directory):
         self.directory = directory
         self.hub = None
-        self._loop = asyncio.new_event_loop()
+        self._leaps = Leaping()
+        self._loop = asyncio.SelectorEventLoop(self._leaps)
         self._ready, self._closing = threading.Event(), asyncio.Event()
         self._lock_file = (directory / LOCK_FILE).open("w")
         fcntl.flock(self._lock_file, fcntl.LOCK_EX)
@@ -73,6 +117,15 @@ class Station:
     def do(self, work):
         """Run a coroutine in the station's loop and return what it returns."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
+
+    def now_s(self):
+        """Return the time by the station's clock, which ``pass_time`` puts forward."""
+        return self._leaps.now_s()
+
+    def pass_time(self, seconds):
+        """Have so much time pass for the station: each timer goes off, and none is waited for."""
+        self._leaps.leap(self._loop, seconds)
+        assert self._leaps.is_there.wait(WAIT_S)
 
     def add(self, *session_ids, events_max=1_000, last=0):
         """Begin sessions, whose next event has the index after ``last``."""
@@ -116,6 +169,7 @@ class Station:
         desk = FrontDesk(House(sessions, watchers, self.hub, False, self._facts), sessions)
         router = Router(context, Role.CONTROL, FromClient, desk.receive)
         desk.control = router
+        desk.gate = OpenGate(sessions, None, "", None)
         router.bind(f"ipc://{self.directory}/control.sock")
         self.hub.bind(f"ipc://{self.directory}/events.sock")
         self._ready.set()

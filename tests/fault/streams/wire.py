@@ -64,6 +64,10 @@ class Wire:
         """Cut all connections, on both sides, and let them be made again."""
         self._is_cut.set()
 
+    def lend_token(self):
+        """Have clients find here what the daemon is shown."""
+        (self.directory / "token").write_text(read_token(self._daemon))
+
     def close(self):
         self._is_running = False
         self._thread.join(JOIN_S)
@@ -73,7 +77,7 @@ class Wire:
     # --- the thread --------------------------------------------------------------------------
 
     def _open(self):
-        self._lend_token()
+        self.lend_token()
         self._front_events = self._socket(zmq.XPUB)
         self._front_events.setsockopt(zmq.XPUB_VERBOSE, 1)
         self._front_events.bind(f"ipc://{self.directory}/events.sock")
@@ -85,10 +89,6 @@ class Wire:
         self._poller = zmq.Poller()
         for socket in (self._front_events, self._back_events, self._front_control):
             self._poller.register(socket, zmq.POLLIN)
-
-    def _lend_token(self):
-        """Have clients find here what the daemon is shown."""
-        (self.directory / "token").write_text(read_token(self._daemon))
 
     def _socket(self, kind):
         socket = self._context.socket(kind)
@@ -171,7 +171,7 @@ class Wire:
             back = self._backs[identity] = self._socket(zmq.DEALER)
             back.setsockopt(zmq.ROUTING_ID, identity)
             back.connect(f"ipc://{self._daemon}/control.sock")
-            self._lend_token()
+            self.lend_token()
             self._poller.register(back, zmq.POLLIN)
         self._fate(self.control, lambda: back.send_multipart(parts))
 

@@ -144,6 +144,16 @@ class Peer:
 
         self.do(job)
 
+    def mute(self):
+        """Keep the lock, and hear nobody any more."""
+
+        def job():
+            self._control.unbind(self._control.last_endpoint)
+            self._control.close()
+            self._control = open_socket(self._context, Role.CONTROL)
+
+        self.do(job)
+
     def of(self, kind):
         """Return what was received of one class."""
         return [body for _, body in list(self.received) if isinstance(body, kind)]

@@ -4,9 +4,11 @@ import fcntl
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
+import zmq
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.client import calls, connection
@@ -27,6 +29,7 @@ from cmdc_runtime.pages import Page
 from cmdc_runtime.reasons import Normal, Signal
 from cmdc_runtime.requests import FindSession, GetTree, StartSession, StopSession
 from cmdc_runtime.runtime_dir import TOKEN_CHARS, TOKEN_FILE
+from tests.integration.client.conftest import Peer
 
 WAIT_S = 10.0
 OLD, NEW = "a" * TOKEN_CHARS, "b" * TOKEN_CHARS
@@ -68,12 +71,17 @@ def test_error_comes_back_as_its_own_class(peer, client):
 @pytest.mark.slow
 def test_lost_request_is_sent_again_under_the_same_id(peer, client):
     """An open request is repeated until it is answered, and its id tells that it is one."""
-    peer.answers[GetMessages] = lambda _request, _frame: (
-        () if len(peer.ids_of(GetMessages)) > 1 else None
-    )
+    said = []
+
+    def answer(_request, frame):
+        said.append(frame.again)
+        return () if len(said) > 1 else None
+
+    peer.answers[GetMessages] = answer
 
     assert client.messages("s1") == []
     assert len(set(peer.ids_of(GetMessages))) == 1
+    assert said == [False, True]
 
 
 @pytest.mark.slow
@@ -317,6 +325,61 @@ def test_missing_daemon_is_told(no_peer):
         cmdc.Client(no_peer),
     ):
         pass
+
+
+def give_up_in_time(client):
+    """Prompt with little patience."""
+    client.run("s1", "hi", timeout=1.0)
+
+
+def test_command_that_was_sent_is_not_told_as_never_given(peer, client):
+    """The daemon ends after it got it, and none comes: the next one may have it done."""
+    peer.answers[Prompt] = None
+    with ThreadPoolExecutor(1) as threads:
+        prompting = threads.submit(give_up_in_time, client)
+        peer.wait_for(lambda: peer.of(Prompt))
+        peer.close()
+        with pytest.raises(cmdc.CommandTimeout, match="no other one has come; the command"):
+            prompting.result(WAIT_S)
+
+
+def test_question_that_was_sent_has_no_effect(peer, client):
+    """Where no daemon is left to answer it, that is all there is to say."""
+    peer.answers[AwaitCycle] = None
+    with ThreadPoolExecutor(1) as threads:
+        asking = threads.submit(client.collect_reply, "s1", timeout=1.0)
+        peer.wait_for(lambda: peer.of(AwaitCycle))
+        peer.close()
+        with pytest.raises(cmdc.DaemonUnavailable, match="no daemon runs at"):
+            asking.result(WAIT_S)
+
+
+@pytest.mark.parametrize(
+    ("is_there", "told"), [(False, "no daemon runs at"), (True, "nothing was asked of it")]
+)
+def test_command_that_was_not_sent_is_never_given(peer, client, is_there, told):
+    """Its call has failed, so no daemon that comes later hears of it."""
+    peer.add("s1")
+    dealer = client._engine._link._connection._dealer
+
+    async def is_cut():
+        return not dealer._control._socket.getsockopt(zmq.EVENTS) & zmq.POLLOUT
+
+    (peer.mute if is_there else peer.close)()
+    deadline = time.monotonic() + WAIT_S
+    while not client._engine.call(is_cut()):
+        assert time.monotonic() < deadline
+    with pytest.raises(cmdc.DaemonUnavailable, match=told):
+        give_up_in_time(client)
+    if is_there:
+        peer.restart("two")
+    following = peer if is_there else Peer(peer.directory)
+    try:
+        following.add("s1")
+        assert client.last_index("s1") == 0
+        assert following.of(Prompt) == []
+    finally:
+        following.close()
 
 
 def test_tcp_without_keys_is_refused():

@@ -72,6 +72,7 @@ def test_a_daemon_that_is_well_tells_its_layers(peer, capsys):
         "nursery",
         "journal",
         "connections",
+        "log",
         "limits: memory",
         "limits: cpu",
         "limits: kill",
@@ -92,8 +93,9 @@ def test_a_daemon_that_is_well_tells_its_layers(peer, capsys):
         ({"nursery": "warming"}, "nursery", "note"),
         ({"version": "0.0.1"}, "daemon", "problem"),
         ({"cut_connections": 2}, "connections", "note"),
+        ({"lost_log_lines": 2}, "log", "note"),
     ],
-    ids=["lost", "warming", "old", "cut"],
+    ids=["lost", "warming", "old", "cut", "log"],
 )
 def test_what_needs_seeing_to_is_the_exit_status(changed, name, status, peer, capsys):
     """A problem makes it 1; a note alone does not."""
@@ -134,7 +136,7 @@ def test_the_table_is_for_people(peer, capsys):
 
     assert status == 0
     assert lines[0].split() == ["CHECK", "STATUS", "FOUND", "ABOUT", "IT"]
-    assert len(lines) == 1 + len(MACHINE) + 4 + len(LAYERS)
+    assert len(lines) == 1 + len(MACHINE) + 5 + len(LAYERS)
     assert "\x1b" not in "".join(lines)
 
 

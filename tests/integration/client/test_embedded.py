@@ -49,6 +49,18 @@ WAIT_S = 10.0
 CRASHED = "raise OSError('everything is broken')"
 
 
+def program(code, folder):
+    """Run a program that must leave no warning, with a folder for its temporary files."""
+    return subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | {"TMPDIR": str(folder)},
+    )
+
+
 @pytest.fixture
 def stand_in(no_peer, tmp_path, monkeypatch):
     """Return what puts a stand-in in place; temporary files go to a folder to look at."""
@@ -147,16 +159,31 @@ for _ in range(2):
     held.release()
 print(cmdc.last_index("s1"), len(pids))
 """
-    done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
-    )
+    done = program(code, tmp_path)
 
     assert (done.stdout.strip(), done.stderr) == ("3 1", "")
+    assert left(tmp_path) == []
+
+
+@pytest.mark.process
+def test_a_dead_daemon_leaves_nothing_though_nobody_gives_it_back(stand_in, tmp_path):
+    """Its folder goes when the next one is started, by whichever face; what it said is told."""
+    stand_in(READY)
+    code = """
+import asyncio, glob, os, signal, cmdc_runtime as cmdc
+from cmdc_runtime.client.embedded import lease
+asyncio.run(cmdc.aio.last_index("s1"))
+for look in (cmdc.last_index, lambda name: asyncio.run(cmdc.aio.last_index(name))):
+    held = lease()
+    held.release()
+    os.kill(held.daemon.pid, signal.SIGKILL)
+    held.daemon._process.wait()
+    print(look("s1"), len(glob.glob(os.environ["TMPDIR"] + "/cmdc-*")))
+    print("the daemon is up" in str(held.daemon.obituary()))
+"""
+    done = program(code, tmp_path)
+
+    assert (done.stdout.split(), done.stderr) == (["3", "1", "True"] * 2, "")
     assert left(tmp_path) == []
 
 
@@ -173,14 +200,7 @@ async def main():
 asyncio.run(cmdc.aio.last_index("s1"))
 asyncio.run(main())
 """
-    done = subprocess.run(
-        [sys.executable, "-X", "dev", "-W", "error", "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
-    )
+    done = program(code, tmp_path)
 
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 

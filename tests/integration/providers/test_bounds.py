@@ -1,6 +1,7 @@
 """Servers that send too much, or what nobody can keep: bounded, named, and not asked again."""
 
 import gzip
+import importlib
 import json
 import time
 
@@ -8,6 +9,7 @@ import pytest
 
 from cmdc_runtime.extensions.provider import FailureKind, FinishChunk, TextChunk
 from workers.builtin.providers import _responses
+from workers.builtin.providers._error_texts import TEXT_CHARS_MAX
 from workers.builtin.providers._failures import REASON_MAX_CHARS
 
 WIRES = ["openai", "anthropic", "gemini"]
@@ -163,3 +165,55 @@ def test_what_was_given_in_a_header_is_not_shown(ask, raw, wire, form):
     assert "bmV1dHJhb" not in failure.reason
     assert "[hidden]" in failure.reason
     assert failure.__cause__ is None
+
+
+@pytest.fixture
+def redacted(adapter, monkeypatch):
+    """List the sizes of the texts that litellm looks through for secrets, in characters."""
+    redaction = importlib.import_module("litellm.litellm_core_utils.secret_redaction")
+    look_through, sizes = redaction.python_redact_string, []
+
+    def count(text):
+        sizes.append(len(text))
+        return look_through(text)
+
+    monkeypatch.setattr(redaction, "python_redact_string", count)
+    return sizes
+
+
+def long_errors(long):
+    """Return what servers answer with a text that is too long, by name: a status and bytes."""
+    members = {"message": long, "type": "server_error", "status": "UNAVAILABLE", "code": 503}
+    event = {"type": "error", "error": members}
+    for name, told in {"event": event, "text": {"error": long}, "list": {"error": [long]}}.items():
+        yield name, 200, b"data: " + json.dumps(told).encode() + b"\n\n"
+    yield "no JSON", 200, b'data: {"error": ' + long.encode() + b"\n\n"
+    yield "odd chunk", 200, b"data: " + json.dumps({"choices": long}).encode() + b"\n\n"
+    yield "body", 500, json.dumps({"error": members}).encode()
+    yield "plain body", 500, long.encode()
+
+
+LONG_ERRORS = {name: (status, body) for name, status, body in long_errors("e" * MB)}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("name", LONG_ERRORS)
+def test_litellm_gets_the_beginning_of_an_error(ask, raw, redacted, wire, name):
+    """It takes long to look through a text, on the loop: an event may have 8 MiB."""
+    raw.status, raw.body = LONG_ERRORS[name]
+    _, failure = ask(raw, wire)
+
+    assert failure is not None
+    assert len(failure.reason) <= REASON_MAX_CHARS
+    assert max(redacted, default=0) <= TEXT_CHARS_MAX
+    assert sum(redacted) <= 20 * TEXT_CHARS_MAX
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_long_error_in_a_stream_is_of_its_kind(ask, raw, wire):
+    """What says so is left of it, and its beginning is told."""
+    raw.body = LONG_ERRORS["event"][1]
+    _, failure = ask(raw, wire)
+
+    assert failure.kind == TRANSIENT
+    assert "eeee" in failure.reason

@@ -1,12 +1,14 @@
 """One daemon in one directory: who gets in, who holds it, and what is left behind."""
 
 import contextlib
+import errno
 import os
 import signal
 import socket
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.runtime_dir import (
     LOCK_FILE,
     SOCKETS,
+    TOKEN_CHARS,
     TOKEN_FILE,
     Holder,
     RunningDaemon,
@@ -258,6 +261,62 @@ def test_a_token_is_the_owners_alone_and_outlives_a_killed_daemon(directory):
 
     assert mode == 0o600
     assert read_token(directory) == ""
+
+
+def a_full_folder(path):
+    path.mkdir()
+    (path / "kept").touch()
+
+
+def a_socket(path):
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+
+
+THINGS = {
+    "folder": Path.mkdir,
+    "full folder": a_full_folder,
+    "pipe": os.mkfifo,
+    "socket": a_socket,
+    "link to itself": lambda path: path.symlink_to(path),
+    "link to a folder": lambda path: path.symlink_to(path.parent),
+    "other token": lambda path: path.write_text("x" * TOKEN_CHARS),
+}
+
+
+@pytest.mark.parametrize("thing", THINGS)
+def test_whatever_is_in_the_place_of_the_token_gives_way(directory, thing):
+    """To a daemon that runs, to one that starts, and to one that ends; nobody waits for it."""
+    path = directory / TOKEN_FILE
+    make_private(directory)
+    THINGS[thing](path)
+    with claimed(directory) as endpoint:
+        started, token = read_token(directory), endpoint.token
+        path.unlink()
+        THINGS[thing](path)
+        problem, healed = endpoint.keep_token(), read_token(directory)
+        path.unlink()
+        THINGS[thing](path)
+
+    assert started == healed == token != ""
+    assert problem is None
+    assert not os.path.lexists(path)
+    assert (thing == "full folder") == any(directory.glob("token.*.aside/kept"))
+
+
+def test_token_that_cannot_be_put_there_is_told(directory, monkeypatch):
+    """A client that is refused for it hears why."""
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "it is full")
+
+    with claimed(directory) as endpoint:
+        (directory / TOKEN_FILE).unlink()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "link", full)
+            problem = endpoint.keep_token()
+
+    assert "it is full" in problem
 
 
 @pytest.mark.parametrize("text", ["", "short", "x" * 65, "\x1b" * 64])

@@ -8,12 +8,13 @@ import pytest
 import zmq
 
 from cmdc_runtime.codec import decode, decode_as, encode, raw
-from cmdc_runtime.errors import AccessDenied, InvalidSession, UsageError
+from cmdc_runtime.errors import AccessDenied, InvalidSession, Overloaded, UsageError
 from cmdc_runtime.frames import (
     ASKED_BYTES_MAX,
     FRAME_BYTES_MAX,
     HEADER,
     Ask,
+    Deliver,
     Failed,
     FromClient,
     Paged,
@@ -34,8 +35,16 @@ from cmdc_runtime.requests import (
     Supervision,
 )
 from cmdc_runtime.sockets import Role
+from supervisor import frontdesk
 from supervisor.adapters.hub import Hub
-from supervisor.adapters.journal.base import JournalFailed, SessionRow
+from supervisor.adapters.journal.base import (
+    JournalFailed,
+    JournalFull,
+    JournalOverloaded,
+    JournalUnread,
+    JournalUnsettled,
+    SessionRow,
+)
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.adapters.peers import Staff
 from supervisor.adapters.router import Router
@@ -44,6 +53,7 @@ from supervisor.frontdesk import FrontDesk
 from supervisor.gate import Gate
 from supervisor.handlers import House
 from supervisor.sessions import Sessions
+from supervisor.waiting import Waiting
 from supervisor.watchers import Watchers
 
 WAIT_S = 10.0
@@ -207,6 +217,78 @@ def test_command_that_meets_the_end_on_its_way_to_the_journal_has_no_answer(tmp_
     frame = send(carries_code=False, durable=True)
 
     assert asyncio.run(answered(tmp_path, frame, wait_s=SILENT_S, begin=begin)) is None
+
+
+FULL = JournalFull("there is no room")
+UNREAD = JournalUnread("there is no room, and it cannot be read")
+BUSY = JournalOverloaded("too much waits")
+PASSING = JournalFailed("the journal could not do it")
+UNSETTLED = JournalUnsettled("a commit may be there or not")
+
+
+@pytest.mark.parametrize(
+    ("error", "again", "is_told"),
+    [
+        (FULL, False, True),
+        (FULL, True, True),  # it was looked for, and is not there
+        (UNREAD, False, True),
+        (UNREAD, True, False),
+        (BUSY, False, True),
+        (BUSY, True, False),
+        (PASSING, False, True),
+        (PASSING, True, False),
+        (UNSETTLED, False, False),
+        (UNSETTLED, True, False),
+    ],
+)
+def test_error_is_told_only_of_what_has_no_effect(tmp_path, error, again, is_told):
+    """What may be safe from before is asked for again, until its answer is known."""
+
+    async def begin(sessions, journal):
+        await journal.create(SessionRow(session_id="s1", created_ms=1, spec=b""))
+
+        def accept(*_args):
+            raise error
+
+        journal.accept = accept
+
+    frame = msgspec.structs.replace(send(carries_code=False, durable=True), again=again)
+    wait_s = WAIT_S if is_told else SILENT_S
+    answer = asyncio.run(answered(tmp_path, frame, wait_s=wait_s, begin=begin))
+
+    assert (answer and answer.code) == (error.code if is_told else None)
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize(
+    "frame",
+    [Ask(id="c1", body=raw(GetFacts())), send(carries_code=False, durable=True)],
+    ids=["request", "command"],
+)
+def test_daemon_with_too_much_to_do_says_so_to_what_is_new(tmp_path, frame, again, monkeypatch):
+    """What may have been taken before waits until there is time to find out."""
+    monkeypatch.setattr(frontdesk, "REQUESTS_OPEN_MAX", 0)
+    asked = msgspec.structs.replace(frame, again=again)
+    answer = asyncio.run(answered(tmp_path, asked, wait_s=SILENT_S if again else WAIT_S))
+
+    assert (answer and answer.code) == (None if again else Overloaded.code)
+
+
+def test_command_in_hand_is_refused_nothing(tmp_path):
+    """Whatever a second copy of it meets, the first is answered."""
+
+    async def begin(sessions, journal):
+        waiting = Waiting("s1")
+        waiting.add(b"client", Deliver(id="c1", body=BODY, durable=True), is_sent=True)
+        sessions.live["s1"] = SimpleNamespace(waiting=waiting)
+        journal.accept = None  # whatever happens when it is called
+
+    frame = send(carries_code=True, durable=True)
+    answer = asyncio.run(
+        answered(tmp_path, frame, accepts_code=False, wait_s=SILENT_S, begin=begin)
+    )
+
+    assert answer is None
 
 
 def test_a_list_of_any_length_comes_whole(tmp_path):

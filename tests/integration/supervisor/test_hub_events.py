@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import tracemalloc
 
 import pytest
 import zmq
@@ -15,7 +16,7 @@ from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import JournalFailed, SessionRow
 from supervisor.adapters.journal.health import Health
 from supervisor.adapters.journal.sqlite import SqliteJournal
-from supervisor.core.limits import WATERMARKS_AFTER
+from supervisor.core.limits import REPLAY_BYTES_MAX, WATERMARKS_AFTER
 
 WAIT_S = 10.0
 
@@ -91,6 +92,22 @@ async def until(condition):
     async with asyncio.timeout(WAIT_S):
         while not condition():  # noqa: ASYNC110 - what is waited for has no event of its own
             await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(("first", "count"), [(2, 1), (3, 2), (5, 1), (100, 1), (4, 0)])
+def test_batch_that_does_not_follow_is_refused(tmp_path, first, count):
+    """Neither again nor behind a gap, and none without an event: indexes go on where they were."""
+
+    async def main():
+        async with bound(tmp_path) as hub:
+            hub.open_channel("s1", 10, 0)
+            take(hub, 1, 3)
+            is_taken = hub.take("s1", Batch(first=first, count=count, durable=False), b"y")
+            before = hub.taken_index("s1"), hub.last_index("s1")
+            take(hub, 4)
+            return is_taken, before, given(await hub.replay("s1", 0, 4))
+
+    assert asyncio.run(main()) == (False, (3, 3), ([(1, 3), (4, 1)], 4, 4))
 
 
 @pytest.mark.parametrize(
@@ -251,6 +268,34 @@ def test_event_in_the_journal_that_was_not_published_is_given_by_the_next_daemon
 
     assert (before, welcome) == (0, 1)
     assert [(one.first, one.body) for one in batches] == [(1, b"one")]
+
+
+def test_a_long_replay_has_one_answer_at_a_time_in_memory(tmp_path):
+    """Of batches that fill an answer each the next one is read when it is asked for."""
+    body = b"x" * REPLAY_BYTES_MAX
+    count = 8
+
+    async def main():
+        async with journal_of(tmp_path) as journal, bound(tmp_path, journal) as hub:
+            await journal.create(SessionRow(session_id="s1", created_ms=1, spec=b""))
+            hub.open_channel("s1", 2, 0)
+            for first in range(1, 2 * count, 2):
+                take(hub, first, durable=True, body=body)
+                await hub.flushed("s1")
+                take(hub, first + 1)
+            found, after = [], 0
+            tracemalloc.start()
+            while after < 2 * count:
+                batches, after, _ = given(await hub.replay("s1", after, 2 * count))
+                found += batches
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            return found, peak
+
+    found, peak = asyncio.run(main())
+
+    assert found == [*((first, 1) for first in range(1, 2 * count, 2)), (2 * count, 1)]
+    assert peak < 3 * REPLAY_BYTES_MAX
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ import pytest
 from supervisor.adapters.journal import writer
 from supervisor.adapters.journal.base import (
     Accepted,
+    Duplicate,
     JournalFailed,
     JournalFull,
     JournalOverloaded,
@@ -221,6 +222,26 @@ def test_a_full_disk_refuses_what_is_new_and_holds_what_is_under_way(directory, 
     assert [record.body for record in found.records] == [b"a", b"b"]
     assert found.row.incarnation == 2
     assert [row.command_id for row in found.unanswered] == ["c-2"]
+
+
+@pytest.mark.fault
+def test_a_full_disk_knows_what_was_taken_before(directory):
+    """A command that is here is no new one, answered or not, whatever room there is for others."""
+
+    async def work(journal):
+        await journal.accept("s-1", "c-1", b"", 1)
+        await journal.accept("s-1", "c-2", b"", 1)
+        await journal.append("s-1", 1, [("turn", b"a")], [("c-1", b"done")], number=1)
+        with full(directory):
+            refused = await outcomes(journal.accept("s-1", "c-3", bytes(50_000), 1))
+            return refused + await outcomes(
+                *(journal.accept("s-1", name, b"", 1) for name in ("c-1", "c-2", "c-3"))
+            )
+
+    first, answered, open_, new = run(work, directory)
+
+    assert (answered, open_) == (Duplicate(b"done"), Duplicate(None))
+    assert [type(first), type(new)] == [JournalFull] * 2
 
 
 @pytest.mark.fault

@@ -17,6 +17,8 @@ from supervisor.adapters.journal.base import (
     Duplicate,
     JournalFailed,
     JournalRefused,
+    JournalUnread,
+    JournalUnsettled,
     RecordRow,
     SessionRow,
 )
@@ -192,7 +194,7 @@ def test_a_commit_that_nobody_can_tell_of_is_not_done_again(server, schema, prox
         await journal.create(ROW)
         proxy.closes_after = True
         proxy.lose_answer = b"COMMIT"
-        with pytest.raises(JournalFailed, match="may be there or not"):
+        with pytest.raises(JournalUnsettled, match="may be there or not"):
             await journal.append("s-1", 1, [("turn", b"a")], [])
         proxy.is_closed = proxy.closes_after = False
         await journal.append("s-1", 1, [("turn", b"b")], [])
@@ -208,12 +210,15 @@ def test_what_is_under_way_waits_for_a_server_that_is_away(server, schema):
 
     async def work(journal):
         await journal.create(ROW)
+        await journal.accept("s-1", "c-0", b"", 1)
         server.kill()
         first = journal.append("s-1", 1, [("turn", b"a")], [], number=1)
         second = journal.ended("s-1", b"normal", 9)
         await until(journal, Condition.FULL)
         with pytest.raises(StorageFull, match="see that PostgreSQL runs"):
             await journal.accept("s-1", "c-1", b"", 1)
+        with pytest.raises(JournalUnread):
+            await journal.accept("s-1", "c-0", b"", 1)
         with pytest.raises(JournalFailed):
             await journal.find("s-1")
         waited = first.done() or second.done()

@@ -7,7 +7,7 @@ import pytest
 
 from cmdc_runtime.errors import StorageFull
 from supervisor.adapters.journal import postgres_connection
-from supervisor.adapters.journal.base import EventRow
+from supervisor.adapters.journal.base import Duplicate, EventRow
 from supervisor.adapters.journal.postgres import PostgresJournal
 from supervisor.core.storage import Condition
 from tests.integration.supervisor.test_journal_postgres import ROW, run, sql, until
@@ -26,6 +26,7 @@ def test_what_is_under_way_waits_for_a_locked_table(
 
     async def work(journal):
         await journal.create(ROW)
+        await journal.accept("s-1", "c-0", b"", 1)
         with psycopg.connect(server.url) as admin:
             admin.execute(f"LOCK TABLE {schema}.events IN ACCESS EXCLUSIVE MODE")
             writes = [
@@ -35,14 +36,16 @@ def test_what_is_under_way_waits_for_a_locked_table(
             await until(journal, Condition.FULL)
             with pytest.raises(StorageFull, match="nobody keeps a lock"):
                 await journal.accept("s-1", "c-1", b"", 1)
+            known = await journal.accept("s-1", "c-0", b"", 1)
             await journal.find("s-1")  # other tables are read meanwhile
             waited = not any(write.done() for write in writes)
         await asyncio.gather(*writes)
-        return waited, await journal.load("s-1"), await journal.replay("s-1", 0, 9, 9)
+        found = await journal.load("s-1"), await journal.replay("s-1", 0, 9, 9)
+        return waited, known, *found
 
-    waited, stored, found = run(work, PostgresJournal(server.url, schema=schema))
+    waited, known, stored, found = run(work, PostgresJournal(server.url, schema=schema))
 
-    assert waited
+    assert (waited, known) == (True, Duplicate(None))
     assert (len(stored.records), stored.row.written, found) == (3, 3, batches)
 
 

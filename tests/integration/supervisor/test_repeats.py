@@ -9,7 +9,7 @@ import pytest
 
 from cmdc_runtime.codec import encode
 from cmdc_runtime.errors import DaemonUnavailable, StartFailed
-from cmdc_runtime.reasons import Normal
+from cmdc_runtime.reasons import Normal, Shutdown
 from cmdc_runtime.reasons import StartFailed as StartFailedReason
 from cmdc_runtime.requests import StartSession, Supervision
 from supervisor.adapters.journal.base import SessionRow
@@ -74,6 +74,15 @@ def test_start_of_an_ended_session_is_not_done_again(tmp_path):
     assert asked(tmp_path / "b", start("two"), reason=Normal()) is None
     with pytest.raises(StartFailed, match="no such module"):
         asked(tmp_path / "c", start(), reason=FAILED)
+
+
+def test_start_of_an_ended_subagent_is_done_again(tmp_path):
+    """It was given nothing to do, and its parent wants one that lives; what failed has failed."""
+    child = msgspec.structs.replace(start(), parent_id="s0")
+    assert asked(tmp_path, child, reason=Shutdown(detail="the daemon died")) is None
+    with pytest.raises(StartFailed, match="no such module"):
+        asked(tmp_path / "b", child, reason=FAILED)
+    assert asked(tmp_path / "c", child, live=child) == "its info"
 
 
 def test_first_start_is_none_that_was_before(tmp_path):

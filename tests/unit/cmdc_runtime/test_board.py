@@ -18,6 +18,7 @@ from cmdc_runtime.board import (
     Doing,
     Slot,
     Usage,
+    greeting_step,
     parcel_step,
     period_for,
     read,
@@ -103,6 +104,13 @@ def test_what_is_opened_has_room_beside_everything_else(memory):
     Slot(memory).tell(Doing("s" * 32, 2**31, tools, step))
 
     assert read(memory, NOW_NS).doing.opening == step
+
+
+def test_opening_a_parcel_and_greeting_what_was_in_it_are_two_steps():
+    """Whatever the digests are."""
+    last = parcel_step("f" * 32)
+
+    assert last < greeting_step("0" * 32) < greeting_step("f" * 32) < 2**63
 
 
 def test_half_a_character_is_replaced(memory):

@@ -5,6 +5,8 @@ import pytest
 from cmdc_runtime import errors
 from cmdc_runtime.errors import (
     ERRORS_BY_CODE,
+    PROBLEM_CHARS_MAX,
+    TEXT_CHARS_MAX,
     AgentAborted,
     AgentFailed,
     CmdcError,
@@ -69,3 +71,17 @@ def test_an_error_has_its_attributes_and_a_text(error, details, text):
     """What crosses the wire is what the constructor took."""
     assert (error.details(), str(error)) == (details, text)
     assert set(details) == set(error.fields)
+
+
+def test_no_error_shows_a_value_whole():
+    """Neither its text nor one of its problems."""
+    value = "x" * 20_000_000
+
+    for error in (
+        CmdcError(f"{value}: refused"),
+        InvalidOptions([f"a: {value}"] * 5),
+        ToolValidationFailed([(value, value)] * 5),
+    ):
+        assert len(str(error)) == TEXT_CHARS_MAX
+    assert {*map(len, InvalidOptions([value]).problems)} == {PROBLEM_CHARS_MAX}
+    assert str(CmdcError(f"{value}: refused")).endswith("xxx: refused")

@@ -1,6 +1,7 @@
 """Whatever code of strangers ends with is one error, and can be told."""
 
 import asyncio
+import contextlib
 import sys
 
 import pytest
@@ -146,6 +147,91 @@ def test_what_returns_is_returned():
         return await foreign.wait(later), await foreign.wait(lambda: 8)
 
     assert (foreign.call(lambda: 6), asyncio.run(scenario())) == (6, (7, 8))
+
+
+async def waits_on():
+    asyncio.current_task().cancel()
+    await asyncio.sleep(0)
+
+
+async def catches_and_returns():
+    with contextlib.suppress(asyncio.CancelledError):
+        await waits_on()
+    return "fine"
+
+
+async def catches_and_fails():
+    await catches_and_returns()
+    raise TimeoutError("mine")
+
+
+async def returns_at_once():
+    asyncio.current_task().cancel()
+    return "fine"
+
+
+def is_no_coroutine():
+    asyncio.current_task().cancel()
+    return "fine"
+
+
+async def is_cancelled_later():
+    asyncio.get_running_loop().call_soon(asyncio.current_task().cancel)
+    await asyncio.Event().wait()
+
+
+async def awaits_one_that_was():
+    task = asyncio.create_task(waits_on())
+    await task
+
+
+OWN = f"CancelledError: {foreign.OWN_CANCEL}"
+FAILS = [
+    (waits_on, OWN),
+    (catches_and_fails, "TimeoutError: mine"),
+    (is_cancelled_later, OWN),
+    (awaits_one_that_was, OWN),
+]
+
+
+@pytest.mark.parametrize(("work", "said"), FAILS)
+def test_code_that_cancels_its_own_task_has_failed(work, said):
+    """The task that waits for it is none of its own, and goes on."""
+
+    async def scenario():
+        with pytest.raises(ForeignError) as caught:
+            await foreign.wait(work)
+        await asyncio.sleep(0)
+        return str(caught.value), asyncio.current_task().cancelling()
+
+    assert asyncio.run(scenario()) == (said, 0)
+
+
+@pytest.mark.parametrize("work", [catches_and_returns, returns_at_once, is_no_coroutine])
+def test_code_that_keeps_its_own_cancellation_has_returned(work):
+    """And what comes behind it is not cancelled."""
+
+    async def scenario():
+        value = await foreign.wait(work)
+        await asyncio.sleep(0)
+        return value, asyncio.current_task().cancelling()
+
+    assert asyncio.run(scenario()) == ("fine", 0)
+
+
+def test_a_bound_ends_who_has_kept_its_own_cancellation():
+    """It is around the code, so nothing that the code has asked of its task is taken for it."""
+
+    async def hangs():
+        await catches_and_returns()
+        await asyncio.Event().wait()
+
+    async def scenario():
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await foreign.wait(hangs)
+
+    asyncio.run(scenario())
 
 
 async def keeping():

@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
+from cmdc_runtime.ranges import TOTAL_MAX
 
+FIELDS = ("prompt_tokens", "completion_tokens", "total_tokens", "cached_tokens")
 counts = st.integers(0, 10**6)
 # Sixteenths add up exactly, so that the laws below hold for prices too.
 prices = st.none() | st.integers(0, 1_000).map(lambda number: number / 16)
@@ -192,3 +194,19 @@ def test_a_sum_over_a_session_is_the_sum_of_its_parts(parts):
         cost_usd=None if total.cost_usd is None else 0.0,
         cached_tokens=None if total.cached_tokens is None else 0,
     )
+
+
+@given(st.lists(st.builds(TokenUsage, **dict.fromkeys(FIELDS, st.integers(0, TOTAL_MAX)))))
+def test_a_sum_can_be_written_and_read_again_however_much_is_added(parts):
+    """A journal from elsewhere may say anything that a count can be."""
+    total = sum(parts, start=TokenUsage())
+
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(total), type=TokenUsage) == total
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("number", [-1, TOTAL_MAX + 1])
+def test_what_is_no_count_is_refused_where_it_is_read(field, number):
+    """It is nobody's usage."""
+    with pytest.raises(msgspec.ValidationError, match=field):
+        msgspec.convert({field: number}, TokenUsage)

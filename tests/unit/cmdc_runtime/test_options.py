@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from cmdc_runtime.commands import TOOLS_MAX
-from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
 from cmdc_runtime.messages import Message
 from cmdc_runtime.option_checks import SUBAGENTS_MAX
 from cmdc_runtime.options import HISTORY_MESSAGES_MAX, Options, parse
@@ -18,8 +18,9 @@ MODEL = "openai:gpt-4o-mini"
 DOCUMENTED = {
     "model": None, "session_id": None, "blueprint": None, "system_prompt": None, "tools": [],
     "plugins": [], "subagents": [], "working_dir": ".", "provider_opts": {},
-    "response_format": None,
-    "prompt_mode": "full", "messages": [], "redact": None, "user_data": {}, "group_id": None,
+    "response_format": None, "reasoning_strategy": None,
+    "prompt_mode": "full", "messages": [], "code": "pinned", "redact": None,
+    "user_data": {}, "group_id": None,
     "max_turns": 100,
     "max_tokens": None, "max_cost_usd": None, "max_total_tokens": None, "max_steering_queue": 3,
     "max_queued_prompts": 100, "max_parallel_tools": 8, "tool_timeout": 300.0,
@@ -125,6 +126,7 @@ def test_a_typo_gets_a_suggestion(typo, meant):
     """The nearest name; where none is near, none is guessed."""
     assert problems(**{typo: 1}) == (f"{typo}: no such option; did you mean {meant}?",)
     assert problems(zzz=1) == ("zzz: no such option",)
+    assert len(problems(**{f"zzz{at}": 1 for at in range(1_000)})) == PROBLEMS_MAX
 
 
 @pytest.mark.parametrize(
@@ -185,6 +187,9 @@ def test_a_typo_gets_a_suggestion(typo, meant):
         ("max_depth", 9),
         ("hibernate_after", 0),
         ("response_format", 5),
+        ("reasoning_strategy", 5),
+        ("reasoning_strategy", "no strategy"),
+        ("reasoning_strategy", ["adaptive"]),
         ("response_format", {"type": "text"}),
         ("response_format", {"const": b"bytes are no JSON", "enum": {1}}),
         ("subagents", SubAgent("a", "b")),

@@ -1,5 +1,7 @@
 """Answers in pages: all pages together are one answer, of the moment at which it was asked for."""
 
+import tracemalloc
+
 import msgspec
 import pytest
 
@@ -111,3 +113,29 @@ def test_what_is_kept_is_bounded_in_number_and_time():
     assert bed.pages.after(second, PAGE_BYTES).is_gone
     bed.now_s += ANSWER_KEPT_S
     assert bed.pages.after(first, PAGE_BYTES).is_gone
+
+
+def test_what_nobody_reads_goes_by_itself():
+    """Its reader may be dead, and nobody else may ask."""
+    bed = Bed()
+    bed.pages.first("x" * (2 * PAGE_BYTES))
+    bed.now_s += ANSWER_KEPT_S - 1
+    bed.pages.forget_old()
+    before = bed.pages.has_any
+    bed.now_s += 1
+    bed.pages.forget_old()
+
+    assert (before, bed.pages.has_any) == (True, False)
+
+
+def test_a_value_that_is_one_piece_is_kept_once():
+    """Neither the value itself nor all of its bytes stay beside what is left to be read."""
+    bed = Bed()
+    tracemalloc.start()
+    try:
+        bed.pages.first({"text": b"x" * (8 * PAGE_BYTES)})
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert kept < 9 * PAGE_BYTES

@@ -1,6 +1,10 @@
 """What can be kept of values from outside, and how the rest is named."""
 
+import functools
 import math
+import tracemalloc
+from collections import deque
+from pathlib import PurePosixPath
 
 import msgspec
 import pytest
@@ -13,11 +17,17 @@ from cmdc_runtime.plain import (
     INT_MIN,
     PACKED_DEPTH_MAX,
     SHOWN_CHARS_MAX,
+    copied,
+    ends_of,
     mended,
+    nests_deeper,
     number_problem,
     one_line,
+    own,
     packed_problem,
     problem_of,
+    short,
+    shown,
     text_problem,
     whole_problem,
 )
@@ -76,6 +86,7 @@ def test_what_has_no_problem_is_kept_and_read_back(value):
         ({"x\udfff": 1}, "a key of it: it is no valid UTF-8: half a surrogate pair (U+DFFF) at 1"),
         ({"a": {1: 2}}, "['a']: a key is of type int, and only str can be kept"),
         ([object()], "[0]: a object is no plain value"),
+        (["fine", {"a": "fine"}, [[1]], math.inf], "[3]: inf is not a finite number"),
     ],
 )
 def test_a_problem_names_its_place(value, problem):
@@ -88,6 +99,31 @@ def test_bounds_are_inside():
     assert problem_of([INT_MIN, INT_MAX, nested(DEPTH_MAX - 1)]) is None
     assert problem_of(nested(DEPTH_MAX)) is None
     assert problem_of(nested(DEPTH_MAX + 1)) == f"it nests more than {DEPTH_MAX} levels deep"
+
+
+def test_lists_and_dicts_are_counted(monkeypatch):
+    """All that it holds, and not the values in them; the last that is taken is taken."""
+    monkeypatch.setattr("cmdc_runtime.plain.VALUES_MAX", 3)
+
+    assert problem_of([[], {"a": []}, 1, "text", None]) is None
+    assert problem_of([[], {"a": []}, {}]) == "it has more than 3 lists and dicts"
+
+
+@pytest.mark.parametrize(
+    ("value", "levels"),
+    [
+        (7, 0),
+        ([], 1),
+        ({"a": 1}, 1),
+        ([1, {"a": 2}, 3], 2),
+        ({"a": [], "b": {"c": (1, {2})}}, 4),
+        ([[], [[[]]], []], 4),
+    ],
+)
+def test_levels_are_those_of_the_deepest_part(value, levels):
+    """The outermost is the first, whatever stands beside the deepest."""
+    assert not nests_deeper(value, levels)
+    assert levels == 0 or nests_deeper(value, levels - 1)
 
 
 @pytest.mark.parametrize("kind", [list, dict], ids=["lists", "dicts"])
@@ -125,6 +161,11 @@ def test_text(text, one_line, problem):
     assert text_problem(text, chars_max=10, one_line=one_line) == problem
 
 
+def test_text_may_have_lines_and_as_many_characters_as_are_taken():
+    """Unless it is asked to be one line."""
+    assert text_problem("two\nlines!", chars_max=10) is None
+
+
 @pytest.mark.parametrize(
     ("number", "problem"),
     [
@@ -144,10 +185,18 @@ def test_numbers(number, problem):
     assert number_problem(number, 0, 10) == problem
 
 
+def test_large_bounds_can_be_read():
+    """Both ends of the range are in it."""
+    assert number_problem(10_000_000, 1_000, 10_000_000) is None
+    assert number_problem(1_000, 1_000, 10_000_000) is None
+    assert number_problem(5, 1_000, 10_000_000) == "5 is not between 1,000 and 10,000,000"
+
+
 def test_mended_text_is_valid():
     """Lone surrogates are replaced, the rest stays as it was."""
     assert mended("a\ud800b") == "a�b"
     assert mended("a😀b") == "a😀b"
+    assert mended("\ude00a\ud83d" + "\ude00b\ud83d") == "�a😀b�"
 
 
 @given(st.binary(max_size=40))
@@ -189,6 +238,64 @@ def test_what_is_wrong_with_a_packed_value_is_said(data, problem):
     assert problem in packed_problem(data, values_max=100)
 
 
+FORMS = {
+    "positive fixint": b"\x7f",
+    "fixmap": b"\x8f" + b"\xa0\x00" * 15,
+    "fixarray": b"\x9f" + b"\x00" * 15,
+    "fixstr": b"\xbf" + b"s" * 31,
+    "nil": b"\xc0",
+    "false": b"\xc2",
+    "true": b"\xc3",
+    "bin 8": b"\xc4\x02" + b"\xff" * 2,
+    "bin 16": b"\xc5\x01\x02" + b"\xff" * 258,
+    "bin 32": b"\xc6\x00\x00\x01\x02" + b"\xff" * 258,
+    "ext 8": b"\xc7\x02\x05" + b"\xff" * 2,
+    "ext 16": b"\xc8\x01\x02\x05" + b"\xff" * 258,
+    "ext 32": b"\xc9\x00\x00\x01\x02\x05" + b"\xff" * 258,
+    "float 32": b"\xca" + b"\xc1" * 4,
+    "float 64": b"\xcb" + b"\xc1" * 8,
+    "uint 8": b"\xcc" + b"\xc1",
+    "uint 16": b"\xcd" + b"\xc1" * 2,
+    "uint 32": b"\xce" + b"\xc1" * 4,
+    "uint 64": b"\xcf" + b"\xc1" * 8,
+    "int 8": b"\xd0" + b"\xc1",
+    "int 16": b"\xd1" + b"\xc1" * 2,
+    "int 32": b"\xd2" + b"\xc1" * 4,
+    "int 64": b"\xd3" + b"\xc1" * 8,
+    "fixext 1": b"\xd4\x05" + b"\xc1",
+    "fixext 2": b"\xd5\x05" + b"\xc1" * 2,
+    "fixext 4": b"\xd6\x05" + b"\xc1" * 4,
+    "fixext 8": b"\xd7\x05" + b"\xc1" * 8,
+    "fixext 16": b"\xd8\x05" + b"\xc1" * 16,
+    "str 8": b"\xd9\x02" + b"ss",
+    "str 16": b"\xda\x01\x02" + b"s" * 258,
+    "str 32": b"\xdb\x00\x00\x01\x02" + b"s" * 258,
+    "array 16": b"\xdc\x00\x02" + b"\x00" * 2,
+    "array 32": b"\xdd\x00\x00\x00\x02" + b"\x00" * 2,
+    "map 16": b"\xde\x00\x02" + b"\x00" * 4,
+    "map 32": b"\xdf\x00\x00\x00\x02" + b"\x00" * 4,
+    "negative fixint": b"\xe0",
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_each_form_of_a_value_ends_where_it_says(name):
+    """One byte less is cut, one more is too many; so for the first of its kind and the last."""
+    packed = FORMS[name]
+    several = b"\x92" + packed + b"\xff"
+
+    assert packed_problem(packed, values_max=100) is None
+    assert packed_problem(several, values_max=100) is None
+    assert packed_problem(packed[:-1], values_max=100) is not None
+    assert "does not end" in packed_problem(packed + b"\x00", values_max=100)
+
+
+@pytest.mark.parametrize("first", [0x00, 0x80, 0x90, 0xA0])
+def test_the_smallest_of_a_form_has_nothing_behind_it(first):
+    """Zero, and what is empty."""
+    assert packed_problem(bytes([first]), values_max=1) is None
+
+
 def test_a_packed_value_may_nest_as_deep_as_its_bound():
     """The last level that is taken is taken."""
     assert packed_problem(b"\x91" * PACKED_DEPTH_MAX + b"\xc0", values_max=100) is None
@@ -214,3 +321,177 @@ def test_an_integer_stays_within_its_range(value, problem):
 def test_one_line_has_no_control_characters():
     """Nor anything else that moves a cursor, or has no UTF-8."""
     assert one_line("a\x1b[2J\nb\x9b\ud800 \u00e9") == "a\ufffd[2J\ufffdb\ufffd\ufffd \u00e9"
+
+
+class Point(msgspec.Struct):
+    """What is copied as data."""
+
+    x: object
+    y: object = None
+
+
+class Weight(float):
+    """What MessagePack has no form for."""
+
+
+def test_copy_is_what_is_read_back():
+    """A Struct is a dict, a tuple a list, and nothing of the value is shared."""
+    inner = [1, "a"]
+
+    copy = copied(Point(x=(inner, {"k": b"v"})), 100)
+    inner.append(2)
+
+    assert copy == {"x": [[1, "a"], {"k": b"v"}], "y": None}
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"a": {1}}, "['a']: a set is no plain value"),
+        (Point(x=[math.inf]), "['x'][0]: inf is not a finite number"),
+        (Weight(1), "it is no plain data: "),
+        ("x" * 9, "it takes 10 bytes, more than 9"),
+        (msgspec.Raw(msgspec.msgpack.encode(math.nan)), "nan is not a finite number"),
+    ],
+)
+def test_what_would_come_back_as_something_else_is_not_copied(value, problem):
+    """The text says what of it."""
+    with pytest.raises(ValueError) as caught:
+        copied(value, 9)
+
+    assert str(caught.value).startswith(problem)
+
+
+def test_copy_may_take_all_bytes_that_are_allowed():
+    """The bound is inside."""
+    assert copied("x" * 8, 9) == "x" * 8
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, ""),
+        ("text", "text"),
+        ("x" * 10, "x" * 10),
+        ("x" * 11, "x" * 9 + "…"),
+        ({"a": [1]}, '{"a":[1]}'),
+        ([object], """["<class …"""),
+    ],
+)
+def test_value_is_shown_to_people(value, text):
+    """As it is where it is text, else as JSON, and never longer than asked."""
+    assert shown(value, 10) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("é", "'é'"),
+        ("\u200b", "'\\u200b'"),
+        ("x" * (SHOWN_CHARS_MAX - 2), "'" + "x" * (SHOWN_CHARS_MAX - 2) + "'"),
+        ("x" * (SHOWN_CHARS_MAX - 1), "'" + "x" * (SHOWN_CHARS_MAX - 2) + "…"),
+    ],
+)
+def test_value_in_an_error_is_short(value, text):
+    """It is cut at a bound, and what cannot be seen is written out."""
+    assert short(value) == text
+
+
+WRITTEN = [
+    *(None, True, 5, 1.5, 1j, len, short, int, PurePosixPath("/a"), "it's", b"x", bytearray(b"x")),
+    *([], [1, [2, {"a": (3,)}]], (), (1, 2), set(), {1}, frozenset(), frozenset({1}), {}, {"a": 1}),
+]
+
+
+@pytest.mark.parametrize("value", WRITTEN, ids=repr)
+def test_value_in_an_error_is_as_python_writes_it(value):
+    """So it is known again."""
+    assert short(value) == repr(value)
+
+
+class Odd:
+    """A value of a class with code of its own."""
+
+    def __repr__(self):
+        return "odd"
+
+
+def test_value_of_a_strange_class_is_named_by_its_type():
+    """Its own code may do anything, so it does not run."""
+    assert short(Odd()) == "<a Odd>"
+    assert short([Odd(), {Odd: deque([Odd()])}]) == f"[<a Odd>, {{{Odd!r}: <a deque>}}]"
+
+
+MANY = 300_000
+LARGE = "x" * (8 * MANY)
+LARGE_VALUES = {
+    "str": LARGE,
+    "bytes": LARGE.encode(),
+    "list": ["x"] * MANY,
+    "dict": dict.fromkeys(range(MANY), "x"),
+    "set": set(range(MANY)),
+    "deep": functools.reduce(lambda inner, _: [inner], range(500), LARGE),
+    "int": 1 << len(LARGE),
+    "struct": msgspec.defstruct("Held", [("part", str)])(LARGE),
+    "name": type("Of", (), {"part": LARGE})(),
+    "routine": [LARGE].append,
+}
+LARGE_VALUES["itself"] = [LARGE_VALUES]
+LARGE_VALUES["subclass"] = type("Own", (dict,), {})(LARGE_VALUES)
+KILOBYTE = 1_000
+
+
+@pytest.mark.parametrize("name", LARGE_VALUES)
+def test_value_in_an_error_costs_the_same_however_large_it_is(name):
+    """Of 2 MB of text, or of 300,000 parts, a line is made."""
+    tracemalloc.start()
+    text = short(LARGE_VALUES[name])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert (len(text) <= SHOWN_CHARS_MAX, peak < 100 * KILOBYTE) == (True, True), (text, peak)
+
+
+def _broken(*_args, **_given):
+    raise RuntimeError("a stranger's method")
+
+
+def foreign(base, *content):
+    """Return a value of a subclass, of which no method works."""
+    kept = {"__new__", "__init__", "__class__", "__getattribute__", "__init_subclass__"}
+    methods = {name for name in dir(base) if callable(getattr(base, name))} - kept
+    return type("Foreign", (base,), dict.fromkeys(methods, _broken))(*content)
+
+
+HELD = ["text", 5, 1.5, b"x", bytearray(b"x"), {"a": 1}, [1], (1,), {1}, frozenset({1})]
+
+
+@pytest.mark.parametrize("held", HELD, ids=repr)
+def test_a_value_of_a_subclass_is_the_value_that_it_holds(held):
+    """Whatever the methods of its class do: none runs."""
+    value = foreign(type(held), held)
+
+    assert (type(own(value)), own(value)) == (type(held), held)
+    assert own(held) is held
+    assert problem_of([value]) is None
+    assert short(value) == short(held)
+
+
+def test_what_a_subclass_says_of_itself_does_not_count():
+    """What it holds is what its bytes are made of."""
+
+    class Sly(dict):
+        def items(self):
+            return ()
+
+        def __iter__(self):
+            return iter(())
+
+    assert problem_of(Sly(a=math.inf)) == "['a']: inf is not a finite number"
+    assert nests_deeper(Sly(a=[[]]), 2)
+
+
+def test_a_text_that_is_too_long_keeps_its_ends():
+    """The way out stands at the end of many."""
+    assert ends_of("x" * 100, 100) == "x" * 100
+    assert ends_of("a" * 500 + "b" * 500, 40) == "a" * 27 + " … " + "b" * 10

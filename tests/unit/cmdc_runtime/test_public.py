@@ -4,6 +4,8 @@ import ast
 import inspect
 from pathlib import Path
 
+import pytest
+
 import cmdc_runtime as cmdc
 from cmdc_runtime import aio
 from cmdc_runtime.client.async_client import AsyncClient
@@ -20,6 +22,8 @@ NOT_OF_A_SESSION = {
     "tree",
 }
 NOT_A_FUNCTION = {"close"}
+OF_SEVERAL_CALLS = {"Parallel", "Runner"}
+"""What is made of a client's calls, and has both faces too."""
 SUBJECTS = {"session", "session_id"}
 """What the argument is called that a call of a session object leaves out."""
 
@@ -64,7 +68,7 @@ def test_every_kind_of_client_has_every_call():
 
     assert methods(AsyncClient) == calls
     assert calls - NOT_A_FUNCTION <= set(cmdc.__all__)
-    assert calls == set(aio.__all__)
+    assert calls | OF_SEVERAL_CALLS == set(aio.__all__)
     assert methods(Session) == methods(AsyncSession) == calls - NOT_OF_A_SESSION
     for name in calls:
         assert parameters(Client, name) == parameters(AsyncClient, name)
@@ -73,6 +77,16 @@ def test_every_kind_of_client_has_every_call():
         if name != "unsubscribe":
             own = [one for one in parameters(Client, name) if one[0] not in SUBJECTS]
             assert parameters(Session, name) == own
+
+
+@pytest.mark.parametrize(("name", "call"), [("Runner", "run"), ("Parallel", "map")])
+def test_what_is_made_of_calls_has_both_faces(name, call):
+    """With the same arguments."""
+    mine, theirs = getattr(getattr(cmdc, name), call), getattr(getattr(aio, name), call)
+    names = [list(inspect.signature(one).parameters) for one in (mine, theirs)]
+
+    assert names[0] == names[1]
+    assert inspect.iscoroutinefunction(theirs)
 
 
 def parameters(kind, name):

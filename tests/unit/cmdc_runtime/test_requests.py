@@ -4,7 +4,7 @@ import pytest
 
 from cmdc_runtime.options import Options
 from cmdc_runtime.reasons import snake
-from cmdc_runtime.requests import Request, StartSession, Supervision
+from cmdc_runtime.requests import Request, StartSession, Supervision, stop_reason_problem
 
 KINDS = Request.__subclasses__()
 
@@ -26,3 +26,10 @@ def test_supervision_has_one_set_of_defaults(name):
 def test_a_start_leaves_the_definition_closed():
     """The daemon forwards it and never reads it."""
     assert StartSession.__annotations__["agent"].__name__ == "Raw"
+
+
+@pytest.mark.parametrize("reason", ["a\x1b[31m", "a\nb", "\0", "\ud800", 7, "x" * 1_001])
+def test_a_stop_has_one_line_for_a_reason(reason):
+    """Everybody is told it, in terminals too."""
+    assert stop_reason_problem(reason) is not None
+    assert stop_reason_problem("the work is done") is None

@@ -1,5 +1,7 @@
 """The definition of an agent, and what a subagent has of its parent."""
 
+import dataclasses
+
 import msgspec
 import pytest
 
@@ -7,13 +9,21 @@ from cmdc_runtime import codec, tools
 from cmdc_runtime.blueprint import Blueprint
 from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions import tool
+from cmdc_runtime.extensions.reasoning import ReasoningStrategy
 from cmdc_runtime.ids import SessionId
-from cmdc_runtime.messages import Message
+from cmdc_runtime.messages import Message, OpeningCall
 from cmdc_runtime.options import Options, parse
 from cmdc_runtime.packing import Packed
 from cmdc_runtime.requests import Supervision
-from cmdc_runtime.spec import AgentSpec, Parent, agent_spec, carries_code, child_request
-from cmdc_runtime.subagent import GENERAL_PURPOSE, TASK_TOOL, SubAgent, SubagentSpec
+from cmdc_runtime.spec import AgentSpec, Branching, Parent, agent_spec, carries_code, child_request
+from cmdc_runtime.subagent import (
+    GENERAL_PURPOSE,
+    REASON_TOOL,
+    STRATEGY_TOOL,
+    TASK_TOOL,
+    SubAgent,
+    SubagentSpec,
+)
 
 MODEL = "openai:gpt-4o-mini"
 SCHEMA = {"type": "object"}
@@ -92,8 +102,9 @@ def test_a_definition_survives_the_wire():
 
 
 def test_every_agent_option_is_in_the_definition():
-    """What is not is the daemon's, the client's, or told by an Assign."""
+    """What is not is the daemon's, the client's, told by an Assign, or a tool and its call."""
     elsewhere = {*Supervision.__struct_fields__, "session_id", "group_id", "blueprint"}
+    elsewhere |= {"reasoning_strategy"}
 
     missing = {*Options.__struct_fields__} - {*AgentSpec.__struct_fields__} - elsewhere
     assert missing == set()
@@ -211,6 +222,51 @@ def test_a_subagent_starts_afresh():
 
     assert (spec.messages, spec.response_format, spec.exit_on) == ((), None, ())
     assert spec.hibernate_after is None
+
+
+def test_no_cycle_of_a_subagent_opens_with_its_parents_call():
+    """What the parent does with each prompt is not what its subagents are for."""
+    before = parent()
+    call = OpeningCall(name="reason", text_as="question")
+    spec = msgspec.structs.replace(before.spec, opening_call=call)
+    _, below = started(of=dataclasses.replace(before, spec=spec))
+
+    assert below.opening_call is None
+
+
+REASON = Packed(kind="ref", label="reason", ref="reason")
+
+
+def test_a_branch_starts_no_sessions_of_its_own():
+    """It has the tools of the parent but for those two, also where a level below is allowed."""
+    before = parent(max_depth=3, tools=(READ, TASK, REASON))
+    branching = Branching(response_format={"type": "integer"})
+    _, spec = started(of=before, branching=branching)
+    _, plain = started(of=before)
+
+    assert (spec.tools, spec.subagents) == ((READ,), ())
+    assert spec.response_format == {"type": "integer"}
+    assert (plain.tools, plain.response_format) == ((READ, TASK, REASON), None)
+    assert (spec.model, spec.provider_opts) == (plain.model, plain.provider_opts)
+
+
+def test_a_fork_takes_nothing_of_the_saved_state_but_the_conversation():
+    """Model, tools and plugins are those that any branch has."""
+    _, spec = started(branching=Branching(forks=True))
+
+    assert spec.resumed.changes == ("model", "plugins", "provider_opts", "tools")
+    assert started(branching=Branching())[1].resumed is None
+
+
+@pytest.mark.parametrize(
+    ("model", "opts"), [("openai:other", {"api_key": "k"}), ("anthropic:claude", {})]
+)
+def test_a_branch_with_a_model_of_its_own_gets_no_key_of_another_provider(model, opts):
+    """The options that go with a model are those of its provider."""
+    kind = msgspec.structs.replace(KIND, model="x:y", provider_opts={"api_key": "its own"})
+    _, spec = started(kind, branching=Branching(model=model))
+
+    assert (spec.model, spec.provider_opts) == (model, opts)
 
 
 def test_everything_else_is_the_parents():
@@ -331,3 +387,44 @@ def test_a_request_says_whether_code_travels(carried, code):
     request, _ = started(of=parent(tools=carried))
 
     assert request.carries_code is code
+
+
+# --- the strategy of a session --------------------------------------------------------------------
+
+
+class Mine(ReasoningStrategy):
+    """Lives in a test module, so it travels by value."""
+
+    def step(self, state, context):
+        return None
+
+
+@pytest.mark.parametrize("given", [Mine, Mine(), (Mine, {"x": 1}), "adaptive", "pkg.mod:Class"])
+def test_a_strategy_is_a_tool_and_the_call_that_opens_a_cycle(given):
+    """The model's own ``reason`` may be there too: it has another name."""
+    spec = spec_of(reasoning_strategy=given, tools=[tools.Reason])
+    own = spec.tools[-1]
+
+    assert [one.label for one in spec.tools] == ["reason", STRATEGY_TOOL]
+    assert spec.opening_call == OpeningCall(name=STRATEGY_TOOL, text_as="question")
+    assert (own.ref, carries_code(spec)) == (REASON_TOOL, not isinstance(given, str))
+    assert codec.decode_as(AgentSpec, codec.raw(spec)) == spec
+
+
+def test_limits_of_a_strategy_come_with_the_tool():
+    """All but its name, which is the session's business."""
+    limits = tools.Reason(strategies=["adaptive"], max_steps=7, name="mine")
+    options = msgspec.msgpack.decode(spec_of(reasoning_strategy=limits).tools[0].data)
+
+    assert (options["max_steps"], options["name"]) == (7, STRATEGY_TOOL)
+
+
+def test_a_subagent_reasons_by_no_strategy():
+    """It has no call to open with, and below the last level no tool that branches."""
+    own = spec_of(reasoning_strategy="adaptive").tools[0]
+    before = parent(reasoning_strategy="adaptive", max_depth=2, tools=(READ, REASON, own))
+    deep = parent(reasoning_strategy="adaptive", max_depth=1, tools=(READ, REASON))
+
+    assert started(of=before)[1].opening_call is None
+    assert started(of=before)[1].tools == (READ, REASON)
+    assert started(of=deep)[1].tools == (READ,)

@@ -95,6 +95,11 @@ class Workforce:
         """What the next hires fail with."""
         self.is_open = asyncio.Event()
         self.is_open.set()
+        self.is_swept = asyncio.Event()
+        self.is_swept.set()
+
+    async def swept(self, session_id):
+        await self.is_swept.wait()
 
     async def hire(self, is_waiting):
         await self.is_open.wait()

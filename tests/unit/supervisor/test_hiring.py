@@ -136,3 +136,19 @@ def test_a_post_that_was_given_up_is_not_filled_any_more():
         return hiring.process, len(session.desk.workforce.released)
 
     assert play(scenario) == (None, 1)
+
+
+def test_a_process_is_hired_when_what_the_last_one_left_is_gone():
+    """It may need what that had."""
+
+    async def scenario():
+        desk = desk_with_tree()
+        desk.workforce.is_swept.clear()
+        begin(session_of(desk))
+        await settle()
+        before = len(desk.workforce.workers)
+        desk.workforce.is_swept.set()
+        await settle()
+        return before, len(desk.workforce.workers)
+
+    assert play(scenario) == (0, 1)

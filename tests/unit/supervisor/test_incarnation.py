@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from cmdc_runtime.board import REBUILDING
 from cmdc_runtime.frames import (
     Adrift,
     Answer,
@@ -15,7 +16,8 @@ from cmdc_runtime.frames import (
     Started,
     Write,
 )
-from cmdc_runtime.reasons import OutOfMemory, Shutdown, Signal, StartFailed, Unkillable
+from cmdc_runtime.process import EXIT_BAD_OPTIONS
+from cmdc_runtime.reasons import ExitCode, OutOfMemory, Shutdown, Signal, StartFailed, Unkillable
 from cmdc_runtime.requests import Supervision
 from supervisor.adapters.journal.base import EventRow, JournalFailed
 from supervisor.adapters.reaper import Exited
@@ -32,6 +34,7 @@ from tests.unit.supervisor.desk import Desk, Worker, play, settle
 HUNG = OutOfMemory(rss_bytes=2, limit_bytes=1)
 KILLED = Signal(number=9, name="SIGKILL")
 LATE, IN_TIME = True, False
+SEEN = LastSeen(pid=7)
 
 
 class Owner:
@@ -42,11 +45,14 @@ class Owner:
     def __init__(self):
         self.ended = []
 
+    def process_up(self, _process):
+        """Nobody waits for it."""
+
     def process_ended(self, _process, ended):
         self.ended.append(ended)
 
 
-async def end(work, *, status=-9, oom_kills=0, comes=IN_TIME):
+async def end(work, *, status=-9, oom_kills=0, comes=IN_TIME, seen=SEEN):
     """Return how a process ended for which ``work`` was done before its end or after it."""
     desk, owner, worker = Desk(), Owner(), Worker(7)
     process = AgentProcess(
@@ -59,7 +65,7 @@ async def end(work, *, status=-9, oom_kills=0, comes=IN_TIME):
     if comes is LATE:
         work(process)
     exited = Exited(pid=7, status=status, exited_at=1.0)
-    worker.on_exit(Obituary(exited, Inquest(LastSeen(pid=7), oom_kills=oom_kills)))
+    worker.on_exit(Obituary(exited, Inquest(seen, oom_kills=oom_kills)))
     await settle()
     (ended,) = owner.ended
     return ended
@@ -94,6 +100,17 @@ def test_what_was_done_after_its_end_is_no_evidence(work, comes, oom_kills, reas
     assert ended.evidence.killed_by == killed_by
 
 
+def test_what_was_blamed_first_is_the_reason():
+    """Whatever else is found wrong while it is killed: that came of the first."""
+
+    def blame_twice(process):
+        process.kill(HUNG)
+        process.kill(Unkillable(seconds=10.0))
+        process.kill()
+
+    assert play(lambda: end(blame_twice)).reason == HUNG
+
+
 def test_last_words_count_whenever_they_are_read():
     """What it had still sent is read after its end, and is its own."""
 
@@ -108,6 +125,28 @@ def test_last_words_count_whenever_they_are_read():
 
     assert (said.reason, said.ending) == (Shutdown(detail="bye"), Ending.NORMAL)
     assert failed.reason == StartFailed(stage="load", message="no tool")
+    assert failed.ending is Ending.FINAL
+
+
+def test_status_is_no_word_of_a_hopeless_start():
+    """Code that it opened may have ended it with any; the daemon blames the step it was at."""
+    seen = LastSeen(pid=7, state=REBUILDING, turns=5)
+    silent = play(lambda: end(lambda _: None, status=EXIT_BAD_OPTIONS, seen=seen))
+
+    assert (silent.reason, silent.ending) == (ExitCode(code=EXIT_BAD_OPTIONS), Ending.CRASH)
+    assert silent.fell_at == 5
+
+
+def test_who_was_up_says_no_more_of_its_start():
+    """What runs in it may say so, and the session would be over."""
+
+    def fail(process):
+        process._on_frame(Started(), b"")
+        process._on_frame(NotStarted(stage="load", message="no tool"), b"")
+
+    ended = play(lambda: end(fail))
+
+    assert (ended.reason, ended.ending) == (KILLED, Ending.CRASH)
 
 
 def test_end_that_cannot_be_judged_is_told_all_the_same():

@@ -6,7 +6,7 @@ from cmdc_runtime.reasons import RestartIntensityExceeded, Shutdown, Signal
 from supervisor import keeper as keeper_module
 from supervisor.core.tree import roster
 from supervisor.core.tree.specs import ChildSpec, Flags, Strategy, SupervisorSpec
-from supervisor.core.tree.words import Ending, Outcome
+from supervisor.core.tree.words import Ending, Kind, Outcome
 from supervisor.keeper import Keeper, unheeded
 
 KILLED = Signal(number=9, name="SIGKILL")
@@ -81,6 +81,23 @@ def test_answer_within_an_effect_is_heard_when_the_step_is_over():
         ("launch", 3),
     ]
     assert handle == 1003
+
+
+def test_a_back_off_lasts_longer_by_chance():
+    """Up to a fifth, and never less than it says: who fell together does not come back so."""
+
+    async def die_twice(keeper):
+        keeper._chance = lambda: 1.0
+        for _ in range(2):
+            keeper.exited(post.refs[-1], KILLED, Ending.CRASH)
+        (timer,) = keeper._timers
+        return timer.kind, keeper._timers[timer].when() - asyncio.get_running_loop().time()
+
+    post = Scripted()
+    kind, left_s = play(die_twice, post, restart_delay=(100.0, 100.0))
+
+    assert kind is Kind.DELAY
+    assert 119.0 < left_s <= 120.0
 
 
 def test_rungs_of_an_end_come_by_the_clock():

@@ -1,5 +1,7 @@
 """Questions to a session that sleeps: who answers them, and what that leaves behind."""
 
+from functools import partial
+
 import pytest
 
 from cmdc_runtime.errors import Overloaded, TransientError
@@ -26,9 +28,9 @@ from tests.unit.supervisor.test_session import NIL, Case
 class Asleep(Case):
     """A session that sleeps; ``reader`` is who answers for it."""
 
-    async def begin(self, question="q-1"):
+    async def begin(self, question="q-1", *, waits=False):
         await self.reach(Phase.HIBERNATED)
-        self.session.look(CLIENT, question, NIL)
+        self.session.look(CLIENT, question, NIL, waits=waits)
         await settle()
         return self
 
@@ -129,6 +131,46 @@ def test_a_reader_has_its_time(monkeypatch, limit, has_answered):
     assert case.reader.signals == [9]
     assert case.answers == [(Reply if has_answered else Failed, "q-1")]
     assert case.session.phase is Phase.HIBERNATED
+
+
+@pytest.mark.parametrize("limit", ["READER_ANSWER_S", "READER_IDLE_S"])
+def test_who_waits_for_what_is_to_come_is_answered_by_the_session_itself(monkeypatch, limit):
+    """The reader is not kept for it, and the next process has the question again."""
+
+    async def scenario():
+        case = await Asleep().begin("w-1", waits=True)
+        case.reader.says(Started())
+        monkeypatch.setattr(reader, limit, 0.0)
+        case.session.look(CLIENT, "q-1", NIL)
+        if limit == "READER_IDLE_S":
+            case.reader.says(Answer(id="q-1", body=b"\xc0"))
+        await settle()
+        asked, signals = case.asked(), case.reader.signals
+        return case, asked, signals, [one.id for one in case.session.waiting.owed()]
+
+    case, asked, signals, owed = play(scenario)
+
+    assert (asked, signals, owed) == (["w-1", "q-1"], [9], ["w-1"])
+    assert case.answers == [(Reply if limit == "READER_IDLE_S" else Failed, "q-1")]
+    assert case.session.phase is Phase.HIBERNATED
+
+
+def test_who_waits_is_answered_by_a_reader_that_knows():
+    """And told where there is none that could."""
+
+    async def scenario(says):
+        case = await Asleep().begin("w-1", waits=True)
+        for word in says:
+            case.reader.says(word)
+        if not says:
+            case.reader.ends(-9)
+        await settle()
+        return case.answers
+
+    knows = [Started(), Answer(id="w-1", body=b"\xc0")]
+
+    assert play(partial(scenario, knows)) == [(Reply, "w-1")]
+    assert play(partial(scenario, [])) == [(Failed, "w-1")]
 
 
 def dies(worker):

@@ -6,6 +6,7 @@ import pytest
 
 from cmdc_runtime.frames import Written
 from supervisor.receipts import Receipts
+from tests.conformance.clock import VirtualLoop
 
 SESSION = "s-1"
 WAIT_S = 10.0
@@ -29,7 +30,7 @@ class Passage:
     """ZeroMQ passes on what was sent before a mark when a test says so."""
 
     def __init__(self):
-        self.marks, self.passed = 0, 0
+        self.marks, self.passed, self.looks = 0, 0, 0
         self.looked = asyncio.Semaphore(0)
 
     def mark(self):
@@ -40,6 +41,7 @@ class Passage:
         self.passed = mark
 
     def has_passed(self, mark):
+        self.looks += 1
         self.looked.release()
         return self.passed >= mark
 
@@ -125,3 +127,67 @@ def test_an_event_that_comes_behind_a_mark_waits_for_the_next_one():
         return await agent.two(lambda: agent.passage.pass_on(2))
 
     assert asyncio.run(work()) == (Written(number=0, index=1), 0, Written(number=0, index=2))
+
+
+def in_virtual_time(work):
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(lambda: True)) as runner:
+        return runner.run(work())
+
+
+def test_events_that_never_cease_put_off_no_receipt():
+    """An agent that publishes all the time would have to keep it all."""
+
+    async def work():
+        agent = Agent()
+        agent.passage.pass_on(1)
+        agent.stream.taken = agent.stream.published = 1
+        for _ in range(12):
+            agent.receipts.publish()
+            await asyncio.sleep(LOOK_S / 4)  # tidy: takes no time
+        return agent.told.get_nowait()
+
+    assert in_virtual_time(work) == Written(number=0, index=1)
+
+
+def test_a_write_is_told_in_no_time():
+    """An agent keeps all that it was not told of."""
+
+    async def work():
+        agent = Agent()
+        begun_s = asyncio.get_running_loop().time()
+        agent.receipts.store(1)
+        await agent.next()
+        return asyncio.get_running_loop().time() - begun_s
+
+    assert in_virtual_time(work) == 0.0
+
+
+def test_an_agent_that_has_ended_is_told_nothing():
+    """Neither what was due at once nor what was due in a while."""
+
+    async def work():
+        agent = Agent()
+        agent.receipts.publish()
+        agent.receipts.store(1)
+        agent.receipts.close()
+        await asyncio.sleep(10 * LOOK_S)  # tidy: takes no time
+        return agent.told.qsize(), agent.passage.looks
+
+    assert in_virtual_time(work) == (0, 0)
+
+
+def test_nobody_looks_when_all_is_told():
+    """A session at rest costs nothing."""
+
+    async def work():
+        agent = Agent()
+        agent.stream.taken = agent.stream.published = 1
+        agent.receipts.publish()
+        await agent.looks(2)
+        agent.passage.pass_on(1)
+        told = await agent.next()
+        looks = agent.passage.looks
+        await asyncio.sleep(10 * LOOK_S)  # tidy: takes no time
+        return told, agent.passage.looks - looks
+
+    assert in_virtual_time(work) == (Written(number=0, index=1), 0)

@@ -5,7 +5,7 @@ import pytest
 
 from cmdc_runtime.errors import Overloaded
 from cmdc_runtime.frames import Deliver
-from supervisor.core.limits import COMMANDS_PENDING_MAX
+from supervisor.core.limits import COMMANDS_PENDING_MAX, TOLD_EARLY_MAX
 from supervisor.waiting import Waiting
 
 
@@ -28,6 +28,18 @@ def test_a_question_is_given_to_every_process_until_it_is_answered():
     assert waiting.owed() == waiting.owed() == [question]
     assert waiting.answered("q") == b"client"
     assert waiting.owed() == []
+
+
+def test_who_waits_for_the_session_looks_and_keeps_it_awake():
+    """A reader may know the answer; but there may be none yet, so it is no look."""
+    waiting = Waiting("s1")
+    waiting.add(b"client", command("q"), is_sent=False, looks=True)
+    before = waiting.needs_agent
+    waiting.add(b"client", command("w"), is_sent=False, looks=True, waits=True)
+
+    assert (before, waiting.needs_agent) == (False, True)
+    assert [one.id for one in waiting.looks()] == ["q", "w"]
+    assert (waiting.is_look("q"), waiting.is_look("w")) == (True, False)
 
 
 def test_a_durable_command_is_given_once():
@@ -77,3 +89,22 @@ def test_too_many_are_refused():
 
     with pytest.raises(Overloaded, match="session s1"):
         waiting.check_room("new")
+
+
+def test_what_is_answered_early_is_told_again_and_is_none_of_the_journals():
+    """The journal answers for its own; of the others only the newest are remembered."""
+    waiting = keeping(command("kept", durable=True), command("early"), is_sent=True)
+
+    assert waiting.answered_early("kept", b"no") is None
+    assert waiting.answered_early("gone", b"no") is None
+    assert waiting.answered_early("early", b"done") == b"client"
+    assert (waiting.told("early"), waiting.told("kept"), waiting.has("early")) == (
+        b"done",
+        None,
+        False,
+    )
+    for number in range(TOLD_EARLY_MAX):
+        waiting.add(b"client", command(f"q{number}"), is_sent=True)
+        waiting.answered_early(f"q{number}", b"done")
+    assert waiting.told("early") is None
+    assert waiting.told("q0") == b"done"

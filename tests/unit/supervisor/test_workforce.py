@@ -4,6 +4,7 @@ Those who can wait for a worker do, within bounds. What a worker says is its own
 """
 
 import asyncio
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,12 +16,14 @@ from cmdc_runtime.reasons import Other
 from cmdc_runtime.runtime_dir import host_socket
 from supervisor import workforce as module
 from supervisor.adapters.nursery import NurseryFailed, NurseryLost
-from supervisor.core.limits import HIRES_PATIENT_MAX
+from supervisor.adapters.reaper import Exited
+from supervisor.starts import Starts
 from supervisor.worker import Worker
 from supervisor.workforce import Workforce
 from tests.unit.supervisor.desk import play, settle
 
 LOST = NurseryLost("it died")
+AT_ONCE = 4
 
 
 class Forking(Workforce):
@@ -106,27 +109,45 @@ def test_who_waits_for_nothing_any_more_forks_nothing():
     assert play(scenario) == 0
 
 
-def test_those_who_wait_do_not_fill_the_nurserys_queue():
-    """Thousands of sessions of an earlier daemon leave room for one that is started now."""
+def test_as_many_are_forked_as_may_become_agents_together():
+    """However many sessions an earlier daemon has left; one that is started now is the next."""
 
     async def scenario():
         forking = Forking()
+        forking.starts = Starts(AT_ONCE)
         forking.nursery.warmed.set()
         forking.may_fork.clear()
-        hiring = [asyncio.create_task(forking.hire(always)) for _ in range(3 * HIRES_PATIENT_MAX)]
+        hiring = [asyncio.create_task(forking.hire(always)) for _ in range(9 * AT_ONCE)]
         await settle()
         waiting = forking.at_once
         first = asyncio.create_task(forking.hire(never))
         await settle()
         forking.may_fork.set()
-        workers = await asyncio.gather(first, *hiring)
-        return waiting, forking.most, len({worker.pid for worker in workers})
+        await settle()
+        forking.starts.over(1)
+        served = await first
+        for pid in range(2, 9 * AT_ONCE + 2):
+            await settle()
+            forking.starts.over(pid)
+        workers = await asyncio.gather(*hiring)
+        return waiting, forking.most, served.pid, len(workers), forking.starts.facts().waiting
 
-    assert play(scenario) == (
-        HIRES_PATIENT_MAX,
-        HIRES_PATIENT_MAX + 1,
-        3 * HIRES_PATIENT_MAX + 1,
-    )
+    assert play(scenario) == (AT_ONCE, AT_ONCE, AT_ONCE + 1, 9 * AT_ONCE, 0)
+
+
+def test_a_fork_that_fails_leaves_its_place_to_the_next_one():
+    """Who tries again waits for a turn like all others."""
+
+    async def scenario():
+        forking = Forking(NurseryFailed("fork", "no"), NurseryFailed("fork", "no"))
+        forking.starts = Starts(1)
+        forking.nursery.warmed.set()
+        again = asyncio.create_task(forking.hire(always))
+        with pytest.raises(NurseryFailed):
+            await forking.hire(never)
+        return (await again).pid
+
+    assert play(scenario) == 3
 
 
 def test_spares_are_not_forked_while_there_is_no_nursery(monkeypatch):
@@ -153,7 +174,7 @@ class Spare:
 
     def __init__(self, how):
         self.how, self.peer, self.has_ended, self.killed = how, how.encode(), how == "ended", []
-        self.ward = SimpleNamespace(kill=lambda: self.killed.append("ward"))
+        self.ward = SimpleNamespace(kill=lambda: self.killed.append("ward"), idle=lambda: None)
 
     def is_over(self):
         return self.has_ended
@@ -191,6 +212,24 @@ def test_only_a_spare_that_answers_is_handed_out(monkeypatch):
         return spares.index(found), forking.hung, [spare.killed for spare in spares], forking.forks
 
     assert play(scenario) == (4, 2, [[], ["ward"], ["ward"], [], []], 0)
+
+
+@pytest.mark.parametrize("wanted", [1, 0])
+def test_a_spare_whom_nobody_waits_for_any_more_is_kept_or_ended(wanted):
+    """It is asked whether it lives when the session that it was for is given up."""
+
+    async def scenario():
+        forking, spare = Forking(), Spare("mute")
+        forking.spares_wanted = wanted
+        forking._spares.append(spare)
+        forking.router = Asking([spare])
+        hiring = asyncio.create_task(forking.hire(never))
+        await settle()
+        hiring.cancel()
+        await asyncio.gather(hiring, return_exceptions=True)
+        return list(forking._spares) == [spare], spare.killed
+
+    assert play(scenario) == ((True, []) if wanted else (False, ["ward"]))
 
 
 # --- whom a worker may speak for ------------------------------------------------------------------
@@ -345,3 +384,55 @@ def test_a_worker_whose_own_frame_is_refused_is_ended(house):
 def test_what_comes_for_a_buried_worker_is_dropped(house):
     """A message may hold several frames, and the first may be the last that is heard of it."""
     house.receive(b"gone", Write(records=(), settled=(), number=1), ())
+
+
+def buried(monkeypatch, *, is_contained):
+    """Return what was told, in its order, of a session whose process has ended, and of its litter.
+
+    Its session is told of the end at once; the sweep behind it takes as long as it takes.
+    """
+    told, gate = [], threading.Event()
+
+    def sweep(_sids, _marks, _known):
+        gate.wait()
+        told.append("swept")
+        return 0
+
+    async def nothing(*_given):
+        return None
+
+    async def scenario():
+        nursery = SimpleNamespace(pids=frozenset())
+        made = House(nursery, SimpleNamespace(pids=frozenset()), None, "ipc:///x/w.sock", 0)
+        made.router = SimpleNamespace(drain=list, is_connected=lambda _peer: False)
+        ward = SimpleNamespace(is_contained=is_contained, inquest=nothing, close=nothing)
+        worker = Worker("w-1", ward, 101, 5, ready=None)
+        worker.mark, worker.hosts = ("s-1", 1), SimpleNamespace(end=nothing, retire=lambda: None)
+        worker.on_exit = lambda _obituary: told.append("ended")
+        burial = asyncio.create_task(made._bury(worker, Exited(pid=101, status=-9, exited_at=1.0)))
+        await settle()
+
+        async def wait(session_id):
+            await made.swept(session_id)
+            told.append(f"{session_id} goes on")
+
+        waits = [asyncio.create_task(wait(session_id)) for session_id in ("s-1", "s-2")]
+        await settle()
+        gate.set()
+        await asyncio.gather(burial, *waits)
+        return told
+
+    monkeypatch.setattr(module, "sweep", sweep)
+    return play(scenario)
+
+
+def test_who_follows_a_dead_process_waits_for_the_sweep_behind_it(monkeypatch):
+    """Who watches it does not, nor does another session; nor anybody where a cell has ended all."""
+    assert buried(monkeypatch, is_contained=False) == [
+        "ended",
+        "s-2 goes on",
+        "swept",
+        "s-1 goes on",
+    ]
+    told = buried(monkeypatch, is_contained=True)
+    assert told == ["ended", "s-1 goes on", "s-2 goes on", "swept"]

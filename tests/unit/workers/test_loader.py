@@ -126,7 +126,8 @@ def test_light_references_match_the_built_ins(reference):
     arguments = inspect.signature(module.create).parameters
 
     assert list(arguments) == list(reference.__struct_fields__)
-    assert all((arguments[name].default or {}) == getattr(reference(), name) for name in arguments)
+    for name, argument in arguments.items():
+        assert argument.default == (getattr(reference(), name) or None), name
     assert isinstance(module.create(), Tool)
 
 

@@ -1,6 +1,8 @@
 """What becomes of a ``print`` when nobody reads: it waits for a bound, and it never fails."""
 
+import asyncio
 import io
+import json
 import os
 import threading
 
@@ -73,3 +75,52 @@ def test_streams_that_are_no_files_are_replaced_too(monkeypatch):
 
     assert (output.sys.stdout.fileno(), output.sys.stderr.fileno()) == (1, 2)
     assert output.sys.stdout.line_buffering
+
+
+def test_each_call_of_a_process_has_its_lines(tmp_path):
+    """Whose line it is, its context says; what is no call's, and the log's own lines, are not."""
+    told = tmp_path / "told"
+    with told.open("wb") as file:
+        raw = output._MarkingWriter(file.fileno())
+        text = output._wrapped(raw)
+
+        async def call(name):
+            with output.printing(name, "use"):
+                for _ in range(2):
+                    print(name, file=text)
+                    await asyncio.sleep(0)
+                await asyncio.to_thread(print, f"thread of {name}", file=text)
+
+        async def calls():
+            await asyncio.gather(call("a"), call("b"))
+
+        asyncio.run(calls())
+        print("nobody", file=text)
+    records = [line.removeprefix(output.RECORD_MARK) for line in told.read_bytes().splitlines()]
+    found = [json.loads(one) for one in records[:-1]]
+
+    assert all(one["line"].split()[-1] == one["call_id"] for one in found)
+    assert sorted(one["line"] for one in found) == [
+        "a",
+        "a",
+        "b",
+        "b",
+        "thread of a",
+        "thread of b",
+    ]
+    assert records[-1] == b"nobody"
+
+
+def test_a_call_has_a_bound_of_lines(tmp_path):
+    """What comes behind it is written as it is."""
+    told = tmp_path / "told"
+    with told.open("wb") as file, output.printing("a", "use"):
+        output._PRINTING.get().left = 2
+        text = output._wrapped(output._MarkingWriter(file.fileno()))
+        print("1\n2\n3", file=text)
+
+    assert [line.startswith(output.RECORD_MARK) for line in told.read_bytes().splitlines()] == [
+        True,
+        True,
+        False,
+    ]

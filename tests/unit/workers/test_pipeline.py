@@ -7,6 +7,7 @@ from typing import ClassVar
 import msgspec
 import pytest
 
+from cmdc_runtime import foreign
 from cmdc_runtime.extensions.actions import (
     Abort,
     BadActionError,
@@ -204,6 +205,8 @@ def test_failing_plugin_counts_as_continue(failure, is_async, run, pipeline_of, 
     answer, error = failure
     if error is STOPPED:
         error = "RuntimeError: coroutine raised StopIteration" if is_async else "StopIteration: x"
+    if error == "CancelledError" and is_async:
+        error = f"CancelledError: {foreign.OWN_CANCEL}"
     second = plugin_of(lambda: Intervene("still here"), name="second")
 
     async def later(self, event, context):

@@ -18,7 +18,7 @@ from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext
 
 _BLIND: Final = (
-    "max_cost_usd cannot be kept: {model} has no known price, or sent a usage that cannot be read;"
+    "max_cost_usd cannot be kept: {model} has no known price;"
     ' limit max_tokens instead, or let what has no price be free with unpriced="free"'
 )
 

@@ -25,7 +25,8 @@ class Ending:
     """What is told once the stream is whole: the usage and the reason of the finish.
 
     ``wrapper`` is litellm's stream, and ``read_usage`` prices the usage at its end; ``is_google``
-    says that the stream comes over Google's wire.
+    says that the stream comes over Google's wire. Who reads the stream sets ``has_calls`` when a
+    call comes.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Ending:
         self._google_reason: str | None = None
         self._usage: TokenUsage | None = None
         self._reason: str | None = None
+        self.has_calls = False
         if is_google and wrapper.make_call is not None:
             wrapper.make_call = self._watched(wrapper.make_call)
 
@@ -70,6 +72,9 @@ class Ending:
         if self._google_reason in GOOGLE_GARBLED:
             garbled = f"the model's reply could not be read ({self._google_reason})"
             raise ProviderError(FailureKind.TRANSIENT, garbled)
+        if self._reason == "tool_calls" and not self.has_calls:
+            empty = "the provider's answer can't be read: it ends in tool_calls and has none"
+            raise ProviderError(FailureKind.PERMANENT, empty)
         if self._usage is not None and is_usage_known:
             yield UsageChunk(usage=self._usage)
         yield FinishChunk(reason=self._reason)

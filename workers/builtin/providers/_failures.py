@@ -19,7 +19,8 @@ import msgspec
 from cmdc_runtime import foreign
 from cmdc_runtime.extensions.provider import FailureKind, ModelRequest, ProviderError, classify
 from workers.builtin.providers._addresses import BadAddressError
-from workers.builtin.providers._secrets import TEXT_CHARS_MAX, hidden, is_safe, secrets_of
+from workers.builtin.providers._error_texts import TEXT_CHARS_MAX
+from workers.builtin.providers._secrets import hidden, is_safe, secrets_of
 
 _NO_ANSWER: Final = frozenset({"APIConnectionError", "TransportError"})
 """Classes of openai and httpx for requests that no server has answered."""

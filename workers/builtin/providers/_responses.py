@@ -17,6 +17,7 @@ from typing import Any, Final
 import httpx
 
 from workers.builtin.providers._addresses import BadAddressError, address_problem, shown_address
+from workers.builtin.providers._error_texts import ERROR_BYTES_MAX
 from workers.builtin.providers._failures import NoServerError, RefusedAnswerError
 from workers.builtin.providers._usages import UsageSieve, current_watch
 
@@ -24,8 +25,6 @@ ENCODING: Final = "gzip"
 """What servers are asked for; all else that is no plain text is refused."""
 PIECE_BYTES_MAX: Final = 64 * 2**10
 """Unpacked at once; the loop turns between two pieces."""
-ERROR_BYTES_MAX: Final = 64 * 2**10
-"""Of the body of an answer that is no success: the rest is not read."""
 REPLY_BYTES_MAX: Final = 256 * 2**20
 """Of a whole reply: the longest that is kept, in chunks of one token with 500 bytes around each."""
 EVENT_BYTES_MAX: Final = 8 * 2**20

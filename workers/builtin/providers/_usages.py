@@ -15,10 +15,12 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from cmdc_runtime import plain, ranges
+from workers.builtin.providers._deltas import MARKS, settle_event
+from workers.builtin.providers._error_texts import cut_error, may_be_long_error
 
 NAMES: Final = ("usage", "usageMetadata", "usage_metadata")
 """Keys of a usage, in an event or in an object of it: Anthropic's first is in its ``message``."""
-_MARK: Final = re.compile(rb'"(?:%s)"' % "|".join(NAMES).encode())
+_MARK: Final = re.compile(rb'"(?:%s)"|%s' % ("|".join(NAMES).encode(), b"|".join(MARKS)))
 _COUNT: Final = re.compile(r"(?:tokens|token_?count)$", re.IGNORECASE)
 _DETAILS: Final = re.compile(r"details$", re.IGNORECASE)
 PLACE_CHARS_MAX: Final = 160
@@ -82,13 +84,18 @@ class UsageSieve:
         return left
 
     def _sifted(self, event: bytes) -> bytes:
-        if _MARK.search(event) is None:
+        is_long_error = may_be_long_error(event)
+        if _MARK.search(event) is None and not is_long_error:
             return event
         lines = event.splitlines()
         data = [line[5:].strip() for line in lines if line.startswith(b"data:")]
         try:
             told = json.loads(b"\n".join(data) if data else event)
             is_changed = self._sift(told)
+            if is_long_error and isinstance(told, dict):
+                is_changed |= cut_error(told)
+            if isinstance(told, dict):
+                is_changed |= settle_event(told)
             # What is no JSON is litellm's to refuse.
             body = json.dumps(told).encode() if is_changed else b""
         except (ValueError, RecursionError):

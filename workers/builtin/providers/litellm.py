@@ -33,6 +33,7 @@ from workers.builtin.providers._ending import Ending
 from workers.builtin.providers._facts import ModelFacts, is_claude, is_gemini
 from workers.builtin.providers._failures import border
 from workers.builtin.providers._formats import is_sent, response_format, with_instruction
+from workers.builtin.providers._keys import check_keys
 from workers.builtin.providers._library import litellm
 from workers.builtin.providers._models import (
     facts_of,
@@ -41,6 +42,7 @@ from workers.builtin.providers._models import (
     price_usd,
     usage_of,
 )
+from workers.builtin.providers._pairs import SplitPairs
 from workers.builtin.providers._prompt_caching import marked, takes_marks
 from workers.builtin.providers._secrets import hidden, secrets_of
 from workers.builtin.providers._usages import UsageWatch
@@ -72,6 +74,7 @@ class _LiteLLM:
         silence_s = silence_max_s(request)
         with border(request, missing_keys):
             check_addresses(request.provider_opts)
+            check_keys(request, facts_of(request.model).provider)
             watch = UsageWatch()
             async with _bound(silence_s):
                 with watch.on():
@@ -79,13 +82,17 @@ class _LiteLLM:
             read_usage = functools.partial(usage_of, model=request.model)
             is_google = is_gemini(facts_of(request.model))
             ending = Ending(wrapper, read_usage, is_google=is_google)
+            pairs = SplitPairs()
             try:
                 while (delta := await _next(wrapper, silence_s, watch)) is not None:
                     ending.note(delta)
-                    for chunk in chunks_of(delta):
+                    for chunk in pairs.joined(chunks_of(delta)):
+                        ending.has_calls |= isinstance(chunk, ToolCallChunk)
                         yield chunk
             finally:
                 await _close(wrapper)
+            for chunk in pairs.rest():
+                yield chunk
             for chunk in ending.chunks(is_usage_known=watch.problem is None):
                 yield chunk
             if watch.problem is not None:

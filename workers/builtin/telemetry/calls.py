@@ -58,6 +58,10 @@ class Calls:
             self._sheet.close(_key(call_id), Ending(outcome), at_ns)
         self._running.clear()
 
+    def span_of(self, call_id: CallId) -> str | None:
+        """Return the span of a call that runs, None of another one."""
+        return _key(call_id) if call_id in self._running else None
+
     def start(self, event: events.ToolExecutionStart) -> None:
         """Open a call."""
         if event.call_id in self._running:
@@ -139,9 +143,10 @@ class Calls:
         outcome = "finished" if event.ok else "failed"
         kinds: Attributes = {"cmdc.subagent.type": kind, "cmdc.outcome": outcome}
         told: Attributes = {"cmdc.subagent.session_id": event.child_session_id}
-        where = _key(event.call_id) if event.call_id in self._running else None
         self._sheet.note(
-            names.SUBAGENT_RUN, {**kinds, **told, **usage_attributes(event.usage)}, where
+            names.SUBAGENT_RUN,
+            {**kinds, **told, **usage_attributes(event.usage)},
+            self.span_of(event.call_id),
         )
         self._sheet.measure(names.SUBAGENT_RUNS, 1, kinds)
 

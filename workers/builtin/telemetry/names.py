@@ -15,6 +15,9 @@ from cmdc_runtime.reasons import AnyReason
 INVOKE_AGENT: Final = "invoke_agent"
 CHAT: Final = "chat"
 EXECUTE_TOOL: Final = "execute_tool"
+# ours:
+REASON: Final = "reason"
+BRANCH: Final = "branch"
 
 # --- attributes ---------------------------------------------------------------------------------
 CONVERSATION_ID: Final = "gen_ai.conversation.id"
@@ -54,6 +57,9 @@ LLM_RETRY: Final = "llm.retry"
 LLM_STALLED: Final = "llm.stalled"
 LOOP_DETECTED: Final = "loop.detected"
 MODEL_SWITCHED: Final = "model.switched"
+REASONING_PRUNE: Final = "reasoning.prune"
+REASONING_SCORE: Final = "reasoning.score"
+REASONING_THOUGHT: Final = "reasoning.thought"
 
 # --- metrics ------------------------------------------------------------------------------------
 OPERATION_DURATION: Final = "gen_ai.client.operation.duration"
@@ -65,6 +71,7 @@ COMPACTOR_RUNS: Final = "cmdc.compactor.runs"
 PLUGIN_ACTIONS_IGNORED: Final = "cmdc.plugin.actions.ignored"
 PLUGIN_CRASHES: Final = "cmdc.plugin.crashes"
 PLUGIN_PIPELINE_DURATION: Final = "cmdc.plugin.pipeline.duration"
+REASONING_RUN_DURATION: Final = "cmdc.reasoning.run.duration"
 SESSION_RESTARTS: Final = "cmdc.session.restarts"
 SUBAGENT_RUNS: Final = "cmdc.subagent.runs"
 TOOL_EXEC_DURATION: Final = "cmdc.tool.exec.duration"
@@ -103,6 +110,8 @@ _INSTRUMENTS: Final = {
     PLUGIN_CRASHES: Instrument("counter", "{crash}", "Crashes of plugins."),
     PLUGIN_PIPELINE_DURATION: Instrument(
         "histogram", "s", "Time that all plugins took at one hook.", _QUICK),
+    REASONING_RUN_DURATION: Instrument(
+        "histogram", "s", "Time of a run of a reasoning strategy.", _MINUTES),
     SESSION_RESTARTS: Instrument("counter", "{restart}", "New processes after a crash."),
     SUBAGENT_RUNS: Instrument("counter", "{run}", "Subagents that are done."),
     TOOL_EXEC_DURATION: Instrument("histogram", "s", "Time of a tool call.", _MINUTES),

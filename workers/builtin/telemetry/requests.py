@@ -1,6 +1,7 @@
 """Requests to the model as spans: one ``chat`` for each, also for one that is sent again."""
 
 from cmdc_runtime import events
+from cmdc_runtime.messages import OPENING
 from workers.builtin.telemetry import names
 from workers.builtin.telemetry.content import messages_json
 from workers.builtin.telemetry.operations import Attributes
@@ -60,6 +61,8 @@ class Requests:
     def complete(self, event: events.ResponseComplete) -> None:
         """End the request: it has its answer."""
         sheet, message = self._sheet, event.message
+        if OPENING in message.metadata:
+            return  # no request was made for it
         if not sheet.has(REQUEST):
             self._open(sheet.facts.model, {"cmdc.begin": "unknown"})
         used = usage_attributes(event.usage)
@@ -131,6 +134,6 @@ class Requests:
     def _open(self, model: str, more: Attributes) -> None:
         subject = names.model_id_of(model)
         attributes = {**model_attributes(model), **more}
-        self._sheet.open(REQUEST, names.CHAT, subject, "client", attributes)
+        self._sheet.open(REQUEST, names.CHAT, subject, attributes)
         self._model, self._has_begun = model, False
         self.count += 1

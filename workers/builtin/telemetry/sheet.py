@@ -93,13 +93,15 @@ class Sheet:
         key: str,
         operation: str,
         subject: str = "",
-        kind: Literal["internal", "client"] = "internal",
         more: Attributes | None = None,
+        parent: str | None = None,
     ) -> None:
-        """Begin a span of the cycle, or the cycle's own."""
+        """Begin a span of ``parent``, else of the cycle, or the cycle's own."""
         name = f"{operation} {subject}" if subject else operation
         attributes = {names.OPERATION: operation, **self._common(), **(more or {})}
-        parent = CYCLE if key != CYCLE and self.has(CYCLE) else None
+        if parent is None and key != CYCLE and self.has(CYCLE):
+            parent = CYCLE
+        kind: Literal["internal", "client"] = "client" if operation == names.CHAT else "internal"
         self._told.append(Open(key, parent, name, kind, self.now_ns, attributes))
         self._began_ns[key] = self.now_ns
 

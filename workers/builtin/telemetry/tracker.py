@@ -1,7 +1,8 @@
 """Which spans and metrics a session's events amount to: events in, operations out.
 
 It knows neither OpenTelemetry nor a clock. A cycle is a trace of its own: its ``invoke_agent`` span
-holds a ``chat`` span for each request and an ``execute_tool`` span for each call. What CMDC's
+holds a ``chat`` span for each request and an ``execute_tool`` span for each call, and that of a
+call which runs a reasoning strategy a ``reason`` span with one for each branch. What CMDC's
 telemetry tells by a name is an event, under that name, of the span that it happened in; between
 cycles, of a span without length.
 
@@ -26,6 +27,7 @@ from workers.builtin.telemetry import names
 from workers.builtin.telemetry.calls import Calls
 from workers.builtin.telemetry.content import messages_json
 from workers.builtin.telemetry.operations import Attributes, Operation
+from workers.builtin.telemetry.reasoning import Runs
 from workers.builtin.telemetry.requests import Requests
 from workers.builtin.telemetry.sheet import (
     CYCLE,
@@ -53,6 +55,7 @@ class Tracker:
         self._sheet = sheet = Sheet(captures=captures)
         self.requests: Final = Requests(sheet)
         self.calls: Final = Calls(sheet)
+        self.runs: Final = Runs(sheet, self.calls)
         self._trigger: str | None = None
         self._prompts: dict[CommandId, str] = {}
         self._pipelines = 0
@@ -155,6 +158,7 @@ class Tracker:
         sheet = self._sheet
         if sheet.has(REQUEST):
             self.requests.end(Ending(ending.outcome))
+        self.runs.close_all(ending.outcome)
         if ending.outcome == "aborted":
             self.calls.leave()
         else:
@@ -170,6 +174,18 @@ class Tracker:
         kinds: Attributes = {"cmdc.outcome": ending.outcome, **error_kind(ending)}
         sheet.measure(names.AGENT_TURN_DURATION, sheet.elapsed_s(CYCLE), kinds)
         sheet.close(CYCLE, ending)
+
+    # --- calls ----------------------------------------------------------------------------------
+
+    def end_call(self, event: events.ToolExecutionEnd) -> None:
+        """Close a call, and what it ran."""
+        self.runs.close_of(event.call_id, "unknown")
+        self.calls.end(event)
+
+    def kill_call(self, event: events.ToolKilled) -> None:
+        """Close a call that was ended from outside, and what it ran."""
+        self.runs.close_of(event.call_id, "killed")
+        self.calls.kill(event)
 
     # --- plugins --------------------------------------------------------------------------------
 
@@ -218,6 +234,11 @@ _HANDLERS: Final[Mapping[type[Observed], Handler]] = MappingProxyType({
     events.PluginModelCall:       lambda one, event: one.requests.spend_by_plugin(event),
     events.PromptDropped:         Tracker.drop_prompt,
     events.PromptReceived:        Tracker.keep_prompt,
+    events.ReasoningBranch:       lambda one, event: one.runs.branch(event),
+    events.ReasoningDone:         lambda one, event: one.runs.finish(event),
+    events.ReasoningPrune:        lambda one, event: one.runs.prune(event),
+    events.ReasoningScore:        lambda one, event: one.runs.score(event),
+    events.ReasoningThought:      lambda one, event: one.runs.thought(event),
     events.RequestStart:          lambda one, event: one.requests.start(event),
     events.ResponseComplete:      lambda one, event: one.requests.complete(event),
     events.Retry:                 lambda one, event: one.requests.retry(event),
@@ -229,10 +250,10 @@ _HANDLERS: Final[Mapping[type[Observed], Handler]] = MappingProxyType({
     events.ThinkingStart:         lambda one, event: one.requests.begin_answer(event),
     events.ToolBlocked:           lambda one, event: one.calls.block(event),
     events.ToolCallUnknown:       lambda one, event: one.calls.miss(event),
-    events.ToolExecutionEnd:      lambda one, event: one.calls.end(event),
+    events.ToolExecutionEnd:      Tracker.end_call,
     events.ToolExecutionMetrics:  lambda one, event: one.calls.time(event),
     events.ToolExecutionStart:    lambda one, event: one.calls.start(event),
-    events.ToolKilled:            lambda one, event: one.calls.kill(event),
+    events.ToolKilled:            Tracker.kill_call,
     PipelineRun:                  Tracker.run_pipeline,
 })
 # fmt: on
@@ -249,6 +270,7 @@ UNTOLD: Final = frozenset[type[Observed]](
         events.PluginDetached,
         events.PluginEvent,
         events.PluginUpdated,
+        events.CostUnknown,
         events.RecordSetAside,
         events.StatusUpdate,
         events.SteeringApplied,

@@ -9,7 +9,7 @@ import pytest
 from cmdc_runtime.checkpoints import Snapshot
 from cmdc_runtime.cli import control, follow, listing, moving, people
 from cmdc_runtime.cli.entry import exit_status
-from cmdc_runtime.cli.terminal import Terminal, show_table, show_tree
+from cmdc_runtime.cli.terminal import Drawing, Terminal, TreeRow, show_table, show_tree
 from cmdc_runtime.commands import Status
 from cmdc_runtime.errors import SessionParked, UsageError
 from cmdc_runtime.events import Envelope, MessageDelta, PluginCrashed, TitleGenerated
@@ -152,7 +152,10 @@ def test_everything_printed_is_text(capsys):
     terminal.line(HOSTILE)
     terminal.note(HOSTILE)
     show_table({"A": str}, [HOSTILE])
-    show_tree(HOSTILE, str, lambda one: [f"{one}b"] if len(one) < 20 else [])
+    show_tree(TreeRow(HOSTILE, [TreeRow(f"{HOSTILE}b")]))
+    with Drawing() as drawing:
+        drawing.show([TreeRow(HOSTILE)])
+        drawing.keep(TreeRow(HOSTILE))
     told = capsys.readouterr()
 
     assert FORBIDDEN.findall(told.out + told.err) == []

@@ -161,3 +161,20 @@ def test_what_is_no_model_is_named(model, opts, names):
         orders.switch_model(model, opts)
 
     assert [line.partition(":")[0] for line in caught.value.problems] == names
+
+
+@pytest.mark.parametrize(
+    ("order", "field", "expected"),
+    [
+        (lambda word: orders.abort(kill_tools=word), "kill_tools", "all, killable, none"),
+        (lambda word: orders.steer("Go.", word), "scope", "session, tree"),
+        (lambda word: orders.approve(approval_id="a", kind=word), "kind", "approve_once"),
+    ],
+)
+def test_a_long_word_is_not_echoed(order, field, expected):
+    """It is refused by what there is, at a cost that does not grow with it."""
+    with pytest.raises(cmdc.UsageError, match=rf"{field}: expected one of {expected}") as caught:
+        order("w" * 30_000_000)
+
+    assert str(caught.value).count("w") < 200
+    assert "Invalid enum" not in str(caught.value)

@@ -88,6 +88,14 @@ def test_an_unknown_name_is_refused_with_the_nearest():
     ]
 
 
+def test_a_name_of_any_length_is_refused_in_a_line():
+    """It is neither compared with all that there are, nor shown whole."""
+    with pytest.raises(InvalidOptions) as caught:
+        Selection(["x" * 20_000_000])
+
+    assert len(str(caught.value)) < 1_000
+
+
 def test_what_plugins_emit_is_chosen_by_its_name():
     """Ours by their catalogue, others by their ``emits``, all by the prefix."""
 

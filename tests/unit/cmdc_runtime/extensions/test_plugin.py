@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import pytest
 
-from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
 from cmdc_runtime.extensions.actions import Continue, Emit
 from cmdc_runtime.extensions.configuration import config_of
 from cmdc_runtime.extensions.hooks import (
@@ -112,6 +112,14 @@ def test_plugin_without_options_takes_none():
     """An option of a plugin that has none is a mistake."""
     with pytest.raises(InvalidOptions, match="there is no option 'x', only none at all"):
         Everything(x=1)
+
+
+def test_of_many_unknown_options_some_are_told():
+    """Each is told with all that there are."""
+    with pytest.raises(InvalidOptions) as caught:
+        CommandGuard(limit=1, **{f"x{at}": at for at in range(1_000)})
+
+    assert len(caught.value.problems) == PROBLEMS_MAX
 
 
 def test_options_are_checked_together_too():

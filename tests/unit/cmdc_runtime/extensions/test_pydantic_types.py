@@ -152,3 +152,27 @@ def test_a_model_without_a_schema_is_refused():
 def test_a_result_is_told_as_json(value, text):
     """What has a form in JSON is told in it; the rest as Python writes it."""
     assert text_of(value) == text
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Annotated[int, pydantic.Field(gt=3)],
+        pydantic.conint(gt=3),
+        pydantic.constr(min_length=2),
+        list[Annotated[str, pydantic.Field(pattern="a")]],
+        Annotated[int, pydantic.Field(gt=3)] | None,
+    ],
+    ids=["field", "conint", "constr", "in a list", "or none"],
+)
+def test_constraints_of_pydantic_on_plain_types_are_refused(kind):
+    """Nothing would check them; what says nothing about values is taken."""
+
+    def count(n):
+        """Count."""
+
+    count.__annotations__ = {"n": Annotated[int, pydantic.Field(description="How many.")]}
+    tool(count)
+    count.__annotations__ = {"n": kind}
+    with pytest.raises(InvalidTool, match="parameter 'n': nothing would check"):
+        tool(count)

@@ -105,6 +105,11 @@ def test_what_is_played_again_keeps_its_problems():
     ]
 
 
+def test_a_cell_is_at_a_write():
+    """A step of rebuilding is none, and its number may be another one in each run."""
+    assert [one.point for one in cells_of(IDLE, ["agent.rebuild.5", SAID])] == [SAID, SAID]
+
+
 def test_planned_and_played_are_compared():
     """A cell that nobody played is told."""
     cells = cells_of(IDLE, [SAID])

@@ -8,10 +8,15 @@ from benchmarks.report import RESULTS
 from scripts.reference import measured
 
 PAGE = measured.page()
-RUNS = [run for path in sorted(RESULTS.glob("*.json")) for run in json.loads(path.read_text())]
+RUNS = {
+    f"{path.stem.split('-', 3)[3]} {run['at']}": run
+    for path in sorted(RESULTS.glob("*.json"))
+    for run in json.loads(path.read_text())
+}
+"""By subject and time, as notes name them."""
 
 
-@pytest.mark.parametrize("run", RUNS, ids=[f"{run['at']}" for run in RUNS])
+@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 def test_every_run_is_there(run):
     """The good and the bad, each by its time and commit."""
     assert run["at"].removesuffix("Z").replace("T", " ") in PAGE
@@ -36,10 +41,4 @@ def test_what_went_wrong_stands_beside_its_run():
 
 def test_every_note_is_of_a_run():
     """A note whose run is not there would be shown nowhere."""
-    names = {
-        f"{path.stem.split('-', 3)[3]} {run['at']}"
-        for path in RESULTS.glob("*.json")
-        for run in json.loads(path.read_text())
-    }
-
-    assert set(measured.tomllib.loads(measured.NOTES.read_text())) <= names
+    assert measured.tomllib.loads(measured.NOTES.read_text()).keys() <= RUNS.keys()

@@ -2,10 +2,13 @@
 
 import json
 
+import pytest
+
 from cmdc_runtime import faults
+from cmdc_runtime.messages import Message, ToolCall
 from cmdc_runtime.testing import Delay, Text, ToolCalls
 from scripts.soak.chance import dice
-from scripts.soak.model import NOBODY, Mind, prompt_text
+from scripts.soak.model import NOBODY, Mind, prompt_text, strays
 from scripts.soak.plan import name_of, plan
 from scripts.soak.tools import CHOICES, PLUGINS
 
@@ -98,6 +101,34 @@ def test_an_approved_call_is_made_again():
 
     (call,) = answer.calls
     assert (call.name, call.arguments, call.id) == ("put", {"serial": "x"}, "call_x-again")
+
+
+def done(serial, cut=None):
+    """Return the last answer to the prompt of this serial, cut off where that is said."""
+    (text,) = Mind()({"messages": [{"role": "user", "content": prompt_text(serial)}]})
+    return Message.assistant(text.text[:cut])
+
+
+def call_of(*ids):
+    return Message.assistant("", tool_calls=tuple(ToolCall(call_id=id_, name="put") for id_ in ids))
+
+
+@pytest.mark.parametrize(
+    ("answers", "found"),
+    [
+        ((call_of("call_q_0_0", "call_x-again"), done("q")), 0),
+        ((done("q", cut=-1), done("q", cut=5)), 0),
+        ((Message.assistant("Very well."),), 0),
+        ((done("p"),), 1),
+        ((call_of("call_p_0_0"), done("q")), 1),
+        ((call_of("call_q_0_0", "call_p_0_1"),), 1),
+    ],
+)
+def test_an_answer_belongs_to_the_prompt_before_it(answers, found):
+    """What a request of an earlier prompt had to say is none of its answers."""
+    said = [Message.user(prompt_text(serial)) for serial in ("p", "q")]
+
+    assert len(strays([*said, Message.user("Rather."), *answers])) == found
 
 
 def test_a_request_is_looked_at():

@@ -37,7 +37,9 @@ def test_a_request_without_a_row_is_a_persons():
     assert reach_of(New()) is Reach.NONE
 
 
-@pytest.mark.parametrize("kind", [kind for kind, reach in REACH.items() if reach is Reach.BELOW])
+@pytest.mark.parametrize(
+    "kind", [kind for kind, reach in REACH.items() if reach in (Reach.BELOW, Reach.TREE)]
+)
 def test_what_reaches_below_names_a_session(kind):
     """By its field; a checkpoint's is in its facts."""
     assert "session_id" in kind.__struct_fields__

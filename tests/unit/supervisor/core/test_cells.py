@@ -28,6 +28,8 @@ from supervisor.core.cells import (
     settings,
 )
 
+OPTIONAL = {"memory.oom.group", "memory.swap.max", "memory.memsw.limit_in_bytes"}
+"""Kernels without swap accounting have none of them, and hold the limit all the same."""
 ALL = Limits(memory_bytes=2**26, cpu_cores=1.5, processes=20)
 SESSION_IDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}", fullmatch=True)
 ANY_TEXT = st.text(min_size=1, max_size=400)
@@ -74,6 +76,7 @@ def test_a_limit_is_these_files(controller, version, written):
     found = settings(controller, version, ALL)
 
     assert [(one.file, one.value) for one in found] == written
+    assert {one.file for one in found if one.is_optional} == OPTIONAL & {one.file for one in found}
 
 
 @pytest.mark.parametrize(("controller", "version"), sorted(SETTINGS))
@@ -139,7 +142,16 @@ def test_ids_that_are_cut_are_told_apart():
     long = "x" * 300
 
     assert cell_name(long + "a", 1) != cell_name(long + "b", 1)
+    assert len(cell_name(long, 1)) == CELL_NAME_BYTES_MAX
     assert parse_cell_name(cell_name(long, 1)) is None
+
+
+def test_an_id_that_just_fits_is_not_cut():
+    """Whoever looks at the cgroups sees it whole."""
+    fits = "x" * (CELL_NAME_BYTES_MAX - len("s-.1"))
+
+    assert cell_name(fits, 1) == f"s-{fits}.1"
+    assert parse_cell_name(cell_name(fits + "x", 1)) is None
 
 
 @pytest.mark.parametrize("name", ["", "s-", "s-a", "s-a.0", "s-a.01", "a.1", "s-%ff.1", "s-%FF.1"])

@@ -120,34 +120,29 @@ def test_an_end_that_the_options_chose_is_told_as_what_it_is(reason):
 @pytest.mark.parametrize("reason", CHOSEN.values(), ids=CHOSEN)
 def test_an_end_that_the_options_chose_is_final(reason):
     """It is no crash, and no normal end that a permanent session comes back from."""
-    assert ending_of(reason, 0) is Ending.FINAL
+    assert ending_of(reason) is Ending.FINAL
 
 
 @pytest.mark.parametrize(
-    ("reason", "status", "ending"),
+    ("reason", "ending"),
     [
-        (Normal(), 0, Ending.NORMAL),
-        (LEFT, 0, Ending.NORMAL),
-        (LEFT, None, Ending.NORMAL),
-        (ExitCode(code=0), 0, Ending.CRASH),
-        (RAISED, EXIT_CRASHED, Ending.CRASH),
-        (KILLED, -9, Ending.CRASH),
-        (NOT_BUILT, -9, Ending.CRASH),
-        (NOT_BUILT, EXIT_BAD_OPTIONS, Ending.FINAL),
-        (ExitCode(code=78), EXIT_BAD_OPTIONS, Ending.FINAL),
+        (Normal(), Ending.NORMAL),
+        (LEFT, Ending.NORMAL),
+        (RAISED, Ending.CRASH),
+        (KILLED, Ending.CRASH),
+        (NOT_BUILT, Ending.CRASH),
+        *((ExitCode(code=code), Ending.CRASH) for code in range(256)),
     ],
     ids=str,
 )
-def test_only_a_goodbye_is_a_normal_end(reason, status, ending):
-    """And only the code for bad options says that a restart cannot help."""
-    assert ending_of(reason, status) is ending
+def test_only_a_goodbye_is_a_normal_end(reason, ending):
+    """No status is one, nor does any say that a restart cannot help."""
+    assert ending_of(reason) is ending
 
 
-def test_a_code_of_the_start_says_nothing_later():
-    """Once it was up, any code in the process may have ended it with that number."""
-    reason = ExitCode(code=EXIT_BAD_OPTIONS)
-
-    assert ending_of(reason, EXIT_BAD_OPTIONS, was_up=True) is Ending.CRASH
+def test_only_the_process_itself_says_that_no_start_can_work():
+    """The daemon says of one that was not up in time that it was not built, too."""
+    assert ending_of(NOT_BUILT, said_hopeless=True) is Ending.FINAL
 
 
 def test_every_pair_of_words_has_a_verdict():
@@ -184,7 +179,7 @@ def test_every_pair_of_words_makes_a_reason(told, said):
     is_borne_out = told in (Told.ZERO, Told.NOTHING) and said is Said.GOODBYE
 
     assert isinstance(reason, reasons.DownReason)
-    assert (ending_of(reason, evidence.status) is Ending.NORMAL) == is_borne_out
+    assert (ending_of(reason) is Ending.NORMAL) == is_borne_out
 
 
 # fmt: off
@@ -262,6 +257,7 @@ def test_a_down_tells_what_was_seen_last():
 def test_a_down_without_a_heartbeat_tells_what_there_is():
     """A process that was never seen at work."""
     assert evidence_of(Evidence(3), LastSeen()) == reasons.Evidence(status=3)
+    assert (fell_at(LastSeen()), fell_at(LastSeen(state=REBUILDING))) == (None, 0)
 
 
 def test_a_crash_in_native_code_comes_with_its_stack():
@@ -296,6 +292,7 @@ def test_everything_that_a_process_wrote_has_a_bound():
     assert len(other.detail.encode()) <= exits.MESSAGE_BYTES_MAX
     assert len(failed.message.encode()) <= exits.MESSAGE_BYTES_MAX
     assert len(reason.type) == exits.NAME_CHARS_MAX
+    assert len(reason.message) > exits.NAME_CHARS_MAX
     assert len(reason.message.encode()) <= exits.MESSAGE_BYTES_MAX
     assert len(reason.traceback.encode()) <= exits.TRACEBACK_BYTES_MAX
     assert (reason.traceback[-7:], told.output[-7:]) == ("the end", "the end")

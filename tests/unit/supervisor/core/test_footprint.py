@@ -41,6 +41,7 @@ def test_pss_is_asked_for_only_where_it_can_matter():
     """What is resident is never less than the share of it, and costs nothing to know."""
     assert may_be_too_large(LOADS, LIMITS)
     assert not may_be_too_large(LOADS[:1], LIMITS)
+    assert not may_be_too_large([*LOADS[:1], Load(rss_bytes=40, threads=1)], LIMITS)
     assert not may_be_too_large(LOADS, Limits())
 
 

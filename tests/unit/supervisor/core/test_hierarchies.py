@@ -15,12 +15,12 @@ UNIFIED_MOUNTS = """\
 35 24 0:30 / /sys/fs/cgroup rw,nosuid shared:9 master:2 - cgroup2 cgroup2 rw,nsdelegate
 """
 HYBRID_MOUNTS = """\
-31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs cgroup rw,mode=755
 32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct
 35 31 0:32 /../.. /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
 39 31 0:36 /docker/ab12 /sys/fs/cgroup/pids ro,relatime - cgroup cgroup rw,pids
 40 31 0:37 / /sys/fs/cgroup/a\\040b rw,relatime - cgroup cgroup rw,xattr,name=systemd
-41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 none rw
 nonsense
 """
 HYBRID_OWN = """\

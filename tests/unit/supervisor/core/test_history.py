@@ -93,6 +93,25 @@ def test_the_bounds_are_reached():
     assert [len(frame.records) for frame in frames] == [HISTORY_ITEMS_MAX, 1]
 
 
+@pytest.mark.parametrize(
+    ("records", "commands", "shared"),
+    [
+        ([4, 6], [], [2]),
+        ([4, 7], [], [1, 1]),
+        ([5, 6, 4], [], [1, 2]),
+        ([], [4, 6], [2]),
+        ([], [5, 6, 4], [1, 2]),
+        ([4], [6], [2]),
+        ([4], [7, 3], [1, 2]),
+    ],
+)
+def test_a_frame_is_filled_to_its_last_byte(monkeypatch, records, commands, shared):
+    """As many bytes as allowed share a frame, and the next one begins at nothing."""
+    monkeypatch.setattr(history, "HISTORY_BYTES_MAX", 10)
+
+    assert [len(bodies(frame)) for frame in slices(kept(records, commands))] == shared
+
+
 def test_a_large_command_does_not_share_a_frame():
     """Behind almost a frame full of records it would make one that no socket takes."""
     almost = FRAME_BYTES_MAX - 1024

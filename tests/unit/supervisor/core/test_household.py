@@ -3,11 +3,14 @@
 import msgspec
 import pytest
 
-from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.errors import InvalidOptions, TransientError
+from cmdc_runtime.process import CODE_STAGE
+from cmdc_runtime.reasons import StartFailed
 from cmdc_runtime.requests import SessionPhase, StartSession, Supervision
 from supervisor.core import household
 from supervisor.core.household import (
     Phase,
+    check_parent,
     check_session,
     root_spec,
     session_path,
@@ -38,6 +41,13 @@ def test_every_phase_is_shown_as_one_that_clients_know():
     assert set(household.SHOWN) == set(Phase)
     assert set(household.SHOWN.values()) <= set(SessionPhase.__args__)
     assert set(household.SHOWN) >= household.HAVING_CHILDREN
+
+
+def test_only_other_code_parks_a_session():
+    """A start that failed for anything else is an end."""
+    failed = [StartFailed(stage=stage, message="") for stage in (CODE_STAGE, "load", "rebuild")]
+
+    assert [household.parks(one) for one in (*failed, None)] == [True, False, False, False]
 
 
 def test_root_is_sound_and_up_without_its_nursery():
@@ -71,6 +81,7 @@ def test_session_of_an_earlier_daemon_goes_on_with_its_numbers():
 
     assert spec.start.flags.resumes
     assert (agent.generation, agent.restarts) == (4, 3)
+    assert session(incarnation=1).start.flags.resumes
     assert not session().start.flags.resumes
 
 
@@ -91,6 +102,16 @@ def test_child_is_below_its_parent():
 
     assert parent == ("sessions", "session:p")
     assert session_path(parent, "c") == (*parent, "subagents", "session:c")
+    assert session(parent_id="p").id == session().id == "session:a"
+
+
+def test_child_is_taken_from_its_parents_own_process_alone():
+    """One that was replaced since it asked would get a child that the next knows nothing of."""
+    check_parent("p", Phase.UP, 3, asks=3)
+
+    for phase, asks in [(Phase.UP, 2), (Phase.UP, 4), (Phase.RESTARTING, 3), (Phase.ENDED, 2)]:
+        with pytest.raises(TransientError, match=f"p is {household.SHOWN[phase]} as incarnation 3"):
+            check_parent("p", phase, 3, asks)
 
 
 @pytest.mark.parametrize(

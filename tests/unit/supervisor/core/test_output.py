@@ -1,4 +1,4 @@
-"""Lines, allowances and last words: bounded and harmless, whatever bytes a worker writes."""
+"""Lines and allowances: bounded and harmless, whatever bytes a worker writes."""
 
 import pytest
 from hypothesis import given
@@ -7,13 +7,10 @@ from hypothesis import strategies as st
 from cmdc_runtime.output_lines import LINE_BYTES_MAX
 from supervisor.core.output import (
     LINE_UNIT_BYTES,
-    TAIL_BYTES_MAX,
-    TAIL_KEPT_BYTES_MAX,
+    VISIBLE_LINES,
     Allowance,
     Line,
     LineCutter,
-    Tail,
-    last_lines,
     pieces,
     readable,
     units,
@@ -136,59 +133,14 @@ def test_a_record_ends_half_a_line():
     assert pieces(Line(b"")) == pieces(Line(b"\r")) == []
 
 
-def test_the_tail_is_what_was_written_last_without_records():
-    """Text in chunks stays text; what is in the log as a record is not told again."""
-    tail = Tail()
-    for chunk in (b"a\x1b[1m\r\n\x1e{", b'"event": 1}\nb\n', b"half\x1e{}"):
-        tail.add(chunk)
+def test_the_first_second_counts_as_any_other():
+    """A clock may begin at 0, with what is spent before anybody has asked."""
+    allowance = Allowance(per_s=10, burst=100)
+    allowance.spend(100)
 
-    assert tail.text() == "a␛[1m\nb\nhalf"
-
-
-@pytest.mark.parametrize("end", [b"\n", b" ", b"x"])
-def test_the_tail_begins_where_it_can_with_a_line(end):
-    """What is left of a line that was cut is left out: a secret may have lost its name."""
-    tail = Tail()
-    tail.add(b"s" * TAIL_KEPT_BYTES_MAX)
-    tail.add(end + b"last")
-    text = tail.text()
-
-    assert text.lstrip("s") == ("xlast" if end == b"x" else "last")
-    assert len(text) <= TAIL_KEPT_BYTES_MAX
+    assert allowance.at(1.0) == 10
 
 
-def test_last_lines_are_cut_at_a_line():
-    """At most the bound, whole lines where there are any, no half character."""
-    text = "".join(f"line {number}\n" for number in range(1_000))
-    short = last_lines(text)
-
-    assert TAIL_BYTES_MAX - 20 < len(short) <= TAIL_BYTES_MAX
-    assert text.endswith(short)
-    assert short.startswith("line ")
-    assert last_lines("ä" * 10, 5) == "ää"
-    assert last_lines("short") == "short"
-
-
-def test_the_list_of_modules_goes_before_the_stack_does():
-    """A dump of the interpreter ends with what says least, and with many modules that is long."""
-    stack = "Fatal Python error: Aborted\n\n" + "  File x\n" * 400
-    dump = f"{stack}\nExtension modules: {'a.b, ' * 400}(total: 400)\n"
-
-    assert last_lines(dump) == stack + "\n"
-
-
-def test_what_a_dump_begins_with_stays():
-    """The interpreter's own word for its end is worth more than the outermost frames."""
-    stack = "before\n" * 10 + "Fatal Python error: Aborted\n\n" + "  File x\n" * 1_000
-    short = last_lines(stack)
-
-    assert short.startswith("Fatal Python error: Aborted\n  File x\n")
-    assert len(short) <= TAIL_BYTES_MAX
-
-
-def test_a_dump_that_fits_is_whole_and_a_forged_head_takes_no_room():
-    """The head is put in front only where it was cut off, and only if it is short."""
-    dump = "Fatal Python error: Aborted\n  File x\n"
-
-    assert last_lines("x\n" * TAIL_BYTES_MAX + dump).count("Fatal Python error") == 1
-    assert last_lines("Fatal Python error: " + "y" * TAIL_BYTES_MAX + "\n" + "z\n" * 9) == "z\n" * 9
+def test_lines_of_a_terminal_stay_lines():
+    """It ends them with two characters, of which one says nothing here."""
+    assert "one\r\ntwo\x1b".translate(VISIBLE_LINES) == "one\ntwo␛"

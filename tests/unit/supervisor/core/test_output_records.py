@@ -27,6 +27,15 @@ def test_event_level_and_fields_are_kept():
 
 
 @pytest.mark.parametrize(
+    ("name", "level"),
+    [("debug", 10), ("info", 20), ("warning", 30), ("error", 40), ("critical", 50)],
+)
+def test_a_level_has_the_number_that_logs_know_it_by(name, level):
+    """Python's own."""
+    assert read_record(line(level=name)).level == level
+
+
+@pytest.mark.parametrize(
     "piece",
     [
         b"plain",
@@ -88,7 +97,10 @@ def test_size_and_depth_have_bounds():
     many = fields_of(**{f"f{number}": number for number in range(FIELDS_MAX + 5)})
     text = json.dumps(fields_of(deep=deep, large=2**63 - 1, giant=10**400, below=-(2**63) + 1))
 
+    objects = fields_of(deep={"a": {"b": {"c": {"d": {"e": 1}}}}})
+
     assert len(many) == FIELDS_MAX
+    assert objects == {"deep": {"a": {"b": {"c": {"d": "…"}}}}}
     assert text == (
         '{"deep": [[[["\\u2026"]]]], "large": 9223372036854775807, "giant": "\\u2026",'
         ' "below": -9223372036854775807}'

@@ -287,3 +287,24 @@ def test_nobody_is_condemned_out_of_turn(steps):
                     assert now - asked[verdict.key] >= DUMP_WAIT
                     assert verdict.silent_ms >= 2_000
                     done.add(verdict.key)
+
+
+def test_a_limit_that_was_replaced_hurries_nobody():
+    """Looks cost time; those for the old limit end with it."""
+    judge = watching("a", limit_s=0.6)
+    judge.watch("a", 0, 30.0, START)
+
+    assert judge.interval_s == LOOK_S
+
+
+def test_the_silent_one_is_found_behind_one_that_beats():
+    """Whoever comes first in the list."""
+    judge = watching("lively", "silent", "lively too")
+    told = [
+        verdict
+        for now in range(START, START + 2 * LIMIT, INTERVAL)
+        for verdict in judge.look(now, [now, START, now])
+    ]
+
+    assert [type(verdict) for verdict in told] == [AskForStack, Silent]
+    assert {verdict.key for verdict in told} == {"silent"}

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.core.ring import KeptBatch, Ring
+from supervisor.core.ring import KeptBatch, Ring, filling
 
 sizes = st.tuples(st.integers(1, 5), st.integers(0, 30))
 
@@ -75,3 +75,12 @@ def test_a_ring_of_one_event_keeps_the_newest_batch():
     ring, batches = filled(1, 100, [(1, 5), (3, 5)])
 
     assert ring.between(0, 99) == batches[1:]
+
+
+@given(st.lists(st.integers(0, 30)), st.integers(1, 60))
+def test_the_first_ones_that_fill_it_are_counted(some, bytes_max):
+    """Without the last of them it was not full; where all have room, all are counted."""
+    count = filling(some, bytes_max)
+
+    assert sum(some[: max(0, count - 1)]) < bytes_max
+    assert count == len(some) or sum(some[:count]) >= bytes_max

@@ -81,6 +81,12 @@ Current thread's C stack trace (most recent call first):
             '  File "x", line 4 in g\n\n' + CRASHED,
         ),
         ("  ...\n  <x>\nPython runtime state: x", "  ...\n  <x>\nPython runtime state: x", ""),
+        (
+            f"a\n{PARKED}\n" + "b\n" * 20 + CRASHED,
+            "a\n" + "b\n" * 19 + "b",
+            f"{CRASHED}\n\n{PARKED}",
+        ),
+        (f"{PARKED}\nb\n{PARKED}\nb\n\n  ...\n", "b\nb\n\n  ...", f"{PARKED}\n\n{PARKED}"),
         ("Thread 0x1 is slow", "Thread 0x1 is slow", ""),
     ],
     ids=[
@@ -98,6 +104,8 @@ Current thread's C stack trace (most recent call first):
         "the interpreter's own",
         "its beginning is gone",
         "not without a beginning",
+        "as many lines in between as may be",
+        "what comes behind others is theirs",
         "only alike",
     ],
 )
@@ -147,6 +155,7 @@ def test_long_stacks_lose_the_names_of_modules_first():
     stack = f"{frames}\n\nExtension modules: {', '.join(['zmq'] * 1000)} (total: 1000)"
 
     assert bounded_stack(stack, 10_000) == stack
+    assert bounded_stack(stack, len(stack)) == stack
     assert bounded_stack(stack, len(frames) + 1) == f"{frames}\n"
     assert bounded_stack(stack, 100) == f"{frames[:97]}…"
 

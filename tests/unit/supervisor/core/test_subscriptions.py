@@ -67,6 +67,37 @@ def test_processes_are_bounded():
     assert len(found) == PIDS_MAX
 
 
+def test_who_subscribed_longest_ago_is_counted_anew(monkeypatch):
+    """One that follows more and more for days is not forgotten for those that come and go."""
+    monkeypatch.setattr(subscriptions, "PIDS_MAX", 2)
+    monkeypatch.setattr(subscriptions, "TOPICS_MAX", 2)
+    found = Subscriptions()
+    for pid, topic in ((1, b"a"), (2, b"b"), (1, b"c"), (3, b"d")):
+        assert found.add(pid, topic) is None
+
+    assert found.add(1, b"e") == 1
+
+
+def test_what_is_left_or_forgotten_is_room_for_others(monkeypatch):
+    """Of one process and of all together, byte by byte, and a topic that nobody had is none."""
+    monkeypatch.setattr(subscriptions, "TOPICS_BYTES_MAX", 10)
+    monkeypatch.setattr(subscriptions, "ALL_TOPICS_BYTES_MAX", 12)
+    found = Subscriptions()
+    found.add(1, b"keep")
+    for _ in range(3):
+        assert found.add(1, b"passes") is None
+        found.remove(b"passes")
+        found.remove(b"a topic of nobody")
+    for _ in range(3):
+        assert found.add(2, b"all of 8") is None
+        found.forget(2)
+
+    assert found.add(2, b"all of 8") is None
+    assert found.add(2, b"x") == 2
+    found.forget(2)
+    assert found.add(1, b"1234567") == 1
+
+
 def test_the_same_topic_by_ever_more_connections_is_too_much(monkeypatch):
     """Each costs memory, and nobody says when one has gone."""
     monkeypatch.setattr(subscriptions, "REPEATS_MAX", 3)

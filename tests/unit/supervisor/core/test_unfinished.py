@@ -60,8 +60,25 @@ def test_what_no_cut_has_freed_is_the_daemons_own():
 
     assert cuts == list(Whom)
     assert growth.look(HUGE, 1.3) == Step(None, LOOK_S, has_settled=True)
-    assert growth.floor == HUGE
+    assert (growth.floor, growth.grown) == (HUGE, 0)
     assert growth.look(HUGE, 2.0) == Step(None, LOOK_S)
+
+
+def test_a_bound_itself_is_allowed_whatever_was_done_before():
+    """Also where all have been cut: what is above it then is the daemon's own, and not this."""
+    growth = Growth(FLOOR)
+    for _ in Whom:
+        growth.look(HUGE, 1.0)
+
+    assert growth.look(FLOOR + OWN_BYTES_MAX, 2.0) == Step(Whom.SENDING, CLOSE_LOOK_S)
+    assert growth.floor == FLOOR
+
+
+def test_nothing_has_grown_before_the_first_look():
+    """And the memory was never calm, for who asks since when somebody was silent."""
+    growth = Growth(FLOOR)
+
+    assert (growth.grown, growth.calm_s) == (0, 0.0)
 
 
 def test_a_lower_level_is_the_new_floor():
@@ -78,11 +95,12 @@ def test_who_is_meant_by_each_step():
     heard.note(1, 1.0)
     heard.note(2, 3.0)
     heard.note(4, 1.0)
+    heard.note(6, 2.0)
     heard.note(None, 3.0)
     meant = {
         whom: [
             pid
-            for pid in (1, 2, 3, 4, 5)
+            for pid in (1, 2, 3, 4, 5, 6)
             if heard.is_meant(pid, whom, 2.0, is_sending=pid in {2, 4, 5})
         ]
         for whom in Whom
@@ -92,7 +110,7 @@ def test_who_is_meant_by_each_step():
         Whom.SENDING: [4, 5],
         Whom.STRANGERS: [3, 5],
         Whom.SILENT: [1, 3, 4, 5],
-        Whom.ALL: [1, 2, 3, 4, 5],
+        Whom.ALL: [1, 2, 3, 4, 5, 6],
     }
 
 

@@ -109,6 +109,31 @@ def test_what_has_no_record_is_told_to_who_watches():
     ]
 
 
+def test_what_is_held_with_and_without_a_record_is_told_in_its_order():
+    """A number of one says what is older than it, whatever stands before it."""
+    monitors = Monitors()
+    post = monitors.open(monitor(persistent=True), 0)
+    for seq in (None, 11, None):
+        monitors.fire(end(seq), 1)
+
+    assert [(one.seq, one.after) for one in monitors.start(post, 12)] == [
+        (None, 10),
+        (11, 10),
+        (None, 11),
+    ]
+
+
+def test_what_is_not_for_one_monitor_may_be_for_the_next():
+    """One that was lost and is set again wants to know of what others need not."""
+    monitors = Monitors()
+    later = monitors.open(monitor("later"), 0, after=4)
+    again = monitors.open(monitor("again", client=b"d"), 0)
+    monitors.start(later, 0)
+    monitors.start(again, 0)
+
+    assert told(monitors.fire(end(1), 4)) == [(b"d", "again", 1)]
+
+
 def test_who_sets_it_again_is_told_what_was_recorded():
     """And once only what is also held: of each end the first notice counts."""
     monitors = Monitors()
@@ -212,6 +237,35 @@ def test_a_client_counts_as_the_daemon_does():
         tally.add(client, 0.0)
 
     assert tally.ask(b"c", 0.0) == before + 2
+
+
+def test_a_notice_has_the_number_that_its_client_counts_up_to():
+    """It is one more than that of the answer or the notice before."""
+    tally = Tally(counts_max=10)
+    before = tally.ask(b"c", 0.0)
+
+    assert [tally.add(b"c", 0.0) for _ in range(2)] == [before + 1, before + 2]
+
+
+def test_a_count_that_was_forgotten_begins_above_all_others():
+    """Else who has missed a notice could find the number that it has counted up to."""
+    tally = Tally(counts_max=10)
+    before = tally.ask(b"c", 0.0)
+    tally.drop(b"c")
+
+    assert tally.is_silent(b"c", 0.0)
+    assert tally.ask(b"c", 0.0) > before
+
+
+def test_counts_are_bounded_and_who_asks_keeps_its_own():
+    """The one who has not asked for longest is forgotten first."""
+    tally = Tally(counts_max=2)
+    before = tally.ask(b"c", 0.0)
+    for client in (b"d", b"c", b"e"):
+        tally.ask(client, 0.0)
+
+    assert [tally.is_silent(client, 0.0) for client in (b"c", b"d", b"e")] == [False, True, False]
+    assert tally.ask(b"c", 0.0) == before
 
 
 def test_a_client_that_does_not_ask_is_silent():

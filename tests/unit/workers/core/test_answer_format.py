@@ -77,6 +77,14 @@ def test_a_problem_is_one_bounded_line():
     assert len(told) < 2000
 
 
+@pytest.mark.parametrize(("wrong", "more"), [(5, ""), (6, "; and 1 more")])
+def test_as_many_problems_as_are_told_leave_none_out(wrong, more):
+    """What is left out is counted, and only then."""
+    told = problem({"items": {"type": "string"}}, json.dumps([1] * wrong))
+
+    assert told == "; ".join(f"1 is not of type 'string' at $[{at}]" for at in range(5)) + more
+
+
 @pytest.mark.parametrize(
     ("text", "fits"),
     [('{"at": [1, "x"]}', True), ('{"at": [1, 2]}', False), ('{"at": [1]}', False)],

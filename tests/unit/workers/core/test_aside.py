@@ -5,7 +5,7 @@ from typing import get_type_hints
 import msgspec
 import pytest
 
-from cmdc_runtime.board import RESUME_STEP, SNAPSHOT_STEP, parcel_step
+from cmdc_runtime.board import RESUME_STEP, SNAPSHOT_STEP, greeting_step, parcel_step
 from cmdc_runtime.commands import AttachPlugin, AttachTools, Command, Prompt, ReplaceTools
 from cmdc_runtime.messages import Message, ToolCall
 from cmdc_runtime.parcels import Packed
@@ -14,11 +14,13 @@ from workers.core import aside
 from workers.core.aside import KILLED, digest_of, fold, is_left_out, read_records, set_aside
 from workers.core.records import (
     ApprovalAsked,
+    AttachedPlugin,
     AttachedTool,
     Continued,
     CycleEnded,
     CycleStarted,
     PluginOrdered,
+    PluginSetChanged,
     PromptQueued,
     Said,
     SetAside,
@@ -27,7 +29,7 @@ from workers.core.records import (
     ToolStarted,
     UserAnswered,
 )
-from workers.core.state import Memory, ToolFacts
+from workers.core.state import Memory, PluginFacts, ToolFacts
 
 STARTED = CycleStarted(command_id="p-1", text="go", at_ms=1)
 SAID = Said(message=Message(id="m-2", role="assistant", content="yes"))
@@ -251,6 +253,48 @@ def test_a_tool_that_is_attached_again_is_there():
     memory, _ = fold(BOTH, (told, again), lambda _step: None)
 
     assert [tool.name for tool in memory.tools] == ["fine", "trap"]
+
+
+HEARS = frozenset({"session_start"})
+GREETED = Memory(
+    plugins=(PluginFacts("deadly", HEARS, TRAP), PluginFacts("kind", HEARS, FINE)),
+    tools=BOTH.tools,
+)
+
+
+def test_a_plugin_is_set_aside_by_what_it_does_when_it_is_greeted():
+    """And not by what it did when it was opened, which is another step."""
+    digest = parcel_digest(TRAP)
+    told = aside.greetings_set_aside(GREETED, frozenset({greeting_step(digest)}))
+
+    assert [(one.what, one.name, one.digest) for one in told] == [
+        ("session_start", "deadly", digest)
+    ]
+    assert aside.greetings_set_aside(GREETED, frozenset({parcel_step(digest)})) == ()
+    assert aside.greetings_set_aside(GREETED, frozenset()) == ()
+
+
+def test_a_plugin_without_a_parcel_is_not_set_aside():
+    """It is part of the program; who dies of it is not helped by leaving it out."""
+    memory = Memory(plugins=(PluginFacts("ours", hooks=HEARS), *GREETED.plugins))
+    digest = parcel_digest(TRAP)
+    told = aside.greetings_set_aside(memory, frozenset({greeting_step(digest)}))
+
+    assert [one.name for one in told] == ["deadly"]
+
+
+def test_a_plugin_whose_greeting_is_left_out_is_there():
+    """The memory knows which one, and nothing leans on it; attached again it has another try."""
+    (told,) = aside.greetings_set_aside(GREETED, frozenset({greeting_step(parcel_digest(TRAP))}))
+    memory, new = fold(GREETED, (told,), lambda _step: None)
+    attached_again = AttachedPlugin(name="deadly", hooks=HEARS, packed=TRAP)
+    again, _ = fold(memory, (PluginSetChanged(attached=(attached_again,)),), lambda _step: None)
+
+    assert (memory.plugins, memory.left_out, new) == (GREETED.plugins, {told.digest}, ())
+    assert aside.tools_left_out((told,)) == frozenset()
+    assert again.left_out == frozenset()
+    with pytest.raises(AssertionError):  # a bug is none of its doing
+        fold(GREETED, (told, ENDED), lambda _step: None)
 
 
 def test_what_brought_a_tool_is_named():

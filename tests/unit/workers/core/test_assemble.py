@@ -3,13 +3,18 @@
 import json
 import math
 import re
+from typing import get_args
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cmdc_runtime.extensions.provider import (
+    Chunk,
+    FailureKind,
     FinishChunk,
+    ProviderError,
     TextChunk,
     ThinkingChunk,
     ToolCallChunk,
@@ -19,12 +24,15 @@ from cmdc_runtime.messages import TokenUsage, ToolCall
 from cmdc_runtime.plain import INT_MAX, INT_MIN
 from workers.core.assemble import (
     CALL_ID_CHARS_MAX,
+    CHUNKS,
+    COST_USD_MAX,
     FINISH_CHARS_MAX,
     NAME_CHARS_MAX,
     TOKENS_MAX,
     Reply,
     assemble,
     credible,
+    fit,
     read_arguments,
     usage_problem,
 )
@@ -96,6 +104,11 @@ def test_a_new_id_on_the_same_index_is_a_new_call():
         ("a", "one", {}),
         ("b", "two", {"n": 2}),
     ]
+
+
+def test_a_call_alone_without_an_id_gets_one():
+    """Most answers have a single call."""
+    assert [one.call_id for one in calls_of(call(0, name="a"))] == ["m-1"]
 
 
 def test_missing_and_repeated_ids_are_replaced():
@@ -218,6 +231,16 @@ def test_a_usage_that_cannot_be_is_unknown(wild):
     assert reply.usage is None
 
 
+def test_a_usage_may_be_nothing_and_as_much_as_there_can_be():
+    """Each number has its own bound; a cost has another than a count."""
+    nothing = TokenUsage(prompt_tokens=0, completion_tokens=0, total_tokens=0, cost_usd=0.0)
+    most = TokenUsage(total_tokens=TOKENS_MAX, cost_usd=COST_USD_MAX)
+
+    assert (credible(nothing), credible(most)) == (nothing, most)
+    assert usage_problem(TokenUsage(cost_usd=2 * COST_USD_MAX)).startswith("cost_usd: ")
+    assert usage_problem(TokenUsage(cost_usd=-1.0)).startswith("cost_usd: ")
+
+
 @pytest.mark.parametrize("raw", ["", "  \n", "{}"])
 def test_no_arguments_are_an_empty_object(raw):
     """Models leave out the arguments of tools that take none."""
@@ -256,3 +279,50 @@ def test_any_split_of_the_arguments_gives_them_back(all_arguments, size):
     mixed = [piece for _, piece in sorted(pieces, key=lambda pair: pair[0])]
 
     assert [c.arguments for c in calls_of(*heads, *mixed)] == all_arguments
+
+
+GOOD = [
+    TextChunk(text="a"),
+    ThinkingChunk(text="a"),
+    call(0, "{}", "c1", "read"),
+    UsageChunk(usage=TokenUsage()),
+    FinishChunk(reason="stop"),
+]
+
+
+def test_every_chunk_and_each_field_of_it_is_checked():
+    """A new one has its row."""
+    assert set(CHUNKS) == set(get_args(Chunk))
+    assert {kind: set(fields) for kind, fields in CHUNKS.items()} == {
+        kind: set(kind.__struct_fields__) for kind in CHUNKS
+    }
+    assert [fit(one) for one in GOOD] == GOOD
+
+
+@pytest.mark.parametrize(
+    ("chunk", "name"),
+    [(one, name) for one in GOOD for name in type(one).__struct_fields__],
+    ids=lambda one: one if isinstance(one, str) else type(one).__name__,
+)
+@pytest.mark.parametrize("value", [1.5, ["a"], b"a", {"a": 1}])
+def test_a_field_of_another_type_is_the_providers_failure(chunk, name, value):
+    """Some servers send a number where a text should be; asking again would bring it again."""
+    with pytest.raises(ProviderError, match=f"{name} of a {type(chunk).__name__}") as caught:
+        fit(msgspec.structs.replace(chunk, **{name: value}))
+
+    assert caught.value.kind is FailureKind.PERMANENT
+
+
+@pytest.mark.parametrize("other", [None, "text", {"text": "a"}, TokenUsage()])
+def test_what_is_no_chunk_is_refused(other):
+    """A provider is anybody's code."""
+    with pytest.raises(ProviderError, match="is no chunk of a reply"):
+        fit(other)
+
+
+def test_an_id_of_an_earlier_call_is_given_anew():
+    """Some servers count from 0 in each answer; an id that is made is no earlier one either."""
+    chunks = [call(0, call_id="call_0", name="a"), call(1, call_id="c", name="b"), call(2)]
+    reply = assemble(chunks, id_prefix="m", used={"call_0", "m-1"})
+
+    assert [one.call_id for one in reply.tool_calls] == ["m-2", "c", "m-3"]

@@ -175,6 +175,7 @@ def test_a_call_is_uncertain_if_it_was_cut_and_may_have_acted(end, began, tools)
     expected = end.is_cut and began and tools != (READ,)
 
     assert told.uncertain == expected
+    assert result.metadata == ({"uncertain": True} if expected else {})
     assert told.text == result.content
     assert ("may or may not have taken effect" in told.text) == expected
     assert uncertain_calls(memory) == ((result,) if expected else ())

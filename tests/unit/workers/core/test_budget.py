@@ -11,12 +11,28 @@ from workers.core.budget import (
     Grant,
     Spent,
     Wanted,
+    capped,
     check_call,
     estimate_tokens,
     grant,
 )
 
 TOKENS, COST = "max_total_tokens_exceeded", "max_cost_usd_exceeded"
+
+
+@pytest.mark.parametrize(
+    ("granted", "limit", "left"),
+    [
+        (Grant(), Grant(), Grant()),
+        (Grant(5, 0.5), Grant(), Grant(5, 0.5)),
+        (Grant(), Grant(5, 0.5), Grant(5, 0.5)),
+        (Grant(5, 0.5), Grant(4, 0.6), Grant(4, 0.5)),
+        (Grant(5, None), Grant(None, 0.1), Grant(5, 0.1)),
+    ],
+)
+def test_of_a_share_and_a_limit_the_smaller_counts(granted, limit, left):
+    """Each quantity by itself; what has no limit is larger than any."""
+    assert capped(granted, limit) == capped(limit, granted) == left
 
 
 @pytest.mark.parametrize(("chars", "tokens"), [(0, 0), (1, 1), (4, 1), (5, 2), (400_001, 100_001)])
@@ -137,3 +153,20 @@ def test_grants_and_calls_never_exceed_the_limits(steps, max_tokens, max_cost_us
         assert spent.tokens + sum(one.tokens for one in grants) <= max_tokens
         assert cost_usd <= max_cost_usd + 2 * ROUNDING_USD
         assert all(one.tokens > 0 and one.cost_usd > 0 for one in grants)
+
+
+def test_what_is_just_left_may_be_spent():
+    """A cent of rounding refuses nobody who keeps to the limit, and grants nothing."""
+    budget = Budget(max_total_tokens=None, max_cost_usd=1.0)
+    left = Wanted(1, 1, 1.0 + ROUNDING_USD)
+
+    assert check_call(budget, Spent(), (), left) is None
+    assert check_call(budget, Spent(), (), Wanted(1, 1, 1.0 + 3 * ROUNDING_USD)) == COST
+    assert grant(Budget(max_cost_usd=ROUNDING_USD), Spent(), (), 1) == COST
+
+
+def test_a_grant_without_a_cost_takes_none_of_it():
+    """Tokens alone were granted."""
+    budget = Budget(max_total_tokens=100, max_cost_usd=1.0)
+
+    assert check_call(budget, Spent(), [Grant(5, None)], Wanted(1, 1, 1.0)) is None

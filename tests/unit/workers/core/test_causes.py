@@ -4,14 +4,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmdc_runtime.commands import Prompt
+from cmdc_runtime.commands import Prompt, Steer
 from cmdc_runtime.extensions.provider import FailureKind
+from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.reasons import Signal
 from workers.core import causes
-from workers.core.inputs import FirstChunk, Order, StreamFailed, ToolReturned
-from workers.core.records import CycleEnded, CycleStarted, ToolEnded, Where, decode_record
+from workers.core.inputs import (
+    Consulted,
+    FirstChunk,
+    Order,
+    PluginDelegated,
+    SteeringJudged,
+    StreamFailed,
+    SubagentWanted,
+    Summarized,
+    SummaryFailed,
+    ToolRefused,
+    ToolReturned,
+)
+from workers.core.records import (
+    Compacted,
+    CycleEnded,
+    CycleStarted,
+    ToolEnded,
+    Where,
+    decode_record,
+)
 from workers.core.replaying import reread
-from workers.core.state import Memory, State
+from workers.core.state import Compacting, Consulting, Memory, Point, State
+from workers.core.verdict import Aborted, Verdict
 
 STARTED = CycleStarted(command_id="p-1", text="go", at_ms=5)
 ENDED = CycleEnded(command_id="p-1", outcome="failed", reason="why")
@@ -69,6 +90,16 @@ def test_a_text_that_a_record_has_is_not_repeated(session):
     assert first.cause.facts == {"text": [0, 4]}
 
 
+def test_where_a_summary_is_under_way_its_reason_is_told():
+    """By itself, or while plugins are asked about it."""
+    compacting = Compacting(2, "overflow")
+    waits = Consulting(Point.COMPACT, compacting=compacting)
+
+    assert causes.where(State.STREAMING, Memory()).trigger == ""
+    assert causes.where(State.STREAMING, Memory(compacting=compacting)).trigger == "overflow"
+    assert causes.where(State.STREAMING, Memory(consulting=waits)).trigger == "overflow"
+
+
 @given(before=st.text(), text=st.text(), after=st.text())
 def test_a_quoted_text_comes_back(before, text, after):
     """Whatever the kernel put around it, and also where it is not there at all."""
@@ -84,3 +115,45 @@ def test_a_record_of_an_older_program_has_no_cause(body):
     with_outcome = b"\x83" + body[1:] + b"\xa7outcome\xa6failed"
 
     assert decode_record(with_outcome).cause is None
+
+
+def facts_of(given_, *kept):
+    """Return what is told of an input that no record of its step tells."""
+    (first, *_) = causes.with_cause([*kept, ENDED], given_, State.RUNNING, Memory())
+    return first.cause.facts
+
+
+def test_of_a_summary_is_told_where_it_stands_or_what_it_says():
+    """The record of it may come behind others, and there may be none."""
+    made = Message(id="m-9", role="user", content="before: short")
+    compacted = Compacted(evicted=2, summary=made, usage=TokenUsage())
+    summary = Summarized(1, " short ", TokenUsage(), None, 5)
+
+    assert facts_of(summary, STARTED, compacted) == {"text": [8, 5]}
+    assert facts_of(summary, STARTED) == {"text": "short"}
+
+
+@pytest.mark.parametrize(
+    ("given_", "facts"),
+    [
+        (SummaryFailed(1, "too long", 5), {"reason": "too long"}),
+        (ToolRefused(1, "a", "not now", 5), {"why": "not now"}),
+        (SubagentWanted(1, "a", "r", "scout", "look"), {"type": "scout"}),
+        (PluginDelegated("audit", "r", "scout", "look"), {"type": "scout"}),
+        (Consulted(1, Verdict(), 5), {}),
+        (Consulted(1, Verdict(skipped="audit"), 5), {"skipped": "audit"}),
+        (Consulted(1, Verdict(abort=Aborted("audit", "no")), 5), {"abort": ["audit", "no"]}),
+    ],
+)
+def test_what_no_record_tells_of_an_input_is_told(given_, facts):
+    """A replay could not be told apart from another life without it."""
+    assert facts_of(given_) == facts
+
+
+def test_of_guidance_is_told_what_plugins_said_of_it():
+    """And when the order for it came."""
+    order, command = Order("c", Steer(text="left"), at_ms=7), Steer(text="left")
+    verdicts = [Verdict(), Verdict(interventions=("right",)), Verdict(abort=Aborted("a", "no"))]
+    told = [facts_of(SteeringJudged(order, command, verdict)) for verdict in verdicts]
+
+    assert told == [{}, {"said": ["right"]}, {"abort": ["a", "no"]}]

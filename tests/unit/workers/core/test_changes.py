@@ -8,7 +8,7 @@ from workers.core import changes
 from workers.core.budget import Grant
 from workers.core.conversation import open_cycle
 from workers.core.loops import fingerprint
-from workers.core.records import AttachedTool, Continued
+from workers.core.records import AttachedTool, Continued, SubagentSpent
 from workers.core.state import (
     Approval,
     Ask,
@@ -154,12 +154,13 @@ def test_a_subagent_is_counted_from_its_start_to_its_end():
     """What it used is its parent's; a second end changes nothing."""
     first, second = Child("s.1", "a", "a:sub-1", Grant(5)), Child("s.2", "b", None, Grant())
     memory = changes.spawn(changes.spawn(Memory(), first), second)
-    after = changes.settle_child(memory, "s.1", USED)
+    spent = SubagentSpent(child_id="s.1", usage=USED)
+    after = changes.settle_child(memory, spent)
 
     assert changes.find_child(memory, "s.1") == first
     assert changes.children_of(memory, ("a", "b")) == ("s.1",)
     assert (after.children, after.spawns, after.usage) == ((second,), 2, USED)
-    assert changes.settle_child(after, "s.1", USED) == after
+    assert changes.settle_child(after, spent) == after
 
 
 def test_another_model_has_not_answered_yet():
@@ -174,3 +175,25 @@ def test_another_model_has_not_answered_yet():
     assert not after.has_answered
     assert not other.has_answered
     assert (other.model, other.provider_opts) == ("x:m", {"api_base": "x"})
+
+
+def test_a_decision_changes_what_the_waiting_call_said_and_nothing_else():
+    """Another result, or an answer, may quote it."""
+    waits = changes.WAITS.format(approval_id=WANTED.id)
+    asked = Message(id="m-1", role="assistant", content=waits)
+    mine, other = Message.tool_result("a", waits), Message.tool_result("b", waits)
+    memory = Memory(messages=(asked, mine, other), approvals=(WANTED,))
+    after = changes.decide(memory, WANTED.id, "reject").messages
+
+    assert (after[0], after[2]) == (asked, other)
+    assert after[1].content != waits
+
+
+def test_only_the_subagents_of_plugins_are_theirs():
+    """Those of calls end with their calls."""
+    children = (
+        Child("s.1", "a", "a:1", Grant()),
+        Child("s.2", changes.plugin_call("audit"), "r", Grant()),
+    )
+
+    assert changes.children_of_plugins(Memory(children=children)) == ("s.2",)

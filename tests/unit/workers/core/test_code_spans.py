@@ -30,7 +30,7 @@ def place_of(*texts):
         ("    x", True), ("   x", False), ("\tx", True), ("  \tx", True), ("    x\ny", False),
         ("a\n\n    x <", True), (">     x", True), (">    x", False), ("-     x", True),
         ("-    x", False), ("- \tx", False), ("1.     x", True), ("    `a`", True),
-        ("x     y", False),
+        ("x     y", False), ("```\n\nx", True), ("```\n\n\n", True), ("- \t x", False),
     ],
 )  # fmt: skip
 def test_code_is_known(text, is_code):

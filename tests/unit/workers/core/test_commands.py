@@ -15,14 +15,25 @@ from cmdc_runtime.commands import (
     Command,
     GetMessages,
     GetStatus,
+    NextPage,
     Prompt,
     PromptReceipt,
+    SaveCheckpoint,
     Steer,
 )
 from cmdc_runtime.errors import InvalidText, Overloaded, QueueFull, UsageError
 from cmdc_runtime.events import AgentStart, PromptReceived
 from workers.core import commands
-from workers.core.effects import Answer, CallModel, Refuse, Settle, TellMessages, TellStatus
+from workers.core.effects import (
+    Answer,
+    CallModel,
+    MakeCheckpoint,
+    Refuse,
+    Settle,
+    TellMessages,
+    TellPage,
+    TellStatus,
+)
 from workers.core.records import CycleStarted, PromptQueued
 from workers.core.state import OUTCOMES_MAX, WAITERS_MAX, State
 
@@ -178,6 +189,12 @@ def test_questions_change_nothing(session, state):
     before = session.at(state)
     status, messages = before.give(GetStatus()), before.give(GetMessages())
 
+    page = before.give(NextPage(page_id="page-1", offset=3))
+    saved = before.give(SaveCheckpoint(label="before", metadata={"by": "me"}))
+
+    assert page.effects == (TellPage("c", "page-1", 3),)
+    assert saved.effects == (MakeCheckpoint("c", "before", {"by": "me"}),)
+    assert page.step[:2] == saved.step[:2] == (before.state, before.memory)
     assert status.effects == (TellStatus("c"),)
     assert messages.effects == (TellMessages("c"),)
     assert status.step[:2] == messages.step[:2] == (before.state, before.memory)

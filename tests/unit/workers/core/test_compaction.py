@@ -207,7 +207,7 @@ def test_the_model_is_asked_for_a_summary_of_the_transcript():
     asked = Message.user("find the bug")
     [request] = summary_request([asked, asks("a", path="x.py"), failed, said(0, "assistant")])
 
-    assert request.role == "user"
+    assert (request.role, request.id) == ("user", "m-assistant-0-summary")
     assert "[user]\nfind the bug\n\n" in request.content
     assert '[assistant]\ncalls tool with {"path":"x.py"}\n\n' in request.content
     assert "[tool_result, error]\nno such file\n\n" in request.content
@@ -304,6 +304,14 @@ def test_the_history_file_has_everything():
     )
 
 
+def test_a_fence_is_longer_than_the_longest_in_the_text():
+    """Whatever else the text has of them."""
+    text = "a ` b ```` c `` d"
+    answer = Message.tool_result("c-1", text)
+
+    assert f"\n`````\n{text}\n`````\n" in history_markdown([answer], "s")
+
+
 def test_long_arguments_of_older_calls_are_shortened():
     """Only texts change, only as far as needed, and the newest batch stays as it is."""
     long, short = "y" * 500, "y" * 100
@@ -322,6 +330,13 @@ def test_long_arguments_of_older_calls_are_shortened():
     assert shortened[4] is plain[0]
     assert shortened[6:] == tuple(newest)
     assert [m.id for m in shortened] == [m.id for m in [*old, *broken, *plain, *newest]]
+
+
+def test_what_is_just_older_than_the_last_messages_is_shortened():
+    """The batch that ends where they begin is none of them."""
+    history = [asks("a", text="y" * 500), result("a"), *[said(1)] * KEEP_MESSAGES]
+
+    assert len(shorten_arguments(history, 100)[0].tool_calls[0].arguments["text"]) <= 100
 
 
 def test_few_messages_are_not_shortened():

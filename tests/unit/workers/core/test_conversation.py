@@ -23,6 +23,7 @@ from workers.core.conversation import (
     find_call,
     find_loop,
     find_outcome,
+    forget_turn,
     is_running,
     newest,
     next_id,
@@ -34,6 +35,7 @@ from workers.core.conversation import (
     since,
     spend,
     text_problem,
+    uncertain_calls,
     waiting,
 )
 from workers.core.loops import Loop, fingerprint
@@ -256,8 +258,14 @@ def test_messages_between_two_places():
 
 @pytest.mark.parametrize(
     ("text", "is_wrong"),
-    [("", True), (" \n", True), ("x", False), ("x" * (PROMPT_CHARS_MAX + 1), True)],
-    ids=["empty", "white", "text", "long"],
+    [
+        ("", True),
+        (" \n", True),
+        ("x", False),
+        ("x" * (PROMPT_CHARS_MAX + 1), True),
+        ("x" * PROMPT_CHARS_MAX, False),
+    ],
+    ids=["empty", "white", "text", "long", "just as long as it may be"],
 )
 def test_a_text_for_the_model(text, is_wrong):
     """It says something, within a bound."""
@@ -391,3 +399,47 @@ def test_equal_calls_of_one_batch_count_once():
 
     assert find_loop(memory) is None
     assert len(memory.call_hashes) == 1
+
+
+def test_a_turn_without_an_answer_is_forgotten():
+    """Once: what is saved then is what any later process knows."""
+    begun = open_cycle(Memory(), QueuedPrompt("p-1", "go"))
+    asked = count_turn(count_answer(count_turn(begun), TokenUsage()))
+    forgotten = forget_turn(asked)
+
+    assert (asked.turns, asked.cycle.turns) == (2, 2)
+    assert (forgotten.turns, forgotten.cycle.turns) == (1, 1)
+    assert forget_turn(forgotten) == forgotten
+
+
+def test_guidance_that_is_dropped_waits_no_more():
+    """What else waits goes on waiting."""
+    memory = replace(Memory(), steering=(Steering("s-1", "left"), Steering("s-2", "right")))
+
+    assert waiting(discard(memory, "s-1")) == (("s-2", "right"),)
+
+
+def test_what_just_fits_into_a_frame_is_told():
+    """One character more, and the oldest message is left out."""
+    half = Message.user("x" * (TOLD_CHARS_MAX // 2))
+    rest = Message.user("y" * (TOLD_CHARS_MAX - TOLD_CHARS_MAX // 2 - 12))  # around both
+    one_more = Message.user(rest.content + "y")
+
+    assert newest((half, rest)) == (half, rest)
+    assert newest((half, one_more)) == (one_more,)
+
+
+def test_only_results_are_uncertain():
+    """Whoever else has the word in what goes with a message."""
+    told = Message(id="m-1", role="user", content="?", metadata={"uncertain": True})
+    result = Message(id="m-2", role="tool_result", content="?", metadata={"uncertain": True})
+
+    assert uncertain_calls(Memory(messages=(told, result))) == (result,)
+
+
+def test_the_text_of_an_outcome_is_the_last_that_the_model_said():
+    """Also where guidance came behind it that was not answered."""
+    begun = answered(open_cycle(Memory(), QueuedPrompt("p-1", "go")), "almost")
+    closed = close_cycle(say(begun, Message.user("hurry")), "aborted", "enough")
+
+    assert cycle_result(closed, find_outcome(closed, "p-1")).text == "almost"

@@ -8,8 +8,15 @@ from cmdc_runtime.messages import Message, TokenUsage
 from workers.core.budget import COMPLETION_TOKENS_GUESS, Budget, Grant
 from workers.core.changes import switch_model
 from workers.core.conversation import count_answer
-from workers.core.expense import grant_child, is_priced, over_budget
-from workers.core.state import Child, Memory, Policy
+from workers.core.expense import (
+    grant_child,
+    guess,
+    has_lost_count,
+    is_priced,
+    over_budget,
+    request_tokens,
+)
+from workers.core.state import Child, Memory, Policy, ToolFacts
 
 SAID = (Message(role="user", content="x" * 400),)  # 100 tokens
 CHILD = Child("s.1", "a", "a:sub-1", Grant(tokens=50, cost_usd=0.5))
@@ -43,13 +50,54 @@ def test_a_cost_is_known_by_the_table_or_told(price, usage, has_answered, priced
 
 
 def test_an_answer_of_unknown_cost_is_not_priced_until_the_next_that_is():
-    """Its usage could not be read: what was spent is not all that was."""
+    """What was spent is not all that was."""
     before = memory(price_of=lambda *_: 0.1)
     unknown = count_answer(before, TokenUsage())
     known = count_answer(unknown, TokenUsage(total_tokens=2, cost_usd=0.5))
     other = switch_model(unknown, "another", {})
 
     assert [is_priced(one) for one in (before, unknown, known, other)] == [True, False, True, True]
+
+
+def test_an_answer_without_a_usage_took_about_what_its_length_says():
+    """At the price of the table, where there is one; so each of many such answers counts."""
+    answer = Message(role="assistant", content="y" * 80, thinking="z" * 40)
+    priced = memory(price_of=lambda _, prompt, completion: prompt + 10 * completion)
+    told = guess(priced, answer)
+
+    assert told == TokenUsage(
+        prompt_tokens=100, completion_tokens=30, total_tokens=130, cost_usd=400
+    )
+    assert guess(memory(), answer).cost_usd is None
+    assert is_priced(count_answer(priced, told))
+
+
+def test_a_request_takes_what_is_around_the_conversation_too():
+    """The system prompt, what plugins and files add to it, and the tools: four bytes a token."""
+    bare = request_tokens(memory())
+    tool = ToolFacts("read", chars=400)
+    added = (("t" * 100, "x" * 300),)
+
+    assert request_tokens(memory(system_chars=400)) == bare + 100
+    assert request_tokens(replace(memory(system_chars=400), tools=(tool,))) == bare + 200
+    assert request_tokens(replace(memory(system_chars=400), sections=added)) == bare + 200
+    assert request_tokens(replace(memory(), memory_contents=added, sections=added)) == bare + 200
+
+
+def test_a_limit_that_counts_no_more_is_told_once():
+    """Until an answer has a cost, or another model is asked; without a limit nobody need know."""
+    limited = memory(budget=Budget(max_cost_usd=1.0))
+    unknown = count_answer(limited, TokenUsage())
+    known = count_answer(unknown, TokenUsage(total_tokens=2, cost_usd=0.5))
+    other = switch_model(unknown, "another", {})
+    free = memory()
+
+    assert has_lost_count(limited, unknown)
+    assert not has_lost_count(unknown, count_answer(unknown, TokenUsage()))
+    assert not has_lost_count(unknown, known)
+    assert has_lost_count(known, count_answer(known, TokenUsage()))
+    assert has_lost_count(other, count_answer(other, TokenUsage()))
+    assert not has_lost_count(free, count_answer(free, TokenUsage()))
 
 
 def test_without_limits_nothing_is_looked_up():

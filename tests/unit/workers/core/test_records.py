@@ -5,8 +5,9 @@ import random
 import msgspec
 import pytest
 
-from cmdc_runtime.messages import Message, TokenUsage
+from cmdc_runtime.messages import Message, OpeningCall, TokenUsage
 from cmdc_runtime.parcels import Packed
+from tests.numbers import unbounded
 from workers.core import records
 from workers.core.records import (
     RECORDS,
@@ -14,6 +15,7 @@ from workers.core.records import (
     ApprovalDecided,
     AttachedPlugin,
     AttachedTool,
+    CodeTaken,
     Compacted,
     Continued,
     CycleEnded,
@@ -37,6 +39,7 @@ from workers.core.records import (
     ToolEnded,
     ToolsChanged,
     ToolStarted,
+    ToolTold,
     TurnSpent,
     UserAnswered,
     UserAsked,
@@ -51,10 +54,17 @@ TOOL = AttachedTool(
 )
 EXAMPLES = [
     PromptQueued(command_id="p-1", text="hé\x00"),
-    CycleStarted(command_id="p-1", text="go", at_ms=1, metadata={"steering": ["s-1"]}),
+    CycleStarted(
+        command_id="p-1",
+        text="go",
+        at_ms=1,
+        metadata={"steering": ["s-1"]},
+        call=OpeningCall(name="t", arguments={"n": 1}, text_as="q"),
+    ),
     Said(message=Message.assistant("yes", thinking="hm")),
     TurnSpent(usage=TokenUsage(prompt_tokens=1, cost_usd=0.5)),
     ToolStarted(call_id="a", at_ms=2, allowance="5e94dc8a6afbef1f"),
+    ToolTold(call_id="a"),
     ToolEnded(message=Message.tool_result("a", "no", is_error=True)),
     CycleEnded(command_id="p-1", outcome="failed", reason="why"),
     PromptDiscarded(command_id="p-2"),
@@ -68,7 +78,7 @@ EXAMPLES = [
     ModelChanged(model="y:n", provider_opts={"headers": {"a": "b"}, "seed": None}),
     Compacted(evicted=3, summary=Message.user("short"), usage=TokenUsage(total_tokens=9)),
     SubagentSpawned(child_id="s.1", call_id="a", ref="a:sub-1", tokens=9, cost_usd=0.5),
-    SubagentSpent(child_id="s.1", usage=TokenUsage(total_tokens=9)),
+    SubagentSpent(child_id="s.1", usage=TokenUsage(total_tokens=9), ok=False, text="no"),
     Noted(notes=("mind", "the gap")),
     PluginsChanged(states={"plugin": b"\x00"}),
     PluginSetChanged(
@@ -85,6 +95,7 @@ EXAMPLES = [
     PluginSpent(plugin="judge", usage=TokenUsage(total_tokens=9)),
     Resumed(incarnation=3),
     SetAside(digest="5e94", what="said", why="it kills"),
+    CodeTaken(code={"5e94": {"shop.tools": "77c1"}}),
     Continued(
         resumption="c-1",
         model="x:m",
@@ -166,3 +177,9 @@ def test_random_bytes_are_no_record():
             refused += 1
 
     assert refused > 0
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_every_number_of_a_record_has_its_range(record):
+    """Memory adds them up and is saved as 64 bits; a journal from elsewhere may say anything."""
+    assert unbounded(record) == []

@@ -33,6 +33,9 @@ from workers.core.inputs import (
     ANY_WORK,
     ApprovalExpired,
     ApprovalNeeded,
+    BranchDropped,
+    BranchTask,
+    BranchWanted,
     CompactWanted,
     Consulted,
     CycleExpired,
@@ -63,6 +66,7 @@ from workers.core.inputs import (
     ToolRefused,
     ToolReturned,
     ToolsLoaded,
+    ToolTold,
 )
 from workers.core.records import CycleEnded, Said, TurnSpent
 from workers.core.retry import Backoff
@@ -98,9 +102,12 @@ INPUTS = {
     ApprovalNeeded: ("a", RequireApproval(hint="sure?"), 9),
     ToolReturned: ("a", True, "fine", 9),
     ToolEmitted: ("a", "news", 1),
+    ToolTold: ("a", events.PluginEvent(name="reasoning_thought", payload=None)),
     QuestionAsked: ("a", "a:ask-1", "which?", ()),
     CompactWanted: ("a", "a:compact-1", "long"),
     SubagentWanted: ("a", "a:sub-1", "any", "do it"),
+    BranchWanted: ("a", "a:branch-b1", BranchTask("do it"), "digest"),
+    BranchDropped: ("a", "a:branch-b1"),
     Consulted: (Verdict(), 9),
     PluginsAborted: (Aborted("plugin", "no"), 9),
     ToolRefused: ("a", "no", 9),
@@ -195,7 +202,7 @@ def test_a_late_result_changes_nothing(session, state, kind, work):
         assert {type(effect) for effect in after.step.effects} <= {AnswerTool}
 
 
-@pytest.mark.parametrize("kind", [QuestionAsked, CompactWanted, SubagentWanted])
+@pytest.mark.parametrize("kind", [QuestionAsked, CompactWanted, SubagentWanted, BranchWanted])
 def test_a_call_that_an_abort_left_running_waits_for_nothing(session, kind):
     """What it asks for belongs to a cycle that is over: it is told so at once."""
     idle = session.at(State.IDLE)
@@ -255,11 +262,12 @@ def test_an_answer_without_calls_ends_the_cycle(session):
 
 
 def test_the_size_of_the_conversation_is_remembered(session):
-    """As the provider counted it, for so many messages; one that does not tell changes nothing."""
+    """As the provider counted it, for so many messages; about so large where it does not tell."""
     told = prompted(session).answer("hello", USED)
     untold = told.prompt("more", "p-2").answer("yes", None)
 
-    assert told.memory.context == untold.memory.context == (2, 2)
+    assert told.memory.context == (2, 2)
+    assert untold.memory.context == (4, 4)
 
 
 def test_an_answer_with_calls_runs_them(session):

@@ -19,6 +19,13 @@ def test_every_kind_of_failure_is_retried_or_not():
     assert set(retry._RETRYABLE) == set(FailureKind)
 
 
+def test_who_says_nothing_has_had_an_answer_and_no_jitter():
+    """Only the first request of a model is another case, and only a dice makes a delay other."""
+    assert should_retry(UNREACHABLE, 1, 3) == may_pass(UNREACHABLE, has_answered=True)
+    assert Backoff().jitter == 0.0
+    assert delay_s(Backoff(jitter=0.5), 1) == Backoff().base_s
+
+
 def test_every_kind_of_failure_can_be_found():
     """Each kind has a class, and each class, status or text leads to a kind."""
     tables = (provider.CLASS_KINDS, provider.STATUS_KINDS, provider.WEAK_CLASS_KINDS)

@@ -7,8 +7,10 @@ import pytest
 
 from cmdc_runtime.checkpoints import SCHEMA_VERSION, plain_state, read_saved
 from cmdc_runtime.errors import CheckpointUnreadable
+from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
 from cmdc_runtime.parcels import Packed
+from tests.numbers import unbounded
 from workers.core.budget import Grant
 from workers.core.rebuild import replay
 from workers.core.records import AttachedPlugin, AttachedTool, Continued
@@ -17,9 +19,11 @@ from workers.core.snapshot import (
     SNAPSHOT_RECORDS,
     STRIPPED,
     TRANSIENT,
+    Kept,
     Past,
     Unsaved,
     continued,
+    conversation_of,
     encode,
     restore,
     saved,
@@ -28,6 +32,7 @@ from workers.core.state import (
     Answering,
     Approval,
     Ask,
+    Branch,
     Child,
     Compacting,
     Consulting,
@@ -66,7 +71,7 @@ FULL = Memory(
     system_metadata={"cache_control": {"type": "ephemeral"}},
     patches=(Message(id="patch", role="tool_result", call_id="c-0", is_error=True),),
     cycle=Cycle("p-1", 3, TokenUsage(total_tokens=1), started_at_ms=5, turns=2, crashes=1),
-    calls=(OpenCall(CALL, 6, None, "again"),),
+    calls=(OpenCall(CALL, 6, None, "again", 3),),
     call_hashes=("h",),
     approvals=(Approval("a-1", "c-1", "shell", {"x": 1}, 7, due_ms=9),),
     allowances=("leave",),
@@ -74,8 +79,15 @@ FULL = Memory(
     asks=(Ask("r-1", "c-1"),),
     answers=((Ask("r-0", "c-1"), {"yes": [1, None]}),),
     todos=({"content": "sow"},),
-    children=(Child("s.1", "c-1", None, Grant(5, 0.5)),),
+    children=(Child("s.1", "c-1", None, Grant(5, 0.5), "c-1:branch-b2", "digest"),),
     spawns=2,
+    branched=1,
+    branches=(
+        Branch(
+            *("c-1:branch-b1", "c-1", "digest"),
+            BranchAnswer(ok=True, text="42", usage=TokenUsage(total_tokens=1)),
+        ),
+    ),
     turns=4,
     usage=TokenUsage(total_tokens=9, cost_usd=0.1),
     context=(9, 2),
@@ -83,9 +95,26 @@ FULL = Memory(
     latest_prompt="p-2",
     resumption="fork",
     left_out=frozenset({"digest"}),
+    code={"digest": {"shop.tools": "77c1"}},
     has_answered=True,
     is_costed=False,
 )
+
+
+def test_a_fork_has_the_conversation_and_nothing_else():
+    """Without the answer whose calls are open; what a branch is told beside stands in no memory."""
+    forked = conversation_of(FULL)
+    closed = conversation_of(replace(FULL, calls=()))
+
+    assert len(closed.messages) == len(forked.messages) + 1
+    assert forked.messages == closed.messages[:-1]
+    assert (forked.base, forked.sections, forked.memory_contents) == (
+        *(FULL.base, FULL.sections, FULL.memory_contents),
+    )
+    kept = {"messages", "base", "sections", "memory_contents", "system_metadata"}
+    assert {
+        one.name for one in fields(Memory) if getattr(forked, one.name) != _default(one)
+    } <= kept
 
 
 def test_a_full_memory_comes_back_as_it_was():
@@ -241,3 +270,8 @@ def test_what_was_given_anew_takes_the_place_of_the_old():
     assert (after.model, after.provider_opts, after.tools) == ("y:n", {"seed": 1}, NEW.tools)
     assert (after.plugins, after.plugin_states) == (NEW.plugins, ())
     assert after.messages == FULL.messages
+
+
+def test_every_number_of_a_snapshot_has_its_range():
+    """What is rebuilt of it is added to; a file from elsewhere may say anything."""
+    assert unbounded(Kept) == []

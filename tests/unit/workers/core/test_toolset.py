@@ -20,6 +20,7 @@ from cmdc_runtime.errors import (
     UsageError,
 )
 from cmdc_runtime.events import ModelSwitched, ToolAttached, ToolDetached, ToolsUpdated
+from cmdc_runtime.messages import OpeningCall
 from cmdc_runtime.parcels import Packed
 from workers.core.effects import CallModel, ChangeTools, LoadTools, Settle
 from workers.core.inputs import Found, ToolsLoaded
@@ -140,6 +141,15 @@ def test_a_session_has_a_bound_on_its_tools(session, command, fits):
     assert isinstance(outcome(after), ToolValidationFailed) != fits
 
 
+def test_as_many_tools_as_may_be_are_taken(session):
+    """One by one up to the bound, and as a whole table."""
+    some = having(session, *(f"t-{number}" for number in range(TOOLS_MAX - 1)))
+    table = [found(f"new-{number}") for number in range(TOOLS_MAX)]
+
+    assert len(loaded(some, ATTACH, found("the last")).memory.tools) == TOOLS_MAX
+    assert len(loaded(some, REPLACE, *table).memory.tools) == TOOLS_MAX
+
+
 def test_a_single_tool_too_many_says_so(session):
     """There is nothing wrong with the tool itself."""
     full = having(session, *(f"t-{number}" for number in range(TOOLS_MAX)))
@@ -183,6 +193,17 @@ def test_replacing_tools_by_themselves_changes_nothing(session):
 
     assert outcome(after) == ToolsDiff(attached=(), detached=())
     assert (after.memory, after.records(), after.events()) == (before.memory, [], [])
+
+
+def test_a_new_table_leaves_what_opens_each_cycle(session):
+    """It came by another option, and every cycle of the session begins with it."""
+    tools = tuple(map(ToolFacts, ("think", "read")))
+    opens = OpeningCall(name="think", text_as="question")
+    before = session.new(Memory(model="x:m", tools=tools), opening_call=opens)
+    after = loaded(before, REPLACE, found("write"))
+
+    assert names(after) == ["think", "write"]
+    assert outcome(after) == ToolsDiff(attached=("write",), detached=("read",))
 
 
 @pytest.mark.parametrize(

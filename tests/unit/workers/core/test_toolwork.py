@@ -24,16 +24,28 @@ from cmdc_runtime.events import (
 )
 from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.messages import TokenUsage, ToolCall
+from workers.core import records
 from workers.core.budget import Budget, Grant
-from workers.core.effects import AnswerTool, CallModel, EndSubagents, Keep, RunSubagent, RunTools
+from workers.core.effects import (
+    AnswerTool,
+    CallModel,
+    EndSubagents,
+    Keep,
+    Publish,
+    RunSubagent,
+    RunTools,
+)
 from workers.core.inputs import (
     ApprovalNeeded,
+    BranchTask,
+    BranchWanted,
     QuestionAsked,
     SubagentDone,
     SubagentWanted,
     ToolBegun,
     ToolEmitted,
     ToolReturned,
+    ToolTold,
 )
 from workers.core.loops import fingerprint
 from workers.core.records import (
@@ -55,8 +67,10 @@ REPORTS = {
     ApprovalNeeded: (ASKED, 9),
     ToolReturned: (True, "again", 9),
     ToolEmitted: ("news", 1),
+    ToolTold: (PluginEvent(name="reasoning_thought", payload=None),),
     QuestionAsked: ("x:ask-1", "which?", ()),
     SubagentWanted: ("x:sub-1", "any", "do it"),
+    BranchWanted: ("x:branch-b1", BranchTask("do it"), "digest"),
 }
 
 
@@ -105,6 +119,26 @@ def test_a_call_is_written_down_before_it_is_told(session):
 
     assert after.effects[0] == Keep(ToolStarted(call_id="a", at_ms=100))
     assert after.events() == [started, metrics]
+
+
+STEP = PluginEvent(name="reasoning_thought", payload={"id": "t1"})
+
+
+def test_a_step_is_recorded_and_told_at_once(session):
+    """Whoever dies: either both are there, or neither."""
+    after = executing(session).begin("a").report(ToolTold, "a", STEP)
+
+    assert after.effects == (Keep(records.ToolTold(call_id="a")), Publish(STEP))
+    assert after.rebuilt().calls == after.memory.calls
+
+
+def test_a_call_that_runs_again_knows_what_it_has_told(session):
+    """It is not told twice, however many processes it takes; another call has its own count."""
+    told = executing(session, "read:a", "read:b").begin("a", "b").report(ToolTold, "a", STEP)
+    again = told.report(ToolTold, "a", STEP).crash()
+
+    assert [run.told for run in again.of(RunTools)] == [{"a": 2}]
+    assert again.report(ToolTold, "a", STEP).memory.calls[0].told == 3
 
 
 def test_a_clock_that_steps_back_makes_no_negative_duration(session):

@@ -96,7 +96,7 @@ class Workshop:
             **dict.fromkeys(
                 (
                     *("spec", "session_id", "incarnation", "group_id", "requests"),
-                    *("ports", "plugin_box", "checkpoints"),
+                    *("ports", "plugin_box", "checkpoints", "forks"),
                 ),
                 None,
             ),
@@ -303,6 +303,7 @@ VERBS = {
     "ports": "give",
     "plugin_box": "change",
     "checkpoints": "make",
+    "forks": "sweep",
 }
 
 
@@ -320,7 +321,7 @@ VERBS = {
         (ChangePlugins("c", False, ()), ["plugin_box.change"]),
         (EndSubagents(("s.1",)), ["subagents.end"]),
         (MakeCheckpoint("c", None, {}), ["checkpoints.make"]),
-        (CountSubagents(("s.1",)), ["subagents.count"]),
+        (CountSubagents(("s.1",)), ["subagents.count", "forks.sweep"]),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, list) else "",
 )
@@ -346,15 +347,15 @@ def test_a_child_is_started_with_what_its_call_may_spend():
         incarnation=3,
         group_id="g",
         **dict.fromkeys(("requests", "model", "summarizer", "runner")),
-        **dict.fromkeys(("plugins", "ports", "plugin_box", "checkpoints")),
-        subagents=SimpleNamespace(start=lambda request, text: started.append((request, text))),
+        **dict.fromkeys(("plugins", "ports", "plugin_box", "checkpoints", "forks")),
+        subagents=SimpleNamespace(start=lambda *given: started.append(given)),
     )
     hands = Hands(kit, started.append, lambda _task: None)
     run = RunSubagent("s.1", "digger", "Dig.", Grant(100, 1.5))
     hands.perform(run, Memory(model="x:other"))
-    ((request, text),) = started
+    ((request, text, past),) = started
     child = decode_as(AgentSpec, request.agent)
 
     assert (request.session_id, request.parent_id, request.parent_incarnation) == ("s.1", "s", 3)
-    assert (text, request.group_id) == ("Dig.", "g")
+    assert (text, past, request.group_id) == ("Dig.", None, "g")
     assert (child.model, child.max_total_tokens, child.max_cost_usd) == ("x:other", 100, 1.5)

@@ -80,6 +80,11 @@ async def cancelled_within():
     await inner
 
 
+async def cancels_itself():
+    asyncio.current_task().cancel()
+    await forever()
+
+
 def calling(provider, posted, room=at_once):
     return ModelCaller(provider, SETTINGS, ModelWays(posted.append, room))
 
@@ -189,9 +194,10 @@ def test_too_many_calls_end_the_reply_at_once(run, monkeypatch):
     assert isinstance(run(called(*same, END))[-1], StreamEnded)
 
 
-def test_a_request_that_its_provider_cancels_is_a_failure(run):
+@pytest.mark.parametrize("cancelled", [cancelled_within, cancels_itself])
+def test_a_request_that_its_provider_cancels_is_a_failure(run, cancelled):
     """Nobody here cancelled it, so somebody has to hear of its end."""
-    (failed,) = run(called(cancelled_within))
+    (failed,) = run(called(cancelled))
 
     assert failed.kind is FailureKind.TRANSIENT
 

@@ -62,6 +62,11 @@ async def cancelled_within():
     await inner
 
 
+async def cancels_itself():
+    asyncio.current_task().cancel()
+    await forever()
+
+
 def summarizer(provider, posted, folder, retries_max=0):
     asker = Asker(provider, Patience(retries_max, Backoff(1.0, 1.0), SILENCE_S))
     return Summarizer(asker, posted.append, session_id="s", working_dir=str(folder))
@@ -100,6 +105,7 @@ def test_a_summary_is_posted_with_its_price_and_its_file(run, tmp_path):
         pytest.param((forever,), id="silent"),
         pytest.param((TextChunk(text="half"), forever), id="silent-midway"),
         pytest.param((cancelled_within,), id="cancelled-by-itself"),
+        pytest.param((cancels_itself,), id="cancels-itself"),
         pytest.param((TimeoutError("its own"),), id="its-own-timeout"),
     ],
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from cmdc_runtime import foreign
 from cmdc_runtime.extensions.tool import Tool, ToolError
 from cmdc_runtime.messages import ToolCall
 from cmdc_runtime.parcels import Packed
@@ -327,6 +328,56 @@ def test_a_cancelled_call_is_not_tried_again():
         return len(tool.calls), runner.results, task.cancelled()
 
     assert asyncio.run(cancel()) == (1, [], True)
+
+
+class Hasty(Picky):
+    """Cancels the task in which it is asked something."""
+
+    parameters = Tool.parameters
+
+    def meta(self, arguments):
+        asyncio.current_task().cancel()
+        return "hasty"
+
+
+def test_a_call_whose_task_nobody_of_us_has_cancelled_is_a_failure():
+    """What a tool is asked before it runs, it is asked in the call's own task."""
+    result = result_of(Hasty())
+
+    assert not result.ok
+    assert foreign.OWN_CANCEL in result.text
+
+
+def test_a_tool_that_cancels_itself_has_failed():
+    """It is tried again as any failure is, and has its result."""
+
+    async def do():
+        asyncio.current_task().cancel()
+        await forever()
+
+    tool = Async(do, effects="read")
+    result = result_of(tool)
+
+    assert (result.ok, result.text) == (False, f"CancelledError: {foreign.OWN_CANCEL}")
+    assert len(tool.calls) == 3
+
+
+def test_a_tool_that_keeps_its_own_cancellation_goes_on(run):
+    """It returns what it returns, and its time is bounded as ever."""
+
+    async def do():
+        asyncio.current_task().cancel()
+        try:
+            await forever()
+        except asyncio.CancelledError:
+            return "fine"
+
+    async def hang():
+        await do()
+        await forever()
+
+    assert result_of(Async(do)).text == "fine"
+    assert result_of(Async(hang), run=run).text == "tool took longer than 300 s and was ended"
 
 
 def test_only_the_named_calls_are_cancelled():

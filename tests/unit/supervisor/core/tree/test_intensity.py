@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.core.tree.intensity import DOUBLINGS_MAX, Window, delay_s
+from supervisor.core.tree.intensity import DOUBLINGS_MAX, Window, delay_s, spread
 
 
 def test_a_window_takes_as_many_as_it_may():
@@ -37,6 +37,15 @@ def test_old_restarts_are_forgotten():
     assert window._entries == []
 
 
+def test_old_spared_restarts_take_no_room():
+    """A child that is put off for days makes one every minute."""
+    window = Window(max_restarts=9, max_seconds=5.0)
+    for second in range(100):
+        window.spare("a", float(second))
+
+    assert len(window._entries) == 6
+
+
 def test_restarts_are_told_apart_by_child():
     """The budget is shared, but each child has its own series."""
     window = Window(max_restarts=9, max_seconds=5.0)
@@ -45,6 +54,22 @@ def test_restarts_are_told_apart_by_child():
 
     assert (window.of("a", 1.0), window.of("b", 1.0), window.of("z", 1.0)) == (2, 1, 0)
     assert window.count(1.0) == 3
+
+
+def test_a_spared_restart_counts_for_the_next_delay_alone():
+    """Nothing of the budget goes for it, and it is forgotten like the others."""
+    window = Window(max_restarts=1, max_seconds=5.0)
+    spared = [window.spare("a", 0.0) for _ in range(9)]
+
+    assert spared == [True] * 9
+    assert (window.count(0.0), window.of("a", 0.0), window.of("b", 0.0)) == (0, 9, 0)
+    assert [window.charge("a", 0.0) for _ in range(2)] == [True, False]
+    assert (window.of("a", 5.1), window._entries) == (0, [])
+
+
+def test_nothing_is_spared_where_nothing_may_be():
+    """With 0 restarts there is none that costs nothing, either."""
+    assert Window(max_restarts=0, max_seconds=5.0).spare("a", 1.0) is False
 
 
 def test_a_delay_makes_the_restarts_of_its_child_no_older():
@@ -84,3 +109,10 @@ def test_any_bounds_and_any_number_of_crashes_have_a_delay(bounds):
     """It is never more than its bound, however large the numbers."""
     for earlier in (0, 1, 2, DOUBLINGS_MAX, DOUBLINGS_MAX + 1, 10**9):
         assert 0.0 <= delay_s(bounds, earlier) <= bounds[1]
+
+
+@pytest.mark.parametrize(("chance", "right"), [(0.0, 2.0), (0.5, 2.2), (1.0, 2.4)])
+def test_a_back_off_is_never_shorter_than_it_says(chance, right):
+    """By up to a fifth longer, so that those who fell together do not come back together."""
+    assert spread(2.0, chance) == pytest.approx(right)
+    assert spread(0.0, chance) == 0.0

@@ -23,6 +23,7 @@ from supervisor.core.tree.recording import (
     ChildRecord,
     Input,
     SupervisorRecord,
+    Taken,
     read,
     replay,
 )
@@ -118,10 +119,31 @@ def test_a_record_has_the_fields_of_its_specification(record, spec):
     """Each with the same default, which is left out."""
     assert list(record.__struct_fields__) == [one.name for one in fields(spec)]
     assert record.of(spec(**needed(spec))).spec() == spec(**needed(spec))
+    assert record(**needed(spec)).spec() == spec(**needed(spec))
 
 
 def needed(spec):
     return {"id": "a", "start": "post"} if spec is ChildSpec else {}
+
+
+def test_what_a_line_leaves_out_stays_what_it_was():
+    """A record is played years later: no default of today may stand for one of then."""
+    short = Taken(at_s=1.0, input="up")
+    _, (read_again,) = read([b'{"version":1,"spec":{}}', b'{"at_s":1.0,"input":"up"}'])
+
+    assert read_again == short
+    assert (short.generation, short.call, short.path, short.child) == (0, 0, (), "")
+    assert (short.ending, short.deadline_s, short.did) == (Ending.CRASH, None, "")
+
+
+def test_another_way_to_keep_children_is_played_again():
+    """With what it changes, and from then on."""
+    tree = lived()
+    tree.reconfigure((), SupervisorSpec(flags=Flags(max_restarts=0), children=ROOT.children), 2.0)
+    *_, played = replay(lines(tree))
+
+    assert (played.taken.input, played.effects) == ("reconfigure", tree.did[-1])
+    assert played.taken.spec.flags.max_restarts == 0
 
 
 def test_random_lives_are_played_again_with_the_same_effects():

@@ -97,6 +97,25 @@ def test_words_become_flags():
     )
 
 
+def test_who_says_nothing_gets_otps_defaults():
+    """And Elixir's 3 restarts in 5 s; a child of no earlier life begins with its first process."""
+    flags, child = flags_from({}), child_from({"id": "a", "start": "it"})
+
+    assert (flags.strategy, flags.max_restarts, flags.max_seconds) == ("one_for_one", 3, 5.0)
+    assert (flags.auto_shutdown, flags.max_children, flags.resumes) == ("never", None, False)
+    assert (child.restart, child.shutdown, child.significant) == ("permanent", 5.0, False)
+    assert (child.restart_delay, child.start_timeout) == ((0.0, 0.0), None)
+    assert (child.generation, child.restarts) == (0, 0)
+
+
+def test_a_window_of_no_time_is_refused():
+    """No two restarts would ever be within it."""
+    for seconds in (0, 0.0):
+        assert flag_problems(Flags(max_seconds=seconds)) == [
+            f"max_seconds: expected seconds above 0, got {seconds}"
+        ]
+
+
 @pytest.mark.parametrize("value", [0, 0.0, 5, None])
 def test_every_grace_is_a_grace(value):
     """0 kills at once, None waits for ever."""

@@ -5,14 +5,17 @@ from typing import get_args
 import pytest
 
 from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.events import PluginEvent, ReasoningDone, ReasoningThought
+from cmdc_runtime.events.reasoning import TEXT_CHARS_MAX
 from cmdc_runtime.extensions.actions import Emit, Intervene
 from cmdc_runtime.extensions.hooks import AfterResponse, AfterTurn, BeforeFinish, BeforePrompt
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
 from cmdc_runtime.packing import pack_plugin
 from cmdc_runtime.plugins import Reasoning as Options
-from cmdc_runtime.plugins.reasoning import STRATEGIES, Strategy
-from workers.builtin.plugins.reasoning import DONE_CHARS_MAX, THOUGHT_CHARS_MAX, Reasoning
+from cmdc_runtime.reasoning import ReasoningResult
+from cmdc_runtime.reasoning.chains import PHASES, Chain
+from workers.builtin.plugins.reasoning import Reasoning
 
 CALL = ToolCall(call_id="c-1", name="look")
 
@@ -55,23 +58,28 @@ class Cycle:
         return self.plugin.after_turn(event, self.context())
 
 
-def thought(text, index, strategy="chain_of_thought"):
+def thought(text, index, strategy="chain_of_thought", run=1):
     """Return the event of one thought."""
-    told = {"strategy": strategy, "thought": text, "index": index}
-    return Emit("reasoning_thought", told)
+    told = ReasoningThought(
+        run_id=f"s-1.{run}",
+        strategy=strategy,
+        thought_id=f"t{index + 1}",
+        parent_id=f"t{index}" if index else None,
+        content=text,
+    )
+    return Emit(told)
 
 
-def done(answer, thoughts, strategy="chain_of_thought", status="done"):
+def done(answer, strategy="chain_of_thought", status="done"):
     """Return the event of the end."""
-    told = {"strategy": strategy, "status": status, "answer": answer, "thoughts": thoughts}
-    return Emit("reasoning_done", told)
+    return Emit(ReasoningDone(run_id="s-1.1", strategy=strategy, status=status, answer=answer))
 
 
 def test_every_strategy_has_phases():
     """The table has a row for each name, and texts that are told apart."""
-    texts = [text for phases in STRATEGIES.values() for text in phases]
+    texts = [text for phases in PHASES.values() for text in phases]
 
-    assert set(STRATEGIES) == set(get_args(Strategy))
+    assert set(PHASES) == set(get_args(Chain))
     assert all(texts)
     assert len(set(texts)) == len(texts)
 
@@ -81,21 +89,21 @@ def test_strategy_of_one_phase(strategy):
     """It is asked for with the prompt, and the first answer is the last."""
     cycle = Cycle(strategy=strategy)
 
-    assert cycle.prompt() == Intervene(STRATEGIES[strategy][0])
+    assert cycle.prompt() == Intervene(PHASES[strategy][0])
     assert cycle.reply("First. So: 4.") == thought("First. So: 4.", 0, strategy)
-    assert cycle.finish() == done("First. So: 4.", ["First. So: 4."], strategy)
+    assert cycle.finish() == done("First. So: 4.", strategy)
 
 
 def test_step_back_asks_twice():
     """The general question is answered first, and the request with it."""
-    back, forward = STRATEGIES["step_back"]
+    back, forward = PHASES["step_back"]
     cycle = Cycle(strategy="step_back")
 
     assert cycle.prompt() == Intervene(back)
     assert cycle.reply("In general …") == thought("In general …", 0, "step_back")
     assert cycle.finish() == Intervene(forward)
     assert cycle.reply("So here 4.") == thought("So here 4.", 1, "step_back")
-    assert cycle.finish() == done("So here 4.", ["In general …", "So here 4."], "step_back")
+    assert cycle.finish() == done("So here 4.", "step_back")
 
 
 def test_words_between_calls_are_thoughts_too():
@@ -106,7 +114,7 @@ def test_words_between_calls_are_thoughts_too():
     assert cycle.reply(" Let me look. ", CALL) == thought("Let me look.", 0)
     assert cycle.reply(" ", CALL) is None
     assert cycle.reply("4") == thought("4", 1)
-    assert cycle.finish() == done("4", ["Let me look.", "4"])
+    assert cycle.finish() == done("4")
 
 
 def test_the_end_is_told_once():
@@ -129,7 +137,7 @@ def test_a_cycle_that_ends_early_is_told(outcome, status):
     cycle.reply("In general …")
     answer = None if outcome == "aborted" else "In general …"
 
-    assert cycle.over(outcome) == done(answer, ["In general …"], "step_back", status)
+    assert cycle.over(outcome) == done(answer, "step_back", status)
     assert cycle.over(outcome) is None
 
 
@@ -143,15 +151,18 @@ def test_a_message_that_is_heard_twice_is_one_thought():
     assert cycle.plugin.after_response(again, cycle.context()) is None
 
 
-def test_thoughts_that_were_compacted_are_left_out_at_the_end():
-    """They were told when they came."""
-    cycle = Cycle()
+def test_what_is_told_is_a_run():
+    """The fields are those of a strategy's run, so its result can be made of the stream."""
+    cycle = Cycle(strategy="step_back")
     cycle.prompt()
-    cycle.reply("Let me look.", CALL)
-    cycle.messages.clear()
-    cycle.reply("4")
+    emits = [cycle.reply("In general …")]
+    cycle.finish()
+    emits += [cycle.reply("So here 4."), cycle.finish()]
+    sealed = [event for emit in emits for event in emit.sealed().events()]
+    result = ReasoningResult.of(PluginEvent(name=name, payload=told) for name, told in sealed)
 
-    assert cycle.finish() == done("4", ["4"])
+    assert (result.status, result.answer, result.strategy) == ("done", "So here 4.", "step_back")
+    assert [(one.id, one.parent_id) for one in result.thoughts] == [("t1", None), ("t2", "t1")]
 
 
 def test_each_prompt_begins_anew():
@@ -160,8 +171,8 @@ def test_each_prompt_begins_anew():
     cycle.prompt()
     cycle.reply("In general …")
 
-    assert cycle.prompt("And?") == Intervene(STRATEGIES["step_back"][0])
-    assert cycle.reply("Again …") == thought("Again …", 0, "step_back")
+    assert cycle.prompt("And?") == Intervene(PHASES["step_back"][0])
+    assert cycle.reply("Again …") == thought("Again …", 0, "step_back", run=2)
 
 
 @pytest.mark.parametrize(
@@ -180,12 +191,11 @@ def test_long_texts_are_cut():
     """What is told fits into an event, however much the model says."""
     cycle = Cycle()
     cycle.prompt()
-    told = [cycle.reply("x" * (THOUGHT_CHARS_MAX + 1), CALL) for _ in range(3)]
-    end = cycle.finish().payload
+    told = [cycle.reply("x" * (TEXT_CHARS_MAX + 1), CALL) for _ in range(3)]
+    end = cycle.finish().name
 
-    assert {len(event.payload["thought"]) for event in told} == {THOUGHT_CHARS_MAX}
-    assert len(end["answer"]) == DONE_CHARS_MAX
-    assert sum(map(len, end["thoughts"])) <= DONE_CHARS_MAX
+    assert {len(event.name.content) for event in told} == {TEXT_CHARS_MAX}
+    assert len(end.answer) == TEXT_CHARS_MAX
 
 
 def test_templates_take_the_place_of_our_words():

@@ -3,9 +3,11 @@
 import base64
 import json
 import time
+from urllib.parse import quote, quote_plus
 
 import pytest
 
+from cmdc_runtime.discretion import SECRET_CHARS_MAX
 from cmdc_runtime.extensions.provider import ModelRequest
 from cmdc_runtime.messages import Message
 from workers.builtin.providers import _secrets
@@ -87,6 +89,8 @@ HARMLESS = {
     "type": {"extra_headers": {"Content-Type": "application/json"}},
     "a type elsewhere": {"extra_headers": {"X-Type": "application/json"}},
     "a plain header": {"extra_headers": {"anthropic-version": "2023-06-01"}},
+    "a plain header as a pair": {"extra_headers": [("anthropic-version", "2023-06-01")]},
+    "its own name": {"wild": "wild"},
 }
 
 
@@ -137,9 +141,9 @@ def test_more_than_is_looked_for_hides_everything(options):
 
 def test_a_document_is_no_credential():
     """A long text among the options leaves errors readable."""
-    text = "word " * _secrets.SECRET_CHARS_MAX
+    text = "w" * (SECRET_CHARS_MAX + 1)
 
-    assert hidden("a word", of(prediction={"content": text})) == "a word"
+    assert hidden(text, of(prediction={"content": text})) == text
 
 
 FORMS = {
@@ -162,6 +166,45 @@ def test_every_form_is_hidden(form):
     assert shown.count(HIDDEN) == 2
     assert "nobody" not in shown
     assert "czNjcjN0" not in shown
+
+
+ODD = "p\u00e4ss w\u00f6rd\\1/\t?"
+"""A value that each way to write it down writes otherwise."""
+ODD_FORMS = {
+    "url": quote(ODD, safe=""),
+    "half a url": quote(ODD),
+    "form": quote_plus(ODD),
+    "json": json.dumps(ODD)[1:-1],
+    "json of utf-8": json.dumps(ODD, ensure_ascii=False)[1:-1],
+    "repr": repr(ODD + "'")[1:-2],
+    "base64": base64.b64encode(ODD.encode()).decode(),
+}
+
+
+@pytest.mark.parametrize("form", ODD_FORMS.values(), ids=ODD_FORMS)
+def test_every_form_of_odd_characters_is_hidden(form):
+    """Spaces, letters beyond ASCII, a tab and a backslash."""
+    assert hidden(f"<{form}>", of(api_key=ODD)).startswith(f"<{HIDDEN}")
+    assert "rd" not in hidden(f"<{form}>", of(api_key=ODD))
+
+
+def test_a_base64_of_a_url_is_hidden():
+    """Where its alphabet differs from the other."""
+    value = "\u00fb\u00ff\u00bf?>~~"
+    form = base64.urlsafe_b64encode(value.encode()).decode()
+
+    assert form != base64.b64encode(value.encode()).decode()
+    assert form.rstrip("=") not in hidden(form, of(api_key=value))
+
+
+def test_a_plus_in_an_address_may_be_a_space():
+    """Nobody knows how the server reads it."""
+    assert "hunter two" not in hidden("hunter two", of(api_base="https://h/v1?key=hunter+two"))
+
+
+def test_what_looks_like_a_key_is_hidden_whoever_gave_it():
+    """A server may tell another one's."""
+    assert hidden("it has sk-abcdef0123456789", frozenset()) == f"it has {HIDDEN}"
 
 
 def test_secrets_side_by_side_and_within_each_other():

@@ -54,6 +54,26 @@ GONE = ev.PromptDropped(text=SECRET, command_id="c-2")
 DIED = ExceptionReason(type="ValueError", message=SECRET)
 
 
+TREE = {"run_id": "t-1@1", "strategy": "tree"}
+
+
+def branch(number, **more):
+    """Return the event of a branch's begin, in a run of the first call."""
+    return ev.ReasoningBranch(**{**TREE, **more}, branch_id=f"b-{number}", prompt=SECRET)
+
+
+def thought(number, error=None):
+    return ev.ReasoningThought(
+        **TREE, thought_id=f"b-{number}", content=SECRET, error=error, usage=USAGE
+    )
+
+
+SCORE = ev.ReasoningScore(**TREE, thought_id="b-1", score=0.5, detail={"why": SECRET})
+PRUNE = ev.ReasoningPrune(**TREE, thought_ids=("b-1",), reason=SECRET)
+RUN, BRANCH_1, BRANCH_2 = "reason tree", "branch b-1", "branch b-2"
+TIMED_OUT = ev.ReasoningDone(**TREE, status="timeout", answer=SECRET, reason=SECRET)
+
+
 def recovered(resumed):
     return ev.AgentRecovered(incarnation=2, reason=DIED, resumed=resumed)
 
@@ -165,6 +185,45 @@ SEQUENCES = {
         ("tool.exec", None, 2, 2, None, None),
         ("llm.retry", None, 4, 4, None, None),
     ]),
+    "a run of a strategy": (
+        [START, call(1), branch(1), branch(2, parent_id="b-1"), thought(2, "Timeout: 3 s"),
+         thought(1), SCORE, PRUNE, ev.ReasoningDone(**TREE, status="done", answer=SECRET),
+         returned(1), END], [
+        (AGENT,    None,  0, 10, "finished", None),
+        (TOOL,     AGENT, 1, 9, "finished", None),
+        (RUN,      TOOL,  2, 8, "finished", None),
+        (BRANCH_1, RUN,   2, 5, "finished", None),
+        (BRANCH_2, RUN,   3, 4, "failed", "Timeout"),
+    ]),
+    "a run that is cut off": ([START, call(1), branch(1), TIMED_OUT, returned(1), END], [
+        (AGENT,    None,  0, 5, "finished", None),
+        (TOOL,     AGENT, 1, 4, "finished", None),
+        (RUN,      TOOL,  2, 3, "timeout", "timeout"),
+        (BRANCH_1, RUN,   2, 3, "timeout", None),
+    ]),
+    "an abort of a run": ([START, call(1), branch(1), ABORT, killed(1), thought(1), TIMED_OUT], [
+        (AGENT,    None,  0, 3, "aborted", None),
+        (TOOL,     AGENT, 1, 4, "killed", "killed"),
+        (RUN,      TOOL,  2, 3, "aborted", None),
+        (BRANCH_1, RUN,   2, 3, "aborted", None),
+    ]),
+    "a run whose end was missed": ([START, call(1), branch(1), branch(1), returned(1), END], [
+        (AGENT,    None,  0, 5, "finished", None),
+        (TOOL,     AGENT, 1, 4, "finished", None),
+        (RUN,      TOOL,  2, 4, "unknown", None),
+        (BRANCH_1, RUN,   2, 3, "unknown", None),
+        (BRANCH_1, RUN,   3, 4, "unknown", None),
+    ]),
+    "a run that is killed": ([START, call(1), branch(1), killed(1), END], [
+        (AGENT,    None,  0, 4, "finished", None),
+        (TOOL,     AGENT, 1, 3, "killed", "killed"),
+        (RUN,      TOOL,  2, 3, "killed", None),
+        (BRANCH_1, RUN,   2, 3, "killed", None),
+    ]),
+    "a crash in a run": ([recovered("tools"), thought(1), SCORE, TIMED_OUT, END], [
+        (AGENT,    None,  0, 4, "finished", None),
+        (RUN,      AGENT, 1, 3, "timeout", "timeout"),
+    ]),
     "a sleep": ([START, END, ev.AgentHibernated(), ev.AgentWoken(incarnation=2)], [
         (AGENT, None,  0, 1, "finished", None),
     ]),
@@ -189,6 +248,10 @@ def test_content_stays_here(heard, drawing_of):
     assert "launch code" not in repr((drawing.spans, drawing.measures))
 
 
+PARENTS = {RUN: (AGENT, TOOL), BRANCH_1: (RUN,), BRANCH_2: (RUN,)}
+"""Of the spans that are not of a cycle."""
+
+
 @settings(max_examples=300)
 @given(
     heard=st.lists(st.sampled_from(EVERYTHING), max_size=40),
@@ -203,7 +266,7 @@ def test_any_sequence_keeps_the_rules(heard, ends, captures, drawing_of):
     drawing.end(len(heard) + 2)
 
     assert all(span.end is not None for span in drawing.spans)
-    assert all(span.parent in (None, AGENT) for span in drawing.spans)
+    assert all(span.parent in PARENTS.get(span.name, (None, AGENT)) for span in drawing.spans)
 
 
 def test_every_event_is_told_or_not():

@@ -28,6 +28,20 @@ class ScriptedSession(SessionPort):
     async def delegate(self, description, subagent_type):
         return await self._answered("delegate", description, subagent_type)
 
+    told = 0
+
+    async def tell(self, event):
+        self.asked.append(("tell", event))
+
+    async def branch(self, branch_id, prompt, **more):
+        return await self._answered("branch", branch_id, prompt, more)
+
+    async def recall(self, run_id):
+        return ()
+
+    async def end_branch(self, branch_id):
+        return await self._answered("end_branch", branch_id)
+
     async def _answered(self, *request):
         self.asked.append(request)
         if isinstance(self.answer, BaseException):

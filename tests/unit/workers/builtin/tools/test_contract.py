@@ -30,6 +30,7 @@ SAMPLES = {
     "grep":                 ("process", "read",       {"pattern": "x+"}),
     "list_dir":             ("thread",  "read",       {}),
     "read_file":            ("thread",  "read",       {"path": "a"}),
+    "reason":               ("task",    "idempotent", {"question": "Why?"}),
     "shell":                ("task",    "write",      {"command": "true"}),
     "task":                 ("task",    "write",      {"description": "look"}),
     "write_file":           ("thread",  "write",      {"path": "a", "content": "b"}),
@@ -44,6 +45,7 @@ META = {
     "grep":                 "Search for x+",
     "list_dir":             "List .",
     "read_file":            "Read a",
+    "reason":               "Reason: Why?",
     "shell":                "Run true",
     "task":                 "Task for general-purpose: look",
     "write_file":           "Write a",
@@ -132,6 +134,5 @@ def test_light_reference_has_the_options_of_the_tool(name):
     arguments = inspect.signature(module_of(name).create).parameters
 
     assert list(arguments) == list(reference.__struct_fields__)
-    assert [(arguments[field].default or {}) for field in arguments] == [
-        getattr(reference(), field) for field in arguments
-    ]
+    for field, argument in arguments.items():
+        assert (getattr(reference(), field) or None) == argument.default, field

@@ -1,0 +1,91 @@
+"""A reasoning strategy at work: its branches and thoughts are a tree, told as it grows.
+
+``run_id`` is the same in all events of a run. A branch and its thought have one id, so
+``parent_id`` and the ids make the tree. The Reasoning plugin emits the same fields for its chains,
+as ``PluginEvent``.
+"""
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+from cmdc_runtime.events.base import Event
+from cmdc_runtime.messages import TokenUsage
+
+TEXT_CHARS_MAX: Final = 100_000
+"""Of a prompt, a thought or an answer as it is told; the conversation has all of it."""
+
+
+class ReasoningBranch(Event, frozen=True, kw_only=True):
+    """A strategy asked for a branch: a question to a model, in a session of its own.
+
+    ``revision`` counts the revisions of the run, this one included, where the branch runs again
+    with feedback.
+    """
+
+    run_id: str
+    strategy: str
+    branch_id: str
+    parent_id: str | None = None
+    prompt: str
+    model: str | None = None
+    metadata: dict[str, Any] = msgspec.field(
+        default_factory=dict
+    )  # Any: plain data of the strategy
+    revision: int = 0
+
+
+class ReasoningThought(Event, frozen=True, kw_only=True):
+    """A thought is there: a branch has ended, or the strategy has put it there itself.
+
+    ``error`` says why a branch has no content: it failed, crashed or was ended. ``usage`` is what
+    the branch took. ``metadata`` is what a strategy's own thought brings; that of a branch is told
+    with the branch.
+    """
+
+    run_id: str
+    strategy: str
+    thought_id: str
+    parent_id: str | None = None
+    content: str
+    error: str | None = None
+    usage: TokenUsage = TokenUsage()
+    metadata: dict[str, Any] = msgspec.field(
+        default_factory=dict
+    )  # Any: plain data of the strategy
+
+
+class ReasoningScore(Event, frozen=True, kw_only=True):
+    """A thought was scored, the greater the better."""
+
+    run_id: str
+    strategy: str
+    thought_id: str
+    score: float
+    detail: dict[str, Any] = msgspec.field(
+        default_factory=dict
+    )  # Any: plain data of whoever scored
+
+
+class ReasoningPrune(Event, frozen=True, kw_only=True):
+    """Thoughts were given up; branches of them that still ran are ended."""
+
+    run_id: str
+    strategy: str
+    thought_ids: tuple[str, ...]
+    reason: str = ""
+
+
+class ReasoningDone(Event, frozen=True, kw_only=True):
+    """The run is over; where it was cut off, ``answer`` is the best one so far.
+
+    ``reason`` says more about a status other than "done". ``elapsed_ms`` is None where nobody took
+    the time.
+    """
+
+    run_id: str
+    strategy: str
+    status: Literal["done", "failed", "aborted", "timeout", "budget_exceeded", "max_steps_exceeded"]
+    answer: Any = None  # Any: plain data of the strategy
+    reason: str | None = None
+    elapsed_ms: int | None = None

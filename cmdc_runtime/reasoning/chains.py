@@ -1,0 +1,112 @@
+"""The options of the chains, and what each asks of a model: one thought leads to the next.
+
+The Reasoning plugin asks the same within one session. To add a chain: its name in ``Chain``, its
+phases in ``PHASES``, a class here, and a strategy in ``workers.builtin.reasoning``.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+
+from msgspec import Meta
+
+from cmdc_runtime.packing import BuiltInStrategy
+
+Chain: TypeAlias = Literal["chain_of_thought", "plan_and_solve", "step_back"]
+
+_CHAIN_OF_THOUGHT: Final = """\
+Work this out step by step before you answer. Write each step down with what it rests on and what \
+follows from it, and look at it once more before you go on. Then give your answer, clearly set \
+apart from the steps."""
+_PLAN_AND_SOLVE: Final = """\
+Before you answer, make sure that you have understood what is asked. Write down what is known and \
+what is wanted, with every quantity that matters. Make a plan that leads from one to the other, \
+then carry it out step by step; check each calculation and each intermediate result before you use \
+it. End with your answer, clearly set apart."""
+_STEP_BACK: Final = """\
+Do not answer this yet. Take a step back: which more general question lies behind it, about the \
+principles, concepts or facts that it is a case of? State that question, and answer it."""
+_STEP_FORWARD: Final = """\
+Now return to the request itself. Reason from what you have just laid out to the case at hand, and \
+give your answer in full, so that it can be understood by somebody who reads nothing else."""
+
+PHASES: Final[Mapping[Chain, tuple[str, ...]]] = MappingProxyType(
+    {
+        "chain_of_thought": (_CHAIN_OF_THOUGHT,),
+        "plan_and_solve": (_PLAN_AND_SOLVE,),
+        "step_back": (_STEP_BACK, _STEP_FORWARD),
+    }
+)
+"""What the model reads in each phase of a chain: after the prompt, then after each answer.
+
+The ideas are those of Wei et al. 2022 and Kojima et al. 2022 (chain of thought, without examples),
+Wang et al. 2023 (plan and solve) and Zheng et al. 2023 (step back); the words are ours.
+"""
+
+Text = Annotated[str, Meta(min_length=1, max_length=100_000)]
+"""A text of a prompt."""
+
+
+class ChainStrategy(BuiltInStrategy, frozen=True, kw_only=True):
+    """Base of the chains."""
+
+    chain: ClassVar[Chain]
+    templates: tuple[Text, ...] | None = None
+    """What the model reads in place of our words, one text for each phase."""
+
+    def __post_init__(self) -> None:
+        """Refuse templates that are not as many as the chain has phases."""
+        check_templates(self.chain, self.templates)
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """What the model reads in each phase."""
+        return self.templates or PHASES[self.chain]
+
+
+class ChainOfThought(ChainStrategy, frozen=True, kw_only=True):
+    """One branch that reasons step by step.
+
+    Wei et al. 2022, in Kojima et al.'s form without examples (2022). The answer is all of its text.
+    """
+
+    short_name: ClassVar[str] = "chain_of_thought"
+    chain: ClassVar[Chain] = "chain_of_thought"
+
+
+class PlanAndSolve(ChainStrategy, frozen=True, kw_only=True):
+    """One branch that makes a plan first, and carries it out.
+
+    Wang et al. 2023, "plan-and-solve plus": with the quantities written down and the calculation
+    checked. The answer is all of its text.
+    """
+
+    short_name: ClassVar[str] = "plan_and_solve"
+    chain: ClassVar[Chain] = "plan_and_solve"
+
+
+class StepBack(ChainStrategy, frozen=True, kw_only=True):
+    """A branch for the more general question, then one that answers the request with it.
+
+    Zheng et al. 2023. There the first answer is looked up in documents where there are some; here
+    the model knows it, or has tools.
+    """
+
+    short_name: ClassVar[str] = "step_back"
+    chain: ClassVar[Chain] = "step_back"
+
+
+def check_templates(chain: Chain, templates: tuple[str, ...] | None) -> None:
+    """Refuse templates that are not as many as the chain has phases.
+
+    Raises:
+        ValueError: it says how many there should be.
+    """
+    phases = PHASES.get(chain)
+    if templates is None or phases is None:  # an unknown chain is refused by its type
+        return
+    if len(templates) != len(phases):
+        raise ValueError(
+            f"templates: {len(templates)} given, but {chain!r} has {len(phases)}"
+            " phases: give one text for each, in their order"
+        )

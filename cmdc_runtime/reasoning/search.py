@@ -1,0 +1,193 @@
+"""Search over thoughts: scoring, selection, votes and the way back, as functions of values.
+
+Everything here is pure, and ties go to the thought that comes first in what was given, which for
+a strategy is the order in which it asked for the branches: so a result never depends on which
+branch was quicker. A thought without a score ranks behind all that have one, and one that failed
+is never kept.
+"""
+
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from cmdc_runtime.extensions.reasoning import Thought
+
+Scored: TypeAlias = float | tuple[float, Mapping[str, Any]]  # Any: plain data
+"""A score, or one with its details."""
+Scorer: TypeAlias = Callable[[Thought], Scored | None] | Mapping[str, Scored | None]
+"""A function of a thought, or scores by the ids of thoughts; None leaves a thought as it is."""
+
+ANSWER_CHARS_MAX: Final = 2_000
+"""Of an answer that is compared with others; the rest is not looked at."""
+_DIGITS_MAX: Final = 200
+"""Of a number that is written out again; a longer one is compared as text."""
+_ANSWER: Final = re.compile(r"\banswer\b[ \t*]*(?:is\b[ \t]*:?|[:=])[ \t*]*([^\n]+)", re.IGNORECASE)
+_NUMBER: Final = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:e[-+]?\d{1,3})?")
+_EDGES: Final = " \t\n.,;:!?*_`'\"()[]{}$€£“”"
+_CURRENCY: Final = re.compile("[$€£]")
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """One answer with the votes for it."""
+
+    answer: str
+    """As it was given first."""
+    weight: float
+    """How many gave it, or the sum of their scores."""
+    thought_ids: tuple[str, ...]
+    """Who gave it, in their order."""
+
+
+def score(thoughts: Iterable[Thought], scorer: Scorer) -> list[Thought]:
+    """Return the thoughts with their scores; one that failed gets none.
+
+    Raises:
+        ValueError: a score is no finite number.
+    """
+    return [_scored(one, scorer) for one in thoughts]
+
+
+def select_beam(thoughts: Iterable[Thought], width: int) -> tuple[list[Thought], list[Thought]]:
+    """Return the ``width`` best thoughts, the best first, and all others in their order."""
+    given = list(thoughts)
+    sound = [place for place, one in enumerate(given) if one.error is None]
+    best = sorted(sound, key=lambda place: _rank(given[place]))[: max(0, width)]
+    chosen = frozenset(best)
+    kept = [given[place] for place in best]
+    return kept, [one for place, one in enumerate(given) if place not in chosen]
+
+
+def score_and_prune(
+    thoughts: Iterable[Thought], scorer: Scorer, width: int
+) -> tuple[list[Thought], list[Thought]]:
+    """Return ``select_beam`` of the thoughts with their scores.
+
+    Raises:
+        ValueError: a score is no finite number.
+    """
+    return select_beam(score(thoughts, scorer), width)
+
+
+def final_answer(text: str) -> str:
+    """Return what a text gives as its answer: behind the last "answer", else its last line."""
+    found = _ANSWER.findall(text)
+    lines = [line for line in text.splitlines() if line.strip()]
+    chosen = found[-1] if found else (lines[-1] if lines else "")
+    return str(chosen).strip(" \t*`")
+
+
+def normalise(answer: str) -> str:
+    """Return an answer as it is compared with others.
+
+    Case, spaces, quotes and the marks around it do not count, and a number is its value: "$1,000.",
+    "1000.0" and "1e3" are one answer.
+    """
+    text = unicodedata.normalize("NFKC", answer[:ANSWER_CHARS_MAX]).casefold()
+    text = " ".join(text.split())
+    bare = text.strip(_EDGES)
+    return _number(_CURRENCY.sub("", bare)) or bare or text
+
+
+def vote(
+    thoughts: Iterable[Thought],
+    *,
+    answer_of: Callable[[str], str] = final_answer,
+    key: Callable[[str], str] = normalise,
+    weighted: bool = False,
+) -> tuple[Tally, ...]:
+    """Return the answers with their votes, the one with the most first.
+
+    ``answer_of`` reads the answer from a thought's content, ``key`` says which answers are the
+    same. Where ``weighted``, a vote counts as its thought's score, one without or below 0 as
+    nothing. Thoughts that failed or give no answer have no vote.
+    """
+    found: dict[str, tuple[str, list[Thought]]] = {}
+    for one in thoughts:
+        answer = "" if one.error is not None else answer_of(one.content)
+        if name := key(answer):
+            found.setdefault(name, (answer, []))[1].append(one)
+    tallies = [
+        Tally(answer, _weight(voters, weighted=weighted), tuple(voter.id for voter in voters))
+        for answer, voters in found.values()
+    ]
+    return tuple(sorted(tallies, key=lambda tally: -tally.weight))
+
+
+def decided(votes: Sequence[Tally], remaining: int, weight_max: float = 1.0) -> bool:
+    """Say whether ``remaining`` votes more, of ``weight_max`` at most each, leave the same winner.
+
+    A lead that they could make up for is none: which of two equal answers came first is known only
+    when all are there.
+    """
+    if not votes:
+        return False
+    second = votes[1].weight if len(votes) > 1 else 0.0
+    return remaining <= 0 or votes[0].weight - second > remaining * weight_max
+
+
+def agreement(votes: Sequence[Tally]) -> float:
+    """Return the winner's part of all votes, 0 where there are none."""
+    total = math.fsum(tally.weight for tally in votes)
+    return votes[0].weight / total if total > 0 else 0.0
+
+
+def backtrack(
+    levels: Sequence[Sequence[Thought]],
+) -> tuple[Thought | None, tuple[tuple[Thought, ...], ...]]:
+    """Return the thought to go on with, and what is left open then.
+
+    ``levels`` are the untried thoughts at each depth, the deepest last. The best one of the deepest
+    level that has any is next; None where nothing is open.
+    """
+    left = [tuple(level) for level in levels]
+    while left:
+        kept, others = select_beam(left[-1], 1)
+        if kept:
+            rest = tuple(one for one in others if one.error is None)
+            return kept[0], (*left[:-1], rest)
+        left.pop()
+    return None, ()
+
+
+def _rank(thought: Thought) -> float:
+    return math.inf if thought.score is None else -thought.score
+
+
+def _scored(thought: Thought, scorer: Scorer) -> Thought:
+    if thought.error is not None:
+        return thought
+    given = scorer.get(thought.id) if isinstance(scorer, Mapping) else scorer(thought)
+    if given is None:
+        return thought
+    value: Any  # Any: what a stranger's function returned
+    value, detail = given if isinstance(given, tuple) else (given, thought.score_detail)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"the score of {thought.id!r} is no finite number: {value!r}")
+    return msgspec.structs.replace(thought, score=float(value), score_detail=dict(detail))
+
+
+def _weight(voters: Sequence[Thought], *, weighted: bool) -> float:
+    if not weighted:
+        return float(len(voters))
+    return math.fsum(max(0.0, voter.score or 0.0) for voter in voters)
+
+
+def _number(text: str) -> str | None:
+    """Return the one way to write a number, None where the text is none."""
+    if not _NUMBER.fullmatch(text) or not any(map(str.isdigit, text)):
+        return None
+    try:
+        value = Decimal(text.replace(",", ""))
+    except InvalidOperation:
+        return None
+    if not value:
+        return "0"
+    if abs(value.adjusted()) > _DIGITS_MAX:
+        return None
+    written = f"{value:f}"
+    return (written.rstrip("0").rstrip(".") if "." in written else written).removeprefix("+")

@@ -1,0 +1,34 @@
+"""The options of self-consistency."""
+
+from typing import Annotated, ClassVar, Final
+
+from msgspec import Meta
+
+from cmdc_runtime.packing import BuiltInStrategy, Function
+from cmdc_runtime.reasoning.chains import Text
+
+SAMPLE: Final = """\
+Work this out step by step, and check each step. End with one line of the form
+
+Answer: <your answer, as short as it can be>"""
+"""Asks for one sample."""
+
+
+class SelfConsistency(BuiltInStrategy, frozen=True, kw_only=True):
+    """Has the question answered several times, and takes the answer that most of them give.
+
+    Wang et al. 2022, "Self-Consistency Improves Chain of Thought Reasoning": a majority vote over
+    the answers of independent chains. We differ: 10 samples, where the paper draws 40 and finds
+    most of the gain with 5 to 10; and it ends as soon as the rest cannot change the majority.
+    """
+
+    short_name: ClassVar[str] = "self_consistency"
+    samples: Annotated[int, Meta(ge=1, le=200)] = 10
+    score: Function | None = None
+    """A function of a sample's text and the question to a number from 0: a vote weighs as much.
+    Then all samples are waited for."""
+    answer: Function | None = None
+    """A function of a sample's text to its answer; None: what stands behind the last "answer", else
+    its last line. Answers are compared by ``cmdc.reasoning.search.normalise``."""
+    prompt: Text = SAMPLE
+    """Asks for one sample, below the question."""

@@ -1,0 +1,56 @@
+"""The tool that runs strategies, by name: ``tools=[cmdc.tools.Reason(["tree_of_thoughts"])]``.
+
+It stands here since a session's own strategy and ``Runner`` are calls of it, too.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Final
+
+import msgspec
+from msgspec import Meta
+
+from cmdc_runtime.packing import BuiltIn, strategy_option
+from cmdc_runtime.ranges import Cost, Count, Moment, Positive
+from cmdc_runtime.subagent import REASON_TOOL
+
+STRATEGIES_MAX: Final = 32
+ToolName = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
+
+
+class Reason(BuiltIn, frozen=True, kw_only=True):
+    """Lets the model have a question thought about by a strategy, over branches of the session.
+
+    A strategy is given as its name, one of ``cmdc.reasoning``, a class, an instance, ``(class,
+    options)`` or ``"module:Class"``; the model chooses among several. The other fields
+    bound each run, as those of ``cmdc.reasoning.RunLimits``.
+    """
+
+    short_name: ClassVar[str] = "reason"
+    strategies: Annotated[Sequence[Any], Meta(min_length=1, max_length=STRATEGIES_MAX)] = (
+        "adaptive",
+    )
+    max_steps: Positive = 20
+    max_parallel: Positive = 4
+    max_revisions: Count = 3
+    budget_usd: Cost | None = None
+    budget_tokens: Positive | None = None
+    timeout: Moment | None = None
+    """Seconds; what is best then is the answer."""
+    name: ToolName = REASON_TOOL
+    """What the model calls it."""
+
+    def to_options(self) -> dict[str, Any]:  # Any: whatever the options are
+        """Return the options with the strategies packed.
+
+        Raises:
+            InvalidOptions: one is no strategy, breaks the contract or cannot travel.
+            TypeError: another option cannot travel.
+        """
+        given: Any = self.strategies  # Any: whatever an application gave
+        if not isinstance(given, list | tuple):
+            raise TypeError(f"strategies: expected a list, got {type(given).__name__}")
+        packed = [strategy_option(one, f"strategies[{at}]") for at, one in enumerate(given)]
+        bare = msgspec.structs.replace(self, strategies=packed)
+        options: dict[str, Any] = msgspec.to_builtins(bare)
+        msgspec.convert(options, Reason)
+        return options | {"strategies": packed}

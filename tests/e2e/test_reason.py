@@ -1,0 +1,199 @@
+"""The tool that runs a strategy: its branches are sessions, its steps events, its end a result."""
+
+import time
+
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime import events
+from cmdc_runtime.reasoning import ReasoningResult
+from cmdc_runtime.testing import Hold, Text, ToolCalls, ToolUse
+
+TURN_S = 60.0
+
+
+def asked(**args):
+    """Return a model's call of the tool."""
+    return ToolCalls(ToolUse("reason", {"question": "What is six times seven?", **args}))
+
+
+def general(model):
+    """The kind that branches are of, with a model of its own."""
+    return cmdc.SubAgent("general-purpose", "Thinks.", model=model)
+
+
+def result_of(model):
+    """Return what the model was told of its call."""
+    return model.requests[-1]["messages"][-1]["content"]
+
+
+def session_ids(client):
+    return [one.session_id for one in client.list_sessions()]
+
+
+@pytest.fixture
+def reasoned(agent, client, scripted, cycle_of, poll):
+    """Have a model call the tool once; return what it was told, and the run as events tell it."""
+
+    def run(below, *strategies, **limits):
+        model = scripted(asked(), "done")
+        tool = cmdc.tools.Reason(strategies=list(strategies), **limits)
+        session = agent(model, tools=[tool], subagents=[general(below)])
+        stream = session.subscribe()
+        session.prompt("Think.")
+        result = ReasoningResult.of(cycle_of(stream))
+        assert poll(lambda: session_ids(client) == [session.id])
+        return result_of(model), result
+
+    return run
+
+
+def test_votes_are_sessions_and_their_majority_is_the_result(reasoned, scripted):
+    """Each is paid once; the tree of them is told as it grows."""
+    below = scripted("Answer: 41", "Answer: 42", "Answer: 42")
+    told, result = reasoned(below, cmdc.reasoning.SelfConsistency(samples=3), max_parallel=1)
+
+    assert told == "42"
+    assert (result.status, result.answer, result.strategy) == ("done", "42", "self_consistency")
+    assert [one.content for one in result.thoughts] == ["Answer: 41", "Answer: 42", "Answer: 42"]
+    assert (result.branches, len(below.requests)) == (3, 3)
+    assert "What is six times seven?" in below.requests[0]["messages"][-1]["content"]
+
+
+def valued(request):
+    """Answer a judge with a score, others with a step; what ends in 9 is worth most."""
+    text = request["messages"][-1]["content"]
+    if "judge" not in text:
+        return f"step {len(text) % 10}"
+    return '{"score": 9, "why": "so"}' if "step 9" in text else '{"score": 3, "why": "so"}'
+
+
+def test_a_tree_is_scored_and_pruned(reasoned, scripted):
+    """By typed answers of judges, which are branches too."""
+    tree = cmdc.reasoning.TreeOfThoughts(depth=2, breadth=1, candidates=2, scoring="value", votes=1)
+    told, result = reasoned(scripted(default=valued), tree)
+
+    assert result.status == "done", result.reason
+    assert told == result.answer
+    assert told.startswith("step ")
+    assert result.pruned > 0
+    assert result.best_score is not None
+    assert result.branches == len(result.nodes) == 8
+
+
+class Sure(cmdc.ReasoningStrategy):
+    """Is content with the first answer."""
+
+    def step(self, state, context):
+        return [cmdc.Branch(context.question, id=f"b{n}") for n in range(3)]
+
+    def early(self, thoughts, state):
+        return cmdc.Done(thoughts[0].content)
+
+
+def test_losers_end_when_it_is_decided(reasoned, scripted):
+    """Their sessions are gone before the run is; what they used is told."""
+    below = scripted("first", (Hold(), "late"), (Hold(), "late"))
+    told, result = reasoned(below, Sure)
+
+    assert told == "first"
+    assert [one.error for one in result.nodes if one.error] == ["pruned: decided"] * 2
+    assert result.pruned == 2
+
+
+class Odd(cmdc.ReasoningStrategy):
+    """Breaks."""
+
+    def step(self, state, context):
+        raise LookupError("where is it")
+
+
+def test_an_exception_of_a_strategy_is_the_tools_error(reasoned, scripted):
+    """By its name."""
+    told, result = reasoned(scripted(), Odd)
+
+    assert "odd failed: LookupError: where is it" in told
+    assert (result.status, result.reason) == ("failed", "LookupError: where is it")
+
+
+class Busy(cmdc.ReasoningStrategy):
+    """Computes for a second."""
+
+    def step(self, state, context):
+        end = time.monotonic() + 1.0
+        while time.monotonic() < end:
+            pass
+        return cmdc.Done("there")
+
+
+def test_a_busy_strategy_does_not_stop_the_loop(agent, scripted):
+    """The session answers meanwhile."""
+    model = scripted(asked(), "done")
+    session = agent(model, tools=[cmdc.tools.Reason(strategies=[Busy])])
+    stream = session.subscribe(types=[events.ToolExecutionStart])
+    session.prompt("Think.")
+    stream.get(TURN_S)
+    looks = 0
+    while session.status().state == "executing_tools":
+        looks += 1
+
+    assert looks > 1
+    assert session.collect_reply(timeout=TURN_S) == "done"
+    assert result_of(model) == "there"
+
+
+class Two(cmdc.ReasoningStrategy):
+    """Asks one after another, for ever."""
+
+    def step(self, state, context):
+        return cmdc.Branch("Once more.")
+
+    def aggregate(self, thoughts, state):
+        return cmdc.Branch("Once more.")
+
+
+@pytest.mark.parametrize(
+    ("limits", "status"),
+    [
+        ({"max_steps": 2}, "max_steps_exceeded"),
+        ({"budget_tokens": 60_100}, "budget_exceeded"),
+        ({"timeout": 5.0}, "timeout"),
+    ],
+)
+def test_a_limit_ends_a_run_with_what_is_best_so_far(reasoned, scripted, limits, status):
+    """And the model reads that it is."""
+    usage = cmdc.TokenUsage(prompt_tokens=20_000, completion_tokens=10_000)
+    answers = [Text("one", usage=usage), Text("two", usage=usage)]
+    below = scripted(*answers, (Hold(), "late"))
+    told, result = reasoned(below, Two, **limits)
+
+    assert result.status == status
+    assert result.answer == "two"
+    assert told.startswith(f"two\n\n[Cut off ({status}")
+
+
+def test_an_abort_leaves_nothing(agent, client, scripted, poll):
+    """No branch outlives the cycle that asked for it."""
+    below = scripted((Hold(), "late"), (Hold(), "late"), (Hold(), "late"))
+    tool = cmdc.tools.Reason(strategies=[Sure])
+    session = agent(scripted(asked()), tools=[tool], subagents=[general(below)])
+    session.prompt("Think.")
+    below.wait_held(TURN_S, count=3)
+    session.abort()
+
+    assert poll(lambda: session_ids(client) == [session.id], TURN_S)
+
+
+def test_the_model_chooses_among_strategies(agent, scripted):
+    """By their names, and reads which there are."""
+    model = scripted(asked(strategy="two"), "done")
+    below = scripted("one", "two")
+    tool = cmdc.tools.Reason(strategies=[Sure, Two], max_steps=2)
+    session = agent(model, tools=[tool], subagents=[general(below)])
+    session.run("Think.", timeout=TURN_S)
+    (given,) = [
+        one["function"] for one in model.requests[0]["tools"] if one["function"]["name"] == "reason"
+    ]
+
+    assert result_of(model).startswith("two\n\n[Cut off")
+    assert given["parameters"]["properties"]["strategy"]["enum"] == ["sure", "two"]

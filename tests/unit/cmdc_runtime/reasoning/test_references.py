@@ -1,0 +1,59 @@
+"""The light references: their bounds, and that they travel."""
+
+import pytest
+
+from cmdc_runtime import reasoning
+from cmdc_runtime.errors import InvalidOptions
+from cmdc_runtime.packing import pack_strategy
+from workers.loader import load_strategy
+
+
+def judge(text, question):
+    """Score."""
+    return 1.0
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: reasoning.TreeOfThoughts(depth=0), "strategy 'tree_of_thoughts': option 'depth'"),
+        (lambda: reasoning.TreeOfThoughts(search="best"), "option 'search'"),
+        (lambda: reasoning.SelfConsistency(sample=3), "there is no option 'sample'"),
+        (lambda: reasoning.SelfRefine(stop=""), "option 'stop'"),
+        (lambda: reasoning.Adaptive(agreement=2), "option 'agreement'"),
+        (lambda: reasoning.StepBack(templates=["a"]), "1 given, but 'step_back' has 2"),
+        (lambda: reasoning.GraphOfThoughts(operations=[]), "option 'operations'"),
+        (
+            lambda: reasoning.GraphOfThoughts(operations=[reasoning.KeepBest(inputs=[0])]),
+            "operations\\[0\\] builds on operations\\[0\\], which is not before it",
+        ),
+    ],
+)
+def test_bad_options_are_refused_where_they_are_written(make, problem):
+    """With the option, and what it may be."""
+    with pytest.raises(InvalidOptions, match=problem):
+        make()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        reasoning.TreeOfThoughts(depth=3, score=judge),
+        reasoning.GraphOfThoughts(operations=[reasoning.Generate(k=4), reasoning.KeepBest(n=2)]),
+        reasoning.Adaptive(sampling=reasoning.SelfConsistency(samples=5, answer=judge)),
+        reasoning.PlanAndSolve(templates=["Plan!"]),
+    ],
+    ids=lambda given: given.short_name,
+)
+def test_options_arrive(given):
+    """Structs and functions within them, too."""
+    loaded = load_strategy(pack_strategy(given, "reasoning_strategy"))
+
+    assert loaded.name == given.short_name
+    assert repr(loaded.opts).split(" at 0x")[0] == repr(given).split(" at 0x")[0]
+
+
+def test_an_unknown_name_is_told():
+    """With those that there are."""
+    with pytest.raises(Exception, match="no built-in strategy 'tree', only adaptive, "):
+        load_strategy(pack_strategy("tree", "reasoning_strategy"))

@@ -1,0 +1,102 @@
+"""A record holds while what it is true of stays as it is, and no longer."""
+
+import pytest
+
+from scripts.mutants import records
+from scripts.mutants.belongs import Module
+from scripts.mutants.records import Found, Record
+
+
+@pytest.fixture
+def house(tmp_path, monkeypatch):
+    """A tree with a module and two files of tests, and a place for records."""
+    for name in ("module.py", "test_a.py", "test_b.py"):
+        (tmp_path / name).write_text(f"{name} as it was")
+    monkeypatch.setattr(records, "ROOT", tmp_path)
+    monkeypatch.setattr("benchmarks.report.RESULTS", tmp_path / "results")
+    monkeypatch.setattr(records, "RESULTS", tmp_path / "results")
+    forget()
+    yield tmp_path
+    forget()
+
+
+def forget():
+    records.code_of.cache_clear()
+    records.digest_of.cache_clear()
+
+
+def kept(by, **more):
+    module = Module("module.py", ("test_a.py",), ("test_b.py",))
+    records.keep(module, Found([f"m{at}" for at in by], by, 1.0), load=0.0, **more)
+    return records.newest()["module.py"]
+
+
+BY = {0: "test_a.py", 1: "test_a.py", 2: "", 3: "test_b.py", 4: "test_a.py"}
+
+
+def test_what_was_kept_is_read_again(house):
+    """Each mutant by its number, and those that live by their names, too."""
+    record = kept(BY)
+
+    assert record.holds() == BY
+    assert record.survivors == ["m2"]
+    assert record.killed == {"test_a.py": "0-1 4", "test_b.py": "3"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "known"),
+    [
+        ("module.py", set()),
+        ("test_a.py", {3}),
+        ("test_b.py", {0, 1, 4}),
+    ],
+)
+def test_what_has_changed_is_played_again(house, changed, known):
+    """All of a module that changed; else what lived, and what the changed tests had noticed."""
+    record = kept(BY)
+    (house / changed).write_text("another text")
+    forget()
+
+    assert set(record.holds()) == known
+
+
+def test_what_lives_is_played_again_where_tests_were_left_out(house):
+    """They may notice it where they pass by themselves; what others noticed is known."""
+    record = kept({0: "test_a.py", 1: ""}, left_out={"test_b.py"})
+
+    assert record.holds() == {0: "test_a.py"}
+    assert record.survivors == ["m1"]
+
+
+def test_what_lives_is_played_again_where_tests_are_new(house):
+    """What was noticed stays so."""
+    record = kept(BY)
+
+    assert set(record.holds(["test_a.py", "test_b.py"])) == set(BY)
+    assert set(record.holds(["test_a.py", "test_b.py", "test_c.py"])) == {0, 1, 3, 4}
+
+
+def test_tests_that_are_gone_notice_nothing(house):
+    """What they had noticed is played again."""
+    record = kept(BY)
+    (house / "test_b.py").unlink()
+    forget()
+
+    assert set(record.holds()) == {0, 1, 4}
+
+
+def test_the_newest_record_of_a_module_counts(house):
+    """Earlier ones stay in the file, as all results do."""
+    kept(BY)
+
+    assert kept(dict.fromkeys(range(2), "test_b.py")).killed == {"test_b.py": "0-1"}
+
+
+def test_operators_are_part_of_what_is_played(house, monkeypatch):
+    """Other wrongs have other numbers."""
+    record = kept(BY)
+    monkeypatch.setattr(records.operators, "__file__", str(house / "test_a.py"))
+    forget()
+
+    assert isinstance(record, Record)
+    assert record.holds() == {}

@@ -1,0 +1,299 @@
+"""One process of a session: what it is asked, what it is given, and what is done with its words."""
+
+import asyncio
+import os
+import signal
+from types import SimpleNamespace
+
+import pytest
+
+from cmdc_runtime.codec import encode
+from cmdc_runtime.frames import (
+    OWN_SLOT,
+    Adopted,
+    Adrift,
+    Batch,
+    Deliver,
+    Refusal,
+    Settled,
+    Started,
+    Terminate,
+    Write,
+)
+from cmdc_runtime.requests import Supervision
+from supervisor.adapters.journal.base import JournalFailed
+from supervisor.chores import Chores
+from supervisor.core.exits import Asked
+from supervisor.core.storage import Condition
+from supervisor.core.tree.words import Ref
+from supervisor.incarnation import AgentProcess
+from tests.unit.supervisor.desk import Desk, Worker, play, settle
+
+POLICY = Supervision(unresponsive_after=7.0)
+EVENT = Batch(first=1, count=1, durable=False)
+ADRIFT = Adrift(worker_id="w", session_id="s", incarnation=4, first=1)
+
+
+class Owner:
+    """A session that writes down what it is told."""
+
+    id = "s"
+
+    def __init__(self):
+        self.replies, self.ended, self.ups = [], [], 0
+
+    def reply(self, command_id, frame):
+        self.replies.append((command_id, frame))
+
+    def is_look(self, _command_id):
+        return True
+
+    def process_up(self, _process):
+        self.ups += 1
+
+    def process_ended(self, process, _ended):
+        self.ended.append(process)
+
+
+class Receipts:
+    """Writes down what is to be told to the agent."""
+
+    written = 0
+
+    def __init__(self):
+        self.told = []
+
+    def publish(self):
+        self.told.append("publish")
+
+    def store(self, number):
+        self.told.append(number)
+
+    def close(self):
+        self.told.append("close")
+
+
+def made():
+    """Return a process that nobody hears yet; its desk, owner and worker are its own."""
+    desk, worker = Desk(), Worker(7)
+    worker.has_signed = False
+    desk.journal.append = lambda *_args, **_more: asyncio.get_running_loop().create_future()
+    desk.hub.take = lambda *_args: True
+    desk.hub.opened = []
+    desk.hub.open_channel = lambda *args: desk.hub.opened.append(args)
+    ref = Ref(("sessions", "session:s"), "agent", 4)
+    return AgentProcess(ref, Owner(), desk, worker, Chores("s", print))
+
+
+def hired():
+    process = made()
+    process.take_over(POLICY)
+    return process
+
+
+def adopted():
+    process = made()
+    process.adopt(POLICY, 3)
+    return process
+
+
+def test_it_is_asked_by_a_frame_and_then_by_signals():
+    """Each rung of the ladder is remembered; a question for its stacks is none."""
+
+    async def scenario():
+        process, rungs = hired(), []
+        for step in (
+            process.ask_for_stack,
+            lambda: process.ask("enough"),
+            lambda: process.ask("over", over=True),
+            process.terminate,
+            lambda: process.ask("please"),
+        ):
+            step()
+            rungs.append(process.asked)
+        return process.worker, rungs
+
+    worker, rungs = play(scenario)
+
+    assert worker.signals == [signal.SIGQUIT, signal.SIGTERM]
+    assert worker.sent == [
+        Terminate(reason=reason, over=over)
+        for reason, over in (("enough", False), ("over", True), ("please", False))
+    ]
+    assert rungs == [Asked.NOTHING, Asked.POLITELY, Asked.POLITELY, Asked.SIGTERM, Asked.SIGTERM]
+
+
+@pytest.mark.parametrize("how", ["assign", "take_over"])
+def test_its_ward_is_told_whose_it_is(how):
+    """And for how long it may say nothing once it is up."""
+
+    async def scenario():
+        process, told = made(), []
+        setattr(process.worker.ward, how, lambda *args: told.append(args))
+        process.take_over(POLICY) if how == "assign" else process.adopt(POLICY, 3)
+        process.begin(POLICY)
+        await settle()
+        return told, process.worker.ward.expected
+
+    assert play(scenario) == ([(7, "s", 4, POLICY)], [7.0])
+
+
+def test_who_was_taken_over_or_is_up_has_signed():
+    """A worker that was never heard of is nobody's."""
+
+    async def scenario():
+        new, kept = hired(), adopted()
+        before = new.worker.has_signed
+        new.worker.says(Started())
+        return before, new.worker.has_signed, kept.worker.has_signed, new.owner.ups
+
+    assert play(scenario) == (False, True, True, 1)
+
+
+@pytest.mark.parametrize(("process_of", "given"), [(hired, []), (adopted, ["c-1", "c-2"])])
+def test_an_adopted_agent_is_given_what_it_may_not_have(process_of, given):
+    """The daemon before took the commands, and perhaps did not hand them on."""
+    unanswered = [SimpleNamespace(command_id=one, body=encode("go")) for one in ("c-1", "c-2")]
+
+    async def scenario():
+        process = process_of()
+
+        async def load(_session_id):
+            return SimpleNamespace(unanswered=unanswered)
+
+        process.desk.journal.load = load
+        process.begin(POLICY)
+        await settle()
+        return process.worker.sent
+
+    sent = play(scenario)
+
+    assert [one.id for one in sent] == given
+    assert all(isinstance(one, Deliver) and one.durable for one in sent)
+    assert [bytes(one.body) for one in sent] == [encode("go")] * len(given)
+
+
+def test_an_adopted_agent_whose_history_is_gone_is_ended():
+    """There may be none at all, too: then there is nothing to give."""
+
+    async def scenario():
+        lost, new = adopted(), adopted()
+
+        async def load(_session_id):
+            raise JournalFailed("no disk")
+
+        lost.desk.journal.load = load
+        lost.begin(POLICY)
+        new.begin(POLICY)
+        await settle()
+        return lost, new
+
+    lost, new = play(scenario)
+
+    assert (lost.worker.signals, lost.blamed.stage) == ([9], "rebuild")
+    assert (new.worker.signals, new.worker.sent) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("frame", "told", "has_spoken"),
+    [
+        (Write(records=(), settled=(), number=1), (), True),
+        (EVENT, ((EVENT, b"x"),), True),
+        (Started(), (), False),
+    ],
+    ids=["a write", "an event", "neither"],
+)
+def test_who_has_written_or_published_has_spoken(frame, told, has_spoken):
+    """Another process may take the place of one that has not."""
+
+    async def scenario():
+        process = hired()
+        process._receipts = Receipts()
+        before = process.has_spoken
+        process.worker.on_frame(frame, told)
+        return before, process.has_spoken, process._receipts.told
+
+    before, after, receipts = play(scenario)
+
+    assert (before, after) == (False, has_spoken)
+    assert receipts == (["publish"] if isinstance(frame, Batch) else [])
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_who_gives_way_ends_unheard_if_another_one_takes_its_place(goes_on):
+    """Else it is an end like any other."""
+
+    async def scenario():
+        process = hired()
+        process._receipts = Receipts()
+        process.give_way(lambda: goes_on)
+        process.worker.ends(-9)
+        await settle()
+        return process.worker.signals, len(process.owner.ended), process._receipts.told
+
+    assert play(scenario) == ([9], *((0, []) if goes_on else (1, ["close"])))
+
+
+@pytest.mark.parametrize(("brings_slot", "slot"), [(True, OWN_SLOT), (False, 5)])
+def test_who_is_adrift_is_told_who_took_it_over(brings_slot, slot):
+    """Each time that it asks; its stream is opened once, and only for another daemon's."""
+
+    async def scenario():
+        kept, own = adopted(), hired()
+        for process in (kept, own):
+            process.worker.ward.brings_slot, process.worker.ward.slot = brings_slot, 5
+            process.worker.says(ADRIFT)
+            process.worker.says(ADRIFT)
+        return kept, own
+
+    kept, own = play(scenario)
+    answer = Adopted(daemon_pid=os.getpid(), written=3, slot=slot, output_id="w-7")
+
+    assert kept.worker.sent == [answer] * 2
+    assert kept.desk.hub.opened == [("s", POLICY.event_buffer_size, 0)]
+    assert (len(own.worker.sent), own.desk.hub.opened) == (2, [])
+
+
+def test_who_looks_while_the_disk_is_full_is_refused_what_the_agent_refuses():
+    """A refusal leans on nothing that is not stored."""
+
+    async def scenario():
+        process = hired()
+        process.worker.says(Write(records=(), settled=(), number=1))
+        process.desk.journal.health.turn(Condition.FULL, "no room")
+        process.worker.says(Refusal(id="c-1", code="usage_error", message="no", details=b"\x80"))
+        return [command_id for command_id, _ in process.owner.replies]
+
+    assert play(scenario) == ["c-1"]
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_what_settles_with_a_write_is_answered_when_that_is_stored(is_stored):
+    """Or failed, where the journal does not even take it: then the process is ended."""
+
+    async def scenario():
+        process = hired()
+        process._receipts = Receipts()
+        stored = asyncio.get_running_loop().create_future()
+
+        def append(*_args, **_more):
+            if not is_stored:
+                raise JournalFailed("no room")
+            return stored
+
+        process.desk.journal.append = append
+        settled = (Settled(id="c-1", frame=b"done"),)
+        process.worker.says(Write(records=(), settled=settled, number=2))
+        before = list(process.owner.replies)
+        stored.set_result(None)
+        await settle()
+        return before, process
+
+    before, process = play(scenario)
+    ((command_id, frame),) = process.owner.replies
+
+    assert command_id == "c-1"
+    if is_stored:
+        assert (before, frame, process._receipts.told) == ([], b"done", [2])
+    else:
+        assert (type(frame).__name__, process.worker.signals) == ("Failed", [9])

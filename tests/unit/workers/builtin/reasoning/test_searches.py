@@ -1,0 +1,194 @@
+"""Trees and graphs of thoughts: which candidates they pursue, and what they ask of a model."""
+
+import pytest
+
+from cmdc_runtime import reasoning
+from cmdc_runtime.events import ReasoningPrune
+from cmdc_runtime.packing import pack_strategy
+from cmdc_runtime.reasoning.judging import Choice, Judgement, Proposals
+from scripts.reasoning.play import Answer, Play
+from workers.loader import load_strategy
+
+
+def played(given, model, **more):
+    """Return a whole run."""
+    play = Play(model, **more)
+    play.play(load_strategy(pack_strategy(given, "")), "Which way?")
+    return play
+
+
+def last_digits(path, question):
+    """Score a path by the number at its end."""
+    return float(path.split()[-1])
+
+
+def numbered(branch):
+    """Answer with the number of the branch."""
+    return f"way {branch.id[1:]}"
+
+
+def pruned(play):
+    """Return who was given up."""
+    return [one.thought_ids for one in play.told if isinstance(one, ReasoningPrune)]
+
+
+def test_the_best_of_each_level_are_pursued():
+    """By a function's scores; the answer is the best of the last level, below its own path."""
+    tree = reasoning.TreeOfThoughts(depth=2, breadth=2, candidates=3, score=last_digits)
+    play = played(tree, numbered)
+
+    assert play.result.answer == "way 9"
+    assert pruned(play) == [("b1",), ("b4", "b5", "b6", "b7")]
+    assert play.result.nodes[-1].parent_id == "b2"
+    prompt = play.started["b9"].branch.prompt
+    assert prompt.index("Which way?") < prompt.index("Step 1:\nway 2") < prompt.index("last one")
+    assert "you take step 1" in play.started["b1"].branch.prompt
+
+
+def test_a_beam_ranks_by_sums():
+    """Where the levels' scores alone would choose another one."""
+    scores = {"b1": 9, "b2": 1, "b3": 4, "b4": 3, "b5": 6, "b6": 2}
+    answers = [
+        played(
+            reasoning.TreeOfThoughts(
+                search=search, depth=2, breadth=2, candidates=2, score=last_digits
+            ),
+            lambda branch: f"way {scores[branch.id]}",
+        ).result.answer
+        for search in ("bfs", "beam")
+    ]
+
+    assert answers == ["way 6", "way 4"]
+
+
+def test_depth_first_goes_back():
+    """Where all candidates are poor, the next best one that was left is followed."""
+    scores = {"b1": 7, "b2": 8, "b3": 1, "b4": 2, "b5": 9, "b6": 3}
+    tree = reasoning.TreeOfThoughts(
+        search="dfs", depth=2, candidates=2, score=last_digits, threshold=5
+    )
+    play = played(tree, lambda branch: f"way {scores[branch.id]}")
+
+    assert [one.branch.parent_id for one in play.started.values()] == [
+        None, None, "b2", "b2", "b1", "b1",
+    ]  # fmt: skip
+    assert play.result.answer == "way 9"
+    assert pruned(play) == [("b3", "b4"), ("b6",)]
+
+
+def test_depth_first_gives_up():
+    """When nothing is left to try."""
+    tree = reasoning.TreeOfThoughts(
+        search="dfs", depth=2, candidates=2, score=last_digits, threshold=5
+    )
+    result = played(tree, lambda branch: "way 1" if branch.parent_id else "way 6").result
+
+    assert (result.status, result.reason) == ("failed", "no path is good enough")
+
+
+def test_judges_value_or_vote():
+    """The mean of values, the part of votes; a judge that fails does not count."""
+    values = {"b1": 2, "b2": 8}
+    answers = iter(['{"score": 10}', '{"score": 6}', "what?", '{"score": 9}'])
+
+    def valuer(branch):
+        return next(answers) if branch.result is Judgement else f"way {values[branch.id]}"
+
+    tree = {"depth": 1, "candidates": 2, "votes": 2}
+    valued = played(reasoning.TreeOfThoughts(scoring="value", **tree), valuer)
+    votes = iter(['{"best": 2}', '{"best": 7}'])
+    voted = played(
+        reasoning.TreeOfThoughts(scoring="vote", **tree),
+        lambda branch: next(votes) if branch.result is Choice else numbered(branch),
+    )
+
+    assert [one.score for one in valued.result.thoughts[:2]] == [0.8, 0.9]
+    assert [one.score for one in voted.result.thoughts[:2]] == [0, 0.5]
+    assert (valued.result.answer, voted.result.answer) == ("way 8", "way 2")
+    assert "Candidate 2:\nStep 1:\nway 2" in voted.started["b3"].branch.prompt
+
+
+def test_one_branch_may_propose_all():
+    """Each text once, as a thought of its own."""
+    tree = reasoning.TreeOfThoughts(
+        depth=2, candidates=3, generate="propose", score=last_digits, breadth=1
+    )
+    play = played(tree, lambda _: '{"items": ["1", "3", "3", "2", "9"]}')
+
+    assert [one.id for one in play.result.thoughts] == [
+        "b1", "b1.1", "b1.2", "b1.3", "b2", "b2.1", "b2.2", "b2.3",
+    ]  # fmt: skip
+    assert play.started["b2"].branch.parent_id == "b1.2"
+    assert play.result.answer == "3"
+
+
+def test_a_tree_that_is_cut_off_has_its_best():
+    """The best of the last level that was scored."""
+    tree = reasoning.TreeOfThoughts(depth=3, candidates=2, score=last_digits)
+    result = played(tree, numbered, limits=reasoning.RunLimits(max_steps=1)).result
+
+    assert (result.status, result.answer) == ("max_steps_exceeded", "way 2")
+
+
+def test_a_graph_splits_and_merges():
+    """Parts are worked on alone, merged, and what is merged is about the whole question."""
+
+    def model(branch):
+        if branch.result is Proposals:
+            return '{"items": ["left half", "right half", "too much"]}'
+        return Answer(f"<{branch.id}>")
+
+    graph = reasoning.GraphOfThoughts(
+        operations=[
+            reasoning.Split(parts=2),
+            reasoning.Generate(k=1),
+            reasoning.Select(part=0),
+            reasoning.Refine(k=1),
+            reasoning.Aggregate(k=1, inputs=[1]),
+            reasoning.Refine(k=1),
+        ]
+    )
+    play = played(graph, model)
+    prompts = {name: one.branch.prompt for name, one in play.started.items()}
+
+    assert "into 2 parts" in prompts["b1"]
+    assert prompts["b2"].startswith("This is a part of a larger task:\nWhich way?")
+    assert "The part:\nleft half" in prompts["b2"]
+    assert "The part:\nright half" in prompts["b3"]
+    assert "The part:\nleft half" in prompts["b4"]
+    assert "Result so far:\n<b2>" in prompts["b4"]
+    assert prompts["b5"].startswith("Which way?")
+    assert prompts["b5"].endswith("Result 1:\n<b2>\n\nResult 2:\n<b3>")
+    assert prompts["b6"].startswith("Which way?\n\nResult so far:\n<b5>")
+    assert play.result.nodes[6].metadata["parents"] == ["b3"]
+    assert play.result.answer == "<b5>"  # no score: the first of the results
+
+
+def test_what_can_run_together_does():
+    """Operations whose inputs are there are one decision."""
+    graph = reasoning.GraphOfThoughts(
+        operations=[
+            reasoning.Generate(k=2, inputs=[]),
+            reasoning.Generate(k=2, inputs=[]),
+            reasoning.Aggregate(inputs=[0, 1]),
+        ]
+    )
+    play = played(graph, numbered, limits=reasoning.RunLimits(max_steps=2))
+
+    assert play.result.status == "done"
+    assert len(play.started) == 5
+
+
+@pytest.mark.parametrize(
+    ("operations", "reason"),
+    [
+        ([reasoning.Generate(), reasoning.Select(part=3)], "operations[1] has nothing to work on"),
+        ([reasoning.Split()], "operations[0] came to nothing: its answer is not of the type"),
+    ],
+)
+def test_a_graph_that_comes_to_nothing(operations, reason):
+    """It says where."""
+    result = played(reasoning.GraphOfThoughts(operations=operations), numbered).result
+
+    assert result.status == "failed"
+    assert result.reason.startswith(reason)

@@ -1,0 +1,278 @@
+"""The tool that runs strategies: what it asks of its session, in one life and in several."""
+
+import asyncio
+import threading
+from random import Random
+
+import pytest
+
+from cmdc_runtime.events import (
+    Envelope,
+    ReasoningBranch,
+    ReasoningDone,
+    ReasoningScore,
+    ReasoningThought,
+)
+from cmdc_runtime.extensions import BranchAnswer, Context, OtherBranchError, SessionPort, ToolError
+from cmdc_runtime.extensions.reasoning import Branch, Done, Failed, ReasoningStrategy, Thought
+from cmdc_runtime.messages import TokenUsage
+from cmdc_runtime.reasoning import ReasoningResult
+from workers.builtin.tools import _driver, reason
+
+USED = TokenUsage(total_tokens=3, cost_usd=0.1)
+BOUND_S = 20.0
+
+
+class Death(BaseException):
+    """The process dies."""
+
+
+class Session(SessionPort):
+    """A session as it stands in for the kernel: it outlives the deaths of its call.
+
+    Branches answer in an order that ``chance`` draws in each life; ``dies_at`` is the number of the
+    step that is not told any more.
+    """
+
+    def __init__(self, chance, dies_at=None, lasting=()):
+        self.chance, self.dies_at, self.lasting = chance, dies_at, lasting
+        self.steps = []
+        self.answers = {}
+        self.asked, self.paid = [], []
+        self.ended = []
+        self.before = 0
+        self.refuses = {}
+        self._gone = {}
+
+    @property
+    def told(self):
+        return self.before
+
+    async def tell(self, event):
+        if len(self.steps) == self.dies_at:
+            self.dies_at = None
+            raise Death
+        self.steps.append(event)
+
+    async def recall(self, run_id):
+        return tuple(
+            Envelope(session_id="s-1", index=at + 1, at_ms=at, event=event)
+            for at, event in enumerate(self.steps[: self.before])
+        )
+
+    async def branch(self, branch_id, prompt, **more):
+        self.asked.append(branch_id)
+        if (error := self.refuses.get(branch_id)) is not None:
+            raise error
+        if branch_id not in self.answers:
+            gone = self._gone.setdefault(branch_id, asyncio.Event())
+            for _ in range(self.chance.randrange(1, 20)):
+                await asyncio.sleep(0)
+            if branch_id in self.lasting:
+                await gone.wait()
+                return BranchAnswer(ok=False, text="ended", usage=TokenUsage())
+            self.paid.append(branch_id)
+            text = f"answer {branch_id}"
+            self.answers[branch_id] = BranchAnswer(ok=True, text=text, usage=USED)
+        return self.answers[branch_id]
+
+    async def end_branch(self, branch_id):
+        self.ended.append(branch_id)
+        self._gone.setdefault(branch_id, asyncio.Event()).set()
+        return self.answers.get(branch_id) or BranchAnswer(ok=False, text="ended", usage=USED)
+
+    def dies(self):
+        """Take note of a death: what was told is what is told from now on."""
+        self.before, self.asked = len(self.steps), []
+        self._gone, self.lasting = {}, ()  # who is asked again answers
+
+
+def called(tool, session, **arguments):
+    """Return the result of one call, or the death of its process."""
+    context = Context(session_id="s-1", call_id="call-1", session=session)
+
+    async def whole():
+        async with asyncio.timeout(BOUND_S):
+            return await tool.execute(tool.check({"question": "Well?", **arguments}), context)
+
+    return asyncio.run(whole())
+
+
+def lived(make, session, **limits):
+    """Return the result of a call that runs again after each death."""
+    while True:
+        try:
+            return called(reason.create([make], **limits), session)
+        except Death:
+            session.dies()
+
+
+class Rounds(ReasoningStrategy):
+    """Asks four, scores by chance, prunes half, asks two more for the best."""
+
+    def init(self, opts, context):
+        return context.random
+
+    def step(self, state, context):
+        return [Branch(f"{context.question} {n}", id=f"a{n}") for n in range(4)]
+
+    def aggregate(self, thoughts, state):
+        if len(thoughts) == 2:
+            return Done(" + ".join(one.content for one in thoughts))
+        scored = [Thought(one.id, one.content, score=state.random()) for one in thoughts]
+        self.scored(scored)
+        ranked = sorted(scored, key=lambda one: -one.score)
+        self.prune(ranked[2:], "weak")
+        return [Branch(f"better: {ranked[0].content}", id=f"b{n}") for n in range(2)]
+
+
+class Quick(ReasoningStrategy):
+    """Takes the first two that come, whoever they are."""
+
+    def step(self, state, context):
+        return [Branch(f"{context.question} {n}", id=f"a{n}") for n in range(5)]
+
+    def early(self, thoughts, state):
+        return Done([one.content for one in thoughts]) if len(thoughts) == 2 else None
+
+    def aggregate(self, thoughts, state):
+        return Failed("nobody came")
+
+
+def test_a_run_pays_each_branch_once_and_answers():
+    """All that the machine tells is told."""
+    session = Session(Random(1))
+    answer = lived(Rounds, session)
+    result = ReasoningResult.of(session.steps)
+
+    assert answer == "answer b0 + answer b1"
+    assert (result.status, result.branches, result.pruned) == ("done", 6, 2)
+    assert sorted(session.paid) == ["a0", "a1", "a2", "a3", "b0", "b1"]
+    assert result.usage.total_tokens == 18
+
+
+@pytest.mark.parametrize("strategy", [Rounds, Quick])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_death_before_any_step_changes_nothing(strategy, seed):
+    """The tree, what was told and what was paid are one run's; who came first stays the first."""
+    whole = Session(Random(seed))
+    lived(strategy, whole, max_parallel=3)
+    for dies_at in range(len(whole.steps)):
+        session = Session(Random(seed), dies_at)
+        told = lived(strategy, session, max_parallel=3)
+        result = ReasoningResult.of(session.steps)
+        names = [one.thought_id for one in session.steps if isinstance(one, ReasoningThought)]
+
+        assert result.status == "done", (dies_at, result.reason)
+        assert session.before == dies_at
+        assert len(names) == len(set(names)) == len(result.thoughts), dies_at
+        assert len(session.paid) == len(set(session.paid)), dies_at
+        assert sum(isinstance(one, ReasoningDone) for one in session.steps) == 1
+        if strategy is Rounds:
+            assert told == "answer b0 + answer b1"
+        else:
+            assert result.answer == [f"answer {name}" for name in sorted(names[:2])]
+
+
+def test_branches_that_were_ended_are_not_asked_for_again():
+    """What they used is told as it was."""
+    session = Session(Random(3), dies_at=11, lasting=("a2", "a3", "a4"))
+    lived(Quick, session, max_parallel=5)
+    lost = [one for one in session.steps if isinstance(one, ReasoningThought) and one.error]
+
+    assert {one.thought_id for one in lost} == {"a2", "a3", "a4"}
+    assert all(one.usage == USED for one in lost[:2])
+    assert not {one.thought_id for one in lost[:2]}.intersection(session.asked)
+
+
+def test_what_is_told_but_cannot_be_read_is_passed_over_by_its_number():
+    """As in a session that goes on from another one's state."""
+    session = Session(Random(2), dies_at=6)
+    with pytest.raises(Death):
+        called(reason.create([Rounds]), session)
+    session.before, session.steps = len(session.steps), []
+
+    assert called(reason.create([Rounds]), session) == "answer b0 + answer b1"
+    assert not any(
+        isinstance(one, ReasoningBranch) and one.branch_id == "a0" for one in session.steps
+    )
+
+
+class Fickle(ReasoningStrategy):
+    """Decides otherwise in each life."""
+
+    lives = 0
+
+    def step(self, state, context):
+        type(self).lives += 1
+        return [Branch(f"life {self.lives}", id=f"x{self.lives}"), Branch("same", id="y")]
+
+    def aggregate(self, thoughts, state):
+        return Done("there")
+
+
+def test_a_strategy_that_decides_otherwise_fails():
+    """In the words that the contract has for it."""
+    session = Session(Random(1), dies_at=3)
+    with pytest.raises(
+        ToolError, match="fickle failed: strategy is not deterministic: branch 'x1'"
+    ):
+        lived(Fickle, session)
+
+
+def test_a_branch_that_was_asked_otherwise_fails_the_run():
+    """Another that was not started is a thought with its error."""
+    session = Session(Random(1))
+    session.refuses = {"a1": ToolError("no subagent was started: max_children")}
+    assert lived(Rounds, session).startswith("answer b0")
+    assert ReasoningResult.of(session.steps).thoughts[1].error.endswith("max_children")
+
+    session = Session(Random(1))
+    session.refuses = {"a1": OtherBranchError("it was asked something else before")}
+    with pytest.raises(ToolError, match="not deterministic: it was asked something else before"):
+        lived(Rounds, session)
+    assert session.steps[-1].status == "failed"
+
+
+class Stuck(ReasoningStrategy):
+    """Never decides."""
+
+    def step(self, state, context):
+        threading.Event().wait(BOUND_S)
+
+
+def test_a_strategy_that_never_decides_ends_its_call(monkeypatch):
+    """Its thread is left alone."""
+    monkeypatch.setattr(_driver, "DECIDE_S", 0.05)
+    with pytest.raises(ToolError, match=r"did not decide within 0\.05 s"):
+        lived(Stuck, Session(Random(1)))
+
+
+def test_time_ends_a_run_and_its_branches():
+    """With what is best so far."""
+    session = Session(Random(1), lasting=("a1",))
+    told = lived(Rounds, session, timeout=0.2)
+
+    assert told.startswith("answer a")
+    assert "[Cut off (timeout): this is the best answer so far.]" in told
+    assert session.ended == ["a1"]
+
+
+def test_a_run_that_was_over_in_time_is_so_again():
+    """The deadline stands where it stood among what came."""
+    session = Session(Random(1), dies_at=8, lasting=("a1",))
+    told = lived(Rounds, session, timeout=0.2)
+    (done,) = [one for one in session.steps if isinstance(one, ReasoningDone)]
+
+    assert "Cut off (timeout)" in told
+    assert done.status == "timeout"
+    assert session.paid.count("a0") == 1
+    assert not any(isinstance(one, ReasoningScore) for one in session.steps)
+
+
+def test_strategies_have_names_of_their_own():
+    """The model has to choose by them."""
+    with pytest.raises(Exception, match="each with its own name"):
+        reason.create([Rounds, Rounds])
+    with pytest.raises(Exception, match="give one strategy or more"):
+        reason.create([])

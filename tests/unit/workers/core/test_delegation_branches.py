@@ -1,0 +1,220 @@
+"""Branches: subagents that a call starts under names of its own, and finds again after a crash."""
+
+import pytest
+
+from cmdc_runtime.commands import Abort
+from cmdc_runtime.events import SubagentEnd, SubagentStart
+from cmdc_runtime.extensions.context import BranchAnswer
+from cmdc_runtime.messages import TokenUsage
+from workers.core.budget import Budget, Grant
+from workers.core.effects import AnswerTool, CountSubagents, EndSubagents, RunSubagent
+from workers.core.inputs import (
+    AskedOtherwise,
+    BranchDropped,
+    BranchTask,
+    BranchWanted,
+    SubagentDone,
+    SubagentWanted,
+    ended_ref,
+)
+from workers.core.records import SubagentSpawned, SubagentSpent
+from workers.core.state import Branch, State
+
+USED = TokenUsage(prompt_tokens=3, completion_tokens=1, total_tokens=4)
+TASK = BranchTask("think", "y:n", {"type": "integer"})
+REF = "a:branch-b1"
+OTHER = "a:branch-b2"
+
+
+def running(session, **policy):
+    """Return a session whose call a (of a tool that may run twice) runs."""
+    return session.at(State.EXECUTING_TOOLS, **policy).begin("a")
+
+
+def wanted(found, ref=REF, digest="d", **more):
+    return found.report(BranchWanted, "a", ref, TASK, digest, **more)
+
+
+def done(found, child_id="s.1", *, ok=True, text="42", is_lost=False):
+    return found.post(SubagentDone(child_id, ok, text, USED, is_lost=is_lost))
+
+
+def answers(found):
+    return [(one.ref, one.value, one.error) for one in found.of(AnswerTool)]
+
+
+def refusal(found):
+    ((_, _, error),) = answers(found)
+    return error
+
+
+ANSWER = BranchAnswer(ok=True, text="42", usage=USED)
+
+
+def test_a_branch_is_a_subagent_of_the_general_kind(session):
+    """It gets what it is asked, and its own limit where that is below its share."""
+    found = wanted(running(session), limit=Grant(tokens=7))
+    (run,) = found.of(RunSubagent)
+
+    assert run == RunSubagent("s.1", "general-purpose", "think", Grant(tokens=7), TASK)
+    assert found.records(SubagentSpawned)[0].digest == "d"
+    assert [one.description for one in found.events(SubagentStart)] == ["think"]
+    assert found.rebuilt().children == found.memory.children
+
+
+@pytest.mark.parametrize("ok", [True, False])
+def test_its_answer_is_kept_as_long_as_its_call_is_open(session, ok):
+    """A failed one, too: a crashed branch is an answer with its error."""
+    answer = BranchAnswer(ok=ok, text="42", usage=USED)
+    found = done(wanted(running(session)), ok=ok)
+
+    assert answers(found) == [(REF, answer, None), (ended_ref(REF), answer, None)]
+    assert [one.ok for one in found.events(SubagentEnd)] == [ok]
+    assert found.memory.branches == (Branch(REF, "a", "d", answer),) == found.rebuilt().branches
+    assert found.memory.usage.total_tokens == running(session).memory.usage.total_tokens + 4
+    assert found.end("a").memory.branches == ()
+
+
+def test_what_is_known_is_answered_at_once(session):
+    """Nothing is started or paid a second time, in this process or the next."""
+    known = done(wanted(running(session)))
+    for again in (known, known.crash().begin("a")):
+        found = wanted(again)
+        assert answers(found) == [(REF, ANSWER, None)]
+        assert (found.of(RunSubagent), found.records()) == ([], [])
+
+
+def test_another_task_under_a_name_that_is_known_is_an_error(session):
+    """Also while it is under way: what decides is not the same each time."""
+    under_way = wanted(running(session))
+
+    for before in (under_way, done(under_way)):
+        ((ref, told, error),) = answers(wanted(before, digest="other"))
+        assert (ref, error) == (REF, None)
+        assert isinstance(told, AskedOtherwise)
+        assert "asked something else before" in told.text
+
+
+def test_one_that_is_counted_after_a_death_answers_the_call_that_runs_again(session):
+    """Its own journal says that its cycle has finished: it is not started anew."""
+    crashed = wanted(running(session)).crash()
+    asked = wanted(crashed.begin("a"))
+    found = done(asked)
+
+    assert crashed.of(CountSubagents) == [CountSubagents(("s.1",))]
+    assert (asked.effects, asked.of(RunSubagent)) == ((), [])
+    assert answers(found) == [(REF, ANSWER, None), (ended_ref(REF), ANSWER, None)]
+
+
+def test_one_that_was_counted_before_the_call_asks_is_there(session):
+    """Whichever comes first."""
+    found = wanted(done(wanted(running(session)).crash()).begin("a"))
+
+    assert answers(found) == [(REF, ANSWER, None)]
+
+
+def test_one_that_was_lost_is_asked_for_again(session):
+    """What it used is counted, and who waits hears that there is no answer yet."""
+    crashed = wanted(running(session)).crash().begin("a")
+    lost = done(wanted(crashed), ok=False, text="it ended", is_lost=True)
+    again = wanted(lost)
+
+    assert answers(lost)[0] == (REF, None, None)
+    assert lost.records(SubagentSpent)[0] == SubagentSpent(child_id="s.1", usage=USED)
+    assert lost.memory.branches == ()
+    assert [run.child_id for run in again.of(RunSubagent)] == ["s.2"]
+
+
+# --- ends -----------------------------------------------------------------------------------------
+
+
+def test_a_branch_ends_with_the_wait_for_it(session):
+    """Who dropped it hears when it is gone and counted; it has no answer then."""
+    started = wanted(running(session))
+    dropped = started.report(BranchDropped, "a", REF)
+    found = done(dropped, ok=False, text="ended", is_lost=True)
+
+    assert dropped.effects == (EndSubagents(("s.1",)),)
+    ended = BranchAnswer(ok=False, text="ended", usage=USED)
+    assert answers(found) == [(REF, None, None), (ended_ref(REF), ended, None)]
+    assert found.memory.branches == ()
+    assert [run.child_id for run in wanted(found).of(RunSubagent)] == ["s.2"]
+
+
+@pytest.mark.parametrize(
+    ("before", "known"),
+    [(running, None), (lambda session: done(wanted(running(session))), ANSWER)],
+)
+def test_one_that_is_gone_is_answered_for_at_once(session, before, known):
+    """Nobody waits for what does not come; an answer that is there is told."""
+    found = before(session).report(BranchDropped, "a", REF)
+
+    assert answers(found) == [(ended_ref(REF), known, None)]
+
+
+def test_a_wait_that_ends_after_its_cycle_is_answered(session):
+    """Like any late word of a call."""
+    aborted = wanted(running(session)).give(Abort())
+    found = aborted.post(BranchDropped(2, "a", REF))
+
+    assert EndSubagents(("s.1",)) in aborted.effects
+    assert answers(found) == [(ended_ref(REF), None, None)]
+    assert [(one.ref, one.branch) for one in aborted.memory.children] == [(None, "")]
+
+
+def test_a_later_call_of_the_same_id_has_branches_of_its_own(session):
+    """What came of those before is forgotten with their call, and so is what is under way."""
+    over = wanted(done(wanted(running(session))), OTHER).end("a")
+
+    assert [(one.ref, one.branch) for one in over.memory.children] == [(None, "")]
+    assert over.memory.branches == ()
+    assert answers(done(over, "s.2")) == []
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+def test_branches_do_not_use_up_what_the_model_may_start(session):
+    """They are not counted with its subagents."""
+    found = done(wanted(running(session, max_spawns=1)))
+    found = found.report(SubagentWanted, "a", "a:task-1", "any", "do it")
+
+    assert [run.child_id for run in found.of(RunSubagent)] == ["s.2"]
+    assert found.rebuilt().branched == found.memory.branched == 1
+    full = done(found, "s.2").report(SubagentWanted, "a", "a:task-2", "any", "do it")
+    assert "max_spawns" in refusal(full)
+
+
+@pytest.mark.parametrize(
+    ("policy", "why"),
+    [
+        ({"max_children": 1}, "max_children: 1 run already"),
+        ({"subagents": frozenset()}, "max_depth"),
+        ({"budget": Budget(max_total_tokens=300)}, "max_total_tokens_exceeded"),
+    ],
+)
+def test_a_branch_waits_for_no_room(session, policy, why):
+    """It is refused, in words that name the limit; nothing is recorded of it."""
+    found = running(session, **policy)
+    found = wanted(found) if "max_children" in policy else found
+    found = wanted(found, OTHER, shares=400)
+
+    assert refusal(found).startswith("no subagent was started: ")
+    assert why in refusal(found)
+    assert found.records() == []
+
+
+def test_shares_are_kept_for_those_that_are_to_follow(session):
+    """And one for the session itself."""
+    budget = Budget(max_total_tokens=running(session).memory.usage.total_tokens + 400)
+    first = wanted(running(session, budget=budget), shares=3)
+    second = wanted(first, OTHER, shares=2)
+
+    assert [one.grant.tokens for one in second.memory.children] == [100, 100]
+
+
+def test_a_call_that_is_over_branches_no_more(session):
+    """Nothing would end it."""
+    found = running(session).end("a")
+
+    assert wanted(found).is_unchanged(found)

@@ -1,0 +1,33 @@
+"""Whether the key of a request can be sent, wherever it was given."""
+
+import os
+from typing import Final
+
+from cmdc_runtime.extensions.provider import FailureKind, ModelRequest, ProviderError
+from cmdc_runtime.header_values import KEYS, header_problem, value_problem
+
+_ENDS: Final = ("_API_KEY", "_AUTH_TOKEN", "_API_TOKEN")
+"""Of the variables that litellm looks for the key of a provider in."""
+_OTHERS: Final = {"gemini": ("GOOGLE_API_KEY",), "huggingface": ("HF_TOKEN",)}
+
+
+def check_keys(request: ModelRequest, provider: str) -> None:
+    """Check the key and the headers that a request to ``provider`` would have.
+
+    Raises:
+        ProviderError: one can't be sent; the text names it and does not show it.
+    """
+    problem = header_problem(request.provider_opts)
+    if problem is not None:
+        raise _refused(f"provider_opts{problem}")
+    if any(request.provider_opts.get(name) for name in KEYS):
+        return
+    own = (provider.upper() + end for end in _ENDS) if provider else ()
+    for variable in (*own, *_OTHERS.get(provider, ())):
+        held = os.environ.get(variable)
+        if held and (problem := value_problem(held)):
+            raise _refused(f"{variable} in the environment: {problem}")
+
+
+def _refused(problem: str) -> ProviderError:
+    return ProviderError(FailureKind.PERMANENT, f"nothing was sent: {problem}")

@@ -1,0 +1,586 @@
+"""One run of a strategy, as a machine without IO: inputs in, outputs out, in their order.
+
+``Run.handle`` takes what has happened and returns what is to be done. Who drives it starts and ends
+branches, tells events and keeps the inputs; time comes with each input, and chance is seeded by the
+run's id. So a run that died is played again by ``RunBegun`` with what came in its earlier lives: it
+decides the same, pays no branch twice, and passes over what was told.
+
+A node of the tree is *waiting* until there is room and budget for its branch, *running*, *ending*
+when nobody wants its thought any more, and *ended*. The run waits for the branches of its latest
+decision, the *batch*; when it is over it waits for those that are ending, and finishes then.
+"""
+
+import re
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from cmdc_runtime import foreign
+from cmdc_runtime.events import (
+    ReasoningBranch,
+    ReasoningDone,
+    ReasoningPrune,
+    ReasoningScore,
+    ReasoningThought,
+)
+from cmdc_runtime.events.reasoning import TEXT_CHARS_MAX
+from cmdc_runtime.extensions.reasoning import (
+    Branch,
+    Continue_,
+    Decision,
+    Done,
+    Failed,
+    ReasoningContext,
+    ReasoningStrategy,
+    Revise,
+    RunStatus,
+    Thought,
+    drained,
+    parted,
+)
+from cmdc_runtime.foreign import ForeignError
+from cmdc_runtime.messages import TokenUsage
+from cmdc_runtime.plain import number_problem, short
+from cmdc_runtime.reasoning.limits import (
+    NODE_ID,
+    NODES_MAX,
+    SCORE_MAX,
+)
+from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
+from workers.reasoning.budget import RunBudget
+from workers.reasoning.inputs import (
+    BranchRefused,
+    Deadline,
+    EndBranch,
+    Finish,
+    Output,
+    Recorded,
+    RunAborted,
+    RunBegun,
+    StartBranch,
+    Tell,
+    ThoughtCame,
+)
+from workers.reasoning.thoughts import (
+    MisuseError,
+    NotDeterministicError,
+    check_text,
+    is_broke,
+    lost,
+    name_of,
+    over,
+    plain,
+    plain_dict,
+    thought_of,
+)
+
+Phase: TypeAlias = Literal["waiting", "running", "ending", "ended"]
+_ACTIVE: Final = ("running", "ending")
+_CUT_OFF: Final = ("timeout", "budget_exceeded", "max_steps_exceeded")
+"""How a run ends that is answered with the best thought so far."""
+_NODE_ID: Final = re.compile(NODE_ID)
+
+
+@dataclass(slots=True)
+class _Node:
+    """A branch, or a thought of the strategy's own."""
+
+    id: str
+    branch: Branch | None = None
+    root: str = ""
+    """The id without revisions."""
+    base: str = ""
+    """The prompt without feedback."""
+    phase: Phase = "ended"
+    thought: Thought | None = None
+    """There when the node is ending or ended."""
+    is_pruned: bool = False
+
+
+@dataclass(slots=True)
+class _End:
+    """How the run ends."""
+
+    status: RunStatus
+    answer: Any = None  # Any: plain data of the strategy
+    reason: str | None = None
+
+
+class Run:
+    """One run: ``handle`` is told ``RunBegun`` first, then each thing as it happens."""
+
+    def __init__(self, strategy: ReasoningStrategy) -> None:
+        """Take the strategy, an instance for this run alone."""
+        self._strategy = strategy
+        self._begun = RunBegun(run_id="", question="")
+        self._budget = RunBudget(self._begun.limits)
+        self._random = Random(0)  # noqa: S311 - no secret
+        self._state: Any = None  # Any: the strategy's own
+        self._nodes: dict[str, _Node] = {}
+        self._batch: list[_Node] = []
+        self._steps = self._revisions = 0
+        self._names = {"b": 0, "t": 0}
+        self._now_ms = 0
+        self._end: _End | None = None
+        self._is_finished = False
+        self._events: list[ReasoningEvent] = []
+        self._to_pass: deque[ReasoningEvent | None] = deque()
+        """What was told in earlier lives; None where only that it was is known."""
+        self._outputs: list[Output] = []
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether ``Finish`` was said: nothing that comes changes anything."""
+        return self._is_finished
+
+    def handle(self, given: RunBegun | Recorded) -> list[Output]:
+        """Take what has happened, and return what is to be done about it."""
+        self._now_ms = max(self._now_ms, given.at_ms)
+        if isinstance(given, RunBegun):
+            self._begin(given)
+        else:
+            self._take(given)
+        outputs, self._outputs = self._outputs, []
+        return outputs
+
+    def _begin(self, begin: RunBegun) -> None:
+        self._begun = begin
+        self._now_ms = begin.at_ms
+        self._budget = RunBudget(begin.limits)
+        self._random = Random(begin.run_id)  # noqa: S311 - no secret
+        told = begin.told
+        self._to_pass.extend([None] * told if isinstance(told, int) else told)
+        self._guarded(self._first)
+        for given in begin.played:
+            self._now_ms = max(self._now_ms, given.at_ms)
+            self._take(given)
+        self._outputs = [output for output in self._outputs if self._is_open(output)]
+
+    def _is_open(self, output: Output) -> bool:
+        """Say whether something that was played is still to be done."""
+        match output:
+            case StartBranch():
+                return self._nodes[str(output.branch.id)].phase == "running"
+            case EndBranch():
+                return self._nodes[output.branch_id].phase == "ending"
+            case _:
+                return True
+
+    def _first(self) -> None:
+        opts = getattr(self._strategy, "opts", {})
+        made = foreign.call(lambda: self._strategy.init(opts, self._context()))
+        self._note()
+        if isinstance(made, Failed):
+            self._go(made)
+        else:
+            self._state = made
+            self._go(self._step())
+
+    def _take(self, given: Recorded) -> None:
+        if self._is_finished:
+            return
+        match given:
+            case ThoughtCame():
+                self._guarded(lambda: self._came(given))
+            case BranchRefused(reason=reason):
+                self._guarded(lambda: self._disown(reason))
+            case Deadline():
+                self._guarded(lambda: self._cut("timeout", None))
+            case RunAborted():
+                self._guarded(lambda: self._cut("aborted", given.reason or None))
+
+    def _disown(self, reason: str) -> None:
+        """Pass over nothing more of what was told: it is of another run, as it seems."""
+        self._events.extend(one for one in self._to_pass if one is not None)
+        self._to_pass.clear()
+        raise NotDeterministicError(reason)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Do something that the strategy may spoil: then the run fails."""
+        try:
+            work()
+        except NotDeterministicError as error:
+            self._refuse(error)
+        except (ForeignError, MisuseError) as error:
+            try:
+                self._close("failed", reason=str(error))
+            except NotDeterministicError as another:
+                self._refuse(another)
+
+    def _refuse(self, error: NotDeterministicError) -> None:
+        """End a run that cannot be played again, whatever end it was at."""
+        self._end = _End("failed", reason=str(error))
+        self._wind_down()
+
+    # --- what the strategy is asked ---
+
+    def _context(self) -> ReasoningContext:
+        return ReasoningContext(
+            question=self._begun.question,
+            opts=getattr(self._strategy, "opts", {}),
+            random=self._random,
+            session_id=self._begun.session_id,
+            thoughts=self._thoughts(),
+            steps_left=self._begun.limits.max_steps - self._steps,
+            tokens_left=self._budget.tokens_left,
+            usd_left=self._budget.usd_left,
+        )
+
+    def _thoughts(self) -> tuple[Thought, ...]:
+        return tuple(node.thought for node in self._nodes.values() if node.thought is not None)
+
+    def _asked(self, method: Callable[[], Any]) -> Decision | None:  # Any: what it returns
+        """Return what a method decides, and tell what it has noted meanwhile."""
+        told = foreign.call(method)
+        self._note()
+        if told is None:
+            return None
+        try:
+            decision, self._state = parted(told, self._state)
+        except TypeError as error:
+            raise MisuseError(f"{type(error).__name__}: {error}") from error
+        return decision
+
+    def _step(self) -> Decision:
+        return self._demanded(lambda: self._strategy.step(self._state, self._context()), "step")
+
+    def _aggregate(self) -> Decision:
+        thoughts = [node.thought for node in self._batch if node.thought is not None]
+        return self._demanded(lambda: self._strategy.aggregate(thoughts, self._state), "aggregate")
+
+    def _demanded(self, method: Callable[[], Any], name: str) -> Decision:  # Any: as above
+        decision = self._asked(method)
+        if decision is None:
+            raise MisuseError(f"TypeError: {name} returned None, which is no decision")
+        return decision
+
+    def _early(self) -> Decision | None:
+        """Ask whether the branches that have ended are enough; the others are ended then."""
+        thoughts = [node.thought for node in self._batch if node.thought is not None]
+        decision = self._asked(lambda: self._strategy.early(thoughts, self._state))
+        if decision is not None:
+            left = [node.id for node in self._batch if node.thought is None]
+            self._prune(left, "decided")
+        return decision
+
+    def _note(self) -> None:
+        """Tell the scores and prunings that the strategy has noted."""
+        notes = drained(self._strategy)
+        for thought in notes.scored:
+            self._score(thought)
+        for ids, reason in notes.pruned:
+            self._prune(ids, reason)
+
+    def _score(self, scored: Thought) -> None:
+        node = self._known(scored.id)
+        if node.thought is None or scored.score is None:
+            raise MisuseError(f"scored: {scored.id!r} has no thought, or was given no score")
+        problem = number_problem(scored.score, -SCORE_MAX, SCORE_MAX)
+        if problem is not None:
+            raise MisuseError(f"the score of {scored.id!r}: {problem}")
+        score = float(scored.score)
+        detail = plain_dict(scored.score_detail, f"the score_detail of {scored.id!r}")
+        if (score, detail) == (node.thought.score, node.thought.score_detail):
+            return
+        node.thought = msgspec.structs.replace(node.thought, score=score, score_detail=detail)
+        told = ReasoningScore(**self._whose(), thought_id=node.id, score=score, detail=detail)
+        self._tell(told)
+
+    def _prune(self, ids: Sequence[str], reason: str) -> None:
+        fresh = [node for node in map(self._known, dict.fromkeys(ids)) if not node.is_pruned]
+        if not fresh:
+            return
+        told = tuple(node.id for node in fresh)
+        self._tell(
+            ReasoningPrune(**self._whose(), thought_ids=told, reason=foreign.text_of(reason))
+        )
+        for node in fresh:
+            node.is_pruned = True
+            self._give_up(node, f"pruned: {reason}" if reason else "pruned")
+
+    def _known(self, node_id: str) -> _Node:
+        if (node := self._nodes.get(node_id)) is None:
+            raise MisuseError(f"there is no thought or branch {short(node_id)}")
+        return node
+
+    # --- what it decides ---
+
+    def _go(self, decision: Decision | None) -> None:
+        """Carry decisions out until branches have to be waited for, or the run is over."""
+        while decision is not None and self._end is None:
+            match decision:
+                case Done():
+                    answer = plain(decision.answer, "the answer")
+                    return self._close("done", answer=answer)
+                case Failed():
+                    return self._close("failed", reason=foreign.text_of(decision.reason))
+                case _:
+                    pass
+            if self._steps >= self._begun.limits.max_steps:
+                return self._close("max_steps_exceeded", reason=f"{self._steps} steps were taken")
+            self._steps += 1
+            decision = self._carried_out(decision)
+        return None
+
+    def _carried_out(self, decision: Decision) -> Decision | None:
+        """Do what is decided, and return what is decided next; None: branches run."""
+        match decision:
+            case Continue_():
+                self._put(decision.thought)
+                return self._step()
+            case Revise():
+                if self._revisions >= self._begun.limits.max_revisions:
+                    reason = f"{self._revisions} revisions were made"
+                    self._close("max_steps_exceeded", reason=reason)
+                    return None
+                batch = self._revised(decision)
+            case _:
+                branches = [decision] if isinstance(decision, Branch) else decision
+                batch = [self._wanted(branch) for branch in branches]  # type: ignore[union-attr]
+        self._batch = list({node.id: node for node in batch}.values())
+        if not self._batch:
+            raise MisuseError("a decision without a branch")
+        self._start()
+        return self._completed()
+
+    def _put(self, thoughts: object) -> None:
+        """Put thoughts of the strategy's own into the tree."""
+        for given in thoughts if isinstance(thoughts, list | tuple) else [thoughts]:
+            thought = self._own(given)
+            if thought.id in self._nodes:
+                raise MisuseError(f"there is a thought {thought.id!r} already")
+            self._check_place(thought.id, thought.parent_id)
+            check_text(thought.content, f"thought {thought.id!r}")
+            metadata = plain_dict(thought.metadata, f"the metadata of {thought.id!r}")
+            score = thought.score
+            bare = msgspec.structs.replace(thought, score=None, score_detail={}, metadata=metadata)
+            self._nodes[thought.id] = _Node(thought.id, thought=bare)
+            self._tell_thought(bare, TokenUsage(), metadata)
+            if score is not None:
+                self._score(thought)
+
+    def _own(self, given: object) -> Thought:
+        if isinstance(given, str):
+            return Thought(self._name("t"), given)
+        if isinstance(given, dict):
+            try:
+                return msgspec.convert({"id": self._name("t"), **given}, Thought)
+            except (msgspec.ValidationError, TypeError) as error:
+                raise MisuseError(f"Continue_: {error}") from error
+        if not isinstance(given, Thought):
+            raise MisuseError(f"Continue_ takes a text or a Thought, got {short(given)}")
+        return given
+
+    def _wanted(self, branch: object) -> _Node:
+        """Return the node of a branch that is asked for: a new one, or the one of its id."""
+        if not isinstance(branch, Branch):
+            raise MisuseError(f"a decision has branches, got {short(branch)}")
+        if branch.id is not None and (node := self._nodes.get(branch.id)) is not None:
+            if node.branch is None or node.branch.prompt != branch.prompt:
+                raise NotDeterministicError(f"branch {branch.id!r} has another prompt now")
+            return node
+        node_id = self._name("b") if branch.id is None else branch.id
+        return self._added(msgspec.structs.replace(branch, id=node_id))
+
+    def _revised(self, decision: Revise) -> list[_Node]:
+        """Return the nodes of branches that run again with feedback."""
+        nodes = [self._known(one) for one in decision.branch_ids] or self._batch
+        self._revisions += 1
+        return [self._again(node, decision.feedback) for node in nodes]
+
+    def _again(self, node: _Node, feedback: str) -> _Node:
+        if node.branch is None:
+            raise MisuseError(f"{node.id!r} is no branch, and cannot be revised")
+        again = msgspec.structs.replace(
+            node.branch,
+            id=f"{node.root}.r{self._revisions}",
+            prompt=f"{node.base}\n\n{feedback}",
+            parent_id=node.id,
+        )
+        added = self._added(again, revision=self._revisions)
+        added.root, added.base = node.root, node.base
+        return added
+
+    def _added(self, branch: Branch, revision: int = 0) -> _Node:
+        node_id = str(branch.id)
+        self._check_place(node_id, branch.parent_id)
+        check_text(branch.prompt, f"the prompt of branch {node_id!r}")
+        metadata = plain_dict(branch.metadata, f"the metadata of branch {node_id!r}")
+        if branch.model is not None:
+            check_text(branch.model, f"the model of branch {node_id!r}")
+        branch = msgspec.structs.replace(branch, metadata=metadata)
+        node = _Node(node_id, branch, root=node_id, base=branch.prompt, phase="waiting")
+        self._nodes[node_id] = node
+        self._tell(
+            ReasoningBranch(
+                **self._whose(),
+                branch_id=node_id,
+                parent_id=branch.parent_id,
+                prompt=branch.prompt[:TEXT_CHARS_MAX],
+                model=branch.model,
+                metadata=metadata,
+                revision=revision,
+            )
+        )
+        return node
+
+    def _check_place(self, node_id: object, parent_id: str | None) -> None:
+        if not isinstance(node_id, str) or _NODE_ID.fullmatch(node_id) is None:
+            raise MisuseError(f"{short(node_id)} cannot name a thought or a branch: {NODE_ID}")
+        if parent_id is not None:
+            self._known(parent_id)
+        if len(self._nodes) >= NODES_MAX:
+            raise MisuseError(f"a run has at most {NODES_MAX:,} thoughts and branches")
+
+    def _name(self, letter: str) -> str:
+        while True:
+            self._names[letter] += 1
+            name = f"{letter}{self._names[letter]}"
+            if name not in self._nodes:
+                return name
+
+    # --- branches come and go ---
+
+    def _start(self) -> None:
+        """Start those that wait, as far as there is room and budget."""
+        while waiting := [node for node in self._batch if node.phase == "waiting"]:
+            active = sum(node.phase in _ACTIVE for node in self._nodes.values())
+            if active >= self._begun.limits.max_parallel:
+                return
+            node = waiting[0]
+            share = self._budget.reserve(node.id, len(waiting))
+            if share is None:
+                if not active:
+                    self._close("budget_exceeded", reason=f"{len(waiting)} branches were left")
+                return
+            node.phase = "running"
+            assert node.branch is not None  # noqa: S101 - only a branch waits
+            self._outputs.append(
+                StartBranch(branch=node.branch, tokens=share.tokens, cost_usd=share.cost_usd)
+            )
+
+    def _came(self, came: ThoughtCame) -> None:
+        node = self._nodes.get(came.branch_id)
+        if node is None or node.branch is None or node.phase not in _ACTIVE:
+            return None  # it was told before, or nobody asked for it
+        self._budget.settle(node.id, came.usage)
+        node.phase = "ended"
+        if node.thought is None:
+            node.thought = thought_of(node.branch, came)
+        self._tell_thought(node.thought, came.usage, {})
+        if self._end is not None:
+            return self._wind_down()
+        is_alone = not any(one.phase in _ACTIVE for one in self._nodes.values())
+        if is_alone and is_broke(node.thought.error):
+            return self._close("budget_exceeded", reason="what was left is too little")
+        is_open = any(one.thought is None for one in self._batch)
+        decision = self._early() if is_open and node in self._batch else None
+        if decision is None:
+            self._start()
+            decision = self._completed()
+        return self._go(decision)
+
+    def _completed(self) -> Decision | None:
+        """Return what follows from the batch; None while one of it is not there."""
+        if self._end is not None or any(node.thought is None for node in self._batch):
+            return None
+        return self._aggregate()
+
+    def _give_up(self, node: _Node, why: str) -> None:
+        """End a branch that has not ended; its thought says why."""
+        if node.branch is None or node.thought is not None:
+            return
+        node.thought = lost(node.branch, why)
+        if node.phase == "running":
+            node.phase = "ending"
+            self._outputs.append(EndBranch(branch_id=node.id))
+        else:
+            node.phase = "ended"
+            self._tell_thought(node.thought, TokenUsage(), {})
+
+    # --- the end ---
+
+    def _cut(self, status: RunStatus, reason: str | None) -> None:
+        """End the run from outside; a second time, without waiting for anybody."""
+        if self._end is None:
+            return self._close(status, reason=reason)
+        for node in self._nodes.values():
+            if node.phase in _ACTIVE and node.thought is not None:
+                node.phase = "ended"
+                self._tell_thought(node.thought, TokenUsage(), {})
+        return self._wind_down()
+
+    def _close(self, status: RunStatus, *, answer: Any = None, reason: str | None = None) -> None:
+        """Say how the run ends, and end what still runs."""
+        if self._end is not None:
+            return
+        self._end = _End(status, answer, reason)
+        if status in _CUT_OFF:
+            self._end.answer = self._best()
+        self._wind_down()
+
+    def _best(self) -> Any:  # Any: plain data of the strategy
+        try:
+            best = foreign.call(lambda: self._strategy.best(self._thoughts(), self._state))
+            drained(self._strategy)
+            return plain(best, "the best answer")
+        except (ForeignError, MisuseError):
+            return None
+
+    def _wind_down(self) -> None:
+        """End all branches, and finish when none is left."""
+        end = self._end
+        if end is None or self._is_finished:
+            return
+        for node in self._nodes.values():
+            self._give_up(node, over(end.status))
+        if any(node.phase in _ACTIVE for node in self._nodes.values()):
+            return
+        done = ReasoningDone(
+            **self._whose(),
+            status=end.status,
+            answer=end.answer,
+            reason=end.reason,
+            elapsed_ms=self._now_ms - self._begun.at_ms,
+        )
+        self._tell(done)
+        self._is_finished = True
+        result = ReasoningResult.of(self._events, self._begun.run_id)
+        self._outputs.append(Finish(result=result))
+
+    # --- what is told ---
+
+    def _whose(self) -> dict[str, str]:
+        return {"run_id": self._begun.run_id, "strategy": self._strategy.name}
+
+    def _tell_thought(
+        self,
+        thought: Thought,
+        usage: TokenUsage,
+        metadata: dict[str, Any],  # Any: plain data
+    ) -> None:
+        event = ReasoningThought(
+            **self._whose(),
+            thought_id=thought.id,
+            parent_id=thought.parent_id,
+            content=thought.content[:TEXT_CHARS_MAX],
+            error=thought.error,
+            usage=usage,
+            metadata=metadata,
+        )
+        self._tell(event)
+
+    def _tell(self, event: ReasoningEvent) -> None:
+        """Tell an event, unless it was told in an earlier life."""
+        if not self._to_pass:
+            self._events.append(event)
+            self._outputs.append(Tell(event=event))
+            return
+        told = self._to_pass.popleft()
+        self._events.append(event if told is None else told)
+        if told not in (None, event) and not isinstance(told, ReasoningDone):
+            self._disown(f"{name_of(told)} was told, and now it is {name_of(event)}")
