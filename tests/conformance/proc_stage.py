@@ -43,7 +43,7 @@ class Watched(Keeper):
     """The daemon's runtime of the tree, looked at; what it does it does by itself."""
 
     def __init__(self, spec, stage):
-        super().__init__(spec, stage.told_report)
+        super().__init__(spec, stage.told_report, chance=lambda: 0.0)  # no back-off is spread
         self._stage = stage
 
     def up(self, ref, handle=None):
