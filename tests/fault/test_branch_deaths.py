@@ -10,13 +10,13 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime import events
-from cmdc_runtime.testing import ToolCalls, ToolUse
+from cmdc_runtime.testing import ToolUse
 from supervisor.victims import BOTH, DAEMON
+from tests.fault.lived import Lived
 from tests.fault.reviving import reviving
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 
-TURN_S = 120.0
 GRACE_S = 30.0
 COUNT = 3
 WRITES = ("tool_started", "subagent_spawned", "subagent_spent", "tool_told")
@@ -64,72 +64,26 @@ class Run(cmdc.Tool):
         return ", ".join(one.text if one.ok else f"({one.text})" for one in found)
 
 
-def answered(request):
-    """Answer ``Question <n>?`` with ``n``."""
-    text = request["messages"][-1]["content"]
-    return text.removeprefix("Question ").removesuffix("?")
+class Fanned(Lived):
+    """A session whose tool branches."""
 
-
-class Lived:
-    """One session in which somebody dies."""
-
-    def __init__(self, cradle, scripted, plan, name, *steps, **more):
-        self.name = name
-        child, plugins = more.pop("child", ()), more.pop("plugins", None)
-        self.model = scripted(ToolCalls(ToolUse("run", more)), "done")
-        self.below = below = scripted(default=answered)
-        kind = cmdc.SubAgent("general-purpose", "Thinks.", model=below, plugins=plugins)
-        with cradle.client() as client:
-            session = client.create_agent(
-                model=self.model,
-                session_id=name,
-                tools=[Run],
-                subagents=[kind],
-                restart_delay=(0.0, 0.05),
-            )
-            stream = session.subscribe()
-            plan(name, *steps)
-            plan(f"{name}.1", *child)
-            session.prompt("Go.")
-            self.events = []
-            while not isinstance(self.latest, events.AgentEnd | events.AgentAbort):
-                self.events.append(stream.get(TURN_S).event)
-            self.sessions = [one.session_id for one in client.list_sessions()]
-            session.stop()
-
-    @property
-    def latest(self):
-        return self.events[-1] if self.events else None
-
-    @property
-    def result(self):
-        """What the model was told of the call."""
-        return self.model.requests[-1]["messages"][-1]["content"]
+    def __init__(self, *where, count=COUNT, **more):
+        super().__init__(*where, calls=(Run, ToolUse("run", {"count": count})), **more)
 
     def is_whole(self):
         """Check that each branch was paid once, each step told once, and nothing is left below."""
-        assert self.result == "0, 1, 2"
-        assert self.told() == ["0", "1", "2"]
+        assert self.answer == "0, 1, 2"
+        assert [one.content for one in self.told()] == ["0", "1", "2"]
         assert self.paid() == ["0", "1", "2"]
         assert self.sessions == [self.name]
         return True
-
-    def told(self):
-        return [one.content for one in self.of(events.ReasoningThought)]
-
-    def paid(self):
-        """Return the answers that were paid for, each for each time."""
-        return sorted(one.text for one in self.of(events.SubagentEnd) if one.ok)
-
-    def of(self, kind):
-        return [one for one in self.events if isinstance(one, kind)]
 
 
 def test_a_death_of_the_agent_changes_nothing(cradle, armed, scripted):
     """Before and after each write of the call: one death each, and all of it comes to the same."""
     cradle.start()
     for number, step in enumerate(AGENT_DIES):
-        lived = Lived(cradle, scripted, armed, f"run-{number}", step)
+        lived = Fanned(cradle, scripted, armed, f"run-{number}", step)
 
         assert lived.is_whole(), step
         assert len(lived.of(events.AgentRecovered)) == 1, step
@@ -139,9 +93,9 @@ def test_an_answer_that_nobody_has_written_down_is_found_in_the_branch(cradle, a
     """Its own journal has the end of its cycle: the model is not asked again."""
     cradle.start()
     step = "agent.*subagent_spent*.before:1=agent"
-    lived = Lived(cradle, scripted, armed, "run", step, count=1)
+    lived = Fanned(cradle, scripted, armed, "run", step, count=1)
 
-    assert (lived.result, lived.paid()) == ("0", ["0"])
+    assert (lived.answer, lived.paid()) == ("0", ["0"])
     assert len(lived.below.requests) == 1
 
 
@@ -149,7 +103,7 @@ def test_an_answer_that_nobody_has_written_down_is_found_in_the_branch(cradle, a
 def test_a_death_of_the_daemon_changes_nothing(cradle, armed, scripted, step):
     """Whether the agent goes on with the next one or dies as well."""
     cradle.start()
-    lived, deaths = reviving(cradle, lambda: Lived(cradle, scripted, armed, "run", step))
+    lived, deaths = reviving(cradle, lambda: Fanned(cradle, scripted, armed, "run", step))
 
     assert deaths == 1
     assert lived.is_whole()
@@ -158,10 +112,10 @@ def test_a_death_of_the_daemon_changes_nothing(cradle, armed, scripted, step):
 def test_a_death_of_a_branch_is_an_answer_with_its_error(cradle, armed, scripted):
     """The others are what they would have been."""
     cradle.start()
-    lived = Lived(cradle, scripted, armed, "run", child=["agent.said+turn_spent*.before:1=agent"])
+    lived = Fanned(cradle, scripted, armed, "run", child=["agent.said+turn_spent*.before:1=agent"])
 
-    assert lived.result.startswith("(the subagent crashed: ")
-    assert lived.result.endswith(", 1, 2")
+    assert lived.answer.startswith("(the subagent crashed: ")
+    assert lived.answer.endswith(", 1, 2")
     assert lived.paid() == ["1", "2"]
     assert lived.sessions == ["run"]
 
@@ -192,7 +146,7 @@ def test_a_daemon_that_dies_while_a_branch_starts_changes_nothing(cradle, armed,
     if point == "up":
         options = {"pid": cradle.process.pid, "mark": str(cradle.place / "mark")}
         begins = {"plugins": [(Killer, options)]}
-    lived, deaths = reviving(cradle, lambda: Lived(cradle, scripted, armed, "run", **begins))
+    lived, deaths = reviving(cradle, lambda: Fanned(cradle, scripted, armed, "run", **begins))
 
     assert deaths == 1
     assert lived.is_whole()

@@ -9,13 +9,13 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime import events
 from cmdc_runtime.reasoning import ReasoningResult
-from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
+from cmdc_runtime.testing import Hold, ToolUse
 from supervisor.victims import BOTH, DAEMON
+from tests.fault.lived import Lived, answered
 from tests.fault.reviving import reviving
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 
-TURN_S = 120.0
 COUNT = 3
 AGENT_DIES = [
     *(
@@ -85,62 +85,22 @@ class First(cmdc.ReasoningStrategy):
         return cmdc.Done(thoughts[0].content)
 
 
-def answered(request):
-    """Answer ``Question <n>?`` with ``n``."""
-    text = request["messages"][-1]["content"]
-    return text.removeprefix("Question ").removesuffix("?")
+class Reasoned(Lived):
+    """A session whose tool runs a strategy."""
 
-
-class Lived:
-    """One session in which a model calls the tool, and somebody dies."""
-
-    def __init__(self, cradle, scripted, plan, name, *steps, **more):
-        self.name = name
-        call = ToolCalls(ToolUse("reason", {"question": "Well?"}))
-        self.model = scripted(call, "done")
-        self.below = more.get("below") or scripted(default=answered)
-        kind = cmdc.SubAgent("general-purpose", "Thinks.", model=self.below)
-        with cradle.client() as client:
-            session = client.create_agent(
-                model=self.model,
-                session_id=name,
-                tools=[cmdc.tools.Reason(strategies=[more.get("strategy", Join)])],
-                subagents=[kind],
-                restart_delay=(0.0, 0.05),
-            )
-            stream = session.subscribe()
-            plan(name, *steps)
-            session.prompt("Go.")
-            self.events = []
-            while not isinstance(self.latest, events.AgentEnd | events.AgentAbort):
-                self.events.append(stream.get(TURN_S).event)
-            self.sessions = [one.session_id for one in client.list_sessions()]
-            session.stop()
-
-    @property
-    def latest(self):
-        return self.events[-1] if self.events else None
-
-    @property
-    def told(self):
-        """What the model was told of the call."""
-        return self.model.requests[-1]["messages"][-1]["content"]
+    def __init__(self, *where, strategy=Join, **more):
+        tool = cmdc.tools.Reason(strategies=[strategy])
+        use = ToolUse("reason", {"question": "Well?"})
+        super().__init__(*where, calls=(tool, use), **more)
 
     @property
     def result(self):
         return ReasoningResult.of(self.events)
 
-    def of(self, kind):
-        return [one for one in self.events if isinstance(one, kind)]
-
-    def paid(self):
-        """Return the answers that were paid for, each for each time."""
-        return sorted(one.text for one in self.of(events.SubagentEnd) if one.ok)
-
     def is_whole(self, step):
         """Check that all is as without a death: the answer, the tree, what was told and paid."""
-        names = [one.thought_id for one in self.of(events.ReasoningThought)]
-        assert self.told == "0 1", step
+        names = [one.thought_id for one in self.told()]
+        assert self.answer == "0 1", step
         assert self.result.status == "done", step
         assert [one.content for one in self.result.thoughts] == ["0", "1", "2", "0 1"], step
         assert sorted(names[:COUNT]) == ["q0", "q1", "q2"], step
@@ -160,7 +120,7 @@ def test_a_death_of_the_agent_changes_nothing(cradle, armed, scripted):
     """Before and after writes of every kind that a run makes."""
     cradle.start()
     for number, step in enumerate(AGENT_DIES):
-        lived = Lived(cradle, scripted, armed, f"run-{number}", step)
+        lived = Reasoned(cradle, scripted, armed, f"run-{number}", step)
 
         assert lived.is_whole(step)
         assert len(lived.of(events.AgentRecovered)) == 1, step
@@ -170,7 +130,7 @@ def test_a_death_of_the_agent_changes_nothing(cradle, armed, scripted):
 def test_a_death_of_the_daemon_changes_nothing(cradle, armed, scripted, step):
     """Whether the agent goes on with the next one or dies as well."""
     cradle.start()
-    lived, deaths = reviving(cradle, lambda: Lived(cradle, scripted, armed, "run", step))
+    lived, deaths = reviving(cradle, lambda: Reasoned(cradle, scripted, armed, "run", step))
 
     assert deaths == 1
     assert lived.is_whole(step)
@@ -183,13 +143,11 @@ def test_who_came_first_stays_the_first(cradle, armed, scripted, moment):
     when, number = moment.split(":")
     step = f"agent.*tool_told*.{when}:{number}=agent"
     late = scripted(answered, (Hold(), "late"), (Hold(), "late"), default=answered)
-    lived = Lived(cradle, scripted, armed, "run", step, strategy=First, below=late)
-    first = lived.of(events.ReasoningThought)[0]
+    lived = Reasoned(cradle, scripted, armed, "run", step, strategy=First, below=late)
+    first = lived.told()[0]
 
-    assert lived.told == lived.result.answer == first.content
+    assert lived.answer == lived.result.answer == first.content
     assert lived.result.status == "done"
-    assert sorted(one.thought_id for one in lived.of(events.ReasoningThought)) == [
-        *("q0", "q1", "q2")
-    ]
+    assert sorted(one.thought_id for one in lived.told()) == [*("q0", "q1", "q2")]
     assert len(lived.of(events.ReasoningDone)) == 1
     assert lived.sessions == ["run"]
