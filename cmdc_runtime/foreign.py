@@ -2,9 +2,10 @@
 
 ``call`` and ``wait`` are how such code is run. Whatever it ends with, be it ``SystemExit``,
 ``KeyboardInterrupt``, ``GeneratorExit``, a cancellation of its own or an exception that cannot even
-be printed, comes out as one ``ForeignError``: whoever called says whose failure that is. ``told``
-and ``traceback_of`` make text of any exception, and never fail. A cancellation by whoever runs the
-task is none of the code's doing, and goes its way.
+be printed, comes out as one ``ForeignError``: whoever called says whose failure that is. Its texts
+are made there and then, since that runs code of the exception's class; to tell it runs none.
+``told`` and ``traceback_of`` make text of any exception, and never fail. A cancellation by whoever
+runs the task is none of the code's doing, and goes its way.
 
 Nothing here knows of the event loop of one process: client, agent and tool host use it alike.
 """
@@ -33,8 +34,12 @@ class ForeignError(Exception):
     """Code that is not ours failed with ``error``; the text is what ``told`` makes of it."""
 
     def __init__(self, error: BaseException) -> None:
-        """Keep the error."""
-        super().__init__(told(error))
+        """Keep the error, and what is told of it."""
+        self.name = _name(error)
+        self.text = text_of(error, None)
+        """The exception's own, whole."""
+        self.trace = traceback_of(error)
+        super().__init__(told(self))
         self.error = error
 
     @property
@@ -46,7 +51,12 @@ class ForeignError(Exception):
 
 
 def text_of(value: object, chars_max: int | None = TEXT_CHARS_MAX) -> str:
-    """Return ``str(value)``, cut unless None, as valid UTF-8; the words for it where it fails."""
+    """Return ``str(value)``, cut unless None, as valid UTF-8; the words for it where it fails.
+
+    Of a ``ForeignError`` it is the text of what it was raised for.
+    """
+    if type(value) is ForeignError:
+        return value.text[:chars_max]
     try:
         # A str of a class of its own would run its methods later on; a slice of it is a plain one.
         text = str.__getitem__(str(value), slice(chars_max))
@@ -57,14 +67,15 @@ def text_of(value: object, chars_max: int | None = TEXT_CHARS_MAX) -> str:
 
 def told(error: BaseException, chars_max: int | None = TEXT_CHARS_MAX) -> str:
     """Return an exception as it is told: its type, and its text if there is any."""
-    error = _origin(error)
+    name = error.name if type(error) is ForeignError else _name(error)
     text = text_of(error, chars_max)
-    return f"{_name(error)}: {text}" if text else _name(error)
+    return f"{name}: {text}" if text else name
 
 
 def traceback_of(error: BaseException, chars_max: int = TRACEBACK_CHARS_MAX) -> str:
     """Return the end of an exception's traceback; only its text where it has none to show."""
-    error = _origin(error)
+    if type(error) is ForeignError:
+        return error.trace[-chars_max:]
     try:
         lines = "".join(traceback.format_exception(error))
     except BaseException:  # noqa: BLE001 - its attributes are a stranger's code
@@ -161,10 +172,6 @@ def _driven(value: Awaitable[_T]) -> Generator[object, None, _T]:
             raise
         except BaseException as error:  # noqa: BLE001 - thrown into the task: the awaitable has it
             thrown = error
-
-
-def _origin(error: BaseException) -> BaseException:
-    return error.error if isinstance(error, ForeignError) else error
 
 
 def _name(value: object) -> str:

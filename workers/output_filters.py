@@ -16,7 +16,7 @@ from cmdc_runtime.extensions.plugin import FILTER_OUTPUT, Channel, Plugin, TextF
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.extensions.provider import Chunk, FinishChunk, TextChunk, ThinkingChunk
 from cmdc_runtime.foreign import ForeignError
-from cmdc_runtime.plain import mended
+from cmdc_runtime.plain import mended, own
 from workers.core.tags import ALL, Found, Tag, TagState, feed, flush
 
 log = structlog.get_logger()
@@ -173,7 +173,7 @@ class OutputFilters:
 
 def _asked(one: TextFilter, work: Callable[[str], str], text: str) -> tuple[str, bool]:
     """Return what a filter makes of a text, and whether nothing more comes from it."""
-    return str(work(text)), bool(getattr(one, "has_ended", False))
+    return own(str(work(text))), bool(getattr(one, "has_ended", False))
 
 
 def _closed(one: TextFilter, _text: str) -> str:

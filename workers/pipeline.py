@@ -15,7 +15,6 @@ import structlog
 
 from cmdc_runtime import foreign
 from cmdc_runtime.events import Event
-from cmdc_runtime.extensions.actions import settled
 from cmdc_runtime.extensions.hooks import AnyHook, SessionStart
 from cmdc_runtime.extensions.plugin import FILTER_OUTPUT, OBSERVE, PipelineRun, Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext
@@ -24,7 +23,7 @@ from workers.core.tags import ALL, Tag
 from workers.core.verdict import Reaction, Verdict, fold, stops, with_user_data
 from workers.observers import Observers, PortOf
 from workers.output_filters import OutputFilters
-from workers.plugin_slot import ERROR_CHARS_MAX, FailedError, Slot, answer_of, told
+from workers.plugin_slot import ERROR_CHARS_MAX, FailedError, Slot, said_by, told
 
 log = structlog.get_logger()
 
@@ -161,17 +160,14 @@ class Pipeline:
             return Reaction(name)
         try:
             seen = replace(context, session=self._home.port_of(name))
-            answer = await answer_of(slot, hook, seen)
-            slot.note(answer)
-            # An action's fields may be anything.
-            actions = foreign.call(lambda: settled(answer, hook.kind))
-            slot.keep_state()
+            said = await said_by(slot, hook, seen)
         except asyncio.CancelledError:  # ours: what a plugin cancels itself is an error of it
             slot.take_back()
             raise
         except Exception as error:  # noqa: BLE001 - a plugin may raise anything, only its run ends
             return self._failed(slot, hook.kind, error)
-        return Reaction(name, actions)
+        slot.state = said.state
+        return Reaction(name, said.actions)
 
     def _failed(self, slot: Slot, where: str, error: Exception) -> Reaction:
         """Return what a failure of a plugin means, which goes on as it was before."""

@@ -1,19 +1,24 @@
 """One plugin of a session: its turn, its state, and how it is asked within its bound of time.
 
-A sync method runs in a thread of its own, an async one in a task of its own. A run that is
-cancelled leaves the plugin's state as it was before; a thread that cannot be ended keeps the old
-instance to itself, and a copy goes on.
+A sync method runs in a thread of its own, an async one in a task of its own. What it answers and
+the state that it leaves are read within its run, in a thread of the plugin's, since that may run
+code of classes of its own: what comes out of a run is plain. A run that is cancelled leaves the
+plugin's state as it was before; a thread that cannot be ended keeps the old instance to itself, and
+a copy goes on.
 """
 
 import asyncio
 import copy
+import inspect
+from collections.abc import Awaitable
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 import structlog
 
 from cmdc_runtime import foreign
-from cmdc_runtime.extensions.actions import BadActionError, stops_something
+from cmdc_runtime.extensions.actions import Action, BadActionError, settled, stops_something
 from cmdc_runtime.extensions.hooks import AfterTool, AnyHook, BeforeTool, OnToolError
 from cmdc_runtime.extensions.plugin import (
     Plugin,
@@ -25,6 +30,7 @@ from cmdc_runtime.extensions.plugin import (
 )
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.foreign import ForeignError
+from cmdc_runtime.plain import is_a
 from workers.callbacks import owned
 from workers.threads import Threads
 
@@ -48,6 +54,23 @@ class FailedError(Exception):
 
 
 _OURS: Final = (FailedError, BadActionError)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What one run of a plugin came to; nothing in it is of a class of the plugin's."""
+
+    actions: tuple[Action, ...]
+    """Sealed."""
+    state: bytes
+    """The plugin's from here on, if the run counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Awaited:
+    """What a sync method handed on."""
+
+    answer: Awaitable[object]
 
 
 class Slot:
@@ -75,26 +98,6 @@ class Slot:
             return hook.name in tools
         return True
 
-    def note(self, answer: object) -> None:
-        """Take a plugin for a guard that answers as one, whatever its annotations say."""
-        if stops_something(answer) and not declares_fail(self.plugin):
-            self.plugin.fail = "closed"
-
-    def keep_state(self) -> None:
-        """Take the plugin's state as its state from here on.
-
-        Raises:
-            FailedError: it can't be kept.
-        """
-        try:
-            state: bytes = foreign.call(lambda: msgspec.msgpack.encode(self.plugin.state))
-            self._opened(state)
-        except ForeignError as failed:  # a state may hold anything
-            raise FailedError(f"its state can't be kept: {failed}") from failed
-        if len(state) > STATE_BYTES_MAX:
-            raise FailedError(f"its state takes {len(state)} bytes, more than {STATE_BYTES_MAX}")
-        self.state = state
-
     def take_back(self) -> None:
         """Go on with the state of before, as a copy if a stray thread has this instance.
 
@@ -103,7 +106,7 @@ class Slot:
         try:
             if len(self.threads):
                 self.plugin = foreign.call(lambda: copy.copy(self.plugin))
-            self.plugin.state = self._opened(self.state)
+            self.plugin.state = _opened(self.plugin, self.state)
         except ForeignError as failed:
             self.is_off = True
             log.error("plugin.not_put_back", plugin=self.plugin.name, error=str(failed))
@@ -112,27 +115,19 @@ class Slot:
         """Go on with a state of an earlier process, a new one if it no longer fits."""
         self.told_state = state
         try:
-            self.plugin.state = self._opened(state)
+            self.plugin.state = _opened(self.plugin, state)
         except ForeignError as failed:
             log.warning("plugin_state.discarded", plugin=self.plugin.name, error=str(failed))
             self.plugin.state = self.plugin.State()
         self.state = self.greeted_with = msgspec.msgpack.encode(self.plugin.state)
 
-    def _opened(self, state: bytes) -> msgspec.Struct:
-        """Return a state that was written down; reading it runs the plugin's own classes.
 
-        Raises:
-            ForeignError: it can't be read.
-        """
-        return foreign.call(lambda: msgspec.msgpack.decode(state, type=self.plugin.State))
-
-
-async def answer_of(slot: Slot, hook: AnyHook, context: PluginContext) -> object:
-    """Return what the plugin returned, within its bound of time.
+async def said_by(slot: Slot, hook: AnyHook, context: PluginContext) -> Said:
+    """Return what the plugin answered and knows now, within its bound of time.
 
     Raises:
         FailedError: it took too long, or its earlier runs have not returned.
-        ForeignError: it raised.
+        ForeignError: it raised, what it answered can't be carried out, or its state can't be kept.
     """
     if len(slot.threads) >= STRAY_THREADS_MAX:
         raise FailedError(f"{STRAY_THREADS_MAX} of its earlier runs have not returned yet")
@@ -147,17 +142,66 @@ async def answer_of(slot: Slot, hook: AnyHook, context: PluginContext) -> object
         raise FailedError(f"it took longer than {timeout_s:g} s") from error
 
 
-async def _run(slot: Slot, hook: AnyHook, context: PluginContext) -> object:
+async def _run(slot: Slot, hook: AnyHook, context: PluginContext) -> Said:
     plugin = slot.plugin
 
     def work() -> object:
         return plugin.handle_event(hook, context)
 
+    def said() -> Said | _Awaited:
+        answer = work()
+        if inspect.isawaitable(answer):  # of an async method that a sync one handed on to
+            return _Awaited(answer)
+        return _read(plugin, answer, hook.kind)
+
     with owned(plugin.name):
         if is_async(plugin, hook.kind):
-            return await foreign.wait(work)
-        answer = await slot.threads.run(work)
-        return await foreign.wait(lambda: answer)  # an async method that a sync one handed on to
+            answer = await foreign.wait(work)
+        else:
+            told = await slot.threads.run(said)
+            if isinstance(told, Said):
+                return told
+            answer = await foreign.wait(lambda: told.answer)
+        return await slot.threads.run(lambda: _read(plugin, answer, hook.kind))
+
+
+def _read(plugin: Plugin, answer: object, kind: str) -> Said:
+    """Return what a run came to; reading it runs the plugin's own classes.
+
+    A plugin that answers as a guard is taken for one, whatever its annotations say.
+
+    Raises:
+        BadActionError: the answer can't be carried out.
+        FailedError: the state can't be kept.
+    """
+    if stops_something(answer) and not declares_fail(plugin):
+        plugin.fail = "closed"
+    return Said(settled(answer, kind), _kept_state(plugin))
+
+
+def _kept_state(plugin: Plugin) -> bytes:
+    """Return the plugin's state as it is written down.
+
+    Raises:
+        FailedError: it can't be kept.
+    """
+    try:
+        state: bytes = foreign.call(lambda: msgspec.msgpack.encode(plugin.state))
+        _opened(plugin, state)
+    except ForeignError as failed:  # a state may hold anything
+        raise FailedError(f"its state can't be kept: {failed}") from failed
+    if len(state) > STATE_BYTES_MAX:
+        raise FailedError(f"its state takes {len(state)} bytes, more than {STATE_BYTES_MAX}")
+    return state
+
+
+def _opened(plugin: Plugin, state: bytes) -> msgspec.Struct:
+    """Return a state that was written down; reading it runs the plugin's own classes.
+
+    Raises:
+        ForeignError: it can't be read.
+    """
+    return foreign.call(lambda: msgspec.msgpack.decode(state, type=plugin.State))
 
 
 def _own_copy(hook: AnyHook) -> AnyHook:
@@ -170,5 +214,5 @@ def _own_copy(hook: AnyHook) -> AnyHook:
 def told(error: BaseException) -> str:
     """Return an error as it is told: short, and fit to be written down."""
     origin = error.error if isinstance(error, ForeignError) else error
-    text = foreign.text_of if isinstance(origin, _OURS) else foreign.told
-    return text(origin, ERROR_CHARS_MAX)
+    text = foreign.text_of if is_a(origin, _OURS) else foreign.told
+    return text(error, ERROR_CHARS_MAX)

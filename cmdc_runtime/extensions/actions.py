@@ -34,7 +34,7 @@ from cmdc_runtime.extensions.hooks import (
 )
 from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS, RequireApproval
 from cmdc_runtime.messages import Message
-from cmdc_runtime.plain import copied
+from cmdc_runtime.plain import copied, is_a, own, short
 from cmdc_runtime.reasons import snake
 
 ACTION_BYTES_MAX: Final = 2**20
@@ -148,9 +148,10 @@ class Emit(Action, frozen=True):
         Raises:
             BadActionError: this is no form of an emit.
         """
-        if isinstance(self.name, list):
-            _refuse_flood(self.name, "events of one emit")
-            return tuple(_event(event, None) for event in self.name)
+        if is_a(self.name, list):
+            listed: list[object] = own(self.name)
+            _refuse_flood(listed, "events of one emit")
+            return tuple(_event(event, None) for event in listed)
         return (_event(self.name, self.payload),)
 
     def sealed(self) -> Self:
@@ -270,7 +271,7 @@ def settled(answer: object, hook: str) -> tuple[Action, ...]:
 
 def stops_something(answer: object) -> bool:
     """Say whether a plugin that returned this is a guard, be the answer fit or not."""
-    return any(isinstance(action, GUARDING) for action in _listed(answer))
+    return any(is_a(action, GUARDING) for action in _listed(answer))
 
 
 def may_stop(kinds: Iterable[str], method: object) -> bool:
@@ -316,11 +317,13 @@ def _leaves(annotation: object) -> Iterator[object]:
 
 
 def _listed(answer: object) -> Sequence[object]:
-    return answer if isinstance(answer, list | tuple) else (answer,)
+    """Return what an answer lists, whatever a class of the plugin's own makes of a list."""
+    listed: Sequence[object] = own(answer) if is_a(answer, (list, tuple)) else (answer,)
+    return listed
 
 
 def _known(thing: object, hook: str) -> Action:
-    if not isinstance(thing, Action) or type(thing) not in COMPOSITION:
+    if type(thing) not in COMPOSITION or not isinstance(thing, Action):
         raise BadActionError(
             f"{type(thing).__name__} is no action: return a cmdc action, a list of actions or None"
         )
@@ -353,17 +356,17 @@ def _copy(action: _A, bytes_max: int | None) -> _A:
         raise BadActionError(f"{action.kind}: {error}") from error
 
 
-def _event(named: object, payload: object) -> tuple[str, Any]:
+def _event(named: Any, payload: object) -> tuple[str, Any]:  # Any: what a stranger named
     """Return one event of an emit: from a name, a pair or a Struct."""
-    name = named
+    name = named = own(named)
     if isinstance(named, tuple) and len(named) == _PAIR:
-        name, payload = named
-    elif isinstance(named, msgspec.Struct):
+        name, payload = own(named[0]), named[1]
+    elif is_a(named, msgspec.Struct):
         name, payload = snake(type(named).__name__), msgspec.structs.asdict(named)
-    if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX:
+    if not is_a(name, str) or not 0 < len(name) <= NAME_CHARS_MAX:
         raise BadActionError(
             f"emit takes a name of 1 to {NAME_CHARS_MAX} characters, a (name, payload), a Struct,"
-            f" or a list of these, got {name!r:.100}"
+            f" or a list of these, got {short(name)}"
         )
     return name, payload
 

@@ -281,3 +281,23 @@ def test_a_loop_that_is_gone_is_no_failure():
     asyncio.run(scenario())
 
     assert seen == ["closed"]
+
+
+def test_what_was_kept_is_told_without_running_code():
+    """The texts of an error are made once, where the code that raised it ran."""
+    told = []
+
+    class Counted(Exception):
+        def __str__(self):
+            told.append(1)
+            return "counted"
+
+    with pytest.raises(ForeignError) as caught:
+        foreign.call(raising(Counted()))
+    told.clear()
+    failed = caught.value
+
+    assert foreign.told(failed) == str(failed) == "Counted: counted"
+    assert foreign.text_of(failed, 5) == "count"
+    assert foreign.traceback_of(failed).endswith("Counted: counted\n")
+    assert not told

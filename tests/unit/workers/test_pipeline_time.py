@@ -2,17 +2,18 @@
 
 import asyncio
 import threading
+from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
 import msgspec
 import pytest
 
-from cmdc_runtime.extensions.actions import Intervene
+from cmdc_runtime.extensions.actions import Emit, Intervene
 from cmdc_runtime.extensions.hooks import (
     BeforeFinish,
     BeforePrompt,
 )
-from cmdc_runtime.extensions.plugin import Plugin
+from cmdc_runtime.extensions.plugin import Plugin, hook
 from workers import plugin_slot as module
 from workers.core.verdict import Verdict
 from workers.plugin_slot import STATE_BYTES_MAX, STRAY_THREADS_MAX
@@ -152,6 +153,76 @@ def test_stray_threads_are_bounded(pipeline_of, hasty):
 
     assert refused.crashed[0][2] == f"{STRAY_THREADS_MAX} of its earlier runs have not returned yet"
     assert after.text == "late"
+
+
+class Stalled(tzinfo):
+    """A zone of a time that hangs whoever reads it, until the gate opens."""
+
+    def __init__(self, gated):
+        """Hang as this plugin does."""
+        self.gated = gated
+
+    def utcoffset(self, _time):
+        """Hang, then be at Greenwich."""
+        self.gated.entered.release()
+        self.gated.gate.wait(WAIT_S)
+        self.gated.left.release()
+        return timedelta()
+
+
+class Unread(Exception):
+    """Its text hangs, too."""
+
+    def __str__(self):
+        """Hang, then have none."""
+        self.args[0].utcoffset()
+        return ""
+
+
+def failing(error):
+    raise error
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("what", ["payload", "list", "state", "error"])
+def test_what_a_run_leaves_is_read_within_its_time(what, is_async, pipeline_of, plugin_of, gated):
+    """Reading it may run the plugin's own code, so it has the plugin's time and its policy."""
+    stalled = datetime(2026, 1, 1, tzinfo=Stalled(gated))
+
+    def now(self, event, context):
+        match what:
+            case "payload":
+                return Emit("seen", stalled)
+            case "list":
+                return [Emit([("seen", {"all": stalled})])]
+            case "state":
+                self.state.seen = stalled
+                return None
+            case _:
+                return failing(Unread(stalled))
+
+    async def later(self, event, context):
+        return await asyncio.to_thread(now, self, event, context)
+
+    class State(msgspec.Struct):
+        seen: Any = None
+
+    method = hook(timeout=0.05)(later if is_async else now)
+    pipeline = pipeline_of(plugin_of(None, before_prompt=method, State=State))
+
+    async def scenario():
+        verdict = await asyncio.wait_for(pipeline.run(BeforePrompt("hi")), WAIT_S)
+        assert gated.entered.acquire(blocking=False)
+        gated.gate.set()
+        await enter(gated.left)
+        return verdict
+
+    if what == "error" and is_async:
+        gated.gate.set()  # what an async method raises has its text in the loop, as all its code
+        assert asyncio.run(scenario()).crashed == (("odd", "before_prompt", "Unread"),)
+    else:
+        late = ("odd", "before_prompt", "it took longer than 0.05 s")
+        assert asyncio.run(scenario()) == Verdict(crashed=(late,))
 
 
 def test_changed_state_is_told_once(run, pipeline_of, plugin_of, counter):

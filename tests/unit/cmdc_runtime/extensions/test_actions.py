@@ -34,6 +34,7 @@ from cmdc_runtime.extensions.actions import (
     SwitchModel,
     may_stop,
     settled,
+    stops_something,
 )
 from cmdc_runtime.extensions.hooks import HOOKS, AnyHook
 from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS
@@ -298,3 +299,35 @@ def test_an_order_at_a_hook_where_it_means_nothing_is_no_answer(hook, order):
             continue
         with pytest.raises(BadActionError, match=f"{hook} does not take {order}: .*before_tool"):
             settled([emit], hook)
+
+
+def of_its_own(kind):
+    """Return a subclass of a plain type, all of whose methods fail."""
+
+    def refuse(*_args):
+        raise AssertionError("a method of the plugin's own class ran")
+
+    names = ("__iter__", "__len__", "__getitem__", "__contains__", "items", "keys", "__repr__")
+    return type("Own", (kind,), {**dict.fromkeys(names, refuse), "__class__": property(refuse)})
+
+
+def test_an_answer_of_classes_of_its_own_is_read_as_what_it_holds():
+    """No method of theirs runs, and nothing of them is left."""
+    several, mapping, text, pair = (of_its_own(kind) for kind in (list, dict, str, tuple))
+    events = several([pair((text("a"), mapping(x=several([1])))), Audited(2)])
+
+    answer = several([Emit(events), Abort(mapping(rule=text("no")))])
+    emit, abort = settled(answer, "before_prompt")
+
+    assert (emit, abort) == (
+        Emit([("a", {"x": [1]}), ("audited", {"length": 2})]),
+        Abort({"rule": "no"}),
+    )
+    assert {type(emit.name), *map(type, emit.name), type(abort.reason)} == {list, tuple, dict}
+    assert stops_something(answer)
+
+
+def test_what_is_no_action_is_told_without_running_it():
+    """Its class is named, whatever it says of itself."""
+    with pytest.raises(BadActionError, match="Own is no action"):
+        settled(of_its_own(object)(), "before_prompt")
