@@ -14,6 +14,7 @@ import signal
 import traceback
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 import msgspec
@@ -116,6 +117,9 @@ class Worker:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_loop_error)
         loop.add_signal_handler(signal.SIGTERM, self._on_sigterm)
+        # Ahead of the loop's own turn, which comes when what is being opened is open.
+        signal.signal(signal.SIGTERM, self._die_where_at_step)
+        signal.siginterrupt(signal.SIGTERM, False)  # noqa: FBT003 - signal takes it so
         if self._pulse is not None:
             self._pulse.note("spare", 0, (), 0)
             self._pulse.start(PERIOD_S_MAX)
@@ -244,6 +248,16 @@ class Worker:
         service manager sends it, must not end sessions for good.
         """
         self._end(EXIT_CRASHED, reasons.Signal(number=signal.SIGTERM, name="SIGTERM"))
+
+    def _die_where_at_step(self, _number: int, _frame: FrameType | None) -> None:
+        """Die of SIGTERM while code of strangers is opened, which may have sent it itself.
+
+        A polite end comes later, when nothing says any more what it was that ended the process.
+        """
+        if self._pulse is not None and self._pulse.is_at_step and not self._ended.done():
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGTERM)
+            os._exit(EXIT_CRASHED)  # the signal is blocked
 
     def _terminate(self, reason: str) -> None:
         self._is_asked, self._hibernates = True, reason == HIBERNATE

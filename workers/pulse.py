@@ -26,7 +26,7 @@ import msgspec
 import structlog
 
 from cmdc_runtime import foreign
-from cmdc_runtime.board import SLOT_BYTES, Doing, Slot, Usage
+from cmdc_runtime.board import REBUILDING, SLOT_BYTES, Doing, Slot, Usage
 
 log = structlog.get_logger()
 
@@ -125,6 +125,11 @@ class Pulse:
         """Write that the parcel of this step is opened beside all that is noted, 0 for none."""
         self._told = msgspec.structs.replace(self._told, opening=step)
         self._slot.tell(self._told)
+
+    @property
+    def is_at_step(self) -> bool:
+        """Whether a step is written down, which a death would now be blamed on."""
+        return self._told.state == REBUILDING or self._told.opening > 0
 
     def stop(self) -> None:
         """Beat no more; what was written stays. Idempotent."""

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -19,9 +20,13 @@ pytestmark = [pytest.mark.fault, pytest.mark.process]
 SLEEPS_S = 0.3
 NEVER_S = 86_400.0
 """As the time that a restart counts for: none of a test is forgotten."""
+
+
 DEATHS = {
     "SIGSEGV": lambda: os.kill(os.getpid(), signal.SIGSEGV),
     "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "SIGTERM": lambda: os.kill(os.getpid(), signal.SIGTERM),
+    "a thread's": lambda: ThreadPoolExecutor().submit(DEATHS["SIGTERM"]).result(),
     "exit 0": lambda: os._exit(0),
     "exit 1": lambda: os._exit(1),
     "exit 78": lambda: os._exit(EXIT_BAD_OPTIONS),
