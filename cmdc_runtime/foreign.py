@@ -7,10 +7,14 @@ are made there and then, since that runs code of the exception's class; to tell 
 ``told`` and ``traceback_of`` make text of any exception, and never fail. A cancellation by whoever
 runs the task is none of the code's doing, and goes its way.
 
+Such code may fork. The child that goes on in it comes back here, too, with everything that belongs
+to this process: it ends there, and nobody hears of what it returned.
+
 Nothing here knows of the event loop of one process: client, agent and tool host use it alike.
 """
 
 import inspect
+import os
 import sys
 import traceback
 import types
@@ -89,12 +93,33 @@ def call(work: Callable[[], _T]) -> _T:
     Raises:
         ForeignError: it raised anything at all.
     """
+    pid = os.getpid()
     try:
-        return work()
+        value = work()
     except ForeignError:  # of code further in
         raise
     except BaseException as error:
+        end_copy(pid, error)
         raise ForeignError(error) from error
+    end_copy(pid)
+    return value
+
+
+def end_copy(pid: int, error: BaseException | None = None) -> None:
+    """End this process, unless it is the one of this ``pid``: as what it ended with would have.
+
+    It is a fork that has come back to who called. It has their sockets and files, and must not use
+    or tidy up any of them.
+    """
+    if os.getpid() == pid:
+        return
+    if type(error) is SystemExit:
+        status = error.code or 0
+        os._exit(status & 0xFF if isinstance(status, int) else 1)
+    if error is not None:
+        with suppress(BaseException):
+            sys.stderr.write(traceback_of(error))
+    os._exit(0 if error is None else 1)
 
 
 async def wait(work: Callable[[], Awaitable[_T] | _T]) -> _T:
@@ -154,15 +179,19 @@ def _driven(value: Awaitable[_T]) -> Generator[object, None, _T]:
         ForeignError: it raised anything at all, what was thrown into it included.
     """
     thrown: BaseException | None = None
+    pid = os.getpid()
     steps = call(value.__await__)
     while True:
         try:
             step: object = steps.send(None) if thrown is None else steps.throw(thrown)
         except StopIteration as done:
+            end_copy(pid)
             result: _T = done.value
             return result
         except BaseException as error:
+            end_copy(pid, error)
             raise ForeignError(error) from error
+        end_copy(pid)
         try:
             yield step
             thrown = None

@@ -21,12 +21,14 @@ import selectors
 import time
 from pathlib import Path
 from typing import Final
+from weakref import WeakSet
 
 import msgspec
 import structlog
 
 from cmdc_runtime import foreign
 from cmdc_runtime.board import REBUILDING, SLOT_BYTES, Doing, Slot, Usage
+from cmdc_runtime.process import EXIT_OK
 
 log = structlog.get_logger()
 
@@ -174,7 +176,20 @@ class Loop(asyncio.SelectorEventLoop):
     A task that a tool or a library has started may end with ``SystemExit``. Whoever awaits it
     hears of that; asyncio would end the whole process, too. The task that the loop runs for must
     not end so, since nobody would be told.
+
+    It is of one process. A task or a callback may fork, and the child that goes on in it ends where
+    it comes back to the loop.
     """
+
+    def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
+        """Look for events with ``selector``."""
+        super().__init__(selector)
+        _loops.add(self)
+
+    def end_copy(self) -> None:
+        """Have this process end when it comes back here, ahead of all that is due."""
+        # asyncio's own: nothing else comes before what is due already.
+        self._ready.appendleft(asyncio.Handle(os._exit, (EXIT_OK,), self))  # type: ignore[attr-defined]
 
     def run_forever(self) -> None:
         """Run until the loop is stopped."""
@@ -183,6 +198,17 @@ class Loop(asyncio.SelectorEventLoop):
                 return super().run_forever()
             except (SystemExit, KeyboardInterrupt) as error:
                 log.error("task.exited", exception=foreign.traceback_of(error))
+
+
+_loops: Final[WeakSet[Loop]] = WeakSet()
+
+
+def _after_fork() -> None:
+    for loop in _loops:
+        loop.end_copy()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Selector(selectors.EpollSelector):
