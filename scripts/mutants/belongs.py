@@ -80,7 +80,7 @@ class Module:
 
     path: str
     own: tuple[str, ...]
-    """Those that have its name, else the first of all."""
+    """Those that have its name, in unit tests and elsewhere; else the first of all."""
     others: tuple[str, ...]
 
     @property
@@ -106,10 +106,11 @@ def modules() -> Iterator[Module]:
 
 def _module(path: str, tests: tuple[str, ...]) -> Module:
     folder, stem = Path("tests/unit", path).parent, Path(path).stem
-    own = _files(str(folder), f"test_{stem}*.py") if (ROOT / folder).is_dir() else []
-    files = dict.fromkeys(file for place in tests for file in _files(place, "test_*.py"))
+    unit = _files(str(folder), f"test_{stem}*.py") if (ROOT / folder).is_dir() else []
+    files = [*unit, *(file for place in tests for file in _files(place, "test_*.py"))]
+    own = [file for file in files if Path(file).stem.startswith(f"test_{stem}")] or files[:1]
     others = [file for file in files if file not in own]
-    return Module(path, tuple(own or others[:1]), tuple(others if own else others[1:]))
+    return Module(path, tuple(dict.fromkeys(own)), tuple(dict.fromkeys(others)))
 
 
 def _files(place: str, pattern: str) -> list[str]:

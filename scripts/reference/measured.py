@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from benchmarks.processes import ROOT
 from benchmarks.report import RESULTS
 from scripts.reference import markdown
 
@@ -83,9 +84,23 @@ def _measured(name: str, runs: Sequence[Run], notes: Mapping[str, str]) -> str:
 
 def _counted(name: str, runs: Sequence[Run], notes: Mapping[str, str]) -> str:
     """Return a section of runs that count, and measure nothing against a baseline."""
+    if "mutants" in runs[-1]:
+        return _by_module(name, runs)
     rows = ((*_place(run), _facts(run), _note(name, run, notes)) for run in reversed(runs))
     table = markdown.table((*RUN_HEAD, "what was found", "note"), rows)
     return "\n\n".join((f"## {name}", table, *_lists(runs[-1])))
+
+
+def _by_module(name: str, runs: Sequence[Run]) -> str:
+    """Return a section with one row: of each module's mutants what its newest run found."""
+    found = {run["module"]: run for run in sorted(runs, key=lambda run: str(run["at"]))}
+    newest = [run for module, run in found.items() if (ROOT / module).exists()]
+    played = sum(run["mutants"] for run in newest)
+    killed = played - sum(len(run["survivors"]) for run in newest)
+    text = f"{killed} of {played} mutants of {len(newest)} modules killed"
+    last = max(newest, key=lambda run: str(run["at"]))
+    table = markdown.table((*RUN_HEAD, "what was found"), [(*_place(last), text)])
+    return "\n\n".join((f"## {name}", "The newest run of each module together.", table))
 
 
 def _lists(run: Run) -> Iterator[str]:

@@ -99,12 +99,3 @@ def test_what_tests_see_is_killed_and_what_they_do_not_see_lives():
 
     assert by.startswith("tests/unit/supervisor/core/test_status.py::")
     assert lives == [""]
-
-
-@pytest.mark.timeout(900)
-def test_a_sample_of_all_wrongs_is_noticed():
-    """Sixty, the same each time; whoever changes one of their modules or its tests hears of it."""
-    command = [sys.executable, "-m", "scripts.mutants", "--sample", "60", "--seed", "1"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout

@@ -13,3 +13,14 @@ def test_what_belongs_is_there():
 def test_every_module_has_tests():
     """The first of them are its own."""
     assert [module.path for module in modules() if not module.own] == []
+
+
+def test_the_tests_of_a_modules_name_are_its_own():
+    """Wherever they stand: they are quick, and see most."""
+    own = {module.path: module.own for module in modules()}
+
+    assert own["cmdc_runtime/sockets.py"] == (
+        "tests/unit/cmdc_runtime/test_sockets.py",
+        "tests/integration/test_sockets.py",
+    )
+    assert own["supervisor/core/status.py"] == ("tests/unit/supervisor/core/test_status.py",)

@@ -12,8 +12,9 @@ RUNS = {
     f"{path.stem.split('-', 3)[3]} {run['at']}": run
     for path in sorted(RESULTS.glob("*.json"))
     for run in json.loads(path.read_text())
+    if "mutants" not in run
 }
-"""By subject and time, as notes name them."""
+"""By subject and time, as notes name them; mutants are many runs of one thing."""
 
 
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
@@ -42,3 +43,24 @@ def test_what_went_wrong_stands_beside_its_run():
 def test_every_note_is_of_a_run():
     """A note whose run is not there would be shown nowhere."""
     assert measured.tomllib.loads(measured.NOTES.read_text()).keys() <= RUNS.keys()
+
+
+def test_the_mutants_of_all_modules_are_one_row(tmp_path, monkeypatch):
+    """Each module counts by its newest run, and one that is gone no longer."""
+    place = {"commit": "c", "load_before": 1, "machine": {"cpu": "x", "cores": 2}}
+    place |= {"versions": {"python": "3"}}
+    runs = [
+        ("2026-01-02T00:00:00Z", "supervisor/keeper.py", 10, ["a"]),
+        ("2026-01-01T00:00:00Z", "supervisor/keeper.py", 9, ["a", "b", "c"]),
+        ("2026-01-01T00:00:00Z", "supervisor/session.py", 5, []),
+        ("2026-01-03T00:00:00Z", "supervisor/gone.py", 7, []),
+    ]
+    named = ("at", "module", "mutants", "survivors")
+    kept = [place | dict(zip(named, run, strict=True)) for run in runs]
+    (tmp_path / "2026-01-03-mutants.json").write_text(json.dumps(kept))
+    monkeypatch.setattr(measured, "RESULTS", tmp_path)
+
+    rows = [line for line in measured.page().splitlines() if line.startswith("| 2026")]
+
+    place = "2026-01-02 00:00:00 | `c` | x, 2 cores, Python 3 | 1"
+    assert rows == [f"| {place} | 14 of 15 mutants of 2 modules killed |"]
