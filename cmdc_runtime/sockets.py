@@ -82,17 +82,11 @@ _BEATING: Final[dict[zmq.SocketOption, Value]] = {
 # No heartbeat between daemon and workers: the pidfd tells a death, and a stopped process that is
 # continued later must find its connection as it left it.
 _LINK: Final[dict[zmq.SocketOption, Value]] = {zmq.SNDHWM: 10_000, zmq.RCVHWM: 10_000}
+# Where no mark stands, libzmq's 1,000 is meant.
 OPTIONS: Final[Mapping[Role, Mapping[zmq.SocketOption, Value]]] = {
     # Handover: a client that was cut is back under its id before a busy loop has seen that it was
     # gone, and would never be heard again. Ids are random, and each message is checked by its pid.
-    Role.CONTROL: _ALL
-    | _BEATING
-    | {
-        zmq.ROUTER_MANDATORY: 1,
-        zmq.ROUTER_HANDOVER: 1,
-        zmq.SNDHWM: 1_000,
-        zmq.RCVHWM: 1_000,
-    },
+    Role.CONTROL: _ALL | _BEATING | {zmq.ROUTER_MANDATORY: 1, zmq.ROUTER_HANDOVER: 1},
     Role.WORKERS: _ALL | _LINK | {zmq.ROUTER_MANDATORY: 1},
     # A slow subscriber loses events here and gets them back by a replay; it never holds up others,
     # so XPUB_NODROP stays off. What waits for one that has stopped is kept once for all who have,
@@ -105,10 +99,9 @@ OPTIONS: Final[Mapping[Role, Mapping[zmq.SocketOption, Value]]] = {
         zmq.RCVHWM: SUBSCRIPTIONS_AHEAD_MAX,
         zmq.MAXMSGSIZE: TOPIC_BYTES_MAX + SUBSCRIBE_BYTES,
         zmq.XPUB_VERBOSE: 1,
-        zmq.XPUB_NODROP: 0,
         zmq.ZAP_DOMAIN: b"events",
     },
-    Role.CLIENT: _ALL | _BEATING | {zmq.IMMEDIATE: 1, zmq.SNDHWM: 1_000, zmq.RCVHWM: 10_000},
+    Role.CLIENT: _ALL | _BEATING | {zmq.IMMEDIATE: 1, zmq.RCVHWM: 10_000},
     # More than 1,000 subscriptions are lost without a word at the default SNDHWM of a SUB.
     Role.SUBSCRIBER: _ALL | _BEATING | {zmq.SNDHWM: 0, zmq.RCVHWM: 50_000},
     Role.WORKER: _ALL | _LINK | {zmq.IMMEDIATE: 1},

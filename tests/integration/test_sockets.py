@@ -465,6 +465,46 @@ def test_a_subscriber_of_thousands_of_topics_loses_none(context, address):
     assert asyncio.run(followed(context, address, follow)) == topics
 
 
+@pytest.mark.parametrize("role", [Role.CLIENT, Role.WORKER])
+def test_nothing_is_said_to_a_daemon_that_is_not_there(context, tmp_path, role):
+    """It would wait where nobody can take it back, for whoever comes."""
+    with opened(context, role) as speaker:
+        speaker.connect(f"ipc://{tmp_path}/s")
+
+        assert not speaker.poll(0, zmq.POLLOUT)
+
+
+def test_a_client_that_is_back_is_heard_before_its_end_was_seen(context, address):
+    """Under the id that it had: the newer connection counts."""
+    with opened(context, Role.CONTROL) as router:
+        router.bind(address)
+        with opened(context, Role.CLIENT, b"c") as cut, opened(context, Role.CLIENT, b"c") as back:
+            for client in (cut, back):
+                client.connect(address)
+                assert client.poll(PATIENCE_S * 1_000, zmq.POLLOUT)
+                client.send(b"hello")
+                assert router.recv_multipart() == [b"c", b"hello"]
+            router.send_multipart([b"c", b"answer"])
+
+            assert back.poll(PATIENCE_S * 1_000)
+            assert not cut.poll(0)
+
+
+def test_a_subscriber_is_asked_about_before_it_is_let_in(context, tmp_path):
+    """ZeroMQ asks who may connect, where the socket belongs to a domain."""
+    with (
+        opened(context, Role.ADMISSION) as asked,
+        opened(context, Role.EVENTS) as events,
+        opened(context, Role.SUBSCRIBER) as reader,
+    ):
+        asked.bind("inproc://zeromq.zap.01")
+        events.bind(f"ipc://{tmp_path}/s")
+        reader.connect(f"ipc://{tmp_path}/s")
+
+        assert asked.poll(PATIENCE_S * 1_000)
+        assert b"events" in asked.recv_multipart()
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("role", [Role.CONTROL, Role.WORKERS, Role.EVENTS])
 def test_a_crowd_finds_room_at_a_daemon_that_accepts_nobody_yet(role, tmp_path):

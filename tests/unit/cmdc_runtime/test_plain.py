@@ -410,7 +410,7 @@ WRITTEN = [
 ]
 
 
-@pytest.mark.parametrize("value", WRITTEN, ids=repr)
+@pytest.mark.parametrize("value", WRITTEN, ids=lambda one: getattr(one, "__name__", repr(one)))
 def test_value_in_an_error_is_as_python_writes_it(value):
     """So it is known again."""
     assert short(value) == repr(value)

@@ -3,7 +3,8 @@
 import pytest
 import zmq
 
-from cmdc_runtime.sockets import OPTIONS, TYPES, Role, open_socket
+from cmdc_runtime.frames import TOPIC_BYTES_MAX
+from cmdc_runtime.sockets import OPTIONS, SUBSCRIPTIONS_AHEAD_MAX, TYPES, Role, open_socket
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def test_a_socket_has_the_options_of_its_role(context, role):
     assert {option for option, value in found.items() if value is None} <= WRITE_ONLY
 
 
-WRITE_ONLY = {zmq.ROUTER_MANDATORY, zmq.ROUTER_HANDOVER, zmq.XPUB_VERBOSE, zmq.XPUB_NODROP}
+WRITE_ONLY = {zmq.ROUTER_MANDATORY, zmq.ROUTER_HANDOVER, zmq.XPUB_VERBOSE}
 
 
 def read(socket, option):
@@ -51,7 +52,42 @@ def test_no_socket_can_be_flooded_or_hold_up_an_exit(role):
     assert 0 < options[zmq.HANDSHAKE_IVL] <= 5_000
 
 
-@pytest.mark.parametrize("role", [Role.CONTROL, Role.WORKERS])
+@pytest.mark.parametrize(
+    ("role", "out", "inward"),
+    [
+        (Role.CONTROL, 1_000, 1_000),
+        (Role.WORKERS, 10_000, 10_000),
+        (Role.WORKER, 10_000, 10_000),
+        (Role.EVENTS, 2_000, SUBSCRIPTIONS_AHEAD_MAX),
+        (Role.CLIENT, 1_000, 10_000),
+        (Role.SUBSCRIBER, 0, 50_000),
+    ],
+)
+def test_a_pipe_holds_a_burst_and_no_flood(context, role, out, inward):
+    """Messages; only what a subscriber asks for has no bound, it would be lost without a word."""
+    with open_socket(context, role) as socket:
+        assert (socket.sndhwm, socket.rcvhwm) == (out, inward)
+
+
+def test_who_subscribes_says_no_more_than_a_topic():
+    """What it could say besides would be kept, unread, by the daemon."""
+    assert TOPIC_BYTES_MAX < OPTIONS[Role.EVENTS][zmq.MAXMSGSIZE] < TOPIC_BYTES_MAX + 1_024
+
+
+@pytest.mark.parametrize("role", [Role.CLIENT, Role.SUBSCRIBER, Role.WORKER])
+def test_a_connection_that_was_lost_is_soon_made_again(role):
+    """At once for one of them, and within a second where a crowd tries."""
+    assert 0 < OPTIONS[role][zmq.RECONNECT_IVL] <= 50
+    assert 0 < OPTIONS[role][zmq.RECONNECT_IVL_MAX] <= 1_000
+
+
+@pytest.mark.parametrize("role", [Role.CONTROL, Role.EVENTS, Role.CLIENT, Role.SUBSCRIBER])
+def test_a_peer_that_is_silent_is_let_go(role):
+    """Within a minute, with all that was kept for it."""
+    assert 0 < OPTIONS[role][zmq.HEARTBEAT_IVL] < OPTIONS[role][zmq.HEARTBEAT_TIMEOUT] < 60_000
+
+
+@pytest.mark.parametrize("role", [Role.CONTROL, Role.WORKERS, Role.ADMISSION])
 def test_a_router_never_drops_silently(role):
     """A full or unknown peer is an error that the pump sees."""
     assert OPTIONS[role][zmq.ROUTER_MANDATORY] == 1

@@ -83,6 +83,23 @@ def test_a_cut_line_that_may_not_be_told_is_dropped_with_its_rest():
     assert cutter.feed(b"rest\nnext\n", 1).told == [Line(b"next")]
 
 
+@pytest.mark.parametrize(
+    ("chunk", "lines_max", "told", "dropped"),
+    [
+        (LONG, 1, [Line(LONG[:LINE_BYTES_MAX], is_cut=True)], 0),
+        (b"a\n" + LONG, 1, [Line(b"a")], 1),
+        (b"a\nb\n" + LONG, 1, [Line(b"a")], 2),
+        (LONG[:LINE_BYTES_MAX] + b"\n", 1, [Line(LONG[:LINE_BYTES_MAX])], 0),
+    ],
+    ids=["the last that may be told", "one too many", "two too many", "as long as it may be"],
+)
+def test_a_long_beginning_counts_as_any_line(chunk, lines_max, told, dropped):
+    """It is told while there is room for one, and counted with the others where there is none."""
+    lines = LineCutter().feed(chunk, lines_max)
+
+    assert (lines.told, lines.dropped) == (told, dropped)
+
+
 def test_a_pending_line_counts_with_what_is_dropped():
     """The beginning of a line that came earlier goes with the line."""
     cutter = LineCutter()

@@ -46,6 +46,7 @@ def test_text_that_just_fits_is_whole():
     modules = "Extension modules: a.b (total: 1)\n"
 
     assert last_lines(text, len(text)) == text
+    assert last_lines(text + modules, len(text + modules)) == text + modules
     assert last_lines(text + modules, len(text)) == text
     assert last_lines(text, len(text) - 1) == "aa\n" * 3
 
@@ -59,6 +60,7 @@ def test_a_head_takes_at_most_half_of_the_room():
     assert last_lines(head + frames, room) == head + "  f\n" * 5
     assert last_lines(head + frames, room - 1) == "  f\n" * 10
     assert last_lines("a\n" + head + frames, len(head + frames)) == head + frames
+    assert last_lines(head + frames, len(head + frames) - 1) == head + "  f\n" * 29
     assert last_lines("a\n" * 30, 4) == "a\na\n"
 
 

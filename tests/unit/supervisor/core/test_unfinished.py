@@ -37,7 +37,7 @@ def test_growth_is_answered_by_cutting_who_sends_for_as_long_as_it_lasts():
     assert [growth.look(GROWN, at) for at in (1.0, 1.1, 1.2)] == [
         Step(Whom.SENDING, CLOSE_LOOK_S)
     ] * 3
-    assert growth.look(FLOOR + OWN_BYTES_MAX, 2.0).cut is Whom.SENDING
+    assert growth.look(FLOOR + OWN_BYTES_MAX, 2.0) == Step(Whom.SENDING, CLOSE_LOOK_S)
     assert growth.look(FLOOR, 3.0) == Step(None, LOOK_S, has_settled=True)
     assert growth.look(FLOOR, 4.0) == Step(None, LOOK_S)
 
