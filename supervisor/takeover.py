@@ -11,6 +11,7 @@ that is kept of it stays.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -110,17 +111,12 @@ class TakeOver:
 
     async def _meet(self) -> None:
         """Wait for those that were kept to call."""
-        waiting = {
-            asyncio.ensure_future(one.met.wait()): one
-            for one in self._adopted
-            if one not in self._late
-        }
-        if not waiting:
-            return
-        _, late = await asyncio.wait(waiting, timeout=ADOPT_WAIT_S)
-        for waiter in late:
-            waiter.cancel()
-            self._late.add(waiting[waiter])
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ADOPT_WAIT_S):
+                for one in self._adopted:
+                    if one not in self._late:
+                        await one.met.wait()
+        self._late.update(one for one in self._adopted if not one.met.is_set())
 
     async def _resume(self, row: SessionRow) -> bool:
         """Go on with one of them; False: it is over, or parked, whatever is wrong with it.

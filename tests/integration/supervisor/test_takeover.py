@@ -2,20 +2,29 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import msgspec
 import pytest
 import zmq
+from structlog.testing import capture_logs
 
+from cmdc_runtime.codec import decode_as, encode
+from cmdc_runtime.errors import SessionParked
 from cmdc_runtime.frames import Adrift, Started
-from cmdc_runtime.reasons import Other
+from cmdc_runtime.process import CODE_STAGE
+from cmdc_runtime.ranges import INDEX_MAX
+from cmdc_runtime.reasons import AnyReason, Down, Other, Shutdown, StartFailed, Unkillable
 from cmdc_runtime.requests import StartSession, Supervision
+from supervisor import takeover
 from supervisor.adapters.hub import Hub
-from supervisor.adapters.journal.base import DownRow, SessionRow
+from supervisor.adapters.journal.base import DownRow, JournalFailed, JournalFull, SessionRow
+from supervisor.adapters.journal.health import Condition
 from supervisor.adapters.journal.memory import MemoryJournal
-from supervisor.core.household import root_spec
+from supervisor.core.household import PARENT_ENDED, root_spec
+from supervisor.core.limits import INDEX_JUMP
 from supervisor.keeper import Keeper
 from supervisor.sessions import Sessions
 from supervisor.specs import spec_bytes
@@ -24,7 +33,10 @@ from supervisor.watchers import Watchers
 from tests.unit.supervisor.desk import PID_FIRST, Worker, Workforce
 
 WAIT_S = 10.0
-CALLS, DIES = "calls", "dies"
+CALLS, DIES, NEVER = "calls", "dies", "never"
+TURNS = 200
+"""Of the loop, which an agent takes to call: more than anything else here."""
+GONE = Other(detail="gone")
 
 
 class NoNursery:
@@ -42,6 +54,10 @@ class Agent:
     incarnation: int = 1
     speaks: bool = True
     does: str = CALLS
+    first: int = 1
+    """The index of the oldest event that it has still to tell."""
+    stuck: Unkillable | None = None
+    at_end: Callable[[], None] = lambda: None
     ends: list = field(default_factory=list)
 
     pid = PID_FIRST
@@ -52,6 +68,8 @@ class Agent:
 
     def end(self):
         self.ends.append("ended")
+        self.at_end()
+        return self.stuck
 
 
 class Takers(Workforce):
@@ -69,41 +87,65 @@ class Takers(Workforce):
     def take_in(self, agent):
         worker = Worker(agent.pid)
         self.taken.append(agent)
-        asyncio.get_running_loop().call_soon(self._does, agent, worker)
+        self._does(agent, worker, TURNS)
         return worker
 
-    def _does(self, agent, worker):
+    def _does(self, agent, worker, turns):
+        if turns:
+            asyncio.get_running_loop().call_soon(self._does, agent, worker, turns - 1)
+            return
+        if agent.does == NEVER:
+            return
         if agent.does == DIES:
             worker.ends(-9)
             return
         called = Adrift(
-            worker_id=worker.id, session_id=agent.session_id, incarnation=agent.incarnation, first=1
+            worker_id=worker.id,
+            session_id=agent.session_id,
+            incarnation=agent.incarnation,
+            first=agent.first,
         )
         worker.says(called)
         worker.says(Started())
 
 
-def row_of(session_id, incarnation=1, parent_id=None):
+class Journal(MemoryJournal):
+    """A journal whose newest index is what the test says, if it says so; else it fails."""
+
+    newest = 0
+
+    async def last_index(self, session_id):
+        if isinstance(self.newest, Exception):
+            raise self.newest
+        return self.newest
+
+
+def row_of(session_id, incarnation=1, parent_id=None, **others):
+    policy = others.pop("policy", {})
     spec = StartSession(
         session_id=session_id,
-        supervision=Supervision(),
+        supervision=Supervision(**policy),
         agent=msgspec.Raw(b"\xc0"),
         carries_code=False,
         parent_id=parent_id,
     )
     return SessionRow(
-        session_id=session_id,
-        created_ms=0,
-        spec=spec_bytes(spec),
-        parent_id=parent_id,
-        incarnation=incarnation,
+        **{
+            "session_id": session_id,
+            "created_ms": 0,
+            "spec": spec_bytes(spec),
+            "parent_id": parent_id,
+            "incarnation": incarnation,
+        }
+        | others
     )
 
 
 @contextlib.asynccontextmanager
-async def begun(rows, downs=()):
+async def begun(rows, downs=(), newest=0):
     """The sessions of a daemon that has just begun, with this in its journal."""
-    journal = MemoryJournal()
+    journal = Journal()
+    journal.newest = newest
     await journal.open()
     for row in rows:
         await journal.create(row)
@@ -122,19 +164,36 @@ async def begun(rows, downs=()):
             hub.close()
 
 
+async def parked(sessions, session_id):
+    """Return why a session is parked, None where it is not."""
+    try:
+        await sessions.look_up(session_id)
+    except SessionParked as error:
+        return str(error)
+    return None
+
+
+def played(rows, agents, look, downs=(), newest=0):
+    """Return what became of it, and what a look at the sessions gave then."""
+
+    async def main():
+        async with asyncio.timeout(WAIT_S), begun(rows, downs, newest) as sessions:
+            result = await TakeOver(sessions, agents, GONE).run()
+            return result, await look(sessions)
+
+    found = asyncio.run(main())
+    assert all(agent.ends in ([], ["ended"]) for agent in agents)
+    return found
+
+
 def taken_over(rows, agents, downs=()):
     """Return what became of it, the agents that were kept, and those that were ended."""
 
-    async def main():
-        async with asyncio.timeout(WAIT_S), begun(rows, downs) as sessions:
-            result = await TakeOver(sessions, agents, Other(detail="gone")).run()
-            return result, sessions
+    async def taken(sessions):
+        return sessions.workforce.taken
 
-    result, sessions = asyncio.run(main())
-    taken = sessions.workforce.taken
-    ended = [agent for agent in agents if agent.ends]
-    assert all(agent.ends in ([], ["ended"]) for agent in agents)
-    return result, taken, ended
+    result, kept = played(rows, agents, taken, downs)
+    return result, kept, [agent for agent in agents if agent.ends]
 
 
 @pytest.mark.parametrize(
@@ -155,13 +214,16 @@ def test_only_the_process_that_the_journal_knows_is_kept(agent, is_kept):
     assert result == TakenOver(resumed=1, adopted=int(is_kept))
 
 
-@pytest.mark.parametrize(("told", "is_kept"), [(1, True), (2, True), (3, False)])
-def test_process_whose_end_was_told_is_not_kept(told, is_kept):
+@pytest.mark.parametrize(
+    ("told", "incarnation", "is_kept"),
+    [(1, 3, True), (2, 3, True), (3, 3, False), (None, 1, True)],
+)
+def test_process_whose_end_was_told_is_not_kept(told, incarnation, is_kept):
     """Its monitors know that it is gone; the end of one before it says nothing of it."""
     down = DownRow(session_id="s", incarnation=told, restarting=True, at_ms=1, body=b"")
-    agent = Agent("s", incarnation=3)
+    agent = Agent("s", incarnation)
 
-    _, taken, ended = taken_over([row_of("s", incarnation=3)], [agent], [down])
+    _, taken, ended = taken_over([row_of("s", incarnation)], [agent], [down])
 
     assert (taken, ended) == (([agent], []) if is_kept else ([], [agent]))
 
@@ -184,3 +246,161 @@ def test_subagent_is_kept_with_the_process_that_called_it(parent, are_kept):
 
     assert [agent.session_id for agent in taken] == are_kept
     assert set(ended) == set(agents) - set(taken)
+
+
+def test_all_levels_of_a_family_keep_their_processes():
+    """Each level waits for the calls of the one above, and the last one's are waited for, too."""
+    rows = [row_of("g", parent_id="c"), row_of("c", parent_id="p"), row_of("p")]
+
+    async def look(sessions):
+        return {parent: {child.id for child in sessions.live[parent].children} for parent in "pcg"}
+
+    result, children = played(rows, [Agent(session_id) for session_id in "gcp"], look)
+
+    assert result == TakenOver(resumed=3, adopted=3)
+    assert children == {"p": {"c"}, "c": {"g"}, "g": set()}
+
+
+def test_sessions_that_are_each_others_parents_are_over():
+    """Rows that no daemon has written hold up nothing."""
+    rows = [row_of("a", parent_id="b"), row_of("b", parent_id="a"), row_of("s")]
+
+    result, _, _ = taken_over(rows, [])
+
+    assert result == TakenOver(resumed=1, adopted=0)
+
+
+def test_a_process_that_does_not_call_is_waited_for_once(monkeypatch):
+    """Its subagents are not kept, and nobody else loses time by it."""
+    monkeypatch.setattr(takeover, "ADOPT_WAIT_S", 0.01)
+    parent, child = Agent("p", does=NEVER), Agent("c")
+    child.at_end = lambda: monkeypatch.setattr(takeover, "ADOPT_WAIT_S", 10 * WAIT_S)
+
+    result, taken, ended = taken_over([row_of("p"), row_of("c", parent_id="p")], [parent, child])
+
+    assert (result, taken, ended) == (TakenOver(resumed=1, adopted=0), [parent], [child])
+
+
+def test_a_process_that_is_kept_goes_on_as_what_it_was():
+    """The same incarnation and number of restarts, and the next event has the next index."""
+
+    async def look(sessions):
+        session = sessions.live["s"]
+        return session.info(), session.was_up, sessions.hub.last_index("s")
+
+    _, (info, was_up, last) = played(
+        [row_of("s", 3, restarts=2)], [Agent("s", 3, first=42)], look, newest=41
+    )
+
+    assert (info.incarnation, info.restarts, was_up, last) == (3, 2, True, 41)
+
+
+def test_a_session_without_a_process_gets_a_new_one():
+    """One restart more, for a reason that is told, behind all indexes that were ever used."""
+
+    async def look(sessions):
+        session = sessions.live["s"]
+        down = await sessions.journal.newest_down("s")
+        return (
+            session.info(),
+            session.was_up,
+            sessions.hub.last_index("s"),
+            decode_as(Down, down.body),
+        )
+
+    result, (info, was_up, last, down) = played([row_of("s", 3, restarts=2)], [], look, newest=41)
+
+    assert result == TakenOver(resumed=1, adopted=0)
+    assert (info.restarts, info.reason, was_up) == (3, GONE, True)
+    assert last == 41 + INDEX_JUMP
+    assert (down.reason, down.incarnation, down.restarting) == (GONE, 3, True)
+
+
+STUCK = Unkillable(seconds=1.0)
+UNBUILT = StartFailed(stage=CODE_STAGE, message="changed")
+
+
+@pytest.mark.parametrize(
+    ("row", "agent", "reason"),
+    [
+        (row_of("s", parent_id="p"), None, Shutdown(detail=PARENT_ENDED)),
+        (row_of("s"), Agent("s", speaks=False, stuck=STUCK), STUCK),
+    ],
+    ids=["its parent has another process", "its process cannot be ended"],
+)
+def test_a_session_that_gets_no_new_process_is_over(row, agent, reason):
+    """And its monitors are told why."""
+
+    async def look(sessions):
+        down = await sessions.journal.newest_down("s")
+        found = await sessions.journal.find("s")
+        return decode_as(Down, down.body), found, await sessions.journal.alive()
+
+    result, (down, found, alive) = played([row], [agent] if agent else [], look)
+
+    assert result == TakenOver(resumed=0, adopted=0)
+    assert (down.reason, down.restarting) == (reason, False)
+    assert (decode_as(AnyReason, found.reason), alive) == (reason, [])
+
+
+def test_a_session_that_was_parked_stays_so():
+    """Its last Down says that its code had changed."""
+    down = Down(ref="", session_id="s", reason=UNBUILT, incarnation=1, restarting=False, restarts=0)
+    row = DownRow(session_id="s", incarnation=1, restarting=False, at_ms=1, body=encode(down))
+
+    async def look(sessions):
+        return await parked(sessions, "s"), len(await sessions.journal.alive())
+
+    result, (why, alive) = played([row_of("s")], [], look, [row])
+
+    assert result == TakenOver(resumed=0, adopted=0)
+    assert "changed" in why
+    assert alive == 1
+
+
+@pytest.mark.parametrize("has_agent", [True, False])
+@pytest.mark.parametrize(
+    ("row", "newest", "why"),
+    [
+        (row_of("s", restarts=-1), 0, "restarts"),
+        (row_of("s", spec=b"\xff"), 0, "ProtocolError"),
+        (row_of("s", policy={"unresponsive_after": 0.0}), 0, "unresponsive_after"),
+        (row_of("s"), INDEX_MAX - INDEX_JUMP + 1, "index"),
+        (row_of("s"), JournalFailed("unread"), "unread"),
+        (row_of("s"), ValueError("a bug"), "a bug"),
+    ],
+    ids=["row", "spec", "policy", "index", "journal", "bug"],
+)
+def test_a_session_that_cannot_be_gone_on_with_is_parked(row, newest, why, has_agent):
+    """Whatever it is; its process is ended, and what cannot happen is in the log."""
+    agents = [Agent("s")] if has_agent else []
+    with capture_logs() as logs:
+        result, found = played([row], agents, lambda one: parked(one, "s"), newest=newest)
+
+    assert result == TakenOver(resumed=0, adopted=0)
+    assert why in found
+    assert all(agent.ends for agent in agents)
+    is_bug = isinstance(newest, ValueError)
+    assert [one["event"] for one in logs].count("session.not_resumed") == is_bug
+
+
+def test_a_damaged_row_hinders_no_other_session():
+    """It is parked before anything is done by it."""
+    rows = [row_of("a", restarts=-1), row_of("s")]
+
+    assert taken_over(rows, [])[0] == TakenOver(resumed=1, adopted=0)
+
+
+@pytest.mark.parametrize(("problem", "fails"), [(JournalFull, False), (JournalFailed, True)])
+def test_a_journal_that_gives_nothing_ends_the_daemon(problem, fails):
+    """No session is to blame: each would be parked, and none of them is wrong."""
+
+    async def main():
+        async with asyncio.timeout(WAIT_S), begun([row_of("s")], newest=problem("x")) as sessions:
+            if fails:
+                sessions.journal.health.turn(Condition.FAILED, "x")
+            with pytest.raises(problem, match="x"):
+                await TakeOver(sessions, [], GONE).run()
+            return sessions.inactive()
+
+    assert asyncio.run(main()) == ()
