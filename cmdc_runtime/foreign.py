@@ -123,7 +123,7 @@ def end_copy(pid: int, error: BaseException | None = None) -> None:
 
 
 async def wait(work: Callable[[], Awaitable[_T] | _T]) -> _T:
-    """Return what ``work`` returns, awaited where it can be, in a task of its own.
+    """Return what ``work`` returns, awaited where it can be, in a guarded task of its own.
 
     So whoever cancels the calling task is known from the code that cancels its own: the latter has
     returned what it returns all the same, or has failed.
@@ -134,15 +134,17 @@ async def wait(work: Callable[[], Awaitable[_T] | _T]) -> _T:
     """
     import asyncio  # noqa: PLC0415 - who awaits has it; a tool's own process does without
 
+    from cmdc_runtime.guarded_task import GuardedTask  # noqa: PLC0415 - as above
+
     found: list[tuple[_T, None] | tuple[None, ForeignError]] = []
-    task = asyncio.create_task(_kept(work, found))
+    task = GuardedTask(_kept(work, found))
     is_ended = False
     while not task.done():
         try:
             await asyncio.wait((task,))
         except asyncio.CancelledError:
             is_ended = True
-            task.cancel()
+            task.end()
     if is_ended:
         raise asyncio.CancelledError
     value, failed = found[0] if found else (None, ForeignError(asyncio.CancelledError()))

@@ -56,7 +56,7 @@ from cmdc_runtime.reasons import PlainReason
 from cmdc_runtime.roll import own_entry, strike
 from cmdc_runtime.runtime_dir import BOARD_FILE
 from cmdc_runtime.spec import AgentSpec
-from workers import callbacks
+from workers import callbacks, own_tasks
 from workers.agent import Agent
 from workers.build import BuildError, ChangedError, Surroundings, build_agent
 from workers.core import aside
@@ -116,6 +116,7 @@ class Worker:
         """Work until the end; return the exit code."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_loop_error)
+        own_tasks.hide_from(loop)
         loop.add_signal_handler(signal.SIGTERM, self._on_sigterm)
         # Ahead of the loop's own turn, which comes when what is being opened is open.
         signal.signal(signal.SIGTERM, self._die_where_at_step)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from pathlib import Path
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Any, Final
 
 import cmdc_runtime
@@ -58,7 +58,12 @@ def is_ours(context: dict[str, Any]) -> bool:  # Any: asyncio's own shape
     if error is None or isinstance(error, _CALLERS) or "handle" not in context:
         return False
     code = _called(error.__traceback__)
-    return code is not None and _is_in(code, *_OURS) and not _is_in(code, _BUILT_IN)
+    return code is not None and _is_own(code)
+
+
+def is_own_code(code: CodeType | None) -> bool:
+    """Say whether this is code of our own."""
+    return code is not None and _is_own(Path(code.co_filename))
 
 
 def _called(trace: TracebackType | None) -> Path | None:
@@ -69,6 +74,10 @@ def _called(trace: TracebackType | None) -> Path | None:
             return path
         trace = trace.tb_next
     return None
+
+
+def _is_own(path: Path) -> bool:
+    return _is_in(path, *_OURS) and not _is_in(path, _BUILT_IN)
 
 
 def _is_in(path: Path, *folders: Path) -> bool:

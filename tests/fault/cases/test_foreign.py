@@ -20,9 +20,9 @@ WAYS = (
 )  # fmt: skip
 
 
-IN_THE_LOOP = ("cancels itself", "fails behind", "later", "at its end", "goes on")
+IN_THE_LOOP = ("cancels itself", "cancels all", "fails behind", "later", "at its end", "goes on")
 """What code can do to the task that it runs in; of the last two it returns."""
-RETURNS = IN_THE_LOOP[3:]
+RETURNS = IN_THE_LOOP[4:]
 
 
 @pytest.fixture(autouse=True)
@@ -77,8 +77,9 @@ async def cancel_own_task(way):
     if way == "later":
         asyncio.get_running_loop().call_soon(task.cancel)
     else:
-        task.cancel()
-    if way in {"cancels itself", "later"}:
+        for one in asyncio.all_tasks() if way == "cancels all" else [task]:
+            one.cancel()
+    if way in {"cancels itself", "cancels all", "later"}:
         await asyncio.Event().wait()
     if way != "at its end":
         with contextlib.suppress(asyncio.CancelledError):
