@@ -5,11 +5,21 @@ is put into the older words by ``_draft7``: to support one more keyword, add it 
 """
 
 import copy
+import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    NewType,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 import msgspec
 
@@ -68,7 +78,7 @@ def arguments_struct(fields: Fields) -> type[msgspec.Struct]:
             message names the parameter.
     """
     for name, annotation, default in fields:
-        if (unheeded := _unheeded(annotation)) is not None:
+        if (unheeded := _unheeded(annotation, set())) is not None:
             raise InvalidTool(
                 f"parameter {name!r}: nothing would check {unheeded}: write Annotated[..., "
                 "msgspec.Meta(...)], or make it a field of a pydantic model"
@@ -81,13 +91,55 @@ def arguments_struct(fields: Fields) -> type[msgspec.Struct]:
     return _struct([_field(*field) for field in fields])
 
 
-def _unheeded(annotation: Any) -> str | None:  # Any: whatever was written
-    """Return a constraint of pydantic's in an annotation, which means nothing to msgspec."""
+# Any, four times: whatever was written.
+def _unheeded(annotation: Any, seen: set[Any]) -> str | None:
+    """Return a constraint of pydantic's in an annotation, which means nothing to msgspec.
+
+    One on a field of a class tells which; ``seen`` are the classes that were looked at.
+    """
     for said in getattr(annotation, "__metadata__", ()):
-        library = type(said).__module__.partition(".")[0]
-        if library in _CONSTRAINING and getattr(said, "metadata", True):
+        if _is_of(said, *_CONSTRAINING) and getattr(said, "metadata", True):
             return str(said)[:PROBLEM_CHARS_MAX]
-    return next(filter(None, map(_unheeded, get_args(annotation))), None)
+    meant = (annotation.__supertype__,) if isinstance(annotation, NewType) else ()
+    parts = (*get_args(annotation), *meant)
+    found = next(filter(None, (_unheeded(part, seen) for part in parts)), None)
+    return found or _unheeded_in(get_origin(annotation) or annotation, seen)
+
+
+def _unheeded_in(kind: Any, seen: set[Any]) -> str | None:
+    """Return the same of a class with fields."""
+    if not isinstance(kind, type) or kind in seen:
+        return None
+    seen.add(kind)
+    if hasattr(kind, "__pydantic_decorators__") and dataclasses.is_dataclass(kind):
+        return f"{kind.__name__}, which is a dataclass of pydantic's"
+    for name, annotation, default in _fields_of(kind):
+        wrong = str(default) if _is_of(default, "pydantic") else _unheeded(annotation, seen)
+        if wrong is not None:
+            return f"{wrong[:PROBLEM_CHARS_MAX]}, in {kind.__name__}.{name}"
+    return None
+
+
+def _fields_of(kind: type) -> Fields:
+    """Return the fields of a class that msgspec fills by itself, none where nobody can say."""
+    defaults: dict[str, Any]
+    if dataclasses.is_dataclass(kind):
+        defaults = {one.name: one.default for one in dataclasses.fields(kind)}
+    elif issubclass(kind, msgspec.Struct):
+        defaults = {one.name: one.default for one in msgspec.structs.fields(kind)}
+    elif is_typeddict(kind) or (issubclass(kind, tuple) and hasattr(kind, "_field_defaults")):
+        defaults = getattr(kind, "_field_defaults", {})
+    else:
+        return ()
+    try:
+        hints = get_type_hints(kind, include_extras=True)
+    except Exception:  # noqa: BLE001 - a name that means nothing, which msgspec tells
+        return ()
+    return tuple((name, one, defaults.get(name, _EMPTY)) for name, one in hints.items())
+
+
+def _is_of(thing: object, *libraries: str) -> bool:
+    return type(thing).__module__.partition(".")[0] in libraries
 
 
 def schema_of(struct: type[msgspec.Struct], described: Mapping[str, str]) -> Schema:

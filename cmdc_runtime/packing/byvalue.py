@@ -2,10 +2,10 @@
 
 This is cloudpickle, with those things put right that our users meet on the first day: a msgspec
 ``Struct`` class and its ``Meta``, neither of which cloudpickle can take; classes of which msgspec
-keeps what it has computed; ``TypedDict`` classes with a base; the marks by which ``dataclasses``
-knows a field without a default; annotations that are strings, which mean nothing where the module
-is another one; and a local module that is used as a whole, which it takes unless two such modules
-import each other.
+keeps what it has computed; ``TypedDict`` classes with a base; a ``NewType``, which it knows by its
+name alone; the marks by which ``dataclasses`` knows a field without a default; annotations that are
+strings, which mean nothing where the module is another one; and a local module that is used as a
+whole, which it takes unless two such modules import each other.
 
 Import it where it is used: it loads cloudpickle. The functions that a loaded pickle calls
 (``make_struct``, ``make_typed_dict``, ``make_meta``, ``make_module``, ``set_all``) keep their
@@ -19,7 +19,7 @@ import threading
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any, ClassVar, Final, get_type_hints, is_typeddict
+from typing import Any, ClassVar, Final, NewType, get_type_hints, is_typeddict
 
 import cloudpickle  # type: ignore[import-untyped]
 import msgspec
@@ -97,6 +97,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is not
     def reducer_override(self, thing: Any) -> Any:  # Any: pickle asks about everything
         if isinstance(thing, ModuleType) and thing.__name__ in _registered():
             return _reduce_module(thing)
+        if isinstance(thing, NewType) and _is_local(thing):
+            return _reduce_new_type(thing)
         if thing is dataclasses.MISSING:
             return "MISSING"  # its name in its module: it is known by its identity
         reduced = super().reducer_override(thing)
@@ -149,6 +151,17 @@ def _registered() -> set[str]:
 def _reduce_module(module: ModuleType) -> Reduced:
     held = {name: value for name, value in vars(module).items() if name not in _MODULE_MACHINERY}
     return make_module, (module.__name__,), held, None, None, set_all
+
+
+def _is_local(thing: NewType) -> bool:
+    """Say whether no import elsewhere finds it by its name."""
+    is_of_script = thing.__module__ in ("__main__", *_registered())
+    return is_of_script or "<locals>" in vars(thing)["__qualname__"]
+
+
+def _reduce_new_type(thing: NewType) -> Reduced:
+    named = {name: vars(thing)[name] for name in ("__module__", "__qualname__")}
+    return NewType, (thing.__name__, thing.__supertype__), named
 
 
 def _reduce_class(thing: type, reduced: Reduced) -> Reduced:

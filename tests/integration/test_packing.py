@@ -139,7 +139,12 @@ KINDS = """
                 raise ValueError("full")
             return kids
 
-    kinds = [Mood, Code, Tree, LongRow, Pair, Box[int], Crate[Mood], Order]
+    Name = typing.NewType("Name", str)
+
+    def made_inside():
+        return typing.NewType("Names", typing.Dict[Name, Tree])
+
+    kinds = [Mood, Code, Tree, LongRow, Pair, Box[int], Crate[Mood], Order, Name, made_inside()]
     for kind in kinds:  # as @tool does: msgspec keeps what it computes in the class
         msgspec.json.schema_components([kind], schema_hook=lambda _: {"type": "object"})
     sys.stdout.buffer.write(byvalue.dumps(kinds))
@@ -150,7 +155,7 @@ KINDS_ELSEWHERE = """
     from cmdc_runtime.extensions.pydantic_types import dec_hook
 
     kinds = dict(zip(
-        ["mood", "code", "tree", "row", "pair", "box", "crate", "order"],
+        ["mood", "code", "tree", "row", "pair", "box", "crate", "order", "name", "names"],
         pickle.load(sys.stdin.buffer),
     ))
     for kind, value in [
@@ -163,6 +168,7 @@ KINDS_ELSEWHERE = """
         ("crate", {"thing": "sad"}), ("crate", {"thing": 1}),
         ("order", {"mood": "sad", "kids": [{"mood": "glad"}]}), ("order", {"mood": "mad"}),
         ("order", {"mood": "sad", "kids": [{"mood": "sad"}, {"mood": "sad"}]}),
+        ("name", "a"), ("name", 1), ("names", {"a": {"weight": 1}}), ("names", {"a": {}}),
     ]:
         try:
             found = msgspec.convert(value, kinds[kind], dec_hook=dec_hook)
@@ -190,6 +196,10 @@ KINDS_ARRIVED = [
     "order mood=<Mood.SAD: 'sad'> kids=[Order(mood=<Mood.GLAD: 'glad'>, kids=[])]",
     "order refused: mood: Input should be 'glad' or 'sad'",
     "order refused: kids: Value error, full",
+    "name a",
+    "name refused: Expected `str`, got `int`",
+    "names {'a': Tree(weight=1, mood=<Mood.GLAD: 'glad'>)}",
+    "names refused: Object missing required field `weight` - at `$[...]`",
 ]
 DILL = """
     import sys

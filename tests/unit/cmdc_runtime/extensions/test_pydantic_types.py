@@ -3,7 +3,7 @@
 import dataclasses
 import datetime as dt
 import enum
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, NewType, NotRequired, TypedDict
 
 import msgspec
 import pydantic
@@ -154,16 +154,85 @@ def test_a_result_is_told_as_json(value, text):
     assert text_of(value) == text
 
 
+Bounded = Annotated[int, pydantic.Field(gt=3)]
+Named = NewType("Named", Bounded)
+
+
+@dataclasses.dataclass
+class Bin:
+    """It says more than msgspec heeds."""
+
+    size: Bounded
+
+
+class Shelf(msgspec.Struct):
+    """It holds such, and itself."""
+
+    bins: dict[str, Bin] = {}
+    shelves: "list[Shelf]" = []
+
+
+class Row(TypedDict):
+    """One in a dict."""
+
+    size: NotRequired[Bounded]
+
+
+class Slot(NamedTuple):
+    """One in a tuple."""
+
+    size: Bounded = 4
+
+
+@dataclasses.dataclass
+class Unsure:
+    """Its default is no value."""
+
+    size: int = pydantic.Field(default=4)
+
+
+@pydantic.dataclasses.dataclass
+class Checked:
+    """Nothing would call its validators."""
+
+    size: int
+
+
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [
+        (Bin, "Bin.size"),
+        (list[Shelf], "Bin.size, in Shelf.bins"),
+        (Row | None, "Row.size"),
+        (Slot, "Slot.size"),
+        (Unsure, "Unsure.size"),
+        (Checked, "Checked, which is a dataclass of pydantic's"),
+    ],
+    ids=["dataclass", "Struct", "TypedDict", "NamedTuple", "default", "of pydantic"],
+)
+def test_constraints_of_pydantic_on_fields_are_refused(kind, where):
+    """At any depth, with the class and the field."""
+
+    def count(n):
+        """Count."""
+
+    count.__annotations__ = {"n": kind}
+    with pytest.raises(InvalidTool, match=f"parameter 'n': nothing would check .*{where}: write"):
+        tool(count)
+
+
 @pytest.mark.parametrize(
     "kind",
     [
         Annotated[int, pydantic.Field(gt=3)],
+        Named,
+        dict[str, Named],
         pydantic.conint(gt=3),
         pydantic.constr(min_length=2),
         list[Annotated[str, pydantic.Field(pattern="a")]],
         Annotated[int, pydantic.Field(gt=3)] | None,
     ],
-    ids=["field", "conint", "constr", "in a list", "or none"],
+    ids=["field", "new type", "new type in a dict", "conint", "constr", "in a list", "or none"],
 )
 def test_constraints_of_pydantic_on_plain_types_are_refused(kind):
     """Nothing would check them; what says nothing about values is taken."""
@@ -176,3 +245,20 @@ def test_constraints_of_pydantic_on_plain_types_are_refused(kind):
     count.__annotations__ = {"n": kind}
     with pytest.raises(InvalidTool, match="parameter 'n': nothing would check"):
         tool(count)
+
+
+def test_a_new_type_is_what_it_is_made_of():
+    """In the schema and in the arguments."""
+    name = NewType("name", str)
+
+    @tool
+    def greet(whom: name, others: list[name]) -> str:
+        """Greet them."""
+        return f"{whom}{others}"
+
+    told = greet.parameters["properties"]
+    assert told == {
+        "whom": {"type": "string"},
+        "others": {"type": "array", "items": {"type": "string"}},
+    }
+    assert greet.check({"whom": "a", "others": ["b"]}) == {"whom": "a", "others": ["b"]}
