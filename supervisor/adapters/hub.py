@@ -98,13 +98,12 @@ class Hub:
         self._due: deque[Channel] = deque()
         """Whose newest index is still to be told in this beat."""
         self._timer: asyncio.TimerHandle | None = None
-        self._is_open = False
+        """The next beat, from ``bind`` to ``close``."""
 
     def bind(self, address: str) -> None:
         """Listen at ``address``, in the running loop."""
         self.listen(address)
         self._pump.start()
-        self._is_open = True
         self._beat()
 
     def listen(self, address: str) -> None:
@@ -114,9 +113,9 @@ class Hub:
 
     def close(self) -> None:
         """Stop and close."""
-        self._is_open = False
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         self._pump.stop()
 
     def open_channel(self, session_id: SessionId, events_max: int, last: EventIndex) -> None:
@@ -272,7 +271,7 @@ class Hub:
     def _written(
         self, channel: Channel, kept: KeptBatch, done: "asyncio.Future[None]", *, is_alone: bool
     ) -> None:
-        if done.cancelled() or not self._is_open:
+        if done.cancelled() or self._timer is None:
             return
         if self._channels.get(channel.session_id, channel) is not channel:
             return  # the id began anew, and its indexes too
@@ -301,7 +300,7 @@ class Hub:
     def _publish(self, channel: Channel, kept: KeptBatch) -> None:
         channel.ring.add(kept)
         channel.wake()
-        channel.watermarks_left, channel.beats = WATERMARKS_AFTER, 0
+        channel.watermarks_left = WATERMARKS_AFTER
         frame = encode(Events(first=kept.first, count=kept.count))
         self._pump.send((topic_of(channel.session_id), HEADER, frame, kept.body))
 
@@ -395,7 +394,7 @@ class Hub:
         """Tell some of the indexes that are due, and the rest when others have had their turn."""
         for _ in range(min(len(self._due), WATERMARKS_AT_ONCE_MAX)):
             self._mark(self._due.popleft())
-        if self._due and self._is_open:
+        if self._due:
             asyncio.get_running_loop().call_soon(self._mark_due)
 
 

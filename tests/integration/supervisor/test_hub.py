@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import os
 
+import pytest
 import zmq
+from structlog.testing import capture_logs
 
 from cmdc_runtime.codec import decode
 from cmdc_runtime.frames import Joined, Published, Watermark, group_topic_of
@@ -12,6 +14,7 @@ from supervisor.adapters import hub as module
 from supervisor.adapters.hub import Hub
 from supervisor.core import subscriptions
 from supervisor.core.limits import WATERMARKS_AFTER
+from supervisor.core.unfinished import Whom
 
 WAIT_S = 10.0
 
@@ -104,14 +107,35 @@ def test_forgotten_group_repeats_no_number(tmp_path, monkeypatch):
     assert numbers == sorted(set(numbers))
 
 
-def test_who_follows_too_many_topics_is_cut_off(tmp_path, monkeypatch):
-    """Once for all that it had said; what it follows is counted anew."""
+def test_only_so_many_groups_are_remembered(tmp_path, monkeypatch):
+    """Those that were joined last."""
+    monkeypatch.setattr(module, "GROUPS_KNOWN_MAX", 2)
+
+    async def main():
+        async with bound(tmp_path) as hub:
+            for group in ("g", "h", "g", "i"):
+                hub.announce(group, "s")
+            found = []
+            for group in ("g", "h", "i"):
+                async with listening(tmp_path, group) as heard:
+                    _, frame = await heard()
+                    found.append(frame.last > 0)
+            return found
+
+    assert asyncio.run(main()) == [True, False, True]
+
+
+@pytest.mark.parametrize(("cuts", "connections"), [(True, 1), (True, 0), (False, 0)])
+def test_who_follows_too_many_topics_is_cut_off(tmp_path, monkeypatch, cuts, connections):
+    """Once for all that it had said, and told; it waits, and what it follows is counted anew."""
     monkeypatch.setattr(subscriptions, "TOPICS_MAX", 100)
+    monkeypatch.setattr(subscriptions, "BARRED_S", 600.0)
     cut = []
 
     async def main():
         async with bound(tmp_path) as hub:
-            hub.on_excess = lambda pid: cut.append(pid) or 1
+            if cuts:
+                hub.on_excess = lambda pid: cut.append(pid) or connections
             with zmq.Context() as context, context.socket(zmq.SUB) as ear:
                 ear.setsockopt(zmq.LINGER, 0)
                 for number in range(150):
@@ -120,7 +144,27 @@ def test_who_follows_too_many_topics_is_cut_off(tmp_path, monkeypatch):
                 # Behind the others: ZeroMQ puts in order what is there when it connects.
                 ear.subscribe(group_topic_of("g"))
                 assert await asyncio.to_thread(ear.poll, round(WAIT_S * 1000))
-            return hub.cut
+            return hub.cut, [hub.bars(pid) for pid in (os.getpid(), os.getpid() + 1, None)]
 
-    assert asyncio.run(main()) == 1
-    assert cut == [os.getpid()]
+    with capture_logs() as logs:
+        assert asyncio.run(main()) == (connections, [True, False, False])
+    assert cut == [os.getpid()] * cuts
+    told = [one["of_pid"] for one in logs if one["event"] == "subscriber.cut"]
+    assert told == [1] * connections
+
+
+def test_who_subscribes_is_heard_and_counted_while_it_does(tmp_path):
+    """One that has left its topics may follow as many again."""
+
+    async def main():
+        async with bound(tmp_path) as hub:
+            async with listening(tmp_path, "g") as heard:
+                await heard()
+                counted = len(hub._subscriptions)
+            async with asyncio.timeout(WAIT_S):
+                while len(hub._subscriptions):  # noqa: ASYNC110 - no event tells
+                    await asyncio.sleep(0)
+            is_stranger = hub.heard.is_meant(os.getpid(), Whom.STRANGERS, 0.0, is_sending=True)
+            return counted, is_stranger
+
+    assert asyncio.run(main()) == (1, False)
