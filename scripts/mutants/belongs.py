@@ -64,6 +64,7 @@ BELONGS: Final[dict[str, tuple[str, ...]]] = {
     "cmdc_runtime/sockets.py": (
         "tests/unit/cmdc_runtime/test_sockets.py",
         "tests/integration/test_sockets.py",
+        "tests/integration/test_sockets_waiting.py",
     ),
     "cmdc_runtime/plain.py": (
         "tests/unit/cmdc_runtime/test_plain.py",

@@ -22,5 +22,6 @@ def test_the_tests_of_a_modules_name_are_its_own():
     assert own["cmdc_runtime/sockets.py"] == (
         "tests/unit/cmdc_runtime/test_sockets.py",
         "tests/integration/test_sockets.py",
+        "tests/integration/test_sockets_waiting.py",
     )
     assert own["supervisor/core/status.py"] == ("tests/unit/supervisor/core/test_status.py",)
