@@ -54,7 +54,8 @@ def signature_of(function: Callable[..., object]) -> Signature:
     """Return the parameters of ``function``, those annotated ``Context`` apart.
 
     Raises:
-        InvalidTool: an annotation means nothing here, or a parameter has no name to a caller.
+        InvalidTool: an annotation means nothing here, or more than msgspec would check, or a
+            parameter has no name to a caller.
     """
     hints = _hints(function)
     fields: list[tuple[str, Any, Any]] = []
@@ -65,6 +66,11 @@ def signature_of(function: Callable[..., object]) -> Signature:
         annotation = hints.get(name, Any)
         if _is_context(annotation):
             context_names.append(name)
+        elif (unheeded := _unheeded(annotation, set())) is not None:
+            raise InvalidTool(
+                f"parameter {name!r}: nothing would check {unheeded}: write Annotated[..., "
+                "msgspec.Meta(...)], or make it a field of a pydantic model"
+            )
         else:
             fields.append((name, annotation, parameter.default))
     return Signature(tuple(fields), tuple(context_names))
@@ -74,15 +80,9 @@ def arguments_struct(fields: Fields) -> type[msgspec.Struct]:
     """Return the class that decodes and checks arguments; an unknown argument is an error.
 
     Raises:
-        InvalidTool: msgspec knows no JSON for an annotation, or would not check what it says; the
-            message names the parameter.
+        InvalidTool: msgspec knows no JSON for an annotation; the message names the parameter.
     """
     for name, annotation, default in fields:
-        if (unheeded := _unheeded(annotation, set())) is not None:
-            raise InvalidTool(
-                f"parameter {name!r}: nothing would check {unheeded}: write Annotated[..., "
-                "msgspec.Meta(...)], or make it a field of a pydantic model"
-            )
         try:
             _components(_struct([_field(name, annotation, default)]))
         except Exception as error:  # foreign classes may do anything

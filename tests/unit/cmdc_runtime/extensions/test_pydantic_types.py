@@ -3,6 +3,7 @@
 import dataclasses
 import datetime as dt
 import enum
+import inspect
 from typing import Annotated, NamedTuple, NewType, NotRequired, TypedDict
 
 import msgspec
@@ -12,6 +13,7 @@ import pytest
 from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions import ToolError, tool
 from cmdc_runtime.extensions.pydantic_types import text_of
+from cmdc_runtime.extensions.schema import arguments_struct
 
 
 class Colour(enum.Enum):
@@ -262,3 +264,10 @@ def test_a_new_type_is_what_it_is_made_of():
         "others": {"type": "array", "items": {"type": "string"}},
     }
     assert greet.check({"whom": "a", "others": ["b"]}) == {"whom": "a", "others": ["b"]}
+
+
+def test_a_tool_that_an_older_program_took_is_opened():
+    """Its session goes on, with what was checked then."""
+    fields = (("n", Bin, inspect.Parameter.empty),)
+
+    assert arguments_struct(fields).__struct_fields__ == ("n",)
