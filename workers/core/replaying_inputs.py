@@ -152,7 +152,7 @@ def _partial(scene: Scene) -> tuple[Given, ...]:
     said = scene.find(Said)
     if said is None or scene.cause.where.state != State.STREAMING:
         return ()
-    text = said.message.content if said.message.role == "assistant" else ""
+    text = said.message.content
     return (inputs.TextArrived(scene.work, text, ()),) if text else ()
 
 
@@ -371,7 +371,7 @@ def _abort(scene: Scene) -> Aborted | None:
 
 
 def _verdict(kept: Sequence[Record], **besides: Any) -> Verdict:  # Any: fields of Verdict
-    """Return what plugins said, by the records that ``consult.heed`` keeps of it: those in front.
+    """Return what plugins said, by the records that ``consult.heed`` keeps of it.
 
     ``besides``: what these do not tell.
     """
@@ -389,8 +389,6 @@ def _verdict(kept: Sequence[Record], **besides: Any) -> Verdict:  # Any: fields 
                 told["model"] = (model, opts)
             case Noted(notes=notes):
                 told["interventions"] = notes
-            case _:
-                break
     return Verdict(**{**told, **besides})
 
 

@@ -10,6 +10,7 @@ To add a silent input: its line in ``_moves``.
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
 from cmdc_runtime.extensions.provider import FailureKind
@@ -26,12 +27,11 @@ from workers.core.inputs import (
     SummaryFailed,
 )
 from workers.core.records import Where
-from workers.core.state import Memory, Point, State
+from workers.core.state import Memory, State
 from workers.core.verdict import Verdict
 
 PLACES_MAX: Final = 2_000
 """How many places are looked at for one way: each of a session's retries is one or two."""
-_NOBODY: Final = "replay"
 
 
 class Found(NamedTuple):
@@ -44,22 +44,25 @@ class Found(NamedTuple):
 
 def find_way(state: State, memory: Memory, wanted: Where, at_ms: int) -> Found:
     """Lead the machine to ``wanted`` by silent inputs, the fewest that do."""
-    start = where(state, memory)
-    seen, to_see = {_key(start)}, deque([(state, memory)])
-    while to_see and len(seen) <= PLACES_MAX:
-        here = to_see.popleft()
+    for here in islice(_around(state, memory, wanted.retries, at_ms), PLACES_MAX):
         if where(*here) == wanted:
             return Found(*here, is_there=True)
-        for step in _silent(*here, at_ms):
-            place = where(step.state, step.memory)
-            if place.retries <= wanted.retries and _key(place) not in seen:
-                seen.add(_key(place))
-                to_see.append((step.state, step.memory))
     return Found(state, memory, is_there=False)
 
 
-def _key(place: Where) -> tuple[str, str, str, int, bool]:
-    return (place.state, place.point, place.trigger, place.retries, place.is_compacted)
+def _around(
+    state: State, memory: Memory, retries: int, at_ms: int
+) -> Iterator[tuple[State, Memory]]:
+    """Yield where silent inputs lead, the nearest places first, up to so many retries."""
+    seen, to_see = {where(state, memory)}, deque([(state, memory)])
+    while to_see:
+        here = to_see.popleft()
+        yield here
+        for step in _silent(*here, at_ms):
+            place = where(step.state, step.memory)
+            if place.retries <= retries and place not in seen:
+                seen.add(place)
+                to_see.append((step.state, step.memory))
 
 
 def _silent(state: State, memory: Memory, at_ms: int) -> Iterator[Step]:
@@ -73,9 +76,8 @@ def _silent(state: State, memory: Memory, at_ms: int) -> Iterator[Step]:
 def _moves(state: State, memory: Memory, at_ms: int) -> Iterator[Result]:
     work = memory.work
     if memory.consulting is not None:
+        # A plugin that wants no summary leads to where one that failed does.
         yield Consulted(work, Verdict(), at_ms)
-        if memory.consulting.point is Point.COMPACT:
-            yield Consulted(work, Verdict(skipped=_NOBODY), at_ms)
     elif memory.compacting is not None:
         yield SummaryFailed(work, "", at_ms)
     elif state is State.EXECUTING_TOOLS:

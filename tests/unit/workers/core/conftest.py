@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass, replace
 
-import msgspec
 import pytest
 
 from cmdc_runtime.commands import Prompt
 from cmdc_runtime.messages import TokenUsage, ToolCall
 from cmdc_runtime.reasons import Signal
-from workers.core import commands, rebuild, results
+from workers.core import causes, commands, rebuild, results
 from workers.core.assemble import Reply
 from workers.core.effects import Keep, Publish, Step
 from workers.core.inputs import FirstChunk, Order, StreamEnded, TextArrived, ToolBegun, ToolReturned
-from workers.core.records import Record, decode_record
+from workers.core.records import Record
+from workers.core.replaying import Entry, reread
 from workers.core.state import Memory, PluginFacts, Policy, State, ToolFacts
 
 USED = TokenUsage(prompt_tokens=2, completion_tokens=1, total_tokens=3)
@@ -21,15 +21,26 @@ KILLED = Signal(number=9, name="SIGKILL")
 
 
 @dataclass(frozen=True, slots=True)
+class Taken:
+    """A step: its input, None where a test took it by hand, the memory before it, its records."""
+
+    given: causes.Given | None
+    memory: Memory
+    incarnation: int
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     """One session after a step; each input returns it after the next one.
 
-    ``first`` is the memory that it began with, ``journal`` has the records of every step so far.
+    ``first`` is the memory that it began with, ``taken`` every step so far.
     """
 
     step: Step
     first: Memory
-    journal: tuple[Record, ...] = ()
+    taken: tuple[Taken, ...] = ()
+    incarnation: int = 1
 
     @classmethod
     def new(cls, memory=None, **policy):
@@ -68,14 +79,18 @@ class Session:
 
     # --- inputs ---------------------------------------------------------------------------------
 
-    def take(self, step):
-        """Go on from a step."""
-        kept = (kept.record for kept in step.effects if isinstance(kept, Keep))
-        return Session(step, self.first, (*self.journal, *kept))
+    def take(self, step, given=None):
+        """Go on from a step; its records say that it came of the input ``given``."""
+        kept = [kept.record for kept in step.effects if isinstance(kept, Keep)]
+        if given is not None:
+            kept = causes.with_cause(kept, given, self.state, self.memory)
+        taken = Taken(given, self.memory, self.incarnation, tuple(kept))
+        return replace(self, step=step, taken=(*self.taken, taken))
 
     def give(self, command, command_id="c", at_ms=7):
         """Take a command."""
-        return self.take(commands.apply(self.state, self.memory, Order(command_id, command, at_ms)))
+        order = Order(command_id, command, at_ms)
+        return self.take(commands.apply(self.state, self.memory, order), order)
 
     def prompt(self, text="go", command_id="p-1"):
         """Take a prompt."""
@@ -83,7 +98,7 @@ class Session:
 
     def post(self, result):
         """Take a result as it is."""
-        return self.take(results.apply(self.state, self.memory, result))
+        return self.take(results.apply(self.state, self.memory, result), result)
 
     def report(self, kind, *rest, **fields):
         """Take a result of the work under way."""
@@ -120,13 +135,29 @@ class Session:
 
     def crash(self):
         """Lose the process; the next one has what is written down, and went on with it."""
-        memory = self.rebuilt()
-        return self.take(rebuild.resume(memory, 2, KILLED, 11))
+        memory, number = self.rebuilt(), self.incarnation + 1
+        dead = replace(self, step=Step(State.IDLE, memory), incarnation=number)
+        recovery = causes.Recovery(KILLED, 11)
+        return dead.take(rebuild.resume(memory, number, KILLED, recovery.at_ms), recovery)
 
     def rebuilt(self):
         """Return the memory that the journal gives."""
-        written = (decode_record(msgspec.msgpack.encode(record)) for record in self.journal)
-        return rebuild.replay(self.first, written)
+        return rebuild.replay(self.first, (entry.record for entry in self.entries))
+
+    @property
+    def entries(self):
+        """The journal: the records of every step so far, as they are read back."""
+        kept = [(one.incarnation, record) for one in self.taken for record in one.records]
+        return [
+            Entry(number, incarnation, reread(record))
+            for number, (incarnation, record) in enumerate(kept, start=1)
+        ]
+
+    @property
+    def commands(self):
+        """The commands so far, by their ids."""
+        orders = [one.given for one in self.taken if isinstance(one.given, Order)]
+        return {order.id: order.command for order in orders}
 
     # --- what came of the latest input ----------------------------------------------------------
 

@@ -15,6 +15,7 @@ from workers.core.records import (
     ApprovalDecided,
     AttachedPlugin,
     AttachedTool,
+    Cause,
     CodeTaken,
     Compacted,
     Continued,
@@ -43,6 +44,7 @@ from workers.core.records import (
     TurnSpent,
     UserAnswered,
     UserAsked,
+    Where,
     decode_record,
 )
 
@@ -106,6 +108,14 @@ EXAMPLES = [
 ]
 
 
+def test_a_tool_of_an_older_version_adds_nothing_to_what_the_model_is_told():
+    """How much it tells was not counted then."""
+    told = msgspec.to_builtins(TOOL)
+    del told["chars"]
+
+    assert msgspec.convert(told, AttachedTool).chars == 0
+
+
 def test_every_record_has_an_example():
     """The examples below are all the records that there are."""
     assert {type(example) for example in EXAMPLES} == set(RECORDS) == set(Record.__subclasses__())
@@ -120,6 +130,36 @@ def test_a_record_comes_back_as_itself(record):
 
     assert decode_record(body) == decode_record(later) == record
     assert fields["record"] == records.snake(type(record).__name__)
+
+
+CAUSE = Cause("order", Where("idle"))
+PARTS = [CAUSE, CAUSE.where, TOOL, AttachedPlugin(name="p", hooks=frozenset(), packed=TOOL.packed)]
+
+
+@pytest.mark.parametrize("value", [*EXAMPLES, *PARTS], ids=lambda value: type(value).__name__)
+def test_what_was_written_down_stays_as_it_is(value):
+    """Memory, journal and observers have the same one: nobody changes it for the others."""
+    (name, *_) = type(value).__struct_fields__
+
+    with pytest.raises(AttributeError, match="immutable"):
+        setattr(value, name, None)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [Record, *RECORDS, AttachedTool, AttachedPlugin],
+    ids=lambda kind: kind.__name__,
+)
+def test_a_record_is_written_by_the_names_of_its_fields(kind):
+    """One more among them, which is how records grow, can't shift what is told into another."""
+    with pytest.raises(TypeError, match="positional"):
+        kind(None)
+
+
+def test_a_cause_is_as_short_as_it_can_be():
+    """Each step has one: they are lists, in which the tail that says nothing may be absent."""
+    assert msgspec.to_builtins(CAUSE) == ["order", ["idle", "", "", 0, False], "", 0, 1, {}]
+    assert msgspec.convert(["order", ["idle"]], Cause) == CAUSE
 
 
 @pytest.mark.parametrize(
@@ -137,8 +177,9 @@ def test_a_record_comes_back_as_itself(record):
             {"record": "tool_started", "call_id": "a", "at_ms": 1},
             ToolStarted(call_id="a", at_ms=1, allowance=None),
         ),
+        ({"record": "resumed", "incarnation": 2}, Resumed(incarnation=2, is_blamed=True)),
     ],
-    ids=["cycle_ended", "cycle_started", "tool_started"],
+    ids=lambda one: one["record"] if isinstance(one, dict) else "",
 )
 def test_what_an_older_version_wrote_is_read(written, read):
     """A field with a default may be absent: that is how records grow."""

@@ -19,7 +19,7 @@ from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.parcels import Packed
 from workers.core import results
 from workers.core.assemble import Reply
-from workers.core.budget import Grant
+from workers.core.budget import Budget, Grant
 from workers.core.effects import (
     AnswerTool,
     CallModel,
@@ -80,6 +80,8 @@ from workers.core.state import (
     Point,
     State,
 )
+from workers.core.tags import Found as FoundTag
+from workers.core.tags import Tag
 from workers.core.verdict import Aborted, Verdict
 
 ENDS = events.AgentEnd | events.AgentAbort | events.AgentError
@@ -129,6 +131,30 @@ OF_SESSION = {
     PluginsSpoke: PluginsSpoke(Verdict(interventions=("mind",))),
     SteeringJudged: SteeringJudged(Order("s-1", STEER, 9), STEER, Verdict()),
 }
+IDLE, RUNNING, STREAMING, TOOLS = State
+REQUEST, CYCLE = (RUNNING, STREAMING), (RUNNING, STREAMING, TOOLS)
+ACTS = {
+    FirstChunk: (RUNNING,),
+    TextArrived: (STREAMING,),
+    ThoughtArrived: (STREAMING,),
+    StreamSilent: REQUEST,
+    StreamEnded: (STREAMING,),
+    StreamFailed: REQUEST,
+    RetryDue: (RUNNING,),
+    Summarized: (RUNNING, TOOLS),
+    SummaryFailed: (RUNNING, TOOLS),
+    Consulted: (RUNNING, TOOLS),
+    PluginsAborted: CYCLE,
+    CycleExpired: CYCLE,
+    **dict.fromkeys((ToolBegun, ApprovalNeeded, ToolRefused, ToolReturned), (TOOLS,)),
+    **dict.fromkeys((ToolEmitted, ToolTold, QuestionAsked, CompactWanted), (TOOLS,)),
+    **dict.fromkeys((SubagentWanted, BranchWanted, BranchDropped, Stopped), (TOOLS,)),
+    **dict.fromkeys((PluginsSpoke, PluginAskedModel, PluginDelegated), tuple(State)),
+    **dict.fromkeys((DelegationDropped, SubagentDone, ApprovalExpired), tuple(State)),
+    **dict.fromkeys((SteeringJudged, PluginLoaded, ToolsLoaded), tuple(State)),
+}
+"""Where each result changes something, or is told, while it is of the work under way."""
+CELLS = [(state, kind) for kind, states in ACTS.items() for state in states]
 LONG = tuple(Message(id=f"old-{n}", role="user", content="old") for n in range(12))
 
 
@@ -169,17 +195,15 @@ def prepared(session, state):
 # --- the table ----------------------------------------------------------------------------------
 
 
-def test_every_result_has_a_row():
-    """A result that no state takes is work for nothing."""
-    without = set(KINDS) - {kind for _, kind in results.TRANSITIONS}
-
-    assert without == set(), f"{without} -> add a row in workers/core/results.py"
-    assert {*INPUTS, *OF_SESSION} == set(KINDS)
+def test_every_result_is_played():
+    """None is forgotten here, and none that no state takes is work for nothing."""
+    assert {*INPUTS, *OF_SESSION} == set(KINDS) == set(ACTS)
+    assert set(results.TRANSITIONS) == set(CELLS), "-> workers/core/results.py"
 
 
-@pytest.mark.parametrize(("state", "kind"), results.TRANSITIONS)
-def test_every_row_can_be_reached(session, state, kind):
-    """A row that real inputs come to does something there."""
+@pytest.mark.parametrize(("state", "kind"), CELLS)
+def test_a_result_acts_where_it_can_come(session, state, kind):
+    """It does something in each state that real inputs come to with it."""
     before = prepared(session, state)
     if kind is not Consulted:  # where plugins are being asked nothing else is under way
         before = with_memory(before, consulting=None)
@@ -197,7 +221,7 @@ def test_a_late_result_changes_nothing(session, state, kind, work):
     before = prepared(session, state)
     after = before.post(kind(work, *INPUTS[kind]))
 
-    if work != before.memory.work or (state, kind) not in results.TRANSITIONS:
+    if work != before.memory.work or (state, kind) not in CELLS:
         assert (after.state, after.memory) == (before.state, before.memory)
         assert {type(effect) for effect in after.step.effects} <= {AnswerTool}
 
@@ -234,6 +258,36 @@ def test_text_is_shown_as_it_comes(session):
     assert [event.title for event in two.events(events.TitleGenerated)] == ["T"]
     assert [event.delta for event in end.events(events.MessageDelta)] == ["<sta"]
     assert end.events(events.ResponseComplete)[0].message.content == "abc<sta"
+
+
+def test_text_that_filters_have_read_is_shown_as_they_leave_it(session):
+    """Tags are taken out already: what looks like one is text, and an emptied one is not told."""
+    found = (FoundTag(Tag.STATUS, ""), FoundTag(Tag.TITLE, "T"))
+    after = streaming(session).report(TextArrived, "<status>b</status>", found)
+
+    assert after.events(events.StatusUpdate) == []
+    assert [event.title for event in after.events(events.TitleGenerated)] == ["T"]
+    assert [event.delta for event in after.events(events.MessageDelta)] == ["<status>b</status>"]
+
+
+@pytest.mark.parametrize(("told", "kept"), [("length", "length"), (None, "")])
+def test_an_answer_says_why_it_is_over(session, told, kept):
+    """As the provider said it, empty where it did not."""
+    after = streaming(session).report(StreamEnded, Reply("", None, (), USED, told), 5)
+    (said,) = after.records(Said)
+
+    assert said.message.metadata == {"finish_reason": kept}
+
+
+def test_an_answer_that_a_limit_cannot_count_is_told_once(session):
+    """Until a cost is known again, or where no limit wants it, there is nothing new to say."""
+    costly = {"budget": Budget(max_cost_usd=1.0), "price_of": lambda *_: 0.01}
+    first = prompted(session, **costly).call("read:a")
+    second = first.end("a").answer()
+    free = prompted(session).answer()
+
+    assert first.events(events.CostUnknown) == [events.CostUnknown(model="x:m")]
+    assert second.events(events.CostUnknown) == free.events(events.CostUnknown) == []
 
 
 def test_thinking_is_shown_beside_the_text(session):
@@ -356,6 +410,15 @@ def test_the_delay_is_told_and_kept(session):
 
     assert after.of(Sleep) == [Sleep(after.memory.work, 3.0)]
     assert after.events(events.Retry) == [events.Retry(attempt=1, delay_ms=3000, reason="busy")]
+
+
+@every_request
+def test_a_retry_has_a_number_that_no_work_had(session, begin):
+    """What the failed request, or any work before it, still reports is late."""
+    before = begin(session)
+    after = before.report(StreamFailed, TRANSIENT, "busy", 9)
+
+    assert after.memory.work > before.memory.work
 
 
 def test_retries_are_counted_for_each_request(session):

@@ -1,0 +1,104 @@
+"""What people and programs are shown of a replay."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from cmdc_runtime.commands import Prompt
+from cmdc_runtime.messages import TokenUsage
+from cmdc_runtime.parcels import Packed
+from workers.core.records import Cause, CycleEnded, Said, Where
+from workers.core.replaying import Difference, Unplayable, play
+from workers.core.replaying_view import brief, of_end, of_step, whole
+from workers.core.state import Approval, PluginFacts, State, Steering, ToolFacts
+
+PACKED = Packed(kind="value", label="secret", data=b"\x00code", python=(3, 11))
+ENDED = CycleEnded(command_id="p-1", outcome="failed", reason="why")
+CAUSE = Cause("order", Where("running"), "a-1", at_ms=5)
+
+
+def test_a_step_is_shown_by_its_records_and_where_it_leads(session):
+    """Numbers of its first and last record, what it came of and when."""
+    life = session.new().prompt("go", "p-1").crash().answer("done")
+    *_, step = play(life.first, life.entries, life.commands)
+
+    assert of_step(step) == {
+        "kind": "step",
+        "first": 3,
+        "last": 5,
+        "incarnation": 2,
+        "at_ms": 8,
+        "input": "stream_ended",
+        "ref": "",
+        "records": ["said", "turn_spent", "cycle_ended"],
+        "stands": brief(life.state, life.memory),
+    }
+
+
+def test_how_a_session_stands_is_told_in_numbers(session):
+    """What waits, what runs and what was spent; results that are there run no more."""
+    batch = session.at(State.EXECUTING_TOOLS).end("a").give(Prompt(text="more"), "p-2")
+    memory = replace(
+        batch.memory,
+        steering=(Steering("s-1", "left"), Steering("s-2", "right")),
+        approvals=(Approval("approval-3", "b", "write", {}, 1),),
+        usage=TokenUsage(total_tokens=7, cost_usd=0.5),
+    )
+
+    assert brief(batch.state, memory) == {
+        "state": "executing_tools",
+        "turn": 1,
+        "queue": 3,
+        "calls": 1,
+        "approvals": 1,
+        "messages": 2,
+        "tokens": 7,
+        "cost_usd": 0.5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("recorded", "now"), [(ENDED, None), (None, ENDED), (ENDED, Said(message=None))]
+)
+def test_a_difference_is_shown_with_both_records(recorded, now):
+    """Without what they came of, which stands beside them."""
+    shown = of_end(Difference(4, CAUSE, recorded, now, "why not"))
+    records = {"recorded": recorded, "now": now}
+
+    assert shown == {
+        "kind": "difference",
+        "number": 4,
+        "at_ms": 5,
+        "input": "order",
+        "ref": "a-1",
+        **{name: one and _without_cause(one) for name, one in records.items()},
+        "why": "why not",
+    }
+
+
+def _without_cause(record):
+    told = msgspec.to_builtins(record)
+    return {name: value for name, value in told.items() if name != "cause"}
+
+
+def test_what_cannot_be_played_is_shown_with_its_number():
+    """And why."""
+    shown = of_end(Unplayable(4, "why not"))
+
+    assert shown == {"kind": "unplayable", "number": 4, "why": "why not"}
+
+
+def test_of_code_only_names_are_shown(session):
+    """And of plugins' states how large they are: all else is there as it is."""
+    memory = replace(
+        session.new().prompt("go", "p-1").answer("done").memory,
+        tools=(ToolFacts("mine", packed=PACKED),),
+        plugins=(PluginFacts("guard", frozenset(), PACKED),),
+        plugin_states=(("guard", b"\x81state"),),
+    )
+    shown = whole(State.IDLE, memory)
+
+    assert (shown["state"], shown["tools"], shown["plugins"]) == ("idle", ["mine"], ["guard"])
+    assert shown["plugin_states"] == {"guard": 6}
+    assert [said["content"] for said in shown["messages"]] == ["go", "done"]
