@@ -136,6 +136,24 @@ def answer(memory: Memory, ref: str, response: Any) -> Memory:  # Any: what the 
     )
 
 
+def attached_tool(tool: ToolFacts) -> AttachedTool:
+    """Return what is written down of a tool."""
+    assert tool.packed is not None  # noqa: S101 - only tests make tools without
+    return AttachedTool(
+        name=tool.name,
+        is_repeatable=tool.is_repeatable,
+        isolation=tool.isolation,
+        packed=tool.packed,
+        chars=tool.chars,
+    )
+
+
+def attached_plugin(plugin: PluginFacts) -> AttachedPlugin:
+    """Return what is written down of a plugin."""
+    assert plugin.packed is not None  # noqa: S101 - only tests make plugins without
+    return AttachedPlugin(name=plugin.name, hooks=plugin.hooks, packed=plugin.packed)
+
+
 def change_tools(
     memory: Memory, attached: tuple[AttachedTool, ...], detached: tuple[str, ...]
 ) -> Memory:

@@ -75,7 +75,7 @@ def enqueue(memory: Memory, prompt: QueuedPrompt) -> Memory:
     return replace(memory, queue=(*memory.queue, prompt), latest_prompt=prompt.command_id)
 
 
-def open_cycle(memory: Memory, prompt: QueuedPrompt, at_ms: int = 0) -> Memory:
+def open_cycle(memory: Memory, prompt: QueuedPrompt, at_ms: int) -> Memory:
     """Begin the cycle of ``prompt`` with its message: no record can come between the two."""
     rest = tuple(queued for queued in memory.queue if queued.command_id != prompt.command_id)
     opened = replace(

@@ -65,7 +65,7 @@ def patched(memory: Memory) -> tuple[Message, ...]:
     if not memory.patches:
         return memory.messages
     given = {one.call_id: one for one in memory.patches}
-    answered = {message.call_id for message in memory.messages if message.role == "tool_result"}
+    answered = {message.call_id for message in memory.messages}
     running = {open_.call.call_id for open_ in memory.calls}
     messages = []
     for message in memory.messages:

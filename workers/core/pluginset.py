@@ -13,11 +13,11 @@ from cmdc_runtime.errors import AlreadyAttached, CmdcError, InvalidOptions, Plug
 from cmdc_runtime.events import Event, PluginAttached, PluginDetached, PluginUpdated
 from cmdc_runtime.plain import shown
 from cmdc_runtime.reasons import LINE_CHARS_MAX
-from workers.core.changes import change_plugin_set
+from workers.core.changes import attached_plugin, change_plugin_set
 from workers.core.consult import heed
 from workers.core.effects import ChangePlugins, Keep, LoadPlugin, Publish, Settle, Step
 from workers.core.inputs import Order, PluginLoaded
-from workers.core.records import AttachedPlugin, PluginSetChanged
+from workers.core.records import PluginSetChanged
 from workers.core.state import Memory, State
 
 
@@ -33,9 +33,7 @@ def use_loaded(state: State, memory: Memory, loaded: PluginLoaded) -> Step:
     if error is not None or facts is None:
         dropped = ChangePlugins(loaded.id, attached=False, detached=())
         return Step(state, memory, (Settle(loaded.id, error), dropped))
-    attached = AttachedPlugin(
-        name=facts.name, hooks=facts.hooks, packed=facts.packed or loaded.command.plugin
-    )
+    attached = attached_plugin(facts)
     memory = change_plugin_set(memory, (attached,), ())
     memory, said = heed(memory, loaded.verdict)
     event: Event = (

@@ -389,6 +389,8 @@ def _verdict(kept: Sequence[Record], **besides: Any) -> Verdict:  # Any: fields 
                 told["model"] = (model, opts)
             case Noted(notes=notes):
                 told["interventions"] = notes
+            case _:
+                pass
     return Verdict(**{**told, **besides})
 
 

@@ -17,11 +17,12 @@ _CODE: Final = ("tools", "plugins")
 
 def of_step(step: Played) -> Plain:
     """Return one step: what it came of, the records it keeps, and how the session stands then."""
+    first, last = step.entries[0], step.entries[-1]
     return {
         "kind": "step",
-        "first": step.entries[0].number,
-        "last": step.entries[-1].number,
-        "incarnation": step.entries[0].incarnation,
+        "first": first.number,
+        "last": last.number,
+        "incarnation": first.incarnation,
         "at_ms": step.cause.at_ms,
         "input": step.cause.input,
         "ref": step.cause.ref,

@@ -13,10 +13,11 @@ import msgspec
 
 from cmdc_runtime.checkpoints import SCHEMA_VERSION, SavedState, read_saved
 from cmdc_runtime.errors import CheckpointUnreadable
+from workers.core.changes import attached_plugin, attached_tool
 from workers.core.conversation import forget_turn
 from workers.core.kernel_emits import patched
-from workers.core.records import AttachedPlugin, AttachedTool, Continued, Record, SetAside
-from workers.core.state import Memory, PluginFacts, State, ToolFacts
+from workers.core.records import Continued, Record, SetAside
+from workers.core.state import Memory, State
 
 SNAPSHOT_RECORDS: Final = 200
 """Records after which the next rest is written down as a whole."""
@@ -105,7 +106,7 @@ def continued(first: Memory, resumption: str, changes: Collection[str]) -> Conti
     ``first`` is what a new session of these options would begin with, ``changes`` are the options
     that were given anew.
     """
-    tools, plugins = map(_attached_tool, first.tools), map(_attached_plugin, first.plugins)
+    tools, plugins = map(attached_tool, first.tools), map(attached_plugin, first.plugins)
     return Continued(
         resumption=resumption,
         model=first.model if "model" in changes else None,
@@ -113,22 +114,6 @@ def continued(first: Memory, resumption: str, changes: Collection[str]) -> Conti
         tools=tuple(tools) if "tools" in changes else None,
         plugins=tuple(plugins) if "plugins" in changes else None,
     )
-
-
-def _attached_tool(tool: ToolFacts) -> AttachedTool:
-    assert tool.packed is not None  # noqa: S101 - only tests make tools without
-    return AttachedTool(
-        name=tool.name,
-        is_repeatable=tool.is_repeatable,
-        isolation=tool.isolation,
-        packed=tool.packed,
-        chars=tool.chars,
-    )
-
-
-def _attached_plugin(plugin: PluginFacts) -> AttachedPlugin:
-    assert plugin.packed is not None  # noqa: S101 - only tests make plugins without
-    return AttachedPlugin(name=plugin.name, hooks=plugin.hooks, packed=plugin.packed)
 
 
 @dataclass(frozen=True, slots=True)

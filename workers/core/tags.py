@@ -90,14 +90,9 @@ def _scan(
     clean: list[str] = []
     found: list[Found] = []
     at = 0
-    while at < len(text):
-        start = text.find("<", at)
-        start = len(text) if start < 0 else start
+    while (start := text.find("<", at)) != -1:
         clean.append(text[at:start])
-        place = place.after(text[at:start])
-        if start == len(text):
-            break
-        place = place.settled()
+        place = place.after(text[at:start]).settled()
         is_read = not place.is_code and place.last != ">"
         piece = _piece(text, start, invited if is_read else _NONE, final=final)
         if piece is None:
@@ -107,7 +102,8 @@ def _scan(
         if piece.found is not None and piece.found.text:
             found.append(piece.found)
         at = start + piece.length
-    return TagState("", place), "".join(clean), tuple(found)
+    clean.append(text[at:])
+    return TagState("", place.after(text[at:])), "".join(clean), tuple(found)
 
 
 def _piece(text: str, start: int, invited: AbstractSet[Tag], *, final: bool) -> _Piece | None:
@@ -126,7 +122,7 @@ def _tagged(text: str, start: int, tag: Tag, *, final: bool) -> _Piece | None:
     inside = start + len(opening)
     close_max = inside + CONTENT_MAX_CHARS + len(closing)
     end = text.find(closing, inside, close_max)
-    if end >= 0:
+    if end != -1:
         shown = text[inside:end].strip()[: _SHOWN_MAX_CHARS.get(tag)].rstrip()
         return _Piece(length=end + len(closing) - start, found=Found(tag, shown))
     if not final and len(text) < close_max:

@@ -5,7 +5,7 @@ open. A batch is changed as a whole or not at all.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cmdc_runtime.commands import (
     TOOLS_MAX,
@@ -25,11 +25,11 @@ from cmdc_runtime.errors import (
     UsageError,
 )
 from cmdc_runtime.events import ToolAttached, ToolDetached, ToolsUpdated
-from workers.core.changes import change_tools
+from workers.core.changes import attached_tool, change_tools
 from workers.core.consult import switch_model
 from workers.core.effects import ChangeTools, Effect, Keep, LoadTools, Publish, Settle, Step
 from workers.core.inputs import Found, Order, ToolsLoaded
-from workers.core.records import AttachedTool, ToolsChanged
+from workers.core.records import ToolsChanged
 from workers.core.state import Memory, State, ToolFacts
 
 Problems = list[tuple[str, str]]
@@ -45,13 +45,15 @@ def use_loaded(state: State, memory: Memory, loaded: ToolsLoaded) -> Step:
     """Attach what was opened, or refuse all of it and say what is wrong."""
     command = loaded.command
     is_new_table = isinstance(command, ReplaceTools)
-    problems = _problems(memory, loaded.found, is_new_table=is_new_table)
+    opened = [found.tool for found in loaded.found if found.tool is not None]
+    times = Counter(tool.name for tool in opened)
+    problems = _problems(memory, loaded.found, times, is_new_table=is_new_table)
     if problems:
         single = isinstance(command, AttachTools) and command.single
         error = _single_error(loaded.found, problems) if single else ToolValidationFailed(problems)
         dropped = ChangeTools(loaded.id, (), ())
         return Step(state, memory, (Settle(loaded.id, error), dropped))
-    given = {found.tool.name: found.tool for found in loaded.found if found.tool is not None}
+    given = {tool.name: tool for tool in opened}
     present = {tool.name for tool in memory.tools}
     # What opens each cycle was no part of the table: it is an option of the session.
     opening = memory.policy.opening_call
@@ -96,17 +98,7 @@ def _change(
 ) -> tuple[Memory, tuple[Effect, ...]]:
     if not attached and not detached:
         return memory, ()
-    kept = tuple(
-        AttachedTool(
-            name=tool.name,
-            is_repeatable=tool.is_repeatable,
-            isolation=tool.isolation,
-            packed=tool.packed,
-            chars=tool.chars,
-        )
-        for tool in attached
-        if tool.packed is not None
-    )
+    kept = tuple(map(attached_tool, attached))
     names = tuple(tool.name for tool in attached)
     effects: tuple[Effect, ...] = (
         Keep(ToolsChanged(attached=kept, detached=detached)),
@@ -117,9 +109,10 @@ def _change(
     return change_tools(memory, kept, detached), effects
 
 
-def _problems(memory: Memory, found: Sequence[Found], *, is_new_table: bool) -> Problems:
+def _problems(
+    memory: Memory, found: Sequence[Found], times: Mapping[str, int], *, is_new_table: bool
+) -> Problems:
     present = {tool.name for tool in memory.tools}
-    times = Counter(one.tool.name for one in found if one.tool is not None)
     problems: Problems = []
     for one in found:
         if one.tool is None:

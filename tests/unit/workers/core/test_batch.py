@@ -49,7 +49,7 @@ LEAVE = fingerprint("x", {}, None)
 
 
 def executing(**changed):
-    opened = open_cycle(Memory(model="m"), QueuedPrompt("p-1", "go"))
+    opened = open_cycle(Memory(model="m"), QueuedPrompt("p-1", "go"), 1)
     return replace(say(opened, Message.assistant("", CALLS)), **changed)
 
 
@@ -193,3 +193,12 @@ def test_the_newest_uncertain_calls_are_told():
     memory = executing(messages=(asked, *results[:-1]), calls=(open_, OpenCall(CALLS[1])))
 
     assert uncertain_calls(memory) == results[1:]
+
+
+def test_a_result_of_no_call_is_not_told_to_plugins():
+    """A conversation from elsewhere may have one."""
+    lost = Message(id="m-1", role="tool_result", content="?")
+    known = Message.tool_result("a", "fine")
+    results = latest_results(Memory(messages=(lost, known)))
+
+    assert results == (AfterTool("", "a", "fine", False),)

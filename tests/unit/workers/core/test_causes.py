@@ -60,6 +60,7 @@ def test_an_input_that_the_table_does_not_know_is_named_all_the_same():
     (first,) = causes.with_cause([ENDED], FirstChunk(1), State.RUNNING, Memory())
 
     assert (first.cause.input, first.cause.facts) == ("first_chunk", {})
+    assert (first.cause.ref, first.cause.at_ms) == ("", 0)
 
 
 def test_a_failure_is_told_with_its_kind(session):

@@ -8,7 +8,7 @@ from workers.core import changes
 from workers.core.budget import Grant
 from workers.core.conversation import open_cycle
 from workers.core.loops import fingerprint
-from workers.core.records import AttachedTool, Continued, SubagentSpent
+from workers.core.records import AttachedPlugin, AttachedTool, Continued, SubagentSpent
 from workers.core.state import (
     Approval,
     Ask,
@@ -20,13 +20,14 @@ from workers.core.state import (
     ToolFacts,
 )
 
+PACKED = Packed(kind="ref", label="guard", ref="guard")
 WANTED = Approval("approval-1", "a", "write", {"path": "x"}, 5)
 LEAVE = fingerprint("write", {"path": "x"}, None)
 USED = TokenUsage(total_tokens=5, cost_usd=0.5)
 
 
 def running():
-    return open_cycle(Memory(), QueuedPrompt("p-1", "go"))
+    return open_cycle(Memory(), QueuedPrompt("p-1", "go"), 1)
 
 
 def attached(name):
@@ -197,3 +198,13 @@ def test_only_the_subagents_of_plugins_are_theirs():
     )
 
     assert changes.children_of_plugins(Memory(children=children)) == ("s.2",)
+
+
+def test_a_plugin_that_stays_keeps_what_it_knew():
+    """With its new parcel; what another one knew goes with it."""
+    stays, goes = (AttachedPlugin(name=name, hooks=frozenset(), packed=PACKED) for name in "sg")
+    memory = changes.change_plugin_set(Memory(), (stays, goes), ())
+    memory = changes.change_plugins(memory, {"s": b"1", "g": b"2"})
+    after = changes.go_on_with(memory, Continued(resumption="r", plugins=(stays,)))
+
+    assert ([one.name for one in after.plugins], after.plugin_states) == (["s"], (("s", b"1"),))

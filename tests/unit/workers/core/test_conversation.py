@@ -57,7 +57,7 @@ LEFT = Steering("s-1", "left")
 def asking(*call_ids, memory=None):
     calls = tuple(ToolCall(call_id=call_id, name="tool") for call_id in call_ids)
     message = Message(role="assistant", tool_calls=calls)
-    return say(open_cycle(memory or Memory(), ONE), message)
+    return say(open_cycle(memory or Memory(), ONE, 1), message)
 
 
 def answered(memory, text="fine"):
@@ -75,7 +75,7 @@ def ended(memory, call_id, text="fine"):
 def test_a_cycle_begins_with_its_prompt():
     """The prompt is the user's message and no longer in the queue; others wait on."""
     queued = enqueue(enqueue(Memory(), ONE), TWO)
-    memory = open_cycle(queued, ONE)
+    memory = open_cycle(queued, ONE, 1)
 
     assert [(said.role, said.content) for said in memory.messages] == [("user", "one")]
     assert (memory.queue, memory.cycle.first) == ((TWO,), 0)
@@ -84,7 +84,7 @@ def test_a_cycle_begins_with_its_prompt():
 
 def test_a_prompt_may_carry_metadata():
     """It goes into the user's message."""
-    memory = open_cycle(Memory(), QueuedPrompt("p-1", "go", {"approval_id": "approval-3"}))
+    memory = open_cycle(Memory(), QueuedPrompt("p-1", "go", {"approval_id": "approval-3"}), 1)
 
     assert memory.messages[0].metadata == {"approval_id": "approval-3"}
 
@@ -94,9 +94,9 @@ def test_the_latest_prompt_is_the_last_accepted():
     queued = enqueue(enqueue(Memory(), ONE), TWO)
     guided = QueuedPrompt("s-1", "left", {STEERING: ["s-1"]})
 
-    assert queued.latest_prompt == open_cycle(queued, ONE).latest_prompt == "p-2"
-    assert open_cycle(queued, guided).latest_prompt == "p-2"
-    assert open_cycle(Memory(), ONE).latest_prompt == "p-1"
+    assert queued.latest_prompt == open_cycle(queued, ONE, 1).latest_prompt == "p-2"
+    assert open_cycle(queued, guided, 1).latest_prompt == "p-2"
+    assert open_cycle(Memory(), ONE, 1).latest_prompt == "p-1"
 
 
 def test_a_new_cycle_begins_without_a_loop():
@@ -104,14 +104,14 @@ def test_a_new_cycle_begins_without_a_loop():
     memory = close_cycle(ended(asking("a"), "a"), "finished", None)
 
     assert len(memory.call_hashes) == 1
-    assert open_cycle(memory, TWO).call_hashes == ()
+    assert open_cycle(memory, TWO, 1).call_hashes == ()
 
 
 def test_a_cycle_is_billed_for_what_it_used():
     """The session's usage goes on; a cycle's outcome has its own part."""
     used = TokenUsage(prompt_tokens=3, total_tokens=3, cost_usd=0.5)
-    first = close_cycle(spend(open_cycle(Memory(), ONE), used), "finished", None)
-    second = close_cycle(spend(open_cycle(first, TWO), used), "failed", "why")
+    first = close_cycle(spend(open_cycle(Memory(), ONE, 1), used), "finished", None)
+    second = close_cycle(spend(open_cycle(first, TWO, 1), used), "failed", "why")
 
     assert [seen.usage for seen in second.outcomes] == [used, used]
     assert second.usage.prompt_tokens == 6
@@ -121,7 +121,7 @@ def test_a_cycle_is_billed_for_what_it_used():
 def test_an_end_of_a_cycle_ends_what_belongs_to_it():
     """Questions, answers and a compaction; guidance and prompts wait on."""
     busy = replace(
-        enqueue(open_cycle(Memory(), ONE), TWO),
+        enqueue(open_cycle(Memory(), ONE, 1), TWO),
         steering=(LEFT,),
         asks=(Ask("a:ask-1", "a"),),
         answers=((Ask("a:ask-2", "a"), "x"),),
@@ -135,8 +135,8 @@ def test_an_end_of_a_cycle_ends_what_belongs_to_it():
 
 def test_an_outcome_has_the_messages_of_its_cycle():
     """Those it added, and the text of its last answer."""
-    first = close_cycle(answered(open_cycle(Memory(), ONE), "1"), "finished", None)
-    second = close_cycle(answered(open_cycle(first, TWO), "2"), "finished", None)
+    first = close_cycle(answered(open_cycle(Memory(), ONE, 1), "1"), "finished", None)
+    second = close_cycle(answered(open_cycle(first, TWO, 1), "2"), "finished", None)
     results = [cycle_result(second, find_outcome(second, prompt)) for prompt in ("p-1", "p-2")]
 
     assert [result.text for result in results] == ["1", "2"]
@@ -149,8 +149,8 @@ def test_an_outcome_has_the_messages_of_its_cycle():
 @pytest.mark.parametrize("gone", range(5))
 def test_an_outcome_outlives_a_compaction(gone):
     """It has the messages that are left of its cycle, and those of no other one."""
-    first = close_cycle(answered(open_cycle(Memory(), ONE), "1"), "finished", None)
-    second = close_cycle(answered(open_cycle(first, TWO), "2"), "finished", None)
+    first = close_cycle(answered(open_cycle(Memory(), ONE, 1), "1"), "finished", None)
+    second = close_cycle(answered(open_cycle(first, TWO, 1), "2"), "finished", None)
     left = replace(second, messages=second.messages[gone:], base=gone)
     results = [cycle_result(left, find_outcome(left, prompt)) for prompt in ("p-1", "p-2")]
     told = [said.content for result in results for said in result.messages]
@@ -180,7 +180,9 @@ def test_only_the_latest_outcomes_are_remembered():
     """The bound holds, and the oldest leaves first."""
     memory = Memory()
     for number in range(OUTCOMES_MAX + 1):
-        memory = close_cycle(open_cycle(memory, QueuedPrompt(f"p-{number}", "x")), "failed", "why")
+        memory = close_cycle(
+            open_cycle(memory, QueuedPrompt(f"p-{number}", "x"), 1), "failed", "why"
+        )
 
     assert len(memory.outcomes) == OUTCOMES_MAX
     assert find_outcome(memory, "p-0") is None
@@ -192,7 +194,7 @@ def test_only_the_latest_outcomes_are_remembered():
 
 def test_messages_are_numbered_by_their_place():
     """The ids follow from the history, so that a replay gives the same; compactions count."""
-    memory = answered(open_cycle(Memory(), ONE))
+    memory = answered(open_cycle(Memory(), ONE, 1))
     shorter = replace(memory, messages=memory.messages[1:], base=1)
 
     assert [said.id for said in memory.messages] == ["m-1", "m-2"]
@@ -221,7 +223,7 @@ def test_a_wish_for_another_form_is_counted():
     """For the running cycle, and for none where there is none."""
     wish = Message(role="user", metadata={REPAIR: True})
 
-    assert say(open_cycle(Memory(), ONE), wish).cycle.repairs == 1
+    assert say(open_cycle(Memory(), ONE, 1), wish).cycle.repairs == 1
     assert say(Memory(), wish).cycle is None
 
 
@@ -309,7 +311,7 @@ def test_a_batch_that_goes_round_in_circles_is_warned():
     policy = Policy(loop_threshold=2, loop_abort=3, loop_exempt=frozenset({"free"}))
     call = ToolCall(call_id="a", name="tool")
     free = ToolCall(call_id="b", name="free")
-    memory = open_cycle(Memory(policy=policy), ONE)
+    memory = open_cycle(Memory(policy=policy), ONE, 1)
     once = say(memory, Message(role="assistant", tool_calls=(call,)))
     twice = say(once, Message(role="assistant", tool_calls=(call, free)))
     thrice = say(twice, Message(role="assistant", tool_calls=(call,)))
@@ -376,7 +378,7 @@ def test_what_a_call_waits_for_ends_with_it():
 
 def test_turns_count_for_the_session_and_the_cycle():
     """Outside of a cycle only the session's count; a new turn waits for nobody."""
-    opened = open_cycle(count_turn(Memory()), ONE)
+    opened = open_cycle(count_turn(Memory()), ONE, 1)
     inside = count_turn(replace(opened, cycle=replace(opened.cycle, is_blocked=True)))
 
     assert (inside.turns, inside.cycle.turns, inside.cycle.is_blocked) == (2, 1, False)
@@ -385,10 +387,18 @@ def test_turns_count_for_the_session_and_the_cycle():
 
 def test_the_size_of_a_conversation_is_what_the_provider_counted():
     """With how many messages that was; one that does not count leaves what was known."""
-    memory = count_answer(open_cycle(Memory(), ONE), TokenUsage(total_tokens=9))
+    memory = count_answer(open_cycle(Memory(), ONE, 1), TokenUsage(total_tokens=9))
 
     assert memory.context == (9, 1)
     assert count_answer(memory, TokenUsage()).context == (9, 1)
+
+
+@pytest.mark.parametrize(("cost_usd", "is_costed"), [(0.5, True), (None, False)])
+def test_an_answer_says_whether_costs_are_known(cost_usd, is_costed):
+    """The model has answered either way."""
+    memory = count_answer(Memory(), TokenUsage(total_tokens=1, cost_usd=cost_usd))
+
+    assert (memory.has_answered, memory.is_costed) == (True, is_costed)
 
 
 def test_equal_calls_of_one_batch_count_once():
@@ -403,7 +413,7 @@ def test_equal_calls_of_one_batch_count_once():
 
 def test_a_turn_without_an_answer_is_forgotten():
     """Once: what is saved then is what any later process knows."""
-    begun = open_cycle(Memory(), QueuedPrompt("p-1", "go"))
+    begun = open_cycle(Memory(), QueuedPrompt("p-1", "go"), 1)
     asked = count_turn(count_answer(count_turn(begun), TokenUsage()))
     forgotten = forget_turn(asked)
 
@@ -437,9 +447,19 @@ def test_only_results_are_uncertain():
     assert uncertain_calls(Memory(messages=(told, result))) == (result,)
 
 
+def test_a_result_of_a_batch_that_runs_may_be_uncertain():
+    """Before it stands in the conversation; what runs on or is certain is not told."""
+    memory = asking("a", "b", "c")
+    for call_id, metadata in (("a", {"uncertain": True}), ("b", {})):
+        said = Message(id="m-2", role="tool_result", call_id=call_id, metadata=metadata)
+        memory = end_call(memory, said)
+
+    assert [one.call_id for one in uncertain_calls(memory)] == ["a"]
+
+
 def test_the_text_of_an_outcome_is_the_last_that_the_model_said():
     """Also where guidance came behind it that was not answered."""
-    begun = answered(open_cycle(Memory(), QueuedPrompt("p-1", "go")), "almost")
+    begun = answered(open_cycle(Memory(), QueuedPrompt("p-1", "go"), 1), "almost")
     closed = close_cycle(say(begun, Message.user("hurry")), "aborted", "enough")
 
     assert cycle_result(closed, find_outcome(closed, "p-1")).text == "almost"

@@ -17,9 +17,9 @@ from cmdc_runtime.events import (
     RequestStart,
     SteeringApplied,
 )
-from cmdc_runtime.extensions.hooks import BeforePrompt, kind_of
+from cmdc_runtime.extensions.hooks import AfterResponse, BeforePrompt, kind_of
 from cmdc_runtime.extensions.provider import FailureKind
-from cmdc_runtime.messages import Message, TokenUsage, ToolCall
+from cmdc_runtime.messages import Message, OpeningCall, TokenUsage, ToolCall
 from cmdc_runtime.reasons import MaxTurnsExceeded, PluginAborted, ProviderTimeout
 from workers.core import cycle
 from workers.core.budget import Budget
@@ -34,7 +34,7 @@ from workers.core.effects import (
     Step,
     Summarize,
 )
-from workers.core.inputs import StreamFailed
+from workers.core.inputs import StreamFailed, ToolReturned
 from workers.core.records import CycleEnded, CycleStarted
 from workers.core.state import Answering, Memory, PluginFacts, Policy, QueuedPrompt, State, Steering
 from workers.core.verdict import Aborted
@@ -108,8 +108,8 @@ def test_a_cycle_that_a_decision_opens_tells_so(trigger):
 def test_a_cycle_may_be_opened_again():
     """After a crash, with only its prompt: plugins that listen hear of it once more."""
     hooks = frozenset({kind_of(BeforePrompt)})
-    asked = cycle.open_again(open_cycle(Memory(plugins=(PluginFacts("p", hooks),)), ONE), 5)
-    unasked = cycle.open_again(open_cycle(Memory(), ONE), 5)
+    asked = cycle.open_again(open_cycle(Memory(plugins=(PluginFacts("p", hooks),)), ONE, 1), 5)
+    unasked = cycle.open_again(open_cycle(Memory(), ONE, 1), 5)
 
     assert [one.hook for one in of(asked, Consult)] == [BeforePrompt("one")]
     assert records(asked) == records(unasked) == []
@@ -287,7 +287,7 @@ def test_late_guidance_follows_an_ending_before_any_prompt(outcome):
 def test_the_end_tells_what_the_cycle_added():
     """Messages of earlier cycles are not told again."""
     earlier = cycle.finish(say(running(), Message.assistant("1")), 5).memory
-    later = say(open_cycle(earlier, TWO), Message.assistant("2"))
+    later = say(open_cycle(earlier, TWO, 1), Message.assistant("2"))
     (ended,) = of(cycle.finish(later, 5), Publish)
 
     assert [said.content for said in ended.event.messages] == ["two", "2"]
@@ -335,3 +335,28 @@ def test_only_the_named_conditions_end_the_process():
     step = cycle.end_at_limit(running(exit_on=frozenset({"loop_detected"})), "loop_detected", 5)
 
     assert of(step, ExitProcess) == []
+
+
+def test_a_cycle_is_told_with_what_it_has_used_itself(session):
+    """Not with what the session had used before."""
+    second = session.new().prompt("one", "p-1").answer().prompt("two", "p-2").answer()
+    (ended,) = second.events(AgentEnd)
+
+    assert (ended.usage.total_tokens, second.memory.usage.total_tokens) == (3, 6)
+
+
+def test_plugins_are_asked_about_the_answer(session):
+    """The last message, whatever stands before it."""
+    after = session.new(hooks={"after_response"}).prompt().answer("done")
+    (asked,) = after.of(Consult)
+
+    assert asked.hook == AfterResponse(after.memory.messages[-1])
+    assert asked.hook.message.content == "done"
+
+
+def test_a_call_in_place_of_a_request_fails_for_good(session):
+    """The same prompt would make the same call."""
+    begun = session.new(opening_call=OpeningCall(name="read")).prompt()
+    after = begun.report(ToolReturned, begun.memory.calls[0].call.call_id, False, "no", 10)
+
+    assert [(told.reason, told.retryable) for told in after.events(AgentError)] == [("no", False)]

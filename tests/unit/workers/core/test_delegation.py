@@ -3,6 +3,7 @@
 from cmdc_runtime.commands import Abort
 from cmdc_runtime.events import SubagentEnd, SubagentStart
 from cmdc_runtime.messages import TokenUsage
+from workers.core.budget import Budget, Grant
 from workers.core.effects import AnswerTool, EndSubagents, RunSubagent
 from workers.core.inputs import DelegationDropped, PluginDelegated, SubagentDone
 from workers.core.state import State
@@ -77,3 +78,11 @@ def test_after_a_crash_the_plugin_asks_anew(session):
     crashed = waiting(session).crash()
 
     assert [child.ref for child in crashed.memory.children] == [None]
+
+
+def test_a_plugin_shares_the_budget_with_its_session_alone(session):
+    """It asks for one subagent at a time: half of what is left."""
+    started = session.at(State.RUNNING, budget=Budget(max_total_tokens=1_000)).post(WANTED)
+    (run,) = started.of(RunSubagent)
+
+    assert run.grant == Grant(tokens=500)

@@ -8,7 +8,15 @@ from cmdc_runtime.commands import Abort
 from cmdc_runtime.events import PluginEvent, ToolExecutionEnd, ToolKilled
 from cmdc_runtime.extensions.hooks import BeforeCompact, BeforeRequest, kind_of
 from cmdc_runtime.messages import Message
-from workers.core.effects import AnswerTool, CallModel, CancelModel, Consult, Step, Summarize
+from workers.core.effects import (
+    AnswerTool,
+    CallModel,
+    CancelCalls,
+    CancelModel,
+    Consult,
+    Step,
+    Summarize,
+)
 from workers.core.inputs import CompactWanted, Consulted, PluginsAborted, PluginsSpoke
 from workers.core.state import Memory, State, ToolFacts
 from workers.core.verdict import Aborted, Verdict
@@ -53,6 +61,16 @@ def test_what_plugins_say_is_told_with_replaced_messages(session):
 
     assert [said.content for said in sent] == ["Say nothing.", "mind the gap"]
     assert [said.content for said in after.memory.messages] == ["go", "mind the gap"]
+
+
+@pytest.mark.parametrize("is_compacting", [False, True])
+def test_an_end_by_a_plugin_ends_what_still_runs(session, is_compacting):
+    """Calls that are over are not ended again, and a summary only where one is made."""
+    batch = wants_compaction(session) if is_compacting else session.at(State.EXECUTING_TOOLS)
+    after = batch.end("b").report(PluginsAborted, Aborted("guard", "no"), 9)
+
+    assert after.of(CancelCalls) == [CancelCalls(("a",))]
+    assert after.of(CancelModel) == [CancelModel()] * is_compacting
 
 
 # --- a compaction that a call asks for ----------------------------------------------------------

@@ -68,7 +68,9 @@ def test_steering_an_idle_session_is_a_prompt(session):
 
     assert after.of(Settle) == [Settle("s-1", SteerReceipt(ref="s-1", opened=True))]
     assert after.records() == [CycleStarted(command_id="s-1", text="go", at_ms=7)]
-    assert [told.command_id for told in after.events(PromptReceived)] == ["s-1"]
+    assert after.events(PromptReceived) == [
+        PromptReceived(text="go", queued=False, command_id="s-1")
+    ]
 
 
 @every_busy_state

@@ -248,6 +248,18 @@ def test_long_arguments_are_not_told_in_full(session):
     assert len(after.of(CallModel)[0].messages[-1].content) < ARGUMENTS_CHARS_MAX + 200
 
 
+@pytest.mark.parametrize(("more", "is_whole"), [(0, True), (1, False)])
+def test_arguments_that_just_fit_are_told_in_full(session, more, is_whole):
+    """One character more, and the end of them is left out."""
+    text = "x" * (ARGUMENTS_CHARS_MAX - len('{"text":""}') + more)
+    call = ToolCall(call_id="a", name="write", arguments={"text": text})
+    after = waiting(session, call).give(Approve(approval_id=ID), "c-1")
+    told = after.of(CallModel)[0].messages[-1].content
+
+    assert (f'"{text}"}} was approved' in told) is is_whole
+    assert ("…" in told) is not is_whole
+
+
 def test_an_approved_call_that_runs_again_has_its_leave(session):
     """It was used up when the call began; a second leave of the same kind is still there."""
     call = ToolCall(call_id="b", name="read", arguments={"path": "x"})

@@ -8,6 +8,7 @@ from cmdc_runtime.events import (
     AgentAbort,
     AgentEnd,
     AgentRecovered,
+    RecordSetAside,
     StreamReset,
     ToolExecutionEnd,
 )
@@ -19,7 +20,7 @@ from workers.core.budget import Grant
 from workers.core.conversation import tool_names, uncertain_calls
 from workers.core.effects import CallModel, Consult, CountSubagents, Keep, Publish, RunTools
 from workers.core.loops import fingerprint
-from workers.core.rebuild import FOLD, replay, resume
+from workers.core.rebuild import FOLD, drop_cycle, replay, resume
 from workers.core.records import (
     RECORDS,
     ApprovalAsked,
@@ -418,3 +419,26 @@ def test_a_write_call_that_was_cut_short_is_uncertain():
     assert [(one.call_id, one.ok, one.uncertain) for one in ended] == [("a", False, True)]
     assert [one.call_id for one in uncertain_calls(step.memory)] == ["a"]
     assert tool_names(step.memory) == {"a": "deploy"}
+
+
+def test_a_cycle_that_no_process_lives_through_is_given_up():
+    """Its calls end as what they are: one was under way, the other was never made."""
+    step = drop_cycle(memory_of(STARTED, NEXT, ASKING, began("w")), "it kills", 9)
+    (aborted,) = events(step, AgentAbort)
+    ends = {one.call_id: one for one in events(step, ToolExecutionEnd)}
+
+    assert step.effects[0] == Publish(RecordSetAside(what="cycle", why="it kills"))
+    assert (aborted.reason, len(events(step, StreamReset))) == ("crashed(it kills)", 1)
+    assert {call_id: one.uncertain for call_id, one in ends.items()} == {"r": False, "w": True}
+    assert "was not made: the cycle was given up" in ends["r"].text
+    assert "the process died while this call ran" in ends["w"].text
+    assert step.memory.cycle.command_id == "p-2"
+    assert repair(step.memory.messages) == step.memory.messages
+
+
+def test_where_no_cycle_runs_there_is_none_to_give_up():
+    """It is told what was set aside, and the session rests."""
+    memory = memory_of(STARTED, DONE, OVER)
+    told = Publish(RecordSetAside(what="cycle", why="it kills"))
+
+    assert drop_cycle(memory, "it kills", 9) == (State.IDLE, memory, (told,))

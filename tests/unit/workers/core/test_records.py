@@ -136,7 +136,9 @@ CAUSE = Cause("order", Where("idle"))
 PARTS = [CAUSE, CAUSE.where, TOOL, AttachedPlugin(name="p", hooks=frozenset(), packed=TOOL.packed)]
 
 
-@pytest.mark.parametrize("value", [*EXAMPLES, *PARTS], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    "value", [Record(), *EXAMPLES, *PARTS], ids=lambda value: type(value).__name__
+)
 def test_what_was_written_down_stays_as_it_is(value):
     """Memory, journal and observers have the same one: nobody changes it for the others."""
     (name, *_) = type(value).__struct_fields__

@@ -38,7 +38,8 @@ def test_a_step_is_shown_by_its_records_and_where_it_leads(session):
 
 def test_how_a_session_stands_is_told_in_numbers(session):
     """What waits, what runs and what was spent; results that are there run no more."""
-    batch = session.at(State.EXECUTING_TOOLS).end("a").give(Prompt(text="more"), "p-2")
+    batch = session.at(State.RUNNING).call("read:a", "write:b", "read:c").end("a")
+    batch = batch.give(Prompt(text="more"), "p-2")
     memory = replace(
         batch.memory,
         steering=(Steering("s-1", "left"), Steering("s-2", "right")),
@@ -50,7 +51,7 @@ def test_how_a_session_stands_is_told_in_numbers(session):
         "state": "executing_tools",
         "turn": 1,
         "queue": 3,
-        "calls": 1,
+        "calls": 2,
         "approvals": 1,
         "messages": 2,
         "tokens": 7,

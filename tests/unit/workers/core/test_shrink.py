@@ -11,11 +11,12 @@ from cmdc_runtime.messages import Message, TokenUsage
 from workers.core.budget import Budget
 from workers.core.compaction import COMPACTED
 from workers.core.conversation import place
-from workers.core.effects import AnswerTool, CallModel, CancelModel, Step, Summarize
-from workers.core.inputs import CompactWanted, StreamFailed, Summarized, SummaryFailed
+from workers.core.effects import AnswerTool, CallModel, CancelModel, Consult, Step, Summarize
+from workers.core.inputs import CompactWanted, Consulted, StreamFailed, Summarized, SummaryFailed
 from workers.core.records import Compacted
 from workers.core.repair import repair
 from workers.core.state import Memory, State
+from workers.core.verdict import Verdict
 
 USED = TokenUsage(prompt_tokens=9, total_tokens=9)
 OLD = tuple(Message(id=f"old-{n}", role="user", content="old " * 10) for n in range(12))
@@ -167,6 +168,19 @@ def test_a_tool_may_ask_for_a_compaction(session):
     assert after.state is State.EXECUTING_TOOLS
     assert all(message in OLD for message in wanted.messages)
     assert [open_.call.call_id for open_ in after.memory.calls] == ["a", "b"]
+
+
+@pytest.mark.parametrize("skipped", [None, "keeper"])
+def test_plugins_have_a_word_in_what_a_tool_asks_for(session, skipped):
+    """The batch runs on while they are asked; the call learns who wants no summary."""
+    before = compacting(session, hooks={"before_compact"})
+    after = before.report(Consulted, Verdict(skipped=skipped), 9)
+    told = [(one.ref, one.error) for one in after.of(AnswerTool)]
+
+    assert (before.of(Summarize), len(before.of(Consult))) == ([], 1)
+    assert before.state is after.state is State.EXECUTING_TOOLS
+    assert len(after.of(Summarize)) == (skipped is None)
+    assert told == ([("a:compact-1", "no summary: plugin keeper wants none")] if skipped else [])
 
 
 def test_the_tool_is_told_what_came_of_it(session):

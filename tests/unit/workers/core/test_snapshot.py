@@ -237,6 +237,11 @@ def test_what_is_unsaved_begins_with_what_the_journal_had():
     assert past.unsaved().after(3, 30) == Unsaved(records=5, size=50, newest=3)
 
 
+def test_a_session_without_a_past_has_nothing_unsaved():
+    """The first snapshot is made as late as any other."""
+    assert Past().unsaved() == Unsaved() == Unsaved(records=0, size=0, newest=0)
+
+
 # --- other options ---------------------------------------------------------------------------
 
 

@@ -67,6 +67,17 @@ def test_a_tag_that_is_too_long_is_text(length, is_tag):
     assert parse([text])[:2] == (("", (Found(Tag.STATUS, "s" * length),)) if is_tag else (text, ()))
 
 
+@pytest.mark.parametrize("tag", Tag)
+def test_what_can_be_no_tag_any_more_is_shown_at_once(tag):
+    """At the very character at which it can't close in time, and no earlier."""
+    opening, closing = f"<{tag}>", f"</{tag}>"
+    text = opening + "s" * (CONTENT_MAX_CHARS + len(closing) - 1)
+    state, before, _ = feed(TagState(), text)
+    _, clean, found = feed(state, "s")
+
+    assert (before, clean, found) == ("", f"{text}s", ())
+
+
 TITLE = "<title>T</title>"
 CODE = [
     f"```\n{TITLE}\n```\n",

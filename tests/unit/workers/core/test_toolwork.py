@@ -162,6 +162,15 @@ def test_an_unknown_tool_is_told(session):
     after = after.report(ToolReturned, "a", False, "no such tool", 5, is_unknown=True)
 
     assert after.events(ToolCallUnknown) == [ToolCallUnknown(name="gone", call_id="a")]
+    assert [told.reason for told in after.events(ToolBlocked)] == ["unknown_tool"]
+
+
+def test_a_call_with_bad_arguments_is_told_as_not_made(session):
+    """It has returned without a beginning; its tool is known."""
+    after = executing(session, "read:a").report(ToolReturned, "a", False, "n: no number", 5)
+
+    assert [told.reason for told in after.events(ToolBlocked)] == ["invalid_arguments"]
+    assert after.events(ToolCallUnknown) == []
     assert after.events(ToolExecutionMetrics) == []
     assert after.state is State.RUNNING
 

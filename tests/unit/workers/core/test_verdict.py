@@ -26,6 +26,7 @@ from cmdc_runtime.extensions.actions import (
     Skip,
     SwitchModel,
 )
+from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.messages import Message
 from workers.core import verdict as module
@@ -201,6 +202,28 @@ def test_failure_means_what_its_plugin_says(hook, fail, abort):
 def test_user_data_goes_into_payloads(event, user_data, told):
     """Observers read whose session it was, unless the payload declines or the kernel reads it."""
     assert with_user_data([event], user_data) == (told,)
+
+
+ASKED = RequireApproval(hint="sure?")
+ASKS = Emit([("seen", 1), ASKED, ("more", 2)]).sealed()
+ASKS_TOO = Emit(RequireApproval(hint="really?")).sealed()
+
+
+def test_a_call_needs_the_leave_that_the_first_plugin_asks_for():
+    """Observers are told what else stands in the same emit, and not the order to the kernel."""
+    verdict = fold("before_tool", reactions((ASKS,), (ASKS_TOO,)))
+
+    assert verdict == Verdict(approval=ASKED, emitted=(("seen", 1), ("more", 2)))
+
+
+@pytest.mark.parametrize("hook", [hook for hook in HOOKS if hook != "before_tool"])
+def test_leave_is_for_a_call_that_is_about_to_run(hook):
+    """Asked for anywhere else it is ignored, and its plugin is told so."""
+    verdict = fold(hook, reactions((ASKS,)))
+
+    assert verdict.approval is None
+    assert verdict.ignored == (("one", "require_approval"),)
+    assert verdict.emitted == (("seen", 1), ("more", 2))
 
 
 # --- the tests above notice every change of the tables --------------------------------------------
