@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 GENERATION_S = 0.002
 """Each process lives so long, and forks the next one before it ends."""
@@ -16,8 +17,9 @@ FUSE_S = 60.0
 """They end by themselves then, should nobody end them."""
 
 COMMAND = (
-    'exec 9> {fifo}; ({disguise}setsid setsid bash -c \'trap "" TERM;'
+    'exec 9> {fifo}; ({disguise}setsid setsid bash -c \'trap "" TERM; echo > {fifo}.left;'
     " for i in $(seq 3000); do sleep 0.02 & wait; done' &) ; {disguise}setsid sleep 60 &"
+    " until [ -e {fifo}.left ]; do sleep 0.01; done;"
 )
 """The beginning of a shell command, which leaves two kinds of processes behind."""
 
@@ -33,6 +35,12 @@ def leave(fifo):
     """Start the chain: two forks and a session of its own away from the caller, for good."""
     os.open(fifo, os.O_WRONLY)
     _start_chain()
+    Path(f"{fifo}.left").touch()
+
+
+def has_left(fifo):
+    """Say whether what holds the fifo has got away by now; before, a kill of the group ends it."""
+    return Path(f"{fifo}.left").exists()
 
 
 def _start_chain():

@@ -9,7 +9,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.testing import ToolCalls, ToolUse
-from tests.escapees import COMMAND, leave, storm, watched
+from tests.escapees import COMMAND, has_left, leave, storm, watched
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 
@@ -42,9 +42,14 @@ def end_by_steering(session):
 
 @pytest.fixture
 def started(scripted, tmp_path):
-    """Make a model whose call starts what gets away, and what says whether any of that is left."""
-    with watched(tmp_path / "fifo") as is_held:
-        yield lambda kind: (scripted(calls(kind, tmp_path / "fifo"), default="done"), is_held)
+    """Make a model whose call starts what gets away, what says that it has, and if it is there."""
+    fifo = tmp_path / "fifo"
+    with watched(fifo) as is_held:
+        yield lambda kind: (
+            scripted(calls(kind, fifo), default="done"),
+            lambda: has_left(fifo),
+            is_held,
+        )
 
 
 KINDS = ("tool", "shell")
@@ -55,12 +60,12 @@ ENDS = {"times out": lambda _session: None, "aborted": end_by_abort, "steered": 
 @pytest.mark.parametrize(("kind", "end"), [(kind, end) for kind in KINDS for end in ENDS])
 def test_nothing_of_a_call_outlives_it(place, agent, started, kind, end):
     """Double forks, setsid, a cleared environment, forking on: all is gone; the session lives."""
-    model, is_held = started(kind)
+    model, is_away, is_held = started(kind)
     timeout = 2.0 if end == "times out" else TURN_S
     tools = [cmdc.tool(timeout=timeout)(escape), cmdc.tools.Shell(timeout=timeout)]
     session = agent(model, tools=tools)
     session.prompt("Go.")
-    assert place.poll(is_held)
+    assert place.poll(is_away)
     ENDS[end](session)
     assert place.poll(lambda: session.status().state == "idle")
     is_gone = place.poll(lambda: not is_held(), GONE_S)
