@@ -7,7 +7,7 @@ import pytest
 
 from cmdc_runtime.board import RESUME_STEP, SNAPSHOT_STEP, greeting_step, parcel_step
 from cmdc_runtime.commands import AttachPlugin, AttachTools, Command, Prompt, ReplaceTools
-from cmdc_runtime.messages import Message, ToolCall
+from cmdc_runtime.messages import Message, OpeningCall, ToolCall
 from cmdc_runtime.parcels import Packed
 from cmdc_runtime.parcels import digest_of as parcel_digest
 from workers.core import aside
@@ -79,12 +79,20 @@ def test_what_was_left_out_once_stays_left_out():
     assert steps == [1, 3, 4]
 
 
+def test_a_record_is_what_it_says_and_not_what_its_row_is_called():
+    """A journal from elsewhere may call it otherwise."""
+    rows = [("set_aside", row(STARTED)[1]), row(SAID)]
+
+    assert read_records(rows, frozenset(), id) == ((STARTED, SAID), ())
+
+
 def call(arguments):
     return Message(
         role="assistant", tool_calls=(ToolCall(call_id="c", name="x", arguments=arguments),)
     )
 
 
+CALLS = OpeningCall(name="x", arguments=nested(70))
 DEEP = {
     "arguments": Said(message=call(nested(300))),
     "just too deep": Said(message=call(nested(65))),
@@ -95,6 +103,8 @@ DEEP = {
     "order": PluginOrdered(name="x", payload=nested(70)),
     "cycle": CycleStarted(command_id="p", text="go", at_ms=1, metadata=nested(70)),
     "prompt": PromptQueued(command_id="p", text="go", metadata=nested(70)),
+    "opening call": CycleStarted(command_id="p", text="go", at_ms=1, call=CALLS),
+    "queued call": PromptQueued(command_id="p", text="go", call=CALLS),
 }
 
 

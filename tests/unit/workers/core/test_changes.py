@@ -1,9 +1,12 @@
 """How a memory changes when people decide, tools are swapped, or history gives way."""
 
+from dataclasses import replace
+
 import pytest
 
-from cmdc_runtime.messages import Message, TokenUsage
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.extensions.context import BranchAnswer
+from cmdc_runtime.messages import Message, TokenUsage, ToolCall
+from cmdc_runtime.parcels import Packed, digest_of
 from workers.core import changes
 from workers.core.budget import Grant
 from workers.core.conversation import open_cycle
@@ -12,9 +15,12 @@ from workers.core.records import AttachedPlugin, AttachedTool, Continued, Subage
 from workers.core.state import (
     Approval,
     Ask,
+    Branch,
     Child,
     Compacting,
     Memory,
+    OpenCall,
+    PluginFacts,
     QueuedPrompt,
     Steering,
     ToolFacts,
@@ -208,3 +214,80 @@ def test_a_plugin_that_stays_keeps_what_it_knew():
     after = changes.go_on_with(memory, Continued(resumption="r", plugins=(stays,)))
 
     assert ([one.name for one in after.plugins], after.plugin_states) == (["s"], (("s", b"1"),))
+
+
+def branched():
+    """Return a memory with two branches of a call, and a subagent that is none."""
+    memory = Memory()
+    for number, ref, branch in ((1, "a:b1", "a:b1"), (2, "a:b2", "a:b2"), (3, "a:sub-1", "")):
+        child = Child(f"s.{number}", "a", ref, Grant(), branch, "digest" if branch else "")
+        memory = changes.spawn(memory, child)
+    return memory
+
+
+def test_a_branch_is_found_under_way_and_after():
+    """By its reference: no other subagent of the call is, nor what never was."""
+    memory = branched()
+    spent = SubagentSpent(child_id="s.2", usage=USED, ok=True, text="42")
+    after = changes.settle_child(memory, spent)
+    answer = BranchAnswer(ok=True, text="42", usage=USED)
+
+    assert (memory.spawns, memory.branched) == (3, 2)
+    assert changes.find_branch(memory, "a:b2").session_id == "s.2"
+    assert changes.find_branch(after, "a:b2") == Branch("a:b2", "a", "digest", answer)
+    assert changes.find_branch(after, "a:b1").session_id == "s.1"
+    assert changes.find_branch(after, "a:sub-1") is None
+
+
+@pytest.mark.parametrize(("child_id", "ok"), [("s.1", None), ("s.3", True)])
+def test_of_what_is_no_branch_or_was_lost_nothing_is_kept(child_id, ok):
+    """But for what it used."""
+    memory = branched()
+    spent = SubagentSpent(child_id=child_id, usage=USED, ok=ok, text="42")
+    after = changes.settle_child(memory, spent)
+
+    assert (after.branches, after.usage, len(after.children)) == ((), USED, 2)
+
+
+def test_a_parcel_that_is_left_out_takes_its_tools_along():
+    """Those of other parcels stay, and those of none; what was left out before is, still."""
+    gone, stays = (ToolFacts(name, packed=attached(name).packed) for name in ("x", "y"))
+    memory = Memory(tools=(gone, stays, ToolFacts("bare")), left_out=frozenset({"before"}))
+    digest = digest_of(gone.packed)
+    after = changes.leave_out(memory, digest)
+
+    assert [tool.name for tool in after.tools] == ["y", "bare"]
+    assert after.left_out == {"before", digest}
+
+
+def test_what_another_model_costs_is_not_known_to_be_unknown():
+    """The next answer tells."""
+    assert changes.switch_model(Memory(model="x:m", is_costed=False), "y:n", {}).is_costed is True
+
+
+def test_an_approval_is_found_by_its_id():
+    """Whatever else waits."""
+    memory = Memory(approvals=(replace(WANTED, id="approval-0"), WANTED))
+
+    assert changes.find_approval(memory, WANTED.id) is WANTED
+
+
+def test_what_a_call_said_is_changed_while_its_batch_runs():
+    """A call that has no result yet says nothing."""
+    waits = changes.WAITS.format(approval_id=WANTED.id)
+    asked, other = (ToolCall(call_id=call_id, name="write") for call_id in "ab")
+    calls = (OpenCall(asked, result=Message.tool_result("a", waits)), OpenCall(other))
+    memory = changes.decide(Memory(calls=calls, approvals=(WANTED,)), WANTED.id, "reject")
+
+    assert "rejected" in memory.calls[0].result.content
+    assert memory.calls[1] == calls[1]
+
+
+def test_what_is_written_down_of_code_brings_it_back():
+    """All that the tables know of a tool, and of a plugin."""
+    tool = ToolFacts("x", is_repeatable=True, isolation="task", packed=PACKED, chars=7)
+    plugin = PluginFacts("guard", frozenset({"after_turn"}), PACKED)
+    memory = changes.change_tools(Memory(), (changes.attached_tool(tool),), ())
+    memory = changes.change_plugin_set(memory, (changes.attached_plugin(plugin),), ())
+
+    assert (memory.tools, memory.plugins) == ((tool,), (plugin,))
