@@ -19,6 +19,8 @@ TICK_S: Final = 0.02
 REQUESTS_OPEN_MAX: Final = 10_000
 CONNECT_TIMEOUT_S: Final = 10.0
 """How long a daemon that holds its lock may take to answer for the first time."""
+CONNECT_RETRY_S: Final = 0.2
+"""From one look for the next daemon to another, where the first call waits for one."""
 FACTS_S: Final = 2.0
 """How often a busy client asks whether it is still the same daemon that answers."""
 STATUS_ANSWER_S: Final = 3.0

@@ -12,8 +12,9 @@ from typing import Protocol, runtime_checkable
 from cmdc_runtime.client.address import Address, resolve
 from cmdc_runtime.client.connection import Connection
 from cmdc_runtime.client.embedded import Lease
+from cmdc_runtime.client.limits import CONNECT_RETRY_S
 from cmdc_runtime.client.offload import offload
-from cmdc_runtime.errors import UsageError
+from cmdc_runtime.errors import DaemonUnavailable, UsageError
 from cmdc_runtime.ids import SessionId
 
 
@@ -37,15 +38,18 @@ class Link:
         *,
         keep: Callable[[Lease], None] | None = None,
         renews: bool = False,
+        patience_s: float = 0.0,
     ) -> None:
         """Connect later; at the loop's end ``keep`` gets the lease that is released otherwise.
 
-        ``renews``: the end of an embedded daemon is followed by the next one.
+        ``renews``: the end of an embedded daemon is followed by the next one. ``patience_s`` is how
+        long the first call waits for a daemon, as later ones do for the next one.
         """
         self.is_closed = False
         self._address = address
         self._keep = keep
         self._renews = renews
+        self._patience_s = patience_s
         self._lock = asyncio.Lock()
         self._connection: Connection | None = None
         self._guard: AsyncGenerator[None] | None = None
@@ -105,7 +109,7 @@ class Link:
             before = self._connection
             if before is not None and not before.is_lost:
                 return before
-            self._connection = await _opened(self._address)
+            self._connection = await self._opened()
             if before is not None:
                 self._connection.succeed(before)
                 if before.place.lease is not None:
@@ -114,6 +118,17 @@ class Link:
                 self._guard = self._close_with_loop()
                 await anext(self._guard)
             return self._connection
+
+    async def _opened(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self._patience_s
+        while True:
+            try:
+                return await _opened(self._address)
+            except DaemonUnavailable:
+                if loop.time() >= until_s:
+                    raise
+            await asyncio.sleep(CONNECT_RETRY_S)
 
     async def _close_with_loop(self) -> AsyncGenerator[None]:
         """Wait for the end: ``asyncio.run`` closes what generators are left, and so this client."""

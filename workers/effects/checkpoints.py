@@ -73,7 +73,7 @@ class Checkpoints:
         reply: Callable[[Answer | Refuse], None],
     ) -> None:
         """``address`` is the daemon's runtime directory; it is connected to at the first use."""
-        self._daemon = DaemonLink(address)
+        self._daemon = DaemonLink(address, patience_s=SAVE_S)
         self._whose = whose
         self._memory = memory
         self._reply = reply

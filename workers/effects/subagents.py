@@ -122,7 +122,7 @@ class Subagents:
 
     def __init__(self, address: str, post: Callable[[Result], None]) -> None:
         """``address`` is the daemon's runtime directory; it is connected to at the first use."""
-        self._daemon = DaemonLink(address)
+        self._daemon = DaemonLink(address, patience_s=START_S)
         self.past = PastEvents(self._daemon)
         """What sessions have published."""
         self._post = post

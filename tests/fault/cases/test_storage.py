@@ -26,7 +26,8 @@ pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 
 TURN_S = 30.0
 END_S = 30.0
-DISK = "320m"
+DISK = "512m"
+"""The last tests need room for the journal of the first ones twice."""
 PAGE_BYTES = 4096
 LEAF = 13
 """What a page of a table begins with that has no others below it."""
