@@ -243,12 +243,13 @@ def copied(value: object, bytes_max: int) -> Any:  # Any: what was given, as dat
     Raises:
         ValueError: it can't be kept, or takes more than ``bytes_max``; the text says what of it.
     """
-    if (problem := problem_of(value, _DATA)) is not None:
-        raise ValueError(problem)
     try:
-        body = msgspec.msgpack.encode(owned(value))
-    except Exception as error:
+        problem = problem_of(value, _DATA)
+        body = b"" if problem is not None else msgspec.msgpack.encode(owned(value))
+    except Exception as error:  # a Struct may lack a field, or be changed meanwhile
         raise ValueError(f"it is no plain data: {error}") from error
+    if problem is not None:
+        raise ValueError(problem)
     if len(body) > bytes_max:
         raise ValueError(f"it takes {len(body):,} bytes, more than {bytes_max:,}")
     copy = msgspec.msgpack.decode(body)

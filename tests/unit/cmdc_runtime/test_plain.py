@@ -15,11 +15,15 @@ from cmdc_runtime.plain import (
     DEPTH_MAX,
     INT_MAX,
     INT_MIN,
+    MISTYPED_CHARS_MAX,
     PACKED_DEPTH_MAX,
+    SHOWN_BITS_MAX,
     SHOWN_CHARS_MAX,
     copied,
     ends_of,
+    is_data,
     mended,
+    nearest,
     nests_deeper,
     number_problem,
     one_line,
@@ -344,6 +348,23 @@ def test_copy_is_what_is_read_back():
     assert copy == {"x": [[1, "a"], {"k": b"v"}], "y": None}
 
 
+def test_copy_of_a_dict_is_another_dict():
+    """With all that is in it."""
+    value = {"a": [1], "b": {}}
+
+    assert copied(value, 100) == value
+    assert copied(value, 100) is not value
+
+
+def test_a_struct_without_a_field_is_not_copied():
+    """It was deleted, or never set."""
+    point = Point(x=1)
+    del point.x
+
+    with pytest.raises(ValueError, match="'x' is unset"):
+        copied(point, 100)
+
+
 def test_copy_of_a_subclass_is_of_the_type():
     """MessagePack has no form for it: what comes is what it holds."""
     copy = copied([Weight(1)], 100)
@@ -397,6 +418,9 @@ def test_value_is_shown_to_people(value, text):
         ("\u200b", "'\\u200b'"),
         ("x" * (SHOWN_CHARS_MAX - 2), "'" + "x" * (SHOWN_CHARS_MAX - 2) + "'"),
         ("x" * (SHOWN_CHARS_MAX - 1), "'" + "x" * (SHOWN_CHARS_MAX - 2) + "…"),
+        (["x" * (SHOWN_CHARS_MAX - 3)], "['" + "x" * (SHOWN_CHARS_MAX - 3) + "…"),
+        (2 ** (SHOWN_BITS_MAX - 1), str(2 ** (SHOWN_BITS_MAX - 1))[: SHOWN_CHARS_MAX - 1] + "…"),
+        (2**SHOWN_BITS_MAX, "<a int>"),
     ],
 )
 def test_value_in_an_error_is_short(value, text):
@@ -496,6 +520,28 @@ def test_what_a_subclass_says_of_itself_does_not_count():
 
     assert problem_of(Sly(a=math.inf)) == "['a']: inf is not a finite number"
     assert nests_deeper(Sly(a=[[]]), 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("temprature", "temperature"),
+        ("zzz", None),
+        ("x" * MISTYPED_CHARS_MAX, "x" * MISTYPED_CHARS_MAX),
+        ("x" * (MISTYPED_CHARS_MAX + 1), None),
+    ],
+)
+def test_a_mistyped_name_is_like_one_that_is_known(name, found):
+    """Unless it is so long that it is no name."""
+    assert nearest(name, ["tokens", "temperature", "x" * MISTYPED_CHARS_MAX]) == found
+
+
+@pytest.mark.parametrize(
+    ("value", "is_it"), [([object()], True), (Weight(1), True), (None, False), (object(), False)]
+)
+def test_data_is_of_a_plain_type_whatever_its_parts_are(value, is_it):
+    """Or of a subclass of one."""
+    assert is_data(value) is is_it
 
 
 def test_a_text_that_is_too_long_keeps_its_ends():
