@@ -4,9 +4,10 @@ Tests are collected once for all mutants that differ inside of functions only: e
 fork, with its code swapped in. Others have their module, and what imports it, imported anew.
 
 Own tests come first, and only tests that run the mutant's function: so says a look at each file of
-tests with right code. What none of them notices is tried on the module's other tests. A mutant that
-makes tests last ``TIMES`` as long and ``MORE_S`` seconds more was noticed. A file that fails with
-right code is looked at twice; where it is one of the others, it is told and left out.
+tests with right code. Of them come first those that have noticed most so far, then the quickest.
+What none of them notices is tried on the module's other tests. A mutant that makes tests last
+``TIMES`` as long and ``MORE_S`` seconds more was noticed. A file that fails with right code is
+looked at twice; where it is one of the others, it is told and left out.
 """
 
 import contextlib
@@ -17,8 +18,9 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -35,6 +37,8 @@ from scripts.mutants.swapping import Swap
 AT_ONCE: Final = 2
 TIMES: Final = 5.0
 MORE_S: Final = 10.0
+FOREMOST: Final = 20
+"""Tests that have noticed mutants, which are asked before others."""
 LOOK_S: Final = 900.0
 """For one file of tests with right code."""
 _Found = dict[int, tuple[str, float]]
@@ -101,7 +105,7 @@ class Bench:
         loaded = [name for file in files for name in self._seen[file].loaded] if is_near else []
 
         tasks = [
-            _Task(
+            Task(
                 at, mutant, tests, self._limit_s(tests), self._runs_at_import(module, mutant, files)
             )
             for at, (mutant, tests) in enumerate(zip(mutants, chosen, strict=True))
@@ -160,7 +164,7 @@ def _file(test: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Task:
+class Task:
     """A mutant that is to be tried, by its place in the list, and the tests that may notice it."""
 
     at: int
@@ -170,7 +174,7 @@ class _Task:
     runs_at_import: bool
 
 
-def _union(tasks: Sequence[_Task]) -> list[str]:
+def _union(tasks: Sequence[Task]) -> list[str]:
     return list(dict.fromkeys(test for task in tasks for test in task.tests))
 
 
@@ -201,12 +205,12 @@ def _check(module: Module, tests: list[str], limit_s: Callable[[list[str]], floa
         raise WrongTestsError(f"{module.path}: {shown.get()} fails by itself: status {status}")
 
 
-_Play = Callable[["_Task", player.Shown, Path, str], int]
+_Play = Callable[["Task", player.Shown, Path, str], int]
 """Runs the tests of a task in a process that ends then; the last is the value of ``MUTANT``."""
 
 
 def _play_swapped(
-    module: Module, tasks: Sequence[_Task], limit_s: Callable[[list[str]], float]
+    module: Module, tasks: Sequence[Task], limit_s: Callable[[list[str]], float]
 ) -> _Found:
     """Try those mutants that need no import of anything: here pytest collects the tests once."""
     found: _Found = {}
@@ -220,7 +224,7 @@ def _play_swapped(
                 wrong = compile(task.mutant.tree(), module.file, "exec")
                 swaps[task.at] = swapping.swaps(sys.modules[module.name], right, wrong)
 
-        def play(task: _Task, shown: player.Shown, folder: Path, mutant: str) -> int:
+        def play(task: Task, shown: player.Shown, folder: Path, mutant: str) -> int:
             for function, code in swaps.get(task.at, ()):
                 function.__code__ = code
             return player.play_collected(
@@ -245,10 +249,10 @@ def _play_swapped(
 
 
 def _check_collected(
-    module: Module, tasks: Sequence[_Task], limit_s: Callable[[list[str]], float], play: _Play
+    module: Module, tasks: Sequence[Task], limit_s: Callable[[list[str]], float], play: _Play
 ) -> None:
     tests = _union(tasks)
-    right = _Task(-1, tasks[0].mutant, tests, 2 * limit_s(tests), runs_at_import=False)
+    right = Task(-1, tasks[0].mutant, tests, 2 * limit_s(tests), runs_at_import=False)
     with _folder() as folder:
         shown = player.Shown()
         pid = sandbox.start_apart([folder], lambda: play(right, shown, folder, ""), right.limit_s)
@@ -257,13 +261,14 @@ def _check_collected(
         raise WrongTestsError(f"{module.path}: {shown.get()} fails by itself: status {status}")
 
 
-def _play_anew(task: _Task, shown: player.Shown, folder: Path, mutant: str) -> int:
+def _play_anew(task: Task, shown: player.Shown, folder: Path, mutant: str) -> int:
     files = list(dict.fromkeys(_file(test) for test in task.tests))
     return player.play(files, player.Chosen(task.tests, shown), folder, mutant)
 
 
-def _play_all(module: Module, tasks: Sequence[_Task], play: _Play) -> _Found:
+def _play_all(module: Module, tasks: Sequence[Task], play: _Play) -> _Found:
     found: _Found = {}
+    noticed: Counter[str] = Counter()
     waiting = list(tasks)
     with contextlib.ExitStack() as stack:
         benches = [_Run(module, stack.enter_context(_folder())) for _ in range(AT_ONCE)]
@@ -271,11 +276,19 @@ def _play_all(module: Module, tasks: Sequence[_Task], play: _Play) -> _Found:
         while waiting or running:
             while waiting and len(running) < AT_ONCE:
                 free = next(one for one in benches if one not in running.values())
-                running[free.start(waiting.pop(0), play)] = free
+                running[free.start(foremost(waiting.pop(0), noticed), play)] = free
             pid, wait_status = os.waitpid(-1, 0)
             run = running.pop(pid)
             found[run.at] = run.end(sandbox.status_of(wait_status))
+            noticed[found[run.at][0]] += 1
     return found
+
+
+def foremost(task: Task, noticed: Counter[str]) -> Task:
+    """Return a task whose tests begin with those that have noticed the most mutants."""
+    tests = set(task.tests)
+    first = [test for test, _ in noticed.most_common(FOREMOST) if test in tests]
+    return replace(task, tests=list(dict.fromkeys([*first, *task.tests])))
 
 
 class _Run:
@@ -289,7 +302,7 @@ class _Run:
         self._mutant = ""
         self.at = -1
 
-    def start(self, task: _Task, play: _Play) -> int:
+    def start(self, task: Task, play: _Play) -> int:
         """Fork a process that plays a mutant, and return its pid."""
         self.at, self._begun_s = task.at, time.monotonic()
         code = self._folder / f"code-{task.at}"
