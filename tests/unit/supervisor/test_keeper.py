@@ -2,9 +2,12 @@
 
 import asyncio
 
+import pytest
+
 from cmdc_runtime.reasons import RestartIntensityExceeded, Shutdown, Signal
 from supervisor import keeper as keeper_module
 from supervisor.core.tree import roster
+from supervisor.core.tree.recording import replay
 from supervisor.core.tree.specs import ChildSpec, Flags, Strategy, SupervisorSpec
 from supervisor.core.tree.words import Ending, Kind, Outcome
 from supervisor.keeper import Keeper, unheeded
@@ -186,13 +189,159 @@ def test_calls_are_answered_and_supervisors_that_end_are_told():
         keeper.start_child(("g",), child, answers.append, ended.append)
         keeper.terminate_child(("g",), "s", answers.append, "bye", 1.0)
         keeper.start_child(("nowhere",), child, answers.append, ended.append)
-        return [one.outcome for one in answers], [one.path for one in ended], below.said
+        is_over = keeper.ended.done()
+        assert ("g", "s") not in keeper._posts
+        return [one.outcome for one in answers], [one.path for one in ended], below.said, is_over
 
-    outcomes, paths, said = play(calls, Scripted())
+    outcomes, paths, said, is_over = play(calls, Scripted())
 
     assert outcomes == [Outcome.OK, Outcome.OK, Outcome.NO_PROCESS]
     assert paths == [("g", "s")]
     assert said == [("launch", 1), ("ask: bye", 1), ("gone", 1)]
+    assert not is_over
+
+
+def test_who_asked_for_what_was_refused_hears_nothing_of_the_next_one():
+    """It had its answer; a supervisor in the same place later is somebody else's."""
+
+    async def again(keeper):
+        refused, ended = [], []
+        below = Scripted()
+        below.keeper = keeper
+        spec = SupervisorSpec(children=(ChildSpec(id="b", start=below),))
+        child = ChildSpec(id="s", start=spec, restart="temporary", shutdown=None)
+        group = ChildSpec(
+            id="g", start=SupervisorSpec(flags=Flags(strategy=Strategy.DYNAMIC)), shutdown=None
+        )
+        keeper.start_child(("g",), child, unheeded, refused.append)
+        keeper.start_child((), group, unheeded)
+        keeper.start_child(("g",), child, unheeded)
+        keeper.terminate_child(("g",), "s", ended.append, "bye", 1.0)
+        return refused, [one.outcome for one in ended]
+
+    assert play(again, Scripted()) == ([], [Outcome.OK])
+
+
+@pytest.mark.parametrize("grace_s", [None, 5.0])
+def test_a_child_that_rests_is_woken(grace_s):
+    """By another process; its place was kept. However long it takes, where no time was given."""
+
+    async def rest(keeper):
+        answers = []
+        keeper.rest_child(post.refs[-1], answers.append, "sleep", 5.0)
+        keeper.wake_child(post.refs[-1], answers.append)
+        keeper.terminate_child((), "a", answers.append, "bye", grace_s)
+        return [one.outcome for one in answers], live(keeper)
+
+    post = Scripted()
+
+    assert play(rest, post) == ([Outcome.OK] * 3, [])
+    assert [said for said, _ in post.said] == [
+        *("launch", "ask: sleep", "gone"),
+        *("launch", "ask: bye", "gone"),
+    ]
+
+
+def test_a_child_that_rests_has_its_time():
+    """It is not terminated at once."""
+
+    async def rest(keeper):
+        keeper.rest_child(post.refs[-1], unheeded, "sleep", 100.0)
+        loop = asyncio.get_running_loop()
+        return [keeper._timers[one].when() - loop.time() > 10.0 for one in keeper._timers]
+
+    post = Scripted(obeys=STUBBORN)
+
+    assert play(rest, post) == [True, True]
+    assert post.said == [("launch", 1), ("ask: sleep", 1)]
+
+
+def live(keeper):
+    """Return the timers of a keeper that would still go off, and those that it remembers."""
+    timers = asyncio.get_running_loop()._scheduled
+    return [
+        *(one for one in timers if one._callback == keeper._due and not one.cancelled()),
+        *keeper._timers,
+    ]
+
+
+def test_no_timer_outlives_what_it_is_for():
+    """A more impatient end has timers of its own, in the place of the first ones'."""
+
+    async def stop_twice(keeper):
+        keeper.terminate_child((), "a", unheeded, "enough", 100.0)
+        first = len(live(keeper))
+        keeper.terminate_child((), "a", unheeded, "enough", 50.0)
+        second = len(live(keeper))
+        keeper.exited(post.refs[-1], KILLED, Ending.CRASH)
+        return first, second, live(keeper)
+
+    post = Scripted(obeys=STUBBORN)
+
+    assert play(stop_twice, post) == (4, 4, [])
+
+
+def test_a_timer_that_went_off_is_forgotten():
+    """There is one for each restart of each session."""
+
+    async def come_back(keeper):
+        is_back = asyncio.Event()
+        post.launch = lambda ref: (Scripted.launch(post, ref), is_back.set())
+        keeper.exited(post.refs[-1], KILLED, Ending.CRASH)
+        await is_back.wait()
+        return live(keeper)
+
+    post = Scripted()
+
+    assert play(come_back, post, restart_delay=(0.01, 0.01)) == []
+
+
+def test_an_answer_comes_between_no_two_effects_of_a_step():
+    """All children of one step are asked before any of them is heard."""
+    said = []
+
+    class Named(Scripted):
+        def __init__(self, name):
+            super().__init__()
+            self.name = name
+
+        def ask(self, ref, reason):
+            said.append(f"{self.name} is asked")
+            super().ask(ref, reason)
+
+        def departed(self, departed):
+            said.append(f"{self.name} is gone")
+
+    async def stop(keeper):
+        group = SupervisorSpec(flags=Flags(strategy=Strategy.DYNAMIC))
+        keeper.start_child((), ChildSpec(id="g", start=group, shutdown=None), unheeded)
+        for name in "bc":
+            child = Named(name)
+            child.keeper = keeper
+            keeper.start_child(("g",), ChildSpec(id=name, start=child), unheeded)
+        keeper.terminate_child((), "g", unheeded, "enough", 5.0)
+
+    play(stop, Scripted())
+
+    assert said == ["b is asked", "c is asked", "b is gone", "c is gone"]
+
+
+def test_what_the_tree_tells_is_reported_and_recorded():
+    """Its reports go on, and its inputs can be played again."""
+    reports = []
+
+    async def main():
+        post = Scripted()
+        spec = SupervisorSpec(children=(ChildSpec(id="a", start=post),))
+        post.keeper = keeper = Keeper(spec, reports.append)
+        keeper.begin()
+        keeper.exited(post.refs[-1], KILLED, Ending.CRASH)
+        return keeper.record("why")
+
+    lines = asyncio.run(main())
+
+    assert any(one.reason == KILLED for one in reports)
+    assert next(replay(lines)).taken.input == "begin"
 
 
 def test_bug_of_one_post_takes_nothing_from_the_others():
