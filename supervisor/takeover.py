@@ -57,8 +57,8 @@ class TakeOver:
     reason: AnyReason
     _left: dict[SessionId, Left] = field(default_factory=dict)
     _adopted: list[Session] = field(default_factory=list)
-    _late: set[Session] = field(default_factory=set)
-    """Of these, who was waited for in vain: nobody is twice."""
+    _calling: list[Session] = field(default_factory=list)
+    """Of these, who was not waited for yet: nobody is twice."""
     _stuck: dict[SessionId, Unkillable] = field(default_factory=dict)
     """Sessions with a process that SIGKILL does not end: no other takes its place."""
     _resumed: int = 0
@@ -113,10 +113,9 @@ class TakeOver:
         """Wait for those that were kept to call."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ADOPT_WAIT_S):
-                for one in self._adopted:
-                    if one not in self._late:
-                        await one.met.wait()
-        self._late.update(one for one in self._adopted if not one.met.is_set())
+                for one in self._calling:
+                    await one.met.wait()
+        self._calling.clear()
 
     async def _resume(self, row: SessionRow) -> bool:
         """Go on with one of them; False: it is over, or parked, whatever is wrong with it.
@@ -185,6 +184,7 @@ class TakeOver:
             parent.children.add(session)
         self._begin(session, last)
         self._adopted.append(session)
+        self._calling.append(session)
 
     async def _start_anew(self, row: SessionRow, spec: StartSession) -> bool:
         sessions = self.sessions

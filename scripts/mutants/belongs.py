@@ -53,7 +53,11 @@ BELONGS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "supervisor/keeper.py": ("tests/unit/supervisor/test_keeper.py", "tests/conformance"),
     "supervisor/adapters/journal/ledger.py": JOURNAL[:2],
-    "supervisor/adapters/journal/writer.py": JOURNAL[:1],
+    "supervisor/adapters/journal/writer.py": (
+        "tests/integration/supervisor/test_writer.py",
+        "tests/integration/supervisor/test_journal_faults.py",
+        *JOURNAL[:1],
+    ),
     "supervisor/adapters/journal/downs.py": JOURNAL[:1],
     "supervisor/adapters/journal/checkpoints.py": JOURNAL[:1],
     "workers/core": AGENT,

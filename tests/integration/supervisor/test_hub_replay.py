@@ -217,6 +217,57 @@ def test_what_is_published_is_given_while_more_is_under_way(tmp_path):
     assert played(tmp_path, look) == (([(1, 1)], 1, 2), False, ([(2, 1)], 2, 2))
 
 
+def test_nothing_is_published_before_it_is_stored(tmp_path):
+    """Each by its own answer of the journal, which stores them in their order."""
+
+    async def look(hub, journal):
+        hub.open_channel("s", 10, 0)
+        for first in (1, 2, 3):
+            take(hub, first, durable=True)
+        found = []
+        for stored in journal.storing:
+            stored.set_result(None)
+            await turns()
+            found.append(hub.last_index("s"))
+        return found
+
+    assert played(tmp_path, look) == [1, 2, 3]
+
+
+def test_indexes_that_are_gone_are_passed_over_in_their_turn(tmp_path):
+    """Behind what is on its way to the journal; nothing else has to come for it."""
+
+    async def look(hub, journal):
+        hub.open_channel("s", 10, 0)
+        take(hub, 1, durable=True)
+        hub.skip("s", 1_000)
+        before = hub.last_index("s")
+        journal.storing[0].set_result(None)
+        await turns()
+        return before, hub.last_index("s")
+
+    assert played(tmp_path, look) == (0, 1_001)
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_a_journal_that_is_late_is_in_the_log(tmp_path, monkeypatch, is_late):
+    """The end that is told waits no longer for it."""
+    monkeypatch.setattr(channel_module, "PUBLISH_WAIT_S", 0.01)
+
+    async def look(hub, journal):
+        hub.open_channel("s", 10, 0)
+        take(hub, 1, durable=True)
+        if not is_late:
+            journal.storing[0].set_result(None)
+        await hub.flushed("s")
+        await hub.flushed("unknown")
+
+    with capture_logs() as logs:
+        played(tmp_path, look)
+
+    assert [one["event"] for one in logs] == ["event.delayed"] * is_late
+
+
 def test_who_waits_for_what_is_let_go_learns_it_at_once(tmp_path, monkeypatch):
     """And who follows hears how far it is, before the next beat."""
     monkeypatch.setattr(channel_module, "EVENTS_WAITING_BYTES_MAX", 0)

@@ -23,7 +23,7 @@ from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import DownRow, JournalFailed, JournalFull, SessionRow
 from supervisor.adapters.journal.health import Condition
 from supervisor.adapters.journal.memory import MemoryJournal
-from supervisor.core.household import PARENT_ENDED, root_spec
+from supervisor.core.household import PARENT_ENDED, Phase, root_spec
 from supervisor.core.limits import INDEX_JUMP
 from supervisor.keeper import Keeper
 from supervisor.sessions import Sessions
@@ -293,6 +293,18 @@ def test_a_process_that_is_kept_goes_on_as_what_it_was():
     )
 
     assert (info.incarnation, info.restarts, was_up, last) == (3, 2, True, 41)
+
+
+def test_a_process_that_dies_before_it_calls_is_followed_by_another():
+    """It was up under the daemon before: nobody waits for its start, to be told that it failed."""
+
+    async def look(sessions):
+        return sessions.live["s"].phase
+
+    result, phase = played([row_of("s")], [Agent("s", does=DIES)], look)
+
+    assert result == TakenOver(resumed=1, adopted=0)
+    assert phase in {Phase.RESTARTING, Phase.STARTING}
 
 
 def test_a_session_without_a_process_gets_a_new_one():
