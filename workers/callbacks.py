@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
+from functools import lru_cache
 from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any, Final
@@ -63,7 +64,12 @@ def is_ours(context: dict[str, Any]) -> bool:  # Any: asyncio's own shape
 
 def is_own_code(code: CodeType | None) -> bool:
     """Say whether this is code of our own."""
-    return code is not None and _is_own(Path(code.co_filename))
+    return code is not None and _is_own_file(code.co_filename)
+
+
+@lru_cache(maxsize=256)
+def _is_own_file(name: str) -> bool:
+    return _is_own(Path(name))
 
 
 def _called(trace: TracebackType | None) -> Path | None:
