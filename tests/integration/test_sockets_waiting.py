@@ -114,8 +114,10 @@ def test_whatever_moves_brings_the_next_try_forward(context, address, event):
 
 def test_nothing_is_tried_again_where_nothing_waits(context, address):
     """Neither before nor after: an idle process does not wake."""
+    problems = []
 
     async def main():
+        asyncio.get_running_loop().set_exception_handler(lambda *given: problems.append(given))
         async with connected(context, address, b"w-1", pipe=PIPE) as (router, dealer):
             dealer.pump.start()
             router.pump.send([b"x"], peer=b"w-1")
@@ -126,7 +128,7 @@ def test_nothing_is_tried_again_where_nothing_waits(context, address):
             await come(lambda: not retries(router.pump))
             return before
 
-    assert played(main) == []
+    assert played(main) == problems == []
 
 
 def test_one_look_follows_however_many_sends(context, address):
@@ -262,13 +264,14 @@ def test_a_process_is_known_by_the_kernels_word_alone(address, pid):
 
 
 def test_a_pump_that_stopped_is_asked_nothing_more(context):
-    """The descriptor may be that of another socket by then."""
+    """The descriptor may be that of another socket by then, and no timer holds it."""
 
     async def main():
         pump = Pump(opened(context, Role.WORKER), lambda _message: None)
         pump.start()
-        descriptor = pump._fd
+        pump.send([b"to nobody"])
+        descriptor, (timer,) = pump._fd, retries(pump)
         pump.stop()
-        return asyncio.get_running_loop().remove_reader(descriptor)
+        return asyncio.get_running_loop().remove_reader(descriptor), timer.cancelled()
 
-    assert played(main) is False
+    assert played(main) == (False, True)
