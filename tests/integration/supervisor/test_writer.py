@@ -360,6 +360,8 @@ def test_a_close_is_not_waited_for_without_end(monkeypatch):
         call = writer.write(lambda: done.wait(WAIT_S), 1)
         await writer.close()
         assert call.done()
+        with pytest.raises(JournalFailed, match="not open"):
+            writer.write(lambda: 1, 1)
         found = await kinds(call)
         done.set()
         return found
