@@ -2,10 +2,11 @@
 
 A module's mutants are played once: their record holds until the module or the tests that noticed
 them change; ``--again`` plays them all the same. ``--sample N`` draws N, by a seed, from modules
-whose last record has no hole. ``--own`` asks a module's own tests alone, which is soon done; what
-they let live is played again without it. A survivor is either in ``survivors.toml``, with the
-reason why it may live, or a hole in the tests. Exit status 1: a survivor has no reason, a reason is
-told of a mutant that does not live, or fewer than ``KILLED_MIN`` of all are killed.
+whose last record has no hole. ``--own`` asks a module's own tests alone, those of its name or else
+the quick ones, which is soon done; what they let live is played again without it. A survivor is
+either in ``survivors.toml``, with the reason why it may live, or a hole in the tests. Exit status
+1: a survivor has no reason, a reason is told of a mutant that does not live, or fewer than
+``KILLED_MIN`` of all are killed.
 """
 
 import argparse
@@ -162,7 +163,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--name", default="", help="only modules with this in their path")
     parser.add_argument("--match", default="", help="only mutants with this in their name")
-    parser.add_argument("--own", action="store_true", help="only by the tests of its name")
+    parser.add_argument("--own", action="store_true", help="only by its own tests")
     parser.add_argument("--list", action="store_true", help="only name them")
     parser.add_argument("--again", action="store_true", help="whatever the records say")
     return parser.parse_args()

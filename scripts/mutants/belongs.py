@@ -12,6 +12,8 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 SITE: Final = Path(__file__).parent / "site"
 """On ``PYTHONPATH`` it has modules imported with changes in them."""
+SLOW: Final = ("tests/conformance", "tests/fault", "tests/integration", "tests/model/journal")
+"""Real processes and long games: what others notice need not be tried on them."""
 TREE: Final = (
     "tests/unit/supervisor/core/tree",
     "tests/model/test_supervision.py",
@@ -87,7 +89,7 @@ class Module:
 
     path: str
     own: tuple[str, ...]
-    """Those that have its name, in unit tests and elsewhere; else the first of all."""
+    """Those of its name, in unit tests and elsewhere; else the quick ones, else the first."""
     others: tuple[str, ...]
 
     @property
@@ -115,7 +117,8 @@ def _module(path: str, tests: tuple[str, ...]) -> Module:
     folder, stem = Path("tests/unit", path).parent, Path(path).stem
     unit = _files(str(folder), f"test_{stem}*.py") if (ROOT / folder).is_dir() else []
     files = [*unit, *(file for place in tests for file in _files(place, "test_*.py"))]
-    own = [file for file in files if Path(file).stem.startswith(f"test_{stem}")] or files[:1]
+    named = [file for file in files if Path(file).stem.startswith(f"test_{stem}")]
+    own = named or [file for file in files if not file.startswith(SLOW)] or files[:1]
     others = [file for file in files if file not in own]
     return Module(path, tuple(dict.fromkeys(own)), tuple(dict.fromkeys(others)))
 
