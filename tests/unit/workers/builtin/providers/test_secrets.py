@@ -168,9 +168,10 @@ def test_every_form_is_hidden(form):
     assert "czNjcjN0" not in shown
 
 
-ODD = "p\u00e4ss w\u00f6rd\\1/\t?"
+ODD = "p\u00e4ss w\u00f6rd\\1/\t\b&?"
 """A value that each way to write it down writes otherwise."""
 ODD_FORMS = {
+    "itself": ODD,
     "url": quote(ODD, safe=""),
     "half a url": quote(ODD),
     "form": quote_plus(ODD),
@@ -188,12 +189,13 @@ def test_every_form_of_odd_characters_is_hidden(form):
     assert "rd" not in hidden(f"<{form}>", of(api_key=ODD))
 
 
-def test_a_base64_of_a_url_is_hidden():
-    """Where its alphabet differs from the other."""
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
+def test_a_base64_is_hidden_in_either_alphabet(encode):
+    """Where they differ from each other."""
     value = "\u00fb\u00ff\u00bf?>~~"
-    form = base64.urlsafe_b64encode(value.encode()).decode()
+    form = encode(value.encode()).decode()
 
-    assert form != base64.b64encode(value.encode()).decode()
+    assert base64.urlsafe_b64encode(value.encode()) != base64.b64encode(value.encode())
     assert form.rstrip("=") not in hidden(form, of(api_key=value))
 
 
@@ -202,9 +204,26 @@ def test_a_plus_in_an_address_may_be_a_space():
     assert "hunter two" not in hidden("hunter two", of(api_base="https://h/v1?key=hunter+two"))
 
 
-def test_what_looks_like_a_key_is_hidden_whoever_gave_it():
+SHAPES = [
+    *(f"{prefix}-abc*****123456789" for prefix in ("sk", "pk", "rk", "gsk", "xai", "key")),
+    "hf_abcdef0123456789",
+    "AIzaSyA-0123456789abcdef",
+    "AKIA0123456789ABCDEF",
+    "Bearer x.y",
+]
+
+
+@pytest.mark.parametrize("key", SHAPES)
+def test_what_looks_like_a_key_is_hidden_whoever_gave_it(key):
     """A server may tell another one's."""
-    assert hidden("it has sk-abcdef0123456789", frozenset()) == f"it has {HIDDEN}"
+    assert hidden(f"it has {key}, {key}", frozenset()) == f"it has {HIDDEN}, {HIDDEN}"
+
+
+def test_a_key_in_an_address_is_hidden_whoever_gave_it():
+    """Between what is no secret."""
+    text = "asked https://h/v1?a=b&key=0123&c=d"
+
+    assert hidden(text, frozenset()) == f"asked https://h/v1?a=b&key={HIDDEN}&c=d"
 
 
 def test_secrets_side_by_side_and_within_each_other():
