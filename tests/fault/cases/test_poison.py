@@ -121,7 +121,9 @@ def test_who_plays_the_session_again_is_told_of_the_hole(agent, scripted, deadly
 
 @pytest.mark.fault_case("F91")
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_death_while_it_is_written_down_loses_nothing(agent, client, scripted, deadly, moment):
+def test_death_while_it_is_written_down_loses_nothing(  # noqa: PLR0913, PLR0917
+    agent, client, scripted, plans, deadly, moment
+):
     """What is known to kill is left out by the next process, whether that is recorded or not."""
     session = agent(scripted("one", default="fine"), max_restarts=5)
     session.run("First.", timeout=TURN_S)
@@ -131,6 +133,7 @@ def test_death_while_it_is_written_down_loses_nothing(agent, client, scripted, d
 
     assert session.run("Second.", timeout=TURN_S).text == "fine"
     assert set_aside(client, session).what == "said"
+    assert (plans / f"{session.id}.plan").read_text() == ""  # all have died that were to
 
 
 @pytest.mark.fault_case("F91")

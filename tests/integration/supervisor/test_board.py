@@ -103,6 +103,18 @@ def test_a_worker_reaches_no_slot_but_its_own(tmp_path):
         assert not os.path.lexists(tmp_path / "board")
 
 
+def test_a_slot_is_lent_once(tmp_path):
+    """Then its memory is the worker's alone to hand on, and the daemon has no descriptor of it."""
+    with new_board(tmp_path / "board") as board:
+        slot = board.take()
+        before = open_fds()
+        os.close(board.lend(slot))
+
+        assert open_fds() == before - 1
+        with pytest.raises(KeyError):
+            board.lend(slot)
+
+
 def test_a_slot_is_taken_by_one_and_zeros_for_the_next(tmp_path):
     """What a dead process left is read before its slot is released, and never after."""
     with new_board(tmp_path / "board", 2) as board:
