@@ -211,7 +211,7 @@ def _batch_ends(messages: Sequence[Message]) -> list[int]:
             ends[asked_at[message.call_id]] = place
             open_calls.discard(message.call_id)
     if open_calls:
-        ends[newest] = len(messages)  # and what is still to come
+        ends[newest] = len(messages) - 1
     return ends
 
 
