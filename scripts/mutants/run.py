@@ -6,8 +6,9 @@ fork, with its code swapped in. Others have their module, and what imports it, i
 Own tests come first, and only tests that run the mutant's function: so says a look at each file of
 tests with right code. Of them come first those that have noticed most so far, then the quickest.
 What none of them notices is tried on the module's other tests. A mutant that makes tests last
-``TIMES`` as long and ``MORE_S`` seconds more was noticed. A file that fails with right code is
-looked at twice; where it is one of the others, it is told and left out.
+``TIMES`` as long and ``MORE_S`` seconds more was noticed, unless right code is as slow just then.
+A file that fails with right code is looked at twice; where it is one of the others, it is told and
+left out.
 """
 
 import contextlib
@@ -113,11 +114,11 @@ class Bench:
         ]
 
         def work() -> _Found:
-            found = _in_a_fork(lambda: _play_swapped(module, tasks, self._limit_s))
+            found = _in_a_fork(lambda: _play_swapped(module, tasks))
             left = [task for task in tasks if task.at not in found]
             if left and loaded:
                 player.import_without(module.name, list(dict.fromkeys(loaded)))
-                _check(module, _union(left), self._limit_s)
+                _check(module, _union(left))
             return found | _play_all(module, left, _play_anew)
 
         return _in_a_fork(work)
@@ -194,13 +195,13 @@ def _look(file: str, compiled: Path) -> player.Seen | None:
         return msgspec.json.decode(out.read_bytes(), type=player.Seen)
 
 
-def _check(module: Module, tests: list[str], limit_s: Callable[[list[str]], float]) -> None:
+def _check(module: Module, tests: list[str]) -> None:
     """Raise WrongTestsError where these tests fail without a mutant, the product being there."""
     with _folder() as folder:
         shown = player.Shown()
         files = list(dict.fromkeys(_file(test) for test in tests))
         chosen = player.Chosen(tests, shown)
-        status = sandbox.run(lambda: player.play(files, chosen, folder), 2 * limit_s(tests))
+        status = sandbox.run(lambda: player.play(files, chosen, folder), LOOK_S)
     if status not in player.PASSED:
         raise WrongTestsError(f"{module.path}: {shown.get()} fails by itself: status {status}")
 
@@ -209,9 +210,7 @@ _Play = Callable[["Task", player.Shown, Path, str], int]
 """Runs the tests of a task in a process that ends then; the last is the value of ``MUTANT``."""
 
 
-def _play_swapped(
-    module: Module, tasks: Sequence[Task], limit_s: Callable[[list[str]], float]
-) -> _Found:
+def _play_swapped(module: Module, tasks: Sequence[Task]) -> _Found:
     """Try those mutants that need no import of anything: here pytest collects the tests once."""
     found: _Found = {}
     wrong_tests: list[WrongTestsError] = []
@@ -234,7 +233,7 @@ def _play_swapped(
         quick = [task for task in tasks if swaps.get(task.at)]
         try:
             if quick:
-                _check_collected(module, quick, limit_s, play)
+                _check_collected(module, quick, play)
                 found.update(_play_all(module, quick, play))
         except WrongTestsError as error:  # pytest would take it for a trouble of its own
             wrong_tests.append(error)
@@ -248,17 +247,26 @@ def _play_swapped(
     return found
 
 
-def _check_collected(
-    module: Module, tasks: Sequence[Task], limit_s: Callable[[list[str]], float], play: _Play
-) -> None:
-    tests = _union(tasks)
-    right = Task(-1, tasks[0].mutant, tests, 2 * limit_s(tests), runs_at_import=False)
-    with _folder() as folder:
-        shown = player.Shown()
-        pid = sandbox.start_apart([folder], lambda: play(right, shown, folder, ""), right.limit_s)
-        status = sandbox.status_of(os.waitpid(pid, 0)[1])
+def _check_collected(module: Module, tasks: Sequence[Task], play: _Play) -> None:
+    shown = player.Shown()
+    task = replace(tasks[0], tests=_union(tasks), limit_s=LOOK_S)
+    status = _status_without(task, play, shown)
     if status not in player.PASSED:
         raise WrongTestsError(f"{module.path}: {shown.get()} fails by itself: status {status}")
+
+
+def _status_without(task: Task, play: _Play, shown: player.Shown) -> int:
+    """Return the exit status of a task's tests with right code."""
+    right = replace(task, at=-1)
+    with _folder() as folder:
+        pid = sandbox.start_apart([folder], lambda: play(right, shown, folder, ""), task.limit_s)
+        return sandbox.status_of(os.waitpid(pid, 0)[1])
+
+
+def _is_slow_here(task: Task, play: _Play) -> bool:
+    """Say whether right code does not end in the task's time either: the machine is busy."""
+    is_bounded = task.limit_s < LOOK_S
+    return is_bounded and _status_without(task, play, player.Shown()) == sandbox.TIMED_OUT
 
 
 def _play_anew(task: Task, shown: player.Shown, folder: Path, mutant: str) -> int:
@@ -278,9 +286,13 @@ def _play_all(module: Module, tasks: Sequence[Task], play: _Play) -> _Found:
                 free = next(one for one in benches if one not in running.values())
                 running[free.start(foremost(waiting.pop(0), noticed), play)] = free
             pid, wait_status = os.waitpid(-1, 0)
-            run = running.pop(pid)
-            found[run.at] = run.end(sandbox.status_of(wait_status))
-            noticed[found[run.at][0]] += 1
+            run, status = running.pop(pid), sandbox.status_of(wait_status)
+            ended = run.end(status)
+            if status == sandbox.TIMED_OUT and _is_slow_here(run.task, play):
+                waiting.append(replace(run.task, limit_s=TIMES * run.task.limit_s))
+                continue
+            found[run.task.at] = ended
+            noticed[ended[0]] += 1
     return found
 
 
@@ -300,11 +312,11 @@ class _Run:
         self._shown = player.Shown()
         self._begun_s = 0.0
         self._mutant = ""
-        self.at = -1
+        self.task: Task
 
     def start(self, task: Task, play: _Play) -> int:
         """Fork a process that plays a mutant, and return its pid."""
-        self.at, self._begun_s = task.at, time.monotonic()
+        self.task, self._begun_s = task, time.monotonic()
         code = self._folder / f"code-{task.at}"
         code.write_bytes(marshal.dumps(compile(task.mutant.tree(), self._module.file, "exec")))
         mutant = self._mutant = f"{self._module.name}:{code}"
