@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cmdc_runtime.commands import PROMPT_CHARS_MAX
+from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
 from workers.core.budget import Grant
 from workers.core.conversation import (
@@ -15,6 +16,7 @@ from workers.core.conversation import (
     begin_call,
     close_cycle,
     count_answer,
+    count_told,
     count_turn,
     cycle_result,
     discard,
@@ -35,13 +37,16 @@ from workers.core.conversation import (
     since,
     spend,
     text_problem,
+    tool_names,
     uncertain_calls,
     waiting,
 )
 from workers.core.loops import Loop, fingerprint
 from workers.core.state import (
     OUTCOMES_MAX,
+    Approval,
     Ask,
+    Branch,
     Child,
     Compacting,
     Memory,
@@ -52,6 +57,7 @@ from workers.core.state import (
 
 ONE, TWO = QueuedPrompt("p-1", "one"), QueuedPrompt("p-2", "two")
 LEFT = Steering("s-1", "left")
+USED = TokenUsage(total_tokens=1)
 
 
 def asking(*call_ids, memory=None):
@@ -224,6 +230,7 @@ def test_a_wish_for_another_form_is_counted():
     wish = Message(role="user", metadata={REPAIR: True})
 
     assert say(open_cycle(Memory(), ONE, 1), wish).cycle.repairs == 1
+    assert open_cycle(Memory(), ONE, 1).cycle.repairs == 0
     assert say(Memory(), wish).cycle is None
 
 
@@ -349,6 +356,18 @@ def test_a_call_runs_until_it_has_a_result():
     assert [is_running(memory, call_id) for call_id in ("a", "b", "z")] == [False, True, False]
 
 
+def test_steps_that_a_call_tells_are_counted():
+    """Each for itself."""
+    memory = count_told(count_told(asking("a", "b"), "a"), "a")
+
+    assert [open_.told for open_ in memory.calls] == [2, 0]
+
+
+def test_every_call_of_the_conversation_has_its_tools_name():
+    """Those of answers before the last one too."""
+    assert tool_names(asking("b", memory=asking("a"))) == {"a": "tool", "b": "tool"}
+
+
 def test_a_call_uses_up_one_leave():
     """Of several that are alike; a leave that is not there is none."""
     memory = replace(asking("a", "b"), allowances=("x", "y", "x"))
@@ -364,11 +383,22 @@ def test_what_a_call_waits_for_ends_with_it():
         asking("a", "b"),
         asks=(Ask("a:ask-2", "a"), Ask("b:ask-1", "b")),
         answers=((Ask("a:ask-1", "a"), "x"),),
+        approvals=(
+            Approval("held", "a", "tool", {}, 1, ref="a:approval"),
+            Approval("of another", "b", "tool", {}, 1, ref="b:approval"),
+            Approval("that ended it", "a", "tool", {}, 1),
+        ),
+        branches=tuple(
+            Branch(f"{call_id}:b1", call_id, "digest", BranchAnswer(ok=True, text="", usage=USED))
+            for call_id in "ab"
+        ),
         children=(Child("s.1", "a", "a:sub-1", Grant()), Child("s.2", "b", "b:sub-1", Grant())),
     )
     after = ended(memory, "a")
 
     assert [ask.ref for ask in after.asks] == ["b:ask-1"]
+    assert [one.id for one in after.approvals] == ["of another", "that ended it"]
+    assert [one.ref for one in after.branches] == ["b:b1"]
     assert after.answers == ()
     assert [child.ref for child in after.children] == [None, "b:sub-1"]
 
@@ -418,6 +448,7 @@ def test_a_turn_without_an_answer_is_forgotten():
     forgotten = forget_turn(asked)
 
     assert (asked.turns, asked.cycle.turns) == (2, 2)
+    assert count_answer(asked, TokenUsage()).cycle.is_asking is False
     assert (forgotten.turns, forgotten.cycle.turns) == (1, 1)
     assert forget_turn(forgotten) == forgotten
 

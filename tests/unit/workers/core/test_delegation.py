@@ -1,11 +1,13 @@
 """Subagents of plugins: started while a cycle runs, ended with it or when nobody waits."""
 
+import pytest
+
 from cmdc_runtime.commands import Abort
 from cmdc_runtime.events import SubagentEnd, SubagentStart
 from cmdc_runtime.messages import TokenUsage
 from workers.core.budget import Budget, Grant
 from workers.core.effects import AnswerTool, EndSubagents, RunSubagent
-from workers.core.inputs import DelegationDropped, PluginDelegated, SubagentDone
+from workers.core.inputs import DelegationDropped, PluginDelegated, SubagentDone, SubagentWanted
 from workers.core.state import State
 
 REF = "plugin:judge-1"
@@ -71,6 +73,40 @@ def test_a_subagent_ends_with_the_cycle(session):
     for over in (started.give(Abort()), started.answer()):
         assert EndSubagents((run.child_id,)) in over.effects
         assert [child.ref for child in over.memory.children] == [None]
+
+
+def test_calls_share_what_is_left_with_those_that_are_still_to_ask(session):
+    """Of the same tool and without a result; who asks last has no less than who asks first."""
+    batch = session.at(State.RUNNING, budget=Budget(max_total_tokens=1_003))
+    batch = batch.call("task:a", "task:b", "task:c", "read:d").end("c")
+    first = batch.report(SubagentWanted, "a", "a:sub-1", "any", "x")
+    second = first.report(SubagentWanted, "b", "b:sub-1", "any", "x")
+    other = batch.report(SubagentWanted, "d", "d:sub-1", "any", "x")
+
+    assert [run.grant.tokens for run in first.of(RunSubagent) + second.of(RunSubagent)] == [333] * 2
+    assert [run.grant.tokens for run in other.of(RunSubagent)] == [500]
+
+
+def test_a_call_that_has_one_may_have_another(session):
+    """It is counted with what the first was granted."""
+    batch = session.at(State.EXECUTING_TOOLS, budget=Budget(max_total_tokens=1_003))
+    first = batch.report(SubagentWanted, "a", "a:sub-1", "any", "x")
+    second = first.report(SubagentWanted, "a", "a:sub-2", "any", "x")
+
+    assert [run.grant.tokens for run in first.of(RunSubagent) + second.of(RunSubagent)] == [
+        500,
+        250,
+    ]
+
+
+@pytest.mark.parametrize("call_id", ["a", "z"], ids=["over", "unknown"])
+def test_a_call_that_is_over_starts_no_subagent(session, call_id):
+    """Nobody would read what came of it; nor is one counted that nobody has started."""
+    before = session.at(State.EXECUTING_TOOLS).end("a")
+    after = before.report(SubagentWanted, call_id, f"{call_id}:sub-1", "any", "x")
+
+    assert after.is_unchanged(before)
+    assert before.post(SubagentDone("s.9", True, "fine", USED)).is_unchanged(before)
 
 
 def test_after_a_crash_the_plugin_asks_anew(session):

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from cmdc_runtime.commands import Abort
-from cmdc_runtime.events import PluginEvent, ToolExecutionEnd, ToolKilled
+from cmdc_runtime.events import PluginEvent, PluginModelCall, ToolExecutionEnd, ToolKilled
 from cmdc_runtime.extensions.hooks import BeforeCompact, BeforeRequest, kind_of
-from cmdc_runtime.messages import Message
+from cmdc_runtime.messages import Message, TokenUsage
 from workers.core.effects import (
     AnswerTool,
     CallModel,
@@ -17,7 +17,14 @@ from workers.core.effects import (
     Step,
     Summarize,
 )
-from workers.core.inputs import CompactWanted, Consulted, PluginsAborted, PluginsSpoke
+from workers.core.inputs import (
+    CompactWanted,
+    Consulted,
+    PluginAskedModel,
+    PluginsAborted,
+    PluginsSpoke,
+)
+from workers.core.records import PluginSpent
 from workers.core.state import Memory, State, ToolFacts
 from workers.core.verdict import Aborted, Verdict
 
@@ -132,3 +139,15 @@ def test_a_thread_that_a_plugin_ends_is_told_as_abandoned(session):
 
     assert [told.reason for told in after.events(ToolKilled)] == ["abandoned", "no"]
     assert [told.uncertain for told in after.events(ToolExecutionEnd)] == [True, True]
+
+
+def test_what_a_plugin_asks_a_model_is_paid_for_by_its_session(session):
+    """It is written down and told, and changes nothing else."""
+    before = session.at(State.STREAMING)
+    used = TokenUsage(total_tokens=4)
+    after = before.post(PluginAskedModel("judge", "x:small", used))
+
+    assert after.records() == [PluginSpent(plugin="judge", usage=used)]
+    assert after.events() == [PluginModelCall(plugin="judge", model="x:small", usage=used)]
+    assert after.memory == replace(before.memory, usage=before.memory.usage + used)
+    assert after.state is State.STREAMING

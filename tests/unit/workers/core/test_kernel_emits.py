@@ -61,6 +61,14 @@ def test_an_order_is_written_down_and_read_back(order):
     assert ordered(memory, order) == (memory, ())
 
 
+def test_memory_files_stand_as_they_were_read_last():
+    """By their names, in the order of the plugin; those of before are gone."""
+    before, _ = ordered(Memory(), MemoryContents(contents={"OLD.md": "x"}))
+    memory, _ = ordered(before, MemoryContents(contents={"b.md": "2", "a.md": "1"}))
+
+    assert memory.memory_contents == (("b.md", "2"), ("a.md", "1"))
+
+
 def test_every_order_is_carried_out_somewhere():
     """By this table, or where approvals are made."""
     assert set(kernel_emits._CHANGES) | {RequireApproval, DecideApproval} == set(
