@@ -128,6 +128,17 @@ def test_the_newest_ends_are_kept(run):
     assert run(work) == [*range(11, DOWNS_KEPT_MAX + 11)]
 
 
+def test_who_asks_for_no_end_gets_none(run):
+    """A bound of 0 is one."""
+
+    async def work(journal):
+        await journal.create(ROW)
+        await journal.note_down(end(1))
+        return [await journal.downs("s-1", 0, limit) for limit in (-1, 0)]
+
+    assert run(work) == [[], []]
+
+
 def test_an_incarnation_that_ended_is_not_used_again(rerun):
     """Also where its start failed before the journal knew of it."""
 

@@ -220,7 +220,27 @@ def test_a_snapshot_leaves_what_is_of_use():
         ledger.accept("s", f"c{number}", b"body", 1)
         append(ledger, answers=[(f"c{number}", b"done")], snapshot=b"x", events=[event(number + 1)])
     assert (commands(ledger), len(batches(ledger))) == (10, 10)
-    assert ledger.load("s").snapshot is not None
+    assert ledger.load("s").snapshot == b"x"
+    assert seqs(ledger) == []
+
+
+def test_what_was_dropped_is_not_put_back_in_part():
+    """A batch that reaches from there into a gap is another one."""
+    ledger = opened(events=1)
+    append(ledger, events=[event(1, 2), event(10)], snapshot=b"x")
+    ledger.publish("s", 2, 1, b"x")
+    with pytest.raises(EventConflict, match="dropped up to 2"):
+        ledger.publish("s", 2, 3, b"x")
+    ledger.publish("s", 3, 2, b"x")
+
+    assert batches(ledger) == [(3, 2), (10, 1)]
+
+
+def test_the_first_event_is_as_any_other(ledger):
+    """Another one in its place is refused."""
+    ledger.publish("s", 1, 1, b"x")
+    with pytest.raises(EventConflict):
+        ledger.publish("s", 1, 1, b"other")
 
 
 def commands(ledger):
@@ -263,6 +283,8 @@ def test_a_past_is_what_another_journal_goes_on_from(ledger):
     past, events = ledger.history("s"), ledger.replay("s", 0, 9, 9)
     with pytest.raises(SessionExists):
         ledger.restore(past, events, [saved])
+    assert ledger.checkpoint("s", "k") == saved
+    assert ledger.past_part("s", "records", 0).records == past.records
     ledger.delete_checkpoint("s", "k")
     assert ledger.checkpoint("s", "k") is None
     ledger.ended("s", b"over", 9)
