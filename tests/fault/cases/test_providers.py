@@ -182,12 +182,22 @@ def test_words_that_nobody_can_keep_are_replaced(asking, answer):
     """Texts are mended, ids are given anew, and a usage that cannot be is unknown."""
     _, session = asking(answer, said("fine"), max_retries=0)
     result = session.run("Go.", timeout=TURN_S)
-    status = session.status()
+    status, messages = session.status(), session.messages()
+    calls = [call for message in messages for call in message.tool_calls]
+    answered = [message.call_id for message in messages if message.role == "tool_result"]
 
     assert result.text == "fine"
     assert (status.incarnation, status.restarts) == (1, 0)
     assert 0 <= status.total_tokens < 10**12
-    json.dumps([message.content for message in session.messages()]).encode()
+    assert len(set(answered)) == len(calls)
+    assert answered == [call.call_id for call in calls]
+    assert [call for call in calls if not is_plain_call(call)] == []
+    json.dumps([message.content for message in messages]).encode()
+
+
+def is_plain_call(call):
+    """Say whether the id and the name of a call are short, and safe to print and to keep."""
+    return 0 < len(call.call_id) < MB and call.call_id.isprintable() and call.name.isprintable()
 
 
 @pytest.mark.fault_case("F89")
