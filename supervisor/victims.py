@@ -17,13 +17,15 @@ NURSERY: Final = "nursery"
 HOST: Final = "host"
 CHILDREN: Final = "children"
 """The agents of the session's subagents."""
+BRANCH: Final = "branch"
+"""The oldest of them that lives."""
 BOTH: Final = f"{AGENT}+{DAEMON}"
 FAMILY: Final = f"{AGENT}+{CHILDREN}"
 ALL: Final = f"{FAMILY}+{DAEMON}"
 WITH_HOST: Final = f"{AGENT}+{HOST}"
 WITH_NURSERY: Final = f"{AGENT}+{NURSERY}"
 VICTIMS: Final = (
-    *(AGENT, HOST, NURSERY, DAEMON),
+    *(AGENT, HOST, NURSERY, BRANCH, DAEMON),
     *(BOTH, FAMILY, ALL, WITH_HOST, WITH_NURSERY),
 )
 
@@ -37,10 +39,12 @@ def pids_of(
     """
     agent, *children = family() or (None,)
     is_up = agent is not None and agent.is_forked and not agent.has_ended
+    below = tuple(one.pid for one in children if one and one.is_forked and not one.has_ended)
     there: dict[str, tuple[int, ...]] = {
         AGENT: (agent.pid,) if agent is not None and is_up else (),
         HOST: tuple(one.child.pid for one in agent.hosts.all) if agent and is_up else (),
-        CHILDREN: tuple(one.pid for one in children if one and one.is_forked and not one.has_ended),
+        CHILDREN: below,
+        BRANCH: below[:1],
         NURSERY: () if nursery.pid is None else (nursery.pid,),
         DAEMON: (os.getpid(),),
     }

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from cmdc_runtime.faults import AGENT, MOMENTS, Step
 from scripts.matrix.situations import Situation
-from scripts.soak.wrongs import Problem
-from supervisor.victims import ALL, BOTH, DAEMON, FAMILY, HOST, WITH_HOST, WITH_NURSERY
+from scripts.soak.wrongs import Problem, Wrong
+from supervisor.victims import ALL, BOTH, BRANCH, DAEMON, FAMILY, HOST, WITH_HOST, WITH_NURSERY
 
 PASSES_MAX: Final = {AGENT: 2, DAEMON: 1, BOTH: 1, WITH_NURSERY: 1}
 """Of one point that are played in a situation: for a daemon it is always a new one."""
@@ -100,12 +100,12 @@ ABSENCES: Final = (
         "no call runs yet, so there is no tool host",
     ),
     Absence(
-        (FAMILY, ALL),
-        ("cycle_started+outcome", "said+turn_spent", "tool_started", "subagent_spawned"),
+        (BRANCH, FAMILY, ALL),
+        ("accept", "cycle_started+outcome", "said+turn_spent", "tool_started", "subagent_spawned"),
         "no subagent runs yet",
     ),
     Absence(
-        (FAMILY, ALL),
+        (BRANCH, FAMILY, ALL),
         (
             *("subagent_spent", "tool_ended", "said+turn_spent+cycle_ended"),
             *("said+turn_spent+cycle_started", "said+turn_spent+cycle_ended+cycle_started"),
@@ -133,9 +133,22 @@ def cells_of(situation: Situation, passed: Sequence[str]) -> list[Cell]:
         cells += [
             Cell(situation, point, count[point], victim)
             for victim in situation.victims
-            if count[point] <= PASSES_MAX.get(victim, 2) and (victim == AGENT or not is_agents)
+            if (situation.branches or count[point] <= PASSES_MAX.get(victim, 2))
+            and (victim == AGENT or not is_agents)
         ]
     return cells
+
+
+def branches_wrong(wanted: int, counts: Mapping[str, int]) -> Problem | None:
+    """Return what is wrong with a run of so many branches, by what was counted; 0: any will do.
+
+    Each comes to one thought. One that was under way when its parent died is asked again, as
+    another subagent; one that has answered is not, or it would be paid twice.
+    """
+    thoughts, paid = counts["reasoning_thought"], counts["answers_below"]
+    if not wanted or (thoughts == wanted and paid <= wanted):
+        return None
+    return Problem(Wrong.OTHER, f"{thoughts} thoughts and {paid} answers in place of {wanted}")
 
 
 def parts(point: str) -> tuple[str, str, bool]:

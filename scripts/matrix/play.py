@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 import cmdc_runtime as cmdc
 from cmdc_runtime.faults import RECORD
 from cmdc_runtime.testing import ScriptedModel
-from scripts.matrix.cells import NOT_REACHED, Cell, Played, cells_of, merged, missed
+from scripts.matrix.cells import NOT_REACHED, Cell, Played, branches_wrong, cells_of, merged, missed
 from scripts.matrix.situations import DYING, SITUATIONS, Situation
 from scripts.soak.house import House
 from scripts.soak.life import Life, Place
@@ -141,6 +141,8 @@ class Stage:
             problems.append(
                 Problem(Wrong.OTHER, f"it comes to {life.conversation} in place of {end}")
             )
+        wrong = branches_wrong(cell.situation.branches, life.ledger.counts)
+        problems += [wrong] if wrong is not None else []
         return Played(cell, outcome, tuple(problems))
 
     def _life(

@@ -14,10 +14,12 @@ from cmdc_runtime.faults import AGENT
 from scripts.soak.model import Call, prompt_text
 from scripts.soak.plan import QUICK, Move, Plan
 from scripts.soak.tools import CHOICES
+from scripts.soak.waves import BRANCHES
 from supervisor.core.falls import DEATHS_MAX
 from supervisor.victims import (
     ALL,
     BOTH,
+    BRANCH,
     DAEMON,
     FAMILY,
     HOST,
@@ -54,6 +56,10 @@ class Situation:
     """The session begins with what another one has saved."""
     is_late: bool = False
     """The points count from when it is asked to end."""
+    tools: tuple[str, ...] = tuple(CHOICES)
+    branches: int = 0
+    """How many branches its run has, whoever dies; each pass of each write has its cell then. 0: it
+    has no run."""
     comes_to_the_same: bool = True
     """Whoever dies where, the conversation is the same in the end."""
 
@@ -61,7 +67,7 @@ class Situation:
         """Return the life of the session of this name, with the steps of a cell."""
         return Plan(
             name=name,
-            tools=tuple(CHOICES),
+            tools=self.tools,
             moves=self.moves,
             options={**QUICK, **self.options},
             faults=(*self.before, *lines),
@@ -260,6 +266,14 @@ SITUATIONS: Final[tuple[Situation, ...]] = (
         victims=(ALL,),
         options=_PATIENT,
         comes_to_the_same=False,
+    ),
+    Situation(
+        name="reasoning with nine branches",
+        moves=(_prompt("p", ("reason", {"question": "Well?"})),),
+        victims=(AGENT, BRANCH, DAEMON),
+        options=_PATIENT,
+        tools=("reason",),
+        branches=BRANCHES,
     ),
     Situation(
         name="agent and tool host down",

@@ -67,6 +67,9 @@ class Ledger:
         self._answered: set[str] = set()
         self.refused: set[str] = set()
         """Questions of which the session said that they do not wait."""
+        self._thoughts: set[tuple[str, str]] = set()
+        self._below: set[str] = set()
+        """Subagents that have ended."""
         self._noted: list[str] = []
         self.notes: list[str] = []
         """What plugins had to say in cycles that finished: the model was told."""
@@ -314,8 +317,24 @@ class Ledger:
         self._asked.discard(event.ref)
         self._answered.add(event.ref)
 
+    def _think(self, event: events.ReasoningThought) -> None:
+        self.counts[event.kind] += 1
+        thought = event.run_id, event.thought_id
+        if thought in self._thoughts:
+            self._tell(f"thought {event.thought_id} of run {event.run_id} comes twice")
+        self._thoughts.add(thought)
+
+    def _end_below(self, event: events.SubagentEnd) -> None:
+        self.counts[event.kind] += 1
+        self.counts["answers_below"] += event.ok
+        if event.child_session_id in self._below:
+            self._tell(f"subagent {event.child_session_id} ends twice: it is paid twice")
+        self._below.add(event.child_session_id)
+
     def _note(self, event: events.PluginEvent) -> None:
-        if event.name == NOTED:
+        """Keep what the model is to be told; what is said of a call that is over comes too late."""
+        call_id, _, _ = str(event.payload).partition(" ")
+        if event.name == NOTED and call_id in self._begun:
             self._noted.append(event.payload)
 
     def _count(self, event: Event) -> None:
@@ -346,7 +365,8 @@ class Ledger:
         events.ApprovalRequired: _count,
         events.ConversationCompacted: _count,
         events.SubagentStart: _count,
-        events.SubagentEnd: _count,
+        events.SubagentEnd: _end_below,
+        events.ReasoningThought: _think,
         events.PluginCrashed: _count,
         events.AgentHibernated: _count,
         events.LoopDetected: _count,

@@ -18,6 +18,7 @@ from cmdc_runtime.extensions.actions import Actions
 from cmdc_runtime.extensions.hooks import AfterTool, BeforePrompt
 from cmdc_runtime.extensions.kernel_emits import UpdateSystemContext
 from cmdc_runtime.extensions.plugin_context import PluginContext
+from scripts.soak.waves import Waves
 
 EFFECTS_FILE: Final = "effects"
 REPEATABLE_FILE: Final = "repeatable"
@@ -161,4 +162,9 @@ CHOICES: Final[dict[str, Any]] = {
     "compact_conversation": cmdc.tools.CompactConversation,
     "task": cmdc.tools.Task(timeout=SUBAGENT_S),
 }
-"""By the names that a plan calls them by (Any: whatever ``tools=`` takes)."""
+"""What the sessions of a soak have, by the names that a plan calls them by (Any: as above)."""
+TOOLS: Final[dict[str, Any]] = {
+    **CHOICES,
+    "reason": cmdc.tools.Reason(strategies=[Waves]),
+}
+"""All that there are."""

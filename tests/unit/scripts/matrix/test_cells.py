@@ -1,5 +1,7 @@
 """Where nobody died, it is told apart from where nobody is to die, and needs a reason."""
 
+from collections import Counter
+
 import pytest
 
 from cmdc_runtime.faults import AGENT
@@ -12,6 +14,7 @@ from scripts.matrix.cells import (
     Place,
     Played,
     absences_in,
+    branches_wrong,
     cells_of,
     merged,
     missed,
@@ -108,6 +111,28 @@ def test_what_is_played_again_keeps_its_problems():
 def test_a_cell_is_at_a_write():
     """A step of rebuilding is none, and its number may be another one in each run."""
     assert [one.point for one in cells_of(IDLE, ["agent.rebuild.5", SAID])] == [SAID, SAID]
+
+
+def test_a_run_of_branches_has_a_cell_for_each_pass():
+    """Each is another step of it; elsewhere the first ones must do."""
+    (run,) = [one for one in SITUATIONS if one.branches]
+    found = cells_of(run, [SAID] * 9)
+
+    assert [one.number for one in found if one.victim == DAEMON] == list(range(1, 10))
+    assert len([one for one in cells_of(IDLE, [SAID] * 9) if one.victim == DAEMON]) == 1
+
+
+def test_branches_are_counted():
+    """One answer more than there are branches is one that was paid twice."""
+
+    def counted(thoughts, paid):
+        return Counter(reasoning_thought=thoughts, answers_below=paid)
+
+    assert branches_wrong(9, counted(9, 9)) is None
+    assert branches_wrong(9, counted(9, 8)) is None  # one of them has failed
+    assert branches_wrong(9, counted(9, 10)) is not None
+    assert branches_wrong(9, counted(8, 8)) is not None
+    assert branches_wrong(0, counted(1, 2)) is None
 
 
 def test_planned_and_played_are_compared():

@@ -8,6 +8,7 @@ from cmdc_runtime.messages import Message, TokenUsage, ToolCall
 from cmdc_runtime.process import DAEMON_RESTARTED
 from cmdc_runtime.reasons import Normal, Other
 from scripts.soak.ledger import PROBLEMS_MAX, Ledger
+from scripts.soak.tools import NOTED
 from scripts.soak.wrongs import Problem, Wrong
 
 ONE, TWO = CommandId("c-1"), CommandId("c-2")
@@ -53,6 +54,20 @@ def answered(text="", *call_ids):
 
 def begun(call_id):
     return events.ToolExecutionStart(name="look", call_id=CallId(call_id), args={})
+
+
+def below():
+    return events.SubagentEnd(
+        call_id=CallId("a"),
+        child_session_id=SessionId("s.1"),
+        ok=True,
+        text="",
+        usage=TokenUsage(),
+    )
+
+
+def thought(run_id="r"):
+    return events.ReasoningThought(run_id=run_id, strategy="s", thought_id="b1", content="")
 
 
 def done(call_id):
@@ -107,6 +122,7 @@ QUEUED = (received(), started(), received(TWO, queued=True))
         ((*CYCLE, events.AgentAbort()), []),
         ((received(), started(), REQUEST, said("x"), events.StreamReset(), *CYCLE[2:]), [ONE]),
         ((received(), started(), steered(status="rejected"), asked(), heard(), ended()), [ONE]),
+        ((*CYCLE[:2], below(), thought(), thought("q"), ended()), [ONE]),
     ],
 )
 def test_what_is_in_order_is_not_complained_of(happened, accepted):
@@ -146,6 +162,8 @@ def test_what_is_in_order_is_not_complained_of(happened, accepted):
         ((*CALLS, answered()), "call b has no end"),
         ((*CYCLE[:2], heard()), "question a is answered twice, or was never asked"),
         ((*CYCLE[:2], asked(), heard(), heard()), "question a is answered twice"),
+        ((*CYCLE[:2], below(), below()), "subagent s.1 ends twice: it is paid twice"),
+        ((*CYCLE[:2], thought(), thought()), "thought b1 of run r comes twice"),
     ],
 )
 def test_what_is_out_of_order_is_told(happened, problem):
@@ -215,6 +233,18 @@ def test_an_agent_that_lives_on_loses_nothing(after):
     (problem,) = ledger.problems
     assert problem.kind is Wrong.INDEX
     assert "of a process that lives on" in problem.text
+
+
+def noted(call_id):
+    return events.PluginEvent(name=NOTED, payload=f"{call_id} is over.")
+
+
+def test_what_a_plugin_says_of_a_call_is_for_the_model():
+    """Unless the call is over by then: it comes too late, and is for no other cycle."""
+    in_time = (*CALLS, begun("b"), noted("b"), done("b"), noted("a"), ended())
+    late = (received(TWO), started(TWO), noted("b"), ended(TWO))
+
+    assert books(*in_time, *late).notes == ["b is over."]
 
 
 def test_a_cycle_that_was_given_up_is_counted():
