@@ -34,7 +34,7 @@ from scripts.soak.model import prompt_text
 from scripts.soak.plan import Move, Plan
 from scripts.soak.recall import Recalled, differences, recall
 from scripts.soak.told import Told
-from scripts.soak.tools import EXTRAS, PLUGIN_NAMES, PLUGINS, TOOLS
+from scripts.soak.tools import CHOICES, EXTRAS, PLUGIN_NAMES, PLUGINS
 from scripts.soak.wrongs import Problem, Wrong
 
 _Answer = TypeVar("_Answer")
@@ -271,7 +271,7 @@ class Life:
             provider_opts=opts,
             session_id=name,
             system_prompt=f"You are {plan.name}!",
-            tools=[TOOLS[name] for name in plan.tools],
+            tools=[CHOICES[name] for name in plan.tools],
             plugins=[PLUGINS[name] for name in plan.plugins],
             working_dir=str(self.folder),
             **plan.options,

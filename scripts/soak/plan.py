@@ -14,6 +14,7 @@ from cmdc_runtime.faults import AGENT, MOMENTS, Step
 from scripts.soak.chance import dice
 from scripts.soak.model import Call, prompt_text
 from scripts.soak.tools import CHOICES, EXTRAS
+from scripts.soak.waves import BRANCHES
 from workers.core.records import RECORDS
 
 QUICK: Final[Mapping[str, Any]] = {  # Any: options
@@ -25,6 +26,8 @@ QUICK: Final[Mapping[str, Any]] = {  # Any: options
 }
 NOTE: Final = "noted"
 """The record of what plugins have to say, which waits for the other calls of a batch."""
+TOLD: Final = "tool_told"
+"""The record of a step that a running call has published, as a run of branches does."""
 PROMPTS: Final = (0, 6, 3, 1)
 """How often a life has one, two and three prompts, in parts."""
 BESIDE: Final = (6, 3, 1)
@@ -177,6 +180,7 @@ _CALLS: Final[Mapping[str, tuple[float, Callable[[str], Arguments]]]] = {
         0.5,
         lambda serial: {"description": f"See to {serial}.", "subagent_type": "general-purpose"},
     ),
+    "reason": (0.1, lambda serial: {"question": f"What about {serial}?"}),
 }
 """How often each tool is called, in parts, and with what."""
 
@@ -213,6 +217,7 @@ _WRITTEN_BY: Final = {
     "todos_changed": ("write_todos",),
     "tool_ended": ("file_away",),
     "tool_started": ("note_down",),
+    TOLD: ("reason",),
     "user_answered": ("ask_user",),
     "user_asked": ("ask_user",),
 }
@@ -220,7 +225,8 @@ _WRITTEN_BY: Final = {
 
 
 _SOON_OVER: Final = (
-    *("approval_asked", NOTE, "subagent_spawned", "tool_started", "user_answered", "user_asked"),
+    *("approval_asked", NOTE, "subagent_spawned", "tool_started", TOLD),
+    *("user_answered", "user_asked"),
 )
 """Of them, those that say nothing any more when the session rests: only a death right behind shows
 that one is missing, so there are three times as many."""
@@ -241,6 +247,8 @@ def _behind_a_record(draw: Random) -> Killing:
         moves = (Move("prompt", {"text": prompt_text(serial, (calls,))}),)
     process, moment = draw.choice(["append", AGENT]), draw.choice(MOMENTS)
     passes = 2 if kind == NOTE else 1  # the first one is told at once, with the prompt
+    if kind == TOLD:
+        passes = draw.randint(1, BRANCHES)
     return (Step(f"{process}.*{kind}*.{moment}", passes, AGENT),), moves
 
 

@@ -29,11 +29,21 @@ LIVES_MAX: Final = 150
 """Within which a record that is not written must be missed, unless ``_RARE`` says otherwise."""
 TEXT_CHARS_MAX: Final = 200
 """Of what was found, in the record."""
-_RARE: Final = {"noted": 600, "user_answered": 600, "user_asked": 400, "subagent_spent": 300}
+_RARE: Final = {
+    "noted": 600,
+    "user_answered": 600,
+    "user_asked": 400,
+    "subagent_spent": 300,
+    "tool_told": 300,
+}
 """Records that matter only to a process that dies in the milliseconds behind them."""
 UNSEEN: Final = {
     "record set_aside is dropped": (
         "no life has a record that kills its readers; tests/fault/cases/test_poison.py has them"
+    ),
+    "record code_taken is dropped": (
+        "no life has other code put under its session; the next process notes the same code again."
+        " tests/fault/cases/test_changed_code.py has sessions whose code changes"
     ),
     "the fence of incarnations is not checked": (
         "a frame counts by the connection of its process, which is closed before the next process"

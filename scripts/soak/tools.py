@@ -161,10 +161,6 @@ CHOICES: Final[dict[str, Any]] = {
     "ask_user": cmdc.tools.AskUser(timeout=ASK_S),
     "compact_conversation": cmdc.tools.CompactConversation,
     "task": cmdc.tools.Task(timeout=SUBAGENT_S),
-}
-"""What the sessions of a soak have, by the names that a plan calls them by (Any: as above)."""
-TOOLS: Final[dict[str, Any]] = {
-    **CHOICES,
     "reason": cmdc.tools.Reason(strategies=[Waves]),
 }
-"""All that there are."""
+"""What the sessions of a soak have, by the names that a plan calls them by (Any: as above)."""
