@@ -147,7 +147,7 @@ soak: setup ## Kill seeded lives of sessions and count what is wrong: N=20000 SE
 
 soak-selftest: setup ## Plant bugs one by one and see that the soak finds each: SEED=1, SHORT=1, or ONLY=<words>
 	@$(if $(SHORT)$(ONLY),,$(PROOF) soak-selftest --) \
-	  $(BIN)/python -m scripts.soak.selftest --seed $(or $(SEED),1) \
+	  $(BIN)/python -m scripts.soak_selftest --seed $(or $(SEED),1) \
 	  $(if $(SHORT),--short) $(if $(ONLY),--only $(ONLY))
 
 matrix: setup ## Die at every write of every situation, and write docs/crash-matrix.md; ONLY=<situation>

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scripts.soak.selftest import UNSEEN, all_bugs, chosen, play
+from scripts.soak_selftest.__main__ import UNSEEN, all_bugs, chosen, play
 from workers.core.records import RECORDS
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]

@@ -1,7 +1,7 @@
 """Bugs for a soak to find: each changes one function of the product in the processes of a daemon.
 
 They are no part of the product; the site folder of ``scripts.mutants`` calls them when the module
-that they change has been imported. ``selftest.py`` says which there are and how soon each must be
+that they change has been imported. ``__main__.py`` says which there are and how soon each must be
 found. This module is imported in agents and daemons, so it needs nothing but the standard library.
 """
 

@@ -1,4 +1,4 @@
-"""``python -m scripts.soak.selftest``: plant bugs one by one and see that a soak finds each.
+"""``python -m scripts.soak_selftest``: plant bugs one by one and see that a soak finds each.
 
 Each has a number of lives within which some check must find it; the exit status is 1 where one is
 not found. ``--short`` plays the few that are found soonest, ``--only`` those with these words in
@@ -17,9 +17,9 @@ from typing import Final
 import structlog
 
 from benchmarks.report import append
-from scripts.soak import bugs
 from scripts.soak.__main__ import interrupt
 from scripts.soak.run import Result, Settings, soak
+from scripts.soak_selftest import bugs
 from workers.core.records import RECORDS
 
 SUBJECT: Final = "soak-selftest"
@@ -175,7 +175,7 @@ def chosen(only: Sequence[str], *, is_short: bool) -> list[Bug]:
 
 def main() -> int:
     """Do what the arguments say and return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m scripts.soak.selftest", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m scripts.soak_selftest", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--only", nargs="*", default=[])
