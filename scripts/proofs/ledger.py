@@ -1,8 +1,10 @@
-"""The proofs that are run by hand, their runs, and whether a run is still of the code that is here.
+"""The proofs that are run by hand, their runs, and whether a run is still of the code of today.
 
-A commit's name does not outlive a rewritten history, so a run keeps a digest of the proof's code.
+A commit's name does not outlive a rewritten history, so a run keeps a digest of the proof's code:
+of what it does, without its prose, its form and the places that it imports from.
 """
 
+import ast
 import hashlib
 import tomllib
 from collections.abc import Iterator
@@ -34,7 +36,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
         found = hashlib.sha256()
         for path in sorted(set(self._files())):
             found.update(f"{path.relative_to(ROOT)}\0".encode())
-            found.update(path.read_bytes() + b"\0")
+            found.update(_substance(path) + b"\0")
         return found.hexdigest()[:DIGEST_CHARS]
 
     def _files(self) -> Iterator[Path]:
@@ -78,6 +80,29 @@ def runs() -> list[Run]:
 def newest(name: str) -> Run | None:
     """Return the last run of a proof, green or not."""
     return next((run for run in reversed(runs()) if run.proof == name), None)
+
+
+def _substance(path: Path) -> bytes:
+    """Return what a file does: of a module, its statements without imports and docstrings."""
+    content = path.read_bytes()
+    if path.suffix != ".py":
+        return content
+    return ast.dump(_Doings().visit(ast.parse(content))).encode()
+
+
+class _Doings(ast.NodeTransformer):
+    """Takes from a module what changes no proof: where it imports from, and its docstrings."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        """Leave a docstring out."""
+        is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if is_text else node
+
+    def visit_Import(self, _node: ast.Import) -> None:
+        """Leave it out."""
+
+    def visit_ImportFrom(self, _node: ast.ImportFrom) -> None:
+        """Leave it out."""
 
 
 def _code_below(folder: Path) -> Iterator[Path]:

@@ -89,3 +89,21 @@ def test_code_that_is_gone_is_named(place):
     """A row of the table that names nothing proves nothing."""
     with pytest.raises(FileNotFoundError, match="code/gone"):
         Proof(command="make toy", shows="it", code=("code/gone",)).digest()
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        "PLAYED = 1  # once\n",
+        '"""A play."""\n\nPLAYED = 1\n',
+        "from house import it\n\nPLAYED = 1\n",
+    ],
+    ids=["a comment", "a docstring", "an import"],
+)
+def test_what_changes_no_proof_has_the_same_digest(place, same):
+    """Its words and the places that it imports from may move with the product."""
+    proof = Proof(command="make toy", shows="it", code=("code",))
+    before = proof.digest()
+    (place / "code/play.py").write_text(same)
+
+    assert proof.digest() == before
