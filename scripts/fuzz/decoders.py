@@ -56,21 +56,30 @@ PARTS: Final = union_of(Part)
 RECORDS: Final = union_of(Record)
 
 
-def client_frame(entropy: Entropy) -> bytes:
-    """Return a frame as a client might send it, with a body as it might be."""
+def client_frame(entropy: Entropy, token: str = "") -> bytes:
+    """Return a frame as a client might send it, with a body as it might be.
+
+    ``token`` is shown in nine of ten, so that what is behind the gate has something to do.
+    """
     if one_in(entropy, 6):
         return message_pack(FROM_CLIENT, entropy)
     is_request = one_in(entropy, 2)
     body = msgspec.Raw(message_pack(REQUESTS if is_request else COMMANDS, entropy))
     command_id = CommandId(f"f-{entropy.below(10**9)}")
+    shown = "" if one_in(entropy, 10) else token
     if is_request:
-        frame: FromClient = Ask(id=command_id, body=body)
+        frame: FromClient = Ask(id=command_id, body=body, token=shown)
     else:
         frame = Send(
             id=command_id,
             session_id=SessionId(pick(entropy, ("s-1", "fuzzed", "", "\0", "_supervisor"))),
             durable=one_in(entropy, 2),
+            looks=one_in(entropy, 3),
+            waits=one_in(entropy, 4),
+            ends=one_in(entropy, 4),
+            carries_code=one_in(entropy, 4),
             body=body,
+            token=shown,
         )
     return mutated(codec.encode(frame), entropy)
 

@@ -10,16 +10,20 @@ import contextlib
 import gc
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Final
 
 import psutil
 import zmq
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.errors import CmdcError
-from cmdc_runtime.frames import HEADER, Batch
+from cmdc_runtime.codec import decode
+from cmdc_runtime.errors import AccessDenied, CmdcError, ProtocolError, SessionExists
+from cmdc_runtime.frames import HEADER, Batch, Failed, ToClient
 from cmdc_runtime.ids import EventIndex, SessionId
+from cmdc_runtime.runtime_dir import read_token
 from cmdc_runtime.sockets import Role, open_socket
 from cmdc_runtime.testing import ScriptedModel, Text, ToolCalls, ToolUse
 from scripts.fuzz.decoders import FROM_WORKER, client_frame
@@ -34,8 +38,12 @@ BYSTANDER: Final = SessionId("bystander")
 ANSWER_S: Final = 30.0
 GROWTH_BYTES_MAX: Final = 128 * 2**20
 """Of the daemon: its buffers and rings are bounded, and may be full at the end."""
-STORM_FRAMES: Final = 400
-"""Frames of one storm, after which the agent is looked at, and begun anew where it is over."""
+STORM_FRAMES: Final = 10
+"""Frames of one agent. The first one that breaks the contract ends it, so that few more count."""
+NAMED: Final = SessionId("fuzzed")
+"""The session that some frames name: it is there, and is begun anew where a frame has ended it."""
+REFUSED_SHARE_MAX: Final = 0.5
+"""Of the answers, those that no handler has given: else nothing behind the gate was tried."""
 _FAILED: Final = re.compile(r"Traceback|request\.failed|\[critical|could not be handled")
 _SHOWN_CHARS: Final = 2_000
 
@@ -47,7 +55,7 @@ class _Watched:
         """Start the bystander."""
         self.house = house
         self.client = house.client()
-        self._model = ScriptedModel([])
+        self._model = ScriptedModel([], default=Text("done"))
         self._model.__enter__()
         self.client.create_agent(model=self._model, session_id=BYSTANDER)
         self._size = self._resident_bytes()
@@ -76,6 +84,11 @@ class _Watched:
         failed = _FAILED.search(log)
         assert failed is None, log[max(0, failed.start() - 200) :][:_SHOWN_CHARS]  # noqa: S101
 
+    def begin(self, session_id: SessionId) -> None:
+        """Have a session of this id, if there is none."""
+        with contextlib.suppress(SessionExists):
+            self.client.create_agent(model=self._model, session_id=session_id)
+
     def close(self) -> None:
         """End the model; the daemon is ended by whoever started it."""
         self._model.__exit__(None, None, None)
@@ -100,23 +113,29 @@ def clients_target() -> Iterator[Callable[[Entropy], None]]:
     """Yield a target that sends each input to the control socket, as a client would."""
     with _watched() as watched, zmq.Context() as context:
         sent = 0
+        token = read_token(Path(watched.house.address))
+        answers: Counter[str] = Counter()
         peers = [_connected(context, watched) for _ in range(4)]
 
         def send(entropy: Entropy) -> None:
             nonlocal sent
+            if sent % LOOK_EVERY == 0:
+                watched.look()
+                watched.begin(NAMED)
             sent += 1
             peer = pick(entropy, peers)
             header = entropy.blob(6) if one_in(entropy, 50) else HEADER
-            _send(peer, [header, client_frame(entropy)])
-            _drain(peer)
-            if sent % LOOK_EVERY == 0:
-                watched.look()
+            _send(peer, [header, client_frame(entropy, token)])
+            answers.update(_kinds(_answers(peer)))
 
         try:
             yield send
         finally:
             for peer in peers:
                 peer.close()
+        refused, given = answers[_REFUSED], answers.total()
+        most = given * REFUSED_SHARE_MAX
+        assert refused <= most, f"of {given} answers no handler gave {refused}"  # noqa: S101 - the oracle
 
 
 def _connected(context: "zmq.Context[zmq.Socket[bytes]]", watched: _Watched) -> "zmq.Socket[bytes]":
@@ -132,10 +151,23 @@ def _send(peer: "zmq.Socket[bytes]", parts: list[bytes]) -> None:
     peer.send_multipart(parts, zmq.NOBLOCK)
 
 
-def _drain(peer: "zmq.Socket[bytes]") -> None:
+def _answers(peer: "zmq.Socket[bytes]") -> Iterator[bytes]:
+    """Yield the frames that have come by now."""
     with contextlib.suppress(zmq.Again):
         while True:
-            peer.recv_multipart(zmq.NOBLOCK)
+            yield peer.recv_multipart(zmq.NOBLOCK)[-1]
+
+
+def _kinds(frames: Iterable[bytes]) -> Iterator[str]:
+    """Yield of each answer whether a handler gave it."""
+    for frame in frames:
+        answer = decode(ToClient, frame)
+        is_refused = isinstance(answer, Failed) and answer.code in _OF_THE_GATE
+        yield _REFUSED if is_refused else type(answer).__name__
+
+
+_REFUSED: Final = "refused"
+_OF_THE_GATE: Final = frozenset({AccessDenied.code, ProtocolError.code})
 
 
 @cmdc.tool(effects="read", timeout=120.0)
