@@ -37,7 +37,9 @@ _BODY: Final = re.compile(r"^b?(['\"]?)(\{.*\})\1$")
 
 
 _NO_KEY: Final = re.compile(
-    r"missing credentials|missing [\w ]*api key|no key is set", re.IGNORECASE
+    r"missing credentials|missing [\w ]*api key|no key is set"
+    r"|[A-Z0-9]_(?:KEY|TOKEN)\b[\w ,'\"`]{0,60}(?:is|are) (?:not set|missing|required)",
+    re.IGNORECASE,
 )
 """What openai and litellm say before they have asked anybody."""
 _UNREAD: Final = frozenset(
@@ -59,7 +61,10 @@ UNREAD_CHARS_MAX: Final = 160
 """Of the words of the code that could not read an answer."""
 _NO_PROVIDER: Final = "LLM Provider NOT provided"
 _BAD_ADDRESSES: Final = frozenset({"InvalidURL", "UnsupportedProtocol"})
-_VARIABLE: Final = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_(?:KEY|TOKEN)\b")
+_VARIABLE: Final = re.compile(r"\b(?!\w*_ADMIN_KEY\b)[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*_(?:KEY|TOKEN)\b")
+"""Names of keys; one of an administrator, which openai's library offers too, asks no model."""
+_ADDRESS: Final = re.compile(r"_API_BASE$|_BASE_URL$|_API_VERSION$")
+"""Of the variables that litellm says are missing, those that are no key."""
 
 
 class RefusedAnswerError(Exception):
@@ -126,6 +131,8 @@ def translated(error: Exception, asked: Asked) -> ProviderError:
     reason = reason_of(told, asked.secrets)
     if status == HTTPStatus.UNAUTHORIZED and asked.missing:
         reason = f"{_no_key(asked.model, asked.missing)} {reason}"
+    if status == HTTPStatus.NOT_FOUND and asked.model not in reason:
+        reason = f"{asked.model}: {reason}"
     return ProviderError(
         classify(status, names, " ".join(text[:TEXT_CHARS_MAX] for text in texts)),
         reason[:REASON_MAX_CHARS],
@@ -152,7 +159,16 @@ def _plainly(causes: Sequence[BaseException], asked: Asked) -> tuple[FailureKind
     if not asked.has_key and _NO_KEY.search(text):
         variables = [*dict.fromkeys(_VARIABLE.findall(text))]
         return FailureKind.PERMANENT, _no_key(asked.model, variables or asked.missing)
-    return None
+    return _no_package(causes, asked)
+
+
+def _no_package(causes: Sequence[BaseException], asked: Asked) -> tuple[FailureKind, str] | None:
+    """Return what is said where a package that the provider needs is not installed."""
+    found = next((one for one in causes if isinstance(one, ImportError)), None)
+    if found is None:
+        return None
+    told = f"{asked.model} needs a package that the daemon's Python does not have"
+    return FailureKind.PERMANENT, f"{told}: {_text(found)[:UNREAD_CHARS_MAX]}; install it there"
 
 
 def _unread(causes: Sequence[BaseException], names: Sequence[str]) -> BaseException | None:
@@ -170,7 +186,8 @@ def _unread(causes: Sequence[BaseException], names: Sequence[str]) -> BaseExcept
 
 
 def _no_key(model: str, variables: Sequence[str]) -> str:
-    named = " or ".join(variables) or "the provider's variable"
+    keys = [one for one in variables if not _ADDRESS.search(one)]
+    named = " or ".join(keys) or "the provider's variable"
     return (
         f"there is no key for {model}: set {named} in the environment, or give api_key in"
         " provider_opts."

@@ -254,6 +254,36 @@ OWN_WORDS = {
             ),
         ),
     ),
+    "a key that is not set": (
+        ValueError("Missing: FIREWORKS_API_KEY is not set. Set the variable, or pass it."),
+        (
+            FailureKind.PERMANENT,
+            (
+                "there is no key for openai:m: set FIREWORKS_API_KEY in the environment, or give"
+                " api_key in provider_opts."
+            ),
+        ),
+    ),
+    "no administrator's key": (
+        ValueError("Missing credentials. Set the X_API_KEY or X_ADMIN_KEY environment variable."),
+        (
+            FailureKind.PERMANENT,
+            (
+                "there is no key for openai:m: set X_API_KEY in the environment, or give api_key"
+                " in provider_opts."
+            ),
+        ),
+    ),
+    "no package": (
+        chained(ValueError("x"), ModuleNotFoundError("No module named 'google.auth'")),
+        (
+            FailureKind.PERMANENT,
+            (
+                "openai:m needs a package that the daemon's Python does not have: No module named"
+                " 'google.auth'; install it there"
+            ),
+        ),
+    ),
 }
 
 
@@ -263,6 +293,21 @@ def test_what_cannot_work_is_told_by_name(error, told):
     failure = _failures.translated(error, _failures.Asked("openai:m"))
 
     assert (failure.kind, failure.reason) == told
+
+
+def test_a_model_that_a_server_does_not_have_is_named():
+    """Its own words may say no more than that something was not found."""
+    failure = _failures.translated(VendorError(404), _failures.Asked("openai:gpt-99"))
+
+    assert failure.reason == "openai:gpt-99: VendorError: no"
+
+
+def test_an_address_is_not_asked_for_as_a_key():
+    """Of a server that needs none, litellm says that its address is missing."""
+    asked = _failures.Asked("ollama:m", missing=["OLLAMA_API_BASE"])
+    failure = _failures.translated(VendorError(401), asked)
+
+    assert failure.reason.startswith("there is no key for ollama:m: set the provider's variable in")
 
 
 def test_a_server_that_asks_for_a_key_is_told_with_the_variable():
