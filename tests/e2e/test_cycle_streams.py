@@ -54,6 +54,25 @@ def test_the_pieces_are_the_answers_of_the_prompt(agent, scripted, client):
     assert streams_of(client) == before
 
 
+def test_an_aborted_cycle_has_the_ends_of_its_calls(agent, scripted):
+    """They come before the cycle's own end, with which the stream ends."""
+
+    @cmdc.tool(effects="read")
+    async def slow() -> str:
+        """Wait for ever."""
+        await asyncio.Event().wait()
+        return "never"
+
+    session = agent(scripted(ToolCalls(ToolUse("slow", {}, id="c"))), tools=[slow])
+    seen = []
+    for event in session.stream_events("Go.", timeout=TURN_S):
+        seen.append(event.kind)
+        if event.kind == "tool_execution_start":
+            session.abort(reason="enough")
+
+    assert seen[-2:] == ["tool_execution_end", "agent_abort"]
+
+
 def test_the_events_are_those_of_the_cycle(agent, scripted):
     """From its start to its end; queued prompts are other cycles."""
     session = agent(scripted("one", "two", "three"))

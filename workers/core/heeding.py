@@ -132,7 +132,7 @@ def _end(memory: Memory, abort: Aborted, at_ms: int) -> Step:
     memory, kept = give_results(memory, end_of)
     ended = cycle.end_by_plugin(memory, abort, at_ms)
     first, *rest = ended.effects
-    return Step(ended.state, ended.memory, (first, *cleared, *kept, *rest))
+    return Step(ended.state, ended.memory, (*kept, first, *cleared, *rest))
 
 
 def _send(memory: Memory, _wait: Consulting, verdict: Verdict, _at_ms: int) -> Step:

@@ -1,8 +1,9 @@
 """Steer and abort: how a running cycle is interrupted, softly or for good.
 
-An abort is announced before anything else is done about it. What may be ended by either is decided
-by two functions of a call: ``_steering_ends`` and ``_abort_ends``. A cycle that has run for as long
-as it may is aborted as a caller would, but for what waits: that has its turn.
+An abort is announced before anything is done about it, behind the ends of its calls. What may be
+ended by either is decided by two functions of a call: ``_steering_ends`` and ``_abort_ends``. A
+cycle that has run for as long as it may is aborted as a caller would, but for what waits: that has
+its turn.
 """
 
 from dataclasses import replace
@@ -310,7 +311,10 @@ def _abort(memory: Memory, wanted: Abort, at_ms: int, effects: tuple[Effect, ...
         dropped += (Publish(gone), Keep(PromptDiscarded(command_id=command_id)))
     answered = answer_waiters(memory, *results)
     ended = cycle.abort(answered.memory, wanted.reason, at_ms)
-    # The abort is announced before anything else is done about it: within 100 ms, in every state.
+    # The abort is announced before anything is done about it, within 100 ms in every state. Its
+    # calls have their ends before it, in the same batch: they are of the cycle that it ends.
+    ends = [one for one in effects if isinstance(one, Keep | Publish)]
+    done = [one for one in effects if not isinstance(one, Keep | Publish)]
     first, *rest = ended.effects
-    after = (*effects, *dropped, *answered.effects, *rest)
-    return Step(ended.state, ended.memory, (first, *after))
+    after = (*done, *dropped, *answered.effects, *rest)
+    return Step(ended.state, ended.memory, (*ends, first, *after))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from cmdc_runtime.commands import Prompt
+from cmdc_runtime.events import AgentAbort, ToolExecutionEnd
 from cmdc_runtime.messages import TokenUsage, ToolCall
 from cmdc_runtime.reasons import Signal
 from workers.core import causes, commands, rebuild, results
@@ -172,6 +173,22 @@ class Session:
     def records(self, kind=Record):
         """Return the records of this kind."""
         return [kept.record for kept in self.of(Keep) if isinstance(kept.record, kind)]
+
+    def is_announced(self):
+        """Say whether the abort is told once, behind ends of calls, and before anything is done."""
+        at = [
+            number
+            for number, effect in enumerate(self.effects)
+            if isinstance(effect, Publish) and isinstance(effect.event, AgentAbort)
+        ]
+        ends = [
+            number
+            for number, effect in enumerate(self.effects)
+            if isinstance(effect, Publish) and isinstance(effect.event, ToolExecutionEnd)
+        ]
+        said = self.effects[: at[0]]
+        is_first = all(isinstance(effect, Keep | Publish) for effect in said)
+        return len(at) == 1 and is_first and all(end < at[0] for end in ends)
 
     def is_unchanged(self, before):
         """Say whether the latest input did nothing at all."""

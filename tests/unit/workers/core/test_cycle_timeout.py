@@ -14,7 +14,6 @@ from workers.core.effects import (
     CancelModel,
     Consult,
     EndSubagents,
-    Publish,
     RunTools,
     Settle,
 )
@@ -51,10 +50,9 @@ def test_it_is_aborted_in_each_state(session, state):
     before = session.at(state, **LIMIT)
     after = expire(before)
 
-    assert after.effects[:2] == (
-        Publish(AgentAbort(reason="cycle_timeout", command_id="p-1")),
-        CancelModel(),
-    )
+    assert after.is_announced()
+    assert after.events(AgentAbort) == [AgentAbort(reason="cycle_timeout", command_id="p-1")]
+    assert after.of(CancelModel) == [CancelModel()]
     assert after.records()[-1] == CycleEnded(
         command_id="p-1", outcome="aborted", reason="cycle_timeout"
     )

@@ -268,12 +268,13 @@ def test_a_call_that_is_over_is_not_refused(session, call_id):
 
 
 def test_a_plugin_that_hears_of_a_call_may_end_the_cycle(session):
-    """Calls and subagents are ended after it is told; those that had begun are told as killed."""
+    """Calls and subagents are ended when it is told; those that had begun are told as killed."""
     batch = session.at(State.EXECUTING_TOOLS).begin("a")
     batch = batch.report(SubagentWanted, "a", "a:sub-1", "any", "do it")
     after = batch.report(PluginsAborted, Aborted("guard", "no"), 9)
 
-    assert after.effects[0].event == AgentAbort(reason="no", command_id="p-1")
+    assert after.is_announced()
+    assert after.events(AgentAbort) == [AgentAbort(reason="no", command_id="p-1")]
     assert after.of(CancelCalls) == [CancelCalls(("a", "b"))]
     assert after.of(EndSubagents) == [EndSubagents(("s.1",))]
     assert [(told.call_id, told.reason) for told in after.events(ToolKilled)] == [("a", "no")]

@@ -28,7 +28,6 @@ from workers.core.effects import (
     CancelModel,
     EndSubagents,
     JudgeSteering,
-    Publish,
     Settle,
 )
 from workers.core.inputs import (
@@ -197,17 +196,15 @@ def test_the_latest_prompt_stays_the_one_that_waits(session):
 
 @every_state
 def test_an_abort_is_told_before_anything_is_done(session, state):
-    """Observers hear of it first, in every state; it is settled once and leaves nothing open."""
+    """Told behind the ends of its calls, settled once; nothing is left open."""
     busy = session.at(state)
     if state is not State.IDLE:
         busy = busy.prompt("next", "p-2")
     after = busy.give(Abort(reason="enough"))
 
-    assert isinstance(after.effects[0], Publish)
-    assert after.effects[0].event == AgentAbort(
-        reason="enough", command_id=None if state is State.IDLE else "p-1"
-    )
-    assert len(after.events(AgentAbort)) == 1
+    command_id = None if state is State.IDLE else "p-1"
+    assert after.is_announced()
+    assert after.events(AgentAbort) == [AgentAbort(reason="enough", command_id=command_id)]
     assert after.of(Settle) == [Settle("c", None)]
     assert after.state is State.IDLE
     assert (after.memory.cycle, after.memory.calls, after.memory.queue) == (None, (), ())
@@ -220,7 +217,7 @@ def test_what_was_under_way_is_late_after_an_abort(session, state):
     before = session.at(state)
     after = before.give(Abort(kill_tools="all"))
 
-    assert after.effects[1] == CancelModel()
+    assert after.of(CancelModel) == [CancelModel()]
     assert after.memory.work > before.memory.work
     assert after.records()[-1] == CycleEnded(command_id="p-1", outcome="aborted")
 
