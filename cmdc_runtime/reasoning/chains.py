@@ -67,7 +67,8 @@ class ChainStrategy(BuiltInStrategy, frozen=True, kw_only=True):
 class ChainOfThought(ChainStrategy, frozen=True, kw_only=True):
     """One branch that reasons step by step.
 
-    Wei et al. 2022, in Kojima et al.'s form without examples (2022). The answer is all of its text.
+    Wei et al. 2022, in Kojima et al.'s form without examples (2022). We differ: Kojima et al. ask a
+    second time, for the answer alone; here the answer is all of the text.
     """
 
     short_name: ClassVar[str] = "chain_of_thought"

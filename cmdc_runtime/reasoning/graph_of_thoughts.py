@@ -108,7 +108,7 @@ class GraphOfThoughts(BuiltInStrategy, frozen=True, kw_only=True):
     Besta et al. 2023, "Graph of Thoughts": a graph of operations, carried out in its order. The
     answer is the best thought of the last operation. The paper has no default graph; ours is three
     results, the two best merged, and that refined. We differ: what can run at the same time does,
-    and a thought that is refined stays a candidate itself, as in the paper's volume of a thought.
+    and a thought that is refined stays a candidate itself.
     """
 
     short_name: ClassVar[str] = "graph_of_thoughts"

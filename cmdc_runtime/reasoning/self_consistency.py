@@ -20,6 +20,8 @@ class SelfConsistency(BuiltInStrategy, frozen=True, kw_only=True):
     Wang et al. 2022, "Self-Consistency Improves Chain of Thought Reasoning": a majority vote over
     the answers of independent chains. We differ: 10 samples, where the paper draws 40 and finds
     most of the gain with 5 to 10; and it ends as soon as the rest cannot change the majority.
+    The paper samples at temperatures of 0.5 to 0.7. Ours is the session's: where its
+    ``provider_opts`` say 0 all samples are one, so give them ``temperature``. The words are ours.
     """
 
     short_name: ClassVar[str] = "self_consistency"

@@ -8,7 +8,7 @@ from scripts.fuzz.providers import provider_target
 from scripts.fuzz.run import Target
 
 TARGETS: Final = (
-    Target("client_frames", 265, partial(decoders.only, decoders.take_client_frame)),
+    Target("client_frames", 277, partial(decoders.only, decoders.take_client_frame)),
     Target("worker_frames", 200, partial(decoders.only, decoders.take_worker_frame)),
     Target("imports", 150, partial(decoders.only, decoders.take_import)),
     Target("journal_rows", 170, partial(decoders.only, decoders.take_rows)),
@@ -17,7 +17,7 @@ TARGETS: Final = (
     Target("clients_of_a_daemon", 30, live.clients_target, is_guidable=False),
     Target(
         "workers_of_a_daemon",
-        15,
+        3,
         live.workers_target,
         batch=live.STORM_FRAMES,
         is_guidable=False,

@@ -80,8 +80,8 @@ from workers.reasoning.thoughts import (
 
 Phase: TypeAlias = Literal["waiting", "running", "ending", "ended"]
 _ACTIVE: Final = ("running", "ending")
-_CUT_OFF: Final = ("timeout", "budget_exceeded", "max_steps_exceeded")
-"""How a run ends that is answered with the best thought so far."""
+_CUT_OFF: Final = ("timeout", "budget_exceeded", "max_steps_exceeded", "failed")
+"""How a run ends that is answered with the best thought so far, where there is one."""
 _NODE_ID: Final = re.compile(NODE_ID)
 
 

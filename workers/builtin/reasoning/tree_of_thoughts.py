@@ -152,10 +152,12 @@ class TreeOfThoughts(ReasoningStrategy):
     def _scored(self, judges: list[Thought], state: TreeState) -> Decision:
         """Take the means of values, or the parts of votes; who failed does not count."""
         sound = [one.metadata for one in judges if one.error is None]
+        if not sound:
+            return Failed(f"no judge has answered: {judges[0].error}")
         if self.opts.scoring == "vote":
             chosen = [told[OUTPUT].best - 1 for told in sound]
             counts = {one.id: chosen.count(place) for place, one in enumerate(state.candidates)}
-            scores = {key: count / max(1, len(sound)) for key, count in counts.items()}
+            scores = {key: count / len(sound) for key, count in counts.items()}
         else:
             values: dict[str, list[int]] = {}
             for told in sound:

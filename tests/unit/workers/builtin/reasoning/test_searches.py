@@ -108,6 +108,31 @@ def test_judges_value_or_vote():
     assert "Candidate 2:\nStep 1:\nway 2" in voted.started["b3"].branch.prompt
 
 
+def test_a_level_that_no_judge_has_seen_is_no_answer():
+    """The run says so, with the best thought of the level before where there was one."""
+
+    def judged(branch):
+        return "what?" if branch.result in {Judgement, Choice} else numbered(branch)
+
+    play = played(reasoning.TreeOfThoughts(depth=1, candidates=2, votes=2), judged)
+
+    assert play.result.status == "failed"
+    assert play.result.reason.startswith("no judge has answered: ")
+    assert play.result.answer is None
+
+
+def test_a_level_without_candidates_leaves_the_best_of_the_one_before():
+    """The run has failed, and what it has come to is not thrown away."""
+
+    def barren(branch):
+        return numbered(branch) if branch.parent_id is None else Answer(error="gone")
+
+    tree = reasoning.TreeOfThoughts(depth=2, candidates=2, score=last_digits)
+    result = played(tree, barren).result
+
+    assert (result.status, result.answer) == ("failed", "way 2")
+
+
 def test_one_branch_may_propose_all():
     """Each text once, as a thought of its own."""
     tree = reasoning.TreeOfThoughts(
