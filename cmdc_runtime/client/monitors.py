@@ -4,7 +4,7 @@
 It follows the numbers of the notices up to the first that is missing, and compares with the newest
 that the daemon gave. Where some were lost, because the connection broke, or where another daemon
 took over, all are set again, each from its own place.
-``AsyncMonitor`` and ``Monitor`` are what the application holds.
+``Watch`` is what both kinds of monitor have in common, which the application holds.
 """
 
 import asyncio
@@ -16,15 +16,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from cmdc_runtime.client.edge import guarded
-from cmdc_runtime.client.inbox import AsyncInbox, Filled, ThreadInbox
+from cmdc_runtime.client.arguments import checked_flag
+from cmdc_runtime.client.inbox import Filled
 from cmdc_runtime.client.limits import (
     DOWNS_QUEUED_MAX,
     EARLY_DOWNS_MAX,
     RENEW_RETRY_S,
     RENEWALS_PARALLEL_MAX,
 )
-from cmdc_runtime.client.subjects import checked_flag, checked_timeout
 from cmdc_runtime.errors import CmdcError, TransientError, UsageError
 from cmdc_runtime.frames import Notify
 from cmdc_runtime.ids import DownSeq, MonitorRef, SessionId, new_monitor_ref
@@ -272,54 +271,11 @@ class Watch:
             self._final = None
             self._filled.finish(UsageError("the monitor was removed"), drop=True)
 
-    def _told_already(self) -> Down | None:
+    def latest(self) -> Down | None:
+        """Return the last notice there is of it, when it was fetched and nothing else waits."""
         if self.is_removed:  # whatever its inbox was finished with before
             raise UsageError("the monitor was removed")
         return None if len(self._filled) else self._final
 
 
 Deliver = Callable[[Watch, Down], None]
-
-
-class AsyncMonitor(Watch):
-    """A monitor for coroutines; ``ref`` names it."""
-
-    def __init__(
-        self, session_id: SessionId, deliver: Deliver | None = None, *, persistent: bool = False
-    ) -> None:
-        """Wait for notices of one session."""
-        self._downs: AsyncInbox[Down] = AsyncInbox(DOWNS_QUEUED_MAX)
-        super().__init__(session_id, self._downs, deliver, persistent=persistent)
-
-    @guarded
-    async def wait(self, timeout: float | None = None) -> Down:  # noqa: ASYNC109 - the contract's name
-        """Return the next notice; after the last one, that one again.
-
-        Raises:
-            TimeoutError: none came within ``timeout`` seconds.
-            CmdcError: none will come: the monitor was removed, or the client or daemon is gone.
-
-        """
-        return self._told_already() or await self._downs.get(checked_timeout(timeout))
-
-
-class Monitor(Watch):
-    """A monitor for threads; ``ref`` names it."""
-
-    def __init__(
-        self, session_id: SessionId, deliver: Deliver | None = None, *, persistent: bool = False
-    ) -> None:
-        """Wait for notices of one session."""
-        self._downs: ThreadInbox[Down] = ThreadInbox(DOWNS_QUEUED_MAX)
-        super().__init__(session_id, self._downs, deliver, persistent=persistent)
-
-    @guarded
-    def wait(self, timeout: float | None = None) -> Down:
-        """Return the next notice; after the last one, that one again.
-
-        Raises:
-            TimeoutError: none came within ``timeout`` seconds.
-            CmdcError: none will come: the monitor was removed, or the client or daemon is gone.
-
-        """
-        return self._told_already() or self._downs.get(checked_timeout(timeout))

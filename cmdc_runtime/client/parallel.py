@@ -3,19 +3,17 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from cmdc_runtime.client.calls import Reply
+from cmdc_runtime.client.arguments import SessionLike, checked_id
+from cmdc_runtime.client.default import async_client
 from cmdc_runtime.client.default import client as default_client
-from cmdc_runtime.client.session import AsyncSession, Session
-from cmdc_runtime.client.subjects import SessionLike, checked_id
+from cmdc_runtime.client.exchange import Reply
+from cmdc_runtime.client.session import AsyncClient, AsyncSession
+from cmdc_runtime.client.sync.session import Client, Session
 from cmdc_runtime.errors import CmdcError, UsageError
 from cmdc_runtime.options import Options
 from cmdc_runtime.plain import whole_problem
-
-if TYPE_CHECKING:
-    from cmdc_runtime.client.async_client import AsyncClient
-    from cmdc_runtime.client.client import Client
 
 PARALLEL_MAX: Final = 1_000
 
@@ -33,7 +31,7 @@ class Parallel:
         *,
         max_parallel: int = 4,
         timeout: float | None = None,
-        client: "Client | None" = None,
+        client: Client | None = None,
     ) -> list[Reply | CmdcError]:
         """Return what each agent answers, in their order; one that fails is there as its error.
 
@@ -67,8 +65,6 @@ class Parallel:
 class AsyncParallel:
     """Asks several agents at once, for coroutines."""
 
-    _default: ClassVar["AsyncClient"]
-
     @classmethod
     async def map(
         cls,
@@ -77,10 +73,10 @@ class AsyncParallel:
         *,
         max_parallel: int = 4,
         timeout: float | None = None,  # noqa: ASYNC109 - the contract's name
-        client: "AsyncClient | None" = None,
+        client: AsyncClient | None = None,
     ) -> list[Reply | CmdcError]:
         """Return what each agent answers, in their order; see ``Parallel.map``."""
-        owner = client or cls._default
+        owner = client or async_client
         pairs = _pairs(question, agents, max_parallel)
         gate = asyncio.Semaphore(max_parallel)
 

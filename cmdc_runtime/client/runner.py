@@ -7,15 +7,17 @@ there already. Its events are the session's, and its result is made of them.
 import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypedDict, Unpack
+from typing import Any, Final, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
 from cmdc_runtime import reasoning
+from cmdc_runtime.client.arguments import SessionLike
 from cmdc_runtime.client.cycle import Whole
+from cmdc_runtime.client.default import async_client
 from cmdc_runtime.client.default import client as default_client
-from cmdc_runtime.client.session import AsyncSession, Session
-from cmdc_runtime.client.subjects import SessionLike
+from cmdc_runtime.client.session import AsyncClient, AsyncSession
+from cmdc_runtime.client.sync.session import Client, Session
 from cmdc_runtime.errors import AgentAborted, AgentFailed, CmdcError, InvalidOptions, SessionError
 from cmdc_runtime.events import AgentAbort, AgentError, Event, PromptDropped
 from cmdc_runtime.ids import new_command_id
@@ -25,10 +27,6 @@ from cmdc_runtime.packing import BuiltInStrategy
 from cmdc_runtime.plain import short
 from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
 from cmdc_runtime.reasoning.tool import Reason
-
-if TYPE_CHECKING:
-    from cmdc_runtime.client.async_client import AsyncClient
-    from cmdc_runtime.client.client import Client
 
 ENDED: Final = "the runner was ended"
 """The reason of a cycle's end whose runner was left early."""
@@ -108,7 +106,7 @@ class Runner:
         strategy: object,
         prompt: str,
         *,
-        client: "Client | None" = None,
+        client: Client | None = None,
         **given: Unpack[RunOptions],
     ) -> ReasoningResult:
         """Have a question thought about by a strategy, and return what the run came to.
@@ -164,15 +162,13 @@ class Runner:
 class AsyncRunner:
     """Runs strategies, for coroutines."""
 
-    _default: ClassVar["AsyncClient"]
-
     @classmethod
     async def run(
         cls,
         strategy: object,
         prompt: str,
         *,
-        client: "AsyncClient | None" = None,
+        client: AsyncClient | None = None,
         **given: Unpack[RunOptions],
     ) -> ReasoningResult:
         """Have a question thought about by a strategy; see ``Runner.run``.
@@ -182,11 +178,11 @@ class AsyncRunner:
         order = _Order(strategy, given)
         if order.session is None:
             base, options = order.definition()
-            async with await (client or cls._default).create_agent(base, **options) as made:
+            async with await (client or async_client).create_agent(base, **options) as made:
                 return await cls._follow(made, prompt, order.on_event)
         found = order.session
         if not isinstance(found, AsyncSession):
-            found = AsyncSession(found, client or cls._default)
+            found = AsyncSession(found, client or async_client)
         tool, call = order.guest()
         await found.attach_tool(tool)
         try:

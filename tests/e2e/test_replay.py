@@ -133,7 +133,7 @@ def test_an_edited_journal_is_found_by_the_player(agent, scripted, cmdc_daemon):
     session = agent(scripted("Yes."))
     session.run("Hi.", timeout=TURN_S)
     with contextlib.closing(Engine(cmdc_daemon.address)) as engine:
-        past = engine.call(engine.calls.past(session.id))
+        past = engine.call(engine.exchange.past(session.id))
     last = past.records[-1]
     ended = decode_record(last.body)
     edited = last.__class__(

@@ -170,9 +170,9 @@ def test_a_file_that_no_daemon_wrote_is_refused_before_anything_is_kept(
             assert f"cannot be kept: header: {name}: ".encode() in done.stderr
             frames = read_frames(io.BytesIO(file.read_bytes()))
             with pytest.raises(cmdc.UsageError, match=f"header: {name}: "):
-                engine.call(engine.calls.bring(frames, f"copy-{name}"))
+                engine.call(engine.exchange.bring(frames, f"copy-{name}"))
         with pytest.raises(cmdc.InvalidSession):
-            engine.call(engine.calls.find_live("copy-incarnation"))
+            engine.call(engine.exchange.find_live("copy-incarnation"))
     with stopped(place) as db:
         (count,) = db.execute(
             "SELECT count(*) FROM sessions WHERE session_id GLOB 'copy-*'"

@@ -3,9 +3,7 @@
 import pytest
 
 from cmdc_runtime import events
-from cmdc_runtime.client.calls import OpenedCycle
-from cmdc_runtime.client.cycle import Pieces, Whole
-from cmdc_runtime.client.cycle_stream import Clock, _Reader
+from cmdc_runtime.client.cycle import Clock, CycleReader, OpenedCycle, Pieces, Whole
 from cmdc_runtime.commands import CycleResult
 from cmdc_runtime.errors import AgentAborted, UsageError
 from cmdc_runtime.events import Envelope
@@ -20,7 +18,7 @@ ENDS = events.AgentAbort(reason="enough", command_id=MINE)
 def ended(view, *told, is_finished):
     """Return what is raised at the end of these events; ``is_finished``: the feed ends behind."""
     opened = OpenedCycle(SessionId("s-1"), MINE, feed=None, result=ABORTED)
-    reader = _Reader(opened, view, Clock(None))
+    reader = CycleReader(opened, view, Clock(None))
     for number, event in enumerate(told):
         reader.take(Envelope(session_id="s-1", index=number + 1, at_ms=0, event=event))
     if is_finished:
