@@ -61,7 +61,7 @@ HOMES: Final = {
         "AsyncEventStream",
         "AsyncMonitor",
     ),
-    "cmdc_runtime.client.parallel": ("Parallel",),
+    "cmdc_runtime.client.sync.parallel": ("Parallel",),
     "cmdc_runtime.client.runner": ("Runner",),
     "cmdc_runtime.client.sync.session": (
         "Client",

@@ -23,7 +23,7 @@ from cmdc_runtime.exports import CALLS, HOMES, MODULES
 
 ROOT: Final = Path(__file__).parents[1]
 CLIENT: Final = ROOT / "cmdc_runtime" / "client"
-MADE: Final = ("control", "session", "stream")
+MADE: Final = ("control", "parallel", "session", "stream")
 BEGIN: Final = "    # --- made by ``make sync`` of the calls above: begin "
 END: Final = "    # --- end "
 SUBSTITUTIONS: Final = (
@@ -34,6 +34,7 @@ SUBSTITUTIONS: Final = (
     (r"for coroutines", "for threads"),
     (r"\b(?:async|await) ", ""),
     (r"\bAwaitable\[([^\[\]]*)\]", r"\1"),
+    (r"\basync_client\b", "client"),
     (r"\bAsyncInbox\b", "ThreadInbox"),
     (r"\bStopAsyncIteration\b", "StopIteration"),
     (r"\bAsync([A-Z]\w*)", r"\1"),

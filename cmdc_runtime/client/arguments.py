@@ -3,13 +3,14 @@
 What only the agent can know, such as a tool's name that is taken, is the agent's to refuse.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, Protocol, TypeVar, get_args, get_origin
 
 import msgspec
 
 from cmdc_runtime.checkpoints import CHECKPOINT_ID
 from cmdc_runtime.client.edge import parts_of
+from cmdc_runtime.client.limits import PARALLEL_MAX
 from cmdc_runtime.commands import (
     PROMPT_CHARS_MAX,
     REASON_BYTES_MAX,
@@ -45,6 +46,7 @@ from cmdc_runtime.ranges import INDEX_MAX, NAME_CHARS_MAX, SECONDS_MAX
 
 C = TypeVar("C", bound=Command)
 Ours = TypeVar("Ours")
+Item = TypeVar("Item")
 
 UNPACKABLE: Final = (TypeError, ValueError, OverflowError, RecursionError)
 """What MessagePack says of a value that it does not take."""
@@ -311,6 +313,25 @@ def checked(command: C) -> C:
             call = type(command).__name__.lower()
             raise UsageError(f"{call}: {field.name}: {error}; given was {short(value)}") from None
     return command
+
+
+def checked_pairs(
+    question: str | Sequence[str], agents: Sequence[Item], max_parallel: int
+) -> list[tuple[str, Item]]:
+    """Return each agent with its question; one that is a str is for all of them.
+
+    Raises:
+        UsageError: there are not as many questions as agents, or ``max_parallel`` is no number.
+
+    """
+    if (problem := whole_problem(max_parallel, 1, PARALLEL_MAX)) is not None:
+        raise UsageError(f"max_parallel: {problem}")
+    texts = [question] * len(agents) if isinstance(question, str) else list(question)
+    if len(texts) != len(agents):
+        raise UsageError(
+            f"question: {len(texts)} for {len(agents)} agents; give one, or one for each agent"
+        )
+    return list(zip(texts, agents, strict=True))
 
 
 def packed_tools(tools: Iterable[object]) -> tuple[Packed, ...]:

@@ -38,6 +38,9 @@ SESSIONS_HELD_MAX: Final = 10_000
 REPLY_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 5.0
 
+PARALLEL_MAX: Final = 1_000
+"""Agents that one ``Parallel.map`` asks at a time."""
+
 # --- event streams --------------------------------------------------------------------------
 STREAM_EVENTS_MAX: Final = 10_000
 """Events one stream keeps for a consumer that lags; what comes on top is replayed later."""
