@@ -35,7 +35,7 @@ SUBSTITUTIONS: Final = (
     (r"\b(?:async|await) ", ""),
     (r"\bAwaitable\[([^\[\]]*)\]", r"\1"),
     (r"\basync_client\b", "client"),
-    (r"\bAsyncInbox\b", "ThreadInbox"),
+    (r"\bAsyncQueue\b", "ThreadQueue"),
     (r"\bStopAsyncIteration\b", "StopIteration"),
     (r"\bAsync([A-Z]\w*)", r"\1"),
     (r"\b__a(enter|exit|iter|next)__", r"__\1__"),

@@ -60,13 +60,13 @@ def replay(
     """
     # These load zmq.
     from cmdc_runtime.client.arguments import checked_id  # noqa: PLC0415
-    from cmdc_runtime.client.engine import Engine  # noqa: PLC0415
+    from cmdc_runtime.client.engine import ClientEngine  # noqa: PLC0415
 
     session_id = checked_id(session)
     arguments = [] if until is None else ["--until", str(until), "--state"]
     show = _json if as_json else _text
     terminal = Terminal()
-    with contextlib.closing(Engine(running_address(address))) as engine:
+    with contextlib.closing(ClientEngine(running_address(address))) as engine:
         past = engine.call(engine.exchange.past(session_id))
         is_same, state = True, ""
         for told in _played(past, [*arguments, *(["--save"] if forks else [])]):

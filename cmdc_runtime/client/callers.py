@@ -22,10 +22,10 @@ from cmdc_runtime import foreign
 from cmdc_runtime.client.address import Address, checked_address
 from cmdc_runtime.client.arguments import checked_kind
 from cmdc_runtime.client.callbacks import AsyncCallback, Callback
-from cmdc_runtime.client.engine import Engine
+from cmdc_runtime.client.engine import ClientEngine
 from cmdc_runtime.client.exchange import Exchange
 from cmdc_runtime.client.link import Connector, Link
-from cmdc_runtime.client.monitors import Deliver, Watch
+from cmdc_runtime.client.monitors import OnDown, Watch
 from cmdc_runtime.client.offload import offload
 from cmdc_runtime.errors import UsageError
 from cmdc_runtime.reasons import Down
@@ -129,7 +129,7 @@ class AsyncCaller:
         """Return a stream whose prompt is sent when its first piece is asked for."""
         return stream
 
-    def _deliver(self, callback: AsyncCallback | None) -> Deliver | None:
+    def _deliver(self, callback: AsyncCallback | None) -> OnDown | None:
         """Return what runs a monitor's ``callback`` for each notice, as a task of this loop."""
         return None if callback is None else partial(self._call_back, callback)
 
@@ -165,7 +165,7 @@ class Caller:
         """
         self._address = checked_address(address)
         self._lock = threading.Lock()
-        self._engine: Engine | None = None
+        self._engine: ClientEngine | None = None
         self._is_closed = False
         if self._is_shared:
             os.register_at_fork(after_in_child=self._renew_lock)
@@ -208,7 +208,7 @@ class Caller:
         engine = self._started()
         return engine.call(method(engine.exchange, *args, **kwargs))
 
-    def _started(self) -> Engine:
+    def _started(self) -> ClientEngine:
         engine = self._engine
         if engine is not None and engine.pid == os.getpid():
             return engine
@@ -223,7 +223,7 @@ class Caller:
             if self._is_closed:
                 raise UsageError("the client is closed")
             if self._engine is None:
-                self._engine = Engine(self._address, renews=self._is_shared)
+                self._engine = ClientEngine(self._address, renews=self._is_shared)
                 weakref.finalize(self, self._engine.close)
             return self._engine
 
@@ -238,7 +238,7 @@ class Caller:
         stream.begin()
         return stream
 
-    def _deliver(self, callback: Callback | None) -> Deliver:
+    def _deliver(self, callback: Callback | None) -> OnDown:
         """Return what runs a monitor's ``callback`` for each notice; it keeps this client alive."""
         callbacks = self._started().callbacks
 
@@ -289,5 +289,5 @@ async def _called_back(callback: AsyncCallback, watch: Watch, down: Down) -> Non
         _log.error("callback.raised", extra={"ref": watch.ref}, exc_info=failed.error)
 
 
-_inherited: Final[list[Engine]] = []
+_inherited: Final[list[ClientEngine]] = []
 """What forks left behind: kept, so that nothing of the parent's is touched by its destruction."""

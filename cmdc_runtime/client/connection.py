@@ -15,8 +15,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from cmdc_runtime import codec
-from cmdc_runtime.client.address import Place
-from cmdc_runtime.client.holding import Holding
+from cmdc_runtime.client.address import DaemonPlace
+from cmdc_runtime.client.dispatcher import Dispatcher
+from cmdc_runtime.client.down_order import DownOrder
 from cmdc_runtime.client.limits import (
     COMMAND_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
@@ -28,7 +29,6 @@ from cmdc_runtime.client.limits import (
 )
 from cmdc_runtime.client.mailbox import Mailbox
 from cmdc_runtime.client.monitors import Monitors
-from cmdc_runtime.client.topics import Topics
 from cmdc_runtime.commands import (
     AttachPlugin,
     AttachTools,
@@ -77,7 +77,7 @@ _log = logging.getLogger(__name__)
 class Connection:
     """Asks, tells and listens until ``fail``."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: DaemonPlace) -> None:
         """Keep the place; ``open`` connects."""
         self.place = place
         self.pid = os.getpid()
@@ -89,8 +89,8 @@ class Connection:
             identity=f"c-{secrets.token_hex(8)}".encode(),
             listener=self,
         )
-        self.topics = Topics(self, self._dealer)
-        self.holding = Holding(self, self.topics)
+        self.dispatcher = Dispatcher(self, self._dealer)
+        self.down_order = DownOrder(self, self.dispatcher)
         self._mailbox = Mailbox()
         self._waiting: dict[CommandId, asyncio.Future[Reply | Paged]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -255,8 +255,8 @@ class Connection:
                 future.set_exception(error)
         for task in list(self._tasks):
             task.cancel()
-        self.topics.fail(error)
-        self.holding.release()
+        self.dispatcher.fail(error)
+        self.down_order.release()
         self.monitors.fail(error)
         self._dealer.close()
 
@@ -287,7 +287,7 @@ class Connection:
 
     def on_published(self, topic: bytes, frame: Published, body: bytes) -> None:
         """Take events or a watermark."""
-        self.topics.take(topic, frame, body)
+        self.dispatcher.take(topic, frame, body)
 
     def on_violation(self, error: ProtocolError, *, is_foreign: bool) -> None:
         """Take note of a message that breaks the contract."""
@@ -461,7 +461,7 @@ class Connection:
 
     def _ask_facts(self) -> None:
         self._beat = self.loop.call_later(FACTS_S, self._ask_facts)
-        if self._waiting or len(self.monitors) or len(self.topics):
+        if self._waiting or len(self.monitors) or len(self.dispatcher):
             self._facts_id = new_command_id()
             if not self._dealer.has_unsent:
                 body = codec.raw(GetFacts())
@@ -475,7 +475,7 @@ class Connection:
             self._send_again(self._mailbox.all_frames(self.loop.time()))
         self.monitors.reconcile(facts.notices, is_new=is_new)
         if is_new:
-            self.topics.look_again()
+            self.dispatcher.look_again()
 
     # --- an embedded daemon's end -------------------------------------------------------------
 

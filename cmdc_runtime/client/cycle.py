@@ -2,7 +2,7 @@
 
 Events go in, in their order. ``Cycle`` says which of them are its own and how it ended, ``Pieces``
 what there is to be shown of the answers' text; ``CycleReader`` joins the two, and its ``Clock``
-says how much time is left. To show something else of a cycle, write one more ``View``.
+says how much time is left. To show something else of a cycle, write one more ``CycleView``.
 """
 
 import time
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
 from cmdc_runtime.client.arguments import checked_timeout
-from cmdc_runtime.client.feed import Feed
+from cmdc_runtime.client.subscription import Subscription
 from cmdc_runtime.commands import CycleResult
 from cmdc_runtime.errors import AgentAborted, AgentFailed, CmdcError, CollectTimeout
 from cmdc_runtime.events import (
@@ -48,13 +48,13 @@ def ending(result: CycleResult) -> CmdcError | None:
 
 @dataclass(slots=True)
 class OpenedCycle:
-    """A prompt that was sent, and the feed of what comes of it."""
+    """A prompt that was sent, and the subscription of what comes of it."""
 
     session_id: SessionId
     command_id: CommandId
-    feed: Feed
+    subscription: Subscription
     result: CycleResult | None = None
-    """How its cycle ended, where the session had to be asked; the feed is finished then."""
+    """How its cycle ended, where the session had to be asked; the subscription is finished then."""
 
 
 class Cycle:
@@ -97,7 +97,7 @@ class Cycle:
                 pass
 
 
-class View(Protocol[Shown_co]):
+class CycleView(Protocol[Shown_co]):
     """What a reader sees of a cycle."""
 
     kinds: ClassVar[Kinds | None]
@@ -109,7 +109,7 @@ class View(Protocol[Shown_co]):
         """Return what is to be shown now that the cycle had this event."""
 
 
-class Whole:
+class CycleEvents:
     """Shows each event."""
 
     kinds: ClassVar[Kinds | None] = None
@@ -205,7 +205,7 @@ class Clock:
 class CycleReader(Generic[Shown]):
     """What of a cycle's events is shown, and how it ends."""
 
-    def __init__(self, opened: OpenedCycle, view: View[Shown], clock: Clock) -> None:
+    def __init__(self, opened: OpenedCycle, view: CycleView[Shown], clock: Clock) -> None:
         """Begin before the first event."""
         self.opened = opened
         self.clock = clock

@@ -5,7 +5,6 @@ loop; ``close`` ends it earlier, and with the last one the private daemon, which
 until the program ends.
 """
 
-import atexit
 import functools
 from collections.abc import Callable
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
@@ -30,9 +29,7 @@ class SharedClient(Client):
 
 
 client: Final = SharedClient()
-_links: Final = LoopLinks()
-async_client: Final = AsyncClient(connector=_links)
-atexit.register(_links.sweep)
+async_client: Final = AsyncClient(connector=LoopLinks())
 
 
 def of_owner(

@@ -33,7 +33,7 @@ async def _kept(work: Coroutine[Any, Any, T]) -> T | _Exit:
         return _Exit(error)
 
 
-class Engine:
+class ClientEngine:
     """Runs coroutines for threads until ``close``; belongs to the process that made it."""
 
     def __init__(self, address: Address | None, *, renews: bool = False) -> None:

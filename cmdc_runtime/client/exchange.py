@@ -18,7 +18,6 @@ from cmdc_runtime import codec
 from cmdc_runtime.checkpoints import read_saved
 from cmdc_runtime.client.connection import Connection
 from cmdc_runtime.client.cycle import OpenedCycle, ending
-from cmdc_runtime.client.feed import Feed
 from cmdc_runtime.client.limits import (
     COMMAND_TIMEOUT_S,
     LIST_ANSWER_S,
@@ -34,6 +33,7 @@ from cmdc_runtime.client.monitors import Watch
 from cmdc_runtime.client.moving import export_session, import_session
 from cmdc_runtime.client.past import keep_checkpoint, new_facts, read_past
 from cmdc_runtime.client.resuming import check_free, definition_of, resume_request
+from cmdc_runtime.client.subscription import Subscription
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.commands import (
     Approve,
@@ -90,8 +90,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     usage: TokenUsage
 
 
-FeedMaker = Callable[[Connection], Feed]
-"""Makes the feed of one stream, once the connection is there."""
+SubscriptionMaker = Callable[[Connection], Subscription]
+"""Makes the subscription of one stream, once the connection is there."""
 
 
 class Exchange:
@@ -161,21 +161,21 @@ class Exchange:
         self,
         session_id: SessionId,
         command: Prompt,
-        feed_of: FeedMaker,
+        subscribed: SubscriptionMaker,
         timeout_s: float | None,
     ) -> OpenedCycle:
         """Send a prompt and fill a stream with all that is published from before it on."""
         started_s = time.monotonic()
-        feed = await self.follow(session_id, feed_of, None)
+        subscription = await self.follow(session_id, subscribed, None)
         try:
             limit_s = COMMAND_TIMEOUT_S
             if timeout_s is not None:
                 limit_s = min(limit_s, max(0.0, timeout_s - (time.monotonic() - started_s)))
             receipt = await self.prompt(session_id, command, limit_s)
         except BaseException:
-            feed.finish(UsageError("the prompt was not sent"))
+            subscription.finish(UsageError("the prompt was not sent"))
             raise
-        return OpenedCycle(session_id, receipt.command_id, feed)
+        return OpenedCycle(session_id, receipt.command_id, subscription)
 
     async def look_for_end(self, opened: OpenedCycle) -> None:
         """Have a cycle's stream end behind its events though the one that tells its end is lost."""
@@ -194,11 +194,11 @@ class Exchange:
             except SessionError:  # its end is told by the stream
                 return
             except CmdcError as error:
-                opened.feed.finish(error)
+                opened.subscription.finish(error)
                 return
-            await opened.feed.reached(session_id, found.last_index)
+            await opened.subscription.reached(session_id, found.last_index)
             opened.result = result
-            opened.feed.finish(UsageError("the cycle is over"))
+            opened.subscription.finish(UsageError("the cycle is over"))
             return
 
     async def steer(self, session_id: SessionId, command: Steer) -> str:
@@ -330,38 +330,42 @@ class Exchange:
             gone = DeleteCheckpoint(session_id=session_id, checkpoint_id=facts.checkpoint_id)
             await self.ask(gone, session_id)
 
-    async def follow(self, session_id: SessionId, feed_of: FeedMaker, since: int | None) -> Feed:
+    async def follow(
+        self, session_id: SessionId, subscribed: SubscriptionMaker, since: int | None
+    ) -> Subscription:
         """Fill a stream with one session's events; see ``subscribe``."""
         connection = await self._connector.connected(session_id)
-        feed = feed_of(connection)
-        await connection.topics.follow(session_id, feed, since)
-        return feed
+        subscription = subscribed(connection)
+        await connection.dispatcher.follow(session_id, subscription, since)
+        return subscription
 
-    async def follow_all(self, feed_of: FeedMaker) -> Feed:
+    async def follow_all(self, subscribed: SubscriptionMaker) -> Subscription:
         """Fill a stream with all sessions' events; see ``subscribe_all``."""
         connection = await self._connector.connected()
-        feed = feed_of(connection)
-        await connection.topics.follow_all(feed)
-        return feed
+        subscription = subscribed(connection)
+        await connection.dispatcher.follow_all(subscription)
+        return subscription
 
-    async def follow_group(self, group_id: str, feed_of: FeedMaker, since: int | None) -> Feed:
+    async def follow_group(
+        self, group_id: str, subscribed: SubscriptionMaker, since: int | None
+    ) -> Subscription:
         """Fill a stream with a group's events; see ``subscribe_group``."""
         connection = await self._connector.connected()
-        feed = feed_of(connection)
-        await connection.topics.follow_group(group_id, feed, since)
-        return feed
+        subscription = subscribed(connection)
+        await connection.dispatcher.follow_group(group_id, subscription, since)
+        return subscription
 
     async def unfollow(self, session_id: SessionId) -> None:
         """Close this client's streams of one session; see ``unsubscribe``."""
         connection = await self._connector.connected(session_id)
-        for feed in connection.topics.feeds_of(session_id):
-            feed.finish(UsageError("the stream was unsubscribed"))
+        for subscription in connection.dispatcher.subscriptions_of(session_id):
+            subscription.finish(UsageError("the stream was unsubscribed"))
 
     async def watch(self, watch: Watch) -> None:
         """Begin to fill a monitor; see ``monitor``."""
         connection = await self._connector.connected(watch.session_id)
         self._watches[watch.ref] = watch
-        line = connection.holding.before(watch)
+        line = connection.down_order.before(watch)
         await connection.monitors.add(
             watch.session_id, line, ref=watch.ref, persistent=watch.persistent
         )

@@ -17,13 +17,13 @@ from typing import Any, Protocol
 import msgspec
 
 from cmdc_runtime.client.arguments import checked_flag
-from cmdc_runtime.client.inbox import Filled
 from cmdc_runtime.client.limits import (
     DOWNS_QUEUED_MAX,
     EARLY_DOWNS_MAX,
     RENEW_RETRY_S,
     RENEWALS_PARALLEL_MAX,
 )
+from cmdc_runtime.client.queues import Queue
 from cmdc_runtime.errors import CmdcError, TransientError, UsageError
 from cmdc_runtime.frames import Notify
 from cmdc_runtime.ids import DownSeq, MonitorRef, SessionId, new_monitor_ref
@@ -44,11 +44,18 @@ class Watcher(Protocol):
         """Take note that no notice will follow."""
 
 
-class Asker(Protocol):
-    """What the books need of a connection."""
+class Questions(Protocol):
+    """What asks the daemon."""
 
     async def ask(self, request: Request) -> Any:
         """Return the daemon's answer (Any: what the request's ``answer`` says)."""
+
+
+class Asker(Questions, Protocol):
+    """What the parts of a connection need of the whole."""
+
+    slots: asyncio.Semaphore
+    """So many questions of all streams are open at a time."""
 
     def tell(self, request: Request) -> None:
         """Send a request whose answer nobody waits for."""
@@ -229,18 +236,18 @@ class Watch:
     def __init__(
         self,
         session_id: SessionId,
-        inbox: Filled[Down],
-        deliver: "Deliver | None",
+        queue: Queue[Down],
+        deliver: "OnDown | None",
         *,
         persistent: bool,
     ) -> None:
-        """Fill ``inbox``; ``deliver`` gets each notice in the client's loop as well."""
+        """Fill ``queue``; ``deliver`` gets each notice in the client's loop as well."""
         checked_flag(persistent, "persistent")
         self.ref = new_monitor_ref()
         self.session_id = session_id
         self.persistent = persistent
         self.is_removed = False
-        self._filled = inbox
+        self._filled = queue
         self._deliver = deliver
         self._final: Down | None = None
         self._has_overflowed = False
@@ -273,9 +280,9 @@ class Watch:
 
     def latest(self) -> Down | None:
         """Return the last notice there is of it, when it was fetched and nothing else waits."""
-        if self.is_removed:  # whatever its inbox was finished with before
+        if self.is_removed:  # whatever its queue was finished with before
             raise UsageError("the monitor was removed")
         return None if len(self._filled) else self._final
 
 
-Deliver = Callable[[Watch, Down], None]
+OnDown = Callable[[Watch, Down], None]

@@ -13,7 +13,7 @@ import msgspec
 
 from cmdc_runtime import reasoning
 from cmdc_runtime.client.arguments import SessionLike
-from cmdc_runtime.client.cycle import Whole
+from cmdc_runtime.client.cycle import CycleEvents
 from cmdc_runtime.client.default import async_client
 from cmdc_runtime.client.default import client as default_client
 from cmdc_runtime.client.session import AsyncClient, AsyncSession
@@ -146,7 +146,7 @@ class Runner:
         is_over = False
         try:
             read = session.client._read  # noqa: SLF001 - a call of the client that needs no name
-            with read(session, prompt, Whole(), None, call) as stream:
+            with read(session, prompt, CycleEvents(), None, call) as stream:
                 for event in stream:
                     told.append(event)
                     if on_event is not None and isinstance(event, ReasoningEvent):
@@ -202,7 +202,7 @@ class AsyncRunner:
         is_over = False
         try:
             read = session.client._read  # noqa: SLF001 - a call of the client that needs no name
-            async with read(session, prompt, Whole(), None, call) as stream:
+            async with read(session, prompt, CycleEvents(), None, call) as stream:
                 async for event in stream:
                     told.append(event)
                     await _heard(event, on_event)

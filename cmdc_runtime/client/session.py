@@ -27,16 +27,16 @@ from cmdc_runtime.client.arguments import (
 )
 from cmdc_runtime.client.callbacks import AsyncCallback
 from cmdc_runtime.client.control import AsyncControl
-from cmdc_runtime.client.cycle import Pieces, View, Whole
+from cmdc_runtime.client.cycle import CycleEvents, CycleView, Pieces
 from cmdc_runtime.client.edge import edge, guarded
 from cmdc_runtime.client.exchange import Exchange, Reply
-from cmdc_runtime.client.feed import Feed
-from cmdc_runtime.client.inbox import AsyncInbox
 from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
 from cmdc_runtime.client.monitors import Watch
+from cmdc_runtime.client.queues import AsyncQueue
 from cmdc_runtime.client.selection import EventTypes, Selection
 from cmdc_runtime.client.start import start_request
 from cmdc_runtime.client.stream import AsyncCycleStream, AsyncEventStream, AsyncMonitor, Opening
+from cmdc_runtime.client.subscription import Subscription
 from cmdc_runtime.commands import (
     ApprovalKind,
     GetMessages,
@@ -182,13 +182,13 @@ class AsyncClient(AsyncControl):
             QueueFull: too many prompts wait.
 
         """
-        return self._read(session, text, Whole(), timeout)
+        return self._read(session, text, CycleEvents(), timeout)
 
     def _read(
         self,
         session: SessionLike,
         text: str,
-        view: View[T],
+        view: CycleView[T],
         timeout_s: float | None,
         call: OpeningCall | None = None,
     ) -> AsyncCycleStream[T]:
@@ -196,11 +196,11 @@ class AsyncClient(AsyncControl):
         command = Prompt(text=checked_text(text, "prompt"), call=call)
 
         async def opening(left_s: float | None) -> Opening:
-            inbox: AsyncInbox[Envelope] = AsyncInbox()
-            maker = partial(Feed, inbox=inbox, selection=Selection(view.kinds))
+            queue: AsyncQueue[Envelope] = AsyncQueue()
+            maker = partial(Subscription, queue=queue, selection=Selection(view.kinds))
             opened = await self._run(Exchange.open_cycle, session_id, command, maker, left_s)
             look = partial(self._run, Exchange.look_for_end, opened)
-            return AsyncEventStream(opened.feed, inbox, self._post()), opened, look
+            return AsyncEventStream(opened.subscription, queue, self._post()), opened, look
 
         return self._begun(AsyncCycleStream(opening, view, timeout_s))
 
@@ -231,18 +231,20 @@ class AsyncClient(AsyncControl):
         ``types`` are event classes or names, ``plugin:NAME`` for what a plugin or a tool emits;
         others are not shown, EventsLost always is.
         """
-        inbox: AsyncInbox[Envelope] = AsyncInbox()
-        maker = partial(Feed, inbox=inbox, selection=Selection(types))
+        queue: AsyncQueue[Envelope] = AsyncQueue()
+        maker = partial(Subscription, queue=queue, selection=Selection(types))
         place = checked_since(since)
-        feed = await self._run(Exchange.follow, checked_id(session), maker, place)
-        return AsyncEventStream(feed, inbox, self._post())
+        subscription = await self._run(Exchange.follow, checked_id(session), maker, place)
+        return AsyncEventStream(subscription, queue, self._post())
 
     async def subscribe_all(self, *, types: EventTypes | None = None) -> AsyncEventStream:
         """Return the events of all sessions from now on, new sessions included."""
-        inbox: AsyncInbox[Envelope] = AsyncInbox()
-        maker = partial(Feed, inbox=inbox, selection=Selection(types), follows_strangers=True)
-        feed = await self._run(Exchange.follow_all, maker)
-        return AsyncEventStream(feed, inbox, self._post())
+        queue: AsyncQueue[Envelope] = AsyncQueue()
+        maker = partial(
+            Subscription, queue=queue, selection=Selection(types), follows_strangers=True
+        )
+        subscription = await self._run(Exchange.follow_all, maker)
+        return AsyncEventStream(subscription, queue, self._post())
 
     async def subscribe_group(
         self, group_id: str, *, since: int | None = None, types: EventTypes | None = None
@@ -251,11 +253,11 @@ class AsyncClient(AsyncControl):
 
         Each is heard after its own index ``since`` (0: its whole past), or from now on.
         """
-        inbox: AsyncInbox[Envelope] = AsyncInbox()
-        maker = partial(Feed, inbox=inbox, selection=Selection(types))
+        queue: AsyncQueue[Envelope] = AsyncQueue()
+        maker = partial(Subscription, queue=queue, selection=Selection(types))
         place = checked_since(since)
-        feed = await self._run(Exchange.follow_group, checked_group(group_id), maker, place)
-        return AsyncEventStream(feed, inbox, self._post())
+        subscription = await self._run(Exchange.follow_group, checked_group(group_id), maker, place)
+        return AsyncEventStream(subscription, queue, self._post())
 
     async def unsubscribe(self, stream: AsyncEventStream | SessionLike) -> None:
         """Close a stream, or all streams that this client has of a session."""

@@ -12,12 +12,12 @@ from typing import Final, Generic, Self, TypeVar
 
 from cmdc_runtime.client.arguments import checked_timeout
 from cmdc_runtime.client.callers import AsyncPost
-from cmdc_runtime.client.cycle import Clock, CycleReader, OpenedCycle, View
+from cmdc_runtime.client.cycle import Clock, CycleReader, CycleView, OpenedCycle
 from cmdc_runtime.client.edge import guarded
-from cmdc_runtime.client.feed import Feed
-from cmdc_runtime.client.inbox import AsyncInbox
 from cmdc_runtime.client.limits import DOWNS_QUEUED_MAX, STREAM_REFILL_EVENTS
-from cmdc_runtime.client.monitors import Deliver, Watch
+from cmdc_runtime.client.monitors import OnDown, Watch
+from cmdc_runtime.client.queues import AsyncQueue
+from cmdc_runtime.client.subscription import Subscription
 from cmdc_runtime.errors import CmdcError, SessionNotAlive, UsageError
 from cmdc_runtime.events import Envelope, EventsLost
 from cmdc_runtime.ids import SessionId
@@ -32,10 +32,12 @@ _ENDS: Final = frozenset({SessionNotAlive, UsageError})
 class AsyncEventStream:
     """Events for coroutines: ``async for envelope in stream``."""
 
-    def __init__(self, feed: Feed, inbox: AsyncInbox[Envelope], post: AsyncPost) -> None:
-        """Read what ``feed`` puts into ``inbox``, in the loop of ``post``."""
-        self._feed = feed
-        self._inbox = inbox
+    def __init__(
+        self, subscription: Subscription, queue: AsyncQueue[Envelope], post: AsyncPost
+    ) -> None:
+        """Read what ``subscription`` puts into ``queue``, in the loop of ``post``."""
+        self._subscription = subscription
+        self._queue = queue
         self._post = post
 
     def __aiter__(self) -> Self:
@@ -61,16 +63,16 @@ class AsyncEventStream:
             UsageError: the stream is closed.
 
         """
-        envelope = await self._inbox.get(checked_timeout(timeout))
-        if self._feed.is_lagging and len(self._inbox) <= STREAM_REFILL_EVENTS:
-            self._post.now(self._feed.refill)
+        envelope = await self._queue.get(checked_timeout(timeout))
+        if self._subscription.is_lagging and len(self._queue) <= STREAM_REFILL_EVENTS:
+            self._post.now(self._subscription.refill)
         return envelope
 
     async def close(self) -> None:
         """Stop listening and discard what was not read."""
         error = UsageError("the stream is closed")
-        self._inbox.finish(error, drop=True)
-        self._post.now(partial(self._feed.finish, error))
+        self._queue.finish(error, drop=True)
+        self._post.now(partial(self._subscription.finish, error))
 
     def drop(self) -> None:
         """Close it soon, from anywhere."""
@@ -78,8 +80,8 @@ class AsyncEventStream:
 
     def _drop(self) -> None:
         error = UsageError("the stream is closed")
-        self._inbox.finish(error, drop=True)
-        self._feed.finish(error)
+        self._queue.finish(error, drop=True)
+        self._subscription.finish(error)
 
     async def __aenter__(self) -> Self:
         """Return itself."""
@@ -110,7 +112,7 @@ class AsyncCycleStream(Generic[T]):
     def __init__(
         self,
         opening: Callable[[float | None], Awaitable[Opening]],
-        view: View[T],
+        view: CycleView[T],
         timeout_s: float | None,
     ) -> None:
         """Begin by ``opening`` within so many seconds, before its first piece."""
@@ -192,10 +194,10 @@ class AsyncMonitor(Watch):
     """A monitor for coroutines; ``ref`` names it."""
 
     def __init__(
-        self, session_id: SessionId, deliver: Deliver | None = None, *, persistent: bool = False
+        self, session_id: SessionId, deliver: OnDown | None = None, *, persistent: bool = False
     ) -> None:
         """Wait for notices of one session."""
-        self._downs: AsyncInbox[Down] = AsyncInbox(DOWNS_QUEUED_MAX)
+        self._downs: AsyncQueue[Down] = AsyncQueue(DOWNS_QUEUED_MAX)
         super().__init__(session_id, self._downs, deliver, persistent=persistent)
 
     @guarded

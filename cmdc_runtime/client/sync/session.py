@@ -21,15 +21,15 @@ from cmdc_runtime.client.arguments import (
     checked_timeout,
 )
 from cmdc_runtime.client.callbacks import Callback
-from cmdc_runtime.client.cycle import Pieces, View, Whole
+from cmdc_runtime.client.cycle import CycleEvents, CycleView, Pieces
 from cmdc_runtime.client.edge import edge, guarded
 from cmdc_runtime.client.exchange import Exchange, Reply
-from cmdc_runtime.client.feed import Feed
-from cmdc_runtime.client.inbox import ThreadInbox
 from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
 from cmdc_runtime.client.monitors import Watch
+from cmdc_runtime.client.queues import ThreadQueue
 from cmdc_runtime.client.selection import EventTypes, Selection
 from cmdc_runtime.client.start import start_request
+from cmdc_runtime.client.subscription import Subscription
 from cmdc_runtime.client.sync.control import Control
 from cmdc_runtime.client.sync.stream import CycleStream, EventStream, Monitor, Opening
 from cmdc_runtime.commands import (
@@ -177,13 +177,13 @@ class Client(Control):
             QueueFull: too many prompts wait.
 
         """
-        return self._read(session, text, Whole(), timeout)
+        return self._read(session, text, CycleEvents(), timeout)
 
     def _read(
         self,
         session: SessionLike,
         text: str,
-        view: View[T],
+        view: CycleView[T],
         timeout_s: float | None,
         call: OpeningCall | None = None,
     ) -> CycleStream[T]:
@@ -191,11 +191,11 @@ class Client(Control):
         command = Prompt(text=checked_text(text, "prompt"), call=call)
 
         def opening(left_s: float | None) -> Opening:
-            inbox: ThreadInbox[Envelope] = ThreadInbox()
-            maker = partial(Feed, inbox=inbox, selection=Selection(view.kinds))
+            queue: ThreadQueue[Envelope] = ThreadQueue()
+            maker = partial(Subscription, queue=queue, selection=Selection(view.kinds))
             opened = self._run(Exchange.open_cycle, session_id, command, maker, left_s)
             look = partial(self._run, Exchange.look_for_end, opened)
-            return EventStream(opened.feed, inbox, self._post()), opened, look
+            return EventStream(opened.subscription, queue, self._post()), opened, look
 
         return self._begun(CycleStream(opening, view, timeout_s))
 
@@ -226,18 +226,20 @@ class Client(Control):
         ``types`` are event classes or names, ``plugin:NAME`` for what a plugin or a tool emits;
         others are not shown, EventsLost always is.
         """
-        inbox: ThreadInbox[Envelope] = ThreadInbox()
-        maker = partial(Feed, inbox=inbox, selection=Selection(types))
+        queue: ThreadQueue[Envelope] = ThreadQueue()
+        maker = partial(Subscription, queue=queue, selection=Selection(types))
         place = checked_since(since)
-        feed = self._run(Exchange.follow, checked_id(session), maker, place)
-        return EventStream(feed, inbox, self._post())
+        subscription = self._run(Exchange.follow, checked_id(session), maker, place)
+        return EventStream(subscription, queue, self._post())
 
     def subscribe_all(self, *, types: EventTypes | None = None) -> EventStream:
         """Return the events of all sessions from now on, new sessions included."""
-        inbox: ThreadInbox[Envelope] = ThreadInbox()
-        maker = partial(Feed, inbox=inbox, selection=Selection(types), follows_strangers=True)
-        feed = self._run(Exchange.follow_all, maker)
-        return EventStream(feed, inbox, self._post())
+        queue: ThreadQueue[Envelope] = ThreadQueue()
+        maker = partial(
+            Subscription, queue=queue, selection=Selection(types), follows_strangers=True
+        )
+        subscription = self._run(Exchange.follow_all, maker)
+        return EventStream(subscription, queue, self._post())
 
     def subscribe_group(
         self, group_id: str, *, since: int | None = None, types: EventTypes | None = None
@@ -246,11 +248,11 @@ class Client(Control):
 
         Each is heard after its own index ``since`` (0: its whole past), or from now on.
         """
-        inbox: ThreadInbox[Envelope] = ThreadInbox()
-        maker = partial(Feed, inbox=inbox, selection=Selection(types))
+        queue: ThreadQueue[Envelope] = ThreadQueue()
+        maker = partial(Subscription, queue=queue, selection=Selection(types))
         place = checked_since(since)
-        feed = self._run(Exchange.follow_group, checked_group(group_id), maker, place)
-        return EventStream(feed, inbox, self._post())
+        subscription = self._run(Exchange.follow_group, checked_group(group_id), maker, place)
+        return EventStream(subscription, queue, self._post())
 
     def unsubscribe(self, stream: EventStream | SessionLike) -> None:
         """Close a stream, or all streams that this client has of a session."""

@@ -9,12 +9,12 @@ from typing import Final, Generic, Self, TypeVar
 
 from cmdc_runtime.client.arguments import checked_timeout
 from cmdc_runtime.client.callers import Post
-from cmdc_runtime.client.cycle import Clock, CycleReader, OpenedCycle, View
+from cmdc_runtime.client.cycle import Clock, CycleReader, CycleView, OpenedCycle
 from cmdc_runtime.client.edge import guarded
-from cmdc_runtime.client.feed import Feed
-from cmdc_runtime.client.inbox import ThreadInbox
 from cmdc_runtime.client.limits import DOWNS_QUEUED_MAX, STREAM_REFILL_EVENTS
-from cmdc_runtime.client.monitors import Deliver, Watch
+from cmdc_runtime.client.monitors import OnDown, Watch
+from cmdc_runtime.client.queues import ThreadQueue
+from cmdc_runtime.client.subscription import Subscription
 from cmdc_runtime.errors import CmdcError, SessionNotAlive, UsageError
 from cmdc_runtime.events import Envelope, EventsLost
 from cmdc_runtime.ids import SessionId
@@ -29,10 +29,12 @@ _ENDS: Final = frozenset({SessionNotAlive, UsageError})
 class EventStream:
     """Events for threads: ``for envelope in stream``."""
 
-    def __init__(self, feed: Feed, inbox: ThreadInbox[Envelope], post: Post) -> None:
-        """Read what ``feed`` puts into ``inbox``, in the loop of ``post``."""
-        self._feed = feed
-        self._inbox = inbox
+    def __init__(
+        self, subscription: Subscription, queue: ThreadQueue[Envelope], post: Post
+    ) -> None:
+        """Read what ``subscription`` puts into ``queue``, in the loop of ``post``."""
+        self._subscription = subscription
+        self._queue = queue
         self._post = post
 
     def __iter__(self) -> Self:
@@ -58,16 +60,16 @@ class EventStream:
             UsageError: the stream is closed.
 
         """
-        envelope = self._inbox.get(checked_timeout(timeout))
-        if self._feed.is_lagging and len(self._inbox) <= STREAM_REFILL_EVENTS:
-            self._post.now(self._feed.refill)
+        envelope = self._queue.get(checked_timeout(timeout))
+        if self._subscription.is_lagging and len(self._queue) <= STREAM_REFILL_EVENTS:
+            self._post.now(self._subscription.refill)
         return envelope
 
     def close(self) -> None:
         """Stop listening and discard what was not read."""
         error = UsageError("the stream is closed")
-        self._inbox.finish(error, drop=True)
-        self._post.now(partial(self._feed.finish, error))
+        self._queue.finish(error, drop=True)
+        self._post.now(partial(self._subscription.finish, error))
 
     def drop(self) -> None:
         """Close it soon, from anywhere."""
@@ -75,8 +77,8 @@ class EventStream:
 
     def _drop(self) -> None:
         error = UsageError("the stream is closed")
-        self._inbox.finish(error, drop=True)
-        self._feed.finish(error)
+        self._queue.finish(error, drop=True)
+        self._subscription.finish(error)
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -107,7 +109,7 @@ class CycleStream(Generic[T]):
     def __init__(
         self,
         opening: Callable[[float | None], Opening],
-        view: View[T],
+        view: CycleView[T],
         timeout_s: float | None,
     ) -> None:
         """Begin by ``opening`` within so many seconds, before its first piece."""
@@ -189,10 +191,10 @@ class Monitor(Watch):
     """A monitor for threads; ``ref`` names it."""
 
     def __init__(
-        self, session_id: SessionId, deliver: Deliver | None = None, *, persistent: bool = False
+        self, session_id: SessionId, deliver: OnDown | None = None, *, persistent: bool = False
     ) -> None:
         """Wait for notices of one session."""
-        self._downs: ThreadInbox[Down] = ThreadInbox(DOWNS_QUEUED_MAX)
+        self._downs: ThreadQueue[Down] = ThreadQueue(DOWNS_QUEUED_MAX)
         super().__init__(session_id, self._downs, deliver, persistent=persistent)
 
     @guarded

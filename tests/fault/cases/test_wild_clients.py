@@ -9,7 +9,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime import codec
 from cmdc_runtime.client import connection
-from cmdc_runtime.client.engine import Engine
+from cmdc_runtime.client.engine import ClientEngine
 from cmdc_runtime.client.start import start_request
 from cmdc_runtime.commands import UserRespond
 from cmdc_runtime.errors import CmdcError, ProtocolError, UsageError
@@ -33,7 +33,7 @@ def nested(levels):
 def engine(place, monkeypatch):
     """The calls of a client that sends whatever it is given."""
     monkeypatch.setattr(connection, "_packed", lambda value, _values_max: codec.raw(value))
-    with contextlib.closing(Engine(place.address)) as found:
+    with contextlib.closing(ClientEngine(place.address)) as found:
         yield found
 
 

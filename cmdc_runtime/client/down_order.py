@@ -2,7 +2,7 @@
 
 Events and notices come over different connections, so that a notice may overtake the last events of
 its process. The daemon sends it when it has all of them, and says how far the session is. Until
-each stream that this client has of the session has put that into its inbox, the notice is held;
+each stream that this client has of the session has put that into its queue, the notice is held;
 the books of the monitors are done by then. A stream that has ended or that is full holds up
 nothing, and nothing is held for longer than ``DOWN_HOLD_S``.
 """
@@ -10,40 +10,18 @@ nothing, and nothing is held for longer than ``DOWN_HOLD_S``.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from cmdc_runtime.client.feed import Feed
+from cmdc_runtime.client.dispatcher import Dispatcher
 from cmdc_runtime.client.limits import DOWN_HOLD_S, DOWNS_HELD_MAX
-from cmdc_runtime.client.monitors import Watcher
+from cmdc_runtime.client.monitors import Asker, Watcher
 from cmdc_runtime.errors import CmdcError, InvalidSession
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.reasons import Down
-from cmdc_runtime.requests import FindSession, Request, SessionInfo
+from cmdc_runtime.requests import FindSession, SessionInfo
 
 _log = logging.getLogger(__name__)
-
-
-class Link(Protocol):
-    """What holding needs of a connection."""
-
-    slots: asyncio.Semaphore
-    """So many questions of all streams are open at a time."""
-
-    async def ask(self, request: Request) -> Any:
-        """Return the daemon's answer (Any: what the request's ``answer`` says)."""
-
-    # Any: nothing is sent to such a coroutine.
-    def spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Run ``work`` until it is done or the connection fails."""
-
-
-class Hall(Protocol):
-    """What knows the streams of each session."""
-
-    def hearing(self, session_id: SessionId) -> list[Feed]:
-        """Return what is filled with this session's events."""
 
 
 class Audience(Watcher, Protocol):
@@ -60,18 +38,18 @@ class _Held:
     due_s: float
 
 
-class Holding:
+class DownOrder:
     """The notices of one connection that wait for events."""
 
-    def __init__(self, link: Link, hall: Hall) -> None:
+    def __init__(self, asker: Asker, dispatcher: Dispatcher) -> None:
         """Hold nothing yet."""
-        self._link = link
-        self._hall = hall
-        self._lines: set[Line] = set()
+        self._asker = asker
+        self._dispatcher = dispatcher
+        self._lines: set[OrderedDowns] = set()
 
-    def before(self, audience: Audience) -> "Line":
+    def before(self, audience: Audience) -> "OrderedDowns":
         """Return who is to be told in place of ``audience``."""
-        return Line(self, audience)
+        return OrderedDowns(self, audience)
 
     def release(self) -> None:
         """Tell all that is held: no event will come any more."""
@@ -80,14 +58,14 @@ class Holding:
 
     def is_heard(self, session_id: SessionId) -> bool:
         """Say whether there is a stream that notices of this session wait for."""
-        return bool(self._hall.hearing(session_id))
+        return bool(self._dispatcher.subscriptions_to(session_id))
 
-    def serve(self, line: "Line") -> None:
+    def serve(self, line: "OrderedDowns") -> None:
         """Have the notices of ``line`` told, each in its time."""
         self._lines.add(line)
-        self._link.spawn(self._serve(line))
+        self._asker.spawn(self._serve(line))
 
-    async def _serve(self, line: "Line") -> None:
+    async def _serve(self, line: "OrderedDowns") -> None:
         try:
             while (held := line.next()) is not None:
                 await self._settle(held)
@@ -110,21 +88,21 @@ class Holding:
             _log.warning("down.told_early", extra={**told, "error": str(error)})
 
     async def _gathered(self, session_id: SessionId) -> None:
-        async with self._link.slots:
-            found: SessionInfo = await self._link.ask(FindSession(session_id=session_id))
-        feeds = self._hall.hearing(session_id)
-        for feed in feeds:
-            feed.expect(found)
-        for feed in feeds:
-            await feed.reached(session_id, found.last_index)
+        async with self._asker.slots:
+            found: SessionInfo = await self._asker.ask(FindSession(session_id=session_id))
+        subscriptions = self._dispatcher.subscriptions_to(session_id)
+        for subscription in subscriptions:
+            subscription.expect(found)
+        for subscription in subscriptions:
+            await subscription.reached(session_id, found.last_index)
 
 
-class Line:
+class OrderedDowns:
     """The notices of one monitor, told in their order."""
 
-    def __init__(self, holding: Holding, audience: Audience) -> None:
+    def __init__(self, order: DownOrder, audience: Audience) -> None:
         """Hold none yet."""
-        self._holding = holding
+        self._order = order
         self._audience = audience
         self._held: deque[_Held] = deque()
 
@@ -136,7 +114,7 @@ class Line:
 
     def on_down(self, down: Down) -> None:
         """Take one notice; beyond ``DOWNS_HELD_MAX`` all that are held are told."""
-        if not self._held and not self._holding.is_heard(down.session_id):
+        if not self._held and not self._order.is_heard(down.session_id):
             self._audience.on_down(down)
             return
         was_idle = not self._held
@@ -145,7 +123,7 @@ class Line:
             self.release()
         self._held.append(_Held(down, asyncio.get_running_loop().time() + DOWN_HOLD_S))
         if was_idle:
-            self._holding.serve(self)
+            self._order.serve(self)
 
     def on_end(self, error: CmdcError) -> None:
         """Take note that no notice will follow those that are held."""

@@ -7,12 +7,13 @@ group has a topic too, and its streams enter and quit those of its sessions.
 
 import asyncio
 import logging
-from typing import Final, Protocol
+from typing import Final
 
-from cmdc_runtime.client.feed import Feed
-from cmdc_runtime.client.groups import Group, GroupFollower, Link
+from cmdc_runtime.client.groups import Daemon, Group, GroupFollower
 from cmdc_runtime.client.limits import REPLAY_RETRY_S, WELCOME_ALL_S, WELCOME_S
-from cmdc_runtime.client.subscription import Batch
+from cmdc_runtime.client.position import EventBatch
+from cmdc_runtime.client.subscription import Subscription
+from cmdc_runtime.dealer import Dealer
 from cmdc_runtime.errors import CmdcError, InvalidSession, SessionNotAlive, TransientError
 from cmdc_runtime.frames import (
     GROUP_TOPIC,
@@ -32,134 +33,130 @@ ALL_TOPICS: Final = b""
 _TOPIC_END: Final = b"\0"
 
 
-class Ear(Protocol):
-    """What the topics need of the sockets."""
-
-    def listen(self, topic: bytes) -> None:
-        """Subscribe."""
-
-    def ignore(self, topic: bytes) -> None:
-        """Take it back."""
-
-
 class _Topic:
     """One session that at least one stream follows."""
 
     def __init__(self) -> None:
-        self.feeds: set[Feed] = set()
+        self.subscriptions: set[Subscription] = set()
         self.welcomed = asyncio.Event()
 
 
 class _Follower:
     """One stream of one session, and the monitor that tells it of the session's end."""
 
-    def __init__(self, link: Link, session_id: SessionId, feed: Feed) -> None:
+    def __init__(self, daemon: Daemon, session_id: SessionId, subscription: Subscription) -> None:
         self.session_id = session_id
-        self.feed = feed
+        self.subscription = subscription
         self.ref = new_monitor_ref()
-        self._link = link
+        self._daemon = daemon
 
     def on_down(self, down: Down) -> None:
         if not down.restarting:
-            self._link.spawn(self._finish(down.reason))
+            self._daemon.spawn(self._finish(down.reason))
 
     def on_end(self, error: CmdcError) -> None:
         """Do nothing: whoever ends the monitors ends the streams as well."""
 
     async def _finish(self, reason: AnyReason) -> None:
-        last = self.feed.known(self.session_id)
+        last = self.subscription.known(self.session_id)
         try:
-            found: SessionInfo = await self._link.ask(FindSession(session_id=self.session_id))
+            found: SessionInfo = await self._daemon.ask(FindSession(session_id=self.session_id))
         except InvalidSession:  # nobody remembers it: what was heard of is what there is
             pass
         except CmdcError as error:
-            self.feed.finish(error)
+            self.subscription.finish(error)
             return
         else:
             last = max(last, found.last_index)
-        self.feed.on_end(self.session_id, last, SessionNotAlive(reason))
+        self.subscription.on_end(self.session_id, last, SessionNotAlive(reason))
 
 
-class Topics:
+class Dispatcher:
     """All that one connection hears of."""
 
-    def __init__(self, link: Link, ear: Ear) -> None:
+    def __init__(self, daemon: Daemon, dealer: Dealer) -> None:
         """Start deaf."""
-        self._link = link
-        self._ear = ear
+        self._daemon = daemon
+        self._dealer = dealer
         self._topics: dict[SessionId, _Topic] = {}
-        self._followers: dict[Feed, _Follower] = {}
+        self._followers: dict[Subscription, _Follower] = {}
         self._groups: dict[bytes, Group] = {}
-        self._group_followers: dict[Feed, GroupFollower] = {}
-        self._all: set[Feed] = set()
+        self._group_followers: dict[Subscription, GroupFollower] = {}
+        self._all: set[Subscription] = set()
         self._all_welcomed = asyncio.Event()
 
     def __len__(self) -> int:
         """Return how many streams are filled."""
         return len(self._followers) + len(self._group_followers) + len(self._all)
 
-    async def follow(self, session_id: SessionId, feed: Feed, since: int | None) -> None:
-        """Fill ``feed`` with the session's events after ``since``, or from now on.
+    async def follow(
+        self, session_id: SessionId, subscription: Subscription, since: int | None
+    ) -> None:
+        """Fill ``subscription`` with the session's events after ``since``, or from now on.
 
         Raises:
             InvalidSession: it was never seen.
             SessionNotAlive: it has ended, and its past was not asked for.
 
         """
-        found: SessionInfo = await self._link.ask(FindSession(session_id=session_id))
+        found: SessionInfo = await self._daemon.ask(FindSession(session_id=session_id))
         reason = found.reason or Other(detail="its reason is not known")
         if found.phase == "ended" and since is None:
             raise SessionNotAlive(reason)
-        follower = self._followers[feed] = _Follower(self._link, session_id, feed)
-        feed.on_finish = self.leave
+        follower = self._followers[subscription] = _Follower(self._daemon, session_id, subscription)
+        subscription.on_finish = self.leave
         cursor = found.last_index if since is None else since
-        feed.follow(session_id, cursor, found.created_ms)
+        subscription.follow(session_id, cursor, found.created_ms)
         if found.phase == "ended":
-            feed.on_end(session_id, found.last_index, SessionNotAlive(reason))
+            subscription.on_end(session_id, found.last_index, SessionNotAlive(reason))
             return
-        topic = self.enter(session_id, feed)
+        topic = self.enter(session_id, subscription)
         try:
-            feed.on_start(found)
-            await self._link.monitors.add(session_id, follower, ref=follower.ref, persistent=True)
+            subscription.on_start(found)
+            await self._daemon.monitors.add(session_id, follower, ref=follower.ref, persistent=True)
             if not await _bounded(topic.welcomed, WELCOME_S):
-                found = await self._link.ask(FindSession(session_id=session_id))
-                feed.on_head(found)
+                found = await self._daemon.ask(FindSession(session_id=session_id))
+                subscription.on_head(found)
         except BaseException:
-            self.leave(feed)
+            self.leave(subscription)
             raise
 
-    async def follow_group(self, group_id: str, feed: Feed, since: int | None = None) -> None:
-        """Fill ``feed`` with the events of a group's sessions until it is finished.
+    async def follow_group(
+        self, group_id: str, subscription: Subscription, since: int | None = None
+    ) -> None:
+        """Fill ``subscription`` with the events of a group's sessions until it is finished.
 
         Those that are there are heard after their own index ``since`` (0: their whole past), or
         from now on; one that starts after this has returned is heard from its first event on.
         """
-        follower = self._group_followers[feed] = GroupFollower(self._link, self, group_id, feed)
-        feed.spans_sessions = True
-        feed.on_finish = self.leave
+        follower = self._group_followers[subscription] = GroupFollower(
+            self._daemon, self, group_id, subscription
+        )
+        subscription.spans_sessions = True
+        subscription.on_finish = self.leave
         group = self._group(group_topic_of(group_id))
         group.followers.add(follower)
         try:
             await group.welcomed()
             await follower.begin(since)
         except BaseException:
-            self.leave(feed)
+            self.leave(subscription)
             raise
 
-    async def follow_all(self, feed: Feed) -> None:
-        """Fill ``feed`` with the events of all sessions from now on, new ones included."""
-        found: tuple[SessionInfo, ...] = await self._link.ask(ListSessions())
-        feed.on_finish = self.leave
+    async def follow_all(self, subscription: Subscription) -> None:
+        """Fill ``subscription`` with the events of all sessions from now on, new ones included."""
+        found: tuple[SessionInfo, ...] = await self._daemon.ask(ListSessions())
+        subscription.on_finish = self.leave
         for one in found:
-            feed.follow(one.session_id, one.last_index, one.created_ms)
+            subscription.follow(one.session_id, one.last_index, one.created_ms)
         if not self._all:
             self._all_welcomed.clear()
-            self._ear.listen(ALL_TOPICS)
-        self._all.add(feed)
+            self._dealer.listen(ALL_TOPICS)
+        self._all.add(subscription)
         try:
             await _bounded(self._all_welcomed, WELCOME_ALL_S)
         except BaseException:
-            self.leave(feed)
+            self.leave(subscription)
             raise
 
     def look_again(self) -> None:
@@ -168,57 +165,59 @@ class Topics:
         It may also count less far than was heard of, when its journal is an older copy.
         """
         if self._topics or self._all:
-            self._link.spawn(self._look())
+            self._daemon.spawn(self._look())
 
     async def _look(self) -> None:
         found: tuple[SessionInfo, ...] | None = None
         while found is None:
             try:
-                found = await self._link.ask(ListSessions())
+                found = await self._daemon.ask(ListSessions())
             except TransientError:
                 await asyncio.sleep(REPLAY_RETRY_S)
             except CmdcError as error:
                 _log.warning("stream.not_compared", extra={"error": str(error)})
                 return
         for one in found:
-            for feed in self.hearing(one.session_id):
-                feed.on_head(one)
+            for subscription in self.subscriptions_to(one.session_id):
+                subscription.on_head(one)
 
-    def leave(self, feed: Feed) -> None:
-        """Fill ``feed`` no more."""
-        if feed in self._all:
-            self._all.discard(feed)
+    def leave(self, subscription: Subscription) -> None:
+        """Fill ``subscription`` no more."""
+        if subscription in self._all:
+            self._all.discard(subscription)
             if not self._all:
-                self._ear.ignore(ALL_TOPICS)
-        grouped = self._group_followers.pop(feed, None)
+                self._dealer.ignore(ALL_TOPICS)
+        grouped = self._group_followers.pop(subscription, None)
         if grouped is not None:
             self._leave_group(grouped)
-        follower = self._followers.pop(feed, None)
+        follower = self._followers.pop(subscription, None)
         if follower is not None:
-            self._link.monitors.drop(follower.ref)
-            self.quit(follower.session_id, feed)
+            self._daemon.monitors.drop(follower.ref)
+            self.quit(follower.session_id, subscription)
 
-    def enter(self, session_id: SessionId, feed: Feed) -> _Topic:
-        """Hand the session's events to ``feed``."""
+    def enter(self, session_id: SessionId, subscription: Subscription) -> _Topic:
+        """Hand the session's events to ``subscription``."""
         topic = self._topics.get(session_id)
         if topic is None:
             topic = self._topics[session_id] = _Topic()
-            self._ear.listen(topic_of(session_id))
-        topic.feeds.add(feed)
+            self._dealer.listen(topic_of(session_id))
+        topic.subscriptions.add(subscription)
         return topic
 
-    def quit(self, session_id: SessionId, feed: Feed) -> None:
+    def quit(self, session_id: SessionId, subscription: Subscription) -> None:
         """Do it no more."""
         topic = self._topics.get(session_id)
-        if topic is not None and feed in topic.feeds:
-            topic.feeds.discard(feed)
-            if not topic.feeds:
+        if topic is not None and subscription in topic.subscriptions:
+            topic.subscriptions.discard(subscription)
+            if not topic.subscriptions:
                 del self._topics[session_id]
-                self._ear.ignore(topic_of(session_id))
+                self._dealer.ignore(topic_of(session_id))
 
-    def feeds_of(self, session_id: SessionId) -> list[Feed]:
+    def subscriptions_of(self, session_id: SessionId) -> list[Subscription]:
         """Return what is filled with this session's events alone."""
-        return [one.feed for one in self._followers.values() if one.session_id == session_id]
+        return [
+            one.subscription for one in self._followers.values() if one.session_id == session_id
+        ]
 
     def take(self, topic: bytes, frame: Published, body: bytes) -> None:
         """Hand on what was published under ``topic``."""
@@ -236,20 +235,20 @@ class Topics:
         known = self._topics.get(session_id)
         if known is not None:
             known.welcomed.set()
-        feeds = self.hearing(session_id)
+        subscriptions = self.subscriptions_to(session_id)
         if isinstance(frame, Events):
-            batch = Batch(frame.first, frame.count, body)
-            for feed in feeds:
-                feed.on_batch(session_id, batch)
+            batch = EventBatch(frame.first, frame.count, body)
+            for subscription in subscriptions:
+                subscription.on_batch(session_id, batch)
         elif isinstance(frame, Watermark):
-            for feed in feeds:
-                feed.on_watermark(session_id, frame.last)
+            for subscription in subscriptions:
+                subscription.on_watermark(session_id, frame.last)
 
-    def hearing(self, session_id: SessionId) -> list[Feed]:
+    def subscriptions_to(self, session_id: SessionId) -> list[Subscription]:
         """Return what is filled with this session's events, among others or alone."""
         known = self._topics.get(session_id)
-        feeds = [] if session_id == SUPERVISOR else list(self._all)  # it is no session
-        return feeds + ([] if known is None else list(known.feeds))
+        subscriptions = [] if session_id == SUPERVISOR else list(self._all)  # it is no session
+        return subscriptions + ([] if known is None else list(known.subscriptions))
 
     def fail(self, error: CmdcError) -> None:
         """End every stream."""
@@ -258,14 +257,14 @@ class Topics:
         self._all_welcomed.set()
         for group in self._groups.values():
             group.fail()
-        for feed in [*self._followers, *self._group_followers, *self._all]:
-            feed.finish(error)
+        for subscription in [*self._followers, *self._group_followers, *self._all]:
+            subscription.finish(error)
 
     def _group(self, topic: bytes) -> Group:
         group = self._groups.get(topic)
         if group is None:
             group = self._groups[topic] = Group()
-            self._ear.listen(topic)
+            self._dealer.listen(topic)
         return group
 
     def _leave_group(self, follower: GroupFollower) -> None:
@@ -275,7 +274,7 @@ class Topics:
         group.followers.discard(follower)
         if not group.followers:
             del self._groups[topic]
-            self._ear.ignore(topic)
+            self._dealer.ignore(topic)
 
 
 async def _bounded(event: asyncio.Event, seconds: float) -> bool:
