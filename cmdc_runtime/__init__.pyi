@@ -143,7 +143,6 @@ from cmdc_runtime.client.functions import (
 from cmdc_runtime.client.functions import (
     user_respond as user_respond,
 )
-from cmdc_runtime.client.runner import Runner as Runner
 from cmdc_runtime.client.session import AsyncClient as AsyncClient
 from cmdc_runtime.client.session import AsyncSession as AsyncSession
 from cmdc_runtime.client.stream import (
@@ -153,6 +152,7 @@ from cmdc_runtime.client.stream import (
     AsyncMonitor as AsyncMonitor,
 )
 from cmdc_runtime.client.sync.parallel import Parallel as Parallel
+from cmdc_runtime.client.sync.runner import Runner as Runner
 from cmdc_runtime.client.sync.session import Client as Client
 from cmdc_runtime.client.sync.session import Session as Session
 from cmdc_runtime.client.sync.stream import EventStream as EventStream

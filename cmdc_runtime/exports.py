@@ -62,7 +62,7 @@ HOMES: Final = {
         "AsyncMonitor",
     ),
     "cmdc_runtime.client.sync.parallel": ("Parallel",),
-    "cmdc_runtime.client.runner": ("Runner",),
+    "cmdc_runtime.client.sync.runner": ("Runner",),
     "cmdc_runtime.client.sync.session": (
         "Client",
         "Session",

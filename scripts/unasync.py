@@ -23,7 +23,7 @@ from cmdc_runtime.exports import CALLS, HOMES, MODULES
 
 ROOT: Final = Path(__file__).parents[1]
 CLIENT: Final = ROOT / "cmdc_runtime" / "client"
-MADE: Final = ("control", "parallel", "session", "stream")
+MADE: Final = ("control", "parallel", "runner", "session", "stream")
 BEGIN: Final = "    # --- made by ``make sync`` of the calls above: begin "
 END: Final = "    # --- end "
 SUBSTITUTIONS: Final = (
@@ -31,6 +31,7 @@ SUBSTITUTIONS: Final = (
      "``close`` it or use ``with``. Any thread may use it."),
     (r"``callback\(down\)``, plain or a coroutine function, runs as a task of this loop\.",
      "``callback(down)`` runs in a thread for callbacks only, and may call this client."),
+    (r" What ``on_event`` returns is awaited\n +where it can be\.", ""),
     (r"for coroutines", "for threads"),
     (r"\b(?:async|await) ", ""),
     (r"\bAwaitable\[([^\[\]]*)\]", r"\1"),

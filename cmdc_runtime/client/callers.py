@@ -8,6 +8,7 @@ the sync face is made from the async one.
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import os
 import threading
@@ -254,7 +255,14 @@ class Caller:
 
 
 class AsyncPool:
-    """Runs so many coroutines at a time."""
+    """Runs what the application gives, and so many coroutines at a time."""
+
+    @staticmethod
+    async def call(function: Callable[[Item], Any], item: Item) -> None:
+        """Call a function of the application's; what it returns is awaited where it can be."""
+        answer = function(item)
+        if inspect.isawaitable(answer):
+            await answer
 
     @staticmethod
     async def map(
@@ -271,7 +279,12 @@ class AsyncPool:
 
 
 class Pool:
-    """Runs a function in so many threads at a time."""
+    """Runs what the application gives, and a function in so many threads at a time."""
+
+    @staticmethod
+    def call(function: Callable[[Item], Any], item: Item) -> None:
+        """Call a function of the application's; what it returns is of no interest."""
+        function(item)
 
     @staticmethod
     def map(call: Callable[[Item], T], items: Sequence[Item], parallel_max: int) -> list[T]:
