@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cmdc_runtime.exports import CALLS, HOMES, MODULES
+from cmdc_runtime.exports import CALLS, HOME_OF, MODULES
 
 ROOT: Final = Path(__file__).parents[1]
 CLIENT: Final = ROOT / "cmdc_runtime" / "client"
@@ -186,16 +186,9 @@ def _functions(of_session: set[str], *, is_async: bool) -> str:
 
 def _stub() -> str:
     """Return what type checkers read of the package."""
-    imports = [
-        f"from {home} import {', '.join(f'{name} as {name}' for name in names)}"
-        for home, names in HOMES.items()
-    ]
-    modules = ", ".join(f"{name} as {name}" for name in MODULES)
-    return (
-        _header("cmdc_runtime/exports.py")
-        + f"from cmdc_runtime import {modules}\n"
-        + "\n".join([*imports, "", "__version__: str"])
-    )
+    homes = {**dict.fromkeys(MODULES, "cmdc_runtime"), **HOME_OF}
+    imports = [f"from {home} import {name} as {name}" for name, home in homes.items()]
+    return _header("cmdc_runtime/exports.py") + "\n".join([*imports, "", "__version__: str"])
 
 
 def _header(source: str) -> str:
