@@ -50,7 +50,7 @@ class DaemonPlace:
         """Return the error that says that no daemon is there, or None."""
         if self.lease is not None:
             daemon = self.lease.daemon
-            return None if daemon.is_alive else daemon.obituary()
+            return None if daemon.is_alive else daemon.death()
         if running_daemon(self.directory) is not None:
             return None
         return DaemonUnavailable(f"no daemon runs at {self.directory}: {_WAY_OUT}")

@@ -75,7 +75,7 @@ _log = logging.getLogger(__name__)
 
 
 class Connection:
-    """Asks, tells and listens until ``fail``."""
+    """Asks and sends requests, and receives, until ``fail``."""
 
     def __init__(self, place: DaemonPlace) -> None:
         """Keep the place; ``open`` connects."""
@@ -137,7 +137,7 @@ class Connection:
     ) -> Any:
         """Return the daemon's answer to ``request``: what its ``answer`` says (Any).
 
-        ``is_done`` says of an error to a request that was sent again whether it only tells that the
+        ``is_done`` says of an error to a request that was sent again whether it only says that the
         first one has had its effect: then there is no error, and None is returned.
 
         Raises:
@@ -207,7 +207,7 @@ class Connection:
         return isinstance(self._broken, DaemonUnavailable)
 
     def hold(self, session_id: SessionId) -> None:
-        """Take note of a session that was started by this connection."""
+        """Remember a session that was started by this connection."""
         self._gone.pop(session_id, None)
         if self.place.lease is not None and len(self._held) < SESSIONS_HELD_MAX:
             self._held.add(session_id)
@@ -242,7 +242,7 @@ class Connection:
         return task
 
     def fail(self, error: CmdcError) -> None:
-        """Close the sockets and tell everybody who waits; only the first call counts."""
+        """Close the sockets and fail whatever waits; only the first call counts."""
         if self._broken is not None:
             return
         self._broken = error
@@ -290,7 +290,7 @@ class Connection:
         self.dispatcher.take(topic, frame, body)
 
     def on_violation(self, error: ProtocolError, *, is_foreign: bool) -> None:
-        """Take note of a message that breaks the contract."""
+        """Log a message that breaks the contract."""
         _log.error("message.refused", extra={"error": str(error)})
         if is_foreign:
             for future in self._waiting.values():
@@ -485,12 +485,12 @@ class Connection:
         try:
             self._death_fd = os.pidfd_open(self.place.lease.daemon.pid)
         except OSError:
-            raise self.place.lease.daemon.obituary() from None
+            raise self.place.lease.daemon.death() from None
         self.loop.add_reader(self._death_fd, self._on_death)
 
     def _on_death(self) -> None:
         assert self.place.lease is not None  # noqa: S101 - it is what is watched
-        self.fail(self.place.lease.daemon.obituary())
+        self.fail(self.place.lease.daemon.death())
 
     def _unwatch_embedded(self) -> None:
         if self._death_fd >= 0:

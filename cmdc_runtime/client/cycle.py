@@ -1,4 +1,4 @@
-"""The cycle of one prompt as its events tell it, for who reads nothing but that.
+"""The cycle of one prompt as its events show it, for who reads nothing but that.
 
 Events go in, in their order. ``Cycle`` says which of them are its own and how it ended, ``Pieces``
 what there is to be shown of the answers' text; ``CycleReader`` joins the two, and its ``Clock``
@@ -34,7 +34,7 @@ Shown_co = TypeVar("Shown_co", covariant=True)
 Kinds = tuple[type[Event], ...]
 
 _FRAME: Final[Kinds] = (AgentStart, AgentEnd, AgentAbort, AgentError, PromptDropped)
-"""What a cycle is told from by others."""
+"""What tells one cycle from another."""
 
 
 def ending(result: CycleResult) -> CmdcError | None:
@@ -78,7 +78,7 @@ class Cycle:
         return event if self._runs or isinstance(event, EventsLost) else None
 
     def close(self, error: CmdcError | None) -> None:
-        """Take note of an end that the events do not tell."""
+        """Record an end that no event shows."""
         self.is_over, self.error, self._runs = True, error, False
 
     def _take_own(self, event: Event) -> None:
@@ -103,7 +103,7 @@ class CycleView(Protocol[Shown_co]):
     kinds: ClassVar[Kinds | None]
     """The events that it is made of; None: of all."""
     raises: ClassVar[bool]
-    """Whether an abort or a failure is raised, since nothing that is shown tells of it."""
+    """Whether an abort or a failure is raised, since nothing that is shown says so."""
 
     def show(self, event: Event) -> Shown_co | None:
         """Return what is to be shown now that the cycle had this event."""
@@ -154,7 +154,7 @@ class Pieces:
                 self._held, self._has_hole = "", False
             case EventsLost():
                 self._held, self._has_hole = "", True
-            case MessageStart() if self._has_hole:  # from here on it is heard whole
+            case MessageStart() if self._has_hole:  # from here on it comes whole
                 self._held, self._has_hole = "" if self._shown else None, False
             case ResponseComplete(message=message):
                 piece = self._beyond(message.content)
@@ -212,7 +212,7 @@ class CycleReader(Generic[Shown]):
         self.cycle = Cycle(opened.command_id)
         self._view = view
         self._is_shown = True
-        """Whether events told the end."""
+        """Whether an event showed the end."""
 
     def take(self, envelope: Envelope) -> Shown | None:
         """Return what an event shows, if anything."""
@@ -221,7 +221,7 @@ class CycleReader(Generic[Shown]):
 
     def fail(self, error: Exception) -> Exception | None:
         """Take an error in place of an event, and return what the consumer gets for it."""
-        if self.opened.result is not None:  # its events were lost, and the session has told of it
+        if self.opened.result is not None:  # its events were lost, and the session was asked
             self.cycle.close(ending(self.opened.result))
             self._is_shown = False
             return None

@@ -1,7 +1,7 @@
-"""Which sessions this client hears: one subscription for all streams of a session.
+"""Which sessions this client follows: one topic for all streams of a session.
 
 A topic is subscribed to when its first stream opens and given back when its last one closes. While
-it is open, a monitor of the client's own tells the end of the session to every stream of it. A
+it is open, a monitor of the client's own ends every stream of the session with it. A
 group has a topic too, and its streams enter and quit those of its sessions.
 """
 
@@ -42,7 +42,7 @@ class _Topic:
 
 
 class _Follower:
-    """One stream of one session, and the monitor that tells it of the session's end."""
+    """One stream of one session, and the monitor that ends it with the session."""
 
     def __init__(self, daemon: Daemon, session_id: SessionId, subscription: Subscription) -> None:
         self.session_id = session_id
@@ -61,7 +61,7 @@ class _Follower:
         last = self.subscription.known(self.session_id)
         try:
             found: SessionInfo = await self._daemon.ask(FindSession(session_id=self.session_id))
-        except InvalidSession:  # nobody remembers it: what was heard of is what there is
+        except InvalidSession:  # nobody remembers it: what is known of is what there is
             pass
         except CmdcError as error:
             self.subscription.finish(error)
@@ -72,10 +72,10 @@ class _Follower:
 
 
 class Dispatcher:
-    """All that one connection hears of."""
+    """Hands on what is published to one connection."""
 
     def __init__(self, daemon: Daemon, dealer: Dealer) -> None:
-        """Start deaf."""
+        """Start with no topic."""
         self._daemon = daemon
         self._dealer = dealer
         self._topics: dict[SessionId, _Topic] = {}
@@ -126,8 +126,8 @@ class Dispatcher:
     ) -> None:
         """Fill ``subscription`` with the events of a group's sessions until it is finished.
 
-        Those that are there are heard after their own index ``since`` (0: their whole past), or
-        from now on; one that starts after this has returned is heard from its first event on.
+        Those that are there are followed after their own index ``since`` (0: their whole past), or
+        from now on; one that starts after this has returned is followed from its first event on.
         """
         follower = self._group_followers[subscription] = GroupFollower(
             self._daemon, self, group_id, subscription
@@ -162,7 +162,7 @@ class Dispatcher:
     def look_again(self) -> None:
         """Compare with a daemon that has just taken over: what was lost may have no successor.
 
-        It may also count less far than was heard of, when its journal is an older copy.
+        It may also count less far than is known, when its journal is an older copy.
         """
         if self._topics or self._all:
             self._daemon.spawn(self._look())

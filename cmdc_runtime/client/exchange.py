@@ -95,7 +95,7 @@ SubscriptionMaker = Callable[[Connection], Subscription]
 
 
 class Exchange:
-    """What one client asks and is told."""
+    """The exchange of one client with its daemon."""
 
     def __init__(self, connector: Connector) -> None:
         """Connect at the first call."""
@@ -178,7 +178,7 @@ class Exchange:
         return OpenedCycle(session_id, receipt.command_id, subscription)
 
     async def look_for_end(self, opened: OpenedCycle) -> None:
-        """Have a cycle's stream end behind its events though the one that tells its end is lost."""
+        """Have a cycle's stream end behind its events though the one that shows its end is lost."""
         connection = await self._connector.connected()
         connection.spawn(self._look_for_end(connection, opened))
 
@@ -191,7 +191,7 @@ class Exchange:
             except TransientError:
                 await asyncio.sleep(REPLAY_RETRY_S)
                 continue
-            except SessionError:  # its end is told by the stream
+            except SessionError:  # the stream shows its end
                 return
             except CmdcError as error:
                 opened.subscription.finish(error)
@@ -398,7 +398,7 @@ class Exchange:
                 return found
 
     def _remember(self, session_id: SessionId, prompt_id: CommandId) -> None:
-        """Take note of the cycle that ``collect_reply`` is to wait for."""
+        """Remember the cycle that ``collect_reply`` is to wait for."""
         self._prompts[session_id] = prompt_id
         self._prompts.move_to_end(session_id)
         if len(self._prompts) > PROMPTS_REMEMBERED_MAX:

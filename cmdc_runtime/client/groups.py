@@ -1,6 +1,6 @@
 """All sessions of one group in one stream: those that are there, and each one that joins.
 
-The daemon announces on the group's topic whoever starts, under numbers that step by 1, and tells
+The daemon announces on the group's topic whoever starts, under numbers that step by 1, and sends
 the newest number to a new subscription and for a while after each announcement. Where a number is
 missing (one was lost, or another daemon took over) the list of the group's sessions is looked
 through again. Each member is followed as a session by itself is, and left at its end.
@@ -40,7 +40,7 @@ class Group:
     """One group's topic, for all streams of this client that follow it."""
 
     def __init__(self) -> None:
-        """Start with nothing heard."""
+        """Start before the first number."""
         self.followers: set[GroupFollower] = set()
         self._number: int | None = None
         self._welcomed = asyncio.Event()
@@ -51,7 +51,7 @@ class Group:
             async with asyncio.timeout(WELCOME_S):
                 await self._welcomed.wait()
         except TimeoutError:
-            self._number = -1  # whatever is heard first shows a gap
+            self._number = -1  # whatever comes first shows a gap
 
     def fail(self) -> None:
         """Let nobody wait any more."""
@@ -60,12 +60,12 @@ class Group:
     def take(self, frame: Published) -> None:
         """Take what was published on the group's topic."""
         if isinstance(frame, Joined):
-            expected = self._hear(frame.number)
+            expected = self._advance(frame.number)
             for follower in list(self.followers):
                 follower.on_joined(frame.session_id)
             is_gap = expected is not None and frame.number != expected + 1
         elif isinstance(frame, Watermark):
-            expected = self._hear(frame.last)
+            expected = self._advance(frame.last)
             is_gap = expected is not None and frame.last != expected
             self._welcomed.set()
         else:
@@ -74,13 +74,13 @@ class Group:
             for follower in list(self.followers):
                 follower.look_again()
 
-    def _hear(self, number: int) -> int | None:
-        heard, self._number = self._number, number
-        return heard
+    def _advance(self, number: int) -> int | None:
+        before, self._number = self._number, number
+        return before
 
 
 class _Member:
-    """Tells its follower of the end of one session."""
+    """Reports the end of one session to its follower."""
 
     def __init__(self, on_end: Callable[[], object]) -> None:
         self._on_end = on_end
@@ -177,7 +177,7 @@ class GroupFollower:
         found: SessionInfo | None = None
         try:
             found = await self._daemon.ask(FindSession(session_id=session_id))
-        except InvalidSession:  # nobody remembers it: what was heard of is what there is
+        except InvalidSession:  # nobody remembers it: what is known of is what there is
             pass
         except CmdcError as error:
             self._subscription.finish(error)

@@ -1,4 +1,4 @@
-"""Standing requests to be told of a session's end, each told exactly what was asked for.
+"""Standing requests for notices of a session's end; each gets exactly what was asked for.
 
 ``Monitors`` keeps the books in the client's loop: for each monitor the newest end that it has had.
 It follows the numbers of the notices up to the first that is missing, and compares with the newest
@@ -35,13 +35,13 @@ _log = logging.getLogger(__name__)
 
 
 class Watcher(Protocol):
-    """Who hears of one monitor; called in the client's loop, must not block or raise."""
+    """Who gets the notices of one monitor; called in the client's loop, must not block or raise."""
 
     def on_down(self, down: Down) -> None:
         """Take one notice."""
 
     def on_end(self, error: CmdcError) -> None:
-        """Take note that no notice will follow."""
+        """Take that no notice will follow."""
 
 
 class Questions(Protocol):
@@ -80,14 +80,14 @@ class _Entry:
     early: list[Notify] = field(default_factory=list)
 
     def has_had(self, notice: Notify, since: DownSeq) -> bool:
-        """Say whether the end of this notice was told already."""
+        """Say whether the end of this notice was delivered already."""
         if notice.seq is not None and notice.seq <= since:
             return True
         if self.last is None or not notice.down.restarting:
             return False
         if notice.seq is not None and self.last.seq is not None:
             return False
-        # One of them could not be recorded, and the other may tell of the same end.
+        # One of them could not be recorded, and the other may be of the same end.
         return notice.down.incarnation <= self.last.down.incarnation
 
 
@@ -98,7 +98,7 @@ class Monitors:
         """Start with none."""
         self._asker = asker
         self._entries: dict[MonitorRef, _Entry] = {}
-        self._heard: int | None = None
+        self._received: int | None = None
         self._stale: dict[MonitorRef, None] = {}
         self._renewing: asyncio.Task[None] | None = None
 
@@ -122,9 +122,9 @@ class Monitors:
         self._renew_stale()
 
     def take(self, notice: Notify) -> None:
-        """Hand a notice to its watcher, unless it has heard it or wants no more."""
-        if self._heard is not None and notice.number == self._heard + 1:
-            self._heard += 1
+        """Hand a notice to its watcher, unless it has had it or wants no more."""
+        if self._received is not None and notice.number == self._received + 1:
+            self._received += 1
         entry = self._entries.get(notice.down.ref)
         if entry is not None:
             self._hand(entry, notice)
@@ -148,8 +148,8 @@ class Monitors:
         """
         if notices is None and not is_new:
             return
-        has_lost = is_new or notices != self._heard
-        self._heard = notices
+        has_lost = is_new or notices != self._received
+        self._received = notices
         if has_lost:
             self._stale = dict.fromkeys(self._entries)
             self._renew_stale()
@@ -268,7 +268,7 @@ class Watch:
             self._deliver(self, down)
 
     def on_end(self, error: CmdcError) -> None:
-        """Take note that no notice will follow."""
+        """Take that no notice will follow."""
         self._filled.finish(error)
 
     def mark_removed(self) -> None:

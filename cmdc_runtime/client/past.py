@@ -78,7 +78,7 @@ async def keep_checkpoint(asker: Questions, facts: CheckpointFacts, body: bytes)
 
 
 def new_facts(session_id: SessionId, new_id: str) -> CheckpointFacts:
-    """Return what is told of a state that is kept only until session ``new_id`` has begun."""
+    """Return the facts of a state that is kept only until session ``new_id`` has begun."""
     return CheckpointFacts(
         session_id=session_id,
         checkpoint_id=new_command_id(),

@@ -54,16 +54,16 @@ class EventBatch:
 
 
 class Position:
-    """Follows one session from ``cursor`` on; None means from the first thing that is heard."""
+    """Follows one session from ``cursor`` on; None means from the first event that comes."""
 
     def __init__(self, session_id: SessionId, cursor: int | None, created_ms: int = 0) -> None:
         """Start with nothing known but the place to start from."""
         self.session_id = session_id
         self.created_ms = created_ms
-        """When this session began, by which it is told from another one of its id; 0: not known."""
+        """When this session began, by which it differs from another one of its id; 0: not known."""
         self.cursor = cursor
         self.known = cursor or 0
-        """The newest index that was heard of."""
+        """The newest index that is known of."""
         self._ahead: dict[int, EventBatch] = {}
         self._ahead_events = 0
         self._end: int | None = None
@@ -73,18 +73,18 @@ class Position:
         """Say whether the session has ended and its last event was delivered."""
         return self._end is not None and self.cursor is not None and self.cursor >= self._end
 
-    def heard(self, last: int) -> None:
-        """Take note that events up to ``last`` exist."""
+    def extend(self, last: int) -> None:
+        """Know that events up to ``last`` exist."""
         if self.cursor is None:
             self.cursor = last
         self.known = max(self.known, last)
 
     def is_ahead_of(self, last: int) -> bool:
-        """Say whether more was heard of than the events up to ``last``."""
+        """Say whether more is known of than the events up to ``last``."""
         return self.known > last
 
     def go_back(self, last: int, now_ms: int) -> list[Envelope]:
-        """Go on behind ``last``, which is as far as the daemon counts; the rest is told as lost."""
+        """Go on behind ``last``, which is as far as the daemon counts; the rest is lost."""
         if not self.is_ahead_of(last):
             return []
         gone = EventsLost(first=EventIndex(last + 1), last=EventIndex(self.known))
@@ -102,8 +102,8 @@ class Position:
         self._ahead_events = 0
 
     def end_at(self, last: int) -> None:
-        """Take note that no event will follow ``last``."""
-        self.heard(last)
+        """Know that no event will follow ``last``."""
+        self.extend(last)
         self._end = last
 
     def live(self, batch: EventBatch, room: int, now_ms: int) -> list[Envelope]:

@@ -92,14 +92,14 @@ class RunRequest:
         return tool, OpeningCall(name=name, text_as="question")
 
 
-def result_of(told: Iterable[Event]) -> ReasoningResult:
+def result_of(found: Iterable[Event]) -> ReasoningResult:
     """Return what the run of a cycle came to, of the cycle's events.
 
     Raises:
         AgentAborted: the cycle was aborted before the run was over.
         AgentFailed: the cycle failed before the run was over.
     """
-    events = list(told)
+    events = list(found)
     result = ReasoningResult.of(one for one in events if isinstance(one, ReasoningEvent))
     if result.status != "running":
         return result

@@ -251,7 +251,7 @@ class AsyncClient(AsyncControl):
     ) -> AsyncEventStream:
         """Return the events of a group's sessions, those that join later included.
 
-        Each is heard after its own index ``since`` (0: its whole past), or from now on.
+        Each is followed after its own index ``since`` (0: its whole past), or from now on.
         """
         queue: AsyncQueue[Envelope] = AsyncQueue()
         maker = partial(Subscription, queue=queue, selection=Selection(types))
@@ -330,7 +330,7 @@ class AsyncClient(AsyncControl):
 class AsyncSession:
     """One session, for coroutines; as a context manager it stops the session at exit.
 
-    Each method is the call of ``AsyncClient`` of the same name, where errors are told.
+    Each method is the call of ``AsyncClient`` of the same name, which names its errors.
     """
 
     @guarded

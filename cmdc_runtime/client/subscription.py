@@ -4,8 +4,8 @@ A subscription puts into its queue no more than the queue may hold. What does no
 here and replayed when the consumer has made room, so a stream costs bounded memory and loses
 nothing.
 
-Where the daemon seems to count less far than was heard of, it is asked until the session is up, and
-then believed: one that has just taken over may not have heard from the agent yet.
+Where the daemon seems to count less far than is known, it is asked until the session is up, and
+then believed: one that has just taken over may not have the agent's word yet.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class Subscription:
         *,
         follows_strangers: bool = False,
     ) -> None:
-        """Follow nothing yet; ``follows_strangers``: also sessions that are heard of later."""
+        """Follow nothing yet; ``follows_strangers``: also sessions that appear later."""
         self.is_lagging = False
         """Whether the consumer is to call ``refill`` when it has made room."""
         self.spans_sessions = follows_strangers
@@ -69,14 +69,14 @@ class Subscription:
         self._moved = asyncio.Event()
 
     def follow(self, session_id: SessionId, cursor: int | None, created_ms: int = 0) -> None:
-        """Follow a session from behind ``cursor``; None means from what is heard first."""
+        """Follow a session from behind ``cursor``; None means from what comes first."""
         if len(self._positions) >= SESSIONS_FOLLOWED_MAX:
             del self._positions[next(iter(self._positions))]
             self._has_forgotten = True
         self._positions[session_id] = Position(session_id, cursor, created_ms)
 
     def known(self, session_id: SessionId) -> int:
-        """Return the newest index that was heard of."""
+        """Return the newest index that is known of."""
         position = self._positions.get(session_id)
         return position.known if position is not None else 0
 
@@ -90,15 +90,15 @@ class Subscription:
         if position is None or self._is_finished:
             return
         if self._follows_strangers and batch.last <= (position.cursor or 0):
-            self._doubt(position)  # nobody tells a stream of all that an id began anew
+            self._doubt(position)  # no monitor says to a stream of all that an id began anew
         self._put(position.live(batch, self._room(), now_ms()))
         self._advance(position)
 
     def on_watermark(self, session_id: SessionId, last: int) -> None:
-        """Take note that events up to ``last`` exist."""
+        """Know that events up to ``last`` exist."""
         position = self._positions.get(session_id)
         if position is not None:
-            position.heard(last)
+            position.extend(last)
             self._advance(position)
         elif self._follows_strangers and not self._is_finished:
             self._spawn_look(session_id, lambda: self._meet(session_id))
@@ -112,7 +112,7 @@ class Subscription:
             self._advance(position)
 
     def on_head(self, found: SessionInfo) -> None:
-        """Take the daemon's word how far a session is; we may have heard of more since it came."""
+        """Take the daemon's word how far a session is; we may know of more since it came."""
         position = self._positions.get(found.session_id)
         if position is None or not position.is_ahead_of(found.last_index):
             self.on_watermark(found.session_id, found.last_index)
@@ -125,7 +125,7 @@ class Subscription:
             self.on_watermark(found.session_id, found.last_index)
 
     async def reached(self, session_id: SessionId, last: int) -> None:
-        """Return when the session's events up to ``last`` are in the queue, or told as lost there.
+        """Return when the session's events up to ``last`` are queued, or reported as lost.
 
         Also when that can't be: the session is not followed, the subscription is finished, or its
         consumer has to make room first.
@@ -236,7 +236,7 @@ class Subscription:
         self.refill()
 
     def _doubt(self, position: Position) -> None:
-        """Find out whether the daemon counts less far than was heard of; replays wait for it."""
+        """Find out whether the daemon counts less far than is known; replays wait for it."""
         self._spawn_look(position.session_id, lambda: self._look(position))
 
     def _spawn_look(self, session_id: SessionId, look: _Look) -> None:
@@ -263,11 +263,11 @@ class Subscription:
                 await asyncio.sleep(HEAD_LOOK_S)
 
     def _settle(self, position: Position, known: int, found: SessionInfo) -> bool:
-        """Compare what was heard of with the daemon's word; False: it may not know yet."""
+        """Compare what is known of with the daemon's word; False: it may not know yet."""
         if found.created_ms != position.created_ms != 0:
             self._begin_again(position, found)
         elif found.last_index >= known:
-            position.heard(found.last_index)
+            position.extend(found.last_index)
         elif found.phase in _UNSETTLED:
             return False
         else:
@@ -275,11 +275,11 @@ class Subscription:
         return True
 
     def _begin_again(self, position: Position, found: SessionInfo) -> None:
-        """Follow another session of this id: who follows all expects it, others are told."""
+        """Follow another session of this id: who follows all expects it, others get EventsLost."""
         if not self._follows_strangers:
             self._put(position.go_back(0, now_ms()))
         position.begin_again(found.created_ms)
-        position.heard(found.last_index)
+        position.extend(found.last_index)
 
     async def _meet(self, session_id: SessionId) -> None:
         """Follow a session that was not there before, from its beginning; not one that is over."""
@@ -289,7 +289,7 @@ class Subscription:
             self.follow(session_id, 0 if is_new else found.last_index)
         position = self._positions[session_id]
         position.created_ms = found.created_ms
-        position.heard(found.last_index)
+        position.extend(found.last_index)
 
     async def _find(self, session_id: SessionId) -> SessionInfo:
         while True:

@@ -27,6 +27,13 @@ def test_a_made_file_says_what_it_is_made_of():
     assert all(text.startswith("# Made by `make sync` of ") for text in made.values())
 
 
+def test_what_is_made_runs_no_loop_and_no_thread_by_itself():
+    """What differs between the two is in the pairs by hand, or there would be more to make."""
+    sources = [(unasync.CLIENT / f"{name}.py").read_text(encoding="utf-8") for name in unasync.MADE]
+
+    assert not [one for text in sources for one in ("asyncio", "threading") if one in text]
+
+
 def test_no_module_of_the_package_imports_itself_in_the_end():
     """Also not for type checkers alone: what needs each other stands in one module."""
     graph = grimp.build_graph("cmdc_runtime", include_external_packages=False)

@@ -246,7 +246,7 @@ class Client(Control):
     ) -> EventStream:
         """Return the events of a group's sessions, those that join later included.
 
-        Each is heard after its own index ``since`` (0: its whole past), or from now on.
+        Each is followed after its own index ``since`` (0: its whole past), or from now on.
         """
         queue: ThreadQueue[Envelope] = ThreadQueue()
         maker = partial(Subscription, queue=queue, selection=Selection(types))
@@ -325,7 +325,7 @@ class Client(Control):
 class Session:
     """One session, for threads; as a context manager it stops the session at exit.
 
-    Each method is the call of ``Client`` of the same name, where errors are told.
+    Each method is the call of ``Client`` of the same name, which names its errors.
     """
 
     @guarded

@@ -86,15 +86,15 @@ def test_gap_is_asked_for_and_filled_in_order():
 def test_watermark_tells_a_lost_tail():
     """An index beyond the cursor means that something is missing; an old one means nothing."""
     place = after(2)
-    place.heard(1)
+    place.extend(1)
 
     assert place.missing(ROOM) is None
-    place.heard(4)
+    place.extend(4)
     assert place.missing(ROOM) == Range(2, 4)
 
 
 @pytest.mark.parametrize(
-    "hear", [lambda p: p.heard(6), lambda p: live(p, 7, 7)], ids=["watermark", "batch"]
+    "hear", [lambda p: p.extend(6), lambda p: live(p, 7, 7)], ids=["watermark", "batch"]
 )
 def test_stranger_starts_where_it_is_first_heard(hear):
     """Without a cursor the first thing heard is where the stream begins."""
@@ -108,7 +108,7 @@ def test_stranger_starts_where_it_is_first_heard(hear):
 def test_holes_in_a_replay_are_told():
     """Each hole is one EventsLost at its last index, with the time of now."""
     place = after(0)
-    place.heard(9)
+    place.extend(9)
     found = place.replayed(Range(0, 9), answer((3, 4), (6, 7), through=9), ROOM, NOW_MS)
 
     assert shown(found) == [(1, 2), 3, 4, (5, 5), 6, 7, (8, 9)]
@@ -118,7 +118,7 @@ def test_holes_in_a_replay_are_told():
 def test_unreached_rest_is_asked_for_again():
     """An answer that does not reach the end of the question loses nothing of the rest."""
     place = after(0)
-    place.heard(9)
+    place.extend(9)
 
     assert shown(place.replayed(Range(0, 9), answer((1, 4), through=4, last=9), ROOM, NOW_MS)) == [
         1,
@@ -132,7 +132,7 @@ def test_unreached_rest_is_asked_for_again():
 def test_answer_without_progress_means_lost():
     """What the daemon knows of and can't give any more, it will not give later either."""
     place = after(5)
-    place.heard(9)
+    place.extend(9)
 
     assert shown(place.replayed(Range(5, 9), answer(through=5, last=9), ROOM, NOW_MS)) == [(6, 9)]
     assert place.missing(ROOM) is None
@@ -141,7 +141,7 @@ def test_answer_without_progress_means_lost():
 def test_daemon_that_does_not_know_of_events_yet_loses_none():
     """An answer of one that has not heard so much itself says nothing of the rest."""
     place = after(5)
-    place.heard(9)
+    place.extend(9)
 
     assert place.replayed(Range(5, 9), answer(through=4, last=4), ROOM, NOW_MS) == []
     assert shown(place.replayed(Range(5, 9), answer((6, 7), through=7), ROOM, NOW_MS)) == [6, 7]
@@ -165,7 +165,7 @@ def test_going_back_is_told():
 def test_what_was_never_delivered_is_lost_as_well():
     """What was only heard of is gone like the rest; the cursor stays where it was."""
     place = after(2)
-    place.heard(9)
+    place.extend(9)
     (told,) = place.go_back(4, NOW_MS)
 
     assert (told.index, told.event.first, told.event.last) == (2, 5, 9)
@@ -267,7 +267,7 @@ def test_every_event_is_delivered_once_or_told_as_lost(data):
     place, found = after(0), []
     for one in wire:
         found += shown(place.live(one, data.draw(st.integers(0, 9)), NOW_MS))
-    place.heard(total)
+    place.extend(total)
     rounds = 0
     while not (place.cursor == total and place.missing(ROOM) is None):
         room = data.draw(st.integers(1, 9))
