@@ -1,7 +1,10 @@
 # Made by `make sync` of cmdc_runtime/exports.py: change that, not this.
 """The module-level functions as coroutines: ``from cmdc_runtime import aio``.
 
-Given a session object of another client, they are that client's methods.
+They are the methods of one client that has a connection for each event loop that uses it. A
+connection ends with its loop; ``close`` ends it earlier, and with the last one the private daemon,
+which otherwise stays until the program ends. Given a session object of another client, they are
+that client's methods.
 """
 
 from cmdc_runtime.client.default import async_client as _client
@@ -34,7 +37,7 @@ reject = of_owner(_client.reject)
 replace_tools = of_owner(_client.replace_tools)
 resume_session = of_owner(_client.resume_session)
 run = of_owner(_client.run)
-session_id = of_owner(_client.session_id)
+session_id = _client.session_id
 status = of_owner(_client.status)
 steer = of_owner(_client.steer)
 stop = of_owner(_client.stop)

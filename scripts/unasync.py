@@ -45,6 +45,19 @@ SUBSTITUTIONS: Final = (
 """In this order; each is used."""
 AIO: Final = ("Parallel", "Runner")
 """What ``cmdc_runtime.aio`` has besides the calls, from ``cmdc_runtime.client``."""
+ABOUT_FUNCTIONS: Final = """\
+The module-level functions: the methods of one client that every thread of the process shares.
+
+Given a session object of another client, they are that client's methods.
+"""
+ABOUT_AIO: Final = """\
+The module-level functions as coroutines: ``from cmdc_runtime import aio``.
+
+They are the methods of one client that has a connection for each event loop that uses it. A
+connection ends with its loop; ``close`` ends it earlier, and with the last one the private daemon,
+which otherwise stays until the program ends. Given a session object of another client, they are
+that client's methods.
+"""
 
 
 def main() -> int:
@@ -83,9 +96,9 @@ def made() -> dict[Path, str]:
     found = {CLIENT / "session.py": sources["session"]}
     for name, text in sources.items():
         found[CLIENT / "sync" / f"{name}.py"] = unasync(text, name)
-    of_session = {name for name, call in calls.items() if call.is_of_session}
-    found[ROOT / "cmdc_runtime" / "aio.py"] = _functions(of_session, is_async=True)
-    found[CLIENT / "functions.py"] = _functions(of_session, is_async=False)
+    owned = {name for name, call in calls.items() if call.is_of_session and call.asks}
+    found[ROOT / "cmdc_runtime" / "aio.py"] = _functions(owned, is_async=True)
+    found[CLIENT / "functions.py"] = _functions(owned, is_async=False)
     found[ROOT / "cmdc_runtime" / "__init__.pyi"] = _stub()
     return {path: _formatted(path, text) for path, text in found.items()}
 
@@ -111,6 +124,12 @@ class _Call:
         """Whether it is about one session, which its first argument names."""
         first = (self.node.args.posonlyargs + self.node.args.args)[1:2]
         return bool(first) and "SessionLike" in ast.unparse(first[0].annotation or first[0])
+
+    @property
+    def asks(self) -> bool:
+        """Whether it comes to a daemon: a coroutine that awaits nothing does not."""
+        is_plain = isinstance(self.node, ast.FunctionDef)
+        return is_plain or any(isinstance(one, ast.Await) for one in ast.walk(self.node))
 
     def bound(self) -> str:
         """Return it as a method of the session."""
@@ -157,11 +176,14 @@ def _with_methods(source: str, calls: dict[str, _Call]) -> str:
     return f"{before}{BEGIN}{line}\n\n" + "\n".join(methods) + "\n" + END + rest.partition(END)[2]
 
 
-def _functions(of_session: set[str], *, is_async: bool) -> str:
-    """Return the module with the calls of the client that the process shares."""
+def _functions(owned: set[str], *, is_async: bool) -> str:
+    """Return the module with the calls of the client that the process shares.
+
+    For the calls ``owned`` the client of a session object stands in.
+    """
     client = "async_client" if is_async else "client"
     lines = [
-        f"{name} = of_owner(_client.{name})" if name in of_session else f"{name} = _client.{name}"
+        f"{name} = of_owner(_client.{name})" if name in owned else f"{name} = _client.{name}"
         for name in CALLS
     ]
     names = sorted([*CALLS, *AIO, "close"] if is_async else CALLS)
@@ -170,16 +192,10 @@ def _functions(of_session: set[str], *, is_async: bool) -> str:
         lines.append("close = _client.close")
         home = "from cmdc_runtime.client"
         imports += [f"{home}.{one.lower()} import Async{one} as {one}" for one in AIO]
-    about = (
-        "The module-level functions as coroutines: ``from cmdc_runtime import aio``."
-        if is_async
-        else "The module-level functions: the methods of the client that all threads share."
-    )
+    about = ABOUT_AIO if is_async else ABOUT_FUNCTIONS
     return (
-        _header("cmdc_runtime/exports.py")
-        + f'"""{about}\n\nGiven a session object of another client, they are that client\'s'
-        + ' methods.\n"""\n\n'
-        + "from cmdc_runtime.client.default import of_owner\n"
+        f'{_header("cmdc_runtime/exports.py")}"""{about}"""\n\n'
+        "from cmdc_runtime.client.default import of_owner\n"
         + "\n".join([*imports, *lines, f"__all__ = {names!r}"])
     )
 

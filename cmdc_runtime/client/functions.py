@@ -1,5 +1,5 @@
 # Made by `make sync` of cmdc_runtime/exports.py: change that, not this.
-"""The module-level functions: the methods of the client that all threads share.
+"""The module-level functions: the methods of one client that every thread of the process shares.
 
 Given a session object of another client, they are that client's methods.
 """
@@ -32,7 +32,7 @@ reject = of_owner(_client.reject)
 replace_tools = of_owner(_client.replace_tools)
 resume_session = of_owner(_client.resume_session)
 run = of_owner(_client.run)
-session_id = of_owner(_client.session_id)
+session_id = _client.session_id
 status = of_owner(_client.status)
 steer = of_owner(_client.steer)
 stop = of_owner(_client.stop)
