@@ -69,8 +69,8 @@ def main() -> int:
     for path, text in old.items():
         if not is_check:
             path.write_text(text, encoding="utf-8")
-        told = "out of date, so run make sync" if is_check else "written"
-        sys.stdout.write(f"{path.relative_to(ROOT)}: {told}\n")
+        state = "out of date, so run make sync" if is_check else "written"
+        sys.stdout.write(f"{path.relative_to(ROOT)}: {state}\n")
     return 1 if is_check and old else 0
 
 
@@ -139,9 +139,9 @@ class _Call:
         summary = (ast.get_docstring(self.node) or "").split("\n\n")[0].replace("\n", "\n        ")
         is_async = isinstance(self.node, ast.AsyncFunctionDef)
         is_silent = ast.unparse(self.node.returns or ast.Constant(None)) == "None"
-        told = ("" if is_silent else "return ") + ("await " if is_async else "")
+        verb = ("" if is_silent else "return ") + ("await " if is_async else "")
         handed = ", ".join(("self", *self._handed()))
-        answer = f"{told}self.client.{self.node.name}({handed})"
+        answer = f"{verb}self.client.{self.node.name}({handed})"
         return f'{signature}"""{summary}"""\n        {answer}\n'
 
     def _handed(self) -> Iterator[str]:
