@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-local setup-mocks demo test quick check fmt lint types imports docs docs-check cov bench incidents incidents-check model simulate plot conformance fault streams leaks soak soak-selftest matrix fuzz mutants lock clean
+.PHONY: help setup setup-local setup-mocks demo test quick check fmt lint types imports sync docs docs-check cov bench incidents incidents-check model simulate plot conformance fault streams leaks soak soak-selftest matrix fuzz mutants lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,10 +92,14 @@ types: setup ## mypy --strict
 imports: setup ## Floors and package borders
 	@$(BIN)/lint-imports --no-logo
 
+sync: setup ## Write what is made of the async client: its sessions, the sync face, the exports
+	@$(BIN)/python -m scripts.unasync
+
 docs: setup ## Write what is made from the code: docs/reference, the diagram of ARCHITECTURE.md
 	@$(BIN)/python -m scripts.reference
 
-docs-check: setup ## Say which of these pages are out of date
+docs-check: setup ## Say what of these pages, and of what `make sync` writes, is out of date
+	@$(BIN)/python -m scripts.unasync --check
 	@$(BIN)/python -m scripts.reference --check
 
 cov: setup ## Tests with branch coverage, agents' processes included

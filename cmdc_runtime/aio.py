@@ -1,78 +1,57 @@
+# Made by `make sync` of cmdc_runtime/exports.py: change that, not this.
 """The module-level functions as coroutines: ``from cmdc_runtime import aio``.
 
 They are the methods of one client that has a connection for each event loop that uses it. A
 connection ends with its loop; ``close`` ends it earlier, and with the last one the private daemon,
-which otherwise stays until the program ends.
+which otherwise stays until the program ends. Given a session object of another client, they are
+that client's methods.
 """
 
-import atexit
-from typing import Final
+from cmdc_runtime.client.default import async_client as _client
+from cmdc_runtime.client.default import of_owner
+from cmdc_runtime.client.parallel import AsyncParallel as Parallel
+from cmdc_runtime.client.runner import AsyncRunner as Runner
 
-from cmdc_runtime.client.async_client import AsyncClient
-from cmdc_runtime.client.link import LoopLinks
-from cmdc_runtime.client.owner import of_owner
-from cmdc_runtime.client.parallel import AsyncParallel
-from cmdc_runtime.client.runner import AsyncRunner
-
-_links: Final = LoopLinks()
-_client: Final = AsyncClient(connector=_links)
-
-create_agent = _client.create_agent
-prompt = of_owner(_client.prompt)
-collect_reply = of_owner(_client.collect_reply)
-run = of_owner(_client.run)
-stream = of_owner(_client.stream)
-stream_events = of_owner(_client.stream_events)
-checkpoint = of_owner(_client.checkpoint)
-list_checkpoints = of_owner(_client.list_checkpoints)
-load_checkpoint = of_owner(_client.load_checkpoint)
-delete_checkpoint = of_owner(_client.delete_checkpoint)
-resume_session = of_owner(_client.resume_session)
-steer = of_owner(_client.steer)
 abort = of_owner(_client.abort)
-stop = of_owner(_client.stop)
-subscribe = of_owner(_client.subscribe)
-subscribe_group = _client.subscribe_group
-subscribe_all = _client.subscribe_all
-unsubscribe = of_owner(_client.unsubscribe)
-last_index = of_owner(_client.last_index)
-session_id = _client.session_id
 agent_pid = of_owner(_client.agent_pid)
-status = of_owner(_client.status)
-list_sessions = _client.list_sessions
-tree = _client.tree
-messages = of_owner(_client.messages)
 approve = of_owner(_client.approve)
-reject = of_owner(_client.reject)
-user_respond = of_owner(_client.user_respond)
+attach_plugin = of_owner(_client.attach_plugin)
 attach_tool = of_owner(_client.attach_tool)
 attach_tools = of_owner(_client.attach_tools)
+checkpoint = of_owner(_client.checkpoint)
+collect_reply = of_owner(_client.collect_reply)
+create_agent = _client.create_agent
+delete_checkpoint = of_owner(_client.delete_checkpoint)
+demonitor = of_owner(_client.demonitor)
+detach_plugin = of_owner(_client.detach_plugin)
 detach_tool = of_owner(_client.detach_tool)
 detach_tools = of_owner(_client.detach_tools)
-replace_tools = of_owner(_client.replace_tools)
-attach_plugin = of_owner(_client.attach_plugin)
-update_plugin = of_owner(_client.update_plugin)
-detach_plugin = of_owner(_client.detach_plugin)
-switch_model = of_owner(_client.switch_model)
+last_index = of_owner(_client.last_index)
+list_checkpoints = of_owner(_client.list_checkpoints)
+list_sessions = _client.list_sessions
+load_checkpoint = of_owner(_client.load_checkpoint)
+messages = of_owner(_client.messages)
 monitor = of_owner(_client.monitor)
-demonitor = of_owner(_client.demonitor)
+prompt = of_owner(_client.prompt)
+reject = of_owner(_client.reject)
+replace_tools = of_owner(_client.replace_tools)
+resume_session = of_owner(_client.resume_session)
+run = of_owner(_client.run)
+session_id = _client.session_id
+status = of_owner(_client.status)
+steer = of_owner(_client.steer)
+stop = of_owner(_client.stop)
+stream = of_owner(_client.stream)
+stream_events = of_owner(_client.stream_events)
+subscribe = of_owner(_client.subscribe)
+subscribe_all = _client.subscribe_all
+subscribe_group = _client.subscribe_group
+switch_model = of_owner(_client.switch_model)
+tree = _client.tree
+unsubscribe = of_owner(_client.unsubscribe)
+update_plugin = of_owner(_client.update_plugin)
+user_respond = of_owner(_client.user_respond)
 close = _client.close
-
-
-class Runner(AsyncRunner):
-    """Runs strategies, with the client of this module."""
-
-    _default = _client
-
-
-class Parallel(AsyncParallel):
-    """Asks several agents at once, with the client of this module."""
-
-    _default = _client
-
-
-atexit.register(_links.sweep)
-
 __all__ = [
     "Parallel",
     "Runner",

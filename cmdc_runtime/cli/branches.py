@@ -17,7 +17,7 @@ from cmdc_runtime.reasoning.result import (
 )
 
 if TYPE_CHECKING:
-    from cmdc_runtime.client.stream import EventStream
+    from cmdc_runtime.client.sync.stream import EventStream
 
 DRAW_S: Final = 0.1
 """Between two drawings of what grows."""

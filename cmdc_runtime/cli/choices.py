@@ -19,8 +19,8 @@ from cmdc_runtime.errors import DaemonUnavailable
 from cmdc_runtime.runtime_dir import candidate_runtime_dirs, find_daemon
 
 if TYPE_CHECKING:
-    from cmdc_runtime.client.client import Client
-    from cmdc_runtime.client.engine import Engine
+    from cmdc_runtime.client.engine import ClientEngine
+    from cmdc_runtime.client.sync.session import Client
 
 F = TypeVar("F", bound=Callable[..., Any])  # Any: a command's own parameters
 
@@ -129,23 +129,23 @@ def running_client(address: str | None) -> "Iterator[Client]":
         DaemonUnavailable: there is none; none is started.
 
     """
-    from cmdc_runtime.client.client import Client  # noqa: PLC0415 - loads zmq
+    from cmdc_runtime.client.sync.session import Client  # noqa: PLC0415 - loads zmq
 
     with contextlib.closing(Client(running_address(address))) as client:
         yield client
 
 
 @contextlib.contextmanager
-def running_engine(address: str | None) -> "Iterator[Engine]":
+def running_engine(address: str | None) -> "Iterator[ClientEngine]":
     """Lend the calls of a client that only commands make, at a daemon that runs.
 
     Raises:
         DaemonUnavailable: there is none; none is started.
 
     """
-    from cmdc_runtime.client.engine import Engine  # noqa: PLC0415 - loads zmq
+    from cmdc_runtime.client.engine import ClientEngine  # noqa: PLC0415 - loads zmq
 
-    with contextlib.closing(Engine(running_address(address))) as engine:
+    with contextlib.closing(ClientEngine(running_address(address))) as engine:
         yield engine
 
 

@@ -15,10 +15,9 @@ from cmdc_runtime.cli.choices import AgentChoice
 from cmdc_runtime.cli.person import Asked, Bystander, Decision, Person
 from cmdc_runtime.cli.terminal import Terminal
 from cmdc_runtime.cli.transcript import View
-from cmdc_runtime.client.calls import Reply
-from cmdc_runtime.client.client import Client
-from cmdc_runtime.client.session import Session
-from cmdc_runtime.client.stream import EventStream
+from cmdc_runtime.client.exchange import Reply
+from cmdc_runtime.client.sync.session import Client, Session
+from cmdc_runtime.client.sync.stream import EventStream
 from cmdc_runtime.commands import KillTools
 from cmdc_runtime.errors import (
     AgentAborted,

@@ -11,8 +11,7 @@ from cmdc_runtime.errors import InvalidSession, SessionNotAlive
 from cmdc_runtime.reasons import Down, NoProcess, Normal, Shutdown
 
 if TYPE_CHECKING:
-    from cmdc_runtime.client.monitors import Monitor
-    from cmdc_runtime.client.stream import EventStream
+    from cmdc_runtime.client.sync.stream import EventStream, Monitor
 
 _ORDERLY: Final = (Normal, Shutdown)
 

@@ -47,9 +47,9 @@ def ps(*, is_all: bool, as_json: bool, address: str | None) -> None:
     `cmdc resume` goes on with it or `cmdc stop` ends it. The column REASON says why.
     """
     with running_engine(address) as engine:
-        found = engine.call(engine.calls.list_sessions())
+        found = engine.call(engine.exchange.list_sessions())
         if is_all:
-            found += engine.call(engine.calls.list_inactive())
+            found += engine.call(engine.exchange.list_inactive())
     found.sort(key=lambda one: one.session_id)
     if as_json:
         Terminal().line(json_line(found))

@@ -42,13 +42,13 @@ def export(session: str, *, move: bool, output: str | None, address: str | None)
     events, and so all that was said, and the keys of the session's options: keep it as you would
     keep those. Without --move it is a copy, and goes on elsewhere only under another id.
     """
-    from cmdc_runtime.client.subjects import checked_id  # noqa: PLC0415 - loads zmq
+    from cmdc_runtime.client.arguments import checked_id  # noqa: PLC0415 - loads zmq
     from cmdc_runtime.transfer import MAGIC  # noqa: PLC0415 - with it
 
     session_id = checked_id(session)
     with running_engine(address) as engine, _written(output) as file:
         file.write(MAGIC)
-        header = engine.call(engine.calls.export(session_id, _to(file), move=move))
+        header = engine.call(engine.exchange.export(session_id, _to(file), move=move))
     how = "moved" if move else "copied"
     if not header.is_over:
         how = "copied; it goes on here"
@@ -66,7 +66,7 @@ def import_(file: str, *, as_id: str | None, as_json: bool, address: str | None)
     It goes on where it was: a running cycle too, except for calls that may not run twice. The file
     may hold code, which runs as yours: import what you trust.
     """
-    from cmdc_runtime.client.subjects import checked_id  # noqa: PLC0415 - loads zmq
+    from cmdc_runtime.client.arguments import checked_id  # noqa: PLC0415 - loads zmq
     from cmdc_runtime.transfer import Assembly, read_frames  # noqa: PLC0415 - with it
     from cmdc_runtime.transfer_checks import check_whole  # noqa: PLC0415 - with it
 
@@ -78,7 +78,7 @@ def import_(file: str, *, as_id: str | None, as_json: bool, address: str | None)
         whole = assembly.whole()
         check_whole(whole)
         source.seek(0)
-        info = engine.call(engine.calls.bring(read_frames(source), new_id))
+        info = engine.call(engine.exchange.bring(read_frames(source), new_id))
     outcome = {"session_id": info.session_id, "from": whole.header.session_id, "pid": info.pid}
     Terminal().line(json_line(outcome) if as_json else f"{info.session_id} goes on here")
 

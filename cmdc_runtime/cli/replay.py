@@ -59,15 +59,15 @@ def replay(
     Exit status: 0 all records are the same, 1 one is not, or the session can't be played.
     """
     # These load zmq.
-    from cmdc_runtime.client.engine import Engine  # noqa: PLC0415
-    from cmdc_runtime.client.subjects import checked_id  # noqa: PLC0415
+    from cmdc_runtime.client.arguments import checked_id  # noqa: PLC0415
+    from cmdc_runtime.client.engine import ClientEngine  # noqa: PLC0415
 
     session_id = checked_id(session)
     arguments = [] if until is None else ["--until", str(until), "--state"]
     show = _json if as_json else _text
     terminal = Terminal()
-    with contextlib.closing(Engine(running_address(address))) as engine:
-        past = engine.call(engine.calls.past(session_id))
+    with contextlib.closing(ClientEngine(running_address(address))) as engine:
+        past = engine.call(engine.exchange.past(session_id))
         is_same, state = True, ""
         for told in _played(past, [*arguments, *(["--save"] if forks else [])]):
             if told["kind"] == "failed":
@@ -77,7 +77,7 @@ def replay(
             show(terminal, told)
         if state:
             saved = base64.b64decode(state)
-            forked = engine.call(engine.calls.fork(session_id, new_session_id(), saved))
+            forked = engine.call(engine.exchange.fork(session_id, new_session_id(), saved))
             show(terminal, {"kind": "forked", "session_id": forked})
     return 0 if is_same else 1
 

@@ -12,7 +12,7 @@ from cmdc_runtime import events
 from cmdc_runtime.cli.narration import LOUD, down_told, told
 from cmdc_runtime.cli.terminal import Terminal
 from cmdc_runtime.cli.text import duration, json_line, neutral, one_line
-from cmdc_runtime.client.calls import Reply
+from cmdc_runtime.client.exchange import Reply
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.events import Envelope
 from cmdc_runtime.ids import CallId

@@ -30,7 +30,7 @@ Address = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DaemonPlace:
     """One daemon's runtime directory; with a lease when the daemon is our own."""
 
     directory: Path
@@ -50,13 +50,13 @@ class Place:
         """Return the error that says that no daemon is there, or None."""
         if self.lease is not None:
             daemon = self.lease.daemon
-            return None if daemon.is_alive else daemon.obituary()
+            return None if daemon.is_alive else daemon.death()
         if running_daemon(self.directory) is not None:
             return None
         return DaemonUnavailable(f"no daemon runs at {self.directory}: {_WAY_OUT}")
 
 
-async def resolve(address: Address | None, environ: Mapping[str, str]) -> Place:
+async def resolve(address: Address | None, environ: Mapping[str, str]) -> DaemonPlace:
     """Return where the daemon is, which may start one.
 
     Raises:
@@ -69,12 +69,16 @@ async def resolve(address: Address | None, environ: Mapping[str, str]) -> Place:
         return at(chosen)
     running = find_daemon(environ, uid=os.getuid(), home=Path.home())
     if running is not None:
-        return Place(running.directory)
+        return DaemonPlace(running.directory)
     found = await offload(lease, undo=_give_back)
-    return Place(found.daemon.directory, found) if isinstance(found, Lease) else Place(found)
+    return (
+        DaemonPlace(found.daemon.directory, found)
+        if isinstance(found, Lease)
+        else DaemonPlace(found)
+    )
 
 
-def at(address: Address) -> Place:
+def at(address: Address) -> DaemonPlace:
     """Return the place that ``address`` names.
 
     Raises:
@@ -82,7 +86,7 @@ def at(address: Address) -> Place:
         InvalidOptions: the address cannot be used.
 
     """
-    place = Place(directory_of(address))
+    place = DaemonPlace(directory_of(address))
     if absence := place.absence():
         raise absence
     return place

@@ -7,7 +7,7 @@ logged and ends nothing.
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from cmdc_runtime.reasons import Down
 _log = logging.getLogger(__name__)
 
 Callback = Callable[[Down], Any]  # Any: what a callback returns is nobody's business
+AsyncCallback = Callable[[Down], Awaitable[None] | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from cmdc_runtime import codec
-from cmdc_runtime.client.address import Place
-from cmdc_runtime.client.holding import Holding
+from cmdc_runtime.client.address import DaemonPlace
+from cmdc_runtime.client.dispatcher import Dispatcher
+from cmdc_runtime.client.down_order import DownOrder
 from cmdc_runtime.client.limits import (
     COMMAND_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
@@ -28,7 +29,6 @@ from cmdc_runtime.client.limits import (
 )
 from cmdc_runtime.client.mailbox import Mailbox
 from cmdc_runtime.client.monitors import Monitors
-from cmdc_runtime.client.topics import Topics
 from cmdc_runtime.commands import (
     AttachPlugin,
     AttachTools,
@@ -75,9 +75,9 @@ _log = logging.getLogger(__name__)
 
 
 class Connection:
-    """Asks, tells and listens until ``fail``."""
+    """Asks and sends requests, and receives, until ``fail``."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: DaemonPlace) -> None:
         """Keep the place; ``open`` connects."""
         self.place = place
         self.pid = os.getpid()
@@ -89,8 +89,8 @@ class Connection:
             identity=f"c-{secrets.token_hex(8)}".encode(),
             listener=self,
         )
-        self.topics = Topics(self, self._dealer)
-        self.holding = Holding(self, self.topics)
+        self.dispatcher = Dispatcher(self, self._dealer)
+        self.down_order = DownOrder(self, self.dispatcher)
         self._mailbox = Mailbox()
         self._waiting: dict[CommandId, asyncio.Future[Reply | Paged]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -137,7 +137,7 @@ class Connection:
     ) -> Any:
         """Return the daemon's answer to ``request``: what its ``answer`` says (Any).
 
-        ``is_done`` says of an error to a request that was sent again whether it only tells that the
+        ``is_done`` says of an error to a request that was sent again whether it only says that the
         first one has had its effect: then there is no error, and None is returned.
 
         Raises:
@@ -207,7 +207,7 @@ class Connection:
         return isinstance(self._broken, DaemonUnavailable)
 
     def hold(self, session_id: SessionId) -> None:
-        """Take note of a session that was started by this connection."""
+        """Remember a session that was started by this connection."""
         self._gone.pop(session_id, None)
         if self.place.lease is not None and len(self._held) < SESSIONS_HELD_MAX:
             self._held.add(session_id)
@@ -242,7 +242,7 @@ class Connection:
         return task
 
     def fail(self, error: CmdcError) -> None:
-        """Close the sockets and tell everybody who waits; only the first call counts."""
+        """Close the sockets and fail whatever waits; only the first call counts."""
         if self._broken is not None:
             return
         self._broken = error
@@ -255,8 +255,8 @@ class Connection:
                 future.set_exception(error)
         for task in list(self._tasks):
             task.cancel()
-        self.topics.fail(error)
-        self.holding.release()
+        self.dispatcher.fail(error)
+        self.down_order.release()
         self.monitors.fail(error)
         self._dealer.close()
 
@@ -287,10 +287,10 @@ class Connection:
 
     def on_published(self, topic: bytes, frame: Published, body: bytes) -> None:
         """Take events or a watermark."""
-        self.topics.take(topic, frame, body)
+        self.dispatcher.take(topic, frame, body)
 
     def on_violation(self, error: ProtocolError, *, is_foreign: bool) -> None:
-        """Take note of a message that breaks the contract."""
+        """Log a message that breaks the contract."""
         _log.error("message.refused", extra={"error": str(error)})
         if is_foreign:
             for future in self._waiting.values():
@@ -461,7 +461,7 @@ class Connection:
 
     def _ask_facts(self) -> None:
         self._beat = self.loop.call_later(FACTS_S, self._ask_facts)
-        if self._waiting or len(self.monitors) or len(self.topics):
+        if self._waiting or len(self.monitors) or len(self.dispatcher):
             self._facts_id = new_command_id()
             if not self._dealer.has_unsent:
                 body = codec.raw(GetFacts())
@@ -475,7 +475,7 @@ class Connection:
             self._send_again(self._mailbox.all_frames(self.loop.time()))
         self.monitors.reconcile(facts.notices, is_new=is_new)
         if is_new:
-            self.topics.look_again()
+            self.dispatcher.look_again()
 
     # --- an embedded daemon's end -------------------------------------------------------------
 
@@ -485,12 +485,12 @@ class Connection:
         try:
             self._death_fd = os.pidfd_open(self.place.lease.daemon.pid)
         except OSError:
-            raise self.place.lease.daemon.obituary() from None
+            raise self.place.lease.daemon.death() from None
         self.loop.add_reader(self._death_fd, self._on_death)
 
     def _on_death(self) -> None:
         assert self.place.lease is not None  # noqa: S101 - it is what is watched
-        self.fail(self.place.lease.daemon.obituary())
+        self.fail(self.place.lease.daemon.death())
 
     def _unwatch_embedded(self) -> None:
         if self._death_fd >= 0:

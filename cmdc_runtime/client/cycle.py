@@ -1,19 +1,24 @@
-"""The cycle of one prompt as its events tell it, for who reads nothing but that.
+"""The cycle of one prompt as its events show it, for who reads nothing but that.
 
-Pure: events go in, in their order. ``Cycle`` says which of them are its own and how it ended,
-``Pieces`` what there is to be shown of the answers' text. To show something else of a cycle, write
-one more ``View``.
+Events go in, in their order. ``Cycle`` says which of them are its own and how it ended, ``Pieces``
+what there is to be shown of the answers' text; ``CycleReader`` joins the two, and its ``Clock``
+says how much time is left. To show something else of a cycle, write one more ``CycleView``.
 """
 
-from typing import ClassVar, Final, Protocol, TypeVar
+import time
+from dataclasses import dataclass
+from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
+from cmdc_runtime.client.arguments import checked_timeout
+from cmdc_runtime.client.subscription import Subscription
 from cmdc_runtime.commands import CycleResult
-from cmdc_runtime.errors import AgentAborted, AgentFailed, CmdcError
+from cmdc_runtime.errors import AgentAborted, AgentFailed, CmdcError, CollectTimeout
 from cmdc_runtime.events import (
     AgentAbort,
     AgentEnd,
     AgentError,
     AgentStart,
+    Envelope,
     Event,
     EventsLost,
     MessageDelta,
@@ -22,13 +27,14 @@ from cmdc_runtime.events import (
     ResponseComplete,
     StreamReset,
 )
-from cmdc_runtime.ids import CommandId
+from cmdc_runtime.ids import CommandId, SessionId
 
+Shown = TypeVar("Shown")
 Shown_co = TypeVar("Shown_co", covariant=True)
 Kinds = tuple[type[Event], ...]
 
 _FRAME: Final[Kinds] = (AgentStart, AgentEnd, AgentAbort, AgentError, PromptDropped)
-"""What a cycle is told from by others."""
+"""What tells one cycle from another."""
 
 
 def ending(result: CycleResult) -> CmdcError | None:
@@ -38,6 +44,17 @@ def ending(result: CycleResult) -> CmdcError | None:
     if result.outcome == "failed":
         return AgentFailed(result.reason or "no reason given")
     return AgentAborted("dropped" if result.outcome == "dropped" else result.reason)
+
+
+@dataclass(slots=True)
+class OpenedCycle:
+    """A prompt that was sent, and the subscription of what comes of it."""
+
+    session_id: SessionId
+    command_id: CommandId
+    subscription: Subscription
+    result: CycleResult | None = None
+    """How its cycle ended, where the session had to be asked; the subscription is finished then."""
 
 
 class Cycle:
@@ -61,7 +78,7 @@ class Cycle:
         return event if self._runs or isinstance(event, EventsLost) else None
 
     def close(self, error: CmdcError | None) -> None:
-        """Take note of an end that the events do not tell."""
+        """Record an end that no event shows."""
         self.is_over, self.error, self._runs = True, error, False
 
     def _take_own(self, event: Event) -> None:
@@ -80,19 +97,19 @@ class Cycle:
                 pass
 
 
-class View(Protocol[Shown_co]):
+class CycleView(Protocol[Shown_co]):
     """What a reader sees of a cycle."""
 
     kinds: ClassVar[Kinds | None]
     """The events that it is made of; None: of all."""
     raises: ClassVar[bool]
-    """Whether an abort or a failure is raised, since nothing that is shown tells of it."""
+    """Whether an abort or a failure is raised, since nothing that is shown says so."""
 
     def show(self, event: Event) -> Shown_co | None:
         """Return what is to be shown now that the cycle had this event."""
 
 
-class Whole:
+class CycleEvents:
     """Shows each event."""
 
     kinds: ClassVar[Kinds | None] = None
@@ -137,7 +154,7 @@ class Pieces:
                 self._held, self._has_hole = "", False
             case EventsLost():
                 self._held, self._has_hole = "", True
-            case MessageStart() if self._has_hole:  # from here on it is heard whole
+            case MessageStart() if self._has_hole:  # from here on it comes whole
                 self._held, self._has_hole = "" if self._shown else None, False
             case ResponseComplete(message=message):
                 piece = self._beyond(message.content)
@@ -162,3 +179,58 @@ class Pieces:
         if self._shown.startswith(text):
             return ""
         return text.removeprefix(self._shown)
+
+
+class Clock:
+    """How much time is left of ``timeout_s``, from when it is made; None: as long as it takes."""
+
+    def __init__(self, timeout_s: float | None) -> None:
+        """Begin to count."""
+        self.timeout_s = checked_timeout(timeout_s)
+        self._due_s = None if timeout_s is None else time.monotonic() + timeout_s
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds, 0 or more."""
+        return None if self._due_s is None else max(0.0, self._due_s - time.monotonic())
+
+    def too_late(self, opened: OpenedCycle) -> CollectTimeout:
+        """Return the error that says that the time is up."""
+        return CollectTimeout(
+            f"the cycle of session {opened.session_id} did not end within {self.timeout_s:g} s;"
+            " it goes on"
+        )
+
+
+class CycleReader(Generic[Shown]):
+    """What of a cycle's events is shown, and how it ends."""
+
+    def __init__(self, opened: OpenedCycle, view: CycleView[Shown], clock: Clock) -> None:
+        """Begin before the first event."""
+        self.opened = opened
+        self.clock = clock
+        self.cycle = Cycle(opened.command_id)
+        self._view = view
+        self._is_shown = True
+        """Whether an event showed the end."""
+
+    def take(self, envelope: Envelope) -> Shown | None:
+        """Return what an event shows, if anything."""
+        event = self.cycle.take(envelope.event)
+        return None if event is None else self._view.show(event)
+
+    def fail(self, error: Exception) -> Exception | None:
+        """Take an error in place of an event, and return what the consumer gets for it."""
+        if self.opened.result is not None:  # its events were lost, and the session was asked
+            self.cycle.close(ending(self.opened.result))
+            self._is_shown = False
+            return None
+        self.cycle.close(None)
+        if isinstance(error, CmdcError):
+            return error
+        return self.clock.too_late(self.opened)
+
+    def end(self) -> CmdcError | None:
+        """Return what is raised for the end; at the first time only."""
+        error, self.cycle.error = self.cycle.error, None
+        return error if self._view.raises or not self._is_shown else None

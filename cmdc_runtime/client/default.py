@@ -1,51 +1,53 @@
-"""The module-level functions: the methods of one client that every thread of the process shares.
+"""The two clients of the module-level functions, which the whole process shares.
 
-Given a session object of another client, they are that client's methods.
+That for coroutines has a connection for each event loop that uses it. A connection ends with its
+loop; ``close`` ends it earlier, and with the last one the private daemon, which otherwise stays
+until the program ends.
 """
 
-from typing import Final
+import functools
+from collections.abc import Callable
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from cmdc_runtime.client.client import DefaultClient
-from cmdc_runtime.client.owner import of_owner
+from cmdc_runtime.client.link import LoopLinks
+from cmdc_runtime.client.session import AsyncClient, AsyncSession
+from cmdc_runtime.client.sync.session import Client, Session
+from cmdc_runtime.plain import is_a
 
-client: Final = DefaultClient()
+P = ParamSpec("P")
+T = TypeVar("T")
+Subject = TypeVar("Subject")
 
-create_agent = client.create_agent
-prompt = of_owner(client.prompt)
-collect_reply = of_owner(client.collect_reply)
-run = of_owner(client.run)
-stream = of_owner(client.stream)
-stream_events = of_owner(client.stream_events)
-checkpoint = of_owner(client.checkpoint)
-list_checkpoints = of_owner(client.list_checkpoints)
-load_checkpoint = of_owner(client.load_checkpoint)
-delete_checkpoint = of_owner(client.delete_checkpoint)
-resume_session = of_owner(client.resume_session)
-steer = of_owner(client.steer)
-abort = of_owner(client.abort)
-stop = of_owner(client.stop)
-subscribe = of_owner(client.subscribe)
-subscribe_group = client.subscribe_group
-subscribe_all = client.subscribe_all
-unsubscribe = of_owner(client.unsubscribe)
-last_index = of_owner(client.last_index)
-session_id = client.session_id
-agent_pid = of_owner(client.agent_pid)
-status = of_owner(client.status)
-list_sessions = client.list_sessions
-tree = client.tree
-messages = of_owner(client.messages)
-approve = of_owner(client.approve)
-reject = of_owner(client.reject)
-user_respond = of_owner(client.user_respond)
-attach_tool = of_owner(client.attach_tool)
-attach_tools = of_owner(client.attach_tools)
-detach_tool = of_owner(client.detach_tool)
-detach_tools = of_owner(client.detach_tools)
-replace_tools = of_owner(client.replace_tools)
-attach_plugin = of_owner(client.attach_plugin)
-update_plugin = of_owner(client.update_plugin)
-detach_plugin = of_owner(client.detach_plugin)
-switch_model = of_owner(client.switch_model)
-monitor = of_owner(client.monitor)
-demonitor = of_owner(client.demonitor)
+
+class SharedClient(Client):
+    """A client that every thread uses: always open, made anew in every fork.
+
+    When an embedded daemon has died, the next call finds or starts another one.
+    """
+
+    _is_shared = True
+
+
+client: Final = SharedClient()
+async_client: Final = AsyncClient(connector=LoopLinks())
+
+
+def of_owner(
+    default: Callable[Concatenate[Subject, P], T],
+) -> Callable[Concatenate[Subject, P], T]:
+    """Return ``default``, a shared client's method, for which a session's own client stands in.
+
+    A session id says nothing about its client, so it is the shared client's business.
+    """
+    name = default.__name__
+
+    @functools.wraps(default)
+    def call(subject: Subject, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if is_a(subject, (Session, AsyncSession)):
+            owner: Any = subject  # Any: a session of either kind
+            method: Any = getattr(owner.client, name)  # Any: the same method, of another client
+            answer: T = method(subject, *args, **kwargs)
+            return answer
+        return default(subject, *args, **kwargs)
+
+    return call

@@ -50,7 +50,7 @@ class EmbeddedDaemon:
         """
         self.owner_pid = os.getpid()
         self.leases = 0
-        self._last_words: str | None = None
+        self._log_end: str | None = None
         try:
             self.directory = _new_directory()
         except OSError as error:
@@ -94,12 +94,12 @@ class EmbeddedDaemon:
                 break
         self._remove()
 
-    def bury(self) -> None:
-        """Remove what it leaves that has died; what its log ends with is still told."""
-        self._last_words = self._last_lines()
+    def finalize(self) -> None:
+        """Remove what a dead one leaves; the end of its log is kept."""
+        self._log_end = self._last_lines()
         self.stop()
 
-    def obituary(self) -> DaemonUnavailable:
+    def death(self) -> DaemonUnavailable:
         """Return the error that says that it died, with the last lines of its log."""
         status = self._process.poll()
         return DaemonUnavailable(
@@ -146,7 +146,7 @@ class EmbeddedDaemon:
                     continue
             elif self.is_alive:
                 continue
-            raise self._stillborn()
+            raise self._start_failure()
         try:
             answer = json.loads(line)
         except ValueError:
@@ -154,7 +154,7 @@ class EmbeddedDaemon:
         if not answer.get("ready"):
             raise DaemonUnavailable(f"the embedded daemon cannot run: {answer.get('error')}")
 
-    def _stillborn(self) -> DaemonUnavailable:
+    def _start_failure(self) -> DaemonUnavailable:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(DAEMON_KILL_S)
         log = self._last_lines()
@@ -168,8 +168,8 @@ class EmbeddedDaemon:
         return DaemonUnavailable(f"the embedded daemon did not start, status {status}. {hint}{log}")
 
     def _last_lines(self) -> str:
-        if self._last_words is not None:
-            return self._last_words
+        if self._log_end is not None:
+            return self._log_end
         try:
             with (self.directory / _LOG).open("rb") as log:
                 log.seek(0, os.SEEK_END)
@@ -237,7 +237,7 @@ def lease() -> Lease | Path:
                 return daemon.directory
             daemon = None
         if daemon is not None and not daemon.is_alive:
-            daemon.bury()  # who has a lease of it may never give it back
+            daemon.finalize()  # who has a lease of it may never give it back
             _place.dead.append(daemon)
             daemon = _place.daemon = None
         if daemon is None:

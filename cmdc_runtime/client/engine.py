@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from cmdc_runtime.client.address import Address
 from cmdc_runtime.client.callbacks import CallbackThread
-from cmdc_runtime.client.calls import Calls
+from cmdc_runtime.client.exchange import Exchange
 from cmdc_runtime.client.limits import CLOSE_S, THREAD_START_S
 from cmdc_runtime.client.link import Link
 from cmdc_runtime.errors import UsageError
@@ -33,7 +33,7 @@ async def _kept(work: Coroutine[Any, Any, T]) -> T | _Exit:
         return _Exit(error)
 
 
-class Engine:
+class ClientEngine:
     """Runs coroutines for threads until ``close``; belongs to the process that made it."""
 
     def __init__(self, address: Address | None, *, renews: bool = False) -> None:
@@ -44,7 +44,7 @@ class Engine:
         self.pid = os.getpid()
         self.callbacks = CallbackThread()
         self._link = Link(address, renews=renews)
-        self.calls = Calls(self._link)
+        self.exchange = Exchange(self._link)
         self._lock = threading.Lock()
         self._is_closed = False
         self._has_started = threading.Event()

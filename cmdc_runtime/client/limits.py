@@ -9,7 +9,7 @@ from typing import Final
 COMMAND_TIMEOUT_S: Final = 30.0
 """How long a call waits for its answer unless it is about a cycle or a start."""
 START_GRACE_S: Final = 120.0
-"""What a start gets on top of its own timeout: the nursery may still be warming up."""
+"""What a start gets on top of its own timeout: the zygote may still be warming up."""
 RESEND_S: Final = 2.0
 """An open request is sent again this often, under its own id; the daemon takes it once."""
 READS_MAX: Final = 3
@@ -26,7 +26,7 @@ FACTS_S: Final = 2.0
 STATUS_ANSWER_S: Final = 3.0
 """A session that gives no status for so long is called unresponsive."""
 LIST_ANSWER_S: Final = 2.0
-"""The same in a list, which it holds up at most for so long."""
+"""The same in a list, which it delays at most for so long."""
 LIST_TURN_S: Final = 0.1
 """How long one that gives no answer keeps the next one of a list from being asked."""
 LIST_PARALLEL_MAX: Final = 64
@@ -37,6 +37,9 @@ SESSIONS_HELD_MAX: Final = 10_000
 """Of so many sessions the client knows that they went with an embedded daemon."""
 REPLY_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 5.0
+
+PARALLEL_MAX: Final = 1_000
+"""Agents that one ``Parallel.map`` asks at a time."""
 
 # --- event streams --------------------------------------------------------------------------
 STREAM_EVENTS_MAX: Final = 10_000
@@ -68,7 +71,7 @@ DOWN_HOLD_S: Final = 3.0
 """How long a notice waits at most for the events before it: a lost last event is noticed within
 1.5 s, and a replay that failed is asked for again after one."""
 DOWNS_HELD_MAX: Final = 100
-"""Notices of one monitor that wait for events; one more, and all of them are told."""
+"""Notices of one monitor that wait for events; one more, and all of them are delivered."""
 RENEWALS_PARALLEL_MAX: Final = 64
 """Monitors that are set again at a time, after a loss or by the next daemon."""
 RENEW_RETRY_S: Final = 1.0

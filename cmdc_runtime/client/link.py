@@ -5,6 +5,7 @@ the coroutines of ``cmdc_runtime.aio``, which belong to no client object.
 """
 
 import asyncio
+import atexit
 import os
 from collections.abc import AsyncGenerator, Callable
 from typing import Protocol, runtime_checkable
@@ -150,12 +151,14 @@ class LoopLinks:
         """Start with none."""
         self._links: dict[asyncio.AbstractEventLoop, Link] = {}
         self._kept: list[Lease] = []
+        self._is_swept_at_exit = False
 
     async def connected(self, session_id: SessionId | None = None) -> Connection:
         """Return the running loop's connection, made at its first call."""
         loop = asyncio.get_running_loop()
         link = self._links.get(loop)
         if link is None or link.is_closed or link.is_foreign:
+            self._sweep_at_exit()
             self.sweep()
             link = self._links[loop] = Link(keep=self._kept.append, renews=True)
         return await link.connected(session_id)
@@ -173,6 +176,12 @@ class LoopLinks:
         for one in kept:
             await offload(one.release)
         return lease
+
+    def _sweep_at_exit(self) -> None:
+        """Register once, and no earlier: what is registered before runs after it."""
+        if not self._is_swept_at_exit:
+            self._is_swept_at_exit = True
+            atexit.register(self.sweep)
 
     def sweep(self) -> None:
         """Give back what belonged to loops that are closed."""

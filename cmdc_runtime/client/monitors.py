@@ -1,10 +1,10 @@
-"""Standing requests to be told of a session's end, each told exactly what was asked for.
+"""Standing requests for notices of a session's end; each gets exactly what was asked for.
 
 ``Monitors`` keeps the books in the client's loop: for each monitor the newest end that it has had.
 It follows the numbers of the notices up to the first that is missing, and compares with the newest
 that the daemon gave. Where some were lost, because the connection broke, or where another daemon
 took over, all are set again, each from its own place.
-``AsyncMonitor`` and ``Monitor`` are what the application holds.
+``Watch`` is what both kinds of monitor have in common, which the application holds.
 """
 
 import asyncio
@@ -16,15 +16,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from cmdc_runtime.client.edge import guarded
-from cmdc_runtime.client.inbox import AsyncInbox, Filled, ThreadInbox
+from cmdc_runtime.client.arguments import checked_flag
 from cmdc_runtime.client.limits import (
     DOWNS_QUEUED_MAX,
     EARLY_DOWNS_MAX,
     RENEW_RETRY_S,
     RENEWALS_PARALLEL_MAX,
 )
-from cmdc_runtime.client.subjects import checked_flag, checked_timeout
+from cmdc_runtime.client.queues import Queue
 from cmdc_runtime.errors import CmdcError, TransientError, UsageError
 from cmdc_runtime.frames import Notify
 from cmdc_runtime.ids import DownSeq, MonitorRef, SessionId, new_monitor_ref
@@ -36,20 +35,27 @@ _log = logging.getLogger(__name__)
 
 
 class Watcher(Protocol):
-    """Who hears of one monitor; called in the client's loop, must not block or raise."""
+    """Who gets the notices of one monitor; called in the client's loop, must not block or raise."""
 
     def on_down(self, down: Down) -> None:
         """Take one notice."""
 
     def on_end(self, error: CmdcError) -> None:
-        """Take note that no notice will follow."""
+        """Take that no notice will follow."""
 
 
-class Asker(Protocol):
-    """What the books need of a connection."""
+class Questions(Protocol):
+    """What asks the daemon."""
 
     async def ask(self, request: Request) -> Any:
         """Return the daemon's answer (Any: what the request's ``answer`` says)."""
+
+
+class Asker(Questions, Protocol):
+    """What the parts of a connection need of the whole."""
+
+    slots: asyncio.Semaphore
+    """So many questions of all streams are open at a time."""
 
     def tell(self, request: Request) -> None:
         """Send a request whose answer nobody waits for."""
@@ -74,14 +80,14 @@ class _Entry:
     early: list[Notify] = field(default_factory=list)
 
     def has_had(self, notice: Notify, since: DownSeq) -> bool:
-        """Say whether the end of this notice was told already."""
+        """Say whether the end of this notice was delivered already."""
         if notice.seq is not None and notice.seq <= since:
             return True
         if self.last is None or not notice.down.restarting:
             return False
         if notice.seq is not None and self.last.seq is not None:
             return False
-        # One of them could not be recorded, and the other may tell of the same end.
+        # One of them could not be recorded, and the other may be of the same end.
         return notice.down.incarnation <= self.last.down.incarnation
 
 
@@ -92,7 +98,7 @@ class Monitors:
         """Start with none."""
         self._asker = asker
         self._entries: dict[MonitorRef, _Entry] = {}
-        self._heard: int | None = None
+        self._received: int | None = None
         self._stale: dict[MonitorRef, None] = {}
         self._renewing: asyncio.Task[None] | None = None
 
@@ -116,9 +122,9 @@ class Monitors:
         self._renew_stale()
 
     def take(self, notice: Notify) -> None:
-        """Hand a notice to its watcher, unless it has heard it or wants no more."""
-        if self._heard is not None and notice.number == self._heard + 1:
-            self._heard += 1
+        """Hand a notice to its watcher, unless it has had it or wants no more."""
+        if self._received is not None and notice.number == self._received + 1:
+            self._received += 1
         entry = self._entries.get(notice.down.ref)
         if entry is not None:
             self._hand(entry, notice)
@@ -142,8 +148,8 @@ class Monitors:
         """
         if notices is None and not is_new:
             return
-        has_lost = is_new or notices != self._heard
-        self._heard = notices
+        has_lost = is_new or notices != self._received
+        self._received = notices
         if has_lost:
             self._stale = dict.fromkeys(self._entries)
             self._renew_stale()
@@ -230,18 +236,18 @@ class Watch:
     def __init__(
         self,
         session_id: SessionId,
-        inbox: Filled[Down],
-        deliver: "Deliver | None",
+        queue: Queue[Down],
+        deliver: "OnDown | None",
         *,
         persistent: bool,
     ) -> None:
-        """Fill ``inbox``; ``deliver`` gets each notice in the client's loop as well."""
+        """Fill ``queue``; ``deliver`` gets each notice in the client's loop as well."""
         checked_flag(persistent, "persistent")
         self.ref = new_monitor_ref()
         self.session_id = session_id
         self.persistent = persistent
         self.is_removed = False
-        self._filled = inbox
+        self._filled = queue
         self._deliver = deliver
         self._final: Down | None = None
         self._has_overflowed = False
@@ -262,7 +268,7 @@ class Watch:
             self._deliver(self, down)
 
     def on_end(self, error: CmdcError) -> None:
-        """Take note that no notice will follow."""
+        """Take that no notice will follow."""
         self._filled.finish(error)
 
     def mark_removed(self) -> None:
@@ -272,54 +278,11 @@ class Watch:
             self._final = None
             self._filled.finish(UsageError("the monitor was removed"), drop=True)
 
-    def _told_already(self) -> Down | None:
-        if self.is_removed:  # whatever its inbox was finished with before
+    def latest(self) -> Down | None:
+        """Return the last notice there is of it, when it was fetched and nothing else waits."""
+        if self.is_removed:  # whatever its queue was finished with before
             raise UsageError("the monitor was removed")
         return None if len(self._filled) else self._final
 
 
-Deliver = Callable[[Watch, Down], None]
-
-
-class AsyncMonitor(Watch):
-    """A monitor for coroutines; ``ref`` names it."""
-
-    def __init__(
-        self, session_id: SessionId, deliver: Deliver | None = None, *, persistent: bool = False
-    ) -> None:
-        """Wait for notices of one session."""
-        self._downs: AsyncInbox[Down] = AsyncInbox(DOWNS_QUEUED_MAX)
-        super().__init__(session_id, self._downs, deliver, persistent=persistent)
-
-    @guarded
-    async def wait(self, timeout: float | None = None) -> Down:  # noqa: ASYNC109 - the contract's name
-        """Return the next notice; after the last one, that one again.
-
-        Raises:
-            TimeoutError: none came within ``timeout`` seconds.
-            CmdcError: none will come: the monitor was removed, or the client or daemon is gone.
-
-        """
-        return self._told_already() or await self._downs.get(checked_timeout(timeout))
-
-
-class Monitor(Watch):
-    """A monitor for threads; ``ref`` names it."""
-
-    def __init__(
-        self, session_id: SessionId, deliver: Deliver | None = None, *, persistent: bool = False
-    ) -> None:
-        """Wait for notices of one session."""
-        self._downs: ThreadInbox[Down] = ThreadInbox(DOWNS_QUEUED_MAX)
-        super().__init__(session_id, self._downs, deliver, persistent=persistent)
-
-    @guarded
-    def wait(self, timeout: float | None = None) -> Down:
-        """Return the next notice; after the last one, that one again.
-
-        Raises:
-            TimeoutError: none came within ``timeout`` seconds.
-            CmdcError: none will come: the monitor was removed, or the client or daemon is gone.
-
-        """
-        return self._told_already() or self._downs.get(checked_timeout(timeout))
+OnDown = Callable[[Watch, Down], None]

@@ -1,11 +1,10 @@
 """What the journal keeps of a session, read part by part, and what it is given to keep."""
 
-from typing import Any, Protocol
-
 import msgspec
 
 from cmdc_runtime.checkpoints import SCHEMA_VERSION, CheckpointFacts, encode_facts
 from cmdc_runtime.client.limits import READS_MAX
+from cmdc_runtime.client.monitors import Questions
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.errors import TransientError
 from cmdc_runtime.ids import SessionId, new_command_id
@@ -16,18 +15,10 @@ from cmdc_runtime.requests import (
     PastPage,
     PastRecord,
     ReadPast,
-    Request,
 )
 
 
-class Asker(Protocol):
-    """What asks the daemon."""
-
-    async def ask(self, request: Request) -> Any:  # Any: what the request's ``answer`` says
-        """Return the daemon's answer."""
-
-
-async def read_past(asker: Asker, session_id: SessionId) -> PastPage:
+async def read_past(asker: Questions, session_id: SessionId) -> PastPage:
     """Return all that the daemon's journal keeps of a session but its events, as one page.
 
     Raises:
@@ -44,7 +35,7 @@ async def read_past(asker: Asker, session_id: SessionId) -> PastPage:
     )
 
 
-async def _read_once(asker: Asker, session_id: SessionId) -> PastPage | None:
+async def _read_once(asker: Questions, session_id: SessionId) -> PastPage | None:
     """Read every part; None where what was read first fits no more to what came then."""
     spec: PastPage = await asker.ask(ReadPast(session_id=session_id, part="spec"))
     begun: PastPage = await asker.ask(ReadPast(session_id=session_id, part="snapshot"))
@@ -58,7 +49,7 @@ async def _read_once(asker: Asker, session_id: SessionId) -> PastPage | None:
     )
 
 
-async def _rows(asker: Asker, first: ReadPast) -> PastPage:
+async def _rows(asker: Questions, first: ReadPast) -> PastPage:
     """Return all pages of one part as one; its ``snapshot_seq`` is that of the last."""
     whole: PastPage = await asker.ask(first)
     while not whole.is_last:
@@ -73,7 +64,7 @@ async def _rows(asker: Asker, first: ReadPast) -> PastPage:
     return whole
 
 
-async def keep_checkpoint(asker: Asker, facts: CheckpointFacts, body: bytes) -> None:
+async def keep_checkpoint(asker: Questions, facts: CheckpointFacts, body: bytes) -> None:
     """Have the daemon keep a checkpoint; return when it is in the journal.
 
     Raises:
@@ -87,7 +78,7 @@ async def keep_checkpoint(asker: Asker, facts: CheckpointFacts, body: bytes) -> 
 
 
 def new_facts(session_id: SessionId, new_id: str) -> CheckpointFacts:
-    """Return what is told of a state that is kept only until session ``new_id`` has begun."""
+    """Return the facts of a state that is kept only until session ``new_id`` has begun."""
     return CheckpointFacts(
         session_id=session_id,
         checkpoint_id=new_command_id(),

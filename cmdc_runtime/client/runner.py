@@ -1,121 +1,41 @@
-"""Runs of a strategy from outside: ``Runner.run``, for threads and for coroutines.
+"""Runs of a strategy from outside: ``Runner.run``.
 
 A run is a call of the tool ``reason`` in a session: in one that is made for it, or one that is
 there already. Its events are the session's, and its result is made of them.
 """
 
 import contextlib
-import inspect
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypedDict, Unpack
+from typing import Unpack
 
-import msgspec
-
-from cmdc_runtime import reasoning
-from cmdc_runtime.client.cycle import Whole
-from cmdc_runtime.client.default import client as default_client
-from cmdc_runtime.client.session import AsyncSession, Session
-from cmdc_runtime.client.subjects import SessionLike
-from cmdc_runtime.errors import AgentAborted, AgentFailed, CmdcError, InvalidOptions, SessionError
-from cmdc_runtime.events import AgentAbort, AgentError, Event, PromptDropped
-from cmdc_runtime.ids import new_command_id
+from cmdc_runtime.client.callers import AsyncPool
+from cmdc_runtime.client.cycle import CycleEvents
+from cmdc_runtime.client.default import async_client as default_client
+from cmdc_runtime.client.run_request import ENDED, OnEvent, RunOptions, RunRequest, result_of
+from cmdc_runtime.client.session import AsyncClient, AsyncSession
+from cmdc_runtime.errors import CmdcError, SessionError
+from cmdc_runtime.events import Event
 from cmdc_runtime.messages import OpeningCall
-from cmdc_runtime.options import Options
-from cmdc_runtime.packing import BuiltInStrategy
-from cmdc_runtime.plain import short
 from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
-from cmdc_runtime.reasoning.tool import Reason
-
-if TYPE_CHECKING:
-    from cmdc_runtime.client.async_client import AsyncClient
-    from cmdc_runtime.client.client import Client
-
-ENDED: Final = "the runner was ended"
-"""The reason of a cycle's end whose runner was left early."""
-_CHILDREN_DEFAULT: Final = Options().max_children
-_PAIR: Final = 2
-
-OnEvent: TypeAlias = Callable[[ReasoningEvent], Any]  # Any: an awaitable, or nothing of interest
 
 
-class RunOptions(TypedDict, total=False):
-    """What ``Runner.run`` takes besides the strategy and the question."""
-
-    session: SessionLike | None
-    """Where the run belongs to; None: a session that is made for it, and ends with it."""
-    options: Options | Mapping[str, Any] | None  # Any: see ``Options``
-    """Of the session that is made."""
-    model: object
-    """Of the session that is made, over ``options``."""
-    max_steps: int
-    max_parallel: int
-    max_revisions: int
-    budget_usd: float | None
-    budget_tokens: int | None
-    timeout: float | None
-    """These six bound the run, as ``cmdc.reasoning.RunLimits`` says."""
-    score: object
-    """The strategy's option of this name: a function, or its ``"module:name"``."""
-    on_event: OnEvent | None
-    """Called with each event of the run, by who runs it; what it raises ends the run."""
-
-
-class _Order:
-    """One run as it was asked for, checked."""
-
-    def __init__(self, strategy: object, given: RunOptions) -> None:
-        left: dict[str, Any] = dict(given)  # Any: as they come
-        self.session: Any = left.pop("session", None)
-        self.on_event: OnEvent | None = left.pop("on_event", None)
-        self._options, self._model = left.pop("options", None), left.pop("model", None)
-        if self.session is not None and (self._options, self._model) != (None, None):
-            raise InvalidOptions(["session: takes neither options nor model: it has its own"])
-        score = left.pop("score", None)
-        wrong = left.keys() - set(Reason.__struct_fields__) | left.keys() & {"name", "strategies"}
-        if wrong:
-            raise InvalidOptions([f"{name}: Runner.run takes no such argument" for name in wrong])
-        chosen = strategy if score is None else with_score(strategy, score)
-        self._tool = Reason(strategies=[chosen], **left)
-
-    def definition(self) -> tuple[Options | None, dict[str, Any]]:  # Any: see ``Options``
-        """Return what the session is to be made of."""
-        base, given = (
-            (self._options, {})
-            if self._options is None or isinstance(self._options, Options)
-            else (None, dict(self._options))
-        )
-        if self._model is not None:
-            given["model"] = self._model
-        children = given.get("max_children", (base or Options()).max_children)
-        parallel: Any = self._tool.max_parallel  # Any: checked when it is packed
-        if children == _CHILDREN_DEFAULT and isinstance(parallel, int) and parallel > children:
-            given["max_children"] = parallel
-        return base, given | {"reasoning_strategy": self._tool}
-
-    def guest(self) -> tuple[Reason, OpeningCall]:
-        """Return the tool to be lent to a session, under a name of its own, and its call."""
-        name = f"reason-{new_command_id()}"[:64]
-        tool = msgspec.structs.replace(self._tool, name=name)
-        return tool, OpeningCall(name=name, text_as="question")
-
-
-class Runner:
-    """Runs strategies, for threads."""
+class AsyncRunner:
+    """Runs strategies, for coroutines."""
 
     @classmethod
-    def run(
+    async def run(
         cls,
         strategy: object,
         prompt: str,
         *,
-        client: "Client | None" = None,
+        client: AsyncClient | None = None,
         **given: Unpack[RunOptions],
     ) -> ReasoningResult:
         """Have a question thought about by a strategy, and return what the run came to.
 
         ``strategy`` is what ``reasoning_strategy`` takes; the rest is in ``RunOptions``. A run that
         was cut off by its steps, budget or time has its status and the best answer so far; one
-        whose strategy failed has "failed" and the reason.
+        whose strategy failed has "failed" and the reason. What ``on_event`` returns is awaited
+        where it can be.
 
         Raises:
             InvalidOptions: ``problems`` has one line for each wrong argument.
@@ -124,73 +44,19 @@ class Runner:
             SessionNotAlive: the session has ended.
 
         """
-        order = _Order(strategy, given)
-        if order.session is None:
-            base, options = order.definition()
-            with (client or default_client).create_agent(base, **options) as made:
-                return cls._follow(made, prompt, order.on_event)
-        found = order.session
-        if not isinstance(found, Session):
-            found = Session(found, client or default_client)
-        tool, call = order.guest()
-        found.attach_tool(tool)
-        try:
-            return cls._follow(found, prompt, order.on_event, call)
-        finally:
-            with contextlib.suppress(SessionError):  # it has ended, and the tool with it
-                found.detach_tool(tool.name)
-
-    @staticmethod
-    def _follow(
-        session: Session, prompt: str, on_event: OnEvent | None, call: OpeningCall | None = None
-    ) -> ReasoningResult:
-        told: list[Event] = []
-        is_over = False
-        try:
-            read = session.client._read  # noqa: SLF001 - a call of the client that needs no name
-            with read(session, prompt, Whole(), None, call) as stream:
-                for event in stream:
-                    told.append(event)
-                    if on_event is not None and isinstance(event, ReasoningEvent):
-                        on_event(event)
-            is_over = True
-        finally:
-            if not is_over:
-                with contextlib.suppress(CmdcError):
-                    session.abort(reason=ENDED)
-        return result_of(told)
-
-
-class AsyncRunner:
-    """Runs strategies, for coroutines."""
-
-    _default: ClassVar["AsyncClient"]
-
-    @classmethod
-    async def run(
-        cls,
-        strategy: object,
-        prompt: str,
-        *,
-        client: "AsyncClient | None" = None,
-        **given: Unpack[RunOptions],
-    ) -> ReasoningResult:
-        """Have a question thought about by a strategy; see ``Runner.run``.
-
-        What ``on_event`` returns is awaited where it can be.
-        """
-        order = _Order(strategy, given)
-        if order.session is None:
-            base, options = order.definition()
-            async with await (client or cls._default).create_agent(base, **options) as made:
-                return await cls._follow(made, prompt, order.on_event)
-        found = order.session
+        request = RunRequest(strategy, given)
+        owner = client or default_client
+        if request.session is None:
+            base, options = request.definition()
+            async with await owner.create_agent(base, **options) as made:
+                return await cls._follow(made, prompt, request.on_event)
+        found = request.session
         if not isinstance(found, AsyncSession):
-            found = AsyncSession(found, client or cls._default)
-        tool, call = order.guest()
+            found = AsyncSession(found, owner)
+        tool, call = request.guest()
         await found.attach_tool(tool)
         try:
-            return await cls._follow(found, prompt, order.on_event, call)
+            return await cls._follow(found, prompt, request.on_event, call)
         finally:
             with contextlib.suppress(SessionError):  # it has ended, and the tool with it
                 await found.detach_tool(tool.name)
@@ -202,71 +68,18 @@ class AsyncRunner:
         on_event: OnEvent | None,
         call: OpeningCall | None = None,
     ) -> ReasoningResult:
-        told: list[Event] = []
+        found: list[Event] = []
         is_over = False
         try:
             read = session.client._read  # noqa: SLF001 - a call of the client that needs no name
-            async with read(session, prompt, Whole(), None, call) as stream:
+            async with read(session, prompt, CycleEvents(), None, call) as stream:
                 async for event in stream:
-                    told.append(event)
-                    await _heard(event, on_event)
+                    found.append(event)
+                    if on_event is not None and isinstance(event, ReasoningEvent):
+                        await AsyncPool.call(on_event, event)
             is_over = True
         finally:
             if not is_over:
                 with contextlib.suppress(CmdcError):
                     await session.abort(reason=ENDED)
-        return result_of(told)
-
-
-async def _heard(event: Event, on_event: OnEvent | None) -> None:
-    if on_event is None or not isinstance(event, ReasoningEvent):
-        return
-    answer = on_event(event)
-    if inspect.isawaitable(answer):
-        await answer
-
-
-def result_of(told: Iterable[Event]) -> ReasoningResult:
-    """Return what the run of a cycle came to, of the cycle's events.
-
-    Raises:
-        AgentAborted: the cycle was aborted before the run was over.
-        AgentFailed: the cycle failed before the run was over.
-    """
-    events = list(told)
-    result = ReasoningResult.of(one for one in events if isinstance(one, ReasoningEvent))
-    if result.status != "running":
-        return result
-    match events[-1] if events else None:
-        case AgentAbort(reason=reason):
-            raise AgentAborted(reason)
-        case AgentError(reason=reason):
-            raise AgentFailed(reason)
-        case PromptDropped():
-            raise AgentAborted("dropped")
-        case _:
-            raise AgentFailed("the cycle ended without a run")
-
-
-def with_score(strategy: object, score: object) -> object:
-    """Return a strategy whose option ``score`` is set.
-
-    Raises:
-        InvalidOptions: it takes none.
-    """
-    if isinstance(strategy, BuiltInStrategy):
-        if "score" not in strategy.__struct_fields__:
-            raise InvalidOptions([f"score: strategy {strategy.short_name!r} takes none"])
-        return msgspec.structs.replace(strategy, score=score)
-    if isinstance(strategy, tuple) and len(strategy) == _PAIR and isinstance(strategy[1], Mapping):
-        return strategy[0], {**strategy[1], "score": score}
-    if isinstance(strategy, str) and ":" not in strategy:
-        known = {one.short_name: one for one in vars(reasoning).values() if _is_built_in(one)}
-        return known.get(strategy, strategy), {"score": score}
-    if isinstance(strategy, str | type):
-        return strategy, {"score": score}
-    raise InvalidOptions([f"score: give it to the strategy itself: {short(strategy)} is made"])
-
-
-def _is_built_in(thing: object) -> bool:
-    return isinstance(thing, type) and issubclass(thing, BuiltInStrategy)
+        return result_of(found)

@@ -1,222 +1,340 @@
-"""What ``create_agent`` returns: one session, with every call as a method."""
+"""A client and its sessions: every call of the API that takes part in a conversation.
+
+``AsyncClient`` has each call once: its arguments, what they have to be, and what is sent; those
+that steer a session or are about its tools and checkpoints are in ``control``. A call of a session
+object is the client's with the id bound: ``make sync`` writes it, and the sync face in
+``client/sync``.
+"""
 
 import contextlib
 from collections.abc import Iterable
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self, TypeVar
 
-from cmdc_runtime.client.calls import Reply
-from cmdc_runtime.client.cycle_stream import AsyncCycleStream, CycleStream
-from cmdc_runtime.client.edge import guarded
-from cmdc_runtime.client.keeping import AsyncKeeping, AsyncKept, Keeping, Kept
+from cmdc_runtime.checkpoints import Snapshot
+from cmdc_runtime.client.arguments import (
+    SessionLike,
+    checked_callback,
+    checked_checkpoint,
+    checked_group,
+    checked_id,
+    checked_kind,
+    checked_ref,
+    checked_since,
+    checked_text,
+    checked_timeout,
+)
+from cmdc_runtime.client.callbacks import AsyncCallback
+from cmdc_runtime.client.control import AsyncControl
+from cmdc_runtime.client.cycle import CycleEvents, CycleView, Pieces
+from cmdc_runtime.client.edge import edge, guarded
+from cmdc_runtime.client.exchange import Exchange, Reply
 from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
-from cmdc_runtime.client.monitors import AsyncMonitor, Monitor
-from cmdc_runtime.client.selection import EventTypes
-from cmdc_runtime.client.stream import AsyncEventStream, EventStream
-from cmdc_runtime.client.subjects import checked_id, checked_kind
+from cmdc_runtime.client.monitors import Watch
+from cmdc_runtime.client.queues import AsyncQueue
+from cmdc_runtime.client.selection import EventTypes, Selection
+from cmdc_runtime.client.start import start_request
+from cmdc_runtime.client.stream import AsyncCycleStream, AsyncEventStream, AsyncMonitor, Opening
+from cmdc_runtime.client.subscription import Subscription
 from cmdc_runtime.commands import (
     ApprovalKind,
+    GetMessages,
     KillTools,
+    Prompt,
     PromptReceipt,
     Status,
     SteerScope,
     ToolsDiff,
 )
-from cmdc_runtime.errors import SessionNotAlive
-from cmdc_runtime.events import Event
+from cmdc_runtime.errors import SessionNotAlive, UsageError
+from cmdc_runtime.events import Envelope, Event
 from cmdc_runtime.ids import EventIndex, SessionId
-from cmdc_runtime.messages import Message
-from cmdc_runtime.options import ModelSource
+from cmdc_runtime.messages import Message, OpeningCall
+from cmdc_runtime.options import ModelSource, Options
+from cmdc_runtime.requests import GetTree, Origin, StopSession, TreeNode, stop_reason_problem
 
-if TYPE_CHECKING:
-    from cmdc_runtime.client.async_client import AsyncCallback, AsyncClient
-    from cmdc_runtime.client.callbacks import Callback
-    from cmdc_runtime.client.client import Client
+T = TypeVar("T")
 
 
-class Session(Kept):
-    """One session, for threads; as a context manager it stops the session at exit.
+@edge
+class AsyncClient(AsyncControl):
+    """Speaks with one daemon; use it in one event loop, and ``close`` it or use ``async with``.
 
-    Each method is the call of ``Client`` of the same name, where errors are told.
+    A call takes a session object or a session id. Every call may raise DaemonUnavailable,
+    CommandTimeout, and InvalidSession or SessionNotAlive where it is about a session.
     """
 
-    @guarded
-    def __init__(self, id_: SessionId, client: "Client") -> None:
-        """Name a session; whether it exists shows at the first call.
+    async def create_agent(self, options: Options | None = None, /, **given: Any) -> "AsyncSession":
+        """Start an agent and return its session when it is ready (Any: see ``Options``).
 
         Raises:
-            InvalidSession: no id can look like this.
-            UsageError: ``client`` is none.
+            InvalidOptions: ``problems`` has one line for each wrong field.
+            InvalidTool: a tool cannot travel.
+            SessionExists: the session id is taken.
+            StartFailed: ``reason`` says at which stage and why.
 
         """
-        self.id = checked_id(id_)
-        self.client = checked_kind(client, Keeping, "client")
+        request = start_request(options, given)
+        return AsyncSession(await self._run(Exchange.start, request), self)
 
-    def __repr__(self) -> str:
-        """Return the session with its id."""
-        return f"Session({self.id!r})"
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
+    async def resume_session(
         self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Stop the session, unless it has ended."""
-        with contextlib.suppress(SessionNotAlive):
-            self.stop()
-
-    def prompt(self, text: str) -> PromptReceipt:
-        """Send a prompt and return when it is in the journal."""
-        return self.client.prompt(self, text)
-
-    def collect_reply(self, *, timeout: float | None = REPLY_TIMEOUT_S) -> str:
-        """Return the last answer of the cycle that serves this client's latest prompt."""
-        return self.client.collect_reply(self, timeout=timeout)
-
-    def run(self, text: str, *, timeout: float | None = None) -> Reply:
-        """Send a prompt and return what its own cycle led to."""
-        return self.client.run(self, text, timeout=timeout)
-
-    def stream(self, text: str, *, timeout: float | None = None) -> CycleStream[str]:
-        """Send a prompt and return the pieces of its answers, as they come, to be iterated."""
-        return self.client.stream(self, text, timeout=timeout)
-
-    def stream_events(self, text: str, *, timeout: float | None = None) -> CycleStream[Event]:
-        """Send a prompt and return the events of its own cycle to be iterated."""
-        return self.client.stream_events(self, text, timeout=timeout)
-
-    def steer(self, text: str, *, scope: SteerScope = "session") -> str:
-        """Guide the running cycle and return the reference that the events of it name."""
-        return self.client.steer(self, text, scope=scope)
-
-    def abort(
-        self,
+        session_id: SessionLike,
+        /,
         *,
-        reason: Any = None,  # Any: plain data
-        clear_queue: bool = True,
-        kill_tools: KillTools = "killable",
-        children: bool = True,
-    ) -> None:
-        """End the running cycle; the session stays. ``clear_queue`` drops the waiting prompts."""
-        self.client.abort(
-            self,
-            reason=reason,
-            clear_queue=clear_queue,
-            kill_tools=kill_tools,
-            children=children,
+        checkpoint_id: str | None = None,
+        new_id: str | None = None,
+        **overrides: Any,
+    ) -> "AsyncSession":
+        """Start a session from a checkpoint, or from all that was recorded (see ``Options``).
+
+        An ended session goes on under its id; with ``new_id`` the state becomes a new session, also
+        of one that lives. ``overrides`` are options that are to change (Any: as there).
+
+        Raises:
+            SessionExists: it is alive and ``new_id`` is not given, or that is taken.
+            CheckpointNotFound: there is no such checkpoint.
+            InvalidOptions: ``problems`` has one line for each wrong field.
+            StartFailed: ``reason`` says at which stage and why.
+
+        """
+        origin = Origin(
+            session_id=checked_id(session_id), checkpoint_id=checked_checkpoint(checkpoint_id)
         )
+        found = await self._run(Exchange.resume, origin, new_id, overrides)
+        return AsyncSession(found, self)
 
-    def stop(self, *, reason: str = "normal", timeout: float = STOP_TIMEOUT_S) -> None:
-        """End the session and return when its process is gone; SIGKILL after ``timeout`` s."""
-        self.client.stop(self, reason=reason, timeout=timeout)
+    async def prompt(self, session: SessionLike, text: str) -> PromptReceipt:
+        """Send a prompt and return when it is in the journal.
 
-    def subscribe(
-        self, *, since: int | None = None, types: EventTypes | None = None
-    ) -> EventStream:
-        """Return the session's events after index ``since``, or from now on."""
-        return self.client.subscribe(self, since=since, types=types)
+        Raises:
+            InvalidText: ``text`` is not a non-empty str.
+            QueueFull: too many prompts wait.
 
-    def unsubscribe(self) -> None:
-        """Close all streams that this client has of the session."""
-        self.client.unsubscribe(self)
+        """
+        command = Prompt(text=checked_text(text, "prompt"))
+        return await self._run(Exchange.prompt, checked_id(session), command)
 
-    def last_index(self) -> EventIndex:
-        """Return the index of the session's newest event, for a later ``since``."""
-        return self.client.last_index(self)
-
-    def session_id(self) -> SessionId:
-        """Return the session's id."""
-        return self.client.session_id(self)
-
-    def agent_pid(self) -> int | None:
-        """Return the process id of the agent, None between two incarnations."""
-        return self.client.agent_pid(self)
-
-    def status(self) -> Status:
-        """Return how the session stands, also while its process does not answer."""
-        return self.client.status(self)
-
-    def messages(self) -> list[Message]:
-        """Return the conversation, oldest first, system message and tool results included."""
-        return self.client.messages(self)
-
-    def approve(
-        self, approval_id: str, *, auto_resume: bool = True, kind: ApprovalKind = "approve_once"
-    ) -> None:
-        """Allow a call that waits for approval; "approve_always" allows its tool from now on."""
-        self.client.approve(self, approval_id, auto_resume=auto_resume, kind=kind)
-
-    def reject(self, approval_id: str, *, auto_resume: bool = False) -> None:
-        """Refuse a call that waits for approval; ``auto_resume`` opens a cycle that tells so."""
-        self.client.reject(self, approval_id, auto_resume=auto_resume)
-
-    def user_respond(self, ref: str, response: object) -> None:
-        """Answer a tool's question, with whatever MessagePack takes."""
-        self.client.user_respond(self, ref, response)
-
-    def attach_tool(self, tool: object) -> None:
-        """Add a tool; the model has it from the next request on."""
-        self.client.attach_tool(self, tool)
-
-    def attach_tools(self, tools: Iterable[object]) -> list[str]:
-        """Add tools, all or none, and return their names."""
-        return self.client.attach_tools(self, tools)
-
-    def detach_tool(self, name: str) -> None:
-        """Remove a tool; its calls that run go on."""
-        self.client.detach_tool(self, name)
-
-    def detach_tools(self, names: Iterable[str]) -> list[str]:
-        """Remove tools, all or none, and return their names."""
-        return self.client.detach_tools(self, names)
-
-    def replace_tools(self, tools: Iterable[object]) -> ToolsDiff:
-        """Make these the session's tools; one whose name is kept stays as it is."""
-        return self.client.replace_tools(self, tools)
-
-    def attach_plugin(self, plugin: object) -> str:
-        """Add a plugin; it is asked from the next hook on, at ``session_start`` first."""
-        return self.client.attach_plugin(self, plugin)
-
-    def update_plugin(self, plugin: object) -> str:
-        """Put a plugin in the place of the one of its name, whose state it keeps."""
-        return self.client.update_plugin(self, plugin)
-
-    def detach_plugin(self, name: str) -> None:
-        """Remove a plugin, with what it knew; a hook that it is being asked at goes on."""
-        self.client.detach_plugin(self, name)
-
-    def switch_model(
+    async def collect_reply(
         self,
-        model: str | ModelSource,
+        session: SessionLike,
         *,
-        provider_opts: dict[str, Any] | None = None,  # Any: litellm's own arguments
+        timeout: float | None = REPLY_TIMEOUT_S,
+    ) -> str:
+        """Return the last answer of the cycle that serves this client's latest prompt.
+
+        Raises:
+            CollectTimeout: the cycle takes longer than ``timeout`` seconds; it goes on.
+            AgentAborted: it was aborted, or the prompt was dropped from the queue.
+            AgentFailed: the provider or the kernel failed for good.
+
+        """
+        timeout_s = checked_timeout(timeout)
+        return await self._run(Exchange.collect_reply, checked_id(session), timeout_s)
+
+    async def run(
+        self,
+        session: SessionLike,
+        text: str,
+        *,
+        timeout: float | None = None,
+    ) -> Reply:
+        """Send a prompt and return what its own cycle led to; raises as both calls above."""
+        command = Prompt(text=checked_text(text, "prompt"))
+        return await self._run(Exchange.run, checked_id(session), command, checked_timeout(timeout))
+
+    def stream(
+        self,
+        session: SessionLike,
+        text: str,
+        *,
+        timeout: float | None = None,
+    ) -> AsyncCycleStream[str]:
+        """Send a prompt and return the pieces of its answers, as they come, to be iterated.
+
+        The iteration ends with the prompt's own cycle, which may begin later, and raises what ended
+        that as ``collect_reply`` does; ``timeout`` seconds are for all of it. A request that is
+        sent again says only what was not said yet; an answer that differs is said from its
+        beginning. ``stream_events`` tells more.
+
+        Raises:
+            InvalidText: ``text`` is not a non-empty str.
+            QueueFull: too many prompts wait.
+
+        """
+        return self._read(session, text, Pieces(), timeout)
+
+    def stream_events(
+        self,
+        session: SessionLike,
+        text: str,
+        *,
+        timeout: float | None = None,
+    ) -> AsyncCycleStream[Event]:
+        """Send a prompt and return the events of its own cycle, from ``agent_start`` on.
+
+        The last one tells how it ended: ``agent_end``, ``agent_abort``, ``agent_error``, or
+        ``prompt_dropped`` where it never began. What no event tells is raised: the session's end.
+
+        Raises:
+            InvalidText: ``text`` is not a non-empty str.
+            QueueFull: too many prompts wait.
+
+        """
+        return self._read(session, text, CycleEvents(), timeout)
+
+    def _read(
+        self,
+        session: SessionLike,
+        text: str,
+        view: CycleView[T],
+        timeout_s: float | None,
+        call: OpeningCall | None = None,
+    ) -> AsyncCycleStream[T]:
+        session_id = checked_id(session)
+        command = Prompt(text=checked_text(text, "prompt"), call=call)
+
+        async def opening(left_s: float | None) -> Opening:
+            queue: AsyncQueue[Envelope] = AsyncQueue()
+            maker = partial(Subscription, queue=queue, selection=Selection(view.kinds))
+            opened = await self._run(Exchange.open_cycle, session_id, command, maker, left_s)
+            look = partial(self._run, Exchange.look_for_end, opened)
+            return AsyncEventStream(opened.subscription, queue, self._post()), opened, look
+
+        return self._begun(AsyncCycleStream(opening, view, timeout_s))
+
+    async def stop(
+        self,
+        session: SessionLike,
+        *,
+        reason: str = "normal",
+        timeout: float = STOP_TIMEOUT_S,
     ) -> None:
-        """Send the next request to ``model``; ``provider_opts`` None keeps those in force."""
-        self.client.switch_model(self, model, provider_opts=provider_opts)
+        """End the session and return when its process is gone; SIGKILL after ``timeout`` s."""
+        if (seconds := checked_timeout(timeout)) is None:
+            raise UsageError("timeout: expected seconds until SIGKILL, got None")
+        if (problem := stop_reason_problem(reason)) is not None:
+            raise UsageError(f"reason: {problem}")
+        request = StopSession(session_id=checked_id(session), reason=reason, timeout=seconds)
+        await self._run(Exchange.stop, request)
 
-    def monitor(self, callback: "Callback | None" = None, *, persistent: bool = False) -> Monitor:
-        """Ask to be told when the session's process ends; ``persistent``: each of its processes."""
-        return self.client.monitor(self, callback, persistent=persistent)
+    async def subscribe(
+        self,
+        session: SessionLike,
+        *,
+        since: int | None = None,
+        types: EventTypes | None = None,
+    ) -> AsyncEventStream:
+        """Return the session's events after index ``since``, or from now on.
 
-    def demonitor(self, ref: Monitor | str) -> None:
+        ``types`` are event classes or names, ``plugin:NAME`` for what a plugin or a tool emits;
+        others are not shown, EventsLost always is.
+        """
+        queue: AsyncQueue[Envelope] = AsyncQueue()
+        maker = partial(Subscription, queue=queue, selection=Selection(types))
+        place = checked_since(since)
+        subscription = await self._run(Exchange.follow, checked_id(session), maker, place)
+        return AsyncEventStream(subscription, queue, self._post())
+
+    async def subscribe_all(self, *, types: EventTypes | None = None) -> AsyncEventStream:
+        """Return the events of all sessions from now on, new sessions included."""
+        queue: AsyncQueue[Envelope] = AsyncQueue()
+        maker = partial(
+            Subscription, queue=queue, selection=Selection(types), follows_strangers=True
+        )
+        subscription = await self._run(Exchange.follow_all, maker)
+        return AsyncEventStream(subscription, queue, self._post())
+
+    async def subscribe_group(
+        self, group_id: str, *, since: int | None = None, types: EventTypes | None = None
+    ) -> AsyncEventStream:
+        """Return the events of a group's sessions, those that join later included.
+
+        Each is followed after its own index ``since`` (0: its whole past), or from now on.
+        """
+        queue: AsyncQueue[Envelope] = AsyncQueue()
+        maker = partial(Subscription, queue=queue, selection=Selection(types))
+        place = checked_since(since)
+        subscription = await self._run(Exchange.follow_group, checked_group(group_id), maker, place)
+        return AsyncEventStream(subscription, queue, self._post())
+
+    async def unsubscribe(self, stream: AsyncEventStream | SessionLike) -> None:
+        """Close a stream, or all streams that this client has of a session."""
+        if isinstance(stream, AsyncEventStream):
+            await stream.close()
+        else:
+            await self._run(Exchange.unfollow, checked_id(stream))
+
+    async def last_index(self, session: SessionLike) -> EventIndex:
+        """Return the index of the session's newest event, for a later ``since``."""
+        found = await self._run(Exchange.find_live, checked_id(session))
+        return found.last_index
+
+    async def session_id(self, session: SessionLike) -> SessionId:
+        """Return the session's id; a str that can be one comes back as it is."""
+        return checked_id(session)
+
+    async def agent_pid(self, session: SessionLike) -> int | None:
+        """Return the process id of the agent, None between two incarnations."""
+        found = await self._run(Exchange.find_live, checked_id(session))
+        return found.pid
+
+    async def status(self, session: SessionLike) -> Status:
+        """Return how the session stands, also while its process does not answer."""
+        return await self._run(Exchange.status, checked_id(session))
+
+    async def list_sessions(self) -> list[Status]:
+        """Return how all live sessions stand."""
+        return await self._run(Exchange.list_sessions)
+
+    async def tree(self) -> TreeNode:
+        """Return the supervision tree."""
+        found: TreeNode = await self._run(Exchange.ask, GetTree())
+        return found
+
+    async def messages(self, session: SessionLike) -> list[Message]:
+        """Return the conversation, oldest first, system message and tool results included."""
+        return list(await self._run(Exchange.send, checked_id(session), GetMessages()))
+
+    async def monitor(
+        self,
+        session: SessionLike,
+        callback: AsyncCallback | None = None,
+        *,
+        persistent: bool = False,
+    ) -> AsyncMonitor:
+        """Ask to be told when the session's process ends; ``persistent``: each of its processes.
+
+        ``callback(down)``, plain or a coroutine function, runs as a task of this loop.
+        The streams that this client has of the session hold every event of the process by then.
+        """
+        checked_callback(callback)
+        deliver = self._deliver(callback)
+        watch = AsyncMonitor(checked_id(session), deliver, persistent=persistent)
+        await self._run(Exchange.watch, watch)
+        return watch
+
+    async def demonitor(self, session: SessionLike, ref: AsyncMonitor | str) -> None:
         """Forget a monitor; after this returned no notice of it is delivered."""
-        self.client.demonitor(self, ref)
+        checked_id(session)
+        watch: Watch | None = None
+        if isinstance(ref, AsyncMonitor):
+            ref.mark_removed()
+            watch, ref = ref, ref.ref
+        watch = await self._run(Exchange.unwatch, checked_ref(ref)) or watch
+        if watch is not None:
+            await self._settle(watch)
 
 
-class AsyncSession(AsyncKept):
+class AsyncSession:
     """One session, for coroutines; as a context manager it stops the session at exit.
 
-    Each method is the call of ``AsyncClient`` of the same name, where errors are told.
+    Each method is the call of ``AsyncClient`` of the same name, which names its errors.
     """
 
     @guarded
-    def __init__(self, id_: SessionId, client: "AsyncClient") -> None:
+    def __init__(self, id_: SessionId, client: AsyncClient) -> None:
         """Name a session; whether it exists shows at the first call.
 
         Raises:
@@ -225,7 +343,7 @@ class AsyncSession(AsyncKept):
 
         """
         self.id = checked_id(id_)
-        self.client = checked_kind(client, AsyncKeeping, "client")
+        self.client = checked_kind(client, AsyncClient, "client")
 
     def __repr__(self) -> str:
         """Return the session with its id."""
@@ -245,34 +363,11 @@ class AsyncSession(AsyncKept):
         with contextlib.suppress(SessionNotAlive):
             await self.stop()
 
-    async def prompt(self, text: str) -> PromptReceipt:
-        """Send a prompt and return when it is in the journal."""
-        return await self.client.prompt(self, text)
+    async def unsubscribe(self) -> None:
+        """Close all streams that this client has of the session."""
+        await self.client.unsubscribe(self)
 
-    async def collect_reply(
-        self,
-        *,
-        timeout: float | None = REPLY_TIMEOUT_S,  # noqa: ASYNC109 - the contract's name
-    ) -> str:
-        """Return the last answer of the cycle that serves this client's latest prompt."""
-        return await self.client.collect_reply(self, timeout=timeout)
-
-    async def run(
-        self,
-        text: str,
-        *,
-        timeout: float | None = None,  # noqa: ASYNC109 - the contract's name
-    ) -> Reply:
-        """Send a prompt and return what its own cycle led to."""
-        return await self.client.run(self, text, timeout=timeout)
-
-    def stream(self, text: str, *, timeout: float | None = None) -> AsyncCycleStream[str]:
-        """Send a prompt and return the pieces of its answers, as they come, to be iterated."""
-        return self.client.stream(self, text, timeout=timeout)
-
-    def stream_events(self, text: str, *, timeout: float | None = None) -> AsyncCycleStream[Event]:
-        """Send a prompt and return the events of its own cycle to be iterated."""
-        return self.client.stream_events(self, text, timeout=timeout)
+    # --- made by ``make sync`` of the calls above: begin --------------------------------------
 
     async def steer(self, text: str, *, scope: SteerScope = "session") -> str:
         """Guide the running cycle and return the reference that the events of it name."""
@@ -288,51 +383,8 @@ class AsyncSession(AsyncKept):
     ) -> None:
         """End the running cycle; the session stays. ``clear_queue`` drops the waiting prompts."""
         await self.client.abort(
-            self,
-            reason=reason,
-            clear_queue=clear_queue,
-            kill_tools=kill_tools,
-            children=children,
+            self, reason=reason, clear_queue=clear_queue, kill_tools=kill_tools, children=children
         )
-
-    async def stop(
-        self,
-        *,
-        reason: str = "normal",
-        timeout: float = STOP_TIMEOUT_S,  # noqa: ASYNC109 - the contract's name
-    ) -> None:
-        """End the session and return when its process is gone; SIGKILL after ``timeout`` s."""
-        await self.client.stop(self, reason=reason, timeout=timeout)
-
-    async def subscribe(
-        self, *, since: int | None = None, types: EventTypes | None = None
-    ) -> AsyncEventStream:
-        """Return the session's events after index ``since``, or from now on."""
-        return await self.client.subscribe(self, since=since, types=types)
-
-    async def unsubscribe(self) -> None:
-        """Close all streams that this client has of the session."""
-        await self.client.unsubscribe(self)
-
-    async def last_index(self) -> EventIndex:
-        """Return the index of the session's newest event, for a later ``since``."""
-        return await self.client.last_index(self)
-
-    async def session_id(self) -> SessionId:
-        """Return the session's id."""
-        return await self.client.session_id(self)
-
-    async def agent_pid(self) -> int | None:
-        """Return the process id of the agent, None between two incarnations."""
-        return await self.client.agent_pid(self)
-
-    async def status(self) -> Status:
-        """Return how the session stands, also while its process does not answer."""
-        return await self.client.status(self)
-
-    async def messages(self) -> list[Message]:
-        """Return the conversation, oldest first, system message and tool results included."""
-        return await self.client.messages(self)
 
     async def approve(
         self, approval_id: str, *, auto_resume: bool = True, kind: ApprovalKind = "approve_once"
@@ -389,8 +441,87 @@ class AsyncSession(AsyncKept):
         """Send the next request to ``model``; ``provider_opts`` None keeps those in force."""
         await self.client.switch_model(self, model, provider_opts=provider_opts)
 
+    async def checkpoint(
+        self,
+        *,
+        label: str | None = None,
+        metadata: dict[str, Any] | None = None,  # Any: whatever MessagePack takes
+    ) -> Snapshot:
+        """Save the session's state under a name, busy or not, and return when it is durable."""
+        return await self.client.checkpoint(self, label=label, metadata=metadata)
+
+    async def list_checkpoints(self) -> list[Snapshot]:
+        """Return the session's checkpoints without their states, newest first."""
+        return await self.client.list_checkpoints(self)
+
+    async def load_checkpoint(self, checkpoint_id: str | None = None) -> Snapshot:
+        """Return a checkpoint with its state, or with None the newest."""
+        return await self.client.load_checkpoint(self, checkpoint_id)
+
+    async def delete_checkpoint(self, checkpoint_id: str | None = None) -> None:
+        """Delete a checkpoint, or with None all of the session; none to delete is no error."""
+        await self.client.delete_checkpoint(self, checkpoint_id)
+
+    async def resume_session(
+        self, /, *, checkpoint_id: str | None = None, new_id: str | None = None, **overrides: Any
+    ) -> "AsyncSession":
+        """Start a session from a checkpoint, or from all that was recorded (see ``Options``)."""
+        return await self.client.resume_session(
+            self, checkpoint_id=checkpoint_id, new_id=new_id, **overrides
+        )
+
+    async def prompt(self, text: str) -> PromptReceipt:
+        """Send a prompt and return when it is in the journal."""
+        return await self.client.prompt(self, text)
+
+    async def collect_reply(self, *, timeout: float | None = REPLY_TIMEOUT_S) -> str:
+        """Return the last answer of the cycle that serves this client's latest prompt."""
+        return await self.client.collect_reply(self, timeout=timeout)
+
+    async def run(self, text: str, *, timeout: float | None = None) -> Reply:
+        """Send a prompt and return what its own cycle led to; raises as both calls above."""
+        return await self.client.run(self, text, timeout=timeout)
+
+    def stream(self, text: str, *, timeout: float | None = None) -> AsyncCycleStream[str]:
+        """Send a prompt and return the pieces of its answers, as they come, to be iterated."""
+        return self.client.stream(self, text, timeout=timeout)
+
+    def stream_events(self, text: str, *, timeout: float | None = None) -> AsyncCycleStream[Event]:
+        """Send a prompt and return the events of its own cycle, from ``agent_start`` on."""
+        return self.client.stream_events(self, text, timeout=timeout)
+
+    async def stop(self, *, reason: str = "normal", timeout: float = STOP_TIMEOUT_S) -> None:
+        """End the session and return when its process is gone; SIGKILL after ``timeout`` s."""
+        await self.client.stop(self, reason=reason, timeout=timeout)
+
+    async def subscribe(
+        self, *, since: int | None = None, types: EventTypes | None = None
+    ) -> AsyncEventStream:
+        """Return the session's events after index ``since``, or from now on."""
+        return await self.client.subscribe(self, since=since, types=types)
+
+    async def last_index(self) -> EventIndex:
+        """Return the index of the session's newest event, for a later ``since``."""
+        return await self.client.last_index(self)
+
+    async def session_id(self) -> SessionId:
+        """Return the session's id; a str that can be one comes back as it is."""
+        return await self.client.session_id(self)
+
+    async def agent_pid(self) -> int | None:
+        """Return the process id of the agent, None between two incarnations."""
+        return await self.client.agent_pid(self)
+
+    async def status(self) -> Status:
+        """Return how the session stands, also while its process does not answer."""
+        return await self.client.status(self)
+
+    async def messages(self) -> list[Message]:
+        """Return the conversation, oldest first, system message and tool results included."""
+        return await self.client.messages(self)
+
     async def monitor(
-        self, callback: "AsyncCallback | None" = None, *, persistent: bool = False
+        self, callback: AsyncCallback | None = None, *, persistent: bool = False
     ) -> AsyncMonitor:
         """Ask to be told when the session's process ends; ``persistent``: each of its processes."""
         return await self.client.monitor(self, callback, persistent=persistent)
@@ -398,3 +529,5 @@ class AsyncSession(AsyncKept):
     async def demonitor(self, ref: AsyncMonitor | str) -> None:
         """Forget a monitor; after this returned no notice of it is delivered."""
         await self.client.demonitor(self, ref)
+
+    # --- end ----------------------------------------------------------------------------------

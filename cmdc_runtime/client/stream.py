@@ -1,22 +1,29 @@
-"""What an application iterates: the events of a session, for coroutines and for threads.
+"""What an application reads from: a session's events, the cycle of one prompt, a session's ends.
 
-Iteration ends when the session has ended for good and everything was delivered, or when the stream
-or its client is closed. A daemon that is lost is no end: it is raised.
+The iteration of events ends when the session has ended for good and everything was delivered, or
+when the stream or its client is closed. A daemon that is lost is no end: it is raised.
 """
 
-import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Generic, Self, TypeVar
 
+from cmdc_runtime.client.arguments import checked_timeout
+from cmdc_runtime.client.callers import AsyncPost
+from cmdc_runtime.client.cycle import Clock, CycleReader, CycleView, OpenedCycle
 from cmdc_runtime.client.edge import guarded
-from cmdc_runtime.client.feed import Feed
-from cmdc_runtime.client.inbox import AsyncInbox, ThreadInbox
-from cmdc_runtime.client.limits import STREAM_REFILL_EVENTS
-from cmdc_runtime.client.subjects import checked_timeout
+from cmdc_runtime.client.limits import DOWNS_QUEUED_MAX, STREAM_REFILL_EVENTS
+from cmdc_runtime.client.monitors import OnDown, Watch
+from cmdc_runtime.client.queues import AsyncQueue
+from cmdc_runtime.client.subscription import Subscription
 from cmdc_runtime.errors import CmdcError, SessionNotAlive, UsageError
-from cmdc_runtime.events import Envelope
+from cmdc_runtime.events import Envelope, EventsLost
+from cmdc_runtime.ids import SessionId
+from cmdc_runtime.reasons import Down
+
+T = TypeVar("T")
 
 _ENDS: Final = frozenset({SessionNotAlive, UsageError})
 """Exactly these: a subclass, such as InvalidSession, is a failure."""
@@ -25,12 +32,15 @@ _ENDS: Final = frozenset({SessionNotAlive, UsageError})
 class AsyncEventStream:
     """Events for coroutines: ``async for envelope in stream``."""
 
-    def __init__(self, feed: Feed, inbox: AsyncInbox[Envelope]) -> None:
-        """Read what ``feed`` puts into ``inbox``."""
-        self._feed = feed
-        self._inbox = inbox
+    def __init__(
+        self, subscription: Subscription, queue: AsyncQueue[Envelope], post: AsyncPost
+    ) -> None:
+        """Read what ``subscription`` puts into ``queue``, in the loop of ``post``."""
+        self._subscription = subscription
+        self._queue = queue
+        self._post = post
 
-    def __aiter__(self) -> "AsyncEventStream":
+    def __aiter__(self) -> Self:
         """Return itself: a stream is read once."""
         return self
 
@@ -44,7 +54,7 @@ class AsyncEventStream:
             raise
 
     @guarded
-    async def get(self, timeout: float | None = None) -> Envelope:  # noqa: ASYNC109 - the contract's name
+    async def get(self, timeout: float | None = None) -> Envelope:
         """Return the next event.
 
         Raises:
@@ -53,20 +63,25 @@ class AsyncEventStream:
             UsageError: the stream is closed.
 
         """
-        envelope = await self._inbox.get(checked_timeout(timeout))
-        if self._feed.is_lagging and len(self._inbox) <= STREAM_REFILL_EVENTS:
-            self._feed.refill()
+        envelope = await self._queue.get(checked_timeout(timeout))
+        if self._subscription.is_lagging and len(self._queue) <= STREAM_REFILL_EVENTS:
+            self._post.now(self._subscription.refill)
         return envelope
 
     async def close(self) -> None:
         """Stop listening and discard what was not read."""
-        self.drop()
+        error = UsageError("the stream is closed")
+        self._queue.finish(error, drop=True)
+        self._post.now(partial(self._subscription.finish, error))
 
     def drop(self) -> None:
-        """Do so at once, in the loop of the stream."""
+        """Close it soon, from anywhere."""
+        self._post.soon(self._drop)
+
+    def _drop(self) -> None:
         error = UsageError("the stream is closed")
-        self._inbox.finish(error, drop=True)
-        self._feed.finish(error)
+        self._queue.finish(error, drop=True)
+        self._subscription.finish(error)
 
     async def __aenter__(self) -> Self:
         """Return itself."""
@@ -82,69 +97,116 @@ class AsyncEventStream:
         await self.close()
 
 
-class EventStream:
-    """Events for threads: ``for envelope in stream``."""
+Opening = tuple[AsyncEventStream, OpenedCycle, Callable[[], Awaitable[None]]]
+"""What a prompt has led to: the stream of its session, and what asks for the end of its cycle."""
+
+
+class AsyncCycleStream(Generic[T]):
+    """What comes of one prompt, for coroutines: ``async for piece in stream``.
+
+    A reader follows the session, sends the prompt and ends with its cycle, whatever ends that. It
+    follows nothing any more when it has ended, is closed, or is not referred to by anybody, as it
+    is after a ``break``.
+    """
 
     def __init__(
         self,
-        feed: Feed,
-        inbox: ThreadInbox[Envelope],
-        loop: asyncio.AbstractEventLoop,
-        owner: object,
+        opening: Callable[[float | None], Awaitable[Opening]],
+        view: CycleView[T],
+        timeout_s: float | None,
     ) -> None:
-        """Read what ``feed`` puts into ``inbox`` in ``loop``; ``owner`` lives as long as this."""
-        self._owner = owner
-        self._feed = feed
-        self._inbox = inbox
-        self._loop = loop
+        """Begin by ``opening`` within so many seconds, before its first piece."""
+        self._opening = opening
+        self._view = view
+        self._timeout_s = checked_timeout(timeout_s)
+        self._opened: tuple[Opening, CycleReader[T]] | None = None
+        self._is_closed = False
 
-    def __iter__(self) -> "EventStream":
+    async def begin(self) -> tuple[Opening, CycleReader[T]]:
+        """Send the prompt, once, and return what is read from."""
+        if self._opened is None:
+            clock = Clock(self._timeout_s)
+            opening = await self._opening(self._timeout_s)
+            self._opened = opening, CycleReader(opening[1], self._view, clock)
+        return self._opened
+
+    def __aiter__(self) -> Self:
         """Return itself: a stream is read once."""
         return self
 
-    def __next__(self) -> Envelope:
-        """Return the next event."""
-        try:
-            return self.get()
-        except CmdcError as error:
-            if type(error) in _ENDS:
-                raise StopIteration from None
-            raise
-
-    @guarded
-    def get(self, timeout: float | None = None) -> Envelope:
-        """Return the next event.
+    async def __anext__(self) -> T:
+        """Return the next piece, or event.
 
         Raises:
-            TimeoutError: none came within ``timeout`` seconds.
-            SessionNotAlive: the session has ended, and this was all.
-            UsageError: the stream is closed.
+            CollectTimeout: the cycle takes longer than ``timeout`` seconds; it goes on.
+            AgentAborted: it was aborted, or the prompt was dropped from the queue.
+            AgentFailed: the provider or the kernel failed for good.
+            SessionNotAlive: the session has ended.
 
         """
-        envelope = self._inbox.get(checked_timeout(timeout))
-        if self._feed.is_lagging and len(self._inbox) <= STREAM_REFILL_EVENTS:
-            self._in_loop(self._feed.refill)
-        return envelope
+        if self._is_closed:
+            raise StopAsyncIteration
+        (stream, _, look), reader = await self.begin()
+        while not reader.cycle.is_over:
+            try:
+                envelope = await stream.get(reader.clock.left_s)
+            except (CmdcError, TimeoutError) as error:
+                if (raised := reader.fail(error)) is not None:
+                    await self.close()
+                    raise raised from None
+                continue
+            if isinstance(envelope.event, EventsLost):
+                await look()
+            if (shown := reader.take(envelope)) is not None:
+                return shown
+        await self.close()
+        if (ended := reader.end()) is not None:
+            raise ended
+        raise StopAsyncIteration
 
-    def close(self) -> None:
-        """Stop listening and discard what was not read."""
-        error = UsageError("the stream is closed")
-        self._inbox.finish(error, drop=True)
-        self._in_loop(lambda: self._feed.finish(error))
+    async def close(self) -> None:
+        """Read no more; the cycle goes on."""
+        self._is_closed = True
+        if self._opened is not None:
+            await self._opened[0][0].close()
 
-    def __enter__(self) -> Self:
+    async def __aenter__(self) -> Self:
         """Return itself."""
         return self
 
-    def __exit__(
+    async def __aexit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
         """Close it."""
-        self.close()
+        await self.close()
 
-    def _in_loop(self, call: Callable[[], None]) -> None:
-        with contextlib.suppress(RuntimeError):  # the client is closed, and its loop with it
-            self._loop.call_soon_threadsafe(call)
+    def __del__(self) -> None:
+        """Follow nothing any more, wherever the garbage collector runs."""
+        with contextlib.suppress(Exception):  # it was not made whole, or the program ends
+            if self._opened is not None and not self._is_closed:
+                self._opened[0][0].drop()
+
+
+class AsyncMonitor(Watch):
+    """A monitor for coroutines; ``ref`` names it."""
+
+    def __init__(
+        self, session_id: SessionId, deliver: OnDown | None = None, *, persistent: bool = False
+    ) -> None:
+        """Wait for notices of one session."""
+        self._downs: AsyncQueue[Down] = AsyncQueue(DOWNS_QUEUED_MAX)
+        super().__init__(session_id, self._downs, deliver, persistent=persistent)
+
+    @guarded
+    async def wait(self, timeout: float | None = None) -> Down:
+        """Return the next notice; after the last one, that one again.
+
+        Raises:
+            TimeoutError: none came within ``timeout`` seconds.
+            CmdcError: none will come: the monitor was removed, or the client or daemon is gone.
+
+        """
+        return self.latest() or await self._downs.get(checked_timeout(timeout))

@@ -22,8 +22,7 @@ from typing import Any, Final
 import psutil
 import pytest
 
-from cmdc_runtime.client.client import Client
-from cmdc_runtime.client.session import Session
+from cmdc_runtime.client.sync.session import Client, Session
 from cmdc_runtime.errors import DaemonUnavailable, InvalidSession, SessionNotAlive
 from cmdc_runtime.requests import TreeNode
 from cmdc_runtime.testing.scripted import ScriptedModel

@@ -29,7 +29,7 @@ def streams_of(client):
 
 async def _streams(calls):
     connection = await calls._connector.connected()
-    return len(connection.topics)
+    return len(connection.dispatcher)
 
 
 def in_thread(work, *arguments):
@@ -226,7 +226,7 @@ def test_coroutines_have_the_same(cmdc_daemon, scripted):
                 await anext(read)
             await asyncio.sleep(0)
             connection = await client._connector.connected()
-            assert len(connection.topics) == 0
+            assert len(connection.dispatcher) == 0
             half = session.stream("5")
             await anext(half)
             await session.abort(reason="enough")

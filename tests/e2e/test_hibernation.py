@@ -9,9 +9,9 @@ import psutil
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.client.calls import Calls
-from cmdc_runtime.client.session import Session
+from cmdc_runtime.client.exchange import Exchange
 from cmdc_runtime.client.start import start_request
+from cmdc_runtime.client.sync.session import Session
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.reasons import Normal, Signal
 from cmdc_runtime.testing import Hold, Text
@@ -239,7 +239,7 @@ def test_session_with_a_child_stays(agent, client, scripted, poll):
     parent = agent(model, hibernate_after=SOON_S)
     request = start_request(None, {"model": model})
     request = msgspec.structs.replace(request, parent_id=parent.id)
-    child = Session(client._run(Calls.start, request), client)
+    child = Session(client._run(Exchange.start, request), client)
     assert not poll(lambda: sleeps(parent), 3 * SOON_S)
     child.stop()
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.client.session import Session
+from cmdc_runtime.client.sync.session import Session
 from cmdc_runtime.plain import DEPTH_MAX
 from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
 from cmdc_runtime.testing.fixtures import DaemonProcess

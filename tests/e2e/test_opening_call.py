@@ -7,7 +7,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime import events
-from cmdc_runtime.client.calls import Calls
+from cmdc_runtime.client.exchange import Exchange
 from cmdc_runtime.commands import AwaitCycle, Prompt
 from cmdc_runtime.messages import OpeningCall
 from cmdc_runtime.testing import ToolCalls, ToolUse
@@ -39,12 +39,12 @@ RECKON = OpeningCall(name="reckon", arguments={"weight": 3}, text_as="question")
 def prompted(client, session, text, call):
     """Send a prompt with a call, and return its id."""
     command = Prompt(text=text, call=call)
-    return client._run(Calls._send, session.id, command, TURN_S).command_id
+    return client._run(Exchange.send, session.id, command, TURN_S).command_id
 
 
 def outcome(client, session, prompt_id):
     """Return how its cycle ended."""
-    return client._run(Calls._send, session.id, AwaitCycle(prompt_id=prompt_id), TURN_S)
+    return client._run(Exchange.send, session.id, AwaitCycle(prompt_id=prompt_id), TURN_S)
 
 
 def only(kind, envelopes):

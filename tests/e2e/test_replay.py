@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.client.engine import Engine
+from cmdc_runtime.client.engine import ClientEngine
 from cmdc_runtime.testing import Error, Hold, Text, ToolCalls, ToolUse
 from workers.core.records import decode_record
 
@@ -132,8 +132,8 @@ def test_an_edited_journal_is_found_by_the_player(agent, scripted, cmdc_daemon):
     """Where a cycle is said to have ended otherwise, both ends are shown, and the status is 1."""
     session = agent(scripted("Yes."))
     session.run("Hi.", timeout=TURN_S)
-    with contextlib.closing(Engine(cmdc_daemon.address)) as engine:
-        past = engine.call(engine.calls.past(session.id))
+    with contextlib.closing(ClientEngine(cmdc_daemon.address)) as engine:
+        past = engine.call(engine.exchange.past(session.id))
     last = past.records[-1]
     ended = decode_record(last.body)
     edited = last.__class__(

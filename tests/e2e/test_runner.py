@@ -7,7 +7,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime import aio, events
-from cmdc_runtime.client.async_client import AsyncClient
+from cmdc_runtime.client.session import AsyncClient
 from cmdc_runtime.local_model import LocalModel
 from cmdc_runtime.reasoning import ReasoningResult, SelfConsistency
 

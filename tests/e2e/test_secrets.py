@@ -94,7 +94,7 @@ def as_nobody(folder):
     (folder / "venv" / "pyvenv.cfg").write_text(f"home = {SYSTEM_PYTHON.parent}\n")
     user = [f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     line = ["setpriv", *user, str(python)]
-    probe = [*line, "-c", "import cmdc_runtime.client.client, zmq, multiprocess"]
+    probe = [*line, "-c", "import cmdc_runtime.client.sync.session, zmq, multiprocess"]
     probed = subprocess.run(probe, cwd=folder, capture_output=True, check=False)
     if probed.returncode:
         pytest.skip(f"another user cannot run it: {probed.stderr.decode()[-200:]}")

@@ -5,8 +5,8 @@ import threading
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.client import feed
 from cmdc_runtime.client import stream as stream_module
+from cmdc_runtime.client import subscription
 from cmdc_runtime.testing import Hold, Text, ToolCalls, ToolUse
 
 TURN_S = 20.0
@@ -74,8 +74,8 @@ def test_slow_consumer_gets_everything_or_is_told_what_it_missed(agent, scripted
 def test_reader_that_stops_for_a_while_misses_nothing(agent, scripted, monkeypatch):
     """A stream keeps so much of what its reader does not fetch, and gets the rest again later."""
     for module, name, value in (
-        (feed, "STREAM_EVENTS_MAX", 100),
-        (feed, "STREAM_REFILL_EVENTS", 50),
+        (subscription, "STREAM_EVENTS_MAX", 100),
+        (subscription, "STREAM_REFILL_EVENTS", 50),
         (stream_module, "STREAM_REFILL_EVENTS", 50),
     ):
         monkeypatch.setattr(module, name, value)

@@ -8,9 +8,9 @@ import psutil
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.client.calls import Calls
-from cmdc_runtime.client.session import Session
+from cmdc_runtime.client.exchange import Exchange
 from cmdc_runtime.client.start import start_request
+from cmdc_runtime.client.sync.session import Session
 from cmdc_runtime.errors import TransientError
 from cmdc_runtime.reasons import Normal, Shutdown, Signal
 from cmdc_runtime.testing import Hold
@@ -32,7 +32,7 @@ def child(client):
         request = msgspec.structs.replace(
             request, parent_id=parent_id, parent_incarnation=incarnation
         )
-        return Session(client._run(Calls.start, request), client)
+        return Session(client._run(Exchange.start, request), client)
 
     return start
 

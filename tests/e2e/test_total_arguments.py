@@ -15,9 +15,10 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime import aio
-from cmdc_runtime.client.client import Client
-from cmdc_runtime.client.cycle_stream import AsyncCycleStream, CycleStream
 from cmdc_runtime.client.start import start_request
+from cmdc_runtime.client.stream import AsyncCycleStream
+from cmdc_runtime.client.sync.session import Client
+from cmdc_runtime.client.sync.stream import CycleStream
 from cmdc_runtime.commands import TOOLS_MAX
 from cmdc_runtime.errors import TEXT_CHARS_MAX, CmdcError
 from cmdc_runtime.options import FIELDS
@@ -361,7 +362,7 @@ def test_a_call_of_the_async_session_takes_what_is_meant(own, session, name):
 
 def address_of(own):
     """Return where a client's daemon is."""
-    return own._engine.calls._connector._connection.place.directory
+    return own._engine.exchange._connector._connection.place.directory
 
 
 @pytest.mark.parametrize("kind", [cmdc.Client, cmdc.AsyncClient])

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.client.session import Session
+from cmdc_runtime.client.sync.session import Session
 from cmdc_runtime.testing import ToolCalls, ToolUse
 
 pytestmark = [

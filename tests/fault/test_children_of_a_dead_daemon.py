@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.client.calls import Calls
+from cmdc_runtime.client.exchange import Exchange
 from cmdc_runtime.client.start import start_request
 from cmdc_runtime.reasons import Shutdown
 
@@ -21,7 +21,7 @@ def test_new_daemon_takes_no_child_over(cradle, scripted, poll):
         parent = client.create_agent(model=model)
         request = start_request(None, {"model": model})
         request = msgspec.structs.replace(request, parent_id=parent.id)
-        child = client._run(Calls.start, request)
+        child = client._run(Exchange.start, request)
         monitor = client.monitor(child)
         cradle.kill()
         cradle.start()

@@ -11,7 +11,6 @@ import zmq
 
 import cmdc_runtime as cmdc
 from cmdc_runtime import events
-from cmdc_runtime.client import orders
 from cmdc_runtime.client.start import start_request
 from cmdc_runtime.codec import decode, decode_as, encode, raw
 from cmdc_runtime.frames import HEADER, Ask, Failed, Notify, Send, ToClient
@@ -22,6 +21,7 @@ from cmdc_runtime.sockets import Role, open_socket
 from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
 from tests.fault.reviving import reviving
 from tests.fault.streams.wire import Faults, Wire
+from tests.sent import sent
 
 pytestmark = [
     pytest.mark.fault,
@@ -65,14 +65,14 @@ class Deed:
     def order(self, found):
         """Return the command; ``found`` is the event that it answers."""
         return {
-            "prompt": lambda: orders.prompt("Once."),
-            "steer": lambda: orders.steer("Once.", "session"),
-            "approve": lambda: orders.approve(approval_id=found.id),
-            "reject": lambda: orders.reject(approval_id=found.id),
-            "user_respond": lambda: orders.user_respond(found.ref, "blue"),
-            "switch_model": lambda: orders.switch_model("openai:other", None),
-            "attach_tool": lambda: orders.attach_tool(extra),
-            "detach_tool": lambda: orders.detach_tool("extra"),
+            "prompt": lambda: sent.prompt("Once."),
+            "steer": lambda: sent.steer("Once."),
+            "approve": lambda: sent.approve(found.id),
+            "reject": lambda: sent.reject(found.id),
+            "user_respond": lambda: sent.user_respond(found.ref, "blue"),
+            "switch_model": lambda: sent.switch_model("openai:other"),
+            "attach_tool": lambda: sent.attach_tool(extra),
+            "detach_tool": lambda: sent.detach_tool("extra"),
         }[self.name]()
 
 
@@ -241,7 +241,7 @@ def test_daemon_killed_between_a_command_and_its_answer(cradle, armed, scene, po
 
 def ordering(client, session_id, order):
     """Return what gives a command by a client."""
-    return lambda: client._run(lambda calls: calls.order(session_id, order))
+    return lambda: client._run(lambda exchange: exchange.send(session_id, order))
 
 
 def test_start_is_known_by_its_id(place, caller, scripted):
@@ -289,7 +289,7 @@ def test_command_over_twenty_restarts(cradle, scripted, caller):
     model = scripted((Hold(), "done"), default="more")
     with cradle.client() as client:
         session = client.create_agent(model=model)
-        frame = durable(session.id, orders.prompt("Once."))
+        frame = durable(session.id, sent.prompt("Once."))
         answers = []
         for _ in range(RESTARTS):
             one = caller(cradle.address)

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.client.engine import Engine
+from cmdc_runtime.client.engine import ClientEngine
 from cmdc_runtime.errors import SessionNotAlive, SessionParked
 from cmdc_runtime.transfer import MAGIC, Header, Seal, frame_of, part_of, read_frames
 from supervisor.adapters.journal.store import JOURNAL_FILE
@@ -161,7 +161,7 @@ def test_a_file_that_no_daemon_wrote_is_refused_before_anything_is_kept(
         "snapshot_seq": 5,
         "spec": b"\xc0",
     }
-    with contextlib.closing(Engine(place.address)) as engine:
+    with contextlib.closing(ClientEngine(place.address)) as engine:
         for name, value in wrongs.items():
             file = tmp_path / name
             file.write_bytes(altered(exported.stdout, **{name: value}))
@@ -170,9 +170,9 @@ def test_a_file_that_no_daemon_wrote_is_refused_before_anything_is_kept(
             assert f"cannot be kept: header: {name}: ".encode() in done.stderr
             frames = read_frames(io.BytesIO(file.read_bytes()))
             with pytest.raises(cmdc.UsageError, match=f"header: {name}: "):
-                engine.call(engine.calls.bring(frames, f"copy-{name}"))
+                engine.call(engine.exchange.bring(frames, f"copy-{name}"))
         with pytest.raises(cmdc.InvalidSession):
-            engine.call(engine.calls.find_live("copy-incarnation"))
+            engine.call(engine.exchange.find_live("copy-incarnation"))
     with stopped(place) as db:
         (count,) = db.execute(
             "SELECT count(*) FROM sessions WHERE session_id GLOB 'copy-*'"

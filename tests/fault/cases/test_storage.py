@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.client import orders
 from cmdc_runtime.codec import raw
 from cmdc_runtime.frames import Ask, Reply
 from cmdc_runtime.reasons import Normal
@@ -21,6 +20,7 @@ from cmdc_runtime.requests import FindSession, GetFacts
 from cmdc_runtime.testing import Hold, Text
 from tests.fault.cases.storage_faults import FaultyDisk
 from tests.fault.test_commands_once import Caller, durable
+from tests.sent import sent
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 
@@ -96,11 +96,11 @@ class Disk:
 def facts(client):
     """Return what the daemon says of itself."""
 
-    async def ask(calls):
-        connection = await calls._connector.connected()
+    async def ask(exchange):
+        connection = await exchange._connector.connected()
         return await connection.ask(GetFacts())
 
-    return client._engine.call(ask(client._engine.calls))
+    return client._engine.call(ask(client._engine.exchange))
 
 
 def prompt_until_full(session):
@@ -154,7 +154,7 @@ def test_a_command_that_was_taken_is_not_refused_for_want_of_room(
 ):
     """Who sends it again while its agent stands still is answered when that goes on, and once."""
     session, other = agent(), agent()
-    frame = durable(session.id, orders.prompt("Once."))
+    frame = durable(session.id, sent.prompt("Once."))
     pid = client.agent_pid(session.id)
     with contextlib.closing(Caller(place.address)) as caller:
         os.kill(pid, signal.SIGSTOP)
@@ -268,7 +268,7 @@ def test_an_abort_needs_no_room(place, agent, disk, scripted, reserve):
         assert place.poll(lambda: place.log.read_text()[before:].count("journal.full") > 1, TURN_S)
     refused = [refuses(begin) for begin in beginnings(session)]
     began = time.monotonic()
-    frame = durable(session.id, orders.abort(reason="it costs"))
+    frame = durable(session.id, sent.abort(reason="it costs"))
     with contextlib.closing(Caller(place.address)) as caller:
         answers = []
         for again in (False, True):

@@ -9,7 +9,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime import codec
 from cmdc_runtime.client import connection
-from cmdc_runtime.client.engine import Engine
+from cmdc_runtime.client.engine import ClientEngine
 from cmdc_runtime.client.start import start_request
 from cmdc_runtime.commands import UserRespond
 from cmdc_runtime.errors import CmdcError, ProtocolError, UsageError
@@ -33,7 +33,7 @@ def nested(levels):
 def engine(place, monkeypatch):
     """The calls of a client that sends whatever it is given."""
     monkeypatch.setattr(connection, "_packed", lambda value, _values_max: codec.raw(value))
-    with contextlib.closing(Engine(place.address)) as found:
+    with contextlib.closing(ClientEngine(place.address)) as found:
         yield found
 
 
@@ -41,7 +41,7 @@ def ask(engine, request):
     """Send a request to the daemon as it is."""
 
     async def sent():
-        link = await engine.calls._connector.connected()
+        link = await engine.exchange._connector.connected()
         return await link.ask(request)
 
     return engine.call(sent())
@@ -54,10 +54,12 @@ def test_a_body_that_nests_too_deep_reaches_no_agent(agent, engine, levels):
     session = agent()
     pid = session.agent_pid()
     with pytest.raises(UsageError, match="the command's body: it nests more than 96 levels"):
-        engine.call(engine.calls.order(session.id, UserRespond(ref="r", response=nested(levels))))
+        engine.call(
+            engine.exchange.order(session.id, UserRespond(ref="r", response=nested(levels)))
+        )
     many = UserRespond(ref="r", response=[0] * COMMAND_VALUES_MAX)
     with pytest.raises(UsageError, match="the command's body: it has more than 200,000 values"):
-        engine.call(engine.calls.order(session.id, many))
+        engine.call(engine.exchange.order(session.id, many))
 
     assert session.run("Still there?", timeout=TURN_S).text == "fine"
     assert session.agent_pid() == pid
@@ -69,7 +71,7 @@ def test_a_definition_that_nests_too_deep_starts_nothing(engine, client):
     request = start_request(None, {"model": "openai:x", "session_id": "too-deep"})
     spec = msgspec.msgpack.decode(request.agent) | {"user_data": {"x": nested(600)}}
     with pytest.raises(UsageError, match="the agent's definition: it nests more than 96 levels"):
-        engine.call(engine.calls.start(msgspec.structs.replace(request, agent=codec.raw(spec))))
+        engine.call(engine.exchange.start(msgspec.structs.replace(request, agent=codec.raw(spec))))
     with pytest.raises(cmdc.InvalidSession):
         client.status("too-deep")
 

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.client import topics
+from cmdc_runtime.client import dispatcher
 from cmdc_runtime.events import EventsLost
 from cmdc_runtime.frames import Events, Watermark
 from supervisor.core.limits import WATERMARK_IDLE_S, WATERMARK_S, WATERMARKS_AFTER
@@ -38,7 +38,7 @@ def shown(envelope):
 @pytest.mark.parametrize("hears_welcome", [True, False])
 def test_subscriber_that_comes_late_misses_nothing(station, wire_of, monkeypatch, hears_welcome):
     """What was published before it listened is there, with the welcome or without."""
-    monkeypatch.setattr(topics, "WELCOME_S", 0.2)
+    monkeypatch.setattr(dispatcher, "WELCOME_S", 0.2)
     station.add("s1")
     station.publish(["s1"], 3)
     wire = wire_of(station.directory)

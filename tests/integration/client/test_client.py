@@ -11,7 +11,7 @@ import pytest
 import zmq
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.client import calls, connection
+from cmdc_runtime.client import connection, exchange
 from cmdc_runtime.client.limits import LIST_ANSWER_S, READS_MAX
 from cmdc_runtime.client.mailbox import Mailbox
 from cmdc_runtime.commands import (
@@ -129,7 +129,7 @@ def test_session_is_not_unresponsive_because_its_daemon_was_away(
 ):
     """It is asked again where another daemon has taken over meanwhile."""
     for name in ("STATUS_ANSWER_S", "LIST_ANSWER_S"):
-        monkeypatch.setattr(calls, name, 0.3)
+        monkeypatch.setattr(exchange, name, 0.3)
     peer.add("s1")
     peer.answers[GetStatus] = lambda _request, _frame: (
         None if peer.instance == "one" else Status(state="idle", session_id="s1", incarnation=1)

@@ -8,7 +8,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.client.callbacks import CallbackThread
-from cmdc_runtime.client.monitors import Monitor
+from cmdc_runtime.client.sync.stream import Monitor
 from cmdc_runtime.reasons import Down, Normal
 
 RACES = 5_000

@@ -96,7 +96,7 @@ def test_clients_share_a_daemon_that_ends_with_the_last(stand_in, tmp_path):
 
 
 @pytest.mark.process
-def test_dead_daemon_is_told_with_its_last_words(stand_in, tmp_path):
+def test_dead_daemon_is_told_with_its_log_end(stand_in, tmp_path):
     """When it dies, what waits and what comes later fails with the end of its log."""
     stand_in(READY)
     with cmdc.Client() as client:
@@ -179,7 +179,7 @@ for look in (cmdc.last_index, lambda name: asyncio.run(cmdc.aio.last_index(name)
     os.kill(held.daemon.pid, signal.SIGKILL)
     held.daemon._process.wait()
     print(look("s1"), len(glob.glob(os.environ["TMPDIR"] + "/cmdc-*")))
-    print("the daemon is up" in str(held.daemon.obituary()))
+    print("the daemon is up" in str(held.daemon.death()))
 """
     done = program(code, tmp_path)
 

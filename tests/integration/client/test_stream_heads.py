@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.client import feed
+from cmdc_runtime.client import subscription
 from cmdc_runtime.reasons import Normal
 from cmdc_runtime.requests import FindSession, ListSessions, Replay, Replayed
 
@@ -13,7 +13,7 @@ WAIT_S = 10.0
 
 @pytest.fixture
 def client(peer, monkeypatch):
-    monkeypatch.setattr(feed, "HEAD_LOOK_S", 0.01)
+    monkeypatch.setattr(subscription, "HEAD_LOOK_S", 0.01)
     with cmdc.Client(peer.directory) as found:
         yield found
 

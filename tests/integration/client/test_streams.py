@@ -96,7 +96,7 @@ def test_what_is_gone_is_told(peer, client):
 
 def test_missing_welcome_delays_only(peer, client, monkeypatch):
     """Without the word that the subscription arrived, the stream starts from a replay."""
-    monkeypatch.setattr("cmdc_runtime.client.topics.WELCOME_S", 0.05)
+    monkeypatch.setattr("cmdc_runtime.client.dispatcher.WELCOME_S", 0.05)
     peer.add("s1")
     peer.welcomes = False
     stream = client.subscribe("s1", since=0)
@@ -184,7 +184,7 @@ def test_slow_consumer_loses_nothing(peer, client):
     total = STREAM_EVENTS_MAX + 3 * STREAM_REFILL_EVENTS
     for start in range(0, total, 500):
         peer.publish("s1", *(str(index) for index in range(start, start + 500)))
-    peer.wait_for(lambda: len(stream._inbox) == STREAM_EVENTS_MAX)
+    peer.wait_for(lambda: len(stream._queue) == STREAM_EVENTS_MAX)
     peer.watermark("s1")
     found = take(stream, total)
 

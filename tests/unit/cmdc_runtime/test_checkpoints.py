@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from cmdc_runtime.checkpoints import CheckpointFacts, checkpoint_facts, encode_facts, snapshot_of
-from cmdc_runtime.client import orders
 from cmdc_runtime.errors import UsageError
+from tests.sent import sent
 
 
 class Text(str):
@@ -83,7 +83,7 @@ def test_values_of_own_classes_are_what_they_hold(given, value, place):
     wrap = around.get(place, lambda one: [[one]])
 
     assert kept({"v": wrap(given)}) == {"v": wrap(value)}
-    assert orders.abort(reason=wrap(given)).reason == wrap(value)
+    assert sent.abort(reason=wrap(given)).reason == wrap(value)
 
 
 def test_labels_and_metadata_of_own_classes():

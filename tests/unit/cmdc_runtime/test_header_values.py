@@ -2,7 +2,7 @@
 
 import pytest
 
-from cmdc_runtime.client.orders import switch_model
+from cmdc_runtime.client.arguments import checked_model
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.header_values import header_problem
 from cmdc_runtime.options import parse
@@ -63,7 +63,7 @@ GIVEN = {
             "subagents": [SubAgent(name="a", description="b", provider_opts=opts)],
         },
     ),
-    "switch": lambda opts: switch_model("openai:x", opts),
+    "switch": lambda opts: checked_model("openai:x", opts),
 }
 
 

@@ -8,9 +8,8 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime import aio
-from cmdc_runtime.client.async_client import AsyncClient
-from cmdc_runtime.client.client import Client
-from cmdc_runtime.client.session import AsyncSession, Session
+from cmdc_runtime.client.session import AsyncClient, AsyncSession
+from cmdc_runtime.client.sync.session import Client, Session
 from cmdc_runtime.errors import ERRORS_BY_CODE
 
 NOT_OF_A_SESSION = {
@@ -34,10 +33,9 @@ def methods(kind):
 
 
 def named_in_type_checking():
-    """Return what the module imports for type checkers."""
-    tree = ast.parse(Path(cmdc.__file__).read_text(encoding="utf-8"))
-    block = next(node for node in tree.body if isinstance(node, ast.If))
-    return {alias.name for node in block.body for alias in node.names}
+    """Return what the package imports for type checkers."""
+    tree = ast.parse(Path(cmdc.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    return {alias.asname for node in tree.body for alias in getattr(node, "names", ())}
 
 
 def test_every_name_is_there():

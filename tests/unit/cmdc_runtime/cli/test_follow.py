@@ -6,7 +6,7 @@ from cmdc_runtime.cli.evidence import evidence_lines
 from cmdc_runtime.cli.follow import _first, _print_down
 from cmdc_runtime.cli.narration import down_told
 from cmdc_runtime.cli.terminal import Terminal
-from cmdc_runtime.client.monitors import Monitor
+from cmdc_runtime.client.sync.stream import Monitor
 from cmdc_runtime.reasons import Down, Evidence, Normal, Shutdown, Signal
 
 KNOWN = Evidence(pid=7, killed_by="outside", state="streaming", output="loading")

@@ -102,7 +102,7 @@ class Client:
 def daemon(monkeypatch):
     """Have the commands talk to it."""
     client = Client()
-    engine = types.SimpleNamespace(calls=client, call=lambda found: found)
+    engine = types.SimpleNamespace(exchange=client, call=lambda found: found)
     for module in (listing, moving, follow, control, people):
         monkeypatch.setattr(
             module, "running_client", lambda _address: contextlib.nullcontext(client), raising=False

@@ -1,7 +1,7 @@
-"""What a client can ask, as coroutines over session ids; both kinds of client stand on this.
+"""What a client's calls do in its event loop, as coroutines over session ids, for both faces.
 
-To add a call: its coroutine here, its command in ``orders`` if it has arguments to check, a method
-of ``AsyncClient`` and ``Client``, and one of both kinds of session.
+Arguments are checked and commands are made by then: ``session`` and ``control`` do that. A call
+that is more than one request to the daemon or one command to a session has its coroutine here.
 """
 
 import asyncio
@@ -9,18 +9,15 @@ import contextlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from cmdc_runtime import codec
-from cmdc_runtime.checkpoints import Snapshot, read_saved, snapshot_of
-from cmdc_runtime.client import orders
+from cmdc_runtime.checkpoints import read_saved
 from cmdc_runtime.client.connection import Connection
-from cmdc_runtime.client.cycle import ending
-from cmdc_runtime.client.feed import Feed
+from cmdc_runtime.client.cycle import OpenedCycle, ending
 from cmdc_runtime.client.limits import (
     COMMAND_TIMEOUT_S,
     LIST_ANSWER_S,
@@ -36,19 +33,15 @@ from cmdc_runtime.client.monitors import Watch
 from cmdc_runtime.client.moving import export_session, import_session
 from cmdc_runtime.client.past import keep_checkpoint, new_facts, read_past
 from cmdc_runtime.client.resuming import check_free, definition_of, resume_request
-from cmdc_runtime.client.subjects import (
-    checked_checkpoint,
-    checked_since,
-    checked_timeout,
-)
+from cmdc_runtime.client.subscription import Subscription
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.commands import (
     Approve,
     AwaitCycle,
     Command,
     CycleResult,
-    GetMessages,
     GetStatus,
+    Prompt,
     PromptReceipt,
     Reject,
     Status,
@@ -68,7 +61,7 @@ from cmdc_runtime.errors import (
     UsageError,
 )
 from cmdc_runtime.ids import CommandId, MonitorRef, SessionId
-from cmdc_runtime.messages import Message, OpeningCall, TokenUsage
+from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.reasons import Normal, Other, Shutdown
 from cmdc_runtime.requests import (
     CheckpointFound,
@@ -76,18 +69,15 @@ from cmdc_runtime.requests import (
     FindSession,
     GetCheckpoint,
     GetDefinition,
-    GetTree,
-    ListCheckpoints,
     ListInactive,
     ListSessions,
     Origin,
     PastPage,
+    Request,
     SessionDefinition,
     SessionInfo,
     StartSession,
     StopSession,
-    TreeNode,
-    stop_reason_problem,
 )
 from cmdc_runtime.transfer import Header
 
@@ -100,23 +90,12 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     usage: TokenUsage
 
 
-@dataclass(slots=True)
-class OpenedCycle:
-    """A prompt that was sent, and the feed of what comes of it."""
-
-    session_id: SessionId
-    command_id: CommandId
-    feed: Feed
-    result: CycleResult | None = None
-    """How its cycle ended, where the session had to be asked; the feed is finished then."""
+SubscriptionMaker = Callable[[Connection], Subscription]
+"""Makes the subscription of one stream, once the connection is there."""
 
 
-FeedMaker = Callable[[Connection], Feed]
-"""Makes the feed of one stream, once the connection is there."""
-
-
-class Calls:
-    """The calls of one client."""
+class Exchange:
+    """The exchange of one client with its daemon."""
 
     def __init__(self, connector: Connector) -> None:
         """Connect at the first call."""
@@ -143,59 +122,63 @@ class Calls:
         connection.hold(found.session_id)
         return found.session_id
 
-    async def stop(self, session_id: SessionId, reason: str, timeout_s: float) -> None:
+    async def stop(self, request: StopSession) -> None:
         """End a session; see ``stop``."""
-        if checked_timeout(timeout_s) is None:
-            raise UsageError("timeout: expected seconds until SIGKILL, got None")
-        if (problem := stop_reason_problem(reason)) is not None:
-            raise UsageError(f"reason: {problem}")
-        connection = await self._connector.connected(session_id)
-        self._prompts.pop(session_id, None)
-        request = StopSession(session_id=session_id, reason=reason, timeout=timeout_s)
-        asked = Normal() if reason == "normal" else Shutdown(detail=reason)
+        connection = await self._connector.connected(request.session_id)
+        self._prompts.pop(request.session_id, None)
+        is_normal = request.reason == "normal"
+        asked = Normal() if is_normal else Shutdown(detail=request.reason)
 
         def is_stopped(error: CmdcError) -> bool:
             return isinstance(error, SessionNotAlive) and error.reason == asked
 
-        await connection.ask(request, timeout_s=timeout_s + COMMAND_TIMEOUT_S, is_done=is_stopped)
+        timeout_s = request.timeout + COMMAND_TIMEOUT_S
+        await connection.ask(request, timeout_s=timeout_s, is_done=is_stopped)
+
+    async def ask(
+        self, request: Request, session_id: SessionId | None = None
+    ) -> Any:  # Any: what the request's ``answer`` says
+        """Return the daemon's answer to ``request``; ``session_id``: the session it is about."""
+        connection = await self._connector.connected(session_id)
+        return await connection.ask(request)
+
+    async def send(
+        self, session_id: SessionId, command: Command, timeout_s: float | None = COMMAND_TIMEOUT_S
+    ) -> Any:  # Any: what the command's ``answer`` says
+        """Return a session's answer to ``command``."""
+        connection = await self._connector.connected(session_id)
+        return await connection.send(session_id, command, timeout_s=timeout_s)
 
     async def prompt(
-        self,
-        session_id: SessionId,
-        text: str,
-        timeout_s: float = COMMAND_TIMEOUT_S,
-        call: OpeningCall | None = None,
+        self, session_id: SessionId, command: Prompt, timeout_s: float = COMMAND_TIMEOUT_S
     ) -> PromptReceipt:
         """Send a prompt; see ``prompt``."""
-        command = orders.prompt(text, call)
-        receipt: PromptReceipt = await self._send(session_id, command, timeout_s)
+        receipt: PromptReceipt = await self.send(session_id, command, timeout_s)
         self._remember(session_id, receipt.command_id)
         return receipt
 
     async def open_cycle(
         self,
         session_id: SessionId,
-        text: str,
-        feed_of: FeedMaker,
+        command: Prompt,
+        subscribed: SubscriptionMaker,
         timeout_s: float | None,
-        call: OpeningCall | None = None,
     ) -> OpenedCycle:
         """Send a prompt and fill a stream with all that is published from before it on."""
-        checked_timeout(timeout_s)
         started_s = time.monotonic()
-        feed = await self.follow(session_id, feed_of, None)
+        subscription = await self.follow(session_id, subscribed, None)
         try:
             limit_s = COMMAND_TIMEOUT_S
             if timeout_s is not None:
                 limit_s = min(limit_s, max(0.0, timeout_s - (time.monotonic() - started_s)))
-            receipt = await self.prompt(session_id, text, limit_s, call)
+            receipt = await self.prompt(session_id, command, limit_s)
         except BaseException:
-            feed.finish(UsageError("the prompt was not sent"))
+            subscription.finish(UsageError("the prompt was not sent"))
             raise
-        return OpenedCycle(session_id, receipt.command_id, feed)
+        return OpenedCycle(session_id, receipt.command_id, subscription)
 
     async def look_for_end(self, opened: OpenedCycle) -> None:
-        """Have a cycle's stream end behind its events though the one that tells its end is lost."""
+        """Have a cycle's stream end behind its events though the one that shows its end is lost."""
         connection = await self._connector.connected()
         connection.spawn(self._look_for_end(connection, opened))
 
@@ -208,69 +191,42 @@ class Calls:
             except TransientError:
                 await asyncio.sleep(REPLAY_RETRY_S)
                 continue
-            except SessionError:  # its end is told by the stream
+            except SessionError:  # the stream shows its end
                 return
             except CmdcError as error:
-                opened.feed.finish(error)
+                opened.subscription.finish(error)
                 return
-            await opened.feed.reached(session_id, found.last_index)
+            await opened.subscription.reached(session_id, found.last_index)
             opened.result = result
-            opened.feed.finish(UsageError("the cycle is over"))
+            opened.subscription.finish(UsageError("the cycle is over"))
             return
 
     async def steer(self, session_id: SessionId, command: Steer) -> str:
         """Send guidance and return its reference; see ``steer``."""
-        receipt: SteerReceipt = await self._send(session_id, command)
+        receipt: SteerReceipt = await self.send(session_id, command)
         if receipt.opened:
             self._remember(session_id, CommandId(receipt.ref))
         return receipt.ref
 
     async def decide(self, session_id: SessionId, command: Approve | Reject) -> None:
         """Send a person's word about a call; see ``approve`` and ``reject``."""
-        opened: CommandId | None = await self._send(session_id, command)
+        opened: CommandId | None = await self.send(session_id, command)
         if opened is not None:
             self._remember(session_id, opened)
 
     async def collect_reply(self, session_id: SessionId, timeout_s: float | None) -> str:
         """Wait for the end of this client's latest prompt; see ``collect_reply``."""
-        checked_timeout(timeout_s)
         result = await self._cycle(session_id, self._prompts.get(session_id), timeout_s)
         return result.text
 
-    async def run(self, session_id: SessionId, text: str, timeout_s: float | None) -> Reply:
+    async def run(self, session_id: SessionId, command: Prompt, timeout_s: float | None) -> Reply:
         """Send a prompt and wait for its own cycle; see ``run``."""
-        checked_timeout(timeout_s)
         started_s = time.monotonic()
         limit_s = COMMAND_TIMEOUT_S if timeout_s is None else min(timeout_s, COMMAND_TIMEOUT_S)
-        receipt = await self.prompt(session_id, text, limit_s)
+        receipt = await self.prompt(session_id, command, limit_s)
         left_s = None if timeout_s is None else timeout_s - (time.monotonic() - started_s)
         result = await self._cycle(session_id, receipt.command_id, left_s)
         return Reply(text=result.text, messages=result.messages, usage=result.usage)
-
-    async def order(self, session_id: SessionId, command: Command) -> Any:
-        """Return the session's answer to a command (Any: what the command's ``answer`` says)."""
-        return await self._send(session_id, command)
-
-    async def list_checkpoints(self, session_id: SessionId) -> list[Snapshot]:
-        """Return a session's checkpoints; see ``list_checkpoints``."""
-        connection = await self._connector.connected(session_id)
-        found = await connection.ask(ListCheckpoints(session_id=session_id))
-        return [snapshot_of(facts) for facts in found]
-
-    async def load_checkpoint(self, session_id: SessionId, checkpoint_id: str | None) -> Snapshot:
-        """Return a checkpoint with its state; see ``load_checkpoint``."""
-        checked_checkpoint(checkpoint_id)
-        connection = await self._connector.connected(session_id)
-        wanted = GetCheckpoint(session_id=session_id, checkpoint_id=checkpoint_id)
-        found: CheckpointFound = await connection.ask(wanted)
-        return snapshot_of(found.facts, found.body)
-
-    async def delete_checkpoint(self, session_id: SessionId, checkpoint_id: str | None) -> None:
-        """Delete one checkpoint or all; see ``delete_checkpoint``."""
-        checked_checkpoint(checkpoint_id)
-        connection = await self._connector.connected(session_id)
-        gone = DeleteCheckpoint(session_id=session_id, checkpoint_id=checkpoint_id)
-        await connection.ask(gone)
 
     async def resume(
         self,
@@ -279,7 +235,6 @@ class Calls:
         given: dict[str, Any],  # Any: see ``Options``
     ) -> SessionId:
         """Start a session from a saved state; see ``resume_session``."""
-        checked_checkpoint(origin.checkpoint_id)
         connection = await self._connector.connected(origin.session_id)
         known: SessionDefinition = await connection.ask(GetDefinition(session_id=origin.session_id))
         check_free(origin, new_id, is_alive=known.is_alive)
@@ -291,10 +246,6 @@ class Calls:
             agent, group_id = saved.agent, saved.group_id
         request = resume_request(origin, new_id, definition_of(agent), group_id, given)
         return await self.start(request)
-
-    async def messages(self, session_id: SessionId) -> list[Message]:
-        """Return the conversation; see ``messages``."""
-        return list(await self._send(session_id, GetMessages()))
 
     async def status(self, session_id: SessionId) -> Status:
         """Return how a session stands; see ``status``. One that sleeps has left word of it."""
@@ -339,12 +290,6 @@ class Calls:
             for one in found
         ]
 
-    async def tree(self) -> TreeNode:
-        """Return the supervision tree; see ``tree``."""
-        connection = await self._connector.connected()
-        found: TreeNode = await connection.ask(GetTree())
-        return found
-
     async def find_live(self, session_id: SessionId) -> SessionInfo:
         """Return what the daemon knows about a session that has not ended.
 
@@ -382,42 +327,45 @@ class Calls:
             origin = Origin(session_id=session_id, checkpoint_id=facts.checkpoint_id)
             return await self.resume(origin, new_id, {})
         finally:
-            await self.delete_checkpoint(session_id, facts.checkpoint_id)
+            gone = DeleteCheckpoint(session_id=session_id, checkpoint_id=facts.checkpoint_id)
+            await self.ask(gone, session_id)
 
-    async def follow(self, session_id: SessionId, feed_of: FeedMaker, since: int | None) -> Feed:
+    async def follow(
+        self, session_id: SessionId, subscribed: SubscriptionMaker, since: int | None
+    ) -> Subscription:
         """Fill a stream with one session's events; see ``subscribe``."""
-        checked_since(since)
         connection = await self._connector.connected(session_id)
-        feed = feed_of(connection)
-        await connection.topics.follow(session_id, feed, since)
-        return feed
+        subscription = subscribed(connection)
+        await connection.dispatcher.follow(session_id, subscription, since)
+        return subscription
 
-    async def follow_all(self, feed_of: FeedMaker) -> Feed:
+    async def follow_all(self, subscribed: SubscriptionMaker) -> Subscription:
         """Fill a stream with all sessions' events; see ``subscribe_all``."""
         connection = await self._connector.connected()
-        feed = feed_of(connection)
-        await connection.topics.follow_all(feed)
-        return feed
+        subscription = subscribed(connection)
+        await connection.dispatcher.follow_all(subscription)
+        return subscription
 
-    async def follow_group(self, group_id: str, feed_of: FeedMaker, since: int | None) -> Feed:
+    async def follow_group(
+        self, group_id: str, subscribed: SubscriptionMaker, since: int | None
+    ) -> Subscription:
         """Fill a stream with a group's events; see ``subscribe_group``."""
-        checked_since(since)
         connection = await self._connector.connected()
-        feed = feed_of(connection)
-        await connection.topics.follow_group(group_id, feed, since)
-        return feed
+        subscription = subscribed(connection)
+        await connection.dispatcher.follow_group(group_id, subscription, since)
+        return subscription
 
     async def unfollow(self, session_id: SessionId) -> None:
         """Close this client's streams of one session; see ``unsubscribe``."""
         connection = await self._connector.connected(session_id)
-        for feed in connection.topics.feeds_of(session_id):
-            feed.finish(UsageError("the stream was unsubscribed"))
+        for subscription in connection.dispatcher.subscriptions_of(session_id):
+            subscription.finish(UsageError("the stream was unsubscribed"))
 
     async def watch(self, watch: Watch) -> None:
         """Begin to fill a monitor; see ``monitor``."""
         connection = await self._connector.connected(watch.session_id)
         self._watches[watch.ref] = watch
-        line = connection.holding.before(watch)
+        line = connection.down_order.before(watch)
         await connection.monitors.add(
             watch.session_id, line, ref=watch.ref, persistent=watch.persistent
         )
@@ -440,7 +388,7 @@ class Calls:
         asked = connection.known_instance
         while True:
             try:
-                found: Status = await self._send(session_id, GetStatus(), timeout_s)
+                found: Status = await self.send(session_id, GetStatus(), timeout_s)
             except (CommandTimeout, DaemonUnavailable):
                 await self.find_live(session_id)  # a daemon that ends says no more than who it is
                 before, asked = asked, await connection.instance()
@@ -449,14 +397,8 @@ class Calls:
             else:
                 return found
 
-    async def _send(
-        self, session_id: SessionId, command: Command, timeout_s: float | None = COMMAND_TIMEOUT_S
-    ) -> Any:  # Any: what the command's ``answer`` says
-        connection = await self._connector.connected(session_id)
-        return await connection.send(session_id, command, timeout_s=timeout_s)
-
     def _remember(self, session_id: SessionId, prompt_id: CommandId) -> None:
-        """Take note of the cycle that ``collect_reply`` is to wait for."""
+        """Remember the cycle that ``collect_reply`` is to wait for."""
         self._prompts[session_id] = prompt_id
         self._prompts.move_to_end(session_id)
         if len(self._prompts) > PROMPTS_REMEMBERED_MAX:
@@ -466,7 +408,7 @@ class Calls:
         self, session_id: SessionId, prompt_id: CommandId | None, timeout_s: float | None
     ) -> CycleResult:
         try:
-            result: CycleResult = await self._send(
+            result: CycleResult = await self.send(
                 session_id, AwaitCycle(prompt_id=prompt_id), timeout_s
             )
         except CommandTimeout as error:

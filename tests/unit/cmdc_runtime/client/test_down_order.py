@@ -6,13 +6,13 @@ import logging
 import pytest
 
 from cmdc_runtime import codec
-from cmdc_runtime.client import holding as module
-from cmdc_runtime.client.feed import Feed
-from cmdc_runtime.client.holding import Holding
-from cmdc_runtime.client.inbox import ThreadInbox
+from cmdc_runtime.client import down_order as module
+from cmdc_runtime.client.down_order import DownOrder
 from cmdc_runtime.client.limits import DOWNS_HELD_MAX, STREAM_EVENTS_MAX
+from cmdc_runtime.client.position import EventBatch
+from cmdc_runtime.client.queues import ThreadQueue
 from cmdc_runtime.client.selection import Selection
-from cmdc_runtime.client.subscription import Batch
+from cmdc_runtime.client.subscription import Subscription
 from cmdc_runtime.errors import InvalidSession, Overloaded, UsageError
 from cmdc_runtime.events import EventsLost, MessageDelta
 from cmdc_runtime.reasons import Down, Normal
@@ -35,7 +35,7 @@ class Audience:
 
     def on_down(self, down):
         self.heard.append(down.incarnation)
-        self.seen.append([len(inbox) for inbox in self.desk.inboxes])
+        self.seen.append([len(queue) for queue in self.desk.inboxes])
         self.called.set()
 
     def on_end(self, error):
@@ -51,10 +51,10 @@ class Desk:
         self.finds = 0
         self.answers, self.replays = asyncio.Event(), asyncio.Event()
         self.answers.set()
-        self.inboxes, self.feeds, self.tasks = [], [], []
-        self.holding = Holding(self, self)
+        self.inboxes, self.subscriptions, self.tasks = [], [], []
+        self.down_order = DownOrder(self, self)
         self.audience = Audience(self)
-        self.line = self.holding.before(self.audience)
+        self.line = self.down_order.before(self.audience)
 
     async def ask(self, request):
         if isinstance(request, FindSession):
@@ -75,16 +75,16 @@ class Desk:
         self.tasks.append(asyncio.get_running_loop().create_task(work))
         return self.tasks[-1]
 
-    def hearing(self, session_id):
-        return self.feeds if session_id == "s" else []
+    def subscriptions_to(self, session_id):
+        return self.subscriptions if session_id == "s" else []
 
     def listen(self, cursor=0):
         """Return a new stream of the session."""
-        self.inboxes.append(ThreadInbox())
-        feed = Feed(self, self.inboxes[-1], Selection(None))
-        feed.follow("s", cursor)
-        self.feeds.append(feed)
-        return feed
+        self.inboxes.append(ThreadQueue())
+        subscription = Subscription(self, self.inboxes[-1], Selection(None))
+        subscription.follow("s", cursor)
+        self.subscriptions.append(subscription)
+        return subscription
 
     def end(self, incarnation=1):
         """Let a notice arrive."""
@@ -154,20 +154,20 @@ def test_nothing_is_held_without_a_stream():
 
 
 def test_a_notice_waits_for_live_events():
-    """Until the last event that the daemon knows of is in the inbox of every stream."""
+    """Until the last event that the daemon knows of is in the queue of every stream."""
 
     async def work(desk):
-        feeds = [desk.listen(), desk.listen(cursor=2)]
+        subscriptions = [desk.listen(), desk.listen(cursor=2)]
         desk.end()
         await quiet()
-        for feed in feeds:
-            feed.on_batch("s", Batch(1, LAST - 1, deltas(LAST - 1)))
+        for subscription in subscriptions:
+            subscription.on_batch("s", EventBatch(1, LAST - 1, deltas(LAST - 1)))
         await quiet()
         early = list(desk.audience.heard)
-        feeds[0].on_batch("s", Batch(LAST, 1, deltas(1)))
+        subscriptions[0].on_batch("s", EventBatch(LAST, 1, deltas(1)))
         await quiet()
         between = list(desk.audience.heard)
-        feeds[1].on_batch("s", Batch(LAST, 1, deltas(1)))
+        subscriptions[1].on_batch("s", EventBatch(LAST, 1, deltas(1)))
         await desk.told()
         return early, between, desk.audience.seen
 
@@ -193,7 +193,7 @@ def test_what_is_told_as_lost_is_waited_for_no_more():
     """An EventsLost that covers the last event stands for it."""
 
     async def work(desk):
-        feed = desk.listen()
+        subscription = desk.listen()
 
         async def lose(request):
             if isinstance(request, FindSession):
@@ -203,7 +203,7 @@ def test_what_is_told_as_lost_is_waited_for_no_more():
         desk.ask = lose
         desk.end()
         await desk.told()
-        return desk.inboxes[0].get(0).event, feed.known("s")
+        return desk.inboxes[0].get(0).event, subscription.known("s")
 
     assert run(work) == (EventsLost(first=1, last=LAST), LAST)
 
@@ -213,10 +213,10 @@ def test_notices_of_one_monitor_stay_in_order():
 
     async def work(desk):
         desk.answers.clear()
-        feed = desk.listen()
+        subscription = desk.listen()
         desk.end(1)
-        feed.on_batch("s", Batch(1, LAST, deltas(LAST)))
-        desk.feeds = []
+        subscription.on_batch("s", EventBatch(1, LAST, deltas(LAST)))
+        desk.subscriptions = []
         desk.end(2)
         desk.end(3)
         early = list(desk.audience.heard)
@@ -228,7 +228,7 @@ def test_notices_of_one_monitor_stay_in_order():
 
 
 def test_a_stream_that_ends_or_is_full_holds_up_nothing():
-    """Neither will put anything into its inbox soon."""
+    """Neither will put anything into its queue soon."""
 
     async def work(desk):
         closed = desk.listen()
@@ -236,10 +236,10 @@ def test_a_stream_that_ends_or_is_full_holds_up_nothing():
         await quiet()
         closed.finish(UsageError("closed"))
         await desk.told(1)
-        desk.feeds.clear()
+        desk.subscriptions.clear()
         desk.last = STREAM_EVENTS_MAX + 1
         full = desk.listen()
-        full.on_batch("s", Batch(1, STREAM_EVENTS_MAX, deltas(STREAM_EVENTS_MAX)))
+        full.on_batch("s", EventBatch(1, STREAM_EVENTS_MAX, deltas(STREAM_EVENTS_MAX)))
         desk.end(2)
         await desk.told(2)
         return desk.audience.seen
@@ -305,12 +305,12 @@ def test_a_monitor_that_is_removed_hears_nothing():
     """Not of what was held either, and it keeps nobody at work."""
 
     async def work(desk):
-        feed = desk.listen()
+        subscription = desk.listen()
         desk.end(1)
         desk.end(2)
         await quiet()
         desk.audience.is_removed = True
-        feed.finish(UsageError("closed"))
+        subscription.finish(UsageError("closed"))
         await quiet()
         return desk.audience.heard[1:], desk.tasks[0].done()
 
@@ -325,10 +325,10 @@ def test_what_is_held_is_told_when_the_connection_ends():
         desk.end(1)
         desk.end(2)
         await quiet()
-        desk.holding.release()
+        desk.down_order.release()
         desk.line.on_end(UsageError("closed"))
         heard = list(desk.audience.heard)
-        desk.feeds[0].finish(UsageError("closed"))
+        desk.subscriptions[0].finish(UsageError("closed"))
         await quiet()
         return heard, desk.audience.heard, str(desk.audience.error)
 

@@ -1,8 +1,8 @@
 """Where what arrives waits for the application: one kind for coroutines, one for threads.
 
-Both are filled in the client's loop and emptied by the application. What still waits when an inbox
+Both are filled in the client's loop and emptied by the application. What still waits when a queue
 is finished can be fetched; after that every ``get`` raises the error it was finished with. An
-inbox holds what its filler puts in: the bound is the filler's, or ``items_max``, where the oldest
+queue holds what its filler puts in: the bound is the filler's, or ``items_max``, where the oldest
 make room.
 """
 
@@ -17,8 +17,8 @@ T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 
-class Filled(Protocol[T_contra]):
-    """An inbox as its filler sees it."""
+class Queue(Protocol[T_contra]):
+    """A queue as its filler sees it."""
 
     def __len__(self) -> int:
         """Return how many items wait."""
@@ -30,8 +30,8 @@ class Filled(Protocol[T_contra]):
         """Let nothing more in; ``drop`` discards what waits. Only the first call counts."""
 
 
-class AsyncInbox(Generic[T]):
-    """An inbox for coroutines of one loop."""
+class AsyncQueue(Generic[T]):
+    """A queue for coroutines of one loop."""
 
     def __init__(self, items_max: int | None = None) -> None:
         """Start empty."""
@@ -75,8 +75,8 @@ class AsyncInbox(Generic[T]):
         raise self._error.with_traceback(None)  # each raise would lengthen it
 
 
-class ThreadInbox(Generic[T]):
-    """An inbox for threads; any number of them may wait."""
+class ThreadQueue(Generic[T]):
+    """A queue for threads; any number of them may wait."""
 
     def __init__(self, items_max: int | None = None) -> None:
         """Start empty."""

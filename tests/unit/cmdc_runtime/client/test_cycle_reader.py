@@ -3,9 +3,7 @@
 import pytest
 
 from cmdc_runtime import events
-from cmdc_runtime.client.calls import OpenedCycle
-from cmdc_runtime.client.cycle import Pieces, Whole
-from cmdc_runtime.client.cycle_stream import Clock, _Reader
+from cmdc_runtime.client.cycle import Clock, CycleEvents, CycleReader, OpenedCycle, Pieces
 from cmdc_runtime.commands import CycleResult
 from cmdc_runtime.errors import AgentAborted, UsageError
 from cmdc_runtime.events import Envelope
@@ -18,9 +16,9 @@ ENDS = events.AgentAbort(reason="enough", command_id=MINE)
 
 
 def ended(view, *told, is_finished):
-    """Return what is raised at the end of these events; ``is_finished``: the feed ends behind."""
-    opened = OpenedCycle(SessionId("s-1"), MINE, feed=None, result=ABORTED)
-    reader = _Reader(opened, view, Clock(None))
+    """Return what is raised at the end of these events; ``is_finished``: the stream ends, too."""
+    opened = OpenedCycle(SessionId("s-1"), MINE, subscription=None, result=ABORTED)
+    reader = CycleReader(opened, view, Clock(None))
     for number, event in enumerate(told):
         reader.take(Envelope(session_id="s-1", index=number + 1, at_ms=0, event=event))
     if is_finished:
@@ -31,8 +29,8 @@ def ended(view, *told, is_finished):
 @pytest.mark.parametrize(
     ("view", "told", "is_raised"),
     [
-        (Whole(), (STARTS, ENDS), False),
-        (Whole(), (STARTS,), True),
+        (CycleEvents(), (STARTS, ENDS), False),
+        (CycleEvents(), (STARTS,), True),
         (Pieces(), (STARTS, ENDS), True),
         (Pieces(), (STARTS,), True),
     ],

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from cmdc_runtime import codec
-from cmdc_runtime.client.calls import _silent
+from cmdc_runtime.client.exchange import _silent
 from cmdc_runtime.commands import Status
 from cmdc_runtime.requests import SessionInfo
 

@@ -6,8 +6,8 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime import codec
-from cmdc_runtime.client import orders
 from cmdc_runtime.commands import Abort, Approve, Command, Reject, Steer
+from tests.sent import sent
 
 LOCK = threading.Lock()
 
@@ -34,21 +34,21 @@ def locked(text: str) -> str:
 def test_every_order_survives_the_wire():
     """What the agent decodes is what the call made, for each of the calls."""
     commands = [
-        orders.prompt("hi"),
-        orders.abort(reason="enough", clear_queue=False, kill_tools="all", children=False),
-        orders.steer("left", "tree"),
-        orders.approve(approval_id="a", auto_resume=False, kind="approve_always"),
-        orders.reject(approval_id="a", auto_resume=True),
-        orders.user_respond("r", {"chosen": [1, None, "x"]}),
-        orders.attach_tool("read_file"),
-        orders.attach_tools(["read_file", "m:f"]),
-        orders.replace_tools(()),
-        orders.detach_tool("x"),
-        orders.detach_tools(iter(["x", "y"])),
-        orders.attach_plugin("cost_guard"),
-        orders.update_plugin(("cost_guard", {"max_tokens": 9})),
-        orders.detach_plugin("cost_guard"),
-        orders.switch_model("a:b", {"temperature": 0.1}),
+        sent.prompt("hi"),
+        sent.abort(reason="enough", clear_queue=False, kill_tools="all", children=False),
+        sent.steer("left", scope="tree"),
+        sent.approve("a", auto_resume=False, kind="approve_always"),
+        sent.reject("a", auto_resume=True),
+        sent.user_respond("r", {"chosen": [1, None, "x"]}),
+        sent.attach_tool("read_file"),
+        sent.attach_tools(["read_file", "m:f"]),
+        sent.replace_tools(()),
+        sent.detach_tool("x"),
+        sent.detach_tools(iter(["x", "y"])),
+        sent.attach_plugin("cost_guard"),
+        sent.update_plugin(("cost_guard", {"max_tokens": 9})),
+        sent.detach_plugin("cost_guard"),
+        sent.switch_model("a:b", provider_opts={"temperature": 0.1}),
     ]
 
     assert [codec.decode(Command, codec.encode(command)) for command in commands] == commands
@@ -59,7 +59,7 @@ def test_every_order_survives_the_wire():
 
 @pytest.mark.parametrize(
     "make",
-    [orders.prompt, lambda text: orders.steer(text, "session")],
+    [sent.prompt, sent.steer],
     ids=["prompt", "steering"],
 )
 @pytest.mark.parametrize(
@@ -74,19 +74,19 @@ def test_text_is_text(make, text):
 @pytest.mark.parametrize(
     ("make", "problem"),
     [
-        (lambda: orders.steer("x", "world"), "steer: .*scope"),
-        (lambda: orders.approve(approval_id="a", kind="approve"), "approve: .*kind"),
-        (lambda: orders.approve(approval_id=5), "approve: .*approval_id"),
-        (lambda: orders.reject(approval_id="a", auto_resume=1), "reject: .*auto_resume"),
-        (lambda: orders.abort(kill_tools="some"), "abort: .*kill_tools"),
-        (lambda: orders.abort(reason=object()), "abort: .*object"),
-        (lambda: orders.user_respond(5, "yes"), "a question is a str, got int"),
-        (lambda: orders.user_respond("r", LOCK), "MessagePack takes.* got lock"),
-        (lambda: orders.detach_tool(local), "by its name, a str; got"),
-        (lambda: orders.detach_tools(["x", None]), "by its name, a str; got NoneType"),
-        (lambda: orders.detach_tools("read_file"), "names: expected a list, got "),
-        (lambda: orders.attach_tools("read_file"), "tools: expected a list, got "),
-        (lambda: orders.replace_tools(local), "tools: expected a list"),
+        (lambda: sent.steer("x", scope="world"), "steer: .*scope"),
+        (lambda: sent.approve("a", kind="approve"), "approve: .*kind"),
+        (lambda: sent.approve(5), "approve: .*approval_id"),
+        (lambda: sent.reject("a", auto_resume=1), "reject: .*auto_resume"),
+        (lambda: sent.abort(kill_tools="some"), "abort: .*kill_tools"),
+        (lambda: sent.abort(reason=object()), "abort: .*object"),
+        (lambda: sent.user_respond(5, "yes"), "a question is a str, got int"),
+        (lambda: sent.user_respond("r", LOCK), "MessagePack takes.* got lock"),
+        (lambda: sent.detach_tool(local), "by its name, a str; got"),
+        (lambda: sent.detach_tools(["x", None]), "by its name, a str; got NoneType"),
+        (lambda: sent.detach_tools("read_file"), "names: expected a list, got "),
+        (lambda: sent.attach_tools("read_file"), "tools: expected a list, got "),
+        (lambda: sent.replace_tools(local), "tools: expected a list"),
     ],
 )
 def test_wrong_argument_is_named(make, problem):
@@ -97,27 +97,27 @@ def test_wrong_argument_is_named(make, problem):
 
 def test_plain_forms_are_the_usual_ones():
     """What the caller leaves out is what the command has as its default."""
-    assert orders.abort() == Abort()
-    assert orders.steer("x", "session") == Steer(text="x")
-    assert orders.approve(approval_id="a") == Approve(approval_id="a")
-    assert orders.reject(approval_id="a") == Reject(approval_id="a")
+    assert sent.abort() == Abort()
+    assert sent.steer("x") == Steer(text="x")
+    assert sent.approve("a") == Approve(approval_id="a")
+    assert sent.reject("a") == Reject(approval_id="a")
 
 
 def test_one_tool_asks_for_the_errors_of_one():
     """A single call and a batch are told apart by the agent, which has other errors for each."""
-    assert orders.attach_tool(local).single
-    assert orders.detach_tool("local").single
-    assert not orders.attach_tools([local]).single
-    assert not orders.detach_tools(["local"]).single
+    assert sent.attach_tool(local).single
+    assert sent.detach_tool("local").single
+    assert not sent.attach_tools([local]).single
+    assert not sent.detach_tools(["local"]).single
 
 
 def test_tool_that_cannot_travel_is_invalid():
     """The error of one tool says what in it cannot travel."""
     with pytest.raises(cmdc.InvalidTool, match="'locked' cannot travel"):
-        orders.attach_tool(locked)
+        sent.attach_tool(locked)
 
 
-@pytest.mark.parametrize("make", [orders.attach_tools, orders.replace_tools])
+@pytest.mark.parametrize("make", [sent.attach_tools, sent.replace_tools])
 def test_batch_names_every_tool_that_cannot_travel(make):
     """Each is named as itself where it has a name and by its place where not; notes say why."""
     with pytest.raises(cmdc.ToolValidationFailed) as caught:
@@ -137,12 +137,12 @@ def test_batch_names_every_tool_that_cannot_travel(make):
 
 def test_model_source_brings_its_options():
     """A model object is its name and its options, unless the caller gives others."""
-    own = orders.switch_model(Endpoint(), None)
-    given = orders.switch_model(Endpoint(), {"temperature": 1})
+    own = sent.switch_model(Endpoint())
+    given = sent.switch_model(Endpoint(), provider_opts={"temperature": 1})
 
     assert (own.model, own.provider_opts) == ("openai:m", {"api_base": "http://here"})
     assert (given.model, given.provider_opts) == ("openai:m", {"temperature": 1})
-    assert orders.switch_model("a/b", None).provider_opts is None
+    assert sent.switch_model("a/b").provider_opts is None
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_model_source_brings_its_options():
 def test_what_is_no_model_is_named(model, opts, names):
     """Every wrong part is named at once, as in ``create_agent``."""
     with pytest.raises(cmdc.InvalidOptions) as caught:
-        orders.switch_model(model, opts)
+        sent.switch_model(model, provider_opts=opts)
 
     assert [line.partition(":")[0] for line in caught.value.problems] == names
 
@@ -166,9 +166,9 @@ def test_what_is_no_model_is_named(model, opts, names):
 @pytest.mark.parametrize(
     ("order", "field", "expected"),
     [
-        (lambda word: orders.abort(kill_tools=word), "kill_tools", "all, killable, none"),
-        (lambda word: orders.steer("Go.", word), "scope", "session, tree"),
-        (lambda word: orders.approve(approval_id="a", kind=word), "kind", "approve_once"),
+        (lambda word: sent.abort(kill_tools=word), "kill_tools", "all, killable, none"),
+        (lambda word: sent.steer("Go.", scope=word), "scope", "session, tree"),
+        (lambda word: sent.approve("a", kind=word), "kind", "approve_once"),
     ],
 )
 def test_a_long_word_is_not_echoed(order, field, expected):

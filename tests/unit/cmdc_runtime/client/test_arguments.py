@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.client.subjects import checked_group, checked_id, id_of
+from cmdc_runtime.client.arguments import checked_group, checked_id, id_of
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,138 @@
+"""A run of a strategy as ``Runner.run`` is asked for it, and what its events come to."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias, TypedDict
+
+import msgspec
+
+from cmdc_runtime import reasoning
+from cmdc_runtime.client.arguments import SessionLike
+from cmdc_runtime.errors import AgentAborted, AgentFailed, InvalidOptions
+from cmdc_runtime.events import AgentAbort, AgentError, Event, PromptDropped
+from cmdc_runtime.ids import new_command_id
+from cmdc_runtime.messages import OpeningCall
+from cmdc_runtime.options import Options
+from cmdc_runtime.packing import BuiltInStrategy
+from cmdc_runtime.plain import short
+from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
+from cmdc_runtime.reasoning.tool import Reason
+
+ENDED: Final = "the runner was ended"
+"""The reason of a cycle's end whose runner was left early."""
+_CHILDREN_DEFAULT: Final = Options().max_children
+_PAIR: Final = 2
+
+OnEvent: TypeAlias = Callable[[ReasoningEvent], Any]  # Any: an awaitable, or nothing of interest
+
+
+class RunOptions(TypedDict, total=False):
+    """What ``Runner.run`` takes besides the strategy and the question."""
+
+    session: SessionLike | None
+    """Where the run belongs to; None: a session that is made for it, and ends with it."""
+    options: Options | Mapping[str, Any] | None  # Any: see ``Options``
+    """Of the session that is made."""
+    model: object
+    """Of the session that is made, over ``options``."""
+    max_steps: int
+    max_parallel: int
+    max_revisions: int
+    budget_usd: float | None
+    budget_tokens: int | None
+    timeout: float | None
+    """These six bound the run, as ``cmdc.reasoning.RunLimits`` says."""
+    score: object
+    """The strategy's option of this name: a function, or its ``"module:name"``."""
+    on_event: OnEvent | None
+    """Called with each event of the run, by who runs it; what it raises ends the run."""
+
+
+class RunRequest:
+    """One run as it was asked for, checked."""
+
+    def __init__(self, strategy: object, given: RunOptions) -> None:
+        """Take what ``Runner.run`` was given.
+
+        Raises:
+            InvalidOptions: ``problems`` has one line for each wrong argument.
+
+        """
+        left: dict[str, Any] = dict(given)  # Any: as they come
+        self.session: Any = left.pop("session", None)
+        self.on_event: OnEvent | None = left.pop("on_event", None)
+        self._options, self._model = left.pop("options", None), left.pop("model", None)
+        if self.session is not None and (self._options, self._model) != (None, None):
+            raise InvalidOptions(["session: takes neither options nor model: it has its own"])
+        score = left.pop("score", None)
+        wrong = left.keys() - set(Reason.__struct_fields__) | left.keys() & {"name", "strategies"}
+        if wrong:
+            raise InvalidOptions([f"{name}: Runner.run takes no such argument" for name in wrong])
+        chosen = strategy if score is None else with_score(strategy, score)
+        self._tool = Reason(strategies=[chosen], **left)
+
+    def definition(self) -> tuple[Options | None, dict[str, Any]]:  # Any: see ``Options``
+        """Return what the session is to be made of."""
+        base, given = (
+            (self._options, {})
+            if self._options is None or isinstance(self._options, Options)
+            else (None, dict(self._options))
+        )
+        if self._model is not None:
+            given["model"] = self._model
+        children = given.get("max_children", (base or Options()).max_children)
+        parallel: Any = self._tool.max_parallel  # Any: checked when it is packed
+        if children == _CHILDREN_DEFAULT and isinstance(parallel, int) and parallel > children:
+            given["max_children"] = parallel
+        return base, given | {"reasoning_strategy": self._tool}
+
+    def guest(self) -> tuple[Reason, OpeningCall]:
+        """Return the tool to be lent to a session, under a name of its own, and its call."""
+        name = f"reason-{new_command_id()}"[:64]
+        tool = msgspec.structs.replace(self._tool, name=name)
+        return tool, OpeningCall(name=name, text_as="question")
+
+
+def result_of(found: Iterable[Event]) -> ReasoningResult:
+    """Return what the run of a cycle came to, of the cycle's events.
+
+    Raises:
+        AgentAborted: the cycle was aborted before the run was over.
+        AgentFailed: the cycle failed before the run was over.
+    """
+    events = list(found)
+    result = ReasoningResult.of(one for one in events if isinstance(one, ReasoningEvent))
+    if result.status != "running":
+        return result
+    match events[-1] if events else None:
+        case AgentAbort(reason=reason):
+            raise AgentAborted(reason)
+        case AgentError(reason=reason):
+            raise AgentFailed(reason)
+        case PromptDropped():
+            raise AgentAborted("dropped")
+        case _:
+            raise AgentFailed("the cycle ended without a run")
+
+
+def with_score(strategy: object, score: object) -> object:
+    """Return a strategy whose option ``score`` is set.
+
+    Raises:
+        InvalidOptions: it takes none.
+    """
+    if isinstance(strategy, BuiltInStrategy):
+        if "score" not in strategy.__struct_fields__:
+            raise InvalidOptions([f"score: strategy {strategy.short_name!r} takes none"])
+        return msgspec.structs.replace(strategy, score=score)
+    if isinstance(strategy, tuple) and len(strategy) == _PAIR and isinstance(strategy[1], Mapping):
+        return strategy[0], {**strategy[1], "score": score}
+    if isinstance(strategy, str) and ":" not in strategy:
+        known = {one.short_name: one for one in vars(reasoning).values() if _is_built_in(one)}
+        return known.get(strategy, strategy), {"score": score}
+    if isinstance(strategy, str | type):
+        return strategy, {"score": score}
+    raise InvalidOptions([f"score: give it to the strategy itself: {short(strategy)} is made"])
+
+
+def _is_built_in(thing: object) -> bool:
+    return isinstance(thing, type) and issubclass(thing, BuiltInStrategy)

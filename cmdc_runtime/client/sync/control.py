@@ -1,0 +1,279 @@
+# Made by `make sync` of cmdc_runtime/client/control.py: change that, not this.
+"""``cmdc_runtime.client.control`` for threads."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from cmdc_runtime.checkpoints import Snapshot, checkpoint_facts, snapshot_of
+from cmdc_runtime.client.arguments import (
+    SessionLike,
+    checked,
+    checked_checkpoint,
+    checked_id,
+    checked_model,
+    checked_name,
+    checked_plugin,
+    checked_question,
+    checked_reason,
+    checked_response,
+    checked_text,
+    packed_tools,
+    tool_names,
+)
+from cmdc_runtime.client.callers import Caller
+from cmdc_runtime.client.exchange import Exchange
+from cmdc_runtime.commands import (
+    Abort,
+    ApprovalKind,
+    Approve,
+    AttachPlugin,
+    AttachTools,
+    DetachPlugin,
+    DetachTools,
+    KillTools,
+    Reject,
+    ReplaceTools,
+    SaveCheckpoint,
+    Steer,
+    SteerScope,
+    SwitchModel,
+    ToolsDiff,
+    UserRespond,
+)
+from cmdc_runtime.options import ModelSource
+from cmdc_runtime.packing import pack, pack_plugin
+from cmdc_runtime.requests import (
+    CheckpointFound,
+    DeleteCheckpoint,
+    GetCheckpoint,
+    ListCheckpoints,
+)
+
+
+class Control(Caller):
+    """A client's calls about steering, approvals, tools, plugins, the model and checkpoints."""
+
+    def steer(self, session: SessionLike, text: str, *, scope: SteerScope = "session") -> str:
+        """Guide the running cycle and return the reference that the events of it name.
+
+        The model is told at the next gap; killable tools are ended at once, and with ``scope``
+        "tree" subagents too. To an idle session it is a prompt.
+
+        Raises:
+            InvalidText: ``text`` is not a non-empty str.
+            QueueFull: too many steerings wait.
+            SteeringRejected: a plugin refused it.
+
+        """
+        command = checked(Steer(text=checked_text(text, "steering"), scope=scope))
+        return self._run(Exchange.steer, checked_id(session), command)
+
+    def abort(
+        self,
+        session: SessionLike,
+        *,
+        reason: Any = None,  # Any: plain data
+        clear_queue: bool = True,
+        kill_tools: KillTools = "killable",
+        children: bool = True,
+    ) -> None:
+        """End the running cycle; the session stays. ``clear_queue`` drops the waiting prompts.
+
+        ``children`` False lets the subagents that the cycle waits for run on.
+        """
+        command = Abort(
+            reason=checked_reason(reason),
+            clear_queue=clear_queue,
+            kill_tools=kill_tools,
+            children=children,
+        )
+        self._run(Exchange.send, checked_id(session), checked(command))
+
+    def approve(
+        self,
+        session: SessionLike,
+        approval_id: str,
+        *,
+        auto_resume: bool = True,
+        kind: ApprovalKind = "approve_once",
+    ) -> None:
+        """Allow a call that waits for approval; "approve_always" allows its tool from now on.
+
+        A cycle follows in which the call is made, at once or behind the running one, unless
+        ``auto_resume`` is False; ``collect_reply`` waits for that cycle.
+
+        Raises:
+            ApprovalNotFound: no such approval is pending.
+            QueueFull: too many prompts wait; nothing was decided.
+
+        """
+        command = checked(Approve(approval_id=approval_id, auto_resume=auto_resume, kind=kind))
+        checked_name(command.approval_id, "approval_id")
+        self._run(Exchange.decide, checked_id(session), command)
+
+    def reject(self, session: SessionLike, approval_id: str, *, auto_resume: bool = False) -> None:
+        """Refuse a call that waits for approval; ``auto_resume`` opens a cycle that tells so.
+
+        Raises:
+            ApprovalNotFound: no such approval is pending.
+            QueueFull: too many prompts wait; nothing was decided.
+
+        """
+        command = checked(Reject(approval_id=approval_id, auto_resume=auto_resume))
+        checked_name(command.approval_id, "approval_id")
+        self._run(Exchange.decide, checked_id(session), command)
+
+    def user_respond(self, session: SessionLike, ref: str, response: object) -> None:
+        """Answer a tool's question, with whatever MessagePack takes.
+
+        Raises:
+            AskNotFound: no such question is pending.
+
+        """
+        command = UserRespond(ref=checked_question(ref), response=checked_response(response))
+        self._run(Exchange.send, checked_id(session), command)
+
+    def attach_tool(self, session: SessionLike, tool: object) -> None:
+        """Add a tool; the model has it from the next request on.
+
+        Raises:
+            InvalidTool: it is no tool, or cannot travel.
+            AlreadyAttached: the session has a tool of this name.
+
+        """
+        command = AttachTools(tools=(pack(tool, label="tool"),), single=True)
+        self._run(Exchange.send, checked_id(session), command)
+
+    def attach_tools(self, session: SessionLike, tools: Iterable[object]) -> list[str]:
+        """Add tools, all or none, and return their names.
+
+        Raises:
+            ToolValidationFailed: ``problems`` pairs each wrong tool with what is wrong.
+
+        """
+        command = AttachTools(tools=packed_tools(tools))
+        return list(self._run(Exchange.send, checked_id(session), command))
+
+    def detach_tool(self, session: SessionLike, name: str) -> None:
+        """Remove a tool; its calls that run go on.
+
+        Raises:
+            ToolNotFound: the session has none of this name.
+
+        """
+        command = DetachTools(names=tool_names([name]), single=True)
+        self._run(Exchange.send, checked_id(session), command)
+
+    def detach_tools(self, session: SessionLike, names: Iterable[str]) -> list[str]:
+        """Remove tools, all or none, and return their names.
+
+        Raises:
+            ToolValidationFailed: ``problems`` pairs each wrong name with what is wrong.
+
+        """
+        command = DetachTools(names=tool_names(names))
+        return list(self._run(Exchange.send, checked_id(session), command))
+
+    def replace_tools(self, session: SessionLike, tools: Iterable[object]) -> ToolsDiff:
+        """Make these the session's tools; one whose name is kept stays as it is.
+
+        Raises:
+            ToolValidationFailed: ``problems`` pairs each wrong tool with what is wrong.
+
+        """
+        command = ReplaceTools(tools=packed_tools(tools))
+        changed: ToolsDiff = self._run(Exchange.send, checked_id(session), command)
+        return changed
+
+    def attach_plugin(self, session: SessionLike, plugin: object) -> str:
+        """Add a plugin; it is asked from the next hook on, at ``session_start`` first.
+
+        Raises:
+            InvalidOptions: it is no plugin, its options are wrong, or it refused to start.
+            AlreadyAttached: the session has a plugin of this name.
+
+        """
+        command = AttachPlugin(plugin=pack_plugin(plugin, label="plugin"))
+        return str(self._run(Exchange.send, checked_id(session), command))
+
+    def update_plugin(self, session: SessionLike, plugin: object) -> str:
+        """Put a plugin in the place of the one of its name, whose state it keeps.
+
+        Raises:
+            InvalidOptions: it is no plugin, its options are wrong, or it refused to start.
+            PluginNotFound: the session has no plugin of this name.
+
+        """
+        command = AttachPlugin(plugin=pack_plugin(plugin, label="plugin"), is_update=True)
+        return str(self._run(Exchange.send, checked_id(session), command))
+
+    def detach_plugin(self, session: SessionLike, name: str) -> None:
+        """Remove a plugin, with what it knew; a hook that it is being asked at goes on.
+
+        Raises:
+            PluginNotFound: the session has no plugin of this name.
+
+        """
+        command = DetachPlugin(name=checked_plugin(name))
+        self._run(Exchange.send, checked_id(session), command)
+
+    def switch_model(
+        self,
+        session: SessionLike,
+        model: str | ModelSource,
+        *,
+        provider_opts: dict[str, Any] | None = None,  # Any: litellm's own arguments
+    ) -> None:
+        """Send the next request to ``model``; ``provider_opts`` None keeps those in force.
+
+        Raises:
+            InvalidOptions: ``model`` names none, or the options cannot travel.
+
+        """
+        name, opts = checked_model(model, provider_opts)
+        command = SwitchModel(model=name, provider_opts=opts)
+        self._run(Exchange.send, checked_id(session), command)
+
+    def checkpoint(
+        self,
+        session: SessionLike,
+        *,
+        label: str | None = None,
+        metadata: dict[str, Any] | None = None,  # Any: whatever MessagePack takes
+    ) -> Snapshot:
+        """Save the session's state under a name, busy or not, and return when it is durable.
+
+        It is the state that the journal would give a new process: a running cycle is part of it.
+
+        Raises:
+            CheckpointFailed: the session's ``redact`` refused, or the state is too large.
+
+        """
+        wish = checkpoint_facts(label, metadata)
+        command = SaveCheckpoint(label=wish.label, metadata=wish.metadata)
+        made: Snapshot = self._run(Exchange.send, checked_id(session), command)
+        return made
+
+    def list_checkpoints(self, session: SessionLike) -> list[Snapshot]:
+        """Return the session's checkpoints without their states, newest first."""
+        session_id = checked_id(session)
+        wanted = ListCheckpoints(session_id=session_id)
+        return [snapshot_of(one) for one in self._run(Exchange.ask, wanted, session_id)]
+
+    def load_checkpoint(self, session: SessionLike, checkpoint_id: str | None = None) -> Snapshot:
+        """Return a checkpoint with its state, or with None the newest.
+
+        Raises:
+            CheckpointNotFound: it is not there.
+
+        """
+        session_id, wanted = checked_id(session), checked_checkpoint(checkpoint_id)
+        request = GetCheckpoint(session_id=session_id, checkpoint_id=wanted)
+        found: CheckpointFound = self._run(Exchange.ask, request, session_id)
+        return snapshot_of(found.facts, found.body)
+
+    def delete_checkpoint(self, session: SessionLike, checkpoint_id: str | None = None) -> None:
+        """Delete a checkpoint, or with None all of the session; none to delete is no error."""
+        session_id, gone = checked_id(session), checked_checkpoint(checkpoint_id)
+        request = DeleteCheckpoint(session_id=session_id, checkpoint_id=gone)
+        self._run(Exchange.ask, request, session_id)

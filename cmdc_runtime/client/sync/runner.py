@@ -1,0 +1,81 @@
+# Made by `make sync` of cmdc_runtime/client/runner.py: change that, not this.
+"""``cmdc_runtime.client.runner`` for threads."""
+
+import contextlib
+from typing import Unpack
+
+from cmdc_runtime.client.callers import Pool
+from cmdc_runtime.client.cycle import CycleEvents
+from cmdc_runtime.client.default import client as default_client
+from cmdc_runtime.client.run_request import ENDED, OnEvent, RunOptions, RunRequest, result_of
+from cmdc_runtime.client.sync.session import Client, Session
+from cmdc_runtime.errors import CmdcError, SessionError
+from cmdc_runtime.events import Event
+from cmdc_runtime.messages import OpeningCall
+from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
+
+
+class Runner:
+    """Runs strategies, for threads."""
+
+    @classmethod
+    def run(
+        cls,
+        strategy: object,
+        prompt: str,
+        *,
+        client: Client | None = None,
+        **given: Unpack[RunOptions],
+    ) -> ReasoningResult:
+        """Have a question thought about by a strategy, and return what the run came to.
+
+        ``strategy`` is what ``reasoning_strategy`` takes; the rest is in ``RunOptions``. A run that
+        was cut off by its steps, budget or time has its status and the best answer so far; one
+        whose strategy failed has "failed" and the reason.
+
+        Raises:
+            InvalidOptions: ``problems`` has one line for each wrong argument.
+            AgentAborted: somebody aborted the cycle of the run.
+            AgentFailed: the run could not go on.
+            SessionNotAlive: the session has ended.
+
+        """
+        request = RunRequest(strategy, given)
+        owner = client or default_client
+        if request.session is None:
+            base, options = request.definition()
+            with owner.create_agent(base, **options) as made:
+                return cls._follow(made, prompt, request.on_event)
+        found = request.session
+        if not isinstance(found, Session):
+            found = Session(found, owner)
+        tool, call = request.guest()
+        found.attach_tool(tool)
+        try:
+            return cls._follow(found, prompt, request.on_event, call)
+        finally:
+            with contextlib.suppress(SessionError):  # it has ended, and the tool with it
+                found.detach_tool(tool.name)
+
+    @staticmethod
+    def _follow(
+        session: Session,
+        prompt: str,
+        on_event: OnEvent | None,
+        call: OpeningCall | None = None,
+    ) -> ReasoningResult:
+        found: list[Event] = []
+        is_over = False
+        try:
+            read = session.client._read  # noqa: SLF001 - a call of the client that needs no name
+            with read(session, prompt, CycleEvents(), None, call) as stream:
+                for event in stream:
+                    found.append(event)
+                    if on_event is not None and isinstance(event, ReasoningEvent):
+                        Pool.call(on_event, event)
+            is_over = True
+        finally:
+            if not is_over:
+                with contextlib.suppress(CmdcError):
+                    session.abort(reason=ENDED)
+        return result_of(found)

@@ -1,0 +1,526 @@
+# Made by `make sync` of cmdc_runtime/client/session.py: change that, not this.
+"""``cmdc_runtime.client.session`` for threads."""
+
+import contextlib
+from collections.abc import Iterable
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from cmdc_runtime.checkpoints import Snapshot
+from cmdc_runtime.client.arguments import (
+    SessionLike,
+    checked_callback,
+    checked_checkpoint,
+    checked_group,
+    checked_id,
+    checked_kind,
+    checked_ref,
+    checked_since,
+    checked_text,
+    checked_timeout,
+)
+from cmdc_runtime.client.callbacks import Callback
+from cmdc_runtime.client.cycle import CycleEvents, CycleView, Pieces
+from cmdc_runtime.client.edge import edge, guarded
+from cmdc_runtime.client.exchange import Exchange, Reply
+from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
+from cmdc_runtime.client.monitors import Watch
+from cmdc_runtime.client.queues import ThreadQueue
+from cmdc_runtime.client.selection import EventTypes, Selection
+from cmdc_runtime.client.start import start_request
+from cmdc_runtime.client.subscription import Subscription
+from cmdc_runtime.client.sync.control import Control
+from cmdc_runtime.client.sync.stream import CycleStream, EventStream, Monitor, Opening
+from cmdc_runtime.commands import (
+    ApprovalKind,
+    GetMessages,
+    KillTools,
+    Prompt,
+    PromptReceipt,
+    Status,
+    SteerScope,
+    ToolsDiff,
+)
+from cmdc_runtime.errors import SessionNotAlive, UsageError
+from cmdc_runtime.events import Envelope, Event
+from cmdc_runtime.ids import EventIndex, SessionId
+from cmdc_runtime.messages import Message, OpeningCall
+from cmdc_runtime.options import ModelSource, Options
+from cmdc_runtime.requests import GetTree, Origin, StopSession, TreeNode, stop_reason_problem
+
+T = TypeVar("T")
+
+
+@edge
+class Client(Control):
+    """Speaks with one daemon; ``close`` it or use ``with``. Any thread may use it.
+
+    A call takes a session object or a session id. Every call may raise DaemonUnavailable,
+    CommandTimeout, and InvalidSession or SessionNotAlive where it is about a session.
+    """
+
+    def create_agent(self, options: Options | None = None, /, **given: Any) -> "Session":
+        """Start an agent and return its session when it is ready (Any: see ``Options``).
+
+        Raises:
+            InvalidOptions: ``problems`` has one line for each wrong field.
+            InvalidTool: a tool cannot travel.
+            SessionExists: the session id is taken.
+            StartFailed: ``reason`` says at which stage and why.
+
+        """
+        request = start_request(options, given)
+        return Session(self._run(Exchange.start, request), self)
+
+    def resume_session(
+        self,
+        session_id: SessionLike,
+        /,
+        *,
+        checkpoint_id: str | None = None,
+        new_id: str | None = None,
+        **overrides: Any,
+    ) -> "Session":
+        """Start a session from a checkpoint, or from all that was recorded (see ``Options``).
+
+        An ended session goes on under its id; with ``new_id`` the state becomes a new session, also
+        of one that lives. ``overrides`` are options that are to change (Any: as there).
+
+        Raises:
+            SessionExists: it is alive and ``new_id`` is not given, or that is taken.
+            CheckpointNotFound: there is no such checkpoint.
+            InvalidOptions: ``problems`` has one line for each wrong field.
+            StartFailed: ``reason`` says at which stage and why.
+
+        """
+        origin = Origin(
+            session_id=checked_id(session_id), checkpoint_id=checked_checkpoint(checkpoint_id)
+        )
+        found = self._run(Exchange.resume, origin, new_id, overrides)
+        return Session(found, self)
+
+    def prompt(self, session: SessionLike, text: str) -> PromptReceipt:
+        """Send a prompt and return when it is in the journal.
+
+        Raises:
+            InvalidText: ``text`` is not a non-empty str.
+            QueueFull: too many prompts wait.
+
+        """
+        command = Prompt(text=checked_text(text, "prompt"))
+        return self._run(Exchange.prompt, checked_id(session), command)
+
+    def collect_reply(
+        self,
+        session: SessionLike,
+        *,
+        timeout: float | None = REPLY_TIMEOUT_S,
+    ) -> str:
+        """Return the last answer of the cycle that serves this client's latest prompt.
+
+        Raises:
+            CollectTimeout: the cycle takes longer than ``timeout`` seconds; it goes on.
+            AgentAborted: it was aborted, or the prompt was dropped from the queue.
+            AgentFailed: the provider or the kernel failed for good.
+
+        """
+        timeout_s = checked_timeout(timeout)
+        return self._run(Exchange.collect_reply, checked_id(session), timeout_s)
+
+    def run(
+        self,
+        session: SessionLike,
+        text: str,
+        *,
+        timeout: float | None = None,
+    ) -> Reply:
+        """Send a prompt and return what its own cycle led to; raises as both calls above."""
+        command = Prompt(text=checked_text(text, "prompt"))
+        return self._run(Exchange.run, checked_id(session), command, checked_timeout(timeout))
+
+    def stream(
+        self,
+        session: SessionLike,
+        text: str,
+        *,
+        timeout: float | None = None,
+    ) -> CycleStream[str]:
+        """Send a prompt and return the pieces of its answers, as they come, to be iterated.
+
+        The iteration ends with the prompt's own cycle, which may begin later, and raises what ended
+        that as ``collect_reply`` does; ``timeout`` seconds are for all of it. A request that is
+        sent again says only what was not said yet; an answer that differs is said from its
+        beginning. ``stream_events`` tells more.
+
+        Raises:
+            InvalidText: ``text`` is not a non-empty str.
+            QueueFull: too many prompts wait.
+
+        """
+        return self._read(session, text, Pieces(), timeout)
+
+    def stream_events(
+        self,
+        session: SessionLike,
+        text: str,
+        *,
+        timeout: float | None = None,
+    ) -> CycleStream[Event]:
+        """Send a prompt and return the events of its own cycle, from ``agent_start`` on.
+
+        The last one tells how it ended: ``agent_end``, ``agent_abort``, ``agent_error``, or
+        ``prompt_dropped`` where it never began. What no event tells is raised: the session's end.
+
+        Raises:
+            InvalidText: ``text`` is not a non-empty str.
+            QueueFull: too many prompts wait.
+
+        """
+        return self._read(session, text, CycleEvents(), timeout)
+
+    def _read(
+        self,
+        session: SessionLike,
+        text: str,
+        view: CycleView[T],
+        timeout_s: float | None,
+        call: OpeningCall | None = None,
+    ) -> CycleStream[T]:
+        session_id = checked_id(session)
+        command = Prompt(text=checked_text(text, "prompt"), call=call)
+
+        def opening(left_s: float | None) -> Opening:
+            queue: ThreadQueue[Envelope] = ThreadQueue()
+            maker = partial(Subscription, queue=queue, selection=Selection(view.kinds))
+            opened = self._run(Exchange.open_cycle, session_id, command, maker, left_s)
+            look = partial(self._run, Exchange.look_for_end, opened)
+            return EventStream(opened.subscription, queue, self._post()), opened, look
+
+        return self._begun(CycleStream(opening, view, timeout_s))
+
+    def stop(
+        self,
+        session: SessionLike,
+        *,
+        reason: str = "normal",
+        timeout: float = STOP_TIMEOUT_S,
+    ) -> None:
+        """End the session and return when its process is gone; SIGKILL after ``timeout`` s."""
+        if (seconds := checked_timeout(timeout)) is None:
+            raise UsageError("timeout: expected seconds until SIGKILL, got None")
+        if (problem := stop_reason_problem(reason)) is not None:
+            raise UsageError(f"reason: {problem}")
+        request = StopSession(session_id=checked_id(session), reason=reason, timeout=seconds)
+        self._run(Exchange.stop, request)
+
+    def subscribe(
+        self,
+        session: SessionLike,
+        *,
+        since: int | None = None,
+        types: EventTypes | None = None,
+    ) -> EventStream:
+        """Return the session's events after index ``since``, or from now on.
+
+        ``types`` are event classes or names, ``plugin:NAME`` for what a plugin or a tool emits;
+        others are not shown, EventsLost always is.
+        """
+        queue: ThreadQueue[Envelope] = ThreadQueue()
+        maker = partial(Subscription, queue=queue, selection=Selection(types))
+        place = checked_since(since)
+        subscription = self._run(Exchange.follow, checked_id(session), maker, place)
+        return EventStream(subscription, queue, self._post())
+
+    def subscribe_all(self, *, types: EventTypes | None = None) -> EventStream:
+        """Return the events of all sessions from now on, new sessions included."""
+        queue: ThreadQueue[Envelope] = ThreadQueue()
+        maker = partial(
+            Subscription, queue=queue, selection=Selection(types), follows_strangers=True
+        )
+        subscription = self._run(Exchange.follow_all, maker)
+        return EventStream(subscription, queue, self._post())
+
+    def subscribe_group(
+        self, group_id: str, *, since: int | None = None, types: EventTypes | None = None
+    ) -> EventStream:
+        """Return the events of a group's sessions, those that join later included.
+
+        Each is followed after its own index ``since`` (0: its whole past), or from now on.
+        """
+        queue: ThreadQueue[Envelope] = ThreadQueue()
+        maker = partial(Subscription, queue=queue, selection=Selection(types))
+        place = checked_since(since)
+        subscription = self._run(Exchange.follow_group, checked_group(group_id), maker, place)
+        return EventStream(subscription, queue, self._post())
+
+    def unsubscribe(self, stream: EventStream | SessionLike) -> None:
+        """Close a stream, or all streams that this client has of a session."""
+        if isinstance(stream, EventStream):
+            stream.close()
+        else:
+            self._run(Exchange.unfollow, checked_id(stream))
+
+    def last_index(self, session: SessionLike) -> EventIndex:
+        """Return the index of the session's newest event, for a later ``since``."""
+        found = self._run(Exchange.find_live, checked_id(session))
+        return found.last_index
+
+    def session_id(self, session: SessionLike) -> SessionId:
+        """Return the session's id; a str that can be one comes back as it is."""
+        return checked_id(session)
+
+    def agent_pid(self, session: SessionLike) -> int | None:
+        """Return the process id of the agent, None between two incarnations."""
+        found = self._run(Exchange.find_live, checked_id(session))
+        return found.pid
+
+    def status(self, session: SessionLike) -> Status:
+        """Return how the session stands, also while its process does not answer."""
+        return self._run(Exchange.status, checked_id(session))
+
+    def list_sessions(self) -> list[Status]:
+        """Return how all live sessions stand."""
+        return self._run(Exchange.list_sessions)
+
+    def tree(self) -> TreeNode:
+        """Return the supervision tree."""
+        found: TreeNode = self._run(Exchange.ask, GetTree())
+        return found
+
+    def messages(self, session: SessionLike) -> list[Message]:
+        """Return the conversation, oldest first, system message and tool results included."""
+        return list(self._run(Exchange.send, checked_id(session), GetMessages()))
+
+    def monitor(
+        self,
+        session: SessionLike,
+        callback: Callback | None = None,
+        *,
+        persistent: bool = False,
+    ) -> Monitor:
+        """Ask to be told when the session's process ends; ``persistent``: each of its processes.
+
+        ``callback(down)`` runs in a thread for callbacks only, and may call this client.
+        The streams that this client has of the session hold every event of the process by then.
+        """
+        checked_callback(callback)
+        deliver = self._deliver(callback)
+        watch = Monitor(checked_id(session), deliver, persistent=persistent)
+        self._run(Exchange.watch, watch)
+        return watch
+
+    def demonitor(self, session: SessionLike, ref: Monitor | str) -> None:
+        """Forget a monitor; after this returned no notice of it is delivered."""
+        checked_id(session)
+        watch: Watch | None = None
+        if isinstance(ref, Monitor):
+            ref.mark_removed()
+            watch, ref = ref, ref.ref
+        watch = self._run(Exchange.unwatch, checked_ref(ref)) or watch
+        if watch is not None:
+            self._settle(watch)
+
+
+class Session:
+    """One session, for threads; as a context manager it stops the session at exit.
+
+    Each method is the call of ``Client`` of the same name, which names its errors.
+    """
+
+    @guarded
+    def __init__(self, id_: SessionId, client: Client) -> None:
+        """Name a session; whether it exists shows at the first call.
+
+        Raises:
+            InvalidSession: no id can look like this.
+            UsageError: ``client`` is none.
+
+        """
+        self.id = checked_id(id_)
+        self.client = checked_kind(client, Client, "client")
+
+    def __repr__(self) -> str:
+        """Return the session with its id."""
+        return f"Session({self.id!r})"
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop the session, unless it has ended."""
+        with contextlib.suppress(SessionNotAlive):
+            self.stop()
+
+    def unsubscribe(self) -> None:
+        """Close all streams that this client has of the session."""
+        self.client.unsubscribe(self)
+
+    # --- made by ``make sync`` of the calls above: begin --------------------------------------
+
+    def steer(self, text: str, *, scope: SteerScope = "session") -> str:
+        """Guide the running cycle and return the reference that the events of it name."""
+        return self.client.steer(self, text, scope=scope)
+
+    def abort(
+        self,
+        *,
+        reason: Any = None,  # Any: plain data
+        clear_queue: bool = True,
+        kill_tools: KillTools = "killable",
+        children: bool = True,
+    ) -> None:
+        """End the running cycle; the session stays. ``clear_queue`` drops the waiting prompts."""
+        self.client.abort(
+            self, reason=reason, clear_queue=clear_queue, kill_tools=kill_tools, children=children
+        )
+
+    def approve(
+        self, approval_id: str, *, auto_resume: bool = True, kind: ApprovalKind = "approve_once"
+    ) -> None:
+        """Allow a call that waits for approval; "approve_always" allows its tool from now on."""
+        self.client.approve(self, approval_id, auto_resume=auto_resume, kind=kind)
+
+    def reject(self, approval_id: str, *, auto_resume: bool = False) -> None:
+        """Refuse a call that waits for approval; ``auto_resume`` opens a cycle that tells so."""
+        self.client.reject(self, approval_id, auto_resume=auto_resume)
+
+    def user_respond(self, ref: str, response: object) -> None:
+        """Answer a tool's question, with whatever MessagePack takes."""
+        self.client.user_respond(self, ref, response)
+
+    def attach_tool(self, tool: object) -> None:
+        """Add a tool; the model has it from the next request on."""
+        self.client.attach_tool(self, tool)
+
+    def attach_tools(self, tools: Iterable[object]) -> list[str]:
+        """Add tools, all or none, and return their names."""
+        return self.client.attach_tools(self, tools)
+
+    def detach_tool(self, name: str) -> None:
+        """Remove a tool; its calls that run go on."""
+        self.client.detach_tool(self, name)
+
+    def detach_tools(self, names: Iterable[str]) -> list[str]:
+        """Remove tools, all or none, and return their names."""
+        return self.client.detach_tools(self, names)
+
+    def replace_tools(self, tools: Iterable[object]) -> ToolsDiff:
+        """Make these the session's tools; one whose name is kept stays as it is."""
+        return self.client.replace_tools(self, tools)
+
+    def attach_plugin(self, plugin: object) -> str:
+        """Add a plugin; it is asked from the next hook on, at ``session_start`` first."""
+        return self.client.attach_plugin(self, plugin)
+
+    def update_plugin(self, plugin: object) -> str:
+        """Put a plugin in the place of the one of its name, whose state it keeps."""
+        return self.client.update_plugin(self, plugin)
+
+    def detach_plugin(self, name: str) -> None:
+        """Remove a plugin, with what it knew; a hook that it is being asked at goes on."""
+        self.client.detach_plugin(self, name)
+
+    def switch_model(
+        self,
+        model: str | ModelSource,
+        *,
+        provider_opts: dict[str, Any] | None = None,  # Any: litellm's own arguments
+    ) -> None:
+        """Send the next request to ``model``; ``provider_opts`` None keeps those in force."""
+        self.client.switch_model(self, model, provider_opts=provider_opts)
+
+    def checkpoint(
+        self,
+        *,
+        label: str | None = None,
+        metadata: dict[str, Any] | None = None,  # Any: whatever MessagePack takes
+    ) -> Snapshot:
+        """Save the session's state under a name, busy or not, and return when it is durable."""
+        return self.client.checkpoint(self, label=label, metadata=metadata)
+
+    def list_checkpoints(self) -> list[Snapshot]:
+        """Return the session's checkpoints without their states, newest first."""
+        return self.client.list_checkpoints(self)
+
+    def load_checkpoint(self, checkpoint_id: str | None = None) -> Snapshot:
+        """Return a checkpoint with its state, or with None the newest."""
+        return self.client.load_checkpoint(self, checkpoint_id)
+
+    def delete_checkpoint(self, checkpoint_id: str | None = None) -> None:
+        """Delete a checkpoint, or with None all of the session; none to delete is no error."""
+        self.client.delete_checkpoint(self, checkpoint_id)
+
+    def resume_session(
+        self, /, *, checkpoint_id: str | None = None, new_id: str | None = None, **overrides: Any
+    ) -> "Session":
+        """Start a session from a checkpoint, or from all that was recorded (see ``Options``)."""
+        return self.client.resume_session(
+            self, checkpoint_id=checkpoint_id, new_id=new_id, **overrides
+        )
+
+    def prompt(self, text: str) -> PromptReceipt:
+        """Send a prompt and return when it is in the journal."""
+        return self.client.prompt(self, text)
+
+    def collect_reply(self, *, timeout: float | None = REPLY_TIMEOUT_S) -> str:
+        """Return the last answer of the cycle that serves this client's latest prompt."""
+        return self.client.collect_reply(self, timeout=timeout)
+
+    def run(self, text: str, *, timeout: float | None = None) -> Reply:
+        """Send a prompt and return what its own cycle led to; raises as both calls above."""
+        return self.client.run(self, text, timeout=timeout)
+
+    def stream(self, text: str, *, timeout: float | None = None) -> CycleStream[str]:
+        """Send a prompt and return the pieces of its answers, as they come, to be iterated."""
+        return self.client.stream(self, text, timeout=timeout)
+
+    def stream_events(self, text: str, *, timeout: float | None = None) -> CycleStream[Event]:
+        """Send a prompt and return the events of its own cycle, from ``agent_start`` on."""
+        return self.client.stream_events(self, text, timeout=timeout)
+
+    def stop(self, *, reason: str = "normal", timeout: float = STOP_TIMEOUT_S) -> None:
+        """End the session and return when its process is gone; SIGKILL after ``timeout`` s."""
+        self.client.stop(self, reason=reason, timeout=timeout)
+
+    def subscribe(
+        self, *, since: int | None = None, types: EventTypes | None = None
+    ) -> EventStream:
+        """Return the session's events after index ``since``, or from now on."""
+        return self.client.subscribe(self, since=since, types=types)
+
+    def last_index(self) -> EventIndex:
+        """Return the index of the session's newest event, for a later ``since``."""
+        return self.client.last_index(self)
+
+    def session_id(self) -> SessionId:
+        """Return the session's id; a str that can be one comes back as it is."""
+        return self.client.session_id(self)
+
+    def agent_pid(self) -> int | None:
+        """Return the process id of the agent, None between two incarnations."""
+        return self.client.agent_pid(self)
+
+    def status(self) -> Status:
+        """Return how the session stands, also while its process does not answer."""
+        return self.client.status(self)
+
+    def messages(self) -> list[Message]:
+        """Return the conversation, oldest first, system message and tool results included."""
+        return self.client.messages(self)
+
+    def monitor(self, callback: Callback | None = None, *, persistent: bool = False) -> Monitor:
+        """Ask to be told when the session's process ends; ``persistent``: each of its processes."""
+        return self.client.monitor(self, callback, persistent=persistent)
+
+    def demonitor(self, ref: Monitor | str) -> None:
+        """Forget a monitor; after this returned no notice of it is delivered."""
+        self.client.demonitor(self, ref)
+
+    # --- end ----------------------------------------------------------------------------------
