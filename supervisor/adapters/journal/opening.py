@@ -2,9 +2,10 @@
 
 from typing import Final
 
-from supervisor.adapters.journal.base import Journal, JournalRefused
+from supervisor.adapters.journal.base import JournalRefused
 from supervisor.adapters.journal.memory import MemoryJournal
 from supervisor.adapters.journal.sqlite import SqliteJournal
+from supervisor.adapters.journal.store import Journal
 from supervisor.config import DaemonConfig
 
 MEMORY: Final = "memory"
