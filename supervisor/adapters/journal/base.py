@@ -112,7 +112,7 @@ class DownRow:
     """One end: of a process, or without ``restarting`` of the session, also between two processes.
 
     ``seq`` is given by the journal. ``incarnation`` is None where the id was used again since. An
-    empty body is an end that nobody is told of.
+    empty body is an end that nobody is notified of.
     """
 
     session_id: SessionId

@@ -296,7 +296,7 @@ class SqliteStore(SqlStore):
         self._connection = self._file = None
 
     def _checkpoint(self) -> None:
-        """Bring the pages of the log into the file, and note their checksums before.
+        """Bring the pages of the log into the file, and record their checksums before.
 
         A lack of room passes: then the log grows, as far as there is room for that.
         """

@@ -4,7 +4,8 @@ A new backend is one module: a ``Store``, and its journal, which is a ``writer.G
 it. One for a database that takes the statements of ``sql_writes`` and ``sql_reads`` extends
 ``sql_store.SqlStore``, as ``memory`` does; another one performs the operations its own way. It gets
 a row in ``tests/contract/journal/conftest.py``, which holds it to everything that ``operations``
-says, and its name in ``opening`` where a daemon can be configured to have it.
+says. Where a daemon can be configured to have it, it gets a line in ``opening`` and its name in
+``DaemonConfig.journal``.
 """
 
 from abc import ABC, abstractmethod

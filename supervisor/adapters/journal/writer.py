@@ -10,7 +10,7 @@ that they came with: they see all earlier writes, and nothing that may yet be ro
 Where the disk is full ``core.storage.FATES`` says which write goes on, waits or is refused. What
 waits keeps its order, and a read does not wait for it: it sees what is committed. What would be
 refused and was done before is answered. Where the store is broken nothing is tried again, and
-``Health`` tells the loop.
+the loop sees it in ``Health``.
 """
 
 import asyncio
@@ -147,7 +147,7 @@ class GroupWriter:
         return future
 
     def _deliver(self, jobs: Sequence[_Job]) -> None:
-        """Tell the callers; runs in the loop. A waiter that was cancelled is passed over."""
+        """Complete the futures; runs in the loop. A waiter that was cancelled is passed over."""
         for job in jobs:
             self._unfinished.discard(job)
             self._queued_bytes -= job.size_bytes
@@ -159,14 +159,14 @@ class GroupWriter:
                 job.future.set_exception(job.error)
 
     def _fail_unfinished(self) -> None:
-        """Tell whoever still waits that nothing comes any more; runs in the loop."""
+        """Fail whoever still waits: nothing comes any more; runs in the loop."""
         left = list(self._unfinished)
         for job in left:
             job.error = JournalFailed("the journal was closed before it was done")
         self._deliver(left)
 
     def _end(self) -> None:
-        """Note that the thread is over; runs in the loop."""
+        """Close behind the thread, which is over; runs in the loop."""
         self._is_open = False
         self._fail_unfinished()
         self._ended.set_result(None)
@@ -179,7 +179,7 @@ class GroupWriter:
         except Exception as error:  # noqa: BLE001 - handed on to the caller of open
             self._post(self._opened.set_exception, error)
             return
-        self._tell_level()
+        self._publish_level()
         self._post(self._opened.set_result, None)
         try:
             while self._serve():
@@ -225,7 +225,7 @@ class GroupWriter:
         going = self._sort(jobs)
         while going and self._attempt(going) is Trouble.NO_ROOM:
             self._store.spend()
-            self._tell_level()
+            self._publish_level()
             going = self._sort(going)
 
     def _sort(self, jobs: Sequence[_Job]) -> list[_Job]:
@@ -338,7 +338,7 @@ class GroupWriter:
             held, self._held = self._held, deque()
             self._fail(list(held), JournalFailed(self._broken))
 
-    def _tell_level(self) -> None:
+    def _publish_level(self) -> None:
         if self._store.level is Level.PLENTY:
             self._post(self.health.turn, Condition.OPEN, "")
         else:
@@ -353,7 +353,7 @@ class GroupWriter:
         if not self._store.regain(sum(job.size_bytes for job in self._held)):
             return
         log.info("journal.has_room", waiting=len(self._held))
-        self._tell_level()
+        self._publish_level()
         held, self._held = list(self._held), deque()
         for first in range(0, len(held), JOURNAL_GROUP_MAX):
             self._write(held[first : first + JOURNAL_GROUP_MAX])
