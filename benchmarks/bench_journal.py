@@ -21,9 +21,15 @@ from benchmarks.settings import Settings
 from cmdc_runtime.ids import CommandId, EventIndex, Incarnation, SessionId
 from scripts.postgres import Server, missing
 from supervisor.adapters.journal.base import Durability, SessionRow
+from supervisor.adapters.journal.operations import (
+    AcceptCommand,
+    AppendRecords,
+    CreateSession,
+    PublishEvents,
+)
 from supervisor.adapters.journal.postgres import PostgresJournal
-from supervisor.adapters.journal.queued import QueuedJournal
 from supervisor.adapters.journal.sqlite import SqliteJournal
+from supervisor.adapters.journal.writer import GroupWriter
 
 BODY: Final = bytes(range(200))
 BLOCK: Final = 20
@@ -92,14 +98,16 @@ def _plain(execute: Callable[..., Any], insert: str) -> Plain:  # Any: the drive
 
 
 async def _speed(
-    journal: QueuedJournal, plain: Plain, settings: Settings, name: str, bar: Any
+    journal: GroupWriter, plain: Plain, settings: Settings, name: str, bar: Any
 ) -> list[Metric]:  # Any: a bar or None
     await journal.open()
     try:
-        await journal.create(SessionRow(session_id=SessionId("s-0"), created_ms=1, spec=b""))
+        await journal.write(
+            CreateSession(SessionRow(session_id=SessionId("s-0"), created_ms=1, spec=b""))
+        )
         for number in range(1, CALLERS):
             row = SessionRow(session_id=SessionId(f"s-{number}"), created_ms=1, spec=b"")
-            await journal.create(row)
+            await journal.write(CreateSession(row))
         appends, plains = await _appends(journal, plain, settings.repeats)
         tail = at_most(10.0, rank=TAIL)
         found = [
@@ -124,7 +132,7 @@ async def _speed(
 
 
 async def _appends(
-    journal: QueuedJournal, plain: Plain, blocks: int
+    journal: GroupWriter, plain: Plain, blocks: int
 ) -> tuple[list[float], list[float]]:
     """Time lone appends and plain commits in turns, in us; the first block of each is dropped."""
     ours: list[float] = []
@@ -134,8 +142,8 @@ async def _appends(
         for _ in range(BLOCK):
             number += 1
             written = time.perf_counter()
-            await journal.append(
-                SessionId("s-0"), Incarnation(0), [("turn", BODY)], [], number=number
+            await journal.write(
+                AppendRecords(SessionId("s-0"), Incarnation(0), [("turn", BODY)], [], number=number)
             )
             ours.append((time.perf_counter() - written) * 1e6)
         for _ in range(BLOCK):
@@ -146,7 +154,7 @@ async def _appends(
 
 
 async def _rates(
-    journal: QueuedJournal, plain: Plain, callers: int, rounds: int
+    journal: GroupWriter, plain: Plain, callers: int, rounds: int
 ) -> tuple[list[float], list[float]]:
     """Count commands a second of callers who each wait for their own, and plain commits beside."""
     ours: list[float] = []
@@ -156,7 +164,7 @@ async def _rates(
         session_id = SessionId(f"s-{caller}")
         for number in range(EACH):
             command_id = CommandId(f"c-{callers}-{turn}-{number}")
-            await journal.accept(session_id, command_id, BODY, 1)
+            await journal.write(AcceptCommand(session_id, command_id, BODY, 1))
 
     for turn in range(rounds):
         began = time.perf_counter()
@@ -180,7 +188,7 @@ async def _size() -> list[Metric]:
             try:
                 if not first:
                     row = SessionRow(session_id=SessionId("s-0"), created_ms=1, spec=b"")
-                    await journal.create(row)
+                    await journal.write(CreateSession(row))
                 for turn in range(first, last, WAVE):
                     await asyncio.gather(*_wave(journal, range(turn, turn + WAVE)))
             finally:
@@ -197,21 +205,23 @@ async def _size() -> list[Metric]:
     return [*metrics, growth]
 
 
-def _wave(journal: QueuedJournal, turns: range) -> Iterator[Awaitable[object]]:
+def _wave(journal: GroupWriter, turns: range) -> Iterator[Awaitable[object]]:
     """Yield the writes of some turns: a command, its records and its events."""
     session_id = SessionId("s-0")
     for turn in turns:
         command_id = CommandId(f"c-{turn}")
-        yield journal.accept(session_id, command_id, BODY, turn)
+        yield journal.write(AcceptCommand(session_id, command_id, BODY, turn))
         is_due = turn % (SNAPSHOT_RECORDS // RECORDS) == 0
-        yield journal.append(
-            session_id,
-            Incarnation(0),
-            [("turn", 2 * BODY)] * RECORDS,
-            [(command_id, BODY)],
-            number=turn + 1,
-            snapshot=SNAPSHOT if is_due else b"",
+        yield journal.write(
+            AppendRecords(
+                session_id,
+                Incarnation(0),
+                [("turn", 2 * BODY)] * RECORDS,
+                [(command_id, BODY)],
+                number=turn + 1,
+                snapshot=SNAPSHOT if is_due else b"",
+            )
         )
         for batch in range(BATCHES):
             first = EventIndex(1 + (turn * BATCHES + batch) * 3)
-            yield journal.publish(session_id, first, 3, 2 * BODY)
+            yield journal.write(PublishEvents(session_id, first, 3, 2 * BODY))

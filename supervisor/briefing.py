@@ -8,6 +8,7 @@ from cmdc_runtime.frames import Assign, ToWorker
 from cmdc_runtime.ids import EventIndex, Incarnation
 from cmdc_runtime.reasons import AnyReason
 from cmdc_runtime.requests import StartSession
+from supervisor.adapters.journal.operations import BeginIncarnation, LoadSession
 from supervisor.core.history import slices
 from supervisor.desk import Desk
 
@@ -36,9 +37,11 @@ async def briefing(desk: Desk, session: Briefed) -> tuple[ToWorker, ...]:
     spec, assign = session.spec, _assign(desk, session)
     stored = None
     if assign.incarnation > 1:
-        await desk.journal.began(spec.session_id, assign.incarnation, assign.restarts)
+        await desk.journal.write(
+            BeginIncarnation(spec.session_id, assign.incarnation, assign.restarts)
+        )
     if assign.incarnation > 1 or spec.origin is not None:
-        stored = await desk.journal.load(spec.session_id)
+        stored = await desk.journal.read(LoadSession(spec.session_id))
     next_index = EventIndex(desk.hub.taken_index(spec.session_id) + 1)
     return (replace(assign, next_index=next_index), *slices(stored))
 
@@ -49,7 +52,7 @@ async def reading(desk: Desk, session: Briefed) -> tuple[ToWorker, ...]:
     Raises:
         CmdcError: the journal could not be read.
     """
-    stored = await desk.journal.load(session.spec.session_id)
+    stored = await desk.journal.read(LoadSession(session.spec.session_id))
     return (replace(_assign(desk, session), looks=True), *slices(stored))
 
 

@@ -20,6 +20,12 @@ from cmdc_runtime.errors import (
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.requests import CheckpointFound, SessionDefinition
 from supervisor.adapters.journal.base import CheckpointRow
+from supervisor.adapters.journal.operations import (
+    DeleteCheckpoint,
+    FindSession,
+    ListCheckpoints,
+    SaveCheckpoint,
+)
 from supervisor.core.limits import PIECES_IDLE_S, PIECES_OPEN_MAX
 from supervisor.revival import checkpoint_row
 from supervisor.sessions import Sessions
@@ -93,7 +99,7 @@ async def keep(sessions: Sessions, pieces: Pieces, request: requests.KeepCheckpo
         raise UsageError(problem)
     if body is None:
         return
-    known = await sessions.journal.checkpoints(facts.session_id)
+    known = await sessions.journal.read(ListCheckpoints(facts.session_id))
     if len(known) >= CHECKPOINTS_MAX and all(
         one.checkpoint_id != facts.checkpoint_id for one in known
     ):
@@ -101,15 +107,17 @@ async def keep(sessions: Sessions, pieces: Pieces, request: requests.KeepCheckpo
             f"session {facts.session_id} has {len(known)} checkpoints, and may have no more:"
             " delete some"
         )
-    await sessions.journal.save_checkpoint(
-        CheckpointRow(
-            session_id=facts.session_id,
-            checkpoint_id=facts.checkpoint_id,
-            label=facts.label,
-            saved_ms=facts.saved_ms,
-            schema_version=facts.schema_version,
-            body=body,
-            metadata=facts.metadata,
+    await sessions.journal.write(
+        SaveCheckpoint(
+            CheckpointRow(
+                session_id=facts.session_id,
+                checkpoint_id=facts.checkpoint_id,
+                label=facts.label,
+                saved_ms=facts.saved_ms,
+                schema_version=facts.schema_version,
+                body=body,
+                metadata=facts.metadata,
+            )
         )
     )
 
@@ -119,7 +127,7 @@ async def listed(
 ) -> tuple[CheckpointFacts, ...]:
     """Answer the checkpoints of a session, newest first."""
     await sessions.look_up(request.session_id)
-    return tuple(map(facts_of, await sessions.journal.checkpoints(request.session_id)))
+    return tuple(map(facts_of, await sessions.journal.read(ListCheckpoints(request.session_id))))
 
 
 async def get(sessions: Sessions, request: requests.GetCheckpoint) -> CheckpointFound:
@@ -132,7 +140,7 @@ async def get(sessions: Sessions, request: requests.GetCheckpoint) -> Checkpoint
 async def delete(sessions: Sessions, request: requests.DeleteCheckpoint) -> None:
     """Delete one checkpoint, or all of a session."""
     await sessions.look_up(request.session_id)
-    await sessions.journal.delete_checkpoint(request.session_id, request.checkpoint_id)
+    await sessions.journal.write(DeleteCheckpoint(request.session_id, request.checkpoint_id))
 
 
 async def definition(sessions: Sessions, request: requests.GetDefinition) -> SessionDefinition:
@@ -141,7 +149,7 @@ async def definition(sessions: Sessions, request: requests.GetDefinition) -> Ses
     if live is not None:
         spec = live.spec
     else:
-        row = await sessions.journal.find(request.session_id)
+        row = await sessions.journal.read(FindSession(request.session_id))
         if row is None:
             raise InvalidSession(f"no session {request.session_id!r} was ever seen here")
         spec = spec_of(row.spec)

@@ -42,6 +42,7 @@ from supervisor.adapters.journal.base import (
     JournalUnsettled,
     SessionEnded,
 )
+from supervisor.adapters.journal.operations import AcceptCommand
 from supervisor.adapters.router import Router, Told
 from supervisor.core.authority import Kind, Peer
 from supervisor.gate import Gate
@@ -194,8 +195,8 @@ class FrontDesk:
             await self._sessions.look_up(send.session_id)  # raises for one never seen
         at_ms = now_ms()
         try:
-            accepted = await self._sessions.journal.accept(
-                send.session_id, send.id, bytes(send.body), at_ms
+            accepted = await self._sessions.journal.write(
+                AcceptCommand(send.session_id, send.id, bytes(send.body), at_ms)
             )
         except JournalFull:
             if session is None or not send.ends or self._sessions.is_silent:

@@ -25,6 +25,7 @@ from cmdc_runtime.ranges import (
 from cmdc_runtime.requests import DaemonFacts, Replayed, SessionInfo, TreeNode
 from supervisor import checkpoints
 from supervisor.adapters.hub import Hub
+from supervisor.adapters.journal.operations import ReadHistoryPart
 from supervisor.core.limits import STOP_TIMEOUT_S_MAX
 from supervisor.imports import Imports, begin_imported
 from supervisor.pages import page_of
@@ -209,7 +210,9 @@ async def finish_import(
 
 async def read_past(house: House, _client: bytes, request: requests.ReadPast) -> requests.PastPage:
     """Answer a page of a session's past."""
-    past = await house.sessions.journal.past_part(request.session_id, request.part, request.after)
+    past = await house.sessions.journal.read(
+        ReadHistoryPart(request.session_id, request.part, request.after)
+    )
     if past is None:
         raise InvalidSession(f"no session {request.session_id!r} was ever seen here")
     return page_of(past, request.part, request.after)

@@ -46,6 +46,7 @@ from cmdc_runtime.reasons import Evidence, Other, PlainReason, Unkillable
 from cmdc_runtime.reasons import StartFailed as StartFailedReason
 from cmdc_runtime.requests import Supervision
 from supervisor.adapters.journal.base import EventRow
+from supervisor.adapters.journal.operations import AppendRecords, LoadSession
 from supervisor.adapters.pidfd import stuck_at
 from supervisor.adapters.router import Told
 from supervisor.chores import Chores
@@ -181,7 +182,7 @@ class AgentProcess:
         before it was up.
         """
         try:
-            stored = await self.desk.journal.load(self.owner.id)
+            stored = await self.desk.journal.read(LoadSession(self.owner.id))
         except CmdcError as error:
             self.kill(StartFailedReason(stage="rebuild", message=str(error)))
             return
@@ -344,14 +345,16 @@ class AgentProcess:
         self._given = max(self._given, write.number)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
-            written = self.desk.journal.append(
-                self.owner.id,
-                self.ref.generation,
-                records,
-                settled,
-                number=write.number,
-                snapshot=write.snapshot,
-                events=self._take(told, done),
+            written = self.desk.journal.write(
+                AppendRecords(
+                    self.owner.id,
+                    self.ref.generation,
+                    records,
+                    settled,
+                    number=write.number,
+                    snapshot=write.snapshot,
+                    events=self._take(told, done),
+                )
             )
         except CmdcError as error:
             self._lose_write(write, error, done)

@@ -11,7 +11,8 @@ import structlog
 
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.errors import CmdcError
-from supervisor.adapters.journal.base import Journal
+from supervisor.adapters.journal.operations import PruneSessions
+from supervisor.adapters.journal.store import Journal
 from supervisor.core.limits import PRUNE_INTERVAL_S, PRUNED_AT_ONCE
 
 log = structlog.get_logger(__name__)
@@ -52,7 +53,7 @@ class Pruning:
             return
         before_ms = now_ms() - self._retain_days * _DAY_MS
         total = 0
-        while count := await self._journal.prune(before_ms, PRUNED_AT_ONCE):
+        while count := await self._journal.write(PruneSessions(before_ms, PRUNED_AT_ONCE)):
             total += count
         if total:
             log.info("journal.pruned", sessions=total, retain_days=self._retain_days)

@@ -13,6 +13,7 @@ from cmdc_runtime.ids import SessionId
 from cmdc_runtime.reasons import AnyReason
 from cmdc_runtime.reasons import StartFailed as StartFailedReason
 from cmdc_runtime.requests import SessionInfo, StartSession
+from supervisor.adapters.journal.operations import FindSession
 from supervisor.sessions import Sessions
 from supervisor.specs import spec_of
 
@@ -28,7 +29,7 @@ async def started_before(sessions: Sessions, request: StartSession) -> SessionIn
     """
     row = None
     if request.session_id not in sessions.live:
-        row = await sessions.journal.find(request.session_id)
+        row = await sessions.journal.read(FindSession(request.session_id))
     session = sessions.live.get(request.session_id)
     if session is not None:
         if session.spec.start_id != request.start_id:
@@ -52,7 +53,7 @@ async def check_end(sessions: Sessions, session_id: SessionId) -> None:
         DaemonUnavailable: it is not, because the daemon ends, too.
         TransientError: it could not be written.
     """
-    row = await sessions.journal.find(session_id)
+    row = await sessions.journal.read(FindSession(session_id))
     if row is not None and row.ended_ms is None and session_id not in sessions.live:
         raise DaemonUnavailable(
             f"the end of session {session_id} is not in the journal, so the next daemon goes on "

@@ -11,7 +11,14 @@ from cmdc_runtime.ids import EventIndex, Incarnation, SessionId
 from cmdc_runtime.process import RESUMED
 from cmdc_runtime.reasons import AnyReason, Other
 from cmdc_runtime.requests import Origin
-from supervisor.adapters.journal.base import CheckpointRow, EventRow, Journal, Past, SessionRow
+from supervisor.adapters.journal.base import CheckpointRow, EventRow, Past, SessionRow
+from supervisor.adapters.journal.operations import (
+    FindCheckpoint,
+    FindLastIndex,
+    ReadHistory,
+    ReplayEvents,
+)
+from supervisor.adapters.journal.store import Journal
 from supervisor.core.limits import INDEX_JUMP, REPLAY_BATCHES_MAX
 
 
@@ -40,13 +47,13 @@ async def brought_from(journal: Journal, origin: Origin, row: SessionRow) -> Bro
         JournalFailed: it could not be read.
     """
     is_fork = origin.session_id != row.session_id
-    old = await journal.history(origin.session_id)
+    old = await journal.read(ReadHistory(origin.session_id))
     past = await _past(journal, origin, row, old)
     if is_fork or old is None:
         return Brought(replace(past, row=row, commands=()))
     answered = tuple(one for one in old.commands if one.answer is not None)
     again = replace(row, incarnation=old.row.incarnation, created_ms=old.row.created_ms)
-    last = await journal.last_index(origin.session_id)
+    last = await journal.read(FindLastIndex(origin.session_id))
     return Brought(
         replace(past, row=again, commands=answered),
         await all_events(journal, origin.session_id),
@@ -75,7 +82,7 @@ async def checkpoint_row(
     Raises:
         CheckpointNotFound: it is not there.
     """
-    row = await journal.checkpoint(session_id, checkpoint_id)
+    row = await journal.read(FindCheckpoint(session_id, checkpoint_id))
     if row is None:
         which = "no checkpoint" if checkpoint_id is None else f"no checkpoint {checkpoint_id!r}"
         raise CheckpointNotFound(f"session {session_id} has {which}; list_checkpoints tells them")
@@ -85,10 +92,10 @@ async def checkpoint_row(
 async def all_events(journal: Journal, session_id: SessionId) -> tuple[EventRow, ...]:
     """Return all durable events that are kept of a session, oldest first."""
     found: list[EventRow] = []
-    last = await journal.last_index(session_id)
+    last = await journal.read(FindLastIndex(session_id))
     after = EventIndex(0)
     while after < last:
-        rows = await journal.replay(session_id, after, last, REPLAY_BATCHES_MAX)
+        rows = await journal.read(ReplayEvents(session_id, after, last, REPLAY_BATCHES_MAX))
         if not rows:
             break
         found += rows

@@ -33,8 +33,16 @@ from cmdc_runtime.ids import SUPERVISOR, EventIndex, Incarnation, SessionId
 from cmdc_runtime.reasons import AnyReason, Down, Evidence, NoProcess, Normal, Other, Shutdown
 from cmdc_runtime.requests import SessionInfo, SessionPhase, StartSession
 from supervisor.adapters.hub import Hub
-from supervisor.adapters.journal.base import Journal, SessionRow
+from supervisor.adapters.journal.base import SessionRow
+from supervisor.adapters.journal.operations import (
+    CreateSession,
+    EndSession,
+    FindLastIndex,
+    FindSession,
+    RestoreSession,
+)
 from supervisor.adapters.journal.rows import check_row, shown_row
+from supervisor.adapters.journal.store import Journal
 from supervisor.adapters.router import Router
 from supervisor.core.household import (
     ALL_SESSIONS,
@@ -183,14 +191,14 @@ class Sessions:
         if brought is None and origin is not None:
             brought = await brought_from(self.journal, origin, row)
         if brought is None:
-            await self.journal.create(row)
+            await self.journal.write(CreateSession(row))
             return EventIndex(0)
         check_row(brought.past.row)
         session.incarnation, session.last_reason = brought.incarnation, brought.reason
         session.created_ms = brought.past.row.created_ms
         if (parked := self._parked.get(session.id)) is not None:  # it is resumed
             await self._end_in_journal(parked, session.last_reason)
-        await self.journal.restore(brought.past, brought.events, brought.checkpoints)
+        await self.journal.write(RestoreSession(brought.past, brought.events, brought.checkpoints))
         self._parked.pop(session.id, None)
         return brought.last
 
@@ -238,7 +246,7 @@ class Sessions:
         self._remember(msgspec.structs.replace(parked.info, phase="ended", reason=reason))
 
     async def _end_in_journal(self, parked: Parked, reason: AnyReason) -> None:
-        await self.journal.ended(parked.kept_as, encode(reason), now_ms())
+        await self.journal.write(EndSession(parked.kept_as, encode(reason), now_ms()))
 
     def inactive(self) -> tuple[SessionInfo, ...]:
         """Return the parked sessions and the newest of the ended, as they are told to clients."""
@@ -276,10 +284,10 @@ class Sessions:
             return _tree_itself(self.hub.taken_index(session_id))
         if (info := self._ended.get(session_id)) is not None:
             return info
-        row = await self.journal.find(session_id)
+        row = await self.journal.read(FindSession(session_id))
         if row is None:
             raise InvalidSession(f"no session {session_id!r} was ever seen here")
-        last = await self.journal.last_index(session_id)
+        last = await self.journal.read(FindLastIndex(session_id))
         info = info_of(shown_row(row), phase="ended", reason=_reason_of(row.reason))
         newest = max(last, self.hub.last_index(session_id))
         return msgspec.structs.replace(info, last_index=newest)
@@ -352,7 +360,9 @@ class Sessions:
     def _record_end(self, session_id: SessionId, reason: bytes) -> None:
         """Write a session's end down: asked for now, ahead of a new session of this id."""
         try:
-            recorded = asyncio.ensure_future(self.journal.ended(session_id, reason, now_ms()))
+            recorded = asyncio.ensure_future(
+                self.journal.write(EndSession(session_id, reason, now_ms()))
+            )
         except CmdcError as error:
             log.error("end.not_journaled", session_id=session_id, problem=str(error))
             return

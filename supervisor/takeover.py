@@ -26,6 +26,12 @@ from cmdc_runtime.ranges import INDEX_MAX
 from cmdc_runtime.reasons import AnyReason, Other, Shutdown, Unkillable
 from cmdc_runtime.requests import StartSession
 from supervisor.adapters.journal.base import JournalFull, SessionRow
+from supervisor.adapters.journal.operations import (
+    EndSession,
+    FindLastIndex,
+    FindNewestDown,
+    ListLiveSessions,
+)
 from supervisor.adapters.journal.rows import row_problem
 from supervisor.adapters.left import Left
 from supervisor.core.household import PARENT_ENDED, Phase, check_session, parks, session_path
@@ -65,7 +71,11 @@ class TakeOver:
 
     async def run(self) -> TakenOver:
         """Go on with all of them; return when those that were kept have called, or do not soon."""
-        rows = [row for row in await self.sessions.journal.alive() if self._is_sound(row)]
+        rows = [
+            row
+            for row in await self.sessions.journal.read(ListLiveSessions())
+            if self._is_sound(row)
+        ]
         await self._match(rows)
         top = [row for row in rows if row.parent_id is None]
         below = [row for row in rows if row.parent_id is not None]
@@ -153,14 +163,14 @@ class TakeOver:
         Raises:
             UsageError: no session can have come so far.
         """
-        last = await self.sessions.journal.last_index(row.session_id)
+        last = await self.sessions.journal.read(FindLastIndex(row.session_id))
         if (problem := whole_problem(last, 0, INDEX_MAX - INDEX_JUMP)) is not None:
             raise UsageError(f"the journal's events of the session are damaged: index: {problem}")
         return last
 
     async def _may_keep(self, row: SessionRow, parent: Session | None) -> bool:
         """Say whether the agent's end is not told yet, and its parent was kept, too."""
-        newest = await self.sessions.journal.newest_down(row.session_id)
+        newest = await self.sessions.journal.read(FindNewestDown(row.session_id))
         if newest is not None and (newest.incarnation or 0) >= row.incarnation:
             return False
         if row.parent_id is None:
@@ -196,7 +206,9 @@ class TakeOver:
             sessions.park(row, last_down.reason)
             return False
         if last_down is not None:
-            await sessions.journal.ended(row.session_id, encode(last_down.reason), now_ms())
+            await sessions.journal.write(
+                EndSession(row.session_id, encode(last_down.reason), now_ms())
+            )
             return False
         path = session_path(None, row.session_id)
         session = Session(sessions, spec, path, row.created_ms, row.incarnation)

@@ -29,7 +29,9 @@ from cmdc_runtime.ids import DownSeq, Incarnation, MonitorRef, SessionId
 from cmdc_runtime.reasons import AnyReason, Down, NoProcess
 from cmdc_runtime.requests import Monitor as MonitorRequest
 from cmdc_runtime.requests import Monitored, SessionInfo
-from supervisor.adapters.journal.base import DownRow, Journal, SessionRow
+from supervisor.adapters.journal.base import DownRow, SessionRow
+from supervisor.adapters.journal.operations import FindNewestDown, ListDowns, RecordDown
+from supervisor.adapters.journal.store import Journal
 from supervisor.core.limits import (
     CLIENT_SILENT_S,
     DOWNS_READ_MAX,
@@ -127,7 +129,7 @@ class Watchers:
         self._telling.setdefault(down.session_id, deque()).append(telling)
         try:
             noting: asyncio.Future[DownSeq] = asyncio.ensure_future(
-                self.journal.note_down(_row(down, encode(down)))
+                self.journal.write(RecordDown(_row(down, encode(down))))
             )
         except CmdcError as error:  # its queue is full, or it is closed
             noting = asyncio.get_running_loop().create_future()
@@ -144,7 +146,7 @@ class Watchers:
             body=b"",
         )
         try:
-            noting = asyncio.ensure_future(self.journal.note_down(row))
+            noting = asyncio.ensure_future(self.journal.write(RecordDown(row)))
         except CmdcError as error:
             log.error("hibernation.not_journaled", session_id=session_id, problem=str(error))
             return
@@ -160,7 +162,7 @@ class Watchers:
         Raises:
             JournalFailed: it could not be read or written.
         """
-        newest = await self.journal.newest_down(row.session_id)
+        newest = await self.journal.read(FindNewestDown(row.session_id))
         if newest is not None and _is_last(newest):
             return _down(newest)
         if restarting and newest is not None and (newest.incarnation or 0) >= row.incarnation:
@@ -174,7 +176,7 @@ class Watchers:
             restarts=row.restarts + restarting,
             at_ms=now_ms(),
         )
-        await self.journal.note_down(_row(down, encode(down)))
+        await self.journal.write(RecordDown(_row(down, encode(down))))
         return None if restarting else down
 
     # --- setting --------------------------------------------------------------------------------
@@ -182,7 +184,7 @@ class Watchers:
     async def _begin(self, post: Post) -> Monitored:
         """Watch from now on, or answer at once where there is nothing to wait for."""
         info = await self._find(post.monitor.session_id)
-        newest = await self.journal.newest_down(post.monitor.session_id)
+        newest = await self.journal.read(FindNewestDown(post.monitor.session_id))
         if newest is not None and newest.incarnation is None:
             # It was told of another session of this id: the present one began since we looked.
             info = await self._find(post.monitor.session_id)
@@ -199,7 +201,7 @@ class Watchers:
         seen = since
         is_all = False
         while not is_all and self._monitors.holds(post):
-            rows = await self.journal.downs(session_id, seen, DOWNS_READ_MAX)
+            rows = await self.journal.read(ListDowns(session_id, seen, DOWNS_READ_MAX))
             self._send(self._monitors.give(post, [Told(_down(row), row.seq) for row in rows]))
             is_all = len(rows) < DOWNS_READ_MAX
             seen = rows[-1].seq if rows else seen

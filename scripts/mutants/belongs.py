@@ -54,14 +54,13 @@ BELONGS: Final[dict[str, tuple[str, ...]]] = {
         "tests/integration/supervisor/test_takeover.py",
     ),
     "supervisor/keeper.py": ("tests/unit/supervisor/test_keeper.py", "tests/conformance"),
-    "supervisor/adapters/journal/ledger.py": JOURNAL[:2],
+    "supervisor/adapters/journal/sql_writes.py": JOURNAL[:2],
     "supervisor/adapters/journal/writer.py": (
         "tests/integration/supervisor/test_writer.py",
         "tests/integration/supervisor/test_journal_faults.py",
         *JOURNAL[:1],
     ),
-    "supervisor/adapters/journal/downs.py": JOURNAL[:1],
-    "supervisor/adapters/journal/checkpoints.py": JOURNAL[:1],
+    "supervisor/adapters/journal/sql_reads.py": JOURNAL[:2],
     "workers/core": AGENT,
     "cmdc_runtime/packing": (
         "tests/unit/cmdc_runtime/test_packing.py",

@@ -91,14 +91,14 @@ def all_bugs() -> Iterator[Bug]:
         kind = str(record.__struct_config__.tag)
         yield Bug(
             f"record {kind} is dropped",
-            (_planted(_LEDGER, "drop_record", kind),),
+            (_planted(_WRITES, "drop_record", kind),),
             _RARE.get(kind, LIVES_MAX),
             is_quick=kind == "turn_spent",
         )
     yield from _OTHERS
 
 
-_LEDGER: Final = "supervisor.adapters.journal.ledger"
+_WRITES: Final = "supervisor.adapters.journal.sql_writes"
 _ANY_BATCH: Final = _planted("supervisor.adapters.hub", "take_any_batch")
 _OTHERS: Final = (
     Bug(
@@ -138,10 +138,10 @@ _OTHERS: Final = (
     ),
     Bug(
         "a write that is sent again is stored again",
-        (_planted(_LEDGER, "store_writes_again"),),
+        (_planted(_WRITES, "store_writes_again"),),
         lives=1500,
     ),
-    Bug("the fence of incarnations is not checked", (_planted(_LEDGER, "ignore_fence"),)),
+    Bug("the fence of incarnations is not checked", (_planted(_WRITES, "ignore_fence"),)),
 )
 
 

@@ -7,6 +7,7 @@ found. This module is imported in agents and daemons, so it needs nothing but th
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 ACK_AHEAD_S: Final = 0.005
@@ -17,17 +18,25 @@ COMMIT_LATE_S: Final = 0.02
 # Any, in this module: the product's own objects, which its processes know and this one does not.
 
 
-def drop_record(ledger: Any, kind: str) -> None:
+def drop_record(sql_writes: Any, kind: str) -> None:
     """Store no record of a kind; all else of its write is stored, its fault points passed."""
-    append = ledger.Ledger.append
 
-    def dropping(
-        self: Any, session_id: Any, incarnation: Any, records: Any, *others: Any, **more: Any
-    ) -> None:
-        kept = [one for one in records if one[0] != kind]
-        append(self, session_id, incarnation, kept, *others, **more)
+    def dropping(write: Any, _head: Any) -> dict[str, Any]:
+        return {"records": [one for one in write.records if one[0] != kind]}
 
-    ledger.Ledger.append = dropping
+    _append_changed(sql_writes, dropping)
+
+
+def _append_changed(sql_writes: Any, change: Callable[[Any, Any], dict[str, Any]]) -> None:
+    """Have records appended with the fields that ``change`` returns for a write and its head."""
+    kind = sql_writes.AppendRecords
+    append = sql_writes.WRITES[kind]
+
+    def appending(db: Any, heads: Any, write: Any) -> None:
+        fields = {name: getattr(write, name) for name in write.__struct_fields__}
+        append(db, heads, kind(**fields | change(write, heads.of(db, write.session_id))))
+
+    sql_writes.WRITES[kind] = appending
 
 
 def skip_write_ahead(link: Any) -> None:
@@ -148,10 +157,13 @@ class _Late:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._journal, name)
 
-    def accept(self, *arguments: Any) -> Any:
+    def write(self, operation: Any) -> Any:
+        if type(operation).__name__ != "AcceptCommand":
+            return self._journal.write(operation)
+
         async def later() -> Any:
             await asyncio.sleep(COMMIT_LATE_S)
-            return await self._journal.accept(*arguments)
+            return await self._journal.write(operation)
 
         task = asyncio.ensure_future(later())
         self._tasks.add(task)
@@ -159,25 +171,20 @@ class _Late:
         return asyncio.sleep(0)
 
 
-def store_writes_again(ledger: Any) -> None:
+def store_writes_again(sql_writes: Any) -> None:
     """Store a write that an agent sends again, though the journal has it."""
-    append = ledger.Ledger.append
 
-    def appending(self: Any, *arguments: Any, number: int, **others: Any) -> None:
-        head = self._head(arguments[0])
-        if head is not None and 0 < number <= head.written:
-            number = head.written + 1
-        append(self, *arguments, number=number, **others)
+    def renumbered(write: Any, head: Any) -> dict[str, Any]:
+        is_known = head is not None and 0 < write.number <= head.written
+        return {"number": head.written + 1} if is_known else {}
 
-    ledger.Ledger.append = appending
+    _append_changed(sql_writes, renumbered)
 
 
-def ignore_fence(ledger: Any) -> None:
+def ignore_fence(sql_writes: Any) -> None:
     """Let a process of before write into the records of its session."""
-    append = ledger.Ledger.append
 
-    def appending(self: Any, session_id: Any, incarnation: Any, *others: Any, **more: Any) -> None:
-        head = self._head(session_id)
-        append(self, session_id, head.incarnation if head else incarnation, *others, **more)
+    def current(_write: Any, head: Any) -> dict[str, Any]:
+        return {} if head is None else {"incarnation": head.incarnation}
 
-    ledger.Ledger.append = appending
+    _append_changed(sql_writes, current)

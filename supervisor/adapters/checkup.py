@@ -16,7 +16,8 @@ from cmdc_runtime.frames import HEADER, Ask, Failed, Reply, ToClient
 from cmdc_runtime.ids import CommandId, SessionId
 from cmdc_runtime.requests import GetFacts
 from cmdc_runtime.sockets import Pump, Role, open_socket
-from supervisor.adapters.journal.base import Journal
+from supervisor.adapters.journal.operations import FindLastIndex
+from supervisor.adapters.journal.store import Journal
 
 _IDS: Final = 8
 """The daemon remembers the answer to each id, so they come again; an answer that is eight rounds
@@ -50,7 +51,7 @@ async def ask_journal(journal: Journal) -> None:
 
     Raises ``JournalOverloaded`` where it has too much to write for one more call.
     """
-    await journal.last_index(SessionId(""))
+    await journal.read(FindLastIndex(SessionId("")))
 
 
 class Caller:

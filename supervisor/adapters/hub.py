@@ -40,7 +40,8 @@ from cmdc_runtime.requests import Replayed, ReplayedBatch
 from cmdc_runtime.sockets import Pump, Role, open_socket
 from supervisor.adapters.channel import Channel, Waiting
 from supervisor.adapters.endpoint import private_umask
-from supervisor.adapters.journal.base import Journal
+from supervisor.adapters.journal.operations import PublishEvents, ReplayEvents
+from supervisor.adapters.journal.store import Journal
 from supervisor.core.limits import (
     CHANNELS_ENDED_MAX,
     GROUPS_KNOWN_MAX,
@@ -238,8 +239,10 @@ class Hub:
         kept = [] if channel is None else channel.ring.between(after, through)
         edge = channel.ring.first if channel is not None else through + 1
         if after + 1 < edge:
-            rows = await self._journal.replay(
-                session_id, after, EventIndex(min(through, edge - 1)), REPLAY_BATCHES_MAX
+            rows = await self._journal.read(
+                ReplayEvents(
+                    session_id, after, EventIndex(min(through, edge - 1)), REPLAY_BATCHES_MAX
+                )
             )
             older = [KeptBatch(row.first, row.count, row.body) for row in rows]
             if len(rows) == REPLAY_BATCHES_MAX or _bytes_of(older) >= REPLAY_BYTES_MAX:
@@ -255,13 +258,15 @@ class Hub:
         self, session_id: SessionId, inside: EventIndex, edge: EventIndex
     ) -> EventIndex:
         """Return the last index of a hole, so that all of a jump is told lost by one answer."""
-        rows = await self._journal.replay(session_id, inside, EventIndex(edge - 1), 1)
+        rows = await self._journal.read(ReplayEvents(session_id, inside, EventIndex(edge - 1), 1))
         return EventIndex((rows[0].first if rows else edge) - 1)
 
     def _write(self, channel: Channel, kept: KeptBatch) -> "asyncio.Future[None]":
         try:
             return asyncio.ensure_future(
-                self._journal.publish(channel.session_id, kept.first, kept.count, kept.body)
+                self._journal.write(
+                    PublishEvents(channel.session_id, kept.first, kept.count, kept.body)
+                )
             )
         except CmdcError as error:  # the journal's queue is full
             failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -14,7 +14,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime import roll
 from cmdc_runtime.testing import Hold, Text, ToolCalls, ToolUse
-from supervisor.adapters.journal.store import JOURNAL_FILE
+from supervisor.adapters.journal.sqlite import JOURNAL_FILE
 
 pytestmark = [pytest.mark.fault, pytest.mark.process]
 

@@ -1,4 +1,4 @@
-"""How a journal stands, as the loop sees it, and who is told when that changes."""
+"""How a journal stands, as the loop sees it, and who is notified when that changes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ class Health:
         return FINE if self.condition is Condition.OPEN else f"{self.condition}: {self.cause}"
 
     def turn(self, condition: Condition, cause: str) -> None:
-        """Take note of a change; a store that has failed stays so."""
+        """Record a change and notify; a store that has failed stays so."""
         if self.has_failed or (condition, cause) == (self.condition, self.cause):
             return
         self.condition, self.cause = condition, cause

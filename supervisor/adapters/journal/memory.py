@@ -6,25 +6,28 @@ was acknowledged is gone with the process.
 
 import sqlite3
 from pathlib import Path
+from typing import ClassVar
 
 from supervisor.adapters.journal.base import JournalFailed
-from supervisor.adapters.journal.ledger import Ledger
-from supervisor.adapters.journal.queued import QueuedJournal
 from supervisor.adapters.journal.retention import Bounds
 from supervisor.adapters.journal.schema import migrate
+from supervisor.adapters.journal.sql_store import SqlStore
 from supervisor.adapters.journal.writer import GroupWriter
 
 
-class MemoryStore(Ledger):
+class MemoryStore(SqlStore):
     """A store without a file. A connection that was closed had everything, so none follows it."""
+
+    failures: ClassVar = (sqlite3.OperationalError,)
 
     def __init__(self, bounds: Bounds | None = None) -> None:
         """Prepare; ``open`` makes the tables."""
-        super().__init__(bounds or Bounds())
+        super().__init__(bounds)
         self._connection: sqlite3.Connection | None = None
 
     @property
-    def _db(self) -> sqlite3.Connection:
+    def db(self) -> sqlite3.Connection:
+        """The open connection."""
         if self._connection is None:
             raise JournalFailed("the journal in memory is closed, and what was in it is gone")
         return self._connection
@@ -34,35 +37,31 @@ class MemoryStore(Ledger):
         self._connection = sqlite3.connect(":memory:", isolation_level=None, cached_statements=64)
         migrate(self._connection, Path("the journal in memory"))
 
-    def look(self) -> None:
-        """Have nothing to put right: nobody else gets at it."""
-
     def begin(self) -> None:
         """Begin a transaction."""
-        self._db.execute("BEGIN")
+        self.db.execute("BEGIN")
 
     def commit(self) -> None:
         """Keep what was done."""
-        self._db.execute("COMMIT")
+        self.db.execute("COMMIT")
 
     def rollback(self) -> None:
         """Undo, and forget what the transaction had taught us."""
-        self._heads.clear()
-        if self._db.in_transaction:
-            self._db.execute("ROLLBACK")
+        self.heads.forget()
+        if self.db.in_transaction:
+            self.db.execute("ROLLBACK")
 
     def close(self) -> None:
         """Let everything go."""
-        self._heads.clear()
+        self.heads.forget()
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
 
-class MemoryJournal(QueuedJournal):
-    """A ``base.Journal`` that ends with its process."""
+class MemoryJournal(GroupWriter):
+    """A journal that ends with its process."""
 
     def __init__(self, *, bounds: Bounds | None = None) -> None:
         """Prepare; ``open`` makes the tables."""
-        store = MemoryStore(bounds)
-        super().__init__(store, GroupWriter(store, failures=(sqlite3.OperationalError,)))
+        super().__init__(MemoryStore(bounds))

@@ -5,21 +5,20 @@ A daemon has a schema of its own in the database. docs/adr/0021 says what it pro
 
 import os
 import socket
-from typing import Final
+from typing import ClassVar, Final
 
 import psycopg
 
 from cmdc_runtime.errors import CmdcError
 from supervisor.adapters.journal.base import Durability, JournalFailed, JournalUnsettled
 from supervisor.adapters.journal.database import Database
-from supervisor.adapters.journal.ledger import Ledger
 from supervisor.adapters.journal.postgres_connection import (
     PostgresConnection,
     RolledBack,
     Superseded,
 )
-from supervisor.adapters.journal.queued import QueuedJournal
 from supervisor.adapters.journal.retention import Bounds
+from supervisor.adapters.journal.sql_store import SqlStore
 from supervisor.adapters.journal.writer import GroupWriter
 from supervisor.core.storage import Level, Trouble
 
@@ -33,26 +32,32 @@ _HELD_UP: Final = (
 """Somebody works on the tables, or the server is slow: it passes, and what is done is undone."""
 
 
-class PostgresStore(Ledger):
-    """The operations over one connection, and the writer's guard of it.
+class PostgresStore(SqlStore):
+    """The operations over one connection, and what its errors mean.
 
     A server that is away is like a disk without room: what is under way waits until it is back, in
     order, and what is new is refused. So is one whose tables somebody has locked, and one that is
     too slow. A daemon that was superseded has to end.
     """
 
+    failures: ClassVar = (
+        *(psycopg.OperationalError, psycopg.InterfaceError),
+        *(Superseded, JournalUnsettled),
+    )
+
     def __init__(
         self, url: str, schema: str, durability: Durability, bounds: Bounds | None = None
     ) -> None:
         """Prepare; ``open`` connects."""
-        super().__init__(bounds or Bounds())
+        super().__init__(bounds)
         holder = f"process {os.getpid()} on {socket.gethostname()}"
         self._connection = PostgresConnection(url, schema, durability, holder)
-        self.level = Level.PLENTY
-        self.cause = ""
+        self._level = Level.PLENTY
+        self._cause = ""
 
     @property
-    def _db(self) -> Database:
+    def db(self) -> Database:
+        """The connection, which is made again when it is lost."""
         return self._connection
 
     def open(self) -> None:
@@ -61,9 +66,6 @@ class PostgresStore(Ledger):
             self._connection.open()
         except psycopg.Error as error:
             raise JournalFailed(f"cannot open the journal in PostgreSQL: {error}") from error
-
-    def look(self) -> None:
-        """Have nothing to put right: nobody else gets at it."""
 
     def begin(self) -> None:
         """Begin a transaction; connect again if the connection was lost."""
@@ -75,15 +77,25 @@ class PostgresStore(Ledger):
 
     def rollback(self) -> None:
         """Undo, and forget what the transaction had taught us."""
-        self._heads.clear()
+        self.heads.forget()
         self._connection.rollback()
 
     def close(self) -> None:
         """Let go of the journal; never raises."""
-        self._heads.clear()
+        self.heads.forget()
         self._connection.close()
 
-    # --- the writer's guard ---------------------------------------------------------------------
+    # --- room and errors ------------------------------------------------------------------------
+
+    @property
+    def level(self) -> Level:
+        """Whether the server is there."""
+        return self._level
+
+    @property
+    def cause(self) -> str:
+        """Why it can't be written to, and what helps."""
+        return self._cause
 
     def judge(self, error: Exception) -> Trouble:
         """Say what an error means."""
@@ -93,40 +105,41 @@ class PostgresStore(Ledger):
         passes = (RolledBack, psycopg.errors.DiskFull, *_HELD_UP)
         if not is_away and not isinstance(error, passes):
             return Trouble.PASSING
-        self._note(error)
+        self._explain(error)
         return Trouble.NO_ROOM
 
     def spend(self) -> None:
         """Wait for the server from now on."""
-        self.level = Level.AWAY
+        self._level = Level.AWAY
 
-    def regain(self, _wanted_bytes: int) -> bool:
+    def regain(self, wanted_bytes: int) -> bool:
         """Connect again, and see that the tables can be had."""
+        del wanted_bytes
         try:
             self._connection.probe()
         except psycopg.OperationalError as error:
-            self._note(error)
+            self._explain(error)
             return False
         except (Superseded, CmdcError, psycopg.Error):
             pass  # the next transaction meets it, too
-        self.level = Level.PLENTY
+        self._level = Level.PLENTY
         return True
 
     def abandon(self) -> None:
         """Let go of the journal, which is another's."""
         self._connection.close()
 
-    def _note(self, error: Exception) -> None:
+    def _explain(self, error: Exception) -> None:
         why = str(error).partition("\n")[0]
-        self.cause = (
+        self._cause = (
             f"the journal's database cannot be written to ({why}): what is under way waits for it, "
             "nothing new is taken; see that PostgreSQL runs and has room, "
             "and that nobody keeps a lock on its tables"
         )
 
 
-class PostgresJournal(QueuedJournal):
-    """A ``base.Journal`` in one schema of a database; ``url`` is as libpq takes it."""
+class PostgresJournal(GroupWriter):
+    """The journal in one schema of a database; ``url`` is as libpq takes it."""
 
     def __init__(
         self,
@@ -137,6 +150,4 @@ class PostgresJournal(QueuedJournal):
         bounds: Bounds | None = None,
     ) -> None:
         """Prepare; ``open`` connects."""
-        store = PostgresStore(url, schema, durability, bounds)
-        failures = (psycopg.OperationalError, psycopg.InterfaceError, Superseded, JournalUnsettled)
-        super().__init__(store, GroupWriter(store, failures=failures, guard=store))
+        super().__init__(PostgresStore(url, schema, durability, bounds))

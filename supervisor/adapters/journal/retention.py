@@ -1,4 +1,4 @@
-"""What goes from a journal, and when; in SQL. ``base.Journal`` has the rules.
+"""What goes from a journal, and when; in SQL. ``operations`` has the rules.
 
 A live session's tables are bounded when a snapshot is written: the state is then in one row, and
 what led to it is of use only for a way back, for late duplicates and for late readers. An ended
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from cmdc_runtime.ids import SessionId
-from supervisor.adapters.journal import marks
 from supervisor.adapters.journal.database import Database
 from supervisor.core.limits import COMMANDS_KEPT, EVENTS_KEPT, PRUNED_MAX, SNAPSHOTS_KEPT
 
@@ -75,7 +74,6 @@ def drop_events(db: Database, session_id: SessionId, keep: int) -> int | None:
     first, count = old
     db.execute("DELETE FROM events WHERE session_id = ? AND first <= ?", (session_id, first))
     last: int = first + count - 1
-    marks.set_forgotten(db, session_id, last)
     return last
 
 

@@ -53,7 +53,7 @@ def check_row(row: SessionRow) -> None:
 
 
 def shown_row(row: SessionRow) -> SessionRow:
-    """Return a row that can be told to clients: what is damaged of it reads as if never set.
+    """Return a row that can be shown to clients: what is damaged of it reads as if never set.
 
     An id that is none is replaced by one that can be asked for, made from what is there.
     """

@@ -1,356 +1,125 @@
-"""The SQLite file behind the journal, as the writer's thread sees it.
+"""The two faces of a journal: ``Journal`` to the daemon, ``Store`` to a backend.
 
-Every method but the constructor runs on that thread. What is done with it is in ``ledger``; here is
-how the file is opened, how a transaction ends, and what becomes of one that fails.
-
-Pages come from the write-ahead log into the file by ``_checkpoint`` alone: SQLite's own, after a
-commit, passes over a failed fsync, and nobody would have the checksums of the pages.
-
-What is acknowledged is in the files that we think it is in: before each transaction and each read,
-and behind each commit, they are looked at. ``LogCopy`` has what is in the log, and what somebody
-has overwritten in the file is written again from there; what only the file had is lost, and then
-nothing is written any more: the next start finds out whose it was, and parks them.
+A new backend is one module: a ``Store``, and its journal, which is a ``writer.GroupWriter`` over
+it. One for a database that takes the statements of ``sql_writes`` and ``sql_reads`` extends
+``sql_store.SqlStore``, as ``memory`` does; another one performs the operations its own way. It gets
+a row in ``tests/contract/journal/conftest.py``, which holds it to everything that ``operations``
+says. Where a daemon can be configured to have it, it gets a line in ``opening`` and its name in
+``DaemonConfig.journal``.
 """
 
-import errno
-import io
-import os
-import sqlite3
-import time
-from contextlib import suppress
-from pathlib import Path
-from typing import BinaryIO, Final
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable
+from typing import ClassVar, Protocol, TypeVar
 
-import structlog
-
-from supervisor.adapters.endpoint import make_private
-from supervisor.adapters.journal.base import Durability, JournalFailed, JournalRefused
-from supervisor.adapters.journal.ledger import Ledger
-from supervisor.adapters.journal.log_copy import LogCopy, Stamp, stamp_of
-from supervisor.adapters.journal.mending import Mended, Mender, keep_schema
-from supervisor.adapters.journal.restoring import (
-    leave_damaged,
-    put_aside,
-    put_pages_back,
-    restore,
-    take_place,
-)
-from supervisor.adapters.journal.retention import Bounds
-from supervisor.adapters.journal.schema import check_file, migrate
-from supervisor.adapters.journal.sums import PageSums
-from supervisor.adapters.journal.volume import FILE_MODE, JournalLostError, Volume, wal_of
-from supervisor.adapters.journal.wal import FRAME, sums_in
-from supervisor.core.limits import (
-    JOURNAL_LOCK_WAIT_S,
-    JOURNAL_ROOM_LOOK_S,
-    JOURNAL_WAL_BYTES_MAX,
-    JOURNAL_WAL_PAGES,
-)
+from supervisor.adapters.journal.health import Health
+from supervisor.adapters.journal.operations import Operation, Query, Write
 from supervisor.core.storage import Level, Trouble
 
-log = structlog.get_logger(__name__)
-
-JOURNAL_FILE: Final = "journal.sqlite3"
-SUMS_FILE: Final = "journal.sums"
-
-_SYNCHRONOUS: Final[dict[Durability, str]] = {"process": "NORMAL", "power": "FULL"}
-_FRAME_BYTES: Final = FRAME.size + 4096
-_COMMITS_MIN, _COMMITS_FIRST, _COMMITS_MAX = 16, 256, 4_096
-"""Between two checkpoints; how many there are in so many pages is learnt at each of them."""
+T = TypeVar("T")
 
 
-class SqliteStore(Ledger):
-    """The file, its open connection, and what is remembered of the live sessions."""
+class Journal(Protocol):
+    """The store of everything that was acknowledged."""
 
-    def __init__(
-        self, directory: Path, durability: Durability, bounds: Bounds | None = None
-    ) -> None:
-        """Prepare; ``open`` touches the disk."""
-        super().__init__(bounds or Bounds())
-        self._path = directory / JOURNAL_FILE
-        self._durability: Durability = durability
-        self._connection: sqlite3.Connection | None = None
-        self._file: BinaryIO | None = None
-        """The same file, to read it as it is; closed after the connection, whose locks go then."""
-        self._volume = Volume(self._path)
-        self._sums = PageSums(directory / SUMS_FILE, self._path)
-        self._wal = wal_of(self._path)
-        self._log = LogCopy(self._wal)
-        self._file_seen: Stamp | None = None
-        """How the file stood when we had written to it last."""
-        self._changes = 0
-        self._commits, self._commits_max = 0, _COMMITS_FIRST
-        self._wal_bytes = 0
-        self._is_unsure = False
-        """Whether frames of a failed commit may stand behind the last good one in the log."""
-        self._retry_s = 0.0
-        self.mended = Mended()
+    @property
+    def health(self) -> Health:
+        """How the store stands, for the loop: open, full for now, or failed for good."""
+        ...
 
-    # --- its life -------------------------------------------------------------------------------
+    async def open(self) -> None:
+        """Open the store, and bring an older one up to date.
 
+        Raises:
+            JournalRefused: it is newer than this program, or no journal; it was left untouched.
+            JournalFailed: it cannot be opened, or another daemon has it.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Finish what was asked before, within ``JOURNAL_CLOSE_S``, and close the store."""
+        ...
+
+    def write(self, operation: Write[T]) -> Awaitable[T]:
+        """Queue a write; the class of ``operation`` says what it does, returns and refuses.
+
+        Raises:
+            JournalOverloaded: by the call itself, too much waits already; nothing was queued.
+            JournalFailed: it is not open; or, when awaited, it was not committed.
+        """
+        ...
+
+    def read(self, query: Query[T]) -> Awaitable[T]:
+        """Queue a query, behind everything that was queued before; raises as ``write``."""
+        ...
+
+
+class Store(ABC):
+    """What the writer's thread drives; every method runs on that thread.
+
+    What concerns room has an answer for a store that has no disk of its own: every error passes.
+    """
+
+    failures: ClassVar[tuple[type[Exception], ...]] = ()
+    """The store's own errors: such a one fails the group, any other one a single operation."""
+
+    @abstractmethod
     def open(self) -> None:
-        """Make the directory and the file private, put right what is damaged, and open it."""
-        make_private(self._path.parent)
-        try:
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE))
-            self._path.chmod(FILE_MODE)
-            self._volume.claim()
-            self._volume.reserve()
-            self.mended = Mender(self._path, self._sums).mend()
-            check_file(self._path)
-            self._connection = self._connect()
-        except (OSError, sqlite3.Error) as error:
-            self._volume.release()
-            raise JournalFailed(f"cannot open the journal {self._path}: {error}") from error
-        except (JournalRefused, JournalFailed):
-            self._volume.release()
-            raise
+        """Open it; what is raised here comes out of ``Journal.open``."""
 
+    @abstractmethod
+    def perform(self, operation: Operation[T]) -> T:
+        """Carry out one operation, a write within a transaction.
+
+        A refusal is raised before anything was changed, as a ``CmdcError``.
+        """
+
+    @abstractmethod
     def begin(self) -> None:
-        """Begin a transaction; open the file again if a failure closed it."""
-        if self._connection is None:
-            self._connection = self._connect()
-            log.info("journal.reopened")
-        else:
-            self.look()
-        is_long = len(self._log) > JOURNAL_WAL_BYTES_MAX
-        if is_long or (self._is_unsure and time.monotonic() >= self._retry_s):
-            self._checkpoint()
-            if is_long and not self._log.may_begin_anew:
-                raise OSError(errno.ENOSPC, "the log can't be brought into the journal's file")
-        self._changes = self._db_open.total_changes
-        self._db_open.execute("BEGIN IMMEDIATE")
+        """Begin a transaction; open the store again if a failure closed it."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Make the transaction durable; raises when it is not."""
+
+    @abstractmethod
+    def rollback(self) -> None:
+        """Undo the transaction, if there is still one, and whatever was remembered of it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close it; never raises."""
 
     def look(self) -> None:
-        """Put right what somebody else has done to the files.
+        """Put right what somebody else did to it, before it is read; raises when it can't be."""
+        return
 
-        Raises:
-            JournalLostError: some of it is lost.
-        """
-        if self._connection is None or self._file is None:
-            return
-        if strays := self._volume.strays():
-            make_private(self._path.parent)
-            try:
-                self._log.check()
-                self._check_file(os.fstat(self._file.fileno()))
-            except JournalLostError:
-                put_aside(strays)
-                leave_damaged(self._path, self._file, self._log.data, self._sums)
-                raise
-            self._bring_back(strays)
-            return
-        self._log.check(self._volume.found[self._wal])
-        self._check_file(self._volume.found[self._path])
-
-    def _check_file(self, found: os.stat_result) -> None:
-        """Write the pages again that somebody has overwritten since our last checkpoint.
-
-        Raises:
-            JournalLostError: there is one that only the file had.
-        """
-        if self._file is None or stamp_of(found) == self._file_seen:
-            return
-        lost = put_pages_back(self._file, self._sums, self._log.pages())
-        with suppress(FileNotFoundError):  # it was deleted, too, and is about to be back
-            if lost:
-                self._sums.note_all()  # somebody may have removed them as well
-            self._sums.settle()  # to the next start what is wrong is damage, and nobody's edit
-        self._file_seen = stamp_of(os.fstat(self._file.fileno()))
-        if lost:
-            raise JournalLostError(
-                f"{len(lost)} pages of {self._path} were overwritten by somebody else, and are "
-                "lost; the next start says which sessions miss something"
-            )
-
-    def commit(self) -> None:
-        """Make the transaction durable, and see that it is where it will be looked for."""
-        db = self._db_open
-        db.execute("COMMIT")
-        has_written = db.total_changes != self._changes
-        status = self._volume.log_status()
-        self._log.follow(status, has_written=has_written, is_unsure=self._is_unsure)
-        if status is None:
-            self.look()
-        self._commits += 1
-        grown = self._volume.wal_bytes - self._wal_bytes
-        if self._commits >= self._commits_max or grown > JOURNAL_WAL_PAGES * _FRAME_BYTES:
-            self._checkpoint()
-
-    def rollback(self) -> None:
-        """Undo, and forget what the transaction had taught us.
-
-        The connection stays: its view is that the frames of a failed commit are not there, and the
-        next commit writes over them; a new one would find them in the file and take them for good.
-        """
-        self._heads.clear()
-        self._is_unsure = True
-        try:
-            if self._connection is not None and self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-        except sqlite3.Error as error:
-            log.warning("journal.rollback_failed", error=str(error))
-            self._disconnect()
-
-    def close(self) -> None:
-        """Close the file; never raises."""
-        self._heads.clear()
-        if self._connection is None:
-            return
-        try:
-            self.look()
-            self._checkpoint()
-        except (OSError, sqlite3.Error, JournalLostError) as error:
-            log.warning("journal.close_failed", error=str(error))
-            self.abandon()
-        self._disconnect()
-        self._volume.release()
-
-    # --- the writer's guard ---------------------------------------------------------------------
+    # --- room and errors ------------------------------------------------------------------------
 
     @property
     def level(self) -> Level:
         """What room there is."""
-        return self._volume.level
+        return Level.PLENTY
 
     @property
     def cause(self) -> str:
-        """Why there is none and what helps."""
-        return self._volume.cause
+        """Why there is none and what helps, for a person."""
+        return ""
 
     def judge(self, error: Exception) -> Trouble:
         """Say what an error means."""
-        return self._volume.judge(error)
+        del error
+        return Trouble.PASSING
 
     def spend(self) -> None:
-        """Give up the next part of the reserve."""
-        self._volume.spend()
+        """Give up the next part of the reserve: ``level`` rises by one."""
+        return
 
     def regain(self, wanted_bytes: int) -> bool:
-        """Make the reserve whole where that leaves room for so many bytes."""
-        return self._volume.regain(wanted_bytes)
+        """Make the reserve whole where that leaves room for so many bytes; else change nothing."""
+        del wanted_bytes
+        return True
 
     def abandon(self) -> None:
-        """Leave the file as it is, for good.
-
-        Closing would try once more what has failed: a second fsync says yes to what was lost.
-        """
-        _ABANDONED.append((self._connection, self._file))
-        self._connection = self._file = None
-
-    # --- the file -------------------------------------------------------------------------------
-
-    @property
-    def _db(self) -> sqlite3.Connection:
-        return self._db_open
-
-    @property
-    def _db_open(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._connection = self._connect()
-        return self._connection
-
-    def _connect(self) -> sqlite3.Connection:
-        before = _stamp(self._path)
-        self._file = file = self._path.open("r+b")
-        connection = sqlite3.connect(
-            self._path, timeout=JOURNAL_LOCK_WAIT_S, isolation_level=None, cached_statements=64
-        )
-        connection.text_factory = _text
-        try:
-            # Exclusive: a second daemon on the same file is refused, and no lock is taken per
-            # transaction. The mode takes hold with the first write lock.
-            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA wal_autocheckpoint = 0")
-            connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[self._durability]}")
-            connection.execute(f"PRAGMA journal_size_limit = {JOURNAL_WAL_BYTES_MAX}")
-            connection.execute("BEGIN EXCLUSIVE")
-            connection.execute("COMMIT")
-            migrate(connection, self._path)
-        except BaseException:
-            connection.close()
-            file.close()
-            raise
-        self._connection = connection
-        self._volume.know()
-        self._log.open()
-        # What was in the log when it was opened may end with frames of a commit that was cut off.
-        self._is_unsure = True
-        if _stamp(self._path) != before or not self._sums.is_known or self.mended.is_rebuilt:
-            self._sums.rebuild(file)
-        self._checkpoint()
-        keep_schema(self._path, file)
-        return connection
-
-    def _disconnect(self) -> None:
-        """Close without another word; what SQLite does then can fail no more than that."""
-        if self._connection is not None:
-            try:
-                self._connection.close()
-            except sqlite3.Error as error:
-                log.warning("journal.close_failed", error=str(error))
-        if self._file is not None:
-            self._file.close()
-        self._log.close()
-        self._connection = self._file = None
-
-    def _checkpoint(self) -> None:
-        """Bring the pages of the log into the file, and note their checksums before.
-
-        A lack of room passes: then the log grows, as far as there is room for that.
-        """
-        if self._file is None:  # a database in memory
-            self._is_unsure = False
-            return
-        try:
-            self._log.sync()
-            self._log.check_whole()
-            sums, frames = sums_in(io.BytesIO(self._log.data), len(self._log))
-            self._sums.note(sums)
-            mode = "TRUNCATE" if self._is_unsure else "PASSIVE"
-            busy, found, brought = self._db_open.execute(
-                f"PRAGMA wal_checkpoint({mode})"
-            ).fetchone()
-            self._sums.settle()
-            if not busy and found == brought:
-                self._log.checkpointed(is_empty=self._is_unsure)
-        except (OSError, sqlite3.Error) as error:
-            if self.judge(error) is not Trouble.NO_ROOM:
-                raise
-            log.warning("journal.not_checkpointed", error=str(error))
-            self._retry_s = time.monotonic() + JOURNAL_ROOM_LOOK_S
-        else:
-            self._is_unsure = False
-            if frames:
-                learnt = self._commits * JOURNAL_WAL_PAGES // frames
-                self._commits_max = min(max(_COMMITS_MIN, learnt), _COMMITS_MAX)
-        self._file_seen = stamp_of(os.fstat(self._file.fileno()))
-        self._commits, self._wal_bytes = 0, self._volume.wal_bytes
-
-    def _bring_back(self, strays: list[Path]) -> None:
-        """Put the journal back that was deleted or replaced; what is at its place is put aside.
-
-        Our connection still has all of it, which nobody could find any more.
-        """
-        log.error("journal.displaced", paths=[str(path) for path in strays])
-        whole = restore(self._path, self._db_open)
-        put_aside(strays)
-        self._disconnect()  # it deletes the log at its path, whosever that is
-        take_place(whole, self._path, self._sums)
-        self._connection = self._connect()
-        log.warning("journal.brought_back", path=str(self._path))
-
-
-_ABANDONED: Final[list[tuple[sqlite3.Connection | None, BinaryIO | None]]] = []
-"""What are not to be closed as long as the process lives."""
-
-
-def _text(data: bytes) -> str:
-    """Return text as it stands in a row: one that is no UTF-8 must not hide all the others."""
-    return data.decode(errors="surrogateescape")
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_mtime_ns, found.st_size
+        """Leave the store without another write to it: it is broken."""
+        return

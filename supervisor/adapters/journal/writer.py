@@ -10,7 +10,7 @@ that they came with: they see all earlier writes, and nothing that may yet be ro
 Where the disk is full ``core.storage.FATES`` says which write goes on, waits or is refused. What
 waits keeps its order, and a read does not wait for it: it sees what is committed. What would be
 refused and was done before is answered. Where the store is broken nothing is tried again, and
-``Health`` tells the loop.
+the loop sees it in ``Health``.
 """
 
 import asyncio
@@ -32,8 +32,9 @@ from supervisor.adapters.journal.base import (
     JournalOverloaded,
     JournalUnread,
 )
-from supervisor.adapters.journal.guard import NO_GUARD, Guard, Store
 from supervisor.adapters.journal.health import Health
+from supervisor.adapters.journal.operations import Operation, Query, Write
+from supervisor.adapters.journal.store import Store
 from supervisor.core.limits import (
     JOURNAL_CLOSE_S,
     JOURNAL_GROUP_MAX,
@@ -52,35 +53,29 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """One operation and the caller who waits for it; any type: each job has its own."""
+    """One operation and the caller who waits for it; Any: each job has its own result."""
 
-    call: Callable[[], Any]
+    operation: Operation[Any]
     future: asyncio.Future[Any]
     need: Need | None
-    """None of a read."""
+    """None of a query."""
     size_bytes: int
-    known: Callable[[], Any] | None = None
-    """Reads what came of it if it was done before, None if it was not."""
     result: Any = None
     error: Exception | None = None
 
 
 class GroupWriter:
-    """The loop's side of the thread; ``failures`` are the store's own errors.
+    """A ``store.Journal``: the loop's side of the thread.
 
-    Such an error fails the group. Any other one, but a refusal, is taken for the fault of a single
-    operation: the group is done again one by one, so that only the culprit fails. What ``guard``
-    says of an error goes before.
+    One of the store's ``failures`` fails the group. Any other error, but a refusal, is taken for
+    the fault of a single operation: the group is done again one by one, so that only the culprit
+    fails. What the store's ``judge`` says of an error goes before.
     """
 
-    def __init__(
-        self, store: Store, failures: tuple[type[Exception], ...], guard: Guard = NO_GUARD
-    ) -> None:
+    def __init__(self, store: Store) -> None:
         """Prepare to drive ``store``; ``open`` starts the thread."""
         self.health = Health()
         self._store = store
-        self._failures = failures
-        self._guard = guard
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._unfinished: set[_Job] = set()
         self._queued_bytes = 0
@@ -123,30 +118,16 @@ class GroupWriter:
             return
         self._thread.join()
 
-    def write(
-        self,
-        call: Callable[[], T],
-        size_bytes: int,
-        need: Need = Need.WORK,
-        known: Callable[[], T | None] | None = None,
-    ) -> asyncio.Future[T]:
-        """Queue one write, and return its outcome to come.
+    def write(self, operation: Write[T]) -> asyncio.Future[T]:
+        """Queue one write, and return its outcome to come."""
+        return self._submit(operation, operation.need, operation.size_bytes)
 
-        ``call`` refuses by a ``CmdcError`` before it has changed anything, or not at all. ``known``
-        reads what came of it if it was done before, else None: it is asked where there is no room.
-        """
-        return self._submit(call, need, size_bytes, known)
-
-    def read(self, call: Callable[[], T]) -> asyncio.Future[T]:
-        """Queue one read, and return its outcome to come."""
-        return self._submit(call, None, 0)
+    def read(self, query: Query[T]) -> asyncio.Future[T]:
+        """Queue one query, and return its outcome to come."""
+        return self._submit(query, None, 0)
 
     def _submit(
-        self,
-        call: Callable[[], T],
-        need: Need | None,
-        size_bytes: int,
-        known: Callable[[], T | None] | None = None,
+        self, operation: Operation[T], need: Need | None, size_bytes: int
     ) -> asyncio.Future[T]:
         if not self._is_open:
             raise JournalFailed("the journal is not open")
@@ -160,13 +141,13 @@ class GroupWriter:
             )
         self._queued_bytes += size_bytes
         future: asyncio.Future[T] = self._loop.create_future()
-        job = _Job(call, future, need, size_bytes, known)
+        job = _Job(operation, future, need, size_bytes)
         self._unfinished.add(job)
         self._queue.put(job)
         return future
 
     def _deliver(self, jobs: Sequence[_Job]) -> None:
-        """Tell the callers; runs in the loop. A waiter that was cancelled is passed over."""
+        """Complete the futures; runs in the loop. A waiter that was cancelled is passed over."""
         for job in jobs:
             self._unfinished.discard(job)
             self._queued_bytes -= job.size_bytes
@@ -178,14 +159,14 @@ class GroupWriter:
                 job.future.set_exception(job.error)
 
     def _fail_unfinished(self) -> None:
-        """Tell whoever still waits that nothing comes any more; runs in the loop."""
+        """Fail whoever still waits: nothing comes any more; runs in the loop."""
         left = list(self._unfinished)
         for job in left:
             job.error = JournalFailed("the journal was closed before it was done")
         self._deliver(left)
 
     def _end(self) -> None:
-        """Note that the thread is over; runs in the loop."""
+        """Close behind the thread, which is over; runs in the loop."""
         self._is_open = False
         self._fail_unfinished()
         self._ended.set_result(None)
@@ -198,7 +179,7 @@ class GroupWriter:
         except Exception as error:  # noqa: BLE001 - handed on to the caller of open
             self._post(self._opened.set_exception, error)
             return
-        self._tell_level()
+        self._publish_level()
         self._post(self._opened.set_result, None)
         try:
             while self._serve():
@@ -209,7 +190,7 @@ class GroupWriter:
             if self._broken is None:
                 self._store.close()
             else:
-                self._guard.abandon()
+                self._store.abandon()
             self._post(self._end)
 
     def _serve(self) -> bool:
@@ -217,7 +198,7 @@ class GroupWriter:
         group = self._take()
         jobs = [job for job in group if job is not None]
         is_last = len(jobs) < len(group)
-        if self._guard.level is not Level.PLENTY:
+        if self._store.level is not Level.PLENTY:
             self._look_for_room(at_once=is_last)
         if writes := [job for job in jobs if job.need is not None]:
             self._write(writes)
@@ -225,12 +206,12 @@ class GroupWriter:
             self._read(reads)
             self._post(self._deliver, reads)
         if is_last:
-            self._fail(list(self._held), JournalFull(self._guard.cause))
+            self._fail(list(self._held), JournalFull(self._store.cause))
         return not is_last
 
     def _take(self) -> list[_Job | None]:
         """Wait for the next group; on a full disk no longer than until the next look for room."""
-        wait_s = None if self._guard.level is Level.PLENTY else JOURNAL_ROOM_LOOK_S
+        wait_s = None if self._store.level is Level.PLENTY else JOURNAL_ROOM_LOOK_S
         try:
             group = [self._queue.get(timeout=wait_s)]
         except Empty:
@@ -243,8 +224,8 @@ class GroupWriter:
         """Do writes as far as there is room, and deliver what is done; the rest waits."""
         going = self._sort(jobs)
         while going and self._attempt(going) is Trouble.NO_ROOM:
-            self._guard.spend()
-            self._tell_level()
+            self._store.spend()
+            self._publish_level()
             going = self._sort(going)
 
     def _sort(self, jobs: Sequence[_Job]) -> list[_Job]:
@@ -252,7 +233,7 @@ class GroupWriter:
         if self._broken is not None:
             self._fail(jobs, JournalFailed(self._broken))
             return []
-        level = self._guard.level
+        level = self._store.level
         if level is Level.PLENTY:
             return list(jobs)
         going: list[_Job] = []
@@ -267,18 +248,19 @@ class GroupWriter:
 
     def _refuse(self, jobs: Sequence[_Job]) -> None:
         """Answer what was done before, and refuse the rest for want of room."""
-        full = JournalFull(self._guard.cause)
+        full = JournalFull(self._store.cause)
         asked: list[_Job] = []
         for job in jobs:
-            if job.known is None:
+            known = job.operation.known if isinstance(job.operation, Write) else None
+            if known is None:
                 job.error = full
             else:
-                job.call, job.error = job.known, None
+                job.operation, job.error = known, None
                 asked.append(job)
         self._read(asked)
         for job in asked:
             if job.error is not None:
-                job.error = JournalUnread(self._guard.cause)
+                job.error = JournalUnread(self._store.cause)
             elif job.result is None:
                 job.error = full
         self._post(self._deliver, jobs)
@@ -288,14 +270,14 @@ class GroupWriter:
         try:
             self._transact(jobs)
         except Exception as error:
-            trouble = self._guard.judge(error)
+            trouble = self._store.judge(error)
             if trouble is Trouble.NO_ROOM:
                 log.warning("journal.full", operations=len(jobs), error=str(error))
                 return trouble
             if trouble is Trouble.BROKEN:
                 self._break(error)
                 self._fail(jobs, _failed(error))
-            elif isinstance(error, self._failures):
+            elif isinstance(error, self._store.failures):
                 log.warning("journal.commit_failed", operations=len(jobs), error=str(error))
                 self._fail(jobs, _failed(error))
             elif len(jobs) == 1:
@@ -315,7 +297,7 @@ class GroupWriter:
             for job in jobs:
                 job.error = None
                 try:
-                    job.result = job.call()
+                    job.result = self._store.perform(job.operation)
                 except CmdcError as refusal:
                     job.error = refusal
             self._store.commit()
@@ -327,13 +309,13 @@ class GroupWriter:
         for job in jobs:
             try:
                 self._store.look()
-                job.result = job.call()
+                job.result = self._store.perform(job.operation)
             except CmdcError as refusal:
                 job.error = refusal
             except Exception as error:
-                if self._guard.judge(error) is Trouble.BROKEN:
+                if self._store.judge(error) is Trouble.BROKEN:
                     self._break(error)
-                elif isinstance(error, self._failures):
+                elif isinstance(error, self._store.failures):
                     log.warning("journal.read_failed", error=str(error))
                 else:
                     log.exception("journal.operation_failed")
@@ -356,11 +338,11 @@ class GroupWriter:
             held, self._held = self._held, deque()
             self._fail(list(held), JournalFailed(self._broken))
 
-    def _tell_level(self) -> None:
-        if self._guard.level is Level.PLENTY:
+    def _publish_level(self) -> None:
+        if self._store.level is Level.PLENTY:
             self._post(self.health.turn, Condition.OPEN, "")
         else:
-            self._post(self.health.turn, Condition.FULL, self._guard.cause)
+            self._post(self.health.turn, Condition.FULL, self._store.cause)
 
     def _look_for_room(self, *, at_once: bool) -> None:
         """Look now and then, and go on with what waits when there is room again."""
@@ -368,10 +350,10 @@ class GroupWriter:
         if self._broken is not None or (now_s < self._look_s and not at_once):
             return
         self._look_s = now_s + JOURNAL_ROOM_LOOK_S
-        if not self._guard.regain(sum(job.size_bytes for job in self._held)):
+        if not self._store.regain(sum(job.size_bytes for job in self._held)):
             return
         log.info("journal.has_room", waiting=len(self._held))
-        self._tell_level()
+        self._publish_level()
         held, self._held = list(self._held), deque()
         for first in range(0, len(held), JOURNAL_GROUP_MAX):
             self._write(held[first : first + JOURNAL_GROUP_MAX])

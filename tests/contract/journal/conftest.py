@@ -1,8 +1,25 @@
 """The journals that the contract is held to, each in a place of its own.
 
-A store of your own is held to it by a function here that makes its journal, and a row in
-``PLACES``. ``run`` opens a journal, runs a coroutine function with it, and closes it; one that is
-run again finds what was there, but in memory.
+A backend of your own is one module: its ``Store``, and its journal::
+
+    class MyStore(SqlStore):  # or Store, for what takes no SQL
+        failures = (MyError,)
+
+        @property
+        def db(self): ...  # execute and executemany, as database.Database says
+
+        def open(self): ...  # and begin, commit, rollback, close
+
+
+    class MyJournal(GroupWriter):
+        def __init__(self, place, *, bounds=None):
+            super().__init__(MyStore(place, bounds))
+
+It is held to the contract by a function here that makes the journal, and a row in ``LASTING``, or
+in ``PLACES`` where it ends with its process.
+
+``run`` opens a journal, runs a coroutine function with it, and closes it; one that is run again
+finds what was there, but in memory.
 """
 
 import asyncio

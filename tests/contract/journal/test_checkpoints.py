@@ -6,6 +6,14 @@ import pytest
 
 from cmdc_runtime.errors import InvalidSession
 from supervisor.adapters.journal.base import CheckpointRow, SessionRow
+from supervisor.adapters.journal.operations import (
+    CreateSession,
+    DeleteCheckpoint,
+    EndSession,
+    FindCheckpoint,
+    ListCheckpoints,
+    SaveCheckpoint,
+)
 
 ROW = SessionRow(session_id="s-1", created_ms=5, spec=b"spec", incarnation=1)
 
@@ -25,9 +33,9 @@ def checkpoint(name, saved_ms=1, body=b"state", session_id="s-1"):
 
 async def save(journal, *rows):
     """Start the session, and save checkpoints of it."""
-    await journal.create(ROW)
+    await journal.write(CreateSession(ROW))
     for row in rows:
-        await journal.save_checkpoint(row)
+        await journal.write(SaveCheckpoint(row))
 
 
 def names(rows):
@@ -40,7 +48,9 @@ def test_a_checkpoint_comes_back_as_it_was(rerun):
     bare = replace(checkpoint("cp-2"), label=None, metadata=b"", body=bytes(range(256)))
 
     async def look(journal):
-        return [await journal.checkpoint("s-1", name) for name in ("cp-1", "cp-2", "cp-3")]
+        return [
+            await journal.read(FindCheckpoint("s-1", name)) for name in ("cp-1", "cp-2", "cp-3")
+        ]
 
     rerun(lambda journal: save(journal, checkpoint("cp-1"), bare))
 
@@ -54,7 +64,9 @@ def test_the_last_saved_comes_first(run):
         await save(
             journal, *(checkpoint(f"cp-{number}", at) for number, at in enumerate([2, 9, 5, 9]))
         )
-        return await journal.checkpoints("s-1"), await journal.checkpoint("s-1", None)
+        return await journal.read(ListCheckpoints("s-1")), await journal.read(
+            FindCheckpoint("s-1", None)
+        )
 
     listed, newest = run(work)
 
@@ -68,8 +80,10 @@ def test_a_name_is_used_again(run):
 
     async def work(journal):
         await save(journal, checkpoint("cp-1", 5), checkpoint("cp-2", 5))
-        await journal.save_checkpoint(checkpoint("cp-1", 5, b"later"))
-        return await journal.checkpoints("s-1"), await journal.checkpoint("s-1", "cp-1")
+        await journal.write(SaveCheckpoint(checkpoint("cp-1", 5, b"later")))
+        return await journal.read(ListCheckpoints("s-1")), await journal.read(
+            FindCheckpoint("s-1", "cp-1")
+        )
 
     listed, found = run(work)
 
@@ -81,14 +95,18 @@ def test_checkpoints_are_deleted_one_by_one_or_all(run):
 
     async def work(journal):
         await save(journal, *(checkpoint(f"cp-{number}") for number in (1, 2, 3)))
-        await journal.create(replace(ROW, session_id="s-2"))
-        await journal.save_checkpoint(checkpoint("cp-1", session_id="s-2"))
-        await journal.delete_checkpoint("s-1", "cp-2")
-        await journal.delete_checkpoint("s-1", "cp-2")
-        await journal.delete_checkpoint("s-9", None)
-        one = await journal.checkpoints("s-1")
-        await journal.delete_checkpoint("s-1", None)
-        return one, await journal.checkpoints("s-1"), await journal.checkpoints("s-2")
+        await journal.write(CreateSession(replace(ROW, session_id="s-2")))
+        await journal.write(SaveCheckpoint(checkpoint("cp-1", session_id="s-2")))
+        await journal.write(DeleteCheckpoint("s-1", "cp-2"))
+        await journal.write(DeleteCheckpoint("s-1", "cp-2"))
+        await journal.write(DeleteCheckpoint("s-9", None))
+        one = await journal.read(ListCheckpoints("s-1"))
+        await journal.write(DeleteCheckpoint("s-1", None))
+        return (
+            one,
+            await journal.read(ListCheckpoints("s-1")),
+            await journal.read(ListCheckpoints("s-2")),
+        )
 
     one, none, theirs = run(work)
 
@@ -100,8 +118,10 @@ def test_checkpoints_of_sessions_never_seen_are_refused(run):
 
     async def work(journal):
         with pytest.raises(InvalidSession):
-            await journal.save_checkpoint(checkpoint("cp-1"))
-        return await journal.checkpoints("s-1"), await journal.checkpoint("s-1", None)
+            await journal.write(SaveCheckpoint(checkpoint("cp-1")))
+        return await journal.read(ListCheckpoints("s-1")), await journal.read(
+            FindCheckpoint("s-1", None)
+        )
 
     assert run(work) == ([], None)
 
@@ -111,10 +131,10 @@ def test_checkpoints_outlive_their_session(run):
 
     async def work(journal):
         await save(journal, checkpoint("cp-1", 1))
-        await journal.ended("s-1", b"normal", 9)
-        await journal.save_checkpoint(checkpoint("cp-2", 2))
-        await journal.create(ROW)
-        await journal.save_checkpoint(checkpoint("cp-3", 3))
-        return await journal.checkpoints("s-1")
+        await journal.write(EndSession("s-1", b"normal", 9))
+        await journal.write(SaveCheckpoint(checkpoint("cp-2", 2)))
+        await journal.write(CreateSession(ROW))
+        await journal.write(SaveCheckpoint(checkpoint("cp-3", 3)))
+        return await journal.read(ListCheckpoints("s-1"))
 
     assert names(run(work)) == ["cp-3", "cp-2", "cp-1"]

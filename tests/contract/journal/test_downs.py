@@ -4,6 +4,14 @@ import pytest
 
 from cmdc_runtime.errors import InvalidSession
 from supervisor.adapters.journal.base import DownRow, SessionRow
+from supervisor.adapters.journal.operations import (
+    CreateSession,
+    EndSession,
+    FindNewestDown,
+    ListDowns,
+    ListLiveSessions,
+    RecordDown,
+)
 from supervisor.core.limits import DOWNS_KEPT_MAX, DOWNS_READ_MAX
 
 ROW = SessionRow(session_id="s-1", created_ms=5, spec=b"spec", incarnation=1)
@@ -24,18 +32,22 @@ def test_ends_are_there_after_a_restart(rerun):
     """Another daemon reads what was noted, oldest first, each with its number."""
 
     async def work(journal):
-        await journal.create(ROW)
-        await journal.create(SessionRow(session_id="s-2", created_ms=6, spec=b""))
+        await journal.write(CreateSession(ROW))
+        await journal.write(CreateSession(SessionRow(session_id="s-2", created_ms=6, spec=b"")))
         return [
-            await journal.note_down(end(1, b"one")),
-            await journal.note_down(end(1, b"theirs", session_id="s-2")),
-            await journal.note_down(end(2, b"two", at_ms=5_000)),
-            await journal.note_down(end(2, b"over", restarting=False, at_ms=4_000)),
+            await journal.write(RecordDown(end(1, b"one"))),
+            await journal.write(RecordDown(end(1, b"theirs", session_id="s-2"))),
+            await journal.write(RecordDown(end(2, b"two", at_ms=5_000))),
+            await journal.write(RecordDown(end(2, b"over", restarting=False, at_ms=4_000))),
         ]
 
     async def read(journal):
-        downs = await journal.downs("s-1", 0, 9)
-        return downs, await journal.downs("s-1", downs[0].seq, 1), await journal.newest_down("s-1")
+        downs = await journal.read(ListDowns("s-1", 0, 9))
+        return (
+            downs,
+            await journal.read(ListDowns("s-1", downs[0].seq, 1)),
+            await journal.read(FindNewestDown("s-1")),
+        )
 
     numbers = rerun(work)
     downs, second, newest = rerun(read)
@@ -56,11 +68,11 @@ def test_an_end_is_noted_once(run):
     """The first stays, and whoever notes it again gets its number."""
 
     async def work(journal):
-        await journal.create(ROW)
-        first = await journal.note_down(end(1, b"first"))
-        await journal.note_down(end(2))
-        again = await journal.note_down(end(1, b"again", at_ms=9_000))
-        return first, again, [one.body for one in await journal.downs("s-1", 0, 9)]
+        await journal.write(CreateSession(ROW))
+        first = await journal.write(RecordDown(end(1, b"first")))
+        await journal.write(RecordDown(end(2)))
+        again = await journal.write(RecordDown(end(1, b"again", at_ms=9_000)))
+        return first, again, [one.body for one in await journal.read(ListDowns("s-1", 0, 9))]
 
     assert run(work) == (1_000, 1_000, [b"first", b"told"])
 
@@ -70,8 +82,8 @@ def test_ends_of_sessions_never_seen_are_refused(run):
 
     async def work(journal):
         with pytest.raises(InvalidSession):
-            await journal.note_down(end(1))
-        return await journal.downs("s-1", 0, 9), await journal.newest_down("s-1")
+            await journal.write(RecordDown(end(1)))
+        return await journal.read(ListDowns("s-1", 0, 9)), await journal.read(FindNewestDown("s-1"))
 
     assert run(work) == ([], None)
 
@@ -80,13 +92,13 @@ def test_ends_stay_when_the_id_is_used_again(run):
     """They are no longer those of an incarnation, and the new session has its own."""
 
     async def work(journal):
-        await journal.create(ROW)
-        await journal.note_down(end(1, b"old", restarting=False))
-        await journal.ended("s-1", b"normal", 9)
-        await journal.note_down(end(2, b"late", restarting=False))
-        await journal.create(ROW)
-        await journal.note_down(end(1, b"new"))
-        return [(one.incarnation, one.body) for one in await journal.downs("s-1", 0, 9)]
+        await journal.write(CreateSession(ROW))
+        await journal.write(RecordDown(end(1, b"old", restarting=False)))
+        await journal.write(EndSession("s-1", b"normal", 9))
+        await journal.write(RecordDown(end(2, b"late", restarting=False)))
+        await journal.write(CreateSession(ROW))
+        await journal.write(RecordDown(end(1, b"new")))
+        return [(one.incarnation, one.body) for one in await journal.read(ListDowns("s-1", 0, 9))]
 
     assert run(work) == [(None, b"old"), (None, b"late"), (1, b"new")]
 
@@ -95,14 +107,14 @@ def test_an_end_that_nobody_is_told_of_is_remembered(run):
     """The newest one only: a session that dozes often keeps the ends that matter."""
 
     async def work(journal):
-        await journal.create(ROW)
-        await journal.note_down(end(1, b"told"))
+        await journal.write(CreateSession(ROW))
+        await journal.write(RecordDown(end(1, b"told")))
         for incarnation in range(2, DOWNS_KEPT_MAX + 3):
-            journal.note_down(end(incarnation, b""))
-        newest = await journal.newest_down("s-1")
-        told = [one.body for one in await journal.downs("s-1", 0, 9)]
-        await journal.note_down(end(newest.incarnation + 1, b"more"))
-        return newest, told, [one.body for one in await journal.downs("s-1", 0, 9)]
+            journal.write(RecordDown(end(incarnation, b"")))
+        newest = await journal.read(FindNewestDown("s-1"))
+        told = [one.body for one in await journal.read(ListDowns("s-1", 0, 9))]
+        await journal.write(RecordDown(end(newest.incarnation + 1, b"more")))
+        return newest, told, [one.body for one in await journal.read(ListDowns("s-1", 0, 9))]
 
     newest, told, later = run(work)
 
@@ -115,11 +127,11 @@ def test_the_newest_ends_are_kept(run):
     """So many for each session, and so many in one answer."""
 
     async def work(journal):
-        await journal.create(ROW)
+        await journal.write(CreateSession(ROW))
         for incarnation in range(1, DOWNS_KEPT_MAX + 11):
-            journal.note_down(end(incarnation))
+            journal.write(RecordDown(end(incarnation)))
         found, after = [], 0
-        while page := await journal.downs("s-1", after, 10**6):
+        while page := await journal.read(ListDowns("s-1", after, 10**6)):
             assert len(page) <= DOWNS_READ_MAX
             found += page
             after = page[-1].seq
@@ -132,9 +144,9 @@ def test_who_asks_for_no_end_gets_none(run):
     """A bound of 0 is one."""
 
     async def work(journal):
-        await journal.create(ROW)
-        await journal.note_down(end(1))
-        return [await journal.downs("s-1", 0, limit) for limit in (-1, 0)]
+        await journal.write(CreateSession(ROW))
+        await journal.write(RecordDown(end(1)))
+        return [await journal.read(ListDowns("s-1", 0, limit)) for limit in (-1, 0)]
 
     assert run(work) == [[], []]
 
@@ -143,12 +155,12 @@ def test_an_incarnation_that_ended_is_not_used_again(rerun):
     """Also where its start failed before the journal knew of it."""
 
     async def work(journal):
-        await journal.create(ROW)
-        await journal.note_down(end(3))
-        await journal.note_down(end(2))
+        await journal.write(CreateSession(ROW))
+        await journal.write(RecordDown(end(3)))
+        await journal.write(RecordDown(end(2)))
 
     rerun(work)
-    (row,) = rerun(lambda journal: journal.alive())
+    (row,) = rerun(lambda journal: journal.read(ListLiveSessions()))
 
     assert row.incarnation == 3
 
@@ -157,8 +169,8 @@ def test_a_cancelled_caller_changes_nothing(run):
     """The end is noted all the same."""
 
     async def work(journal):
-        await journal.create(ROW)
-        journal.note_down(end(1)).cancel()
-        return await journal.newest_down("s-1")
+        await journal.write(CreateSession(ROW))
+        journal.write(RecordDown(end(1))).cancel()
+        return await journal.read(FindNewestDown("s-1"))
 
     assert run(work).incarnation == 1

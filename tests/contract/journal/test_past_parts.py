@@ -1,6 +1,7 @@
 """A long past is read in parts, and each costs what an answer has room for."""
 
 from supervisor.adapters.journal.base import CommandRow, Past, RecordRow, SessionRow
+from supervisor.adapters.journal.operations import ReadHistory, ReadHistoryPart, RestoreSession
 from supervisor.core.limits import HISTORY_ITEMS_MAX, PAST_BYTES_MAX
 from supervisor.pages import page_of
 
@@ -34,7 +35,7 @@ async def read_through(journal, part):
     """Return the rows of all pages of a part, and how many rows were read for each."""
     rows, read, after, is_last = [], [], 0, False
     while not is_last:
-        past = await journal.past_part("s-1", part, after)
+        past = await journal.read(ReadHistoryPart("s-1", part, after))
         read.append(len(past.records) + len(past.commands))
         page = page_of(past, part, after)
         rows += [one.seq for one in (*page.records, *page.commands)]
@@ -51,7 +52,7 @@ def test_no_part_reads_more_rows_than_an_answer_has(run):
     past = past_of([9] * (2 * HISTORY_ITEMS_MAX + 3), commands=HISTORY_ITEMS_MAX + 1)
 
     async def work(journal):
-        await journal.restore(past)
+        await journal.write(RestoreSession(past))
         return await read_through(journal, "records"), await read_through(journal, "commands")
 
     (records, of_records), (commands, of_commands) = run(work)
@@ -66,7 +67,7 @@ def test_no_part_reads_more_bytes_than_an_answer_has(run):
     past = past_of([9, PAST_BYTES_MAX, 9, 9, 9])
 
     async def work(journal):
-        await journal.restore(past)
+        await journal.write(RestoreSession(past))
         return await read_through(journal, "records")
 
     records, read = run(work)
@@ -79,10 +80,18 @@ def test_parts_are_those_of_the_history(run):
     """With the snapshot that it begins with; what was asked for alone is read."""
 
     async def work(journal):
-        await journal.restore(past_of([9, 9], snapshot=b"state"))
-        parts = [await journal.past_part("s-1", part, 0) for part in ("spec", "snapshot")]
-        parts += [await journal.past_part("s-1", part, 0) for part in ("records", "commands")]
-        return await journal.history("s-1"), parts, await journal.past_part("s-9", "spec", 0)
+        await journal.write(RestoreSession(past_of([9, 9], snapshot=b"state")))
+        parts = [
+            await journal.read(ReadHistoryPart("s-1", part, 0)) for part in ("spec", "snapshot")
+        ]
+        parts += [
+            await journal.read(ReadHistoryPart("s-1", part, 0)) for part in ("records", "commands")
+        ]
+        return (
+            await journal.read(ReadHistory("s-1")),
+            parts,
+            await journal.read(ReadHistoryPart("s-9", "spec", 0)),
+        )
 
     whole, (spec, snapshot, records, commands), unknown = run(work)
 

@@ -13,6 +13,27 @@ from supervisor.adapters.journal.base import (
     StaleIncarnation,
     Stored,
 )
+from supervisor.adapters.journal.operations import (
+    AcceptCommand,
+    AppendRecords,
+    BeginIncarnation,
+    CreateSession,
+    EndSession,
+    FindAnswer,
+    FindLastIndex,
+    FindNewestDown,
+    FindSession,
+    ListCheckpoints,
+    ListDowns,
+    ListLiveSessions,
+    LoadSession,
+    PruneSessions,
+    PublishEvents,
+    ReadHistory,
+    RecordDown,
+    ReplayEvents,
+    SaveCheckpoint,
+)
 from supervisor.core.limits import PRUNED_MAX
 
 ROW = SessionRow(session_id="s-1", created_ms=5, spec=b"spec", group_id="g", incarnation=1)
@@ -23,11 +44,13 @@ def test_live_sessions_come_oldest_first(rerun):
 
     async def work(journal):
         for name, at_ms in [("s-3", 30), ("s-1", 10), ("s-2", 20), ("s-0", 10)]:
-            await journal.create(SessionRow(session_id=name, created_ms=at_ms, spec=b""))
-        await journal.ended("s-2", b"normal", 40)
+            await journal.write(
+                CreateSession(SessionRow(session_id=name, created_ms=at_ms, spec=b""))
+            )
+        await journal.write(EndSession("s-2", b"normal", 40))
 
     rerun(work)
-    found = rerun(lambda journal: journal.alive())
+    found = rerun(lambda journal: journal.read(ListLiveSessions()))
 
     assert [row.session_id for row in found] == ["s-1", "s-0", "s-3"]
 
@@ -36,10 +59,12 @@ def test_a_live_id_is_taken(run):
     """A second session of the same name is refused and changes nothing."""
 
     async def work(journal):
-        await journal.create(ROW)
+        await journal.write(CreateSession(ROW))
         with pytest.raises(SessionExists):
-            await journal.create(SessionRow(session_id="s-1", created_ms=6, spec=b"other"))
-        return await journal.find("s-1")
+            await journal.write(
+                CreateSession(SessionRow(session_id="s-1", created_ms=6, spec=b"other"))
+            )
+        return await journal.read(FindSession("s-1"))
 
     assert run(work) == ROW
 
@@ -48,16 +73,16 @@ def test_an_ended_id_starts_anew(run):
     """Nothing of the old session is left: no record, command, event or number."""
 
     async def work(journal):
-        await journal.create(ROW)
-        await journal.accept("s-1", "c-1", b"one", 1)
-        await journal.append("s-1", 1, [("turn", b"a")], [])
-        await journal.publish("s-1", 1, 5, b"events")
-        await journal.ended("s-1", b"normal", 9)
-        await journal.create(ROW)
+        await journal.write(CreateSession(ROW))
+        await journal.write(AcceptCommand("s-1", "c-1", b"one", 1))
+        await journal.write(AppendRecords("s-1", 1, [("turn", b"a")], []))
+        await journal.write(PublishEvents("s-1", 1, 5, b"events"))
+        await journal.write(EndSession("s-1", b"normal", 9))
+        await journal.write(CreateSession(ROW))
         return (
-            await journal.load("s-1"),
-            await journal.last_index("s-1"),
-            await journal.accept("s-1", "c-1", b"one", 10),
+            await journal.read(LoadSession("s-1")),
+            await journal.read(FindLastIndex("s-1")),
+            await journal.write(AcceptCommand("s-1", "c-1", b"one", 10)),
         )
 
     assert run(work) == (Stored(row=ROW, records=(), unanswered=()), 0, Accepted(1))
@@ -67,19 +92,19 @@ def test_only_the_current_incarnation_writes(run):
     """A process that was replaced cannot add to the history, nor can one of an ended session."""
 
     async def work(journal):
-        await journal.create(ROW)
-        await journal.began("s-1", 2, 1)
+        await journal.write(CreateSession(ROW))
+        await journal.write(BeginIncarnation("s-1", 2, 1))
         with pytest.raises(StaleIncarnation):
-            await journal.append("s-1", 1, [("turn", b"late")], [])
+            await journal.write(AppendRecords("s-1", 1, [("turn", b"late")], []))
         with pytest.raises(StaleIncarnation):
-            await journal.began("s-1", 1, 0)
-        await journal.append("s-1", 2, [("turn", b"a")], [])
-        await journal.ended("s-1", b"normal", 9)
+            await journal.write(BeginIncarnation("s-1", 1, 0))
+        await journal.write(AppendRecords("s-1", 2, [("turn", b"a")], []))
+        await journal.write(EndSession("s-1", b"normal", 9))
         with pytest.raises(StaleIncarnation):
-            await journal.append("s-1", 2, [("turn", b"later")], [])
+            await journal.write(AppendRecords("s-1", 2, [("turn", b"later")], []))
         with pytest.raises(StaleIncarnation):
-            await journal.began("s-1", 3, 2)
-        return await journal.load("s-1")
+            await journal.write(BeginIncarnation("s-1", 3, 2))
+        return await journal.read(LoadSession("s-1"))
 
     found = run(work)
 
@@ -91,15 +116,15 @@ def test_an_ended_session_keeps_its_first_reason(run):
     """The end is written once, and old commands still have their answers."""
 
     async def work(journal):
-        await journal.create(ROW)
-        await journal.accept("s-1", "c-1", b"one", 1)
-        await journal.append("s-1", 1, [], [("c-1", b"done")])
-        await journal.ended("s-1", b"normal", 9)
-        await journal.ended("s-1", b"killed", 10)
+        await journal.write(CreateSession(ROW))
+        await journal.write(AcceptCommand("s-1", "c-1", b"one", 1))
+        await journal.write(AppendRecords("s-1", 1, [], [("c-1", b"done")]))
+        await journal.write(EndSession("s-1", b"normal", 9))
+        await journal.write(EndSession("s-1", b"killed", 10))
         with pytest.raises(SessionEnded):
-            await journal.accept("s-1", "c-2", b"two", 11)
-        known = await journal.accept("s-1", "c-1", b"one", 12)
-        return known, await journal.find("s-1"), await journal.alive()
+            await journal.write(AcceptCommand("s-1", "c-2", b"two", 11))
+        known = await journal.write(AcceptCommand("s-1", "c-1", b"one", 12))
+        return known, await journal.read(FindSession("s-1")), await journal.read(ListLiveSessions())
 
     known, row, alive = run(work)
 
@@ -111,21 +136,21 @@ def test_an_unknown_session_is_told_apart_from_an_ended_one(run):
 
     async def work(journal):
         for write in (
-            journal.accept("s-9", "c-1", b"", 1),
-            journal.publish("s-9", 1, 1, b""),
-            journal.began("s-9", 1, 0),
-            journal.ended("s-9", b"", 1),
+            journal.write(AcceptCommand("s-9", "c-1", b"", 1)),
+            journal.write(PublishEvents("s-9", 1, 1, b"")),
+            journal.write(BeginIncarnation("s-9", 1, 0)),
+            journal.write(EndSession("s-9", b"", 1)),
         ):
             with pytest.raises(InvalidSession):
                 await write
         with pytest.raises(StaleIncarnation):
-            await journal.append("s-9", 1, [("turn", b"")], [])
+            await journal.write(AppendRecords("s-9", 1, [("turn", b"")], []))
         return (
-            await journal.load("s-9"),
-            await journal.find("s-9"),
-            await journal.replay("s-9", 0, 9, 9),
-            await journal.last_index("s-9"),
-            await journal.answer("s-9", "c-1"),
+            await journal.read(LoadSession("s-9")),
+            await journal.read(FindSession("s-9")),
+            await journal.read(ReplayEvents("s-9", 0, 9, 9)),
+            await journal.read(FindLastIndex("s-9")),
+            await journal.read(FindAnswer("s-9", "c-1")),
         )
 
     assert run(work) == (None, None, [], 0, None)
@@ -135,14 +160,16 @@ def test_a_write_of_an_earlier_process_changes_nothing(run):
     """Neither its records, nor its answers, its snapshot or its number."""
 
     async def work(journal):
-        await journal.create(ROW)
-        await journal.accept("s-1", "c-1", b"one", 1)
-        await journal.began("s-1", 2, 1)
+        await journal.write(CreateSession(ROW))
+        await journal.write(AcceptCommand("s-1", "c-1", b"one", 1))
+        await journal.write(BeginIncarnation("s-1", 2, 1))
         with pytest.raises(StaleIncarnation):
-            await journal.append(
-                "s-1", 1, [("turn", b"late")], [("c-1", b"late")], number=9, snapshot=b"late"
+            await journal.write(
+                AppendRecords(
+                    "s-1", 1, [("turn", b"late")], [("c-1", b"late")], number=9, snapshot=b"late"
+                )
             )
-        return await journal.load("s-1"), await journal.answer("s-1", "c-1")
+        return await journal.read(LoadSession("s-1")), await journal.read(FindAnswer("s-1", "c-1"))
 
     stored, answer = run(work)
 
@@ -153,40 +180,48 @@ def test_a_write_of_an_earlier_process_changes_nothing(run):
 async def kept(journal, session_id):
     """Return what of a session is found by any way of asking."""
     return (
-        await journal.load(session_id),
-        await journal.history(session_id),
-        await journal.replay(session_id, 0, 100, 100),
-        await journal.answer(session_id, "c-1"),
-        await journal.downs(session_id, 0, 100),
-        await journal.newest_down(session_id),
-        await journal.checkpoints(session_id),
-        await journal.last_index(session_id),
+        await journal.read(LoadSession(session_id)),
+        await journal.read(ReadHistory(session_id)),
+        await journal.read(ReplayEvents(session_id, 0, 100, 100)),
+        await journal.read(FindAnswer(session_id, "c-1")),
+        await journal.read(ListDowns(session_id, 0, 100)),
+        await journal.read(FindNewestDown(session_id)),
+        await journal.read(ListCheckpoints(session_id)),
+        await journal.read(FindLastIndex(session_id)),
     )
 
 
 async def whole_life(journal, session_id, ended_ms):
     """Write a session with everything that one can have, and end it."""
-    await journal.create(SessionRow(session_id=session_id, created_ms=1, spec=b"spec"))
-    await journal.accept(session_id, "c-1", b"one", 1)
-    await journal.append(
-        session_id, 0, [("turn", b"a")], [("c-1", b"done")], number=1, snapshot=b"state"
+    await journal.write(
+        CreateSession(SessionRow(session_id=session_id, created_ms=1, spec=b"spec"))
     )
-    await journal.publish(session_id, 1, 5, b"events")
-    await journal.note_down(
-        DownRow(session_id=session_id, incarnation=1, restarting=False, at_ms=9, body=b"down")
-    )
-    await journal.save_checkpoint(
-        CheckpointRow(
-            session_id=session_id,
-            checkpoint_id="cp-1",
-            label=None,
-            saved_ms=1,
-            schema_version=1,
-            body=b"state",
-            metadata=b"",
+    await journal.write(AcceptCommand(session_id, "c-1", b"one", 1))
+    await journal.write(
+        AppendRecords(
+            session_id, 0, [("turn", b"a")], [("c-1", b"done")], number=1, snapshot=b"state"
         )
     )
-    await journal.ended(session_id, b"normal", ended_ms)
+    await journal.write(PublishEvents(session_id, 1, 5, b"events"))
+    await journal.write(
+        RecordDown(
+            DownRow(session_id=session_id, incarnation=1, restarting=False, at_ms=9, body=b"down")
+        )
+    )
+    await journal.write(
+        SaveCheckpoint(
+            CheckpointRow(
+                session_id=session_id,
+                checkpoint_id="cp-1",
+                label=None,
+                saved_ms=1,
+                schema_version=1,
+                body=b"state",
+                metadata=b"",
+            )
+        )
+    )
+    await journal.write(EndSession(session_id, b"normal", ended_ms))
 
 
 def test_old_sessions_are_pruned_with_all_that_was_theirs(run):
@@ -195,11 +230,14 @@ def test_old_sessions_are_pruned_with_all_that_was_theirs(run):
     async def work(journal):
         for name, ended_ms in [("s-1", 300), ("s-2", 100), ("s-3", 200), ("s-4", 400)]:
             await whole_life(journal, name, ended_ms)
-        await journal.create(SessionRow(session_id="s-5", created_ms=1, spec=b""))
-        counts = [await journal.prune(400, limit) for limit in (0, -1, 2)]
-        first = [await journal.find(f"s-{number}") for number in range(1, 6)]
-        counts += [await journal.prune(400, 9), await journal.prune(400, 9)]
-        second = [await journal.find(f"s-{number}") for number in range(1, 6)]
+        await journal.write(CreateSession(SessionRow(session_id="s-5", created_ms=1, spec=b"")))
+        counts = [await journal.write(PruneSessions(400, limit)) for limit in (0, -1, 2)]
+        first = [await journal.read(FindSession(f"s-{number}")) for number in range(1, 6)]
+        counts += [
+            await journal.write(PruneSessions(400, 9)),
+            await journal.write(PruneSessions(400, 9)),
+        ]
+        second = [await journal.read(FindSession(f"s-{number}")) for number in range(1, 6)]
         return counts, first, second, await kept(journal, "s-2"), await kept(journal, "s-4")
 
     counts, first, second, gone, there = run(work)
@@ -216,11 +254,13 @@ def test_a_pruned_id_is_new(run):
 
     async def work(journal):
         await whole_life(journal, "s-1", 100)
-        await journal.prune(101, 9)
+        await journal.write(PruneSessions(101, 9))
         with pytest.raises(InvalidSession):
-            await journal.accept("s-1", "c-2", b"", 1)
-        await journal.create(ROW)
-        return await journal.accept("s-1", "c-1", b"one", 10), await kept(journal, "s-1")
+            await journal.write(AcceptCommand("s-1", "c-2", b"", 1))
+        await journal.write(CreateSession(ROW))
+        return await journal.write(AcceptCommand("s-1", "c-1", b"one", 10)), await kept(
+            journal, "s-1"
+        )
 
     accepted, (stored, _, *rest) = run(work)
 
@@ -234,8 +274,12 @@ def test_pruning_is_bounded(run):
 
     async def work(journal):
         for number in range(PRUNED_MAX + 1):
-            journal.create(SessionRow(session_id=f"s-{number}", created_ms=1, spec=b""))
-            await journal.ended(f"s-{number}", b"normal", 1)
-        return await journal.prune(2, 10**6), await journal.prune(2, 10**6)
+            journal.write(
+                CreateSession(SessionRow(session_id=f"s-{number}", created_ms=1, spec=b""))
+            )
+            await journal.write(EndSession(f"s-{number}", b"normal", 1))
+        return await journal.write(PruneSessions(2, 10**6)), await journal.write(
+            PruneSessions(2, 10**6)
+        )
 
     assert run(work) == (PRUNED_MAX, 1)

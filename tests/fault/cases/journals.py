@@ -9,6 +9,15 @@ import sqlite3
 from cmdc_runtime.codec import decode_as
 from cmdc_runtime.reasons import AnyReason
 from supervisor.adapters.journal.base import SessionRow
+from supervisor.adapters.journal.operations import (
+    AcceptCommand,
+    AppendRecords,
+    CreateSession,
+    FindAnswer,
+    LoadSession,
+    PublishEvents,
+    ReplayEvents,
+)
 from supervisor.adapters.journal.sqlite import SqliteJournal
 
 SESSIONS = 40
@@ -26,24 +35,30 @@ def body_of(number, step):
 async def fill(journal, steps=4):
     """Write sessions with commands, records of two pages, answers, events and snapshots."""
     for number in range(SESSIONS):
-        await journal.create(SessionRow(session_id=name_of(number), created_ms=5, spec=b"spec"))
+        await journal.write(
+            CreateSession(SessionRow(session_id=name_of(number), created_ms=5, spec=b"spec"))
+        )
     for step in range(steps):
         for number in range(SESSIONS):
             name, body = name_of(number), body_of(number, step)
-            await journal.accept(name, f"c-{step}", body, 1)
+            await journal.write(AcceptCommand(name, f"c-{step}", body, 1))
             large = body * 8 if number % 8 == 0 else body
-            await journal.append(name, 0, [("said", large)], [(f"c-{step}", body)], number=step + 1)
-            await journal.publish(name, step * 2 + 1, 2, body)
+            await journal.write(
+                AppendRecords(name, 0, [("said", large)], [(f"c-{step}", body)], number=step + 1)
+            )
+            await journal.write(PublishEvents(name, step * 2 + 1, 2, body))
 
 
 async def fill_one(journal, steps=2):
     """Write one session, so that its last commit is a record with an answer and little else."""
     name = name_of(0)
-    await journal.create(SessionRow(session_id=name, created_ms=5, spec=b"spec"))
+    await journal.write(CreateSession(SessionRow(session_id=name, created_ms=5, spec=b"spec")))
     for step in range(steps):
         body = body_of(0, step)
-        await journal.accept(name, f"c-{step}", body, 1)
-        await journal.append(name, 0, [("said", body)], [(f"c-{step}", body)], number=step + 1)
+        await journal.write(AcceptCommand(name, f"c-{step}", body, 1))
+        await journal.write(
+            AppendRecords(name, 0, [("said", body)], [(f"c-{step}", body)], number=step + 1)
+        )
 
 
 async def look(journal):
@@ -51,14 +66,14 @@ async def look(journal):
     found, over = {}, {}
     for number in range(SESSIONS):
         name = name_of(number)
-        stored = await journal.load(name)
+        stored = await journal.read(LoadSession(name))
         if stored is None:
             continue
         if stored.row.ended_ms is not None:
             over[name] = str(decode_as(AnyReason, stored.row.reason))
             continue
-        answers = [await journal.answer(name, f"c-{step}") for step in range(4)]
-        events = [row.body for row in await journal.replay(name, 0, 1_000, 1_000)]
+        answers = [await journal.read(FindAnswer(name, f"c-{step}")) for step in range(4)]
+        events = [row.body for row in await journal.read(ReplayEvents(name, 0, 1_000, 1_000))]
         found[name] = ([row.body for row in stored.records], answers, events)
     return found, over
 

@@ -9,8 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from supervisor.adapters.journal.base import JournalFailed, JournalRefused
-from supervisor.adapters.journal.sqlite import SqliteJournal
-from supervisor.adapters.journal.store import JOURNAL_FILE
+from supervisor.adapters.journal.operations import AcceptCommand
+from supervisor.adapters.journal.sqlite import JOURNAL_FILE, SqliteJournal
 from supervisor.adapters.journal.sums import PAGE_BYTES
 from supervisor.adapters.journal.volume import wal_of
 from supervisor.adapters.journal.wal import FRAME, HEADER, read_log
@@ -327,7 +327,7 @@ def test_journal_that_is_gone_is_brought_back(tmp_path, what):
         else:
             path.unlink()
         if what != "at the end":
-            await journal.accept("s-000", "c-9", b"late", 1)
+            await journal.write(AcceptCommand("s-000", "c-9", b"late", 1))
 
     with_journal(state, work, is_crash=what != "at the end")
     (found, over), mended = with_journal(state, look)
@@ -346,7 +346,7 @@ def test_open_journal_is_made_private_again(tmp_path, capsys):
     async def work(journal):
         await fill(journal, steps=1)
         path.chmod(0o644)
-        await journal.accept("s-000", "c-9", b"late", 1)
+        await journal.write(AcceptCommand("s-000", "c-9", b"late", 1))
         return path.stat().st_mode & 0o777
 
     assert with_journal(path.parent, work)[0] == 0o600
@@ -362,6 +362,6 @@ def test_second_daemon_touches_no_file_of_the_first(tmp_path):
         other = SqliteJournal(tmp_path / "state")
         with pytest.raises(JournalFailed, match="another daemon"):
             await other.open()
-        await journal.accept("s-000", "c-9", b"late", 1)
+        await journal.write(AcceptCommand("s-000", "c-9", b"late", 1))
 
     with_journal(tmp_path / "state", work)

@@ -12,8 +12,9 @@ import pytest
 from supervisor.adapters.journal import mending, sums
 from supervisor.adapters.journal.base import JournalFailed, JournalRefused
 from supervisor.adapters.journal.mending import Mender
+from supervisor.adapters.journal.operations import AppendRecords
 from supervisor.adapters.journal.restoring import RESTORED
-from supervisor.adapters.journal.store import JOURNAL_FILE, SUMS_FILE, SqliteStore
+from supervisor.adapters.journal.sqlite import JOURNAL_FILE, SUMS_FILE, SqliteStore
 from supervisor.adapters.journal.sums import PAGE_BYTES, PageSums
 from supervisor.adapters.journal.volume import RESERVE_FILE, wal_of
 from supervisor.adapters.journal.wal import FRAME, HEADER, read_log
@@ -44,7 +45,7 @@ def audit():
 async def late(journal):
     """Write once more, so that the last writes are in the log only."""
     for number in range(SESSIONS):
-        await journal.append(name_of(number), 0, [("said", b"late")], [], number=5)
+        await journal.write(AppendRecords(name_of(number), 0, [("said", b"late")], [], number=5))
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ import cmdc_runtime as cmdc
 from cmdc_runtime.client.engine import ClientEngine
 from cmdc_runtime.errors import SessionNotAlive, SessionParked
 from cmdc_runtime.transfer import MAGIC, Header, Seal, frame_of, part_of, read_frames
-from supervisor.adapters.journal.store import JOURNAL_FILE
+from supervisor.adapters.journal.sqlite import JOURNAL_FILE
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 

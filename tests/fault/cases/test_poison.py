@@ -13,6 +13,7 @@ import cmdc_runtime as cmdc
 from cmdc_runtime.board import RESUME_STEP, SNAPSHOT_STEP
 from cmdc_runtime.events import RecordSetAside
 from cmdc_runtime.testing import Hold
+from supervisor.adapters.journal.operations import AppendRecords
 from supervisor.core.falls import DEATHS_MAX
 from tests.fault.cases.journals import with_journal
 
@@ -201,7 +202,7 @@ def test_record_of_an_older_program_is_set_aside_before_it_kills(agent, client, 
 
     async def poison(journal):
         body = msgspec.msgpack.encode(deep)
-        await journal.append(session.id, 1, [("said", body)], [])
+        await journal.write(AppendRecords(session.id, 1, [("said", body)], []))
 
     with_journal(place.place / "state", poison)
     place.start()

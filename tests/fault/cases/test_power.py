@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from supervisor.adapters.journal.operations import ReadHistory
 from tests.fault.cases.journals import with_journal
 from tests.fault.cases.storage_faults import FaultyDisk, Remains, entries
 
@@ -28,14 +29,16 @@ DOOMED = """
 import asyncio, os, sys
 from pathlib import Path
 from supervisor.adapters.journal.base import SessionRow
+from supervisor.adapters.journal.operations import AcceptCommand, AppendRecords, CreateSession
 from supervisor.adapters.journal.sqlite import SqliteJournal
 
 async def talk(journal, acks, caller):
     name = f"s-{caller}"
-    await journal.create(SessionRow(session_id=name, created_ms=1, spec=b""))
+    await journal.write(CreateSession(SessionRow(session_id=name, created_ms=1, spec=b"")))
     for number in range(int(sys.argv[2])):
-        await journal.accept(name, f"c-{number}", bytes(900), number)
-        await journal.append(name, 0, [("said", bytes(1500))], [(f"c-{number}", b"done")])
+        await journal.write(AcceptCommand(name, f"c-{number}", bytes(900), number))
+        records, answers = [("said", bytes(1500))], [(f"c-{number}", b"done")]
+        await journal.write(AppendRecords(name, 0, records, answers))
         os.write(acks, f"{name} {number}\\n".encode())
 
 async def main():
@@ -90,7 +93,7 @@ def cut_at(found, moment, chance, folder):
     async def commands(journal):
         kept = {}
         for caller in range(CALLERS):
-            past = await journal.history(f"s-{caller}")
+            past = await journal.read(ReadHistory(f"s-{caller}"))
             rows = () if past is None or past.row.ended_ms else past.commands
             kept[f"s-{caller}"] = {row.command_id[2:] for row in rows if row.answer == b"done"}
         return kept

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from supervisor.adapters.journal.base import Past, SessionRow
 from supervisor.adapters.journal.faulted import with_fault_points
+from supervisor.adapters.journal.operations import PruneSessions, RestoreSession
 from supervisor.adapters.journal.sqlite import SqliteJournal
 
 NEW = SessionRow(session_id="new", created_ms=1, spec=b"spec")
@@ -22,8 +23,10 @@ async def main(folder, method):
     journal = with_fault_points(plain, ("daemon",), lambda _victim, _session: (os.getpid(),))
     await journal.open()
     writes = {
-        "prune": lambda: journal.prune(END_OF_TIME_MS, 10),
-        "restore": lambda: journal.restore(Past(row=NEW, snapshot=b"", records=(), commands=())),
+        "prune": lambda: journal.write(PruneSessions(END_OF_TIME_MS, 10)),
+        "restore": lambda: journal.write(
+            RestoreSession(Past(row=NEW, snapshot=b"", records=(), commands=()))
+        ),
     }
     await writes[method]()
     await journal.close()

@@ -11,6 +11,7 @@ import pytest
 
 from cmdc_runtime import faults
 from supervisor.adapters.journal.base import SessionRow
+from supervisor.adapters.journal.operations import CreateSession, EndSession, FindSession
 from supervisor.adapters.journal.sqlite import SqliteJournal
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
@@ -33,8 +34,8 @@ async def with_old_session(folder):
     """Make a journal with a session that has ended."""
     journal = SqliteJournal(folder)
     await journal.open()
-    await journal.create(OLD)
-    await journal.ended("old", b"reason", 2)
+    await journal.write(CreateSession(OLD))
+    await journal.write(EndSession("old", b"reason", 2))
     await journal.close()
 
 
@@ -42,7 +43,7 @@ async def found(folder):
     """Return which of the sessions there are."""
     journal = SqliteJournal(folder)
     await journal.open()
-    rows = [await journal.find(name) for name in ("old", "new")]
+    rows = [await journal.read(FindSession(name)) for name in ("old", "new")]
     await journal.close()
     return [row.session_id for row in rows if row is not None]
 

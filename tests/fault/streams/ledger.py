@@ -6,6 +6,7 @@ import msgspec
 
 from cmdc_runtime.codec import decode_events, encode
 from cmdc_runtime.events import EventsLost
+from supervisor.adapters.journal.operations import FindLastIndex, ReplayEvents
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.core.limits import REPLAY_BATCHES_MAX
 
@@ -63,10 +64,10 @@ def journaled(state_dir, *session_ids):
 
 
 async def _all_of(journal, session_id):
-    found, last = {}, await journal.last_index(session_id)
+    found, last = {}, await journal.read(FindLastIndex(session_id))
     after = 0
     while after < last:
-        rows = await journal.replay(session_id, after, last, REPLAY_BATCHES_MAX)
+        rows = await journal.read(ReplayEvents(session_id, after, last, REPLAY_BATCHES_MAX))
         for row in rows:
             found |= dict(enumerate(decode_events(row.body), row.first))
         after = rows[-1].first + rows[-1].count - 1

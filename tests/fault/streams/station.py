@@ -21,6 +21,7 @@ from cmdc_runtime.runtime_dir import LOCK_FILE
 from cmdc_runtime.sockets import Role
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import SessionRow
+from supervisor.adapters.journal.operations import CreateSession
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.adapters.peers import PERSON
 from supervisor.adapters.router import Router
@@ -132,8 +133,8 @@ class Station:
 
         async def begin():
             for session_id in session_ids:
-                await self._journal.create(
-                    SessionRow(session_id=session_id, created_ms=1, spec=b"")
+                await self._journal.write(
+                    CreateSession(SessionRow(session_id=session_id, created_ms=1, spec=b""))
                 )
                 self.hub.open_channel(session_id, events_max, last)
                 self._sessions.live[session_id] = Played(self, session_id)

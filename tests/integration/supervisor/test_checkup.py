@@ -15,6 +15,7 @@ from cmdc_runtime.sockets import Role
 from supervisor.adapters.checkup import Caller, ask_journal, ask_reaper
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.adapters.router import Router
+from tests.journal_thread import on_thread
 
 WAIT_S = 10.0
 SILENCE_S = 0.05
@@ -49,7 +50,7 @@ def test_the_journal_answers_unless_it_is_stuck(tmp_path):
         await journal.open()
         await ask_journal(journal)
         begin, end = os.pipe()
-        stuck = journal._writer.read(lambda: os.read(begin, 1))
+        stuck = on_thread(journal, lambda: os.read(begin, 1))
         question = asyncio.create_task(ask_journal(journal))
         done, _ = await asyncio.wait([question], timeout=SILENCE_S)
         os.write(end, b"x")

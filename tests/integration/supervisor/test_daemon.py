@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from supervisor import daemon as module
+from supervisor.adapters.journal.operations import CreateSession, ListLiveSessions
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.adapters.nursery import Nursery, NurseryOptions
 from supervisor.adapters.systemd import Notifier
@@ -53,7 +54,7 @@ def test_root_that_gives_up_ends_the_daemon_and_no_session(config, monkeypatch):
         journal = SqliteJournal(config.state_dir)
         await journal.open()
         patient = spec_bytes(spec("patient", shutdown=None))
-        await journal.create(row_of("patient", patient))
+        await journal.write(CreateSession(row_of("patient", patient)))
         await journal.close()
         monkeypatch.setattr(Workforce, "hire", hire)
         with Notifier.from_environment({}, pid=0) as notifier, pytest.raises(RootGaveUp) as caught:
@@ -73,5 +74,5 @@ async def journal_of(config, left):
     """Read which sessions the journal has as alive."""
     journal = SqliteJournal(config.state_dir)
     await journal.open()
-    left += [row.session_id for row in await journal.alive()]
+    left += [row.session_id for row in await journal.read(ListLiveSessions())]
     await journal.close()

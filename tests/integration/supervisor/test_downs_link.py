@@ -35,6 +35,7 @@ from cmdc_runtime.requests import (
 from cmdc_runtime.runtime_dir import LOCK_FILE
 from cmdc_runtime.sockets import Role
 from supervisor.adapters.journal.base import SessionRow
+from supervisor.adapters.journal.operations import CreateSession
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.adapters.router import Router
 from supervisor.watchers import NOBODY, Watchers
@@ -74,7 +75,9 @@ class Daemon:
         self.journal = SqliteJournal(self.directory / "state")
         await self.journal.open()
         for name in SESSIONS:
-            await self.journal.create(SessionRow(session_id=name, created_ms=1, spec=b""))
+            await self.journal.write(
+                CreateSession(SessionRow(session_id=name, created_ms=1, spec=b""))
+            )
         self.context = zmq.Context()
         self.router = Router(self.context, Role.CONTROL, FromClient, self.receive)
         self.watchers = Watchers(self.journal, self.look_up, self.send)

@@ -45,6 +45,7 @@ from supervisor.adapters.journal.base import (
     JournalUnsettled,
     SessionRow,
 )
+from supervisor.adapters.journal.operations import CreateSession
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.adapters.peers import Staff
 from supervisor.adapters.router import Router
@@ -202,17 +203,17 @@ def test_command_that_meets_the_end_on_its_way_to_the_journal_has_no_answer(tmp_
     """Whether it came to be safe or not: the next daemon finds out, and nobody was told else."""
 
     async def begin(sessions, journal):
-        await journal.create(SessionRow(session_id="s1", created_ms=1, spec=b""))
-        accept = journal.accept
+        await journal.write(CreateSession(SessionRow(session_id="s1", created_ms=1, spec=b"")))
+        write = journal.write
 
-        async def accept_and_end(*args):
-            found = await accept(*args)
+        async def accept_and_end(operation):
+            found = await write(operation)
             sessions.is_leaving = True
             if not is_safe:
                 raise JournalFailed("it ended before")
             return found
 
-        journal.accept = accept_and_end
+        journal.write = accept_and_end
 
     frame = send(carries_code=False, durable=True)
 
@@ -245,12 +246,12 @@ def test_error_is_told_only_of_what_has_no_effect(tmp_path, error, again, is_tol
     """What may be safe from before is asked for again, until its answer is known."""
 
     async def begin(sessions, journal):
-        await journal.create(SessionRow(session_id="s1", created_ms=1, spec=b""))
+        await journal.write(CreateSession(SessionRow(session_id="s1", created_ms=1, spec=b"")))
 
-        def accept(*_args):
+        def refuse(_operation):
             raise error
 
-        journal.accept = accept
+        journal.write = refuse
 
     frame = msgspec.structs.replace(send(carries_code=False, durable=True), again=again)
     wait_s = WAIT_S if is_told else SILENT_S
@@ -281,7 +282,7 @@ def test_command_in_hand_is_refused_nothing(tmp_path):
         waiting = Waiting("s1")
         waiting.add(b"client", Deliver(id="c1", body=BODY, durable=True), is_sent=True)
         sessions.live["s1"] = SimpleNamespace(waiting=waiting)
-        journal.accept = None  # whatever happens when it is called
+        journal.write = None  # whatever happens when it is called
 
     frame = send(carries_code=True, durable=True)
     answer = asyncio.run(

@@ -15,6 +15,7 @@ from supervisor.adapters import hub as module
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import JournalFailed, SessionRow
 from supervisor.adapters.journal.health import Health
+from supervisor.adapters.journal.operations import CreateSession, FindLastIndex
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.core.limits import REPLAY_BYTES_MAX, WATERMARKS_AFTER
 
@@ -28,12 +29,12 @@ class SlowJournal:
         self.asked = []
         self.health = Health()
 
-    def publish(self, session_id, first, count, body):
+    def write(self, publish):
         future = asyncio.get_running_loop().create_future()
         self.asked.append(future)
         return future
 
-    async def replay(self, session_id, after, through, limit):
+    async def read(self, replay):
         return []
 
 
@@ -119,7 +120,7 @@ def test_ring_gives_again_what_its_size_allows(tmp_path, events_max, kept):
 
     async def main():
         async with journal_of(tmp_path) as journal, bound(tmp_path, journal) as hub:
-            await journal.create(SessionRow(session_id="s1", created_ms=1, spec=b""))
+            await journal.write(CreateSession(SessionRow(session_id="s1", created_ms=1, spec=b"")))
             hub.open_channel("s1", events_max, 0)
             take(hub, 1, 3)
             take(hub, 4, durable=True)
@@ -252,13 +253,13 @@ def test_event_in_the_journal_that_was_not_published_is_given_by_the_next_daemon
 
     async def main():
         async with journal_of(tmp_path) as journal:
-            await journal.create(SessionRow(session_id="s1", created_ms=1, spec=b""))
+            await journal.write(CreateSession(SessionRow(session_id="s1", created_ms=1, spec=b"")))
             async with bound(tmp_path, journal) as hub:
                 hub.open_channel("s1", 10, 0)
                 take(hub, 1, durable=True, body=b"one")
                 before = hub.last_index("s1")
                 hub.close()  # the commit is under way, and its answer finds nobody
-            last = await journal.last_index("s1")
+            last = await journal.read(FindLastIndex("s1"))
             async with bound(tmp_path, journal) as hub:
                 hub.open_channel("s1", 10, last)
                 welcome = hub.last_index("s1")
@@ -277,7 +278,7 @@ def test_a_long_replay_has_one_answer_at_a_time_in_memory(tmp_path):
 
     async def main():
         async with journal_of(tmp_path) as journal, bound(tmp_path, journal) as hub:
-            await journal.create(SessionRow(session_id="s1", created_ms=1, spec=b""))
+            await journal.write(CreateSession(SessionRow(session_id="s1", created_ms=1, spec=b"")))
             hub.open_channel("s1", 2, 0)
             for first in range(1, 2 * count, 2):
                 take(hub, first, durable=True, body=body)

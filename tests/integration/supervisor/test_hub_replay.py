@@ -26,20 +26,21 @@ class Journal:
         self.asked, self.storing = 0, []
         self.health, self.problem = Health(), None
 
-    def publish(self, session_id, first, count, body):
+    def write(self, publish):
         if self.problem is not None:
             raise self.problem
         self.storing.append(asyncio.get_running_loop().create_future())
         return self.storing[-1]
 
-    async def replay(self, session_id, after, through, limit):
+    async def read(self, replay):
         self.asked += 1
         found = [
             row
             for row in self.rows
-            if max(row.first, after + 1) <= min(row.first + row.count - 1, through)
+            if max(row.first, replay.after_index + 1)
+            <= min(row.first + row.count - 1, replay.through_index)
         ]
-        return found[:limit]
+        return found[: replay.limit]
 
 
 @contextlib.asynccontextmanager

@@ -22,10 +22,20 @@ from supervisor.adapters.journal.base import (
     SessionRow,
     StaleIncarnation,
 )
-from supervisor.adapters.journal.sqlite import SqliteJournal
-from supervisor.adapters.journal.store import JOURNAL_FILE
+from supervisor.adapters.journal.operations import (
+    AcceptCommand,
+    AppendRecords,
+    BeginIncarnation,
+    CreateSession,
+    FindAnswer,
+    FindLastIndex,
+    ListLiveSessions,
+    LoadSession,
+)
+from supervisor.adapters.journal.sqlite import JOURNAL_FILE, SqliteJournal
 from supervisor.core.limits import JOURNAL_QUEUED_BYTES_MAX, JOURNAL_QUEUED_MAX
 from supervisor.core.storage import Condition
+from tests.journal_thread import on_thread
 
 ROW = SessionRow(session_id="s-1", created_ms=5, spec=b"spec", incarnation=1)
 PATIENCE_S = 30.0
@@ -44,7 +54,7 @@ def run(scenario, directory, **options):
         journal = SqliteJournal(directory, **options)
         await journal.open()
         try:
-            await journal.create(ROW)
+            await journal.write(CreateSession(ROW))
             return await scenario(journal)
         finally:
             await journal.close()
@@ -56,7 +66,7 @@ def run(scenario, directory, **options):
 def busy_writer(journal):
     """Keep the writer's thread busy, so that what is called meanwhile becomes one group."""
     started, done = threading.Event(), threading.Event()
-    journal._writer.read(lambda: (started.set(), done.wait(PATIENCE_S)))
+    on_thread(journal, lambda: (started.set(), done.wait(PATIENCE_S)))
     started.wait(PATIENCE_S)
     try:
         yield
@@ -67,7 +77,7 @@ def busy_writer(journal):
 async def statements(journal):
     """Return the list to which the store's statements are added from now on."""
     found = []
-    await journal._writer.read(lambda: journal._store._connection.set_trace_callback(found.append))
+    await on_thread(journal, lambda: journal._store.db.set_trace_callback(found.append))
     return found
 
 
@@ -82,7 +92,9 @@ def test_what_waits_shares_a_commit(directory):
     async def work(journal):
         trace = await statements(journal)
         with busy_writer(journal):
-            calls = [journal.accept("s-1", f"c-{number}", b"", 1) for number in range(50)]
+            calls = [
+                journal.write(AcceptCommand("s-1", f"c-{number}", b"", 1)) for number in range(50)
+            ]
         await asyncio.gather(*calls)
         return trace.count("COMMIT")
 
@@ -95,12 +107,16 @@ def test_a_refusal_spoils_nothing_else(directory):
     async def work(journal):
         with busy_writer(journal):
             calls = [
-                journal.accept("s-1", "c-1", b"", 1),
-                journal.append("s-1", 9, [("turn", b"stale")], [("c-1", b"stale")]),
-                journal.append("s-1", 1, [("turn", b"good")], []),
+                journal.write(AcceptCommand("s-1", "c-1", b"", 1)),
+                journal.write(AppendRecords("s-1", 9, [("turn", b"stale")], [("c-1", b"stale")])),
+                journal.write(AppendRecords("s-1", 1, [("turn", b"good")], [])),
             ]
         found = await outcomes(*calls)
-        return found, await journal.load("s-1"), await journal.answer("s-1", "c-1")
+        return (
+            found,
+            await journal.read(LoadSession("s-1")),
+            await journal.read(FindAnswer("s-1", "c-1")),
+        )
 
     (first, second, third), stored, answer = run(work, directory)
 
@@ -114,12 +130,12 @@ def test_what_cannot_be_stored_fails_alone(directory):
     async def work(journal):
         with busy_writer(journal):
             calls = [
-                journal.accept("s-1", "c-1", b"", 1),
-                journal.append("s-1", 1, [("turn", b"half"), ("\ud800", b"")], []),
-                journal.accept("s-1", "c-2", b"", 2**70),
-                journal.accept("s-1", "c-3", b"", 1),
+                journal.write(AcceptCommand("s-1", "c-1", b"", 1)),
+                journal.write(AppendRecords("s-1", 1, [("turn", b"half"), ("\ud800", b"")], [])),
+                journal.write(AcceptCommand("s-1", "c-2", b"", 2**70)),
+                journal.write(AcceptCommand("s-1", "c-3", b"", 1)),
             ]
-        return await outcomes(*calls), await journal.load("s-1")
+        return await outcomes(*calls), await journal.read(LoadSession("s-1"))
 
     (first, second, third, fourth), stored = run(work, directory)
 
@@ -132,11 +148,13 @@ def test_a_cancelled_caller_changes_nothing(directory):
 
     async def work(journal):
         with busy_writer(journal):
-            first = asyncio.ensure_future(journal.accept("s-1", "c-1", b"", 1))
-            second = journal.accept("s-1", "c-2", b"", 1)
+            first = asyncio.ensure_future(journal.write(AcceptCommand("s-1", "c-1", b"", 1)))
+            second = journal.write(AcceptCommand("s-1", "c-2", b"", 1))
             first.cancel()
         found = await second
-        return found, [row.command_id for row in (await journal.load("s-1")).unanswered]
+        return found, [
+            row.command_id for row in (await journal.read(LoadSession("s-1"))).unanswered
+        ]
 
     assert run(work, directory) == (Accepted(2), ["c-1", "c-2"])
 
@@ -147,11 +165,11 @@ def test_a_full_queue_refuses_at_once(directory):
 
     async def work(journal):
         with busy_writer(journal):
-            calls = [journal.last_index("s-1") for _ in range(JOURNAL_QUEUED_MAX - 1)]
+            calls = [journal.read(FindLastIndex("s-1")) for _ in range(JOURNAL_QUEUED_MAX - 1)]
             with pytest.raises(JournalOverloaded):
-                journal.accept("s-1", "c-1", b"", 1)
+                journal.write(AcceptCommand("s-1", "c-1", b"", 1))
         await asyncio.gather(*calls)
-        return await journal.accept("s-1", "c-1", b"", 1)
+        return await journal.write(AcceptCommand("s-1", "c-1", b"", 1))
 
     assert run(work, directory) == Accepted(1)
 
@@ -162,9 +180,11 @@ def test_a_queue_full_of_bytes_refuses_at_once(directory):
     async def work(journal):
         half = bytes(JOURNAL_QUEUED_BYTES_MAX // 2)
         with busy_writer(journal):
-            calls = [journal.accept("s-1", f"c-{number}", half, 1) for number in range(2)]
+            calls = [
+                journal.write(AcceptCommand("s-1", f"c-{number}", half, 1)) for number in range(2)
+            ]
             with pytest.raises(JournalOverloaded):
-                journal.append("s-1", 1, [("turn", b"x")], [])
+                journal.write(AppendRecords("s-1", 1, [("turn", b"x")], []))
         return await asyncio.gather(*calls)
 
     assert run(work, directory) == [Accepted(1), Accepted(2)]
@@ -195,19 +215,29 @@ def test_a_full_disk_refuses_what_is_new_and_holds_what_is_under_way(directory, 
     """Reads go on, nothing is lost of what waits, its order stays, and room is enough to go on."""
 
     async def work(journal):
-        await journal.accept("s-1", "c-1", b"", 1)
+        await journal.write(AcceptCommand("s-1", "c-1", b"", 1))
         with full(directory):
             refused = await outcomes(
-                journal.accept("s-1", "c-2", bytes(50_000), 1),
-                journal.create(replace(ROW, session_id="s-2")),
+                journal.write(AcceptCommand("s-1", "c-2", bytes(50_000), 1)),
+                journal.write(CreateSession(replace(ROW, session_id="s-2"))),
             )
-            held = [journal.append("s-1", 1, [("turn", b"a")], [("c-1", b"done")], number=1)]
-            held += [journal.append("s-1", 1, [("turn", b"b")], [], number=2)]
-            held += [journal.began("s-1", 2, 1)]
-            while_full = await journal.load("s-1")
+            held = [
+                journal.write(
+                    AppendRecords("s-1", 1, [("turn", b"a")], [("c-1", b"done")], number=1)
+                )
+            ]
+            held += [journal.write(AppendRecords("s-1", 1, [("turn", b"b")], [], number=2))]
+            held += [journal.write(BeginIncarnation("s-1", 2, 1))]
+            while_full = await journal.read(LoadSession("s-1"))
             told = str(journal.health), any(one.done() for one in held)
         await asyncio.gather(*held)
-        return refused, while_full, told, await journal.accept("s-1", "c-2", b"", 1), journal.health
+        return (
+            refused,
+            while_full,
+            told,
+            await journal.write(AcceptCommand("s-1", "c-2", b"", 1)),
+            journal.health,
+        )
 
     refused, while_full, told, again, health = run(work, directory, durability=durability)
     found = asyncio.run(load(directory))
@@ -229,13 +259,16 @@ def test_a_full_disk_knows_what_was_taken_before(directory):
     """A command that is here is no new one, answered or not, whatever room there is for others."""
 
     async def work(journal):
-        await journal.accept("s-1", "c-1", b"", 1)
-        await journal.accept("s-1", "c-2", b"", 1)
-        await journal.append("s-1", 1, [("turn", b"a")], [("c-1", b"done")], number=1)
+        await journal.write(AcceptCommand("s-1", "c-1", b"", 1))
+        await journal.write(AcceptCommand("s-1", "c-2", b"", 1))
+        await journal.write(AppendRecords("s-1", 1, [("turn", b"a")], [("c-1", b"done")], number=1))
         with full(directory):
-            refused = await outcomes(journal.accept("s-1", "c-3", bytes(50_000), 1))
+            refused = await outcomes(journal.write(AcceptCommand("s-1", "c-3", bytes(50_000), 1)))
             return refused + await outcomes(
-                *(journal.accept("s-1", name, b"", 1) for name in ("c-1", "c-2", "c-3"))
+                *(
+                    journal.write(AcceptCommand("s-1", name, b"", 1))
+                    for name in ("c-1", "c-2", "c-3")
+                )
             )
 
     first, answered, open_, new = run(work, directory)
@@ -251,11 +284,11 @@ def test_what_still_waits_when_the_journal_is_closed_is_not_acknowledged(directo
     async def work():
         journal = SqliteJournal(directory)
         await journal.open()
-        await journal.create(ROW)
+        await journal.write(CreateSession(ROW))
         with full(directory):
             with pytest.raises(JournalFull):
-                await journal.accept("s-1", "c-1", bytes(50_000), 1)
-            held = journal.append("s-1", 1, [("turn", b"a")], [])
+                await journal.write(AcceptCommand("s-1", "c-1", bytes(50_000), 1))
+            held = journal.write(AppendRecords("s-1", 1, [("turn", b"a")], []))
             await journal.close()
         with pytest.raises(JournalFull):
             await held
@@ -274,10 +307,10 @@ def test_what_waits_for_room_is_bounded(directory, monkeypatch):
     async def work(journal):
         with full(directory):
             with pytest.raises(JournalFull):
-                await journal.accept("s-1", "c-1", bytes(50_000), 1)
-            held = [journal.append("s-1", 1, [("turn", b"a")], []) for _ in range(3)]
+                await journal.write(AcceptCommand("s-1", "c-1", bytes(50_000), 1))
+            held = [journal.write(AppendRecords("s-1", 1, [("turn", b"a")], [])) for _ in range(3)]
             with pytest.raises(JournalOverloaded):
-                journal.append("s-1", 1, [("turn", b"b")], [])
+                journal.write(AppendRecords("s-1", 1, [("turn", b"b")], []))
         await asyncio.gather(*held)
 
     run(work, directory)
@@ -295,13 +328,13 @@ def test_a_broken_store_is_not_tried_again(directory):
         def fail():
             raise OSError(errno.EIO, "Input/output error")
 
-        await journal.accept("s-1", "c-1", b"", 1)
+        await journal.write(AcceptCommand("s-1", "c-1", b"", 1))
         with busy_writer(journal):
             store._volume.strays = fail  # what a transaction asks first
-            calls = [journal.accept("s-1", "c-2", b"", 1)]
+            calls = [journal.write(AcceptCommand("s-1", "c-2", b"", 1))]
         found = await outcomes(*calls)
         del store._volume.strays
-        later = await outcomes(journal.accept("s-1", "c-3", b"", 1))
+        later = await outcomes(journal.write(AcceptCommand("s-1", "c-3", b"", 1)))
         return [*found, *later], heard, journal.health.has_failed
 
     found, heard, has_failed = run(work, directory)
@@ -316,7 +349,7 @@ async def load(directory):
     """Open the journal as the next daemon would, and return the session."""
     journal = SqliteJournal(directory)
     await journal.open()
-    stored = await journal.load("s-1")
+    stored = await journal.read(LoadSession("s-1"))
     await journal.close()
     return stored
 
@@ -325,17 +358,19 @@ DOOMED = """
 import asyncio, sys
 from pathlib import Path
 from supervisor.adapters.journal.base import SessionRow
+from supervisor.adapters.journal.operations import AcceptCommand, CreateSession
 from supervisor.adapters.journal.sqlite import SqliteJournal
 
 async def accept(journal, caller):
     for number in range(10**9):
-        await journal.accept("s-1", f"c-{caller}-{number}", bytes(300), number)
+        command = AcceptCommand("s-1", f"c-{caller}-{number}", bytes(300), number)
+        await journal.write(command)
         print(f"c-{caller}-{number}", flush=True)
 
 async def main():
     journal = SqliteJournal(Path(sys.argv[1]))
     await journal.open()
-    await journal.create(SessionRow(session_id="s-1", created_ms=1, spec=b""))
+    await journal.write(CreateSession(SessionRow(session_id="s-1", created_ms=1, spec=b"")))
     await asyncio.gather(*(accept(journal, caller) for caller in range(8)))
 
 asyncio.run(main())
@@ -372,11 +407,13 @@ def test_close_finishes_what_was_called(directory):
     async def work():
         journal = SqliteJournal(directory)
         await journal.open()
-        calls = [journal.create(ROW)]
-        calls += [journal.accept("s-1", f"c-{number}", b"", 1) for number in range(500)]
+        calls = [journal.write(CreateSession(ROW))]
+        calls += [
+            journal.write(AcceptCommand("s-1", f"c-{number}", b"", 1)) for number in range(500)
+        ]
         await journal.close()
         with pytest.raises(JournalFailed):
-            journal.alive()
+            journal.read(ListLiveSessions())
         await journal.close()
         return await asyncio.gather(*calls)
 
@@ -394,11 +431,11 @@ def test_close_does_not_wait_for_ever(directory, monkeypatch):
         journal = SqliteJournal(directory)
         await journal.open()
         with busy_writer(journal):
-            call = journal.create(ROW)
+            call = journal.write(CreateSession(ROW))
             await journal.close()
             with pytest.raises(JournalFailed, match="closed before"):
                 await call
-        journal._writer._thread.join(PATIENCE_S)
+        journal._thread.join(PATIENCE_S)
 
     asyncio.run(work())
 

@@ -23,9 +23,22 @@ from supervisor.adapters.journal.base import (
     SessionRow,
     Stored,
 )
+from supervisor.adapters.journal.operations import (
+    AcceptCommand,
+    AppendRecords,
+    CreateSession,
+    FindSession,
+    ListCheckpoints,
+    ListDowns,
+    ListLiveSessions,
+    LoadSession,
+    PruneSessions,
+    RecordDown,
+    ReplayEvents,
+    SaveCheckpoint,
+)
 from supervisor.adapters.journal.schema import APPLICATION_ID, MIGRATIONS, VERSION
-from supervisor.adapters.journal.sqlite import SqliteJournal
-from supervisor.adapters.journal.store import JOURNAL_FILE
+from supervisor.adapters.journal.sqlite import JOURNAL_FILE, SqliteJournal
 
 ROW = SessionRow(session_id="s-1", created_ms=5, spec=b"spec", group_id="g", incarnation=1)
 RELEASED = "831f1016bc774de6"
@@ -65,7 +78,7 @@ def test_files_are_the_users_alone(directory):
     """Directory 0700, and 0600 for everything in it while it is in use."""
 
     async def work(journal):
-        await journal.create(ROW)
+        await journal.write(CreateSession(ROW))
         return {stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()}
 
     assert run(work, directory) == {0o600}
@@ -78,18 +91,18 @@ def test_a_directory_open_to_others_is_refused(directory):
     directory.chmod(0o755)
 
     with pytest.raises(InvalidOptions, match="chmod 700"):
-        run(lambda journal: journal.alive(), directory)
+        run(lambda journal: journal.read(ListLiveSessions()), directory)
 
 
 def test_one_daemon_has_the_file(directory):
     """A second daemon with another runtime directory cannot write into the same journal."""
 
     async def work(journal):
-        await journal.create(ROW)
+        await journal.write(CreateSession(ROW))
         second = SqliteJournal(directory)
         with pytest.raises(JournalFailed, match="locked"):
             await second.open()
-        return await journal.find("s-1")
+        return await journal.read(FindSession("s-1"))
 
     assert run(work, directory) == ROW
 
@@ -125,7 +138,7 @@ def test_a_file_that_is_not_ours_is_refused(directory, statements, why):
     connection.close()
 
     with pytest.raises(JournalRefused, match=why):
-        run(lambda journal: journal.alive(), directory)
+        run(lambda journal: journal.read(ListLiveSessions()), directory)
     connection = sqlite3.connect(path)
     after = list(connection.iterdump())
     connection.close()
@@ -140,7 +153,7 @@ def test_a_newer_journal_keeps_every_byte(directory):
     before = path.read_bytes()
 
     with pytest.raises(JournalRefused):
-        run(lambda journal: journal.alive(), directory)
+        run(lambda journal: journal.read(ListLiveSessions()), directory)
 
     assert path.read_bytes() == before
     assert list(directory.glob(f"{JOURNAL_FILE}*")) == [path]
@@ -153,7 +166,7 @@ def test_another_kind_of_file_is_refused(directory, content):
     (directory / JOURNAL_FILE).write_bytes(content)
 
     with pytest.raises(JournalRefused, match="not an SQLite database"):
-        run(lambda journal: journal.alive(), directory)
+        run(lambda journal: journal.read(ListLiveSessions()), directory)
 
     assert (directory / JOURNAL_FILE).read_bytes() == content
 
@@ -181,30 +194,34 @@ def test_an_older_file_is_brought_up_to_date(directory, version):
 
     async def work(journal):
         found = [
-            await journal.load("s-1"),
-            await journal.accept("s-1", "c-1", b"one", 1),
-            await journal.replay("s-1", 0, 9, 9),
+            await journal.read(LoadSession("s-1")),
+            await journal.write(AcceptCommand("s-1", "c-1", b"one", 1)),
+            await journal.read(ReplayEvents("s-1", 0, 9, 9)),
         ]
-        number = await journal.note_down(down)
-        await journal.append("s-1", 1, [("turn", b"b")], [], number=1, snapshot=b"state")
-        await journal.save_checkpoint(
-            CheckpointRow(
-                session_id="s-1",
-                checkpoint_id="cp-1",
-                label=None,
-                saved_ms=1,
-                schema_version=1,
-                body=b"state",
-                metadata=b"",
+        number = await journal.write(RecordDown(down))
+        await journal.write(
+            AppendRecords("s-1", 1, [("turn", b"b")], [], number=1, snapshot=b"state")
+        )
+        await journal.write(
+            SaveCheckpoint(
+                CheckpointRow(
+                    session_id="s-1",
+                    checkpoint_id="cp-1",
+                    label=None,
+                    saved_ms=1,
+                    schema_version=1,
+                    body=b"state",
+                    metadata=b"",
+                )
             )
         )
-        pruned = await journal.prune(10, 9)
+        pruned = await journal.write(PruneSessions(10, 9))
         return found, number, pruned
 
     async def look(journal):
-        stored = await journal.load("s-1")
-        downs = await journal.downs("s-1", 0, 9)
-        return stored, len(await journal.checkpoints("s-1")), [one.body for one in downs]
+        stored = await journal.read(LoadSession("s-1"))
+        downs = await journal.read(ListDowns("s-1", 0, 9))
+        return stored, len(await journal.read(ListCheckpoints("s-1"))), [one.body for one in downs]
 
     found, number, pruned = run(work, directory)
     stored, checkpoints, downs = run(look, directory)
@@ -230,7 +247,7 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(directory, monkeypatch):
     monkeypatch.setattr("supervisor.adapters.journal.schema.VERSION", len(broken))
 
     with pytest.raises(JournalFailed, match="later"):
-        run(lambda journal: journal.alive(), directory)
+        run(lambda journal: journal.read(ListLiveSessions()), directory)
     with sqlite3.connect(path) as connection:
         version = connection.execute("PRAGMA user_version").fetchone()
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}

@@ -10,8 +10,8 @@ from structlog.testing import capture_logs
 from cmdc_runtime.codec import decode_as
 from cmdc_runtime.reasons import AnyReason
 from supervisor.adapters.journal.base import JournalFailed, SessionRow
-from supervisor.adapters.journal.sqlite import SqliteJournal
-from supervisor.adapters.journal.store import JOURNAL_FILE, SUMS_FILE
+from supervisor.adapters.journal.operations import AcceptCommand, CreateSession, LoadSession
+from supervisor.adapters.journal.sqlite import JOURNAL_FILE, SUMS_FILE, SqliteJournal
 from supervisor.adapters.journal.sums import PAGE_BYTES
 from supervisor.adapters.journal.volume import wal_of
 
@@ -29,13 +29,18 @@ def name_of(number):
 async def begin(journal):
     """Start the sessions."""
     for number in range(SESSIONS):
-        await journal.create(SessionRow(session_id=name_of(number), created_ms=1, spec=b"spec"))
+        await journal.write(
+            CreateSession(SessionRow(session_id=name_of(number), created_ms=1, spec=b"spec"))
+        )
 
 
 async def accept(journal, numbers, kind="c"):
     """Accept a command for each number; return those that were acknowledged."""
     return [
-        (name_of(one), (await journal.accept(name_of(one), f"{kind}-{one}", BODY, 1)).seq)
+        (
+            name_of(one),
+            (await journal.write(AcceptCommand(name_of(one), f"{kind}-{one}", BODY, 1))).seq,
+        )
         for one in numbers
     ]
 
@@ -56,7 +61,7 @@ async def found_in(state, tmp_path):
     await journal.open()
     seen, over = [], {}
     for number in range(SESSIONS):
-        stored = await journal.load(name_of(number))
+        stored = await journal.read(LoadSession(name_of(number)))
         if stored.row.ended_ms is not None:
             over[name_of(number)] = str(decode_as(AnyReason, stored.row.reason))
         else:
@@ -141,7 +146,7 @@ def test_read_behind_a_cut_log_is_as_before(tmp_path):
     loaded, between = [], []
 
     async def read(journal):
-        loaded.extend([await journal.load(name_of(one)) for one in range(SESSIONS)])
+        loaded.extend([await journal.read(LoadSession(name_of(one))) for one in range(SESSIONS)])
         (tmp_path / "read").mkdir()
         between.extend(await found_in(tmp_path / "state", tmp_path / "read"))
 
@@ -324,7 +329,7 @@ def test_file_whose_pages_are_lost_parks_who_misses_something(tmp_path, harm, pl
 
 def test_log_does_not_grow_beyond_what_is_kept_of_it(tmp_path, monkeypatch):
     """Where it can't be brought into the file nothing is written behind the bound: it waits."""
-    monkeypatch.setattr("supervisor.adapters.journal.store.JOURNAL_WAL_BYTES_MAX", 50_000)
+    monkeypatch.setattr("supervisor.adapters.journal.sqlite.JOURNAL_WAL_BYTES_MAX", 50_000)
     sizes = []
 
     async def main():

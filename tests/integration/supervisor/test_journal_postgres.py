@@ -22,11 +22,21 @@ from supervisor.adapters.journal.base import (
     RecordRow,
     SessionRow,
 )
+from supervisor.adapters.journal.operations import (
+    AcceptCommand,
+    AppendRecords,
+    CreateSession,
+    EndSession,
+    FindSession,
+    ListLiveSessions,
+    LoadSession,
+)
 from supervisor.adapters.journal.postgres import PostgresJournal
 from supervisor.adapters.journal.postgres_schema import in_postgres
 from supervisor.adapters.journal.schema import MIGRATIONS, VERSION
 from supervisor.core.storage import Condition
 from tests.integration.supervisor.postgres_proxy import Proxy
+from tests.journal_thread import on_thread
 
 pytestmark = [pytest.mark.process, pytest.mark.fault]
 
@@ -91,10 +101,10 @@ def test_one_daemon_has_the_journal(server, schema):
     """A second one is refused, is told who has it, and disturbs nothing."""
 
     async def work(journal):
-        await journal.create(ROW)
+        await journal.write(CreateSession(ROW))
         with pytest.raises(JournalFailed, match=r"another daemon has .* \(process \d+ on .*stop"):
             await PostgresJournal(server.url, schema=schema).open()
-        return await journal.accept("s-1", "c-1", b"", 1)
+        return await journal.write(AcceptCommand("s-1", "c-1", b"", 1))
 
     assert run(work, PostgresJournal(server.url, schema=schema)) == Accepted(1)
 
@@ -103,8 +113,8 @@ def test_daemons_in_two_schemas_do_not_meet(server, schema):
     """Each has its own sessions."""
 
     async def work(one, other):
-        await one.create(ROW)
-        return await other.find("s-1")
+        await one.write(CreateSession(ROW))
+        return await other.read(FindSession("s-1"))
 
     schemas = (schema, f"{schema}_other")
 
@@ -116,20 +126,26 @@ def test_a_daemon_that_was_superseded_writes_no_more(server, schema, does_read):
     """It lost its connection, another took over: whatever it does is refused, and it has to end."""
 
     async def work(first):
-        await first.create(ROW)
+        await first.write(CreateSession(ROW))
         end_connections(server)
         second = PostgresJournal(server.url, schema=schema)
         await second.open()
-        await second.accept("s-1", "c-2", b"theirs", 1)
+        await second.write(AcceptCommand("s-1", "c-2", b"theirs", 1))
         await second.close()
         with pytest.raises(JournalFailed, match="taken over"):
-            await (first.find("s-1") if does_read else first.ended("s-1", b"late", 1))
+            await (
+                first.read(FindSession("s-1"))
+                if does_read
+                else first.write(EndSession("s-1", b"late", 1))
+            )
         await until(first, Condition.FAILED)
         with pytest.raises(JournalFailed, match="taken over"):
-            await first.append("s-1", 1, [("turn", b"later")], [])
+            await first.write(AppendRecords("s-1", 1, [("turn", b"later")], []))
 
     run(work, PostgresJournal(server.url, schema=schema))
-    stored = run(lambda journal: journal.load("s-1"), PostgresJournal(server.url, schema=schema))
+    stored = run(
+        lambda journal: journal.read(LoadSession("s-1")), PostgresJournal(server.url, schema=schema)
+    )
 
     assert (stored.records, [row.body for row in stored.unanswered]) == ((), [b"theirs"])
 
@@ -138,10 +154,10 @@ def test_every_transaction_checks_who_has_the_journal(server, schema):
     """Where a pooler hides that a connection is new, the epoch still tells."""
 
     async def work(journal):
-        await journal.create(ROW)
+        await journal.write(CreateSession(ROW))
         sql(server, f"UPDATE {schema}.journal SET epoch = epoch + 1")
         with pytest.raises(JournalFailed, match="taken over"):
-            await journal.accept("s-1", "c-1", b"", 1)
+            await journal.write(AcceptCommand("s-1", "c-1", b"", 1))
 
     run(work, PostgresJournal(server.url, schema=schema))
 
@@ -155,11 +171,11 @@ def test_a_lost_connection_is_made_again(server, schema):
     """Nobody notices, if he writes or if he reads."""
 
     async def work(journal):
-        await journal.create(ROW)
+        await journal.write(CreateSession(ROW))
         end_connections(server)
-        first = await journal.accept("s-1", "c-1", b"", 1)
+        first = await journal.write(AcceptCommand("s-1", "c-1", b"", 1))
         end_connections(server)
-        return first, await journal.find("s-1")
+        return first, await journal.read(FindSession("s-1"))
 
     first, found = run(work, PostgresJournal(server.url, schema=schema))
 
@@ -171,11 +187,14 @@ def test_a_commit_whose_answer_was_lost_is_asked_for(server, schema, proxy, lose
     """It was done, or it is done again: once either way, and the caller hears yes."""
 
     async def work(journal):
-        await journal.create(ROW)
+        await journal.write(CreateSession(ROW))
         setattr(proxy, lose, b"COMMIT")
-        calls = [journal.append("s-1", 1, [("turn", b"%d" % number)], []) for number in range(3)]
+        calls = [
+            journal.write(AppendRecords("s-1", 1, [("turn", b"%d" % number)], []))
+            for number in range(3)
+        ]
         found = await asyncio.gather(*calls)
-        return found, proxy.lost.is_set(), await journal.load("s-1")
+        return found, proxy.lost.is_set(), await journal.read(LoadSession("s-1"))
 
     found, was_lost, stored = run(work, PostgresJournal(url_of(proxy), schema=schema))
 
@@ -191,14 +210,14 @@ def test_a_commit_that_nobody_can_tell_of_is_not_done_again(server, schema, prox
     monkeypatch.setattr(postgres_connection, "JOURNAL_SETTLE_S", 0.1)
 
     async def work(journal):
-        await journal.create(ROW)
+        await journal.write(CreateSession(ROW))
         proxy.closes_after = True
         proxy.lose_answer = b"COMMIT"
         with pytest.raises(JournalUnsettled, match="may be there or not"):
-            await journal.append("s-1", 1, [("turn", b"a")], [])
+            await journal.write(AppendRecords("s-1", 1, [("turn", b"a")], []))
         proxy.is_closed = proxy.closes_after = False
-        await journal.append("s-1", 1, [("turn", b"b")], [])
-        return await journal.load("s-1")
+        await journal.write(AppendRecords("s-1", 1, [("turn", b"b")], []))
+        return await journal.read(LoadSession("s-1"))
 
     stored = run(work, PostgresJournal(url_of(proxy), schema=schema))
 
@@ -209,22 +228,22 @@ def test_what_is_under_way_waits_for_a_server_that_is_away(server, schema):
     """What is new is refused with the reason; what waits is written in order when it is back."""
 
     async def work(journal):
-        await journal.create(ROW)
-        await journal.accept("s-1", "c-0", b"", 1)
+        await journal.write(CreateSession(ROW))
+        await journal.write(AcceptCommand("s-1", "c-0", b"", 1))
         server.kill()
-        first = journal.append("s-1", 1, [("turn", b"a")], [], number=1)
-        second = journal.ended("s-1", b"normal", 9)
+        first = journal.write(AppendRecords("s-1", 1, [("turn", b"a")], [], number=1))
+        second = journal.write(EndSession("s-1", b"normal", 9))
         await until(journal, Condition.FULL)
         with pytest.raises(StorageFull, match="see that PostgreSQL runs"):
-            await journal.accept("s-1", "c-1", b"", 1)
+            await journal.write(AcceptCommand("s-1", "c-1", b"", 1))
         with pytest.raises(JournalUnread):
-            await journal.accept("s-1", "c-0", b"", 1)
+            await journal.write(AcceptCommand("s-1", "c-0", b"", 1))
         with pytest.raises(JournalFailed):
-            await journal.find("s-1")
+            await journal.read(FindSession("s-1"))
         waited = first.done() or second.done()
         server.start()
         await asyncio.gather(first, second)
-        return waited, await journal.load("s-1"), journal.health.condition
+        return waited, await journal.read(LoadSession("s-1")), journal.health.condition
 
     waited, stored, condition = run(work, PostgresJournal(server.url, schema=schema))
 
@@ -243,7 +262,7 @@ def test_nothing_is_lost_when_the_server_is_killed_at_work(server, schema):
         while not ended.is_set():
             name = f"c-{caller}-{number}"
             try:
-                await journal.accept("s-1", name, b"", 1)
+                await journal.write(AcceptCommand("s-1", name, b"", 1))
             except (StorageFull, JournalFailed):
                 await asyncio.sleep(0)  # tidy: a caller that tries again at once
                 continue
@@ -260,12 +279,12 @@ def test_nothing_is_lost_when_the_server_is_killed_at_work(server, schema):
     async def append(journal, ended):
         number = 0
         while not ended.is_set():
-            await journal.append("s-1", 1, [("turn", b"%d" % number)], [])
+            await journal.write(AppendRecords("s-1", 1, [("turn", b"%d" % number)], []))
             number += 1
         return number
 
     async def work(journal):
-        await journal.create(ROW)
+        await journal.write(CreateSession(ROW))
         ended = asyncio.Event()
         callers = [asyncio.create_task(call(journal, caller, ended)) for caller in range(4)]
         appender = asyncio.create_task(append(journal, ended))
@@ -281,7 +300,9 @@ def test_nothing_is_lost_when_the_server_is_killed_at_work(server, schema):
         return await appender
 
     appended = run(work, PostgresJournal(server.url, schema=schema))
-    stored = run(lambda journal: journal.load("s-1"), PostgresJournal(server.url, schema=schema))
+    stored = run(
+        lambda journal: journal.read(LoadSession("s-1")), PostgresJournal(server.url, schema=schema)
+    )
     found = [row.command_id for row in stored.unanswered]
 
     assert len(found) == len(set(found))
@@ -294,12 +315,18 @@ def test_nothing_is_lost_when_the_server_is_killed_at_work(server, schema):
 
 def test_a_newer_journal_is_refused(server, schema):
     """And left as it was."""
-    run(lambda journal: journal.create(ROW), PostgresJournal(server.url, schema=schema))
+    run(
+        lambda journal: journal.write(CreateSession(ROW)),
+        PostgresJournal(server.url, schema=schema),
+    )
     sql(server, f"UPDATE {schema}.journal SET version = {VERSION + 1}")
     before = sql(server, f"SELECT * FROM {schema}.journal")
 
     with pytest.raises(JournalRefused, match=f"knows formats up to {VERSION}"):
-        run(lambda journal: journal.alive(), PostgresJournal(server.url, schema=schema))
+        run(
+            lambda journal: journal.read(ListLiveSessions()),
+            PostgresJournal(server.url, schema=schema),
+        )
 
     assert sql(server, f"SELECT * FROM {schema}.journal") == before
 
@@ -310,7 +337,10 @@ def test_tables_of_another_program_are_refused(server, schema):
     sql(server, f"CREATE TABLE {schema}.theirs (x INT)")
 
     with pytest.raises(JournalRefused, match="belongs to another program"):
-        run(lambda journal: journal.alive(), PostgresJournal(server.url, schema=schema))
+        run(
+            lambda journal: journal.read(ListLiveSessions()),
+            PostgresJournal(server.url, schema=schema),
+        )
 
     query = "SELECT tablename::text FROM pg_tables WHERE schemaname = %s"
 
@@ -333,8 +363,10 @@ def test_an_older_journal_is_brought_up_to_date(server, schema):
         connection.execute("INSERT INTO commands VALUES ('s-1', 'c-1', 1, 10, 'one', 'done')")
 
     async def work(journal):
-        await journal.append("s-1", 1, [("turn", b"a")], [], snapshot=b"state")
-        return await journal.accept("s-1", "c-1", b"", 1), await journal.load("s-1")
+        await journal.write(AppendRecords("s-1", 1, [("turn", b"a")], [], snapshot=b"state"))
+        return await journal.write(AcceptCommand("s-1", "c-1", b"", 1)), await journal.read(
+            LoadSession("s-1")
+        )
 
     known, stored = run(work, PostgresJournal(server.url, schema=schema))
 
@@ -348,10 +380,13 @@ def test_no_promise_is_made_that_the_server_breaks(server, schema):
     try:
         with pytest.raises(JournalRefused, match="fsync"):
             run(
-                lambda journal: journal.alive(),
+                lambda journal: journal.read(ListLiveSessions()),
                 PostgresJournal(server.url, schema=schema, durability="power"),
             )
-        run(lambda journal: journal.alive(), PostgresJournal(server.url, schema=schema))
+        run(
+            lambda journal: journal.read(ListLiveSessions()),
+            PostgresJournal(server.url, schema=schema),
+        )
     finally:
         sql(server, "ALTER SYSTEM RESET fsync")
         sql(server, "SELECT pg_reload_conf()")
@@ -363,7 +398,7 @@ def test_a_commit_is_on_the_servers_disk(server, schema, durability, right):
 
     async def work(journal):
         query = "SELECT current_setting('synchronous_commit')"
-        return await journal._writer.read(lambda: journal._store._db.execute(query).fetchone())
+        return await on_thread(journal, lambda: journal._store.db.execute(query).fetchone())
 
     journal = PostgresJournal(server.url, schema=schema, durability=durability)
 
@@ -382,6 +417,6 @@ def test_a_commit_is_on_the_servers_disk(server, schema, durability, right):
 def test_no_error_shows_the_password(url):
     """Whatever is wrong with the address."""
     with pytest.raises((JournalFailed, JournalRefused)) as caught:
-        run(lambda journal: journal.alive(), PostgresJournal(url))
+        run(lambda journal: journal.read(ListLiveSessions()), PostgresJournal(url))
 
     assert "hunter2" not in str(caught.value)

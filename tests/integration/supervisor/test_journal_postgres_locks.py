@@ -8,6 +8,14 @@ import pytest
 from cmdc_runtime.errors import StorageFull
 from supervisor.adapters.journal import postgres_connection
 from supervisor.adapters.journal.base import Duplicate, EventRow
+from supervisor.adapters.journal.operations import (
+    AcceptCommand,
+    AppendRecords,
+    CreateSession,
+    FindSession,
+    LoadSession,
+    ReplayEvents,
+)
 from supervisor.adapters.journal.postgres import PostgresJournal
 from supervisor.core.storage import Condition
 from tests.integration.supervisor.test_journal_postgres import ROW, run, sql, until
@@ -25,22 +33,27 @@ def test_what_is_under_way_waits_for_a_locked_table(
     batches = [EventRow(first=one, count=1, body=b"%d" % one) for one in (1, 2, 3)]
 
     async def work(journal):
-        await journal.create(ROW)
-        await journal.accept("s-1", "c-0", b"", 1)
+        await journal.write(CreateSession(ROW))
+        await journal.write(AcceptCommand("s-1", "c-0", b"", 1))
         with psycopg.connect(server.url) as admin:
             admin.execute(f"LOCK TABLE {schema}.events IN ACCESS EXCLUSIVE MODE")
             writes = [
-                journal.append("s-1", 1, [("turn", b"")], [], number=one.first, events=[one])
+                journal.write(
+                    AppendRecords("s-1", 1, [("turn", b"")], [], number=one.first, events=[one])
+                )
                 for one in batches
             ]
             await until(journal, Condition.FULL)
             with pytest.raises(StorageFull, match="nobody keeps a lock"):
-                await journal.accept("s-1", "c-1", b"", 1)
-            known = await journal.accept("s-1", "c-0", b"", 1)
-            await journal.find("s-1")  # other tables are read meanwhile
+                await journal.write(AcceptCommand("s-1", "c-1", b"", 1))
+            known = await journal.write(AcceptCommand("s-1", "c-0", b"", 1))
+            await journal.read(FindSession("s-1"))  # other tables are read meanwhile
             waited = not any(write.done() for write in writes)
         await asyncio.gather(*writes)
-        found = await journal.load("s-1"), await journal.replay("s-1", 0, 9, 9)
+        found = (
+            await journal.read(LoadSession("s-1")),
+            await journal.read(ReplayEvents("s-1", 0, 9, 9)),
+        )
         return waited, known, *found
 
     waited, known, stored, found = run(work, PostgresJournal(server.url, schema=schema))
@@ -57,16 +70,16 @@ def test_a_lock_of_a_second_is_only_waited_for(server, schema):
     )
 
     async def work(journal):
-        await journal.create(ROW)
+        await journal.write(CreateSession(ROW))
         turns = []
         journal.health.on_change = turns.append
         with psycopg.connect(server.url) as admin:
             admin.execute(f"LOCK TABLE {schema}.records IN ACCESS EXCLUSIVE MODE")
-            write = journal.append("s-1", 1, [("turn", b"a")], [], number=1)
+            write = journal.write(AppendRecords("s-1", 1, [("turn", b"a")], [], number=1))
             while not write.done() and not await asyncio.to_thread(sql, server, waits):
                 pass
         await write
-        return turns, await journal.load("s-1")
+        return turns, await journal.read(LoadSession("s-1"))
 
     turns, stored = run(work, PostgresJournal(server.url, schema=schema))
 

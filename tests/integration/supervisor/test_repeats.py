@@ -13,6 +13,7 @@ from cmdc_runtime.reasons import Normal, Shutdown
 from cmdc_runtime.reasons import StartFailed as StartFailedReason
 from cmdc_runtime.requests import StartSession, Supervision
 from supervisor.adapters.journal.base import SessionRow
+from supervisor.adapters.journal.operations import CreateSession, EndSession
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.repeats import check_end, started_before
 from supervisor.sessions import Sessions
@@ -37,9 +38,11 @@ async def sessions_of(tmp_path, *, reason=None):
     journal = SqliteJournal(tmp_path, durability="process")
     await journal.open()
     try:
-        await journal.create(SessionRow(session_id="s1", created_ms=1, spec=spec_bytes(start())))
+        await journal.write(
+            CreateSession(SessionRow(session_id="s1", created_ms=1, spec=spec_bytes(start())))
+        )
         if reason is not None:
-            await journal.ended("s1", encode(reason), 2)
+            await journal.write(EndSession("s1", encode(reason), 2))
         hub = SimpleNamespace(last_index=lambda _session_id: 0)
         yield Sessions(None, None, hub, journal, None, sessions_max=10)
     finally:

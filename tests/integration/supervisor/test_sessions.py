@@ -18,6 +18,12 @@ from cmdc_runtime.reasons import Normal, Shutdown
 from cmdc_runtime.requests import Monitor, StartSession, Supervision
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import JournalFailed, SessionRow
+from supervisor.adapters.journal.operations import (
+    CreateSession,
+    FindNewestDown,
+    FindSession,
+    ListLiveSessions,
+)
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.core.household import Phase, root_spec, session_path
 from supervisor.core.limits import SESSIONS_DEEP_MAX
@@ -34,7 +40,7 @@ WAIT_S = 10.0
 
 
 class SlowJournal(SqliteJournal):
-    """A journal whose ``create`` waits until the test lets it go on, or fail."""
+    """A journal where a session is created when the test lets it go on, or fails."""
 
     def __init__(self, directory):
         super().__init__(directory, durability="process")
@@ -42,12 +48,17 @@ class SlowJournal(SqliteJournal):
         self.may_go_on = asyncio.Event()
         self.problem = None
 
-    async def create(self, row):
+    def write(self, operation):
+        if not isinstance(operation, CreateSession):
+            return super().write(operation)
+        return self._create(operation)
+
+    async def _create(self, operation):
         self.is_reached.set()
         await self.may_go_on.wait()
         if self.problem is not None:
             raise self.problem
-        await super().create(row)
+        await super().write(operation)
 
 
 class Told(Sessions):
@@ -107,7 +118,7 @@ def test_child_whose_parent_ends_while_it_is_written_down_never_starts(tmp_path)
             sessions.journal.may_go_on.set()
             with pytest.raises(StartFailed) as caught:
                 await start
-            row = await sessions.journal.find("child")
+            row = await sessions.journal.read(FindSession("child"))
             return caught.value.reason, row.ended_ms is not None, parent.children
 
     reason, has_ended, children = asyncio.run(main())
@@ -170,7 +181,7 @@ def test_who_watches_a_session_that_is_written_down_hears_that_it_never_began(tm
             sessions.journal.may_go_on.set()
             with pytest.raises(StartFailed):
                 await start
-            newest = await sessions.journal.newest_down("child")
+            newest = await sessions.journal.read(FindNewestDown("child"))
             told = [(down.reason, down.restarting) for down in sessions.told]
             return told, newest.restarting
 
@@ -188,14 +199,16 @@ def test_id_is_free_as_soon_as_its_session_is_over(tmp_path):
             sessions.journal.may_go_on.set()
             with pytest.raises(CmdcError):  # the parent was never in the tree
                 await start
-            row = await sessions.journal.find("child")
+            row = await sessions.journal.read(FindSession("child"))
             again = sessions.live["child"] = Session(
                 sessions, spec("child"), session_path(None, "child"), 0
             )
             again.begun(Answer(Outcome.NO_PROCESS))
-            await SqliteJournal.create(sessions.journal, row_of("child"))
-            await sessions.journal.find("child")
-            return row.ended_ms is not None, (await sessions.journal.find("child")).ended_ms
+            await SqliteJournal.write(sessions.journal, CreateSession(row_of("child")))
+            await sessions.journal.read(FindSession("child"))
+            return row.ended_ms is not None, (
+                await sessions.journal.read(FindSession("child"))
+            ).ended_ms
 
     assert asyncio.run(main()) == (True, None)
 
@@ -220,7 +233,11 @@ def test_what_no_session_can_be_kept_by_leaves_nothing(tmp_path):
                         await sessions.start(spec("e", "d"))
                     except InvalidOptions:
                         break
-            return await sessions.journal.find("wrong"), "wrong" in sessions.live, len(deep.path)
+            return (
+                await sessions.journal.read(FindSession("wrong")),
+                "wrong" in sessions.live,
+                len(deep.path),
+            )
 
     row, is_live, depth = asyncio.run(main())
 
@@ -242,10 +259,12 @@ def test_session_that_cannot_be_resumed_does_not_stop_the_others(tmp_path):
             wrong = msgspec.structs.replace(spec("wrong"), supervision=Supervision(max_seconds=0))
             rows = [row_of("good"), row_of("garbage", b"?"), row_of("wrong", spec_bytes(wrong))]
             for row in rows:
-                await SqliteJournal.create(sessions.journal, row)
+                await SqliteJournal.write(sessions.journal, CreateSession(row))
             resumed = (await TakeOver(sessions, [], Normal()).run()).resumed
-            alive = [row.session_id for row in await sessions.journal.alive()]
-            downs = [await sessions.journal.newest_down(name) for name in ("garbage", "wrong")]
+            alive = [row.session_id for row in await sessions.journal.read(ListLiveSessions())]
+            downs = [
+                await sessions.journal.read(FindNewestDown(name)) for name in ("garbage", "wrong")
+            ]
             return resumed, list(sessions.live), alive, downs
 
     assert asyncio.run(main()) == (1, ["good"], ["good", "garbage", "wrong"], [None, None])

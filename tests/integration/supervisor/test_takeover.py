@@ -23,6 +23,14 @@ from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import DownRow, JournalFailed, JournalFull, SessionRow
 from supervisor.adapters.journal.health import Condition
 from supervisor.adapters.journal.memory import MemoryJournal
+from supervisor.adapters.journal.operations import (
+    CreateSession,
+    FindLastIndex,
+    FindNewestDown,
+    FindSession,
+    ListLiveSessions,
+    RecordDown,
+)
 from supervisor.core.household import PARENT_ENDED, Phase, root_spec
 from supervisor.core.limits import INDEX_JUMP
 from supervisor.keeper import Keeper
@@ -114,7 +122,9 @@ class Journal(MemoryJournal):
 
     newest = 0
 
-    async def last_index(self, session_id):
+    async def read(self, query):
+        if not isinstance(query, FindLastIndex):
+            return await super().read(query)
         if isinstance(self.newest, Exception):
             raise self.newest
         return self.newest
@@ -148,9 +158,9 @@ async def begun(rows, downs=(), newest=0):
     journal.newest = newest
     await journal.open()
     for row in rows:
-        await journal.create(row)
+        await journal.write(CreateSession(row))
     for down in downs:
-        await journal.note_down(down)
+        await journal.write(RecordDown(down))
     with zmq.Context() as context:
         hub = Hub(context, journal)
         keeper = Keeper(root_spec(NoNursery()), lambda _report: None)
@@ -312,7 +322,7 @@ def test_a_session_without_a_process_gets_a_new_one():
 
     async def look(sessions):
         session = sessions.live["s"]
-        down = await sessions.journal.newest_down("s")
+        down = await sessions.journal.read(FindNewestDown("s"))
         return (
             session.info(),
             session.was_up,
@@ -344,9 +354,9 @@ def test_a_session_that_gets_no_new_process_is_over(row, agent, reason):
     """And its monitors are told why."""
 
     async def look(sessions):
-        down = await sessions.journal.newest_down("s")
-        found = await sessions.journal.find("s")
-        return decode_as(Down, down.body), found, await sessions.journal.alive()
+        down = await sessions.journal.read(FindNewestDown("s"))
+        found = await sessions.journal.read(FindSession("s"))
+        return decode_as(Down, down.body), found, await sessions.journal.read(ListLiveSessions())
 
     result, (down, found, alive) = played([row], [agent] if agent else [], look)
 
@@ -361,7 +371,7 @@ def test_a_session_that_was_parked_stays_so():
     row = DownRow(session_id="s", incarnation=1, restarting=False, at_ms=1, body=encode(down))
 
     async def look(sessions):
-        return await parked(sessions, "s"), len(await sessions.journal.alive())
+        return await parked(sessions, "s"), len(await sessions.journal.read(ListLiveSessions()))
 
     result, (why, alive) = played([row_of("s")], [], look, [row])
 

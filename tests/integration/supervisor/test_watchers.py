@@ -10,6 +10,12 @@ from cmdc_runtime.reasons import Down, Evidence, NoProcess, Normal, Signal
 from cmdc_runtime.requests import Monitor, SessionInfo
 from supervisor import watchers as module
 from supervisor.adapters.journal.base import DownRow, JournalFailed, JournalOverloaded, SessionRow
+from supervisor.adapters.journal.operations import (
+    CreateSession,
+    FindNewestDown,
+    ListDowns,
+    RecordDown,
+)
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.core.limits import CLIENT_SILENT_S, DOWNS_READ_MAX
 from supervisor.watchers import NOBODY, Watchers
@@ -23,19 +29,21 @@ class BrokenJournal(SqliteJournal):
 
     refusal = failure = None
 
-    def note_down(self, row):
+    def write(self, operation):
+        if not isinstance(operation, RecordDown):
+            return super().write(operation)
         if self.refusal is not None:
             raise self.refusal
         if self.failure is None:
-            return super().note_down(row)
+            return super().write(operation)
         failed = asyncio.get_running_loop().create_future()
         failed.set_exception(self.failure)
         return failed
 
-    def newest_down(self, session_id):
-        if self.failure is not None:
+    def read(self, query):
+        if isinstance(query, FindNewestDown) and self.failure is not None:
             raise self.failure
-        return super().newest_down(session_id)
+        return super().read(query)
 
 
 class House:
@@ -51,8 +59,8 @@ class House:
 
     async def start(self, session_id, phase="up"):
         self.phases[session_id] = phase
-        await self.journal.create(
-            SessionRow(session_id=session_id, created_ms=1, spec=b"", incarnation=1)
+        await self.journal.write(
+            CreateSession(SessionRow(session_id=session_id, created_ms=1, spec=b"", incarnation=1))
         )
 
     async def look_up(self, session_id):
@@ -124,7 +132,7 @@ def test_an_end_is_recorded_and_then_told(run):
         known = Evidence(pid=7, status=-9, killed_by="outside")
         house.watchers.tell(down(1, evidence=known, restarts=1))
         heard = await house.heard(1)
-        (row,) = await house.journal.downs("s", 0, 9)
+        (row,) = await house.journal.read(ListDowns("s", 0, 9))
         return since, heard, decode_as(Down, row.body).evidence
 
     since, heard, evidence = run(work)
@@ -138,7 +146,7 @@ def test_an_end_without_a_time_gets_one(run):
 
     async def work(house):
         house.watchers.tell(down(1, at_ms=0))
-        return (await house.journal.newest_down("s")).at_ms
+        return (await house.journal.read(FindNewestDown("s"))).at_ms
 
     assert run(work) > 1_700_000_000_000
 
@@ -234,7 +242,7 @@ def test_nothing_is_sent_after_a_monitor_was_removed(run):
         house.watchers.demonitor("r")
         await setting
         house.watchers.tell(down(2))
-        await house.journal.newest_down("s")
+        await house.journal.read(FindNewestDown("s"))
         return len(house.watchers)
 
     assert run(work) == 0
@@ -329,7 +337,7 @@ def test_hibernation_that_cannot_be_recorded_is_logged(run, capsys):
             house.watchers.pass_over("s", 2)
             await asyncio.sleep(0)
             setattr(house.journal, trouble, None)
-        return await house.journal.newest_down("s")
+        return await house.journal.read(FindNewestDown("s"))
 
     assert run(work) is None
     assert capsys.readouterr().out.count("hibernation.not_journaled") == 2
@@ -340,7 +348,7 @@ def test_a_row_keeps_what_was_told(run):
 
     async def work(house):
         house.watchers.tell(down(2, restarting=False))
-        return await house.journal.newest_down("s")
+        return await house.journal.read(FindNewestDown("s"))
 
     row = run(work)
 

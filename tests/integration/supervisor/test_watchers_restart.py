@@ -7,6 +7,7 @@ import pytest
 from cmdc_runtime.codec import decode_as, encode
 from cmdc_runtime.reasons import Down, Other, Shutdown, Signal
 from supervisor.adapters.journal.base import SessionRow
+from supervisor.adapters.journal.operations import CreateSession, EndSession, ListDowns
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.watchers import NOBODY, Watchers
 
@@ -34,7 +35,7 @@ def run(tmp_path):
         journal = SqliteJournal(tmp_path / "state")
         await journal.open()
         try:
-            await journal.create(ROW)
+            await journal.write(CreateSession(ROW))
             return await scenario(Watchers(journal, None, None))
         finally:
             await journal.close()
@@ -45,7 +46,7 @@ def run(tmp_path):
 async def settled(watchers, *, restarting=True, reason=RESTARTED):
     """Settle the session and return what came of it, and what is recorded now."""
     last = await watchers.settle(ROW, reason, restarting=restarting)
-    rows = await watchers.journal.downs("s", 0, 9)
+    rows = await watchers.journal.read(ListDowns("s", 0, 9))
     found = [decode_as(Down, row.body) for row in rows]
     return last, [(one.incarnation, one.reason, one.restarting) for one in found]
 
@@ -125,8 +126,8 @@ def test_ends_of_an_earlier_session_are_not_those_of_this_one(run):
 
     async def work(watchers):
         watchers.tell(down(2, restarting=False))
-        await watchers.journal.ended("s", encode(KILLED), 5)
-        await watchers.journal.create(ROW)
+        await watchers.journal.write(EndSession("s", encode(KILLED), 5))
+        await watchers.journal.write(CreateSession(ROW))
         return await settled(watchers)
 
     assert run(work) == (None, [(2, KILLED, False), (2, RESTARTED, True)])

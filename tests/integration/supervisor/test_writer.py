@@ -5,6 +5,7 @@ import contextlib
 import threading
 import time
 from collections import defaultdict
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -18,7 +19,8 @@ from supervisor.adapters.journal.base import (
     JournalUnread,
     JournalUnsettled,
 )
-from supervisor.adapters.journal.guard import NO_GUARD
+from supervisor.adapters.journal.operations import Query, Write
+from supervisor.adapters.journal.store import Store as AnyStore
 from supervisor.adapters.journal.writer import GroupWriter
 from supervisor.core.storage import Condition, Level, Need, Trouble
 
@@ -39,10 +41,41 @@ class BrokenError(Exception):
     """The disk is gone."""
 
 
-class Store:
+class Look(Query[Any], frozen=True):
+    """A query that calls a function on the thread."""
+
+    call: Any
+
+
+class Work(Write[Any], frozen=True):
+    """A write that calls a function on the thread."""
+
+    call: Any
+    size: int
+    kind: Need = Need.WORK
+    before: Any = None
+
+    @property
+    def need(self):
+        return self.kind
+
+    @property
+    def size_bytes(self):
+        return self.size
+
+    @property
+    def known(self):
+        return None if self.before is None else Look(self.before)
+
+
+class Store(AnyStore):
     """A store that says what was asked of it, and raises what it is given."""
 
-    def __init__(self):
+    failures = (PassingError,)
+
+    def __init__(self, guard=None):
+        self.guard = guard
+        """Knows what room there is; without it there is always room."""
         self.asked = []
         self.problems = defaultdict(list)
         """By method, what its next calls raise."""
@@ -72,6 +105,30 @@ class Store:
 
     def close(self):
         self._do("close")
+
+    def perform(self, operation):
+        return operation.call()
+
+    @property
+    def level(self):
+        return super().level if self.guard is None else self.guard.level
+
+    @property
+    def cause(self):
+        return super().cause if self.guard is None else self.guard.cause
+
+    def judge(self, error):
+        return super().judge(error) if self.guard is None else self.guard.judge(error)
+
+    def spend(self):
+        return super().spend() if self.guard is None else self.guard.spend()
+
+    def regain(self, wanted_bytes):
+        asked = super() if self.guard is None else self.guard
+        return asked.regain(wanted_bytes)
+
+    def abandon(self):
+        return super().abandon() if self.guard is None else self.guard.abandon()
 
 
 class Guard:
@@ -108,13 +165,14 @@ class Guard:
         self.is_abandoned = True
 
 
-def played(scenario, guard=NO_GUARD, store=None):
+def played(scenario, guard=None, store=None):
     """Return what a coroutine function returns, given an open writer and its store."""
     store = store or Store()
+    store.guard = guard
 
     async def main():
         async with asyncio.timeout(WAIT_S):
-            writer = GroupWriter(store, (PassingError,), guard)
+            writer = GroupWriter(store)
             await writer.open()
             try:
                 return await scenario(writer, store)
@@ -128,7 +186,7 @@ def played(scenario, guard=NO_GUARD, store=None):
 async def grouped(writer):
     """Have what is called meanwhile become one group."""
     started, done = threading.Event(), threading.Event()
-    busy = writer.read(lambda: (started.set(), done.wait(WAIT_S)))
+    busy = writer.read(Look(lambda: (started.set(), done.wait(WAIT_S))))
     await asyncio.to_thread(started.wait, WAIT_S)
     try:
         yield
@@ -160,8 +218,8 @@ def test_writes_of_a_group_share_a_transaction_and_reads_come_behind(monkeypatch
         done = []
         async with grouped(writer):
             store.asked.clear()
-            calls = [writer.read(lambda: done.append("read"))]
-            calls += [writer.write(lambda at=at: done.append(at) or at, 1) for at in range(4)]
+            calls = [writer.read(Look(lambda: done.append("read")))]
+            calls += [writer.write(Work(lambda at=at: done.append(at) or at, 1)) for at in range(4)]
         return await asyncio.gather(*calls), done, list(store.asked)
 
     found, done, asked = played(scenario)
@@ -177,8 +235,11 @@ def test_a_refusal_concerns_its_own_caller():
     async def scenario(writer, store):
         async with grouped(writer):
             store.asked.clear()
-            calls = [writer.write(outcome(UsageError("no")), 1), writer.write(lambda: 2, 1)]
-            calls.append(writer.read(outcome(UsageError("no"))))
+            calls = [
+                writer.write(Work(outcome(UsageError("no")), 1)),
+                writer.write(Work(lambda: 2, 1)),
+            ]
+            calls.append(writer.read(Look(outcome(UsageError("no")))))
         return await kinds(*calls), list(store.asked)
 
     assert played(scenario) == ([UsageError, 2, UsageError], ["begin", "commit", "look"])
@@ -199,10 +260,10 @@ def test_a_commit_that_fails_is_undone_and_fails_its_group(error, raised):
         async with grouped(writer):
             store.asked.clear()
             store.problems["commit"] = [error] * 3
-            calls = [writer.write(lambda: 1, 1), writer.write(lambda: 2, 1)]
+            calls = [writer.write(Work(lambda: 1, 1)), writer.write(Work(lambda: 2, 1))]
         found = await asyncio.gather(*calls, return_exceptions=True)
         store.problems.clear()
-        return found, store.asked, await writer.write(lambda: 3, 1)
+        return found, store.asked, await writer.write(Work(lambda: 3, 1))
 
     with capture_logs():
         found, asked, behind = played(scenario)
@@ -221,7 +282,11 @@ def test_what_only_one_caller_can_have_done_fails_it_alone():
         async with grouped(writer):
             store.asked.clear()
             bug = outcome(ZeroDivisionError("a bug"))
-            calls = [writer.write(lambda: 1, 1), writer.write(bug, 1), writer.write(lambda: 3, 1)]
+            calls = [
+                writer.write(Work(lambda: 1, 1)),
+                writer.write(Work(bug, 1)),
+                writer.write(Work(lambda: 3, 1)),
+            ]
         return await kinds(*calls), list(store.asked)
 
     with capture_logs() as logs:
@@ -247,7 +312,7 @@ def test_a_read_that_fails_fails_alone(error, event, where):
         if where == "look":
             store.problems["look"].append(error)
         call = outcome(error) if where == "call" else lambda: 1
-        return await kinds(writer.read(call), writer.read(lambda: 2))
+        return await kinds(writer.read(Look(call)), writer.read(Look(lambda: 2)))
 
     with capture_logs() as logs:
         assert played(scenario) == [JournalFailed, 2]
@@ -260,8 +325,8 @@ def test_a_caller_that_went_away_changes_nothing():
     async def scenario(writer, _store):
         done = []
         async with grouped(writer):
-            gone = writer.write(lambda: done.append("gone"), 1)
-            calls = [writer.write(lambda: 1, 1), writer.read(lambda: 2)]
+            gone = writer.write(Work(lambda: done.append("gone"), 1))
+            calls = [writer.write(Work(lambda: 1, 1)), writer.read(Look(lambda: 2))]
             gone.cancel()
         return await asyncio.gather(*calls), done
 
@@ -281,12 +346,12 @@ def test_what_waits_is_bounded(monkeypatch, guard):
         assert (writer.health.condition is Condition.FULL) == is_full
         for _ in range(2):
             async with grouped(writer):  # which is one itself
-                calls = [writer.write(lambda: 1, 10) for _ in range(2)]
+                calls = [writer.write(Work(lambda: 1, 10)) for _ in range(2)]
                 with pytest.raises(JournalOverloaded, match="3 operations with 20 bytes"):
-                    writer.write(lambda: 1, 1)
-                calls.append(writer.read(lambda: 1))
+                    writer.write(Work(lambda: 1, 1))
+                calls.append(writer.read(Look(lambda: 1)))
                 with pytest.raises(JournalOverloaded, match="4 operations"):
-                    writer.read(lambda: 1)
+                    writer.read(Look(lambda: 1))
             assert await asyncio.gather(*calls) == [1, 1, 1]
 
     played(scenario, guard)
@@ -296,16 +361,16 @@ def test_a_writer_that_is_not_open_takes_nothing():
     """Neither before nor behind; to close it twice is to close it once, and no process waits."""
 
     async def main():
-        writer = GroupWriter(Store(), ())
+        writer = GroupWriter(Store())
         await writer.close()
         with pytest.raises(JournalFailed, match="not open"):
-            writer.write(lambda: 1, 1)
+            writer.write(Work(lambda: 1, 1))
         await writer.open()
         assert writer._thread.daemon
         await writer.close()
         await writer.close()
         with pytest.raises(JournalFailed, match="not open"):
-            writer.read(lambda: 1)
+            writer.read(Look(lambda: 1))
 
     asyncio.run(asyncio.wait_for(main(), WAIT_S))
 
@@ -325,7 +390,7 @@ def test_who_no_longer_waits_for_the_store_leaves_no_thread():
     store.may_open.clear()
 
     async def main():
-        writer = GroupWriter(store, ())
+        writer = GroupWriter(store)
         opening = asyncio.ensure_future(writer.open())
         await asyncio.sleep(0)
         opening.cancel()
@@ -342,7 +407,7 @@ def test_what_was_called_is_answered_when_the_writer_is_closed():
     store = Store()
 
     async def scenario(writer, _store):
-        calls = [writer.write(lambda: 1, 1), writer.read(lambda: 2)]
+        calls = [writer.write(Work(lambda: 1, 1)), writer.read(Look(lambda: 2))]
         await writer.close()
         return [one.done() and one.result() for one in calls]
 
@@ -357,11 +422,11 @@ def test_a_close_is_not_waited_for_without_end(monkeypatch):
     done = threading.Event()
 
     async def scenario(writer, _store):
-        call = writer.write(lambda: done.wait(WAIT_S), 1)
+        call = writer.write(Work(lambda: done.wait(WAIT_S), 1))
         await writer.close()
         assert call.done()
         with pytest.raises(JournalFailed, match="not open"):
-            writer.write(lambda: 1, 1)
+            writer.write(Work(lambda: 1, 1))
         found = await kinds(call)
         done.set()
         return found
@@ -375,13 +440,13 @@ def test_a_writer_that_crashes_is_closed_and_fails_who_waits():
 
     async def scenario(writer, _store):
         async with grouped(writer):
-            call = writer.write(lambda: 1, 1)
+            call = writer.write(Work(lambda: 1, 1))
             guard.problem = ZeroDivisionError("a bug")
         found = await kinds(call)
         await asyncio.to_thread(writer._thread.join, WAIT_S)
         await asyncio.sleep(0)
         with pytest.raises(JournalFailed, match="not open"):
-            writer.write(lambda: 1, 1)
+            writer.write(Work(lambda: 1, 1))
         return found
 
     with capture_logs() as logs:
@@ -400,15 +465,15 @@ def test_a_full_disk_is_met_with_the_reserve(monkeypatch):
 
     async def scenario(writer, store):
         store.problems["commit"].append(FullError("x"))
-        found = await kinds(writer.write(lambda: "work", 1))
+        found = await kinds(writer.write(Work(lambda: "work", 1)))
         condition = writer.health.condition, writer.health.cause
         asked = len(store.asked)
         found += await kinds(
-            writer.write(lambda: 1, 1, Need.NEW),
-            writer.write(lambda: 1, 1, Need.NEW, lambda: None),
-            writer.write(lambda: 1, 1, Need.NEW, lambda: "before"),
-            writer.write(lambda: 1, 1, Need.NEW, outcome(PassingError("x"))),
-            writer.read(lambda: "read"),
+            writer.write(Work(lambda: 1, 1, Need.NEW)),
+            writer.write(Work(lambda: 1, 1, Need.NEW, lambda: None)),
+            writer.write(Work(lambda: 1, 1, Need.NEW, lambda: "before")),
+            writer.write(Work(lambda: 1, 1, Need.NEW, outcome(PassingError("x")))),
+            writer.read(Look(lambda: "read")),
         )
         return found, condition, store.asked[asked:]
 
@@ -427,8 +492,8 @@ def test_what_waits_for_room_goes_when_there_is_room(monkeypatch):
 
     async def scenario(writer, store):
         done = []
-        held = [writer.write(lambda at=at: done.append(at), 5) for at in range(3)]
-        await writer.write(lambda: done.append("end"), 1, Need.END)
+        held = [writer.write(Work(lambda at=at: done.append(at), 5)) for at in range(3)]
+        await writer.write(Work(lambda: done.append("end"), 1, Need.END))
         before = list(done)
         store.asked.clear()
         guard.has_room = True  # nobody calls meanwhile
@@ -451,13 +516,13 @@ def test_room_is_looked_for_now_and_then(monkeypatch):
     calls = []
 
     async def scenario(writer, _store):
-        calls.append(writer.write(lambda: 1, 5))
+        calls.append(writer.write(Work(lambda: 1, 5)))
         for _ in range(3):
-            await writer.read(lambda: 1)
+            await writer.read(Look(lambda: 1))
         return list(guard.wanted)
 
     async def main():
-        writer = GroupWriter(Store(), (), guard)
+        writer = GroupWriter(Store(guard))
         await writer.open()
         looks = await scenario(writer, None)
         await writer.close()
@@ -477,9 +542,9 @@ def test_room_that_is_there_at_the_end_is_used(monkeypatch):
     guard = Guard(Level.LAST)
 
     async def scenario(writer, _store):
-        await writer.read(lambda: 1)
-        call = writer.write(lambda: "late", 5)
-        await writer.read(lambda: 1)
+        await writer.read(Look(lambda: 1))
+        call = writer.write(Work(lambda: "late", 5))
+        await writer.read(Look(lambda: 1))
         guard.has_room = True
         await writer.close()
         return await kinds(call)
@@ -498,14 +563,20 @@ def test_a_broken_store_is_not_tried_again(monkeypatch, where):
     guard._level = Level.LAST
 
     async def scenario(writer, _store):
-        held = writer.write(lambda: 1, 1)
-        await writer.read(lambda: 1)
+        held = writer.write(Work(lambda: 1, 1))
+        await writer.read(Look(lambda: 1))
         store.problems[where] += [BrokenError("the first"), BrokenError("the second")]
-        call = writer.write(lambda: 1, 1, Need.END) if where == "commit" else writer.read(int)
+        call = (
+            writer.write(Work(lambda: 1, 1, Need.END))
+            if where == "commit"
+            else writer.read(Look(int))
+        )
         found = await kinds(call, held)
         store.asked.clear()
         store.problems.pop("commit", None)
-        found += await kinds(writer.write(lambda: 1, 1, Need.END), writer.read(lambda: "read"))
+        found += await kinds(
+            writer.write(Work(lambda: 1, 1, Need.END)), writer.read(Look(lambda: "read"))
+        )
         guard.has_room, looks = True, len(guard.wanted)
         await writer.close()
         return found, writer.health.condition, writer.health.cause, len(guard.wanted) - looks

@@ -17,12 +17,22 @@ from cmdc_runtime.reasons import Down, Normal, Other
 from cmdc_runtime.requests import Demonitor, GetFacts, Monitor, SessionInfo
 from supervisor.adapters.journal.base import SessionRow
 from supervisor.adapters.journal.health import Health
-from supervisor.adapters.journal.store import SqliteStore
+from supervisor.adapters.journal.operations import (
+    BeginIncarnation,
+    CreateSession,
+    EndSession,
+    FindSession,
+    ListDowns,
+    ListLiveSessions,
+    Query,
+    RecordDown,
+    Write,
+)
+from supervisor.adapters.journal.sqlite import SqliteStore
 from supervisor.watchers import NOBODY, Watchers
 
 CLIENT = b"c-1"
 RESTARTED = Other(detail="the daemon was restarted")
-WRITES = ("create", "began", "ended", "note_down")
 MEMORY = Path("/dev/shm")
 """A file system that has nothing to wait for."""
 TURNS = 30
@@ -49,30 +59,32 @@ class Journal:
         self.health = Health()
         self.waiting = []
 
-    def __getattr__(self, name):
-        def call(*args):
-            future = asyncio.get_running_loop().create_future()
-            self.waiting.append((name, args, future))
-            return future
+    def write(self, operation):
+        future = asyncio.get_running_loop().create_future()
+        self.waiting.append((operation, future))
+        return future
 
-        return call
+    read = write
 
     def commit(self, group_max=10**6):
         waiting, self.waiting = self.waiting[:group_max], self.waiting[group_max:]
         self.store.begin()
-        results = [self._done(*one) for one in waiting if one[0] in WRITES]
+        results = [self._done(*one) for one in waiting if isinstance(one[0], Write)]
         self.store.commit()
-        results += [self._done(*one) for one in waiting if one[0] not in WRITES]
+        results += [self._done(*one) for one in waiting if isinstance(one[0], Query)]
         for future, result in results:
             if not future.done():
                 future.set_result(result)
 
-    def _done(self, name, args, future):
-        return future, getattr(self.store, name)(*args)
+    def _done(self, operation, future):
+        return future, self.store.perform(operation)
 
     def log(self, session_id):
         """Return what is recorded of a session, oldest first."""
-        return [key(decode_as(Down, row.body)) for row in self.store.downs(session_id, 0, 10**6)]
+        return [
+            key(decode_as(Down, row.body))
+            for row in self.store.perform(ListDowns(session_id, 0, 10**6))
+        ]
 
 
 @dataclass
@@ -146,7 +158,7 @@ class Daemons:
 
     def ends(self, name):
         """Return all ends of a session, those that are not recorded yet included."""
-        rows = [args[0] for call, args, _ in self.journal.waiting if call == "note_down"]
+        rows = [one.row for one, _ in self.journal.waiting if isinstance(one, RecordDown)]
         bodies = [row.body for row in rows if row.session_id == name and row.body]
         return self.journal.log(name) + [key(decode_as(Down, body)) for body in bodies]
 
@@ -155,7 +167,7 @@ class Daemons:
         if name not in self.sessions or self.sessions[name].is_closed:
             row = SessionRow(session_id=name, created_ms=self._now(), spec=b"", incarnation=1)
             self.sessions[name] = Session()
-            self.journal.create(row)
+            self.journal.write(CreateSession(row))
             self.journal.commit()
 
     def _end(self, name, *, restarting):
@@ -187,14 +199,14 @@ class Daemons:
         session = self.sessions[name]
         if session.phase == "ended" and not session.is_closed:
             session.is_closed = True
-            self.journal.ended(name, b"", self._now())
+            self.journal.write(EndSession(name, b"", self._now()))
 
     async def next(self, name):
         """Begin its next process."""
         session = self.sessions[name]
         if session.phase in {"restarting", "hibernated"}:
             session.phase, session.incarnation = "up", session.incarnation + 1
-            self.journal.began(name, session.incarnation, 0)
+            self.journal.write(BeginIncarnation(name, session.incarnation, 0))
 
     async def replace(self, name):
         """Let its process end and the next one begin."""
@@ -235,14 +247,14 @@ class Daemons:
         await self.abandon()
         self.journal = Journal(self.directory)
         self._start()
-        rows = {row.session_id: row for row in self.journal.store.alive()}
+        rows = {row.session_id: row for row in self.journal.store.perform(ListLiveSessions())}
         for name in self.sessions:
             await self._take_over(rows.get(name), name)
 
     async def abandon(self):
         """End the daemon at once."""
         tasks = list(self.serving.values())
-        for one in (*tasks, *(future for _, _, future in self.journal.waiting)):
+        for one in (*tasks, *(future for _, future in self.journal.waiting)):
             one.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await quiet()
@@ -258,10 +270,10 @@ class Daemons:
             self.journal.commit()
             await quiet()
         if settling.result() is not None:
-            self.journal.ended(name, b"", self._now())
+            self.journal.write(EndSession(name, b"", self._now()))
             return
         # The row as it is now: an end may have been recorded of a start that it knew nothing of.
-        session.incarnation = self.journal.store.find(name).incarnation
+        session.incarnation = self.journal.store.perform(FindSession(name)).incarnation
         session.phase, session.is_closed = "restarting", False
         await self.next(name)
 

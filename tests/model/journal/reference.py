@@ -1,13 +1,16 @@
-"""A journal as plain lists and dictionaries, written from the words of ``base.Journal`` alone.
+"""A journal as plain lists and dictionaries, written from the words of ``operations`` alone.
 
-Every method is that of the protocol, without a queue: it returns its result or raises. It shares
-the rows and the errors with the stores, and not one line of how they work.
+``perform`` carries out an operation, without a queue: it returns the result or raises. It shares
+the operations, the rows and the errors with the stores, and not one line of how they work.
 """
 
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+
 from cmdc_runtime.errors import InvalidSession, SessionExists
+from supervisor.adapters.journal import operations
 from supervisor.adapters.journal.base import (
     Accepted,
     CheckpointRow,
@@ -24,6 +27,7 @@ from supervisor.adapters.journal.base import (
     StaleIncarnation,
     Stored,
 )
+from supervisor.adapters.journal.operations import Operation
 
 
 @dataclass
@@ -55,6 +59,10 @@ class Reference:
         self._downs: list[DownRow] = []
         self._checkpoints: list[CheckpointRow] = []
         self._created = 0
+
+    def perform(self, operation: Operation[Any]) -> Any:
+        method = getattr(self, METHODS[type(operation)])
+        return method(*msgspec.structs.astuple(operation))
 
     # --- writes ---------------------------------------------------------------------------------
 
@@ -102,13 +110,12 @@ class Reference:
         )
         return Accepted(life.last_seq)
 
-    def append(  # noqa: PLR0913 - as in the protocol
+    def append(  # noqa: PLR0913, PLR0917 - the fields of the operation
         self,
         session_id: str,
         incarnation: int,
         records: list[tuple[str, bytes]],
         answers: list[tuple[str, bytes]],
-        *,
         number: int = 0,
         snapshot: bytes = b"",
         events: tuple[EventRow, ...] = (),
@@ -309,3 +316,29 @@ class Reference:
 
 def _which(row: DownRow) -> Any:
     return row.session_id, row.incarnation, row.restarting
+
+
+METHODS = {
+    operations.CreateSession: "create",
+    operations.AcceptCommand: "accept",
+    operations.AppendRecords: "append",
+    operations.BeginIncarnation: "began",
+    operations.EndSession: "ended",
+    operations.RestoreSession: "restore",
+    operations.PruneSessions: "prune",
+    operations.PublishEvents: "publish",
+    operations.RecordDown: "note_down",
+    operations.SaveCheckpoint: "save_checkpoint",
+    operations.DeleteCheckpoint: "delete_checkpoint",
+    operations.FindSession: "find",
+    operations.ListLiveSessions: "alive",
+    operations.LoadSession: "load",
+    operations.ReadHistory: "history",
+    operations.FindAnswer: "answer",
+    operations.ReplayEvents: "replay",
+    operations.FindLastIndex: "last_index",
+    operations.ListDowns: "downs",
+    operations.FindNewestDown: "newest_down",
+    operations.ListCheckpoints: "checkpoints",
+    operations.FindCheckpoint: "checkpoint",
+}

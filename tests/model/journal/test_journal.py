@@ -16,9 +16,34 @@ from hypothesis import strategies as st
 from cmdc_runtime.errors import CmdcError
 from supervisor.adapters.journal.base import CheckpointRow, DownRow, SessionRow
 from supervisor.adapters.journal.memory import MemoryJournal
+from supervisor.adapters.journal.operations import (
+    AcceptCommand,
+    AppendRecords,
+    BeginIncarnation,
+    CreateSession,
+    DeleteCheckpoint,
+    EndSession,
+    FindAnswer,
+    FindCheckpoint,
+    FindLastIndex,
+    FindNewestDown,
+    ListCheckpoints,
+    ListDowns,
+    ListLiveSessions,
+    LoadSession,
+    PruneSessions,
+    PublishEvents,
+    ReadHistory,
+    RecordDown,
+    ReplayEvents,
+    RestoreSession,
+    SaveCheckpoint,
+    Write,
+)
 from supervisor.adapters.journal.postgres import PostgresJournal
 from supervisor.adapters.journal.retention import Bounds
 from supervisor.adapters.journal.sqlite import SqliteJournal
+from tests.journal_thread import on_thread
 from tests.model.journal.reference import Reference
 from tests.postgres import lend_server
 
@@ -37,11 +62,6 @@ bodies = st.sampled_from((b"", b"x", b"y\0"))
 small = st.integers(0, 3)
 commands = st.integers(0, 6).map("c-{}".format)
 checkpoints = st.integers(0, 2).map("cp-{}".format)
-
-
-def call(method, *arguments, **named):
-    """Return a strategy of calls of one method."""
-    return st.tuples(st.just(method), st.tuples(*arguments), st.fixed_dictionaries(named))
 
 
 def rows(kind, **values):
@@ -75,8 +95,8 @@ SAVED = rows(
     body=bodies,
     metadata=bodies,
 )
-APPENDED = call(
-    "append",
+APPENDED = st.builds(
+    AppendRecords,
     unknown,
     st.sampled_from((0, 0, 0, 1, 1, 2)),
     st.lists(st.tuples(st.just("turn"), bodies), max_size=2),
@@ -85,27 +105,27 @@ APPENDED = call(
     snapshot=st.sampled_from((b"", b"", b"state", b"later")),
 )
 WRITES = st.one_of(
-    call("create", CREATED),
-    call("accept", unknown, commands, bodies, small),
-    call("accept", names, commands, bodies, small),
+    st.builds(CreateSession, CREATED),
+    st.builds(AcceptCommand, unknown, commands, bodies, small),
+    st.builds(AcceptCommand, names, commands, bodies, small),
     APPENDED,
     APPENDED,
-    call("publish", unknown, st.integers(1, 12), st.integers(1, 3), bodies),
-    call("publish", names, st.integers(1, 30), st.just(1), bodies),
-    call("began", unknown, st.sampled_from((0, 0, 0, 1, 1, 2)), small),
-    call("ended", unknown, bodies, st.integers(0, 5)),
-    call("note_down", ENDED),
-    call("prune", st.integers(0, 6), st.integers(-1, 2)),
-    call("save_checkpoint", SAVED),
-    call("delete_checkpoint", unknown, st.none() | checkpoints),
+    st.builds(PublishEvents, unknown, st.integers(1, 12), st.integers(1, 3), bodies),
+    st.builds(PublishEvents, names, st.integers(1, 30), st.just(1), bodies),
+    st.builds(BeginIncarnation, unknown, st.sampled_from((0, 0, 0, 1, 1, 2)), small),
+    st.builds(EndSession, unknown, bodies, st.integers(0, 5)),
+    st.builds(RecordDown, ENDED),
+    st.builds(PruneSessions, st.integers(0, 6), st.integers(-1, 2)),
+    st.builds(SaveCheckpoint, SAVED),
+    st.builds(DeleteCheckpoint, unknown, st.none() | checkpoints),
 )
 READS = st.one_of(
-    call("load", unknown),
-    call("history", unknown),
-    call("replay", unknown, small, st.integers(0, 20), st.integers(-1, 3)),
-    call("answer", unknown, commands),
-    call("downs", unknown, small, st.integers(-1, 3)),
-    call("checkpoint", unknown, st.none() | checkpoints),
+    st.builds(LoadSession, unknown),
+    st.builds(ReadHistory, unknown),
+    st.builds(ReplayEvents, unknown, small, st.integers(0, 20), st.integers(-1, 3)),
+    st.builds(FindAnswer, unknown, commands),
+    st.builds(ListDowns, unknown, small, st.integers(-1, 3)),
+    st.builds(FindCheckpoint, unknown, st.none() | checkpoints),
 )
 SOME = st.lists(
     st.one_of(
@@ -117,8 +137,9 @@ SOME = st.lists(
     max_size=20,
 )
 STEPS = st.tuples(*[SOME] * PARTS).map(lambda parts: [step for part in parts for step in part])
-BEGIN = [("burst", [("create", (SessionRow(session_id=one, created_ms=1, spec=b""),), {})])
-         for one in NAMES]  # fmt: skip
+BEGIN = [
+    ("burst", [CreateSession(SessionRow(session_id=one, created_ms=1, spec=b""))]) for one in NAMES
+]
 
 
 class Runner:
@@ -145,50 +166,53 @@ class Runner:
         for kind, what in [*BEGIN, *steps]:
             match kind:
                 case "burst":
-                    await self._calls(what, reference, found, right)
+                    await self._ask(what, reference, found, right)
                 case "read":
-                    await self._calls([what], reference, found, right)
+                    await self._ask([what], reference, found, right)
                 case "copy":
                     await self._copy(*what, reference, found, right)
                 case "forget":
-                    await self.journal._writer.read(self.journal._store._heads.clear)
-        everything = [
-            (method, (name,), {})
-            for name in NAMES
-            for method in ("load", "history", "last_index", "newest_down", "checkpoints")
-        ]
-        everything += [("replay", (name, 0, 99, 99), {}) for name in NAMES]
-        everything += [("downs", (name, 0, 99), {}) for name in NAMES]
-        await self._calls([*everything, ("alive", (), {})], reference, found, right)
+                    await on_thread(self.journal, self.journal._store.heads.forget)
+        kinds = (LoadSession, ReadHistory, FindLastIndex, FindNewestDown, ListCheckpoints)
+        everything = [kind(name) for name in NAMES for kind in kinds]
+        everything += [ReplayEvents(name, 0, 99, 99) for name in NAMES]
+        everything += [ListDowns(name, 0, 99) for name in NAMES]
+        await self._ask([*everything, ListLiveSessions()], reference, found, right)
         return found, right
 
-    async def _calls(self, calls, reference, found, right):
-        waiting = [getattr(self.journal, method)(*args, **named) for method, args, named in calls]
+    async def _ask(self, operations, reference, found, right):
+        waiting = [
+            self.journal.write(one) if isinstance(one, Write) else self.journal.read(one)
+            for one in operations
+        ]
         answers = await asyncio.gather(*waiting, return_exceptions=True)
-        for (method, args, named), answer in zip(calls, answers, strict=True):
-            found.append((method, args, named, outcome(answer)))
+        for operation, answer in zip(operations, answers, strict=True):
+            found.append((operation, outcome(answer)))
             try:
-                wanted = getattr(reference, method)(*args, **named)
+                wanted = reference.perform(operation)
             except CmdcError as error:
                 wanted = error
-            right.append((method, args, named, outcome(wanted)))
+            right.append((operation, outcome(wanted)))
 
     async def _copy(self, name, other, reference, found, right):
-        past = await self.journal.history(name)
+        past = await self.journal.read(ReadHistory(name))
         assert past == reference.history(name)
         if past is not None:
             past = replace(past, row=replace(past.row, session_id=other))
-            events = await self.journal.replay(name, 0, 99, 99)
+            events = await self.journal.read(ReplayEvents(name, 0, 99, 99))
             saved = [
-                replace(await self.journal.checkpoint(name, one.checkpoint_id), session_id=other)
-                for one in reversed(await self.journal.checkpoints(name))
+                replace(
+                    await self.journal.read(FindCheckpoint(name, one.checkpoint_id)),
+                    session_id=other,
+                )
+                for one in reversed(await self.journal.read(ListCheckpoints(name)))
             ]
-            await self._calls([("restore", (past, events, saved), {})], reference, found, right)
+            await self._ask([RestoreSession(past, events, saved)], reference, found, right)
 
     async def _empty(self):
-        for row in await self.journal.alive():
-            await self.journal.ended(row.session_id, b"", 0)
-        while await self.journal.prune(EVER_MS, 100):
+        for row in await self.journal.read(ListLiveSessions()):
+            await self.journal.write(EndSession(row.session_id, b"", 0))
+        while await self.journal.write(PruneSessions(EVER_MS, 100)):
             pass
 
 

@@ -8,6 +8,7 @@ import pytest
 from cmdc_runtime.errors import Overloaded
 from cmdc_runtime.frames import Adrift, Started
 from cmdc_runtime.reasons import Unkillable
+from supervisor.adapters.journal.operations import LoadSession
 from supervisor.core.household import Phase
 from supervisor.core.limits import INDEX_JUMP
 from supervisor.hiring import Inherited
@@ -67,7 +68,7 @@ def test_an_agent_that_was_left_keeps_its_post():
     async def scenario():
         worker = Worker(7)
         session, jumps = inheriting(Left(), lambda _left: worker)
-        session.desk.journal.load = lambda _session_id: asyncio.sleep(0)
+        session.desk.journal.answers[LoadSession] = lambda _query: asyncio.sleep(0)
         worker.says(Adrift(worker_id="w-7", session_id="s", incarnation=1, first=6))
         worker.says(Started())
         await settle()

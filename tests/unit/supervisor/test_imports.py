@@ -16,6 +16,15 @@ from cmdc_runtime.transfer import FORMAT, Header, Seal, SnapshotPart, Whole, fra
 from cmdc_runtime.transfer_checks import check_whole
 from supervisor import imports as module
 from supervisor.adapters.journal.memory import MemoryJournal
+from supervisor.adapters.journal.operations import (
+    BeginIncarnation,
+    FindLastIndex,
+    ListCheckpoints,
+    ListLiveSessions,
+    LoadSession,
+    PublishEvents,
+    RestoreSession,
+)
 from supervisor.adapters.journal.rows import row_problem
 from supervisor.checkpoints import facts_of
 from supervisor.core.history import slices
@@ -176,18 +185,20 @@ def test_what_is_taken_of_a_file_can_be_gone_on_with(file):
         await journal.open()
         try:
             brought = _brought(file, spec)
-            await journal.restore(brought.past, brought.events, brought.checkpoints)
-            (row,) = await journal.alive()
+            await journal.write(RestoreSession(brought.past, brought.events, brought.checkpoints))
+            (row,) = await journal.read(ListLiveSessions())
             assert row_problem(row) is None
             check_session(spec_of(row.spec))
             session_spec(spec, None, incarnation=row.incarnation, restarts=row.restarts)
-            await journal.began(row.session_id, row.incarnation + 1, row.restarts + 1)
-            await journal.publish(row.session_id, brought.last + 1, 1, b"\x90")
-            assert await journal.last_index(row.session_id) == brought.last + 1
-            stored = await journal.load(row.session_id)
+            await journal.write(
+                BeginIncarnation(row.session_id, row.incarnation + 1, row.restarts + 1)
+            )
+            await journal.write(PublishEvents(row.session_id, brought.last + 1, 1, b"\x90"))
+            assert await journal.read(FindLastIndex(row.session_id)) == brought.last + 1
+            stored = await journal.read(LoadSession(row.session_id))
             for frame in slices(stored):
                 assert codec.decode(ToWorker, codec.encode(frame)) == frame
-            for kept in await journal.checkpoints(row.session_id):
+            for kept in await journal.read(ListCheckpoints(row.session_id)):
                 codec.decode_as(CheckpointFacts, codec.encode(facts_of(kept)))
         finally:
             await journal.close()

@@ -20,6 +20,7 @@ from cmdc_runtime.process import EXIT_BAD_OPTIONS
 from cmdc_runtime.reasons import ExitCode, OutOfMemory, Shutdown, Signal, StartFailed, Unkillable
 from cmdc_runtime.requests import Supervision
 from supervisor.adapters.journal.base import EventRow, JournalFailed
+from supervisor.adapters.journal.operations import AppendRecords
 from supervisor.adapters.reaper import Exited
 from supervisor.chores import Chores
 from supervisor.core.exits import LastSeen
@@ -188,7 +189,7 @@ def test_no_answer_overtakes_what_was_done_before_it():
         owner.replies = []
         owner.reply = lambda command_id, _frame: owner.replies.append(command_id)
         written = [asyncio.get_running_loop().create_future() for _ in range(2)]
-        desk.journal.append = lambda *_args, number, **_more: written[number - 1]
+        desk.journal.answers[AppendRecords] = lambda write: written[write.number - 1]
         process = AgentProcess(Ref((), "agent", 1), owner, desk, worker, Chores("s", lambda: None))
         process.take_over(Supervision())
         worker.says(Answer(id="c-0", body=b""))
@@ -215,7 +216,7 @@ def test_who_looks_while_the_disk_is_full_waits_for_no_room():
         owner.reply = lambda _id, frame: owner.replies.append((frame.id, frame.unsaved))
         owner.is_look = lambda command_id: command_id.startswith("look")
         written = asyncio.get_running_loop().create_future()
-        desk.journal.append = lambda *_args, **_more: written
+        desk.journal.answers[AppendRecords] = lambda _write: written
         process = AgentProcess(Ref((), "agent", 1), owner, desk, worker, Chores("s", lambda: None))
         process.take_over(Supervision())
         worker.says(Write(records=(), settled=(), number=1))
@@ -250,11 +251,11 @@ def test_nothing_counts_behind_a_write_that_is_lost(is_leaving):
         stored, told, replies = [], [], []
         first = asyncio.get_running_loop().create_future()
 
-        def append(*_args, number, **_more):
-            stored.append(number)
+        def append(write):
+            stored.append(write.number)
             return first
 
-        desk.journal.append = append
+        desk.journal.answers[AppendRecords] = append
         desk.hub.take = lambda *_args: told.append(1) or True
         owner.reply = lambda command_id, frame: replies.append((command_id, type(frame).__name__))
         process = AgentProcess(Ref((), "agent", 1), owner, desk, worker, Chores("s", lambda: None))
@@ -282,15 +283,15 @@ def test_records_and_the_events_that_tell_of_them_are_one_write():
         desk, worker = Desk(), Worker(7)
         kept, taken, journaled = [], [], asyncio.get_running_loop().create_future()
 
-        def append(*_args, events, **_more):
-            kept.extend(events)
+        def append(write):
+            kept.extend(write.events)
             return journaled
 
         def take(_session_id, batch, body, written):
             taken.append((batch.first, written))
             return body != b"refused"
 
-        desk.journal.append, desk.hub.take = append, take
+        desk.journal.answers[AppendRecords], desk.hub.take = append, take
         process = AgentProcess(
             Ref((), "agent", 1), Owner(), desk, worker, Chores("s", lambda: None)
         )

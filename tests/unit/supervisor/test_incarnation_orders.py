@@ -22,6 +22,7 @@ from cmdc_runtime.frames import (
 )
 from cmdc_runtime.requests import Supervision
 from supervisor.adapters.journal.base import JournalFailed
+from supervisor.adapters.journal.operations import AppendRecords, LoadSession
 from supervisor.chores import Chores
 from supervisor.core.exits import Asked
 from supervisor.core.storage import Condition
@@ -77,7 +78,7 @@ def made():
     """Return a process that nobody hears yet; its desk, owner and worker are its own."""
     desk, worker = Desk(), Worker(7)
     worker.has_signed = False
-    desk.journal.append = lambda *_args, **_more: asyncio.get_running_loop().create_future()
+    desk.journal.answers[AppendRecords] = lambda _write: asyncio.get_running_loop().create_future()
     desk.hub.take = lambda *_args: True
     desk.hub.opened = []
     desk.hub.open_channel = lambda *args: desk.hub.opened.append(args)
@@ -158,10 +159,10 @@ def test_an_adopted_agent_is_given_what_it_may_not_have(process_of, given):
     async def scenario():
         process = process_of()
 
-        async def load(_session_id):
+        async def load(_query):
             return SimpleNamespace(unanswered=unanswered)
 
-        process.desk.journal.load = load
+        process.desk.journal.answers[LoadSession] = load
         process.begin(POLICY)
         await settle()
         return process.worker.sent
@@ -179,10 +180,10 @@ def test_an_adopted_agent_whose_history_is_gone_is_ended():
     async def scenario():
         lost, new = adopted(), adopted()
 
-        async def load(_session_id):
+        async def load(_query):
             raise JournalFailed("no disk")
 
-        lost.desk.journal.load = load
+        lost.desk.journal.answers[LoadSession] = load
         lost.begin(POLICY)
         new.begin(POLICY)
         await settle()
@@ -276,12 +277,12 @@ def test_what_settles_with_a_write_is_answered_when_that_is_stored(is_stored):
         process._receipts = Receipts()
         stored = asyncio.get_running_loop().create_future()
 
-        def append(*_args, **_more):
+        def append(_write):
             if not is_stored:
                 raise JournalFailed("no room")
             return stored
 
-        process.desk.journal.append = append
+        process.desk.journal.answers[AppendRecords] = append
         settled = (Settled(id="c-1", frame=b"done"),)
         process.worker.says(Write(records=(), settled=settled, number=2))
         before = list(process.owner.replies)

@@ -6,6 +6,12 @@ import contextlib
 from cmdc_runtime.clock import now_ms
 from supervisor.adapters.journal.base import JournalFailed, SessionRow
 from supervisor.adapters.journal.memory import MemoryJournal
+from supervisor.adapters.journal.operations import (
+    CreateSession,
+    EndSession,
+    FindSession,
+    PruneSessions,
+)
 from supervisor.core.limits import PRUNED_AT_ONCE
 from supervisor.pruning import Pruning
 
@@ -21,13 +27,15 @@ class Watched(MemoryJournal):
         self.looked = asyncio.Event()
         self.fails = False
 
-    def prune(self, before_ms, limit):
-        """Do it, and note when nothing was left to do."""
+    def write(self, operation):
+        """Do it, and notice when nothing was left to prune."""
+        if not isinstance(operation, PruneSessions):
+            return super().write(operation)
         if self.fails:
             self.fails = False
             self.looked.set()
             raise JournalFailed("not now")
-        pruning = super().prune(before_ms, limit)
+        pruning = super().write(operation)
         pruning.add_done_callback(lambda done: done.result() or self.looked.set())
         return pruning
 
@@ -61,14 +69,14 @@ def run(scenario, retain_days):
 
 async def ended(journal, name, days):
     """Write a session that ended so many days and a second ago."""
-    await journal.create(SessionRow(session_id=name, created_ms=1, spec=b""))
-    await journal.ended(name, b"normal", now_ms() - days * DAY_MS - 1_000)
+    await journal.write(CreateSession(SessionRow(session_id=name, created_ms=1, spec=b"")))
+    await journal.write(EndSession(name, b"normal", now_ms() - days * DAY_MS - 1_000))
 
 
 async def left(journal):
     """Return the sessions that are still there."""
     names = [f"s-{days}" for days in range(4)]
-    return [name for name in names if await journal.find(name) is not None]
+    return [name for name in names if await journal.read(FindSession(name)) is not None]
 
 
 def test_old_sessions_go_at_the_start():
@@ -101,7 +109,9 @@ def test_many_go_in_steps():
             await ended(journal, f"old-{number}", 9)
         pruning.retain(5)
         await journal.look_over()
-        return [await journal.find(f"old-{number}") for number in range(3 * PRUNED_AT_ONCE)]
+        return [
+            await journal.read(FindSession(f"old-{number}")) for number in range(3 * PRUNED_AT_ONCE)
+        ]
 
     assert set(run(work, 0)) == {None}
 

@@ -19,6 +19,7 @@ from cmdc_runtime.frames import (
 )
 from supervisor import reader
 from supervisor.adapters.journal.base import JournalFailed
+from supervisor.adapters.journal.operations import BeginIncarnation, LoadSession
 from supervisor.core.falls import DEATHS_MAX, STEPS_MAX
 from supervisor.core.household import Phase
 from tests.unit.supervisor.desk import CLIENT, play, settle
@@ -66,7 +67,7 @@ def test_a_question_to_a_sleeping_session_is_answered_by_a_reader():
     assert (type(history), history.complete) == (History, True)
     assert (before, case.asked()) == ([], ["q-1"])
     assert case.answers == [(Reply, "q-1")]
-    assert ("began", 1, 0) not in case.desk.journal.calls
+    assert BeginIncarnation("s", 1, 0) not in case.desk.journal.asked
     assert case.session.phase is Phase.HIBERNATED
     assert (case.desk.downs, case.session.waiting.needs_agent) == ([], False)
 
@@ -258,10 +259,10 @@ def test_without_a_process_or_a_journal_who_asked_is_told():
         desk.workforce.problems.append(Overloaded("no process"))
 
     def no_journal(desk):
-        async def load(_session_id):
+        async def load(_query):
             raise JournalFailed("it is gone")
 
-        desk.journal.load = load
+        desk.journal.answers[LoadSession] = load
 
     for break_ in (no_process, no_journal):
         case = play(lambda break_=break_: scenario(break_))

@@ -8,6 +8,20 @@ from cmdc_runtime.errors import CheckpointNotFound
 from cmdc_runtime.requests import Origin
 from supervisor.adapters.journal.base import CheckpointRow, SessionRow
 from supervisor.adapters.journal.memory import MemoryJournal
+from supervisor.adapters.journal.operations import (
+    AcceptCommand,
+    AppendRecords,
+    BeginIncarnation,
+    CreateSession,
+    EndSession,
+    FindAnswer,
+    ListCheckpoints,
+    LoadSession,
+    PublishEvents,
+    ReadHistory,
+    RestoreSession,
+    SaveCheckpoint,
+)
 from supervisor.core.limits import INDEX_JUMP, REPLAY_BATCHES_MAX
 from supervisor.revival import all_events, brought_from
 
@@ -36,26 +50,32 @@ def with_past(test):
 
 async def live(journal):
     """Let a session live and end: three incarnations, a snapshot, events, an open command."""
-    await journal.create(SessionRow(session_id="s", created_ms=5, spec=b"old", incarnation=1))
-    await journal.began("s", 3, 2)
-    await journal.accept("s", "c-1", b"prompt", 6)
-    await journal.append("s", 3, [("said", b"one")], [("c-1", b"receipt")], snapshot=b"state")
-    await journal.append("s", 3, [("said", b"two")], [])
-    await journal.accept("s", "c-2", b"late", 7)
+    await journal.write(
+        CreateSession(SessionRow(session_id="s", created_ms=5, spec=b"old", incarnation=1))
+    )
+    await journal.write(BeginIncarnation("s", 3, 2))
+    await journal.write(AcceptCommand("s", "c-1", b"prompt", 6))
+    await journal.write(
+        AppendRecords("s", 3, [("said", b"one")], [("c-1", b"receipt")], snapshot=b"state")
+    )
+    await journal.write(AppendRecords("s", 3, [("said", b"two")], []))
+    await journal.write(AcceptCommand("s", "c-2", b"late", 7))
     for first in range(1, EVENTS, 2):
-        await journal.publish("s", first, 2, b"events")
-    await journal.save_checkpoint(
-        CheckpointRow(
-            session_id="s",
-            checkpoint_id="k",
-            label=None,
-            saved_ms=7,
-            schema_version=1,
-            body=b"kept",
-            metadata=b"",
+        await journal.write(PublishEvents("s", first, 2, b"events"))
+    await journal.write(
+        SaveCheckpoint(
+            CheckpointRow(
+                session_id="s",
+                checkpoint_id="k",
+                label=None,
+                saved_ms=7,
+                schema_version=1,
+                body=b"kept",
+                metadata=b"",
+            )
         )
     )
-    await journal.ended("s", b"reason", 8)
+    await journal.write(EndSession("s", b"reason", 8))
 
 
 def row(session_id):
@@ -66,8 +86,8 @@ def row(session_id):
 async def test_an_ended_session_goes_on_with_all_that_it_did(journal):
     """Its incarnations, its events and what it answered; what it refused is not done after all."""
     brought = await brought_from(journal, Origin(session_id="s"), row("s"))
-    await journal.restore(brought.past, brought.events, brought.checkpoints)
-    stored, events = await journal.load("s"), await all_events(journal, "s")
+    await journal.write(RestoreSession(brought.past, brought.events, brought.checkpoints))
+    stored, events = await journal.read(LoadSession("s")), await all_events(journal, "s")
 
     # With one snapshot a past still reaches back to the start.
     assert (stored.snapshot, [one.body for one in stored.records]) == (b"", [b"one", b"two"])
@@ -75,21 +95,24 @@ async def test_an_ended_session_goes_on_with_all_that_it_did(journal):
     assert (stored.row.created_ms, stored.row.spec, stored.row.incarnation) == (5, b"new", 3)
     assert (brought.incarnation, brought.last) == (3, events[-1].first + 1 + INDEX_JUMP)
     assert [one.first for one in events] == list(range(1, EVENTS, 2))
-    assert await journal.answer("s", "c-1") == b"receipt"
-    assert [one.checkpoint_id for one in await journal.checkpoints("s")] == ["k"]
-    await journal.began("s", 4, 0)
-    await journal.append("s", 4, [("said", b"three")], [])
-    assert [one.body for one in (await journal.load("s")).records][1:] == [b"two", b"three"]
+    assert await journal.read(FindAnswer("s", "c-1")) == b"receipt"
+    assert [one.checkpoint_id for one in await journal.read(ListCheckpoints("s"))] == ["k"]
+    await journal.write(BeginIncarnation("s", 4, 0))
+    await journal.write(AppendRecords("s", 4, [("said", b"three")], []))
+    assert [one.body for one in (await journal.read(LoadSession("s"))).records][1:] == [
+        b"two",
+        b"three",
+    ]
 
 
 @with_past
 async def test_an_ended_session_goes_on_from_a_checkpoint(journal):
     """What came after it is gone, and what comes now is behind it."""
     brought = await brought_from(journal, Origin(session_id="s", checkpoint_id="k"), row("s"))
-    await journal.restore(brought.past, brought.events, brought.checkpoints)
-    await journal.began("s", 4, 0)
-    await journal.append("s", 4, [("said", b"instead")], [])
-    stored = await journal.load("s")
+    await journal.write(RestoreSession(brought.past, brought.events, brought.checkpoints))
+    await journal.write(BeginIncarnation("s", 4, 0))
+    await journal.write(AppendRecords("s", 4, [("said", b"instead")], []))
+    stored = await journal.read(LoadSession("s"))
 
     assert (stored.snapshot, [one.body for one in stored.records]) == (b"kept", [b"instead"])
     assert brought.incarnation == 3
@@ -102,10 +125,10 @@ def test_a_fork_begins_anew_with_the_state(checkpoint_id):
     @with_past
     async def check(journal):
         origin = Origin(session_id="s", checkpoint_id=checkpoint_id)
-        before = await journal.history("s")
+        before = await journal.read(ReadHistory("s"))
         brought = await brought_from(journal, origin, row("f"))
-        await journal.restore(brought.past, brought.events, brought.checkpoints)
-        stored = await journal.load("f")
+        await journal.write(RestoreSession(brought.past, brought.events, brought.checkpoints))
+        stored = await journal.read(LoadSession("f"))
 
         assert (brought.incarnation, brought.last) == (0, 0)
         assert stored.row.incarnation == 1
@@ -113,7 +136,7 @@ def test_a_fork_begins_anew_with_the_state(checkpoint_id):
         expected = whole if checkpoint_id is None else (b"kept", [])
         assert (stored.snapshot, [one.body for one in stored.records]) == expected
         assert (stored.unanswered, await all_events(journal, "f")) == ((), ())
-        assert await journal.history("s") == before
+        assert await journal.read(ReadHistory("s")) == before
 
     check()
 

@@ -17,6 +17,7 @@ from cmdc_runtime.reasons import (
     Signal,
     Unkillable,
 )
+from supervisor.adapters.journal.operations import LoadSession
 from supervisor.adapters.nursery import NurseryLost as NurseryDied
 from supervisor.core.household import AGENT, Phase
 from supervisor.core.tree.words import Kind, Timer
@@ -105,7 +106,7 @@ def test_stop_while_a_worker_is_briefed():
         session = session_of(desk)
         session.was_up, session.incarnation = True, 1
         loaded = asyncio.get_running_loop().create_future()
-        desk.journal.load = lambda _id: loaded
+        desk.journal.answers[LoadSession] = lambda _query: loaded
         begin(session)
         await settle()
         session.stop("normal", 5.0)
