@@ -13,7 +13,7 @@ import structlog
 from cmdc_runtime.reasons import NurseryLost as NurseryLostReason
 from cmdc_runtime.reasons import PlainReason, Shutdown, StartFailed
 from supervisor.adapters.nursery import Nursery, NurseryFailed, NurseryLost
-from supervisor.core.tree.words import Departed, Ending, Ref
+from supervisor.core.tree.messages import Departed, Ending, Ref
 from supervisor.keeper import Keeper
 
 log = structlog.get_logger()

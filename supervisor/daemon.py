@@ -55,7 +55,7 @@ from supervisor.core.household import SHOWN, root_spec
 from supervisor.core.limits import STOP_ALL_S
 from supervisor.core.status import status_line
 from supervisor.core.storage import Condition
-from supervisor.core.tree.words import Label, Report
+from supervisor.core.tree.messages import Label, Report
 from supervisor.cradle import Cradle
 from supervisor.frontdesk import FrontDesk
 from supervisor.gate import Gate

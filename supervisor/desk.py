@@ -7,7 +7,7 @@ from cmdc_runtime.frames import ToClient
 from cmdc_runtime.reasons import AnyReason, Evidence
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import Journal
-from supervisor.core.tree.words import Departed
+from supervisor.core.tree.messages import Departed
 from supervisor.keeper import Keeper
 from supervisor.passage import Passage
 from supervisor.workforce import Workforce

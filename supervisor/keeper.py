@@ -14,16 +14,16 @@ from typing import Final, Protocol, TypeAlias
 import structlog
 
 from cmdc_runtime.reasons import AnyReason, PlainReason
+from supervisor.core.tree import messages
 from supervisor.core.tree.intensity import spread
-from supervisor.core.tree.recorder import RecordedTree
-from supervisor.core.tree.specs import ChildSpec, SupervisorSpec
-from supervisor.core.tree.words import (
+from supervisor.core.tree.messages import (
     Answer,
     Ask,
     CancelTimer,
     Departed,
     Effect,
     Ending,
+    Input,
     Kill,
     Kind,
     Launch,
@@ -33,12 +33,13 @@ from supervisor.core.tree.words import (
     Replied,
     Report,
     SetTimer,
-    Stop,
     SupervisorEnded,
     SupervisorUp,
     Terminate,
     Timer,
 )
+from supervisor.core.tree.recording import RecordedTree
+from supervisor.core.tree.specs import ChildSpec, SupervisorSpec
 
 log = structlog.get_logger()
 
@@ -46,7 +47,6 @@ BURIAL_LOOK_S: Final = 1.0
 """Between two looks at a dead process whose end is told late, since very many ended with it."""
 
 Call: TypeAlias = Callable[[Answer], None]
-Input: TypeAlias = Callable[[float], list[Effect]]
 
 
 class Post(Protocol):
@@ -96,27 +96,27 @@ class Keeper:
 
     def begin(self) -> None:
         """Start the tree."""
-        self._take(self.tree.begin)
+        self._take(messages.Begin())
 
     def up(self, ref: Ref, handle: object = None) -> None:
-        """Take note that a process is ready."""
-        self._take(lambda now_s: self.tree.up(ref, now_s, handle))
+        """Say that a process is ready."""
+        self._take(messages.Up(ref, handle))
 
     def exited(self, ref: Ref, reason: AnyReason, ending: Ending) -> None:
-        """Take note that a process is gone, or that there is none."""
-        self._take(lambda now_s: self.tree.exited(ref, reason, ending, now_s))
+        """Say that a process is gone, or could not be started."""
+        self._take(messages.ChildExited(ref, reason, ending))
 
-    def condemn(self, ref: Ref, blamed: PlainReason) -> None:
+    def fail(self, ref: Ref, reason: PlainReason) -> None:
         """Have a process killed that hangs or uses too much."""
-        self._take(lambda now_s: self.tree.condemn(ref, blamed, now_s))
+        self._take(messages.Fail(ref, reason))
 
     def record(self, note: str) -> list[bytes]:
-        """Return what the tree was told so far, as lines that can be played again."""
+        """Return the recording of the tree, as lines that can be replayed."""
         return list(self.tree.recorder.lines(note))
 
     def stop(self, why: str, bound_s: float) -> None:
         """End everything within ``bound_s`` seconds."""
-        self._take(lambda now_s: self.tree.stop(why, now_s + bound_s, now_s))
+        self._take(messages.Stop(why, self._now_s() + bound_s))
 
     def start_child(
         self,
@@ -125,7 +125,7 @@ class Keeper:
         call: Call,
         on_end: Callable[[SupervisorEnded], None] | None = None,
     ) -> None:
-        """Add a child and start it; ``on_end`` hears of the end of a supervisor that was begun."""
+        """Add a child and start it; ``on_end`` is called when a supervisor that began has ended."""
         place = (*path, spec.id)
 
         def answered(answer: Answer) -> None:
@@ -135,44 +135,41 @@ class Keeper:
 
         if on_end is not None:
             self._on_end[place] = on_end
-        self._take(lambda now_s: self.tree.start_child(path, spec, answered, now_s))
+        self._take(messages.StartChild(path, spec, answered))
 
     def terminate_child(
         self, path: Path, child_id: str, call: Call, why: str, grace_s: float | None
     ) -> None:
         """End a child within ``grace_s`` seconds, None: however long it takes."""
-
-        def give(now_s: float) -> list[Effect]:
-            deadline_s = None if grace_s is None else now_s + grace_s
-            return self.tree.terminate_child(path, child_id, call, now_s, Stop(why, deadline_s))
-
-        self._take(give)
+        deadline_s = None if grace_s is None else self._now_s() + grace_s
+        self._take(messages.TerminateChild(path, child_id, call, why, deadline_s))
 
     def rest_child(self, ref: Ref, call: Call, why: str, grace_s: float) -> None:
         """End a child's process and keep the child, to be woken."""
-        self._take(
-            lambda now_s: self.tree.rest_child(
-                ref.path, ref.child, call, now_s, Stop(why, now_s + grace_s)
-            )
-        )
+        deadline_s = self._now_s() + grace_s
+        self._take(messages.RestChild(ref.path, ref.child, call, why, deadline_s))
 
     def wake_child(self, ref: Ref, call: Call) -> None:
         """Start a child that rests."""
-        self._take(lambda now_s: self.tree.wake_child(ref.path, ref.child, call, now_s))
+        self._take(messages.WakeChild(ref.path, ref.child, call))
 
     # --- steps ------------------------------------------------------------------------------
 
     def _take(self, given: Input) -> None:
+        """Handle an input, after those that came before it."""
         self._inputs.append(given)
         if self._is_stepping:
             return
         self._is_stepping = True
         try:
             while self._inputs:
-                for effect in self._inputs.popleft()(self._now_s()):
+                for effect in self._step(self._inputs.popleft()):
                     self._try(effect)
         finally:
             self._is_stepping = False
+
+    def _step(self, given: Input) -> list[Effect]:
+        return self.tree.handle(given, self._now_s())
 
     def _now_s(self) -> float:
         """Return the time, by the clock by which timers go off."""
@@ -231,7 +228,7 @@ class Keeper:
             self._set(timer, BURIAL_LOOK_S)  # SIGKILL has ended it; what it leaves is looked after
             return
         self._timers.pop(timer, None)
-        self._take(lambda now_s: self.tree.due(timer, now_s))
+        self._take(messages.Due(timer))
 
     def _forget(self, ended: SupervisorEnded) -> None:
         self._posts.pop(ended.path, None)

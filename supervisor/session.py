@@ -39,7 +39,7 @@ from supervisor.core.exits import Asked
 from supervisor.core.falls import Falls
 from supervisor.core.household import AGENT, DOZE_GRACE_S, SHOWN, Phase, check_parent, parks
 from supervisor.core.limits import STATUS_BYTES_MAX
-from supervisor.core.tree.words import (
+from supervisor.core.tree.messages import (
     Answer,
     Departed,
     Ending,

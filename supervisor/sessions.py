@@ -50,7 +50,7 @@ from supervisor.core.limits import (
     SESSIONS_DEEP_MAX,
     STARTS_WAITING_MAX,
 )
-from supervisor.core.tree.words import Answer, Departed, Outcome
+from supervisor.core.tree.messages import Answer, Departed, Outcome
 from supervisor.keeper import Keeper
 from supervisor.passage import Passage
 from supervisor.revival import Brought, brought_from

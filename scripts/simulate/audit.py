@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from cmdc_runtime.ids import Incarnation
-from supervisor.core.tree.specs import ChildSpec, Flags, Strategy, SupervisorSpec
-from supervisor.core.tree.tree import Tree
-from supervisor.core.tree.words import (
+from supervisor.core.tree.messages import (
     Ask,
     CancelTimer,
     Departed,
@@ -32,6 +30,8 @@ from supervisor.core.tree.words import (
     Terminate,
     Timer,
 )
+from supervisor.core.tree.specs import ChildSpec, Flags, Strategy, SupervisorSpec
+from supervisor.core.tree.tree import Tree
 
 Key: TypeAlias = tuple[Path, str]
 """One child: the path of its supervisor and its id."""

@@ -13,6 +13,7 @@ import msgspec
 from cmdc_runtime.ids import Incarnation, SessionId
 from cmdc_runtime.requests import RestartType, StartSession, Supervision
 from supervisor.core.household import ALL_SESSIONS, root_spec, session_spec
+from supervisor.core.tree.messages import Path
 from supervisor.core.tree.specs import (
     SUPERVISOR,
     AutoShutdown,
@@ -21,7 +22,6 @@ from supervisor.core.tree.specs import (
     Strategy,
     SupervisorSpec,
 )
-from supervisor.core.tree.words import Path
 
 TREES: Final = 400
 """Random trees of one run."""

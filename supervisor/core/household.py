@@ -19,6 +19,7 @@ from cmdc_runtime.process import CODE_STAGE
 from cmdc_runtime.reasons import AnyReason, StartFailed
 from cmdc_runtime.requests import SessionPhase, StartSession, Supervision
 from supervisor.core.limits import HIRE_S_MAX, SILENT_S_MIN, STOP_ALL_S
+from supervisor.core.tree.messages import Path
 from supervisor.core.tree.specs import (
     AutoShutdown,
     ChildSpec,
@@ -27,7 +28,6 @@ from supervisor.core.tree.specs import (
     SupervisorSpec,
     child_problems,
 )
-from supervisor.core.tree.words import Path
 
 SESSIONS: Final = "sessions"
 NURSERY: Final = "nursery"

@@ -13,8 +13,7 @@ from unittest import mock
 from cmdc_runtime.reasons import Shutdown
 from supervisor import keeper, workforce
 from supervisor.core.tree.crew import Crew
-from supervisor.core.tree.supervisor import Supervisor
-from supervisor.core.tree.words import (
+from supervisor.core.tree.messages import (
     Ask,
     CancelTimer,
     Departed,
@@ -26,6 +25,7 @@ from supervisor.core.tree.words import (
     SupervisorEnded,
     Terminate,
 )
+from supervisor.core.tree.supervisor import Supervisor
 from supervisor.hiring import Hiring
 from supervisor.incarnation import AgentProcess
 from supervisor.keeper import Keeper

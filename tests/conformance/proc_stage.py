@@ -21,15 +21,25 @@ from structlog.testing import capture_logs
 from cmdc_runtime.process import EXIT_BAD_OPTIONS
 from cmdc_runtime.requests import StartSession, Supervision
 from supervisor.core.tree.crew import Mode
+from supervisor.core.tree.messages import (
+    Ignored,
+    KillSupervisor,
+    Label,
+    Reconfigure,
+    Ref,
+    Stop,
+    SupervisorEnded,
+    SupervisorUp,
+    Up,
+)
 from supervisor.core.tree.specs import SupervisorSpec
-from supervisor.core.tree.words import Label, Ref, Stop, SupervisorEnded, SupervisorUp
 from supervisor.keeper import Keeper
 from supervisor.session import Session
 from tests.conformance.audit import named
 from tests.conformance.clock import BOUND_S, VirtualLoop
 from tests.conformance.house import House
 from tests.conformance.script import ENDS, EXIT_CODE
-from tests.conformance.stage import Call, Stage
+from tests.conformance.stage import Call, Stage, call_of
 
 FAR_S = 120.0
 """Nothing that a case waits for is further away."""
@@ -51,20 +61,20 @@ class Watched(Keeper):
         if extra is None:
             super().up(ref, handle)
         else:  # what the daemon's own children never say
-            self._take(lambda now_s: self.tree.up(ref, now_s, handle, extra))
+            self._take(Up(ref, handle, extra))
 
     def exited(self, ref, reason, ending):
         if self._stage.saw_end(ref, reason):
             super().exited(ref, reason, ending)
         else:  # the daemon's own children never refuse to start
-            self._take(lambda now_s: self.tree.ignored(ref, now_s))
+            self._take(Ignored(ref))
+
+    def _step(self, given):
+        self._stage.before_step()
+        return super()._step(given)
 
     def _take(self, given):
-        def step(now_s):
-            self._stage.before_step()
-            return given(now_s)
-
-        super()._take(step)
+        super()._take(given)
         if not self._is_stepping:
             self._stage.after_step()
 
@@ -168,26 +178,21 @@ class ProcStage(Stage):
             case "rest_child" if left_s is not None:
                 keeper.rest_child(Ref(path, what, 0), answered, stop.why, left_s)
             case "rest_child":
-                keeper._take(lambda now_s: self.tree.rest_child(path, what, answered, now_s, stop))
-            case "wake_child":
-                keeper.wake_child(Ref(path, what, 0), answered)
+                keeper._take(call_of(name, path, what, answered, stop))
             case _:
-                keeper._take(lambda now_s: getattr(self.tree, name)(path, what, answered, now_s))
+                keeper._take(call_of(name, path, what, answered))
 
     def begin_stop(self, why="shutdown", within_s=None):
         if within_s is not None:
             self._do(lambda: self.keeper.stop(why, within_s))
         else:  # the daemon's own stop has a bound
-            self._do(lambda: self.keeper._take(lambda now_s: self.tree.stop(why, None, now_s)))
+            self._do(lambda: self.keeper._take(Stop(why, None)))
 
     def kill_supervisor(self, path=()):
-        self._do(lambda: self.keeper._take(lambda now_s: self.tree.kill(path, now_s)))
+        self._do(lambda: self.keeper._take(KillSupervisor(path)))
 
     def reconfigure(self, spec, path=()):
-        def change(now_s):
-            return self.tree.reconfigure(path, self._posted(spec, path), now_s)
-
-        self._do(lambda: self.keeper._take(change))
+        self._do(lambda: self.keeper._take(Reconfigure(path, self._posted(spec, path))))
         for one in spec.children:
             self.audit.expects(one, path)
 

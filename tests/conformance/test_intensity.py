@@ -4,7 +4,7 @@ import pytest
 
 from cmdc_runtime.reasons import RestartIntensityExceeded
 from supervisor.core.tree.crew import CALLS_WAITING_MAX
-from supervisor.core.tree.words import Counts
+from supervisor.core.tree.messages import Counts
 from tests.conformance.script import (
     ENDS,
     EXIT_CODE,

@@ -7,7 +7,7 @@ import pytest
 
 from cmdc_runtime.process_table import process_table
 from cmdc_runtime.reasons import ExitCode, Shutdown
-from supervisor.core.tree.words import Kind, Stop
+from supervisor.core.tree.messages import Kind, Stop
 from tests.conformance.script import (
     EXIT_CODE,
     KILLED,

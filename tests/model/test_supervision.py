@@ -20,8 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from cmdc_runtime.ids import Incarnation
 from cmdc_runtime.reasons import Exception as Raised
 from cmdc_runtime.reasons import MaxTurnsExceeded, Normal, Shutdown
+from supervisor.core.tree.messages import Ending, Kind, Timer
 from supervisor.core.tree.specs import AutoShutdown, ChildSpec, Flags, Strategy, SupervisorSpec
-from supervisor.core.tree.words import Ending, Kind, Timer
 from tests.model.supervision_pair import KILLED, Pair
 
 pytestmark = pytest.mark.slow

@@ -17,9 +17,7 @@ from enum import StrEnum
 from typing import Final
 
 from cmdc_runtime.reasons import AnyReason, Shutdown, Signal
-from supervisor.core.tree.roster import ALIVE, Child, House, Roster
-from supervisor.core.tree.specs import Strategy, SupervisorSpec
-from supervisor.core.tree.words import (
+from supervisor.core.tree.messages import (
     SUBTREE_SHARE,
     Ending,
     Outcome,
@@ -28,6 +26,8 @@ from supervisor.core.tree.words import (
     SupervisorEnded,
     SupervisorUp,
 )
+from supervisor.core.tree.roster import ALIVE, Child, House, Roster
+from supervisor.core.tree.specs import Strategy, SupervisorSpec
 
 CALLS_WAITING_MAX: Final = 10_000
 """Calls that wait for a group restart; the next one is refused."""

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from cmdc_runtime.ids import Incarnation
 from cmdc_runtime.reasons import AnyReason, Normal, PlainReason, Shutdown, StartFailed
 from supervisor.core.tree.intensity import Window
-from supervisor.core.tree.specs import WORKER, ChildSpec, SupervisorSpec
-from supervisor.core.tree.words import (
+from supervisor.core.tree.messages import (
     TERM_SHARE,
     UNKILLABLE_AFTER_S,
     Answer,
@@ -39,6 +38,7 @@ from supervisor.core.tree.words import (
     Terminate,
     Timer,
 )
+from supervisor.core.tree.specs import WORKER, ChildSpec, SupervisorSpec
 
 if TYPE_CHECKING:
     from supervisor.core.tree.supervisor import Supervisor
@@ -269,10 +269,10 @@ class Roster:
         else:
             self._kill(child, None)
 
-    def condemn(self, child: Child, blamed: PlainReason) -> None:
+    def fail(self, child: Child, reason: PlainReason) -> None:
         """Kill a child that nobody asked to end; the limit of SIGKILL holds for it too."""
         if child.state in {State.STARTING, State.UP} and Kind.UNKILLABLE not in child.timers:
-            self._kill(child, blamed)
+            self._kill(child, reason)
 
     def _kill(self, child: Child, blamed: PlainReason | None) -> None:
         self.forget_timers(child)

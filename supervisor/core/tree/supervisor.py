@@ -20,9 +20,9 @@ from cmdc_runtime.reasons import (
 from cmdc_runtime.requests import RestartType
 from supervisor.core.tree.crew import SIBLING_ENDED, SIGKILL, Crew, End, Mode, Regroup, Stage
 from supervisor.core.tree.intensity import delay_s
+from supervisor.core.tree.messages import UNKILLABLE_AFTER_S, Ending, Kind, Label, Outcome, State
 from supervisor.core.tree.roster import ALIVE, Child, Fact
 from supervisor.core.tree.specs import AutoShutdown
-from supervisor.core.tree.words import UNKILLABLE_AFTER_S, Ending, Kind, Label, Outcome, State
 
 # fmt: off
 RESTARTS: Final[Mapping[tuple[RestartType, Ending], bool]] = {

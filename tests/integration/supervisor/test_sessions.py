@@ -21,7 +21,7 @@ from supervisor.adapters.journal.base import JournalFailed, SessionRow
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.core.household import Phase, root_spec, session_path
 from supervisor.core.limits import SESSIONS_DEEP_MAX
-from supervisor.core.tree.words import Answer, Outcome
+from supervisor.core.tree.messages import Answer, Outcome
 from supervisor.keeper import Keeper
 from supervisor.session import Session
 from supervisor.sessions import Sessions

@@ -18,7 +18,7 @@ from supervisor.adapters.journal.health import Health
 from supervisor.adapters.reaper import Exited
 from supervisor.core.exits import LastSeen
 from supervisor.core.household import root_spec, session_path, session_spec
-from supervisor.core.tree.words import Answer, Ending, Outcome
+from supervisor.core.tree.messages import Answer, Ending, Outcome
 from supervisor.keeper import Keeper
 from supervisor.session import Session
 from supervisor.wards import Inquest
@@ -170,8 +170,8 @@ class Calls:
     def exited(self, ref, reason, ending):
         self.made.append(f"exited: {reason} ({ending})")
 
-    def condemn(self, ref, blamed):
-        self.made.append(f"condemn: {blamed}")
+    def fail(self, ref, blamed):
+        self.made.append(f"fail: {blamed}")
 
     def rest_child(self, ref, call, why, grace_s):
         self.made.append("rest")

@@ -8,7 +8,7 @@ import pytest
 from cmdc_runtime.reasons import NurseryLost as LostReason
 from cmdc_runtime.reasons import StartFailed
 from supervisor.adapters.nursery import NurseryFailed, NurseryLost
-from supervisor.core.tree.words import Ref
+from supervisor.core.tree.messages import Ref
 from supervisor.cradle import Cradle
 from tests.unit.supervisor.desk import Calls, play, settle
 

@@ -7,9 +7,9 @@ import pytest
 from cmdc_runtime.reasons import RestartIntensityExceeded, Shutdown, Signal
 from supervisor import keeper as keeper_module
 from supervisor.core.tree import roster
+from supervisor.core.tree.messages import Begin, Ending, Kind, Outcome
 from supervisor.core.tree.recording import replay
 from supervisor.core.tree.specs import ChildSpec, Flags, Strategy, SupervisorSpec
-from supervisor.core.tree.words import Ending, Kind, Outcome
 from supervisor.keeper import Keeper, unheeded
 
 KILLED = Signal(number=9, name="SIGKILL")
@@ -148,7 +148,7 @@ def test_who_is_gone_is_not_called_unkillable(monkeypatch):
             return True
 
     async def hang(keeper):
-        keeper.condemn(post.refs[-1], KILLED)
+        keeper.fail(post.refs[-1], KILLED)
         await again.wait()
 
     post = Slow()
@@ -341,7 +341,7 @@ def test_what_the_tree_tells_is_reported_and_recorded():
     lines = asyncio.run(main())
 
     assert any(one.reason == KILLED for one in reports)
-    assert next(replay(lines)).taken.input == "begin"
+    assert next(replay(lines)).recorded.input == Begin()
 
 
 def test_bug_of_one_post_takes_nothing_from_the_others():

@@ -19,7 +19,7 @@ from cmdc_runtime.reasons import (
 )
 from supervisor.adapters.nursery import NurseryLost as NurseryDied
 from supervisor.core.household import AGENT, Phase
-from supervisor.core.tree.words import Kind, Timer
+from supervisor.core.tree.messages import Kind, Timer
 from tests.unit.supervisor.desk import (
     CLIENT,
     NO_PROCESS,

@@ -108,4 +108,4 @@ def test_a_tree_that_raises_is_wrong_and_recorded(monkeypatch, tmp_path):
     last = json.loads(incident(simulation, violation, tmp_path).read_bytes().splitlines()[-1])
 
     assert "ZeroDivisionError" in violation.problems[-1]
-    assert (last["input"], last["timer"], last["did"]) == ("due", "start", "!")
+    assert (last["input"]["type"], last["input"]["timer"][-1], last["did"]) == ("due", "start", "!")

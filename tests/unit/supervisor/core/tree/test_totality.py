@@ -14,16 +14,21 @@ from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.ids import Incarnation
 from supervisor.core.tree.crew import Mode
 from supervisor.core.tree.crew import Stage as WorkStage
-from supervisor.core.tree.specs import Strategy
-from supervisor.core.tree.words import (
+from supervisor.core.tree.messages import (
     UNKILLABLE_AFTER_S,
+    Begin,
+    ChildExited,
+    Due,
     Ending,
+    Ignored,
     Kind,
     Ref,
     State,
     Stop,
     Timer,
+    Up,
 )
+from supervisor.core.tree.specs import Strategy
 from tests.conformance.script import ENDS, KILLED, Life, below, child, dynamic, kept, one_for_one
 from tests.conformance.sim_stage import SimStage
 
@@ -126,7 +131,7 @@ def going_off(kind):
             sim.process_of("b").is_killed = True  # it goes off behind a SIGKILL alone
         timer = Timer((), "b", kind)
         sim._cancel(timer)
-        sim.perform(sim.tree.due(timer, sim.now()))
+        sim.perform(sim.tree.handle(Due(timer), sim.now()))
 
     return give
 
@@ -142,7 +147,7 @@ def ending_as(how):
         else:
             ref = Ref((), "b", sim.view("b").generation)
             ending = Ending.FINAL if how == "chosen" else Ending.CRASH
-            sim.perform(sim.tree.exited(ref, ENDS[how][2], ending, sim.now()))
+            sim.perform(sim.tree.handle(ChildExited(ref, ENDS[how][2], ending), sim.now()))
 
     return give
 
@@ -155,7 +160,7 @@ def ignoring(sim):
         sim.settle()
     else:
         ref = Ref((), "b", sim.view("b").generation)
-        sim.perform(sim.tree.ignored(ref, sim.now()))
+        sim.perform(sim.tree.handle(Ignored(ref), sim.now()))
 
 
 def crashing_sibling(sim):
@@ -166,7 +171,7 @@ def crashing_sibling(sim):
 def saying_up(generation=0):
     def give(sim):
         known = generation or sim.view("b").generation
-        sim.perform(sim.tree.up(Ref((), "b", Incarnation(known)), sim.now(), "again"))
+        sim.perform(sim.tree.handle(Up(Ref((), "b", Incarnation(known)), "again"), sim.now()))
 
     return give
 
@@ -194,7 +199,7 @@ INPUTS = {
     "kill": lambda sim: sim.kill_supervisor(),
     "stop": lambda sim: sim.begin_stop(),
     "stop in the past": lambda sim: sim.begin_stop(within_s=-1.0),
-    "begin": lambda sim: sim.perform(sim.tree.begin(sim.now())),
+    "begin": lambda sim: sim.perform(sim.tree.handle(Begin(), sim.now())),
 }
 """Everything that a tree can be told; ``reconfigure`` is below, since it has its own rules."""
 
