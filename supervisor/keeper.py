@@ -17,26 +17,26 @@ from cmdc_runtime.reasons import AnyReason, PlainReason
 from supervisor.core.tree import messages
 from supervisor.core.tree.intensity import spread
 from supervisor.core.tree.messages import (
-    Answer,
     Ask,
+    CallResult,
     CancelTimer,
     Departed,
     Effect,
     Ending,
     Input,
     Kill,
-    Kind,
     Launch,
     Outcome,
-    Path,
     Ref,
     Replied,
     Report,
     SetTimer,
     SupervisorEnded,
+    SupervisorPath,
     SupervisorUp,
     Terminate,
     Timer,
+    TimerKind,
 )
 from supervisor.core.tree.recording import RecordedTree
 from supervisor.core.tree.specs import ChildSpec, SupervisorSpec
@@ -46,7 +46,7 @@ log = structlog.get_logger()
 BURIAL_LOOK_S: Final = 1.0
 """Between two looks at a dead process whose end is told late, since very many ended with it."""
 
-Call: TypeAlias = Callable[[Answer], None]
+Call: TypeAlias = Callable[[CallResult], None]
 
 
 class Post(Protocol):
@@ -86,8 +86,8 @@ class Keeper:
         self.ended: asyncio.Future[AnyReason] = asyncio.get_event_loop().create_future()
         """Done with the root's reason when it is gone."""
         self._on_report = on_report
-        self._posts: defaultdict[Path, dict[str, Post]] = defaultdict(dict)
-        self._on_end: dict[Path, Callable[[SupervisorEnded], None]] = {}
+        self._posts: defaultdict[SupervisorPath, dict[str, Post]] = defaultdict(dict)
+        self._on_end: dict[SupervisorPath, Callable[[SupervisorEnded], None]] = {}
         self._timers: dict[Timer, asyncio.TimerHandle] = {}
         self._inputs: deque[Input] = deque()
         self._is_stepping = False
@@ -120,7 +120,7 @@ class Keeper:
 
     def start_child(
         self,
-        path: Path,
+        path: SupervisorPath,
         spec: ChildSpec,
         call: Call,
         on_end: Callable[[SupervisorEnded], None] | None = None,
@@ -128,7 +128,7 @@ class Keeper:
         """Add a child and start it; ``on_end`` is called when a supervisor that began has ended."""
         place = (*path, spec.id)
 
-        def answered(answer: Answer) -> None:
+        def answered(answer: CallResult) -> None:
             if answer.outcome in {Outcome.NO_PROCESS, Outcome.MAX_CHILDREN}:
                 self._on_end.pop(place, None)
             call(answer)
@@ -138,7 +138,7 @@ class Keeper:
         self._take(messages.StartChild(path, spec, answered))
 
     def terminate_child(
-        self, path: Path, child_id: str, call: Call, why: str, grace_s: float | None
+        self, path: SupervisorPath, child_id: str, call: Call, why: str, grace_s: float | None
     ) -> None:
         """End a child within ``grace_s`` seconds, None: however long it takes."""
         deadline_s = None if grace_s is None else self._now_s() + grace_s
@@ -199,7 +199,7 @@ class Keeper:
                 self._set(timer, delay_s)
             case CancelTimer(timer=timer):
                 self._cancel(timer)
-            case Replied(call=call, answer=answer):
+            case Replied(call=call, result=answer):
                 call(answer)  # type: ignore[operator]  # whatever was given with the call: a Call
             case Report():
                 self._on_report(effect)
@@ -214,7 +214,7 @@ class Keeper:
     def _set(self, timer: Timer, delay_s: float) -> None:
         self._cancel(timer)
         loop = asyncio.get_running_loop()
-        if timer.kind is Kind.DELAY:
+        if timer.kind is TimerKind.DELAY:
             delay_s = spread(delay_s, self._chance())
         self._timers[timer] = loop.call_later(delay_s, self._due, timer)
 
@@ -224,7 +224,7 @@ class Keeper:
             handle.cancel()
 
     def _due(self, timer: Timer) -> None:
-        if timer.kind is Kind.UNKILLABLE and self._posts[timer.path][timer.child].is_over():
+        if timer.kind is TimerKind.UNKILLABLE and self._posts[timer.path][timer.child].is_over():
             self._set(timer, BURIAL_LOOK_S)  # SIGKILL has ended it; what it leaves is looked after
             return
         self._timers.pop(timer, None)
@@ -239,5 +239,5 @@ class Keeper:
             self.ended.set_result(ended.reason)
 
 
-def unheeded(_answer: Answer) -> None:
+def unheeded(_answer: CallResult) -> None:
     """Take the answer of a call that nobody waits for."""

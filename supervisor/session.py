@@ -40,13 +40,13 @@ from supervisor.core.falls import Falls
 from supervisor.core.household import AGENT, DOZE_GRACE_S, SHOWN, Phase, check_parent, parks
 from supervisor.core.limits import STATUS_BYTES_MAX
 from supervisor.core.tree.messages import (
-    Answer,
+    CallResult,
     Departed,
     Ending,
     Outcome,
-    Path,
     Ref,
     SupervisorEnded,
+    SupervisorPath,
 )
 from supervisor.desk import Desk
 from supervisor.hiring import Hiring, Inherited
@@ -70,7 +70,7 @@ class Session:
 
     desk: Desk
     spec: StartSession
-    path: Path
+    path: SupervisorPath
     created_ms: int
     incarnation: Incarnation = Incarnation(0)
     restarts: int = 0
@@ -214,7 +214,7 @@ class Session:
 
     # --- its start and its end, as the tree tells them -----------------------------------------
 
-    def begun(self, answer: Answer) -> None:
+    def begun(self, answer: CallResult) -> None:
         """Take the answer of the call that started the session."""
         if answer.outcome is Outcome.OK:
             if not self.started.done():
@@ -428,7 +428,7 @@ class Session:
             ending = Ending.FELL
         self.desk.keeper.exited(process.ref, ended.reason, ending)
 
-    def _rested(self, answer: Answer) -> None:
+    def _rested(self, answer: CallResult) -> None:
         if self.phase is not Phase.DOZING:
             return  # it was stopped meanwhile
         if answer.outcome is Outcome.NO_PROCESS:

@@ -50,7 +50,7 @@ from supervisor.core.limits import (
     SESSIONS_DEEP_MAX,
     STARTS_WAITING_MAX,
 )
-from supervisor.core.tree.messages import Answer, Departed, Outcome
+from supervisor.core.tree.messages import CallResult, Departed, Outcome
 from supervisor.keeper import Keeper
 from supervisor.passage import Passage
 from supervisor.revival import Brought, brought_from
@@ -156,7 +156,7 @@ class Sessions:
         events_max = spec.supervision.event_buffer_size
         self.hub.open_channel(spec.session_id, events_max, last)
         if not _may_begin(session, parent, asks):
-            session.begun(Answer(Outcome.NO_PROCESS))
+            session.begun(CallResult(Outcome.NO_PROCESS))
             await session.started
         if spec.group_id is not None:
             self.hub.announce(spec.group_id, spec.session_id)

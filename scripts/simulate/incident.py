@@ -23,7 +23,6 @@ from supervisor.core.tree.messages import (
     Kill,
     KillSupervisor,
     Launch,
-    Path,
     ProcessInput,
     Reconfigure,
     Ref,
@@ -35,6 +34,7 @@ from supervisor.core.tree.messages import (
     StartChild,
     Stop,
     SupervisorEnded,
+    SupervisorPath,
     SupervisorUp,
     Terminate,
     TerminateChild,
@@ -115,7 +115,7 @@ def text(effect: Effect) -> str:
             line = f"timer {timer.kind} of {place(timer.path, timer.child)} in {delay_s:g} s"
         case CancelTimer(timer=timer):
             line = f"no timer {timer.kind} of {place(timer.path, timer.child)}"
-        case Replied(call=call, answer=answer):
+        case Replied(call=call, result=answer):
             line = f"call {call}: {answer.outcome} {answer.reason or ''}"
         case SupervisorUp(path=path):
             line = f"up {place(path, '')}"
@@ -126,7 +126,7 @@ def text(effect: Effect) -> str:
     return line.rstrip()
 
 
-def place(path: Path, child: str) -> str:
+def place(path: SupervisorPath, child: str) -> str:
     """Return where somebody is, ``/`` for the root."""
     return "/" + "/".join((*path, child) if child else path)
 

@@ -18,14 +18,14 @@ from supervisor.core.tree.messages import (
     DeleteChild,
     Due,
     KillSupervisor,
-    Kind,
-    Path,
     RestartChild,
     RestChild,
     StartChild,
     Stop,
+    SupervisorPath,
     TerminateChild,
     Timer,
+    TimerKind,
     WakeChild,
 )
 from supervisor.core.tree.specs import WORKER, ChildSpec, SupervisorSpec
@@ -44,7 +44,7 @@ TAKEN_SHARE: Final = 0.2
 """Of children to be added, those whose id somebody has, or had."""
 LATER_SHARE: Final = 0.1
 """Of calls to a tree that has ended, those that are made."""
-_KINDS: Final = tuple(Kind)
+_KINDS: Final = tuple(TimerKind)
 
 
 class Schedule:
@@ -161,7 +161,7 @@ class Schedule:
         self.audit.called(self._calls, "start", (path, spec.id))
         return self.tree.handle(StartChild(path, spec, self._calls), self.world.now_s)
 
-    def _expect(self, path: Path, spec: ChildSpec) -> None:
+    def _expect(self, path: SupervisorPath, spec: ChildSpec) -> None:
         """Take note of who may be there from now on."""
         place = (path, spec.id)
         if place in self._known:
@@ -205,5 +205,5 @@ class Schedule:
     def _place(self) -> Key:
         return self._places[int(self._random() * len(self._places))]
 
-    def _host(self) -> Path:
+    def _host(self) -> SupervisorPath:
         return self._hosts[int(self._random() * len(self._hosts))]

@@ -19,7 +19,7 @@ from cmdc_runtime.process import CODE_STAGE
 from cmdc_runtime.reasons import AnyReason, StartFailed
 from cmdc_runtime.requests import SessionPhase, StartSession, Supervision
 from supervisor.core.limits import HIRE_S_MAX, SILENT_S_MIN, STOP_ALL_S
-from supervisor.core.tree.messages import Path
+from supervisor.core.tree.messages import SupervisorPath
 from supervisor.core.tree.specs import (
     AutoShutdown,
     ChildSpec,
@@ -36,7 +36,7 @@ SUBAGENTS: Final = "subagents"
 TOOL_HOST: Final = "tool_host"
 """It is started by its agent's wish and ends with the agent's process: the agent's, not the tree's.
 """
-ALL_SESSIONS: Final[Path] = (SESSIONS,)
+ALL_SESSIONS: Final[SupervisorPath] = (SESSIONS,)
 
 PARENT_ENDED: Final = "the parent's process ended"
 """The detail of the Shutdown that ends a child."""
@@ -101,7 +101,7 @@ def root_spec(nursery: object) -> SupervisorSpec:
     )
 
 
-def session_path(parent: Path | None, session_id: SessionId) -> Path:
+def session_path(parent: SupervisorPath | None, session_id: SessionId) -> SupervisorPath:
     """Return where a session is: below ``parent``, the path of another one, or at the top."""
     above = ALL_SESSIONS if parent is None else (*parent, SUBAGENTS)
     return (*above, f"session:{session_id}")

@@ -12,7 +12,6 @@ from unittest import mock
 
 from cmdc_runtime.reasons import Shutdown
 from supervisor import keeper, workforce
-from supervisor.core.tree.crew import Crew
 from supervisor.core.tree.messages import (
     Ask,
     CancelTimer,
@@ -112,7 +111,7 @@ def at_once(_take):
     """Take an input in the midst of a step."""
 
     def mutated(self, given):
-        for effect in given(keeper.asyncio.get_running_loop().time()):
+        for effect in self._step(given):
             self._try(effect)
 
     return mutated
@@ -242,7 +241,7 @@ MUTANTS = [
         ("one_for_one",),
     ),
     Mutant("a bystander comes back", Supervisor, "_stopped", kept_bystander, *BYSTANDER),
-    Mutant("a bystander is kept", Crew, "forget_if_done", nothing, *BYSTANDER),
+    Mutant("a bystander is kept", Supervisor, "forget_if_done", nothing, *BYSTANDER),
     Mutant(
         "what is left is not swept",
         workforce,

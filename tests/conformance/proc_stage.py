@@ -20,7 +20,6 @@ from structlog.testing import capture_logs
 
 from cmdc_runtime.process import EXIT_BAD_OPTIONS
 from cmdc_runtime.requests import StartSession, Supervision
-from supervisor.core.tree.crew import Mode
 from supervisor.core.tree.messages import (
     Ignored,
     KillSupervisor,
@@ -29,6 +28,7 @@ from supervisor.core.tree.messages import (
     Ref,
     Stop,
     SupervisorEnded,
+    SupervisorPhase,
     SupervisorUp,
     Up,
 )
@@ -340,7 +340,9 @@ class ProcStage(Stage):
 
     def before_step(self):
         self.audit.stopping = {
-            path for path, one in self.tree._supervisors.items() if one.mode is Mode.STOPPING
+            path
+            for path, one in self.tree._supervisors.items()
+            if one.phase is SupervisorPhase.STOPPING
         }
 
     def after_step(self):

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from itertools import count
 
 from cmdc_runtime.reasons import ExitCode, Other, Shutdown
-from supervisor.core.tree.crew import Mode
 from supervisor.core.tree.messages import (
     Ask,
     Begin,
@@ -23,6 +22,7 @@ from supervisor.core.tree.messages import (
     SetTimer,
     Stop,
     SupervisorEnded,
+    SupervisorPhase,
     SupervisorUp,
     Terminate,
     Up,
@@ -114,7 +114,9 @@ class SimStage(Stage):
         for effect in effects:
             self._perform(effect)
         self.audit.stopping = {
-            path for path, one in self.tree._supervisors.items() if one.mode is Mode.STOPPING
+            path
+            for path, one in self.tree._supervisors.items()
+            if one.phase is SupervisorPhase.STOPPING
         }
 
     def _perform(self, effect):  # noqa: C901 - one case for each effect
@@ -142,7 +144,7 @@ class SimStage(Stage):
             case Departed(ref=ref):
                 self.audit.told(effect)
                 self.write("down", named(ref), effect)
-            case Replied(call=call, answer=answer):
+            case Replied(call=call, result=answer):
                 self.replied(call, answer)
             case Report(label=label):
                 self.write("report", str(label), effect)

@@ -1,7 +1,14 @@
 """What is told of everything that happens in a tree."""
 
 from cmdc_runtime.ids import Incarnation
-from supervisor.core.tree.messages import UNKILLABLE_AFTER_S, ChildExited, Ending, Label, Ref, State
+from supervisor.core.tree.messages import (
+    UNKILLABLE_AFTER_S,
+    ChildExited,
+    ChildState,
+    Ending,
+    Label,
+    Ref,
+)
 from supervisor.core.tree.specs import ChildSpec
 from tests.conformance.script import ENDS, KILLED, Life, below, case, child, one_for_one
 
@@ -75,7 +82,7 @@ def test_a_report_of_a_supervisor_has_its_place(stage):
 @case("C63")
 def test_states_have_the_words_of_the_documents():
     """What callers see of a child is one of six words."""
-    assert [str(state) for state in State] == [
+    assert [str(state) for state in ChildState] == [
         *("starting", "up", "stopping", "restarting", "down", "unkillable"),
     ]
     assert set(ENDS) >= {"normal", "shutdown", "shutdown_term", "exception", "kill"}

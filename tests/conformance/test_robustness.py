@@ -17,13 +17,13 @@ from supervisor.core.tree.messages import (
     Ending,
     Ignored,
     Kill,
-    Kind,
     Label,
     Launch,
     Ref,
     StartChild,
     Stop,
     Timer,
+    TimerKind,
     Up,
 )
 from supervisor.core.tree.tree import Tree
@@ -72,7 +72,9 @@ def test_news_of_nobody_are_reported_and_ignored(sim, ref):
 def test_timers_of_nobody_are_ignored(sim):
     """A timer that was cancelled, or never set, does nothing when it goes off all the same."""
     sim.start(one_for_one(child("a", start_timeout=5.0)))
-    timers = [Timer(path, name, kind) for path in ((), ("z",)) for name in "az" for kind in Kind]
+    timers = [
+        Timer(path, name, kind) for path in ((), ("z",)) for name in "az" for kind in TimerKind
+    ]
 
     assert [sim.tree.handle(Due(timer), sim.now()) for timer in timers] == [[]] * len(timers)
 

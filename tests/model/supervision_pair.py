@@ -56,7 +56,7 @@ def said(effect):
             return ("gone", *ref, restarting, type(reason).__name__)
         case messages.SupervisorEnded(path=path, reason=reason):
             return ("supervisor ended", path, type(reason).__name__)
-        case messages.Replied(call=call, answer=answer):
+        case messages.Replied(call=call, result=answer):
             return ("reply", call, answer.outcome.value)
         case messages.Report(label=label, path=path, child=child):
             return ("report", label.value, path, child.id) if label in REPORTS else None

@@ -18,7 +18,7 @@ from cmdc_runtime.ids import Incarnation
 from cmdc_runtime.reasons import AnyReason, PlainReason
 from supervisor.core.tree.specs import ChildSpec, SupervisorSpec
 
-Path: TypeAlias = tuple[str, ...]
+SupervisorPath: TypeAlias = tuple[str, ...]
 """Where a supervisor is: the ids from the root down, ``()`` for the root itself."""
 
 TERM_SHARE: Final = 0.5
@@ -32,7 +32,7 @@ SUBTREE_SHARE: Final = 0.8
 class Ref(NamedTuple):
     """One process of the child ``child`` of the supervisor at ``path``."""
 
-    path: Path
+    path: SupervisorPath
     child: str
     generation: Incarnation
 
@@ -46,7 +46,16 @@ class Ending(StrEnum):
     FINAL = "final"  # no restart can help, or it was chosen as the end: the supervisor ends too
 
 
-class State(StrEnum):
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a supervisor ends; ``cause`` is the last word of the child that it ends for."""
+
+    reason: AnyReason
+    cause: AnyReason
+    ending: Ending
+
+
+class ChildState(StrEnum):
     """Where one child stands."""
 
     STARTING = "starting"
@@ -57,7 +66,16 @@ class State(StrEnum):
     UNKILLABLE = "unkillable"  # SIGKILL did not end it: no other process takes its place
 
 
-class Kind(StrEnum):
+class SupervisorPhase(StrEnum):
+    """Where a supervisor stands."""
+
+    STARTING = "starting"
+    UP = "up"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+class TimerKind(StrEnum):
     """What a timer is for."""
 
     START = "start"  # the child was not up in time
@@ -70,9 +88,9 @@ class Kind(StrEnum):
 class Timer(NamedTuple):
     """One timer; setting it again takes the place of the one before."""
 
-    path: Path
+    path: SupervisorPath
     child: str
-    kind: Kind
+    kind: TimerKind
 
 
 class Outcome(StrEnum):
@@ -90,7 +108,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CallResult:
     """The result of a call; ``handle`` and ``extra`` are what the shell said of the start."""
 
     outcome: Outcome
@@ -123,7 +141,7 @@ class Input(msgspec.Struct, frozen=True, tag_field="type", tag=_tag):
     """One input of the tree."""
 
     @property
-    def place(self) -> Path:
+    def place(self) -> SupervisorPath:
         """Return the path of the supervisor or child that it is about."""
         return ()
 
@@ -134,7 +152,7 @@ class ProcessInput(Input, frozen=True):
     ref: Ref
 
     @property
-    def place(self) -> Path:
+    def place(self) -> SupervisorPath:
         """Return the path of the child."""
         return (*self.ref.path, self.ref.child)
 
@@ -142,12 +160,12 @@ class ProcessInput(Input, frozen=True):
 class ChildCall(Input, frozen=True):
     """A call about one child; ``Replied`` carries ``call`` back, whatever it is."""
 
-    path: Path
+    path: SupervisorPath
     child: str
     call: object
 
     @property
-    def place(self) -> Path:
+    def place(self) -> SupervisorPath:
         """Return the path of the child."""
         return (*self.path, self.child)
 
@@ -186,7 +204,7 @@ class Due(Input, frozen=True):
     timer: Timer
 
     @property
-    def place(self) -> Path:
+    def place(self) -> SupervisorPath:
         """Return the path of the child."""
         return (*self.timer.path, self.timer.child)
 
@@ -201,10 +219,10 @@ class Stop(Input, frozen=True):
 class KillSupervisor(Input, frozen=True):
     """End a supervisor as SIGKILL ends a process: for its parent that is a crash."""
 
-    path: Path
+    path: SupervisorPath
 
     @property
-    def place(self) -> Path:
+    def place(self) -> SupervisorPath:
         """Return its path."""
         return self.path
 
@@ -212,12 +230,12 @@ class KillSupervisor(Input, frozen=True):
 class StartChild(Input, frozen=True):
     """Add a child and start it; answered when it is up or has failed."""
 
-    path: Path
+    path: SupervisorPath
     spec: ChildSpec
     call: object
 
     @property
-    def place(self) -> Path:
+    def place(self) -> SupervisorPath:
         """Return the path of the child."""
         return (*self.path, self.spec.id)
 
@@ -259,11 +277,11 @@ class Reconfigure(Input, frozen=True):
     ``start`` counts from the child's next start.
     """
 
-    path: Path
+    path: SupervisorPath
     spec: SupervisorSpec
 
     @property
-    def place(self) -> Path:
+    def place(self) -> SupervisorPath:
         """Return the path of the supervisor."""
         return self.path
 
@@ -356,7 +374,7 @@ class Departed:
 class SupervisorUp:
     """All children of a supervisor were started."""
 
-    path: Path
+    path: SupervisorPath
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +385,7 @@ class SupervisorEnded:
     none.
     """
 
-    path: Path
+    path: SupervisorPath
     reason: AnyReason
     cause: AnyReason
 
@@ -377,7 +395,7 @@ class Replied:
     """A call has its answer; ``call`` is what the caller gave."""
 
     call: object
-    answer: Answer
+    result: CallResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,7 +403,7 @@ class Report:
     """What OTP logs under its own domain: every fact about one child at one moment."""
 
     label: Label
-    path: Path
+    path: SupervisorPath
     context: str
     child: ChildSpec | None
     reason: AnyReason | None = None
@@ -420,7 +438,7 @@ class ChildView:
     """One row of ``which_children``."""
 
     id: str
-    state: State
+    state: ChildState
     type: str
     restart: str
     handle: object

@@ -22,7 +22,6 @@ import msgspec
 
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.reasons import Exception as Raised
-from supervisor.core.tree.crew import Mode
 from supervisor.core.tree.messages import (
     AnyInput,
     Ask,
@@ -34,13 +33,14 @@ from supervisor.core.tree.messages import (
     Input,
     Kill,
     Launch,
-    Path,
     Reconfigure,
     Replied,
     Report,
     SetTimer,
     StartChild,
     SupervisorEnded,
+    SupervisorPath,
+    SupervisorPhase,
     SupervisorUp,
     Terminate,
     Up,
@@ -112,7 +112,7 @@ class Recorder:
         self._records_max = records_max
         self._lines: OrderedDict[int, tuple[bytes, deque[int] | None]] = OrderedDict()
         """Each with the story that it is part of."""
-        self._stories: dict[Path, deque[int]] = {}
+        self._stories: dict[SupervisorPath, deque[int]] = {}
         """Which lines are about what may be gone for good; no story is within another."""
         self._taken = self._dropped = self._calls = 0
 
@@ -131,7 +131,7 @@ class Recorder:
                 lost.popleft()
             self._dropped += 1
 
-    def begun(self, path: Path) -> None:
+    def begun(self, path: SupervisorPath) -> None:
         """Begin a story with the last line: it made what nobody depends on once it is gone."""
         if self._story_of(path) is None and self._taken in self._lines:
             line, _ = self._lines[self._taken]
@@ -144,7 +144,7 @@ class Recorder:
         if story:
             story.pop()
 
-    def over(self, path: Path, *, is_forgotten: bool) -> None:
+    def over(self, path: SupervisorPath, *, is_forgotten: bool) -> None:
         """End the story of ``path``, and forget its lines unless others depend on them."""
         story = self._stories.pop(path, ())
         if is_forgotten:
@@ -156,7 +156,7 @@ class Recorder:
         head = Head(version=VERSION, spec=self._spec, dropped=self._dropped, note=note)
         return iter([_ENCODER.encode(head), *(line for line, _ in self._lines.values())])
 
-    def _story_of(self, place: Path) -> deque[int] | None:
+    def _story_of(self, place: SupervisorPath) -> deque[int] | None:
         paths = (place[:depth] for depth in range(1, len(place) + 1))
         return next((self._stories[path] for path in paths if path in self._stories), None)
 
@@ -194,15 +194,15 @@ class RecordedTree(Tree):
                 self.recorder.begun(given.place)
         return effects
 
-    def _was_alone(self, path: Path, ended: Container[Path]) -> bool:
+    def _was_alone(self, path: SupervisorPath, ended: Container[SupervisorPath]) -> bool:
         """Say whether a supervisor did not end because one above it ends."""
         above = [path[:depth] for depth in range(len(path))]
         supervisors = [self._supervisors.get(one) for one in above if one not in ended]
         return len(supervisors) == len(above) and all(
-            one is not None and one.mode is Mode.UP for one in supervisors
+            one is not None and one.phase is SupervisorPhase.UP for one in supervisors
         )
 
-    def _is_passing(self, path: Path) -> bool:
+    def _is_passing(self, path: SupervisorPath) -> bool:
         """Say whether the children of this supervisor come and go without a trace."""
         supervisor = self._supervisors.get(path)
         return supervisor is not None and supervisor.is_dynamic

@@ -7,27 +7,29 @@ they are to be performed. Signals between supervisors are handled within the sam
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.reasons import Other
-from supervisor.core.tree.crew import CALLS_WAITING_MAX, End, Mode
+from supervisor.core.tree.children import TreeChild, TreeStep
 from supervisor.core.tree.messages import (
-    Answer,
     Begin,
+    CallResult,
     ChildExited,
+    ChildState,
     ChildView,
     Counts,
     DeleteChild,
     Due,
     Effect,
+    End,
     Fail,
     Ignored,
     Input,
     KillSupervisor,
     Label,
     Outcome,
-    Path,
     Reconfigure,
     Ref,
     Replied,
@@ -35,13 +37,12 @@ from supervisor.core.tree.messages import (
     RestartChild,
     RestChild,
     StartChild,
-    State,
     Stop,
+    SupervisorPath,
     TerminateChild,
     Up,
     WakeChild,
 )
-from supervisor.core.tree.roster import Child, Roster
 from supervisor.core.tree.specs import (
     ChildSpec,
     Strategy,
@@ -50,9 +51,9 @@ from supervisor.core.tree.specs import (
     significance_problems,
     spec_problems,
 )
-from supervisor.core.tree.supervisor import Supervisor
+from supervisor.core.tree.supervisor import CALLS_WAITING_MAX, Signals, Supervisor
 
-ROOT: Final[Path] = ()
+ROOT: Final[SupervisorPath] = ()
 
 
 class Tree:
@@ -67,14 +68,13 @@ class Tree:
         problems = spec_problems(spec)
         if problems:
             raise InvalidOptions(problems)
-        self.now_s = 0.0
+        self._current = TreeStep()
         self.end: End | None = None
         """How the root ended, None while it has not."""
-        self._effects: list[Effect] = []
         self._signals: deque[Callable[[], None]] = deque()
-        self._supervisors: dict[Path, Supervisor] = {}
-        root = Supervisor(self, ROOT, spec, on_up=lambda: None, on_end=self._root_ended)
-        self._supervisors[ROOT] = root
+        self._supervisors: dict[SupervisorPath, Supervisor] = {}
+        signals = Signals(lambda: None, self._root_ended, partial(self._begin_below, ROOT))
+        self._supervisors[ROOT] = Supervisor(self._current, ROOT, spec, signals)
 
     # --- inputs -----------------------------------------------------------------------------
 
@@ -101,12 +101,14 @@ class Tree:
         ref, reason, ending = given.ref, given.reason, given.ending
         left = self._left_behind(ref)
         if left is not None:
-            left.state = State.DOWN
+            left.state = ChildState.DOWN
             return []
         return self._about(ref, now_s, lambda sup, child: sup.exited(child, reason, ending))
 
     def _fail(self, given: Fail, now_s: float) -> list[Effect]:
-        return self._about(given.ref, now_s, lambda sup, child: sup.fail(child, given.reason))
+        return self._about(
+            given.ref, now_s, lambda sup, child: sup.children.fail(child, given.reason)
+        )
 
     def _due(self, given: Due, now_s: float) -> list[Effect]:
         timer = given.timer
@@ -140,7 +142,7 @@ class Tree:
         def work(supervisor: Supervisor) -> None:
             child = supervisor.children.get(given.child)
             if child is None:
-                supervisor.reply(given.call, Outcome.NOT_FOUND)
+                supervisor.children.reply(given.call, Outcome.NOT_FOUND)
                 return
             child.is_kept = False
             child.ends.append(given.call)
@@ -151,13 +153,13 @@ class Tree:
     def _rest_child(self, given: RestChild, now_s: float) -> list[Effect]:
         def work(supervisor: Supervisor) -> None:
             child = supervisor.children.get(given.child)
-            if child is None or child.state is not State.UP:
+            if child is None or child.state is not ChildState.UP:
                 outcome = Outcome.NOT_FOUND if child is None else Outcome.RESTARTING
-                supervisor.reply(given.call, outcome)
+                supervisor.children.reply(given.call, outcome)
                 return
             if child.spec.start is None:
                 told = Other(detail="a temporary child that was added is not kept: it can't rest")
-                supervisor.reply(given.call, Outcome.ERROR, told)
+                supervisor.children.reply(given.call, Outcome.ERROR, told)
                 return
             child.is_kept = True
             child.ends.append(given.call)
@@ -176,9 +178,9 @@ class Tree:
             child = supervisor.children.get(given.child)
             outcome = _presence(child)
             if child is not None and outcome is Outcome.OK:
-                supervisor.let_down(child, "deleted")
-                supervisor.drop(child)
-            supervisor.reply(given.call, outcome)
+                supervisor.children.let_down(child, "deleted")
+                supervisor.children.drop(child)
+            supervisor.children.reply(given.call, outcome)
 
         return self._call(given.path, given.call, now_s, work)
 
@@ -186,7 +188,7 @@ class Tree:
         path, spec = given.path, given.spec
         problems = spec_problems(spec)
         supervisor = self._supervisors.get(path)
-        if supervisor is None or supervisor.mode in {Mode.STOPPING, Mode.ENDED}:
+        if supervisor is None or supervisor.is_leaving:
             problems.append(f"there is no supervisor at {'/'.join(path) or 'the root'}")
         else:
             problems += _change_problems(supervisor, spec)
@@ -199,45 +201,46 @@ class Tree:
 
     # --- views ------------------------------------------------------------------------------
 
-    def which_children(self, path: Path = ROOT) -> list[ChildView] | None:
+    def which_children(self, path: SupervisorPath = ROOT) -> list[ChildView] | None:
         """Return the children of a supervisor in start order, None where there is none."""
         supervisor = self._supervisors.get(path)
-        return None if supervisor is None else supervisor.views()
+        return None if supervisor is None else supervisor.children.views()
 
-    def count_children(self, path: Path = ROOT) -> Counts | None:
+    def count_children(self, path: SupervisorPath = ROOT) -> Counts | None:
         """Return how many children there are, None where there is no such supervisor."""
         supervisor = self._supervisors.get(path)
-        return None if supervisor is None else supervisor.counts()
+        return None if supervisor is None else supervisor.children.counts()
 
-    def child(self, path: Path, child_id: str) -> ChildView | None:
+    def child(self, path: SupervisorPath, child_id: str) -> ChildView | None:
         """Return one child of a supervisor."""
         supervisor = self._supervisors.get(path)
         child = None if supervisor is None else supervisor.children.get(child_id)
-        return None if supervisor is None or child is None else supervisor.view(child)
+        return None if supervisor is None or child is None else supervisor.children.view(child)
 
-    # --- what supervisors need --------------------------------------------------------------
+    # --- supervisors below supervisors ------------------------------------------------------
 
-    def emit(self, effect: Effect) -> None:
-        """Have something done."""
-        self._effects.append(effect)
-
-    def employ(self, parent: Roster, child: Child, spec: SupervisorSpec) -> Supervisor:
-        """Return a supervisor below ``parent``; it begins within this step."""
-        path = (*parent.path, child.spec.id)
+    def _begin_below(
+        self, above_path: SupervisorPath, child: TreeChild, spec: SupervisorSpec
+    ) -> Supervisor:
+        """Return the supervisor of ``child``, which begins within this step."""
+        path = (*above_path, child.spec.id)
         generation = child.generation
-        above = self._supervisors[parent.path]
+        above = self._supervisors[above_path]
 
-        def told(work: Callable[[], None]) -> None:
+        def signal(work: Callable[[], None]) -> None:
             self._signals.append(lambda: work() if child.generation == generation else None)
 
         def on_end(end: End) -> None:
-            child.past = self._supervisors.pop(path).estate()
-            told(lambda: above.exited(child, end.reason, end.ending))
+            child.past = self._supervisors.pop(path).children.estate()
+            signal(lambda: above.exited(child, end.reason, end.ending))
 
-        below = Supervisor(
-            self, path, spec, lambda: told(lambda: above.up(child, None, None)), on_end
+        signals = Signals(
+            lambda: signal(lambda: above.up(child, None, None)),
+            on_end,
+            partial(self._begin_below, path),
         )
-        below.inherit(child.past)
+        below = Supervisor(self._current, path, spec, signals)
+        below.children.inherit(child.past)
         child.past = {}
         self._supervisors[path] = below
         self._signals.append(below.begin)
@@ -246,15 +249,14 @@ class Tree:
     # --- steps ------------------------------------------------------------------------------
 
     def _step(self, now_s: float, work: Callable[[], None]) -> list[Effect]:
-        self.now_s = now_s
+        self._current.now_s = now_s
         work()
         while self._signals:
             self._signals.popleft()()
-        effects, self._effects = self._effects, []
-        return effects
+        return self._current.take()
 
     def _about(
-        self, ref: Ref, now_s: float, work: Callable[[Supervisor, Child], None]
+        self, ref: Ref, now_s: float, work: Callable[[Supervisor, TreeChild], None]
     ) -> list[Effect]:
         supervisor = self._supervisors.get(ref.path)
         child = supervisor.children.get(ref.child) if supervisor is not None else None
@@ -270,7 +272,7 @@ class Tree:
             ]
         return self._step(now_s, lambda: work(supervisor, child))
 
-    def _hand_up(self, path: Path, spec: SupervisorSpec) -> None:
+    def _hand_up(self, path: SupervisorPath, spec: SupervisorSpec) -> None:
         """Have a specification hold when its supervisor, or one above it, is restarted."""
         above = self._supervisors[path[:-1]]
         child = above.children[path[-1]]
@@ -280,33 +282,33 @@ class Tree:
         if path[:-1]:
             self._hand_up(path[:-1], above.spec)
 
-    def _left_behind(self, ref: Ref) -> Child | None:
+    def _left_behind(self, ref: Ref) -> TreeChild | None:
         """Return the child of a process that SIGKILL did not end, while its supervisor is gone."""
         depth = len(ref.path)
         while ref.path[:depth] not in self._supervisors:
             depth -= 1
         if depth == len(ref.path):
             return None
-        children = self._supervisors[ref.path[:depth]].estate()
+        children = self._supervisors[ref.path[:depth]].children.estate()
         for name in ref.path[depth:]:
             above = children.get(name)
             children = {} if above is None else above.past
         child = children.get(ref.child)
         if child is None or child.generation != ref.generation:
             return None
-        return child if child.state is State.UNKILLABLE else None
+        return child if child.state is ChildState.UNKILLABLE else None
 
     def _call(
-        self, path: Path, call: object, now_s: float, work: Callable[[Supervisor], None]
+        self, path: SupervisorPath, call: object, now_s: float, work: Callable[[Supervisor], None]
     ) -> list[Effect]:
         supervisor = self._supervisors.get(path)
-        if supervisor is None or supervisor.mode in {Mode.STOPPING, Mode.ENDED}:
-            return [Replied(call, Answer(Outcome.NO_PROCESS))]
+        if supervisor is None or supervisor.is_leaving:
+            return [Replied(call, CallResult(Outcome.NO_PROCESS))]
         busy = Other(detail=f"{CALLS_WAITING_MAX} calls wait for a group restart already")
 
         def ask() -> None:
             if not supervisor.when_idle(lambda: work(supervisor), call):
-                supervisor.reply(call, Outcome.ERROR, busy)
+                supervisor.children.reply(call, Outcome.ERROR, busy)
 
         return self._step(now_s, ask)
 
@@ -314,13 +316,13 @@ class Tree:
         known = supervisor.children.get(spec.id)
         bound = supervisor.flags.max_children
         if known is not None:
-            is_there = known.state is not State.DOWN
+            is_there = known.state is not ChildState.DOWN
             outcome = Outcome.ALREADY_STARTED if is_there else Outcome.ALREADY_PRESENT
-            self.emit(Replied(call, Answer(outcome, handle=known.handle)))
+            self._current.emit(Replied(call, CallResult(outcome, handle=known.handle)))
         elif bound is not None and len(supervisor.children) >= bound:
-            supervisor.reply(call, Outcome.MAX_CHILDREN)
+            supervisor.children.reply(call, Outcome.MAX_CHILDREN)
         else:
-            supervisor.start(supervisor.admit(spec), call, is_new=True)
+            supervisor.start(supervisor.children.admit(spec), call, is_new=True)
 
     def _restart(
         self, given: RestartChild | WakeChild, now_s: float, *, is_woken: bool
@@ -329,10 +331,10 @@ class Tree:
             child = supervisor.children.get(given.child)
             outcome = _presence(child)
             if child is None or outcome is not Outcome.OK:
-                supervisor.reply(given.call, outcome)
+                supervisor.children.reply(given.call, outcome)
             elif is_woken:
                 supervisor.wake(child)
-                supervisor.reply(given.call, Outcome.OK)
+                supervisor.children.reply(given.call, Outcome.OK)
             else:
                 supervisor.start(child, given.call, is_new=False)
 
@@ -364,13 +366,13 @@ class Tree:
     """What each input does."""
 
 
-def _presence(child: Child | None) -> Outcome:
+def _presence(child: TreeChild | None) -> Outcome:
     """Return OK for a child that is down, and what it is otherwise."""
     if child is None:
         return Outcome.NOT_FOUND
-    if child.state is State.DOWN:
+    if child.state is ChildState.DOWN:
         return Outcome.OK
-    return Outcome.RESTARTING if child.state is State.RESTARTING else Outcome.RUNNING
+    return Outcome.RESTARTING if child.state is ChildState.RESTARTING else Outcome.RUNNING
 
 
 def _change_problems(supervisor: Supervisor, spec: SupervisorSpec) -> Iterator[str]:

@@ -21,7 +21,7 @@ from supervisor.adapters.journal.base import JournalFailed, SessionRow
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.core.household import Phase, root_spec, session_path
 from supervisor.core.limits import SESSIONS_DEEP_MAX
-from supervisor.core.tree.messages import Answer, Outcome
+from supervisor.core.tree.messages import CallResult, Outcome
 from supervisor.keeper import Keeper
 from supervisor.session import Session
 from supervisor.sessions import Sessions
@@ -192,7 +192,7 @@ def test_id_is_free_as_soon_as_its_session_is_over(tmp_path):
             again = sessions.live["child"] = Session(
                 sessions, spec("child"), session_path(None, "child"), 0
             )
-            again.begun(Answer(Outcome.NO_PROCESS))
+            again.begun(CallResult(Outcome.NO_PROCESS))
             await SqliteJournal.create(sessions.journal, row_of("child"))
             await sessions.journal.find("child")
             return row.ended_ms is not None, (await sessions.journal.find("child")).ended_ms

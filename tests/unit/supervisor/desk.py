@@ -18,7 +18,7 @@ from supervisor.adapters.journal.health import Health
 from supervisor.adapters.reaper import Exited
 from supervisor.core.exits import LastSeen
 from supervisor.core.household import root_spec, session_path, session_spec
-from supervisor.core.tree.messages import Answer, Ending, Outcome
+from supervisor.core.tree.messages import CallResult, Ending, Outcome
 from supervisor.keeper import Keeper
 from supervisor.session import Session
 from supervisor.wards import Inquest
@@ -304,4 +304,4 @@ def play(scenario):
     return asyncio.run(bounded())
 
 
-NO_PROCESS = Answer(Outcome.NO_PROCESS)
+NO_PROCESS = CallResult(Outcome.NO_PROCESS)

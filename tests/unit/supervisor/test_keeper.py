@@ -6,8 +6,8 @@ import pytest
 
 from cmdc_runtime.reasons import RestartIntensityExceeded, Shutdown, Signal
 from supervisor import keeper as keeper_module
-from supervisor.core.tree import roster
-from supervisor.core.tree.messages import Begin, Ending, Kind, Outcome
+from supervisor.core.tree import children
+from supervisor.core.tree.messages import Begin, Ending, Outcome, TimerKind
 from supervisor.core.tree.recording import replay
 from supervisor.core.tree.specs import ChildSpec, Flags, Strategy, SupervisorSpec
 from supervisor.keeper import Keeper, unheeded
@@ -99,7 +99,7 @@ def test_a_back_off_lasts_longer_by_chance():
     post = Scripted()
     kind, left_s = play(die_twice, post, restart_delay=(100.0, 100.0))
 
-    assert kind is Kind.DELAY
+    assert kind is TimerKind.DELAY
     assert 119.0 < left_s <= 120.0
 
 
@@ -125,7 +125,7 @@ def test_rungs_of_an_end_come_by_the_clock():
 
 def test_who_is_gone_is_not_called_unkillable(monkeypatch):
     """However late its end is told: very many may have ended with it, or the daemon was stopped."""
-    monkeypatch.setattr(roster, "UNKILLABLE_AFTER_S", 0.01)
+    monkeypatch.setattr(children, "UNKILLABLE_AFTER_S", 0.01)
     monkeypatch.setattr(keeper_module, "BURIAL_LOOK_S", 0.01)
 
     again = asyncio.Event()

@@ -12,7 +12,7 @@ from cmdc_runtime.frames import Deliver, Doze, Failed, Started, Terminate
 from cmdc_runtime.process import HIBERNATE
 from cmdc_runtime.reasons import NoProcess, Normal, Shutdown, Signal
 from supervisor.core.household import AGENT, HAVING_CHILDREN, Phase
-from supervisor.core.tree.messages import Answer, Departed, Outcome, Ref, SupervisorEnded
+from supervisor.core.tree.messages import CallResult, Departed, Outcome, Ref, SupervisorEnded
 from tests.unit.supervisor.desk import CLIENT, NO_PROCESS, Desk, play, session_of, settle
 
 KILLED = Signal(number=9, name="SIGKILL")
@@ -62,10 +62,10 @@ class Case:
         self._departed(restarting=False)
 
     def rested(self):
-        self.session._rested(Answer(Outcome.OK))
+        self.session._rested(CallResult(Outcome.OK))
 
     def unrested(self):
-        self.session._rested(Answer(Outcome.RESTARTING))
+        self.session._rested(CallResult(Outcome.RESTARTING))
 
     def uncalled(self):
         self.session._rested(NO_PROCESS)

@@ -19,7 +19,7 @@ from cmdc_runtime.reasons import (
 )
 from supervisor.adapters.nursery import NurseryLost as NurseryDied
 from supervisor.core.household import AGENT, Phase
-from supervisor.core.tree.messages import Kind, Timer
+from supervisor.core.tree.messages import Timer, TimerKind
 from tests.unit.supervisor.desk import (
     CLIENT,
     NO_PROCESS,
@@ -63,8 +63,8 @@ def test_start_that_sigkill_does_not_end_ends_the_session():
         session.was_up, session.incarnation = True, 4  # of an earlier daemon: its start is tried
         begin(session)
         await settle()
-        desk.keeper._due(Timer(session.path, AGENT, Kind.START))
-        desk.keeper._due(Timer(session.path, AGENT, Kind.UNKILLABLE))
+        desk.keeper._due(Timer(session.path, AGENT, TimerKind.START))
+        desk.keeper._due(Timer(session.path, AGENT, TimerKind.UNKILLABLE))
         return desk.told, session.ended.done(), session.phase
 
     told, is_over, phase = play(scenario)

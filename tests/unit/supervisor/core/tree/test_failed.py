@@ -12,19 +12,19 @@ from supervisor.core.tree.messages import (
     Ending,
     Fail,
     Kill,
-    Kind,
     Launch,
     Ref,
     Stop,
     SupervisorEnded,
     Timer,
+    TimerKind,
     Up,
 )
 from supervisor.core.tree.recording import RecordedTree, letters, read, replay
 from supervisor.core.tree.specs import ChildSpec, SupervisorSpec
 
 SILENT = Unresponsive(silent_ms=30_000)
-TIMER = Timer((), "a", Kind.UNKILLABLE)
+TIMER = Timer((), "a", TimerKind.UNKILLABLE)
 FIRST = Ref((), "a", 1)
 
 

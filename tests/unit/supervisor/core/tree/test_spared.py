@@ -14,12 +14,12 @@ from supervisor.core.tree.messages import (
     Departed,
     Due,
     Ending,
-    Kind,
     Launch,
     Ref,
     SetTimer,
     SupervisorEnded,
     Timer,
+    TimerKind,
     Up,
 )
 from supervisor.core.tree.recording import RecordedTree, letters, replay
@@ -97,7 +97,7 @@ def test_each_fall_makes_the_next_back_off_longer():
         effects = tree.handle(ChildExited(ref(number), KILLED, Ending.FELL), now_s)
         waits.append(next((one.delay_s for one in of(SetTimer, effects)), 0.0))
         now_s += waits[-1]
-        tree.handle(Due(Timer((), "a", Kind.DELAY)), now_s)
+        tree.handle(Due(Timer((), "a", TimerKind.DELAY)), now_s)
         tree.handle(Up(ref(number + 1), 1), now_s)
 
     assert waits == pytest.approx([0.0, 0.1, 0.2, 0.4])
