@@ -157,7 +157,7 @@ class AgentProcess:
         self.worker.hosts.max_open_files = policy.max_open_files
         self.worker.mark = (self.owner.id, self.ref.generation)
         ward = self.worker.ward
-        ward.on_blame = lambda reason: self.desk.keeper.fail(self.ref, reason)
+        ward.on_blame = lambda reason: self.desk.runtime.fail(self.ref, reason)
         ward.on_stack = self.ask_for_stack
 
     def begin(self, policy: Supervision) -> None:

@@ -51,9 +51,9 @@ from supervisor.core.limits import (
     STARTS_WAITING_MAX,
 )
 from supervisor.core.tree.messages import CallResult, Departed, Outcome
-from supervisor.keeper import Keeper
 from supervisor.passage import Passage
 from supervisor.revival import Brought, brought_from
+from supervisor.runtime import TreeRuntime
 from supervisor.session import Session
 from supervisor.specs import spec_bytes
 from supervisor.watchers import NOBODY, Watchers
@@ -78,7 +78,7 @@ class Parked:
 class Sessions:
     """The live sessions, and the newest of the dead."""
 
-    keeper: Keeper
+    runtime: TreeRuntime
     workforce: Workforce
     hub: Hub
     journal: Journal
@@ -203,7 +203,7 @@ class Sessions:
             restarts=session.restarts,
             has_lived=session.was_up,
         )
-        self.keeper.start_child(session.path[:-1], child, session.begun, session.over)
+        self.runtime.start_child(session.path[:-1], child, session.begun, session.over)
 
     async def stop(self, session_id: SessionId, reason: str, grace_s: float | None) -> None:
         """End a session and return when no process of it and its children is left."""

@@ -82,7 +82,7 @@ HAVING_CHILDREN: Final = frozenset({Phase.UP})
 
 
 def root_spec(nursery: object) -> SupervisorSpec:
-    """Return the whole tree as the daemon starts it; ``nursery`` is the nursery's post.
+    """Return the whole tree as the daemon starts it; ``nursery`` is its child handler.
 
     It resumes: what can't be started at once is tried again, and holds up nobody.
     """
@@ -115,7 +115,7 @@ def session_spec(
     restarts: int,
     has_lived: bool | None = None,
 ) -> ChildSpec:
-    """Return one session; ``agent`` is its post, the numbers are those of an earlier life.
+    """Return one session; ``agent`` is its child handler, the numbers are those of an earlier life.
 
     The first process gets the number behind ``incarnation``. ``has_lived``: nobody waits for its
     start, since it was up before; None is that it had a process.

@@ -22,7 +22,7 @@ from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.core.household import Phase, root_spec, session_path
 from supervisor.core.limits import SESSIONS_DEEP_MAX
 from supervisor.core.tree.messages import CallResult, Outcome
-from supervisor.keeper import Keeper
+from supervisor.runtime import TreeRuntime
 from supervisor.session import Session
 from supervisor.sessions import Sessions
 from supervisor.specs import spec_bytes
@@ -78,9 +78,9 @@ async def begun(tmp_path, phase=Phase.UP):
     await journal.open()
     with zmq.Context() as context:
         hub = Hub(context, journal)
-        keeper = Keeper(root_spec(NoNursery()), lambda _report: None)
-        keeper.begin()
-        sessions = Told(keeper, None, hub, journal, None, sessions_max=10)
+        runtime = TreeRuntime(root_spec(NoNursery()), lambda _report: None)
+        runtime.begin()
+        sessions = Told(runtime, None, hub, journal, None, sessions_max=10)
         sessions.told = []
         sessions.watchers = Watchers(
             journal, sessions.look_up, lambda _client, one: sessions.told.append(one.down) or True

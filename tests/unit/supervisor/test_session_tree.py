@@ -63,8 +63,8 @@ def test_start_that_sigkill_does_not_end_ends_the_session():
         session.was_up, session.incarnation = True, 4  # of an earlier daemon: its start is tried
         begin(session)
         await settle()
-        desk.keeper._due(Timer(session.path, AGENT, TimerKind.START))
-        desk.keeper._due(Timer(session.path, AGENT, TimerKind.UNKILLABLE))
+        desk.runtime._due(Timer(session.path, AGENT, TimerKind.START))
+        desk.runtime._due(Timer(session.path, AGENT, TimerKind.UNKILLABLE))
         return desk.told, session.ended.done(), session.phase
 
     told, is_over, phase = play(scenario)
@@ -315,15 +315,15 @@ def test_root_that_stops_ends_everything_and_writes_nothing_down():
         begin(sessions[2])
         await settle()
         desk.is_leaving = True
-        desk.keeper.stop("the daemon is stopping", 10.0)
+        desk.runtime.stop("the daemon is stopping", 10.0)
         desk.workforce.workers[0].ends()
-        await desk.keeper.ended
+        await desk.runtime.ended
         return [session.phase for session in sessions]
 
     assert play(scenario) == [Phase.ENDED] * 3
 
 
-def test_nothing_is_left_in_the_keeper_of_sessions_that_ended():
+def test_nothing_is_left_in_the_runtime_of_sessions_that_ended():
     """Posts, callbacks and timers go with them, whatever became of their start."""
 
     async def scenario():
@@ -341,8 +341,13 @@ def test_nothing_is_left_in_the_keeper_of_sessions_that_ended():
         child.path = ("sessions", "session:nobody", "subagents", "session:c")
         begin(child)
         await settle()
-        keeper = desk.keeper
-        return list(keeper._posts), keeper._on_end, keeper._timers, keeper.tree.count_children(())
+        runtime = desk.runtime
+        return (
+            list(runtime._handlers),
+            runtime._on_end,
+            runtime._timers,
+            runtime.tree.count_children(()),
+        )
 
     posts, on_end, timers, _ = play(scenario)
 

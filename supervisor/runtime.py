@@ -1,8 +1,8 @@
-"""Holds the supervision tree: gives it the time, and has done what it decides.
+"""The tree runtime: gives the supervision tree its inputs and the time, and performs its effects.
 
-A worker's specification carries a ``Post`` as its ``start``: the object that does what the tree
-wants done about that child. Inputs are taken one at a time: what a post says while an effect is
-performed is heard when the step is over.
+A worker's specification carries a ``ChildHandler`` as its ``start``: the object that performs the
+effects about that child. Inputs are handled one at a time: one that a handler gives while an effect
+is performed waits until the step is over.
 """
 
 import asyncio
@@ -43,17 +43,17 @@ from supervisor.core.tree.specs import ChildSpec, SupervisorSpec
 
 log = structlog.get_logger()
 
-BURIAL_LOOK_S: Final = 1.0
-"""Between two looks at a dead process whose end is told late, since very many ended with it."""
+REAP_LOOK_S: Final = 1.0
+"""Between two looks at a dead process that is reaped late, since very many ended with it."""
 
 Call: TypeAlias = Callable[[CallResult], None]
 
 
-class Post(Protocol):
-    """What a worker child is to the daemon; nothing here may block or raise."""
+class ChildHandler(Protocol):
+    """Performs the effects about one worker child; nothing here may block or raise."""
 
     def launch(self, ref: Ref) -> None:
-        """Start the process, and say ``up`` or ``exited`` of it."""
+        """Start the process; ``up`` or ``exited`` of the runtime follows."""
 
     def ask(self, ref: Ref, reason: str) -> None:
         """Ask it politely to end."""
@@ -65,14 +65,14 @@ class Post(Protocol):
         """Send SIGKILL to all of it."""
 
     def is_over(self) -> bool:
-        """Say whether its process is gone, though its end is not told yet."""
+        """Say whether its process is gone, though ``exited`` has not been called yet."""
 
     def departed(self, departed: Departed) -> None:
-        """Tell who watches that it is gone, and what becomes of it."""
+        """Notify the monitors that it is gone, and what becomes of it."""
 
 
-class Keeper:
-    """The tree, its timers and its posts."""
+class TreeRuntime:
+    """The tree, its timers and its child handlers."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Keeper:
         self.ended: asyncio.Future[AnyReason] = asyncio.get_event_loop().create_future()
         """Done with the root's reason when it is gone."""
         self._on_report = on_report
-        self._posts: defaultdict[SupervisorPath, dict[str, Post]] = defaultdict(dict)
+        self._handlers: defaultdict[SupervisorPath, dict[str, ChildHandler]] = defaultdict(dict)
         self._on_end: dict[SupervisorPath, Callable[[SupervisorEnded], None]] = {}
         self._timers: dict[Timer, asyncio.TimerHandle] = {}
         self._inputs: deque[Input] = deque()
@@ -176,7 +176,7 @@ class Keeper:
         return asyncio.get_running_loop().time()
 
     def _try(self, effect: Effect) -> None:
-        """Perform an effect; a bug of one post does not take those of all others from them."""
+        """Perform an effect; a bug of one handler leaves the effects of the others."""
         try:
             self._perform(effect)
         except Exception:
@@ -185,16 +185,16 @@ class Keeper:
     def _perform(self, effect: Effect) -> None:  # noqa: C901 - one case for each effect
         match effect:
             case Launch(ref=ref, start=start):
-                self._posts[ref.path][ref.child] = start  # type: ignore[assignment]  # see Post
-                self._post(ref).launch(ref)
+                self._handlers[ref.path][ref.child] = start  # type: ignore[assignment]  # see ChildHandler
+                self._handler(ref).launch(ref)
             case Ask(ref=ref, reason=reason):
-                self._post(ref).ask(ref, reason)
+                self._handler(ref).ask(ref, reason)
             case Terminate(ref=ref):
-                self._post(ref).terminate(ref)
+                self._handler(ref).terminate(ref)
             case Kill(ref=ref, blamed=blamed):
-                self._post(ref).kill(ref, blamed)
+                self._handler(ref).kill(ref, blamed)
             case Departed(ref=ref):
-                self._post(ref).departed(effect)
+                self._handler(ref).departed(effect)
             case SetTimer(timer=timer, delay_s=delay_s):
                 self._set(timer, delay_s)
             case CancelTimer(timer=timer):
@@ -208,8 +208,8 @@ class Keeper:
             case SupervisorEnded():
                 self._forget(effect)
 
-    def _post(self, ref: Ref) -> Post:
-        return self._posts[ref.path][ref.child]
+    def _handler(self, ref: Ref) -> ChildHandler:
+        return self._handlers[ref.path][ref.child]
 
     def _set(self, timer: Timer, delay_s: float) -> None:
         self._cancel(timer)
@@ -224,14 +224,14 @@ class Keeper:
             handle.cancel()
 
     def _due(self, timer: Timer) -> None:
-        if timer.kind is TimerKind.UNKILLABLE and self._posts[timer.path][timer.child].is_over():
-            self._set(timer, BURIAL_LOOK_S)  # SIGKILL has ended it; what it leaves is looked after
+        if timer.kind is TimerKind.UNKILLABLE and self._handlers[timer.path][timer.child].is_over():
+            self._set(timer, REAP_LOOK_S)  # SIGKILL has ended it; what it leaves is looked after
             return
         self._timers.pop(timer, None)
         self._take(messages.Due(timer))
 
     def _forget(self, ended: SupervisorEnded) -> None:
-        self._posts.pop(ended.path, None)
+        self._handlers.pop(ended.path, None)
         on_end = self._on_end.pop(ended.path, None)
         if on_end is not None:
             on_end(ended)
