@@ -55,12 +55,10 @@ from supervisor.core.household import SHOWN, root_spec
 from supervisor.core.limits import STOP_ALL_S
 from supervisor.core.status import status_line
 from supervisor.core.storage import Condition
-from supervisor.core.tree.words import Label, Report
-from supervisor.cradle import Cradle
+from supervisor.core.tree.messages import Label, Report
 from supervisor.frontdesk import FrontDesk
 from supervisor.gate import Gate
 from supervisor.handlers import House
-from supervisor.keeper import Keeper
 from supervisor.logs import log_losses, set_level
 from supervisor.memory import MemoryWatch, Place
 from supervisor.passage import Passage
@@ -68,6 +66,7 @@ from supervisor.pruning import Pruning
 from supervisor.recordings import write_recording
 from supervisor.reload import Hangup, Reload
 from supervisor.reports import Reports
+from supervisor.runtime import TreeRuntime
 from supervisor.sessions import Sessions
 from supervisor.starts import Starts
 from supervisor.takeover import TakenOver, TakeOver
@@ -76,6 +75,7 @@ from supervisor.vitals import VitalSigns
 from supervisor.wards import Wards
 from supervisor.watchers import Watchers
 from supervisor.workforce import Workforce
+from supervisor.zygote_child import ZygoteChild
 
 log = structlog.get_logger()
 
@@ -103,8 +103,10 @@ class Daemon:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._journal = with_fault_points(open_journal(config), VICTIMS, self._pids_of)
         self._nursery = Nursery(on_lost=self._nursery_lost)
-        self._cradle = Cradle(self._nursery, self._warmed)
-        self._keeper = self._cradle.keeper = Keeper(root_spec(self._cradle), self._report)
+        self._zygote_child = ZygoteChild(self._nursery, self._warmed)
+        self._runtime = self._zygote_child.runtime = TreeRuntime(
+            root_spec(self._zygote_child), self._report
+        )
         self._reaper = Reaper()
         self._hub = Hub(self._context, self._journal)
         self._pruning = Pruning(self._journal, config.retain_days)
@@ -116,7 +118,7 @@ class Daemon:
         self._workforce = self._make_workforce(config)
         self._passage = Passage(Caller(self._context, self._endpoint.control, "passage"))
         self._sessions = Sessions(
-            self._keeper,
+            self._runtime,
             self._workforce,
             self._hub,
             self._journal,
@@ -197,7 +199,7 @@ class Daemon:
             pid=os.getpid(),
             instance=self._instance,
             version=VERSION,
-            nursery=self._cradle.state,
+            nursery=self._zygote_child.state,
             sessions=len(self._sessions.live),
             spares=self._workforce.spares,
             events_address=self._endpoint.events,
@@ -237,7 +239,7 @@ class Daemon:
         self._memory.start()
         # Before the first client is heard: one that waited for this daemon must not be told that
         # its session is gone because it was not taken over yet.
-        self._keeper.begin()
+        self._runtime.begin()
         taken = await self._take_over()
         if taken is None:
             return
@@ -353,7 +355,7 @@ class Daemon:
     def _status(self) -> str:
         phases = (SHOWN[session.phase] for session in self._sessions.live.values())
         journal = str(self._journal.health)
-        return status_line(phases, self._workforce.spares, self._cradle.state, journal)
+        return status_line(phases, self._workforce.spares, self._zygote_child.state, journal)
 
     def _notify(self, client: bytes, notice: Notify) -> bool:
         """Tell a client of an end, unless that may be only this daemon's: the journal has none."""
@@ -362,11 +364,11 @@ class Daemon:
         return self._control.send(client, notice)
 
     def _record(self, note: str) -> None:
-        lines = self._keeper.record(note)
+        lines = self._runtime.record(note)
         self._wards.spawn(asyncio.to_thread(write_recording, self._config.state_dir, lines))
 
     def _nursery_lost(self, lost: NurseryLost) -> None:
-        self._cradle.lost(lost)
+        self._zygote_child.lost(lost)
 
     def _warmed(self) -> None:
         self._notifier.status(self._status())
@@ -451,8 +453,8 @@ class Daemon:
         self._reaper.close()
 
     async def _stop_tree(self) -> None:
-        self._keeper.stop("the daemon is stopping", STOP_ALL_S)
-        await asyncio.wait([self._keeper.ended], timeout=STOP_ALL_S + 1.0)
+        self._runtime.stop("the daemon is stopping", STOP_ALL_S)
+        await asyncio.wait([self._runtime.ended], timeout=STOP_ALL_S + 1.0)
 
 
 def _keep(name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:  # Any: asyncio's own

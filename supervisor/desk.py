@@ -7,16 +7,16 @@ from cmdc_runtime.frames import ToClient
 from cmdc_runtime.reasons import AnyReason, Evidence
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.store import Journal
-from supervisor.core.tree.words import Departed
-from supervisor.keeper import Keeper
+from supervisor.core.tree.messages import Departed
 from supervisor.passage import Passage
+from supervisor.runtime import TreeRuntime
 from supervisor.workforce import Workforce
 
 
 class Desk(Protocol):
     """What a session needs of the rest of the daemon."""
 
-    keeper: Keeper
+    runtime: TreeRuntime
     workforce: Workforce
     hub: Hub
     journal: Journal

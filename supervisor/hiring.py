@@ -24,7 +24,7 @@ from supervisor.core.limits import (
     START_LOOK_S,
     START_STACK_S,
 )
-from supervisor.core.tree.words import Ending, Ref
+from supervisor.core.tree.messages import Ending, Ref
 from supervisor.desk import Desk
 from supervisor.hosts import SpawnErrors, unborn
 from supervisor.incarnation import AgentProcess, Owner
@@ -86,7 +86,7 @@ class Hiring:
         if not self._is_over:
             self.vacate()
             self.session.met.set()
-            self.desk.keeper.exited(self.ref, reason, ending)
+            self.desk.runtime.exited(self.ref, reason, ending)
 
     async def _hire(self) -> None:
         session, workforce = self.session, self.desk.workforce
@@ -108,7 +108,7 @@ class Hiring:
                 process.send(frame)
         except CmdcError as error:
             failed = StartFailedReason(stage="rebuild", message=str(error))
-            self.desk.keeper.condemn(self.ref, failed)
+            self.desk.runtime.fail(self.ref, failed)
             return
         if self._is_awaited():
             self.chores.later(policy.start_timeout, lambda: self._blame_late(process))
@@ -132,7 +132,7 @@ class Hiring:
         log.warning("process.hung", session_id=self.session.id, pid=process.worker.pid)
         if process.has_spoken or self._replaced > REPLACED_MAX:
             silent = Unresponsive(silent_ms=round(START_LOOK_S * 1000))
-            self.desk.keeper.condemn(self.ref, silent)
+            self.desk.runtime.fail(self.ref, silent)
             return
 
         def goes_on() -> bool:
@@ -161,7 +161,7 @@ class Hiring:
         process.adopt(policy, inherited.written)
         limit_s = max(policy.unresponsive_after, ADOPT_SILENT_S_MIN)
         silent = Unresponsive(silent_ms=round(limit_s * 1000))
-        self.chores.later(limit_s, lambda: self.desk.keeper.condemn(self.ref, silent))
+        self.chores.later(limit_s, lambda: self.desk.runtime.fail(self.ref, silent))
 
     async def _dismiss(self, left: Left, error: CmdcError) -> None:
         """End an agent that there is no place for; which events it published, nobody knows."""
@@ -179,4 +179,4 @@ class Hiring:
             limit_s = self.session.spec.supervision.start_timeout
             why = f"the agent was not up within {limit_s:g} s"
             late = StartFailedReason(stage="load", message=why)
-            self.chores.later(START_STACK_S, lambda: self.desk.keeper.condemn(self.ref, late))
+            self.chores.later(START_STACK_S, lambda: self.desk.runtime.fail(self.ref, late))

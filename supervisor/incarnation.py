@@ -54,7 +54,7 @@ from supervisor.core import exits
 from supervisor.core.exits import Asked
 from supervisor.core.limits import INDEX_JUMP
 from supervisor.core.storage import Condition
-from supervisor.core.tree.words import Ending, Ref
+from supervisor.core.tree.messages import Ending, Ref
 from supervisor.desk import Desk
 from supervisor.receipts import Receipts
 from supervisor.waiting import answer_of
@@ -158,7 +158,7 @@ class AgentProcess:
         self.worker.hosts.max_open_files = policy.max_open_files
         self.worker.mark = (self.owner.id, self.ref.generation)
         ward = self.worker.ward
-        ward.on_blame = lambda reason: self.desk.keeper.condemn(self.ref, reason)
+        ward.on_blame = lambda reason: self.desk.runtime.fail(self.ref, reason)
         ward.on_stack = self.ask_for_stack
 
     def begin(self, policy: Supervision) -> None:

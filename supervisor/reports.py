@@ -15,7 +15,7 @@ from cmdc_runtime.frames import Batch
 from cmdc_runtime.ids import SUPERVISOR, EventIndex
 from supervisor.adapters.hub import Hub
 from supervisor.core.limits import REPORTS_KEPT_MAX
-from supervisor.core.tree.words import Label, Report
+from supervisor.core.tree.messages import Label, Report
 
 log = structlog.get_logger()
 

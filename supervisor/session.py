@@ -1,4 +1,4 @@
-"""One session as the daemon keeps it: the post of its agent in the supervision tree.
+"""One session as the daemon keeps it: the child handler of its agent in the tree.
 
 The tree decides when a process is started, ended or given up. Here stands what is a session's own:
 it is begun and ended, sleeps and is woken, its commands wait for a process, its callers for its
@@ -39,20 +39,20 @@ from supervisor.core.exits import Asked
 from supervisor.core.falls import Falls
 from supervisor.core.household import AGENT, DOZE_GRACE_S, SHOWN, Phase, check_parent, parks
 from supervisor.core.limits import STATUS_BYTES_MAX
-from supervisor.core.tree.words import (
-    Answer,
+from supervisor.core.tree.messages import (
+    CallResult,
     Departed,
     Ending,
     Outcome,
-    Path,
     Ref,
     SupervisorEnded,
+    SupervisorPath,
 )
 from supervisor.desk import Desk
 from supervisor.hiring import Hiring, Inherited
 from supervisor.incarnation import AgentProcess, Ended
-from supervisor.keeper import unheeded
 from supervisor.reader import Reader
+from supervisor.runtime import unheeded
 from supervisor.waiting import Waiting
 from supervisor.worker import Worker
 
@@ -70,7 +70,7 @@ class Session:
 
     desk: Desk
     spec: StartSession
-    path: Path
+    path: SupervisorPath
     created_ms: int
     incarnation: Incarnation = Incarnation(0)
     restarts: int = 0
@@ -214,7 +214,7 @@ class Session:
 
     # --- its start and its end, as the tree tells them -----------------------------------------
 
-    def begun(self, answer: Answer) -> None:
+    def begun(self, answer: CallResult) -> None:
         """Take the answer of the call that started the session."""
         if answer.outcome is Outcome.OK:
             if not self.started.done():
@@ -238,7 +238,7 @@ class Session:
         self._end_in_tree(reason, grace_s)
 
     def _end_in_tree(self, why: str, grace_s: float | None) -> None:
-        self.desk.keeper.terminate_child(self.path[:-1], self.path[-1], unheeded, why, grace_s)
+        self.desk.runtime.terminate_child(self.path[:-1], self.path[-1], unheeded, why, grace_s)
 
     def over(self, ended: SupervisorEnded) -> None:
         """Take note that nothing of the session is left in the tree."""
@@ -277,7 +277,7 @@ class Session:
         for command_id, client in self.waiting.drain():
             self.desk.answer(client, failed(command_id, error))
 
-    # --- the post of its agent ------------------------------------------------------------------
+    # --- the child handler of its agent ---------------------------------------------------------
 
     def launch(self, ref: Ref) -> None:
         """Hire a worker and make it the agent; a daemon that ends leaves that to the next one."""
@@ -380,7 +380,7 @@ class Session:
         self._chores.cancel_timers()
         self.phase, self.was_up = Phase.UP, True
         process.begin(self.spec.supervision)
-        self.desk.keeper.up(process.ref, process.worker.pid)
+        self.desk.runtime.up(process.ref, process.worker.pid)
         for command in self.waiting.owed():
             process.send(command)
         self.met.set()
@@ -391,7 +391,7 @@ class Session:
         if process is self._process and self.phase is Phase.UP and not is_needed:
             self.phase, self._is_wanted = Phase.DOZING, False
             self._asleep = status if len(status) <= STATUS_BYTES_MAX else b""
-            self.desk.keeper.rest_child(process.ref, self._rested, HIBERNATE, DOZE_GRACE_S)
+            self.desk.runtime.rest_child(process.ref, self._rested, HIBERNATE, DOZE_GRACE_S)
 
     def _may_try_again(self, process: AgentProcess) -> bool:
         """Say whether another process may take the place of one that died before it was up.
@@ -426,9 +426,9 @@ class Session:
         ending = ended.ending
         if ending is Ending.CRASH and self._falls.spares(ended.fell_at):
             ending = Ending.FELL
-        self.desk.keeper.exited(process.ref, ended.reason, ending)
+        self.desk.runtime.exited(process.ref, ended.reason, ending)
 
-    def _rested(self, answer: Answer) -> None:
+    def _rested(self, answer: CallResult) -> None:
         if self.phase is not Phase.DOZING:
             return  # it was stopped meanwhile
         if answer.outcome is Outcome.NO_PROCESS:
@@ -445,7 +445,7 @@ class Session:
 
     def _wake(self) -> None:
         self.phase = Phase.STARTING
-        self.desk.keeper.wake_child(Ref(self.path, AGENT, self.incarnation), unheeded)
+        self.desk.runtime.wake_child(Ref(self.path, AGENT, self.incarnation), unheeded)
 
     def _let_crash(self) -> None:
         """End what is under way after a task of ours has failed: nothing else would come of it."""

@@ -58,10 +58,10 @@ from supervisor.core.limits import (
     SESSIONS_DEEP_MAX,
     STARTS_WAITING_MAX,
 )
-from supervisor.core.tree.words import Answer, Departed, Outcome
-from supervisor.keeper import Keeper
+from supervisor.core.tree.messages import CallResult, Departed, Outcome
 from supervisor.passage import Passage
 from supervisor.revival import Brought, brought_from
+from supervisor.runtime import TreeRuntime
 from supervisor.session import Session
 from supervisor.specs import spec_bytes
 from supervisor.watchers import NOBODY, Watchers
@@ -86,7 +86,7 @@ class Parked:
 class Sessions:
     """The live sessions, and the newest of the dead."""
 
-    keeper: Keeper
+    runtime: TreeRuntime
     workforce: Workforce
     hub: Hub
     journal: Journal
@@ -164,7 +164,7 @@ class Sessions:
         events_max = spec.supervision.event_buffer_size
         self.hub.open_channel(spec.session_id, events_max, last)
         if not _may_begin(session, parent, asks):
-            session.begun(Answer(Outcome.NO_PROCESS))
+            session.begun(CallResult(Outcome.NO_PROCESS))
             await session.started
         if spec.group_id is not None:
             self.hub.announce(spec.group_id, spec.session_id)
@@ -211,7 +211,7 @@ class Sessions:
             restarts=session.restarts,
             has_lived=session.was_up,
         )
-        self.keeper.start_child(session.path[:-1], child, session.begun, session.over)
+        self.runtime.start_child(session.path[:-1], child, session.begun, session.over)
 
     async def stop(self, session_id: SessionId, reason: str, grace_s: float | None) -> None:
         """End a session and return when no process of it and its children is left."""

@@ -134,7 +134,7 @@ class Workforce:
         while is_waiting():
             try:
                 if not self._spares:
-                    await self.nursery.warmed.wait()  # its post warms it, at its own pace
+                    await self.nursery.warmed.wait()  # its handler warms it, at its own pace
                 return await self._hire_in_turn(is_waiting)
             except (NurseryFailed, NurseryLost):
                 await asyncio.sleep(pause_s)

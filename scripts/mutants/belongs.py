@@ -53,7 +53,7 @@ BELONGS: Final[dict[str, tuple[str, ...]]] = {
         "tests/unit/supervisor/test_stopping.py",
         "tests/integration/supervisor/test_takeover.py",
     ),
-    "supervisor/keeper.py": ("tests/unit/supervisor/test_keeper.py", "tests/conformance"),
+    "supervisor/runtime.py": ("tests/unit/supervisor/test_runtime.py", "tests/conformance"),
     "supervisor/adapters/journal/sql_writes.py": JOURNAL[:2],
     "supervisor/adapters/journal/writer.py": (
         "tests/integration/supervisor/test_writer.py",

@@ -15,8 +15,8 @@ from scripts.reference.annotations import type_text
 from scripts.reference.sources import Field, declared, fields_of
 from supervisor.core import exits
 from supervisor.core.exits import VERDICTS, Said, Told, Verdict
+from supervisor.core.tree.messages import Ending
 from supervisor.core.tree.supervisor import RESTARTS
-from supervisor.core.tree.words import Ending
 
 _INTRO: Final = (
     "What a Down, a `SessionNotAlive` and the log say of an end. A reason travels under its kind."

@@ -11,29 +11,29 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from cmdc_runtime.ids import Incarnation
-from supervisor.core.tree.specs import ChildSpec, Flags, Strategy, SupervisorSpec
-from supervisor.core.tree.tree import Tree
-from supervisor.core.tree.words import (
+from supervisor.core.tree.messages import (
     Ask,
     CancelTimer,
+    ChildState,
     Departed,
     Kill,
     Label,
     Launch,
     Outcome,
-    Path,
     Ref,
     Replied,
     Report,
     SetTimer,
-    State,
     SupervisorEnded,
+    SupervisorPath,
     SupervisorUp,
     Terminate,
     Timer,
 )
+from supervisor.core.tree.specs import ChildSpec, Flags, Strategy, SupervisorSpec
+from supervisor.core.tree.tree import Tree
 
-Key: TypeAlias = tuple[Path, str]
+Key: TypeAlias = tuple[SupervisorPath, str]
 """One child: the path of its supervisor and its id."""
 
 # fmt: off
@@ -84,15 +84,15 @@ class Audit:
         self.timers: set[Timer] = set()
         self.calls: dict[int, tuple[str, Key]] = {}
         self.has_ended = False
-        self.enders: set[Path] = set()
+        self.enders: set[SupervisorPath] = set()
         """Where somebody was told to end in this step."""
         self._seen: dict[Key, Seen] = {}
-        self._flags: dict[Path, Flags] = {}
-        self._charges: dict[Path, deque[float]] = {}
-        self._closing: set[Path] = set()
+        self._flags: dict[SupervisorPath, Flags] = {}
+        self._charges: dict[SupervisorPath, deque[float]] = {}
+        self._closing: set[SupervisorPath] = set()
         """Supervisors that end: nothing of theirs is started."""
-        self._killed: set[Path] = set()
-        self._ups: set[Path] = set()
+        self._killed: set[SupervisorPath] = set()
+        self._ups: set[SupervisorPath] = set()
         # Any: each sees its own class of effects
         self.see: Final[dict[type[Any], Callable[[Any], None]]] = {
             Launch: self._launch,
@@ -142,12 +142,12 @@ class Audit:
         """Take note of a call that is going to be given."""
         self.calls[call] = (kind, key)
 
-    def expect(self, spec: ChildSpec, path: Path) -> None:
+    def expect(self, spec: ChildSpec, path: SupervisorPath) -> None:
         """Take note of a child that there may be below a supervisor."""
         if isinstance(spec.start, SupervisorSpec):
             self.learn(spec.start, (*path, spec.id))
 
-    def learn(self, spec: SupervisorSpec, path: Path) -> None:
+    def learn(self, spec: SupervisorSpec, path: SupervisorPath) -> None:
         """Take note of a supervisor that there may be, and of those below it."""
         self._flags[path] = spec.flags
         for child in spec.children:
@@ -157,7 +157,7 @@ class Audit:
         """Take note that the root is going to be stopped."""
         self._closing.add(())
 
-    def killed(self, path: Path) -> None:
+    def killed(self, path: SupervisorPath) -> None:
         """Take note that a supervisor is going to be killed."""
         self._killed.add(path)
 
@@ -291,7 +291,7 @@ class Audit:
             self.has_ended = True
 
     def _reply(self, effect: Replied) -> None:
-        call, answer = effect.call, effect.answer
+        call, answer = effect.call, effect.result
         kind, key = self.calls.pop(call, ("", ((), "")))  # type: ignore[call-overload]  # an int
         if not kind:
             self.wrong(f"call {call} is answered twice: {answer}")
@@ -316,7 +316,7 @@ class Audit:
         elif effect.label is Label.SHUTDOWN:
             self._closing.add(effect.path)
 
-    def _charge(self, path: Path) -> None:
+    def _charge(self, path: SupervisorPath) -> None:
         flags = self._flags[path]
         charges = self._charges.setdefault(path, deque())
         while charges and self.now_s - charges[0] > flags.max_seconds:
@@ -334,7 +334,7 @@ class Audit:
         for path in self.enders:
             for depth in range(len(path), 0, -1):
                 above = self.tree.child(path[: depth - 1], path[depth - 1])
-                if above is None or above.state is not State.STOPPING:
+                if above is None or above.state is not ChildState.STOPPING:
                     break
                 self._closing.add(path[:depth])
         self.enders.clear()

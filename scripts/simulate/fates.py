@@ -21,7 +21,7 @@ from cmdc_runtime.reasons import (
     StartFailed,
 )
 from cmdc_runtime.reasons import Exception as Raised
-from supervisor.core.tree.words import Ending
+from supervisor.core.tree.messages import Ending
 
 DECK: Final = 1_000
 """Fates of one temper: enough that no two processes of a schedule are alike."""

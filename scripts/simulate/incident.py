@@ -3,37 +3,54 @@
 The record is that of a schedule or of a daemon: both write the same lines.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from scripts.simulate.audit import Audit, Key
-from supervisor.core.tree.recording import Head, Taken, give, letters, read
-from supervisor.core.tree.tree import Tree
-from supervisor.core.tree.words import (
+from scripts.simulate.audit import Audit
+from supervisor.core.tree.messages import (
+    AnyInput,
     Ask,
     CancelTimer,
+    ChildCall,
+    ChildExited,
+    DeleteChild,
     Departed,
+    Due,
     Effect,
+    Fail,
+    Ignored,
+    Input,
     Kill,
+    KillSupervisor,
     Launch,
-    Path,
+    ProcessInput,
+    Reconfigure,
     Ref,
     Replied,
     Report,
+    RestartChild,
+    RestChild,
     SetTimer,
+    StartChild,
+    Stop,
     SupervisorEnded,
+    SupervisorPath,
     SupervisorUp,
     Terminate,
-    Timer,
+    TerminateChild,
+    Up,
+    WakeChild,
 )
+from supervisor.core.tree.recording import Head, RecordedInput, letters, read
+from supervisor.core.tree.tree import Tree
 
-CALLS: Final[Mapping[str, str]] = {
-    "start_child": "start",
-    "terminate_child": "terminate",
-    "rest_child": "rest",
-    "restart_child": "restart",
-    "wake_child": "wake",
-    "delete_child": "delete",
+CALLS: Final[Mapping[type[Input], str]] = {
+    StartChild: "start",
+    TerminateChild: "terminate",
+    RestChild: "rest",
+    RestartChild: "restart",
+    WakeChild: "wake",
+    DeleteChild: "delete",
 }
 
 
@@ -45,36 +62,43 @@ def shown(lines: Iterable[bytes]) -> Iterator[tuple[bool, str]]:
     """
     head, rest = read(lines)
     yield True, _beginning(head)
-    spec = head.spec.spec()
-    tree = Tree(spec)
-    audit = Audit(tree, spec)
-    for taken in rest:
+    tree = Tree(head.spec)
+    audit = Audit(tree, head.spec)
+    for one in rest:
         known = len(audit.problems)
-        audit.now_s = taken.at_s
-        _announce(audit, taken)
-        effects = give(tree, taken)
+        audit.now_s = one.at_s
+        _announce(audit, one.input)
+        effects = tree.handle(one.input, one.at_s)
         for effect in effects:
             audit.see[type(effect)](effect)
         audit.note_enders()
-        yield True, "\n".join([told(taken), *(f"    {text(effect)}" for effect in effects)])
-        if letters(effects) != taken.did:
-            yield False, f"    then it did {taken.did!r}, now {letters(effects)!r}"
+        yield True, "\n".join([told(one), *(f"    {text(effect)}" for effect in effects)])
+        if letters(effects) != one.did:
+            yield False, f"    then it did {one.did!r}, now {letters(effects)!r}"
         for problem in audit.problems[known:]:
             yield False, f"    {problem}"
 
 
-def told(taken: Taken) -> str:
+def told(one: RecordedInput) -> str:
     """Return one input as a line."""
-    words = [f"{taken.at_s:.3f}", taken.input, place(taken.path, taken.child)]
-    if taken.generation:
-        words.append(f"#{taken.generation}")
-    if taken.timer is not None:
-        words.append(taken.timer)
-    if taken.reason is not None:
-        words.append(f"({taken.reason}: {taken.ending})")
-    if taken.deadline_s is not None:
-        words.append(f"until {taken.deadline_s:.3f}")
-    return " ".join(words)
+    given = one.input
+    words = [f"{one.at_s:.3f}", given.__struct_config__.tag, place(given.place, "")]
+    if isinstance(given, ProcessInput):
+        words.append(f"#{given.ref.generation}")
+    match given:
+        case Due(timer=timer):
+            words.append(timer.kind)
+        case ChildExited(reason=reason, ending=ending):
+            words.append(f"({reason}: {ending})")
+        case Fail(reason=reason):
+            words.append(f"({reason})")
+        case Stop(deadline_s=float(until_s)) | TerminateChild(deadline_s=float(until_s)):
+            words.append(f"until {until_s:.3f}")
+        case RestChild(deadline_s=float(until_s)):
+            words.append(f"until {until_s:.3f}")
+        case _:
+            pass
+    return " ".join(map(str, words))
 
 
 def text(effect: Effect) -> str:
@@ -91,7 +115,7 @@ def text(effect: Effect) -> str:
             line = f"timer {timer.kind} of {place(timer.path, timer.child)} in {delay_s:g} s"
         case CancelTimer(timer=timer):
             line = f"no timer {timer.kind} of {place(timer.path, timer.child)}"
-        case Replied(call=call, answer=answer):
+        case Replied(call=call, result=answer):
             line = f"call {call}: {answer.outcome} {answer.reason or ''}"
         case SupervisorUp(path=path):
             line = f"up {place(path, '')}"
@@ -102,7 +126,7 @@ def text(effect: Effect) -> str:
     return line.rstrip()
 
 
-def place(path: Path, child: str) -> str:
+def place(path: SupervisorPath, child: str) -> str:
     """Return where somebody is, ``/`` for the root."""
     return "/" + "/".join((*path, child) if child else path)
 
@@ -116,24 +140,27 @@ def _beginning(head: Head) -> str:
     return f"a tree of {len(head.spec.children)} children{missing}: {head.note or 'no note'}"
 
 
-def _announce(audit: Audit, taken: Taken) -> None:
-    """Tell the audit what goes in."""
-    key: Key = (taken.path, taken.child)
-    ref = Ref(taken.path, taken.child, taken.generation)
-    said: Mapping[str, Callable[[], None]] = {
-        "up": lambda: audit.ready(ref),
-        "ignored": lambda: audit.ignored(ref),
-        "exited": lambda: audit.gone(ref),
-        "stop": audit.stopped,
-        "kill": lambda: audit.killed(taken.path),
-    }
-    if taken.input in said:
-        said[taken.input]()
-    elif taken.timer is not None:
-        audit.timers.discard(Timer(*key, taken.timer))
-    elif taken.spec is not None:
-        audit.learn(taken.spec.spec(), taken.path)
-    elif taken.input in CALLS:
-        audit.called(taken.call, CALLS[taken.input], key)
-        if taken.child_spec is not None:
-            audit.expect(taken.child_spec.spec(), taken.path)
+def _announce(audit: Audit, given: AnyInput) -> None:
+    """Give the audit what goes in."""
+    match given:
+        case Up(ref=ref):
+            audit.ready(ref)
+        case Ignored(ref=ref):
+            audit.ignored(ref)
+        case ChildExited(ref=ref):
+            audit.gone(ref)
+        case Due(timer=timer):
+            audit.timers.discard(timer)
+        case Stop():
+            audit.stopped()
+        case KillSupervisor(path=path):
+            audit.killed(path)
+        case Reconfigure(path=path, spec=spec):
+            audit.learn(spec, path)
+        case StartChild(path=path, spec=child, call=int(call)):
+            audit.called(call, CALLS[StartChild], (path, child.id))
+            audit.expect(child, path)
+        case ChildCall(path=path, child=name, call=int(call)):
+            audit.called(call, CALLS[type(given)], (path, name))
+        case _:
+            pass

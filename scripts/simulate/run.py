@@ -15,7 +15,7 @@ from typing import Final
 from scripts.simulate.fates import TEMPERS, Fate, deck
 from scripts.simulate.scenes import Scene, Stock, stock
 from scripts.simulate.schedule import Schedule
-from supervisor.core.tree.recorder import RecordedTree
+from supervisor.core.tree.recording import RecordedTree
 from supervisor.core.tree.tree import Tree
 
 NUMBERS: Final = 2**40

@@ -13,6 +13,7 @@ import msgspec
 from cmdc_runtime.ids import Incarnation, SessionId
 from cmdc_runtime.requests import RestartType, StartSession, Supervision
 from supervisor.core.household import ALL_SESSIONS, root_spec, session_spec
+from supervisor.core.tree.messages import SupervisorPath
 from supervisor.core.tree.specs import (
     SUPERVISOR,
     AutoShutdown,
@@ -21,7 +22,6 @@ from supervisor.core.tree.specs import (
     Strategy,
     SupervisorSpec,
 )
-from supervisor.core.tree.words import Path
 
 TREES: Final = 400
 """Random trees of one run."""
@@ -46,11 +46,11 @@ class Scene:
     """One tree, and what its schedules may do to it."""
 
     spec: SupervisorSpec
-    places: tuple[tuple[Path, str], ...]
+    places: tuple[tuple[SupervisorPath, str], ...]
     """Who is there from the start: the supervisor's path and the child's id."""
     added: tuple[ChildSpec, ...]
     """Who may be added at run time, below ``hosts``."""
-    hosts: tuple[Path, ...]
+    hosts: tuple[SupervisorPath, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def _added(number: int, chance: Random) -> ChildSpec:
     return _child(f"n{number}", Flags(), chance, DEPTH - 1)
 
 
-def _places(spec: SupervisorSpec, path: Path) -> list[tuple[Path, str]]:
+def _places(spec: SupervisorSpec, path: SupervisorPath) -> list[tuple[SupervisorPath, str]]:
     found = []
     for child in spec.children:
         found.append((path, child.id))
@@ -149,7 +149,7 @@ def _places(spec: SupervisorSpec, path: Path) -> list[tuple[Path, str]]:
     return found
 
 
-def _hosts(spec: SupervisorSpec, path: Path) -> dict[Path, None]:
+def _hosts(spec: SupervisorSpec, path: SupervisorPath) -> dict[SupervisorPath, None]:
     """Return every supervisor of a tree."""
     found = {path: None}
     for child in spec.children:

@@ -13,9 +13,23 @@ from scripts.simulate.audit import Audit, Key
 from scripts.simulate.fates import ENDS, Fate
 from scripts.simulate.scenes import Scene
 from scripts.simulate.world import INPUTS_MAX, Given, World
+from supervisor.core.tree.messages import (
+    Begin,
+    DeleteChild,
+    Due,
+    KillSupervisor,
+    RestartChild,
+    RestChild,
+    StartChild,
+    Stop,
+    SupervisorPath,
+    TerminateChild,
+    Timer,
+    TimerKind,
+    WakeChild,
+)
 from supervisor.core.tree.specs import WORKER, ChildSpec, SupervisorSpec
 from supervisor.core.tree.tree import Tree
-from supervisor.core.tree.words import Kind, Path, Stop, Timer
 
 HORIZON_S: Final = 20.0
 """When the root is stopped at the latest."""
@@ -30,7 +44,7 @@ TAKEN_SHARE: Final = 0.2
 """Of children to be added, those whose id somebody has, or had."""
 LATER_SHARE: Final = 0.1
 """Of calls to a tree that has ended, those that are made."""
-_KINDS: Final = tuple(Kind)
+_KINDS: Final = tuple(TimerKind)
 
 
 class Schedule:
@@ -88,17 +102,17 @@ class Schedule:
         return whim()
 
     def _begin(self, _about: None) -> Given:
-        return self.tree.begin(self.world.now_s)
+        return self.tree.handle(Begin(), self.world.now_s)
 
     def _stop(self, _about: None) -> Given:
         self.audit.rest()
         self.audit.stopped()
-        return self.tree.stop("stop", self._soon_s(), self.world.now_s)
+        return self.tree.handle(Stop("stop", self._soon_s()), self.world.now_s)
 
     def _hurry(self, _about: None) -> Given:
         if self.audit.has_ended:
             return None
-        return self.tree.stop("hurry", self.world.now_s, self.world.now_s)
+        return self.tree.handle(Stop("hurry", self.world.now_s), self.world.now_s)
 
     def _soon_s(self) -> float | None:
         """Return a deadline, or none."""
@@ -121,7 +135,7 @@ class Schedule:
         timer = Timer(*self._place(), _KINDS[int(self._random() * len(_KINDS))])
         if timer in self.world.timers:
             return None
-        effects = self.tree.due(timer, self.world.now_s)
+        effects = self.tree.handle(Due(timer), self.world.now_s)
         if effects:
             self.audit.wrong(f"{timer} is not set, and its going off led to {effects}")
         return effects
@@ -129,7 +143,7 @@ class Schedule:
     def _kill_supervisor(self) -> Given:
         path = self._host() or self._host()  # the root is one of many, and all ends with it
         self.audit.killed(path)
-        return self.tree.kill(path, self.world.now_s)
+        return self.tree.handle(KillSupervisor(path), self.world.now_s)
 
     def _start_child(self) -> Given:
         path = self._host()
@@ -145,9 +159,9 @@ class Schedule:
         self.audit.expect(spec, path)
         self._calls += 1
         self.audit.called(self._calls, "start", (path, spec.id))
-        return self.tree.start_child(path, spec, self._calls, self.world.now_s)
+        return self.tree.handle(StartChild(path, spec, self._calls), self.world.now_s)
 
-    def _expect(self, path: Path, spec: ChildSpec) -> None:
+    def _expect(self, path: SupervisorPath, spec: ChildSpec) -> None:
         """Take note of who may be there from now on."""
         place = (path, spec.id)
         if place in self._known:
@@ -162,25 +176,25 @@ class Schedule:
 
     def _terminate_child(self) -> Given:
         (path, child), call = self._called("terminate")
-        stop = Stop("away", self._soon_s())
-        return self.tree.terminate_child(path, child, call, self.world.now_s, stop)
+        given = TerminateChild(path, child, call, "away", self._soon_s())
+        return self.tree.handle(given, self.world.now_s)
 
     def _rest_child(self) -> Given:
         (path, child), call = self._called("rest")
-        stop = Stop("sleep", self._soon_s())
-        return self.tree.rest_child(path, child, call, self.world.now_s, stop)
+        given = RestChild(path, child, call, "sleep", self._soon_s())
+        return self.tree.handle(given, self.world.now_s)
 
     def _restart_child(self) -> Given:
         (path, child), call = self._called("restart")
-        return self.tree.restart_child(path, child, call, self.world.now_s)
+        return self.tree.handle(RestartChild(path, child, call), self.world.now_s)
 
     def _wake_child(self) -> Given:
         (path, child), call = self._called("wake")
-        return self.tree.wake_child(path, child, call, self.world.now_s)
+        return self.tree.handle(WakeChild(path, child, call), self.world.now_s)
 
     def _delete_child(self) -> Given:
         (path, child), call = self._called("delete")
-        return self.tree.delete_child(path, child, call, self.world.now_s)
+        return self.tree.handle(DeleteChild(path, child, call), self.world.now_s)
 
     def _called(self, kind: str) -> tuple[Key, int]:
         self._calls += 1
@@ -191,5 +205,5 @@ class Schedule:
     def _place(self) -> Key:
         return self._places[int(self._random() * len(self._places))]
 
-    def _host(self) -> Path:
+    def _host(self) -> SupervisorPath:
         return self._hosts[int(self._random() * len(self._hosts))]

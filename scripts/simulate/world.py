@@ -15,19 +15,23 @@ from typing import Any, Final, TypeAlias
 from cmdc_runtime.ids import Incarnation
 from scripts.simulate.audit import Audit, Key
 from scripts.simulate.fates import KILLED, TERMINATED, End, Fate, Rung, Start
-from supervisor.core.tree.tree import Tree
-from supervisor.core.tree.words import (
+from supervisor.core.tree.messages import (
     Ask,
     CancelTimer,
+    ChildExited,
+    Due,
     Effect,
     Ending,
+    Ignored,
     Kill,
     Launch,
     Ref,
     SetTimer,
     Terminate,
     Timer,
+    Up,
 )
+from supervisor.core.tree.tree import Tree
 
 INPUTS_MAX: Final = 1_000
 """Of one schedule; with more it would never come to rest."""
@@ -159,14 +163,14 @@ class World:
         if not process.is_live:
             return None
         self.audit.ready(process.ref)
-        return self.tree.up(process.ref, self.now_s, "handle")
+        return self.tree.handle(Up(process.ref, "handle"), self.now_s)
 
     def _ignored(self, process: Process) -> Given:
         if not process.is_live or process.is_killed:
             return None
         process.is_live = False
         self.audit.ignored(process.ref)
-        return self.tree.ignored(process.ref, self.now_s)
+        return self.tree.handle(Ignored(process.ref), self.now_s)
 
     def _exited(self, about: tuple[Process, End]) -> Given:
         process, (reason, ending) = about
@@ -181,12 +185,12 @@ class World:
             before = ref._replace(generation=Incarnation(ref.generation - 1))
             self.push(self.now_s, self._again, (before, reason, ending))
         self.audit.gone(ref)
-        return self.tree.exited(ref, reason, ending, self.now_s)
+        return self.tree.handle(ChildExited(ref, reason, ending), self.now_s)
 
     def _again(self, told: tuple[Ref, Any, Ending]) -> Given:
         """Tell of an end that was told before, or of one long ago."""
         ref, reason, ending = told
-        return self.tree.exited(ref, reason, ending, self.now_s)
+        return self.tree.handle(ChildExited(ref, reason, ending), self.now_s)
 
     def _due(self, about: tuple[Timer, int]) -> Given:
         timer, number = about
@@ -194,4 +198,4 @@ class World:
             return None
         del self.timers[timer]
         self.audit.timers.discard(timer)
-        return self.tree.due(timer, self.now_s)
+        return self.tree.handle(Due(timer), self.now_s)

@@ -22,7 +22,7 @@ from cmdc_runtime.reasons import Unkillable
 from cmdc_runtime.roll import Entry, boot_id, entries, strike
 from supervisor.adapters.orphans import Mark, end_marked, end_sessions
 from supervisor.adapters.pidfd import is_over, stuck_at
-from supervisor.core.tree.words import UNKILLABLE_AFTER_S
+from supervisor.core.tree.messages import UNKILLABLE_AFTER_S
 
 log = structlog.get_logger()
 

@@ -49,7 +49,7 @@ from supervisor.core.stderr import (
     bounded_start,
     split_output,
 )
-from supervisor.core.tree.words import Ending
+from supervisor.core.tree.messages import Ending
 
 MESSAGE_BYTES_MAX: Final = 4 * 2**10
 """Of an exception's message in a reason; some libraries put a whole response there."""

@@ -19,6 +19,7 @@ from cmdc_runtime.process import CODE_STAGE
 from cmdc_runtime.reasons import AnyReason, StartFailed
 from cmdc_runtime.requests import SessionPhase, StartSession, Supervision
 from supervisor.core.limits import HIRE_S_MAX, SILENT_S_MIN, STOP_ALL_S
+from supervisor.core.tree.messages import SupervisorPath
 from supervisor.core.tree.specs import (
     AutoShutdown,
     ChildSpec,
@@ -27,7 +28,6 @@ from supervisor.core.tree.specs import (
     SupervisorSpec,
     child_problems,
 )
-from supervisor.core.tree.words import Path
 
 SESSIONS: Final = "sessions"
 NURSERY: Final = "nursery"
@@ -36,7 +36,7 @@ SUBAGENTS: Final = "subagents"
 TOOL_HOST: Final = "tool_host"
 """It is started by its agent's wish and ends with the agent's process: the agent's, not the tree's.
 """
-ALL_SESSIONS: Final[Path] = (SESSIONS,)
+ALL_SESSIONS: Final[SupervisorPath] = (SESSIONS,)
 
 PARENT_ENDED: Final = "the parent's process ended"
 """The detail of the Shutdown that ends a child."""
@@ -82,7 +82,7 @@ HAVING_CHILDREN: Final = frozenset({Phase.UP})
 
 
 def root_spec(nursery: object) -> SupervisorSpec:
-    """Return the whole tree as the daemon starts it; ``nursery`` is the nursery's post.
+    """Return the whole tree as the daemon starts it; ``nursery`` is its child handler.
 
     It resumes: what can't be started at once is tried again, and holds up nobody.
     """
@@ -101,7 +101,7 @@ def root_spec(nursery: object) -> SupervisorSpec:
     )
 
 
-def session_path(parent: Path | None, session_id: SessionId) -> Path:
+def session_path(parent: SupervisorPath | None, session_id: SessionId) -> SupervisorPath:
     """Return where a session is: below ``parent``, the path of another one, or at the top."""
     above = ALL_SESSIONS if parent is None else (*parent, SUBAGENTS)
     return (*above, f"session:{session_id}")
@@ -115,7 +115,7 @@ def session_spec(
     restarts: int,
     has_lived: bool | None = None,
 ) -> ChildSpec:
-    """Return one session; ``agent`` is its post, the numbers are those of an earlier life.
+    """Return one session; ``agent`` is its child handler, the numbers are those of an earlier life.
 
     The first process gets the number behind ``incarnation``. ``has_lived``: nobody waits for its
     start, since it was up before; None is that it had a process.

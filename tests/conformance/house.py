@@ -259,7 +259,7 @@ class House:
     """Nothing is published here, so nothing is asked."""
 
     def __init__(self, troupe, wards, stage):
-        self.keeper = None
+        self.runtime = None
         self.hub, self.journal = Hub(), Journal()
         self.readers = asyncio.Semaphore(1)
         self.wire = Wire(self._receive, stage.life_of, stage.heard)

@@ -11,10 +11,8 @@ from types import SimpleNamespace
 from unittest import mock
 
 from cmdc_runtime.reasons import Shutdown
-from supervisor import keeper, workforce
-from supervisor.core.tree.crew import Crew
-from supervisor.core.tree.supervisor import Supervisor
-from supervisor.core.tree.words import (
+from supervisor import runtime, workforce
+from supervisor.core.tree.messages import (
     Ask,
     CancelTimer,
     Departed,
@@ -26,9 +24,10 @@ from supervisor.core.tree.words import (
     SupervisorEnded,
     Terminate,
 )
+from supervisor.core.tree.supervisor import Supervisor
 from supervisor.hiring import Hiring
 from supervisor.incarnation import AgentProcess
-from supervisor.keeper import Keeper
+from supervisor.runtime import TreeRuntime
 from supervisor.session import Session
 from supervisor.workforce import Workforce
 from tests.conformance import (
@@ -112,7 +111,7 @@ def at_once(_take):
     """Take an input in the midst of a step."""
 
     def mutated(self, given):
-        for effect in given(keeper.asyncio.get_running_loop().time()):
+        for effect in self._step(given):
             self._try(effect)
 
     return mutated
@@ -176,7 +175,7 @@ def one_by_one(hire):
 
     async def mutated(self):
         while any(one._is_awaited() for one in busy):
-            await keeper.asyncio.sleep(1.0)  # tidy: of the stage's clock
+            await runtime.asyncio.sleep(1.0)  # tidy: of the stage's clock
         busy.add(self)
         await hire(self)
 
@@ -205,22 +204,22 @@ FAILING = (test_start.test_starts_fail_in_three_ways, ())
 BY_CLOCK = (test_stop.test_a_wall_clock_that_jumps_changes_nothing, ())
 
 MUTANTS = [
-    Mutant("ignores Launch", Keeper, "_perform", without(Launch), *ASKED),
-    Mutant("ignores Ask", Keeper, "_perform", without(Ask), *ASKED),
-    Mutant("ignores Terminate", Keeper, "_perform", without(Terminate), *DEAF),
-    Mutant("ignores Kill", Keeper, "_perform", without(Kill), *STUBBORN),
-    Mutant("sets no timer", Keeper, "_perform", without(SetTimer), *STUBBORN),
-    Mutant("ignores CancelTimer", Keeper, "_perform", without(CancelTimer), *ASKED),
-    Mutant("tells no Down", Keeper, "_perform", without(Departed), *ONE_DOWN),
-    Mutant("drops Replied", Keeper, "_perform", without(Replied), *FAILING),
-    Mutant("forgets SupervisorEnded", Keeper, "_perform", without(SupervisorEnded), *ASKED),
-    Mutant("launches twice", Keeper, "_perform", twice(Launch), *ASKED),
-    Mutant("tells a Down twice", Keeper, "_perform", twice(Departed), *ONE_DOWN),
-    Mutant("replies twice", Keeper, "_perform", twice(Replied), *FAILING),
-    Mutant("starts before the old one is gone", Keeper, "_perform", too_early, *GROUP),
-    Mutant("is late by a tenth", Keeper, "_set", late, *STUBBORN),
-    Mutant("lets a timer run on", Keeper, "_cancel", nothing, *ASKED),
-    Mutant("reads the time of day", keeper, "asyncio", by_time_of_day, *BY_CLOCK),
+    Mutant("ignores Launch", TreeRuntime, "_perform", without(Launch), *ASKED),
+    Mutant("ignores Ask", TreeRuntime, "_perform", without(Ask), *ASKED),
+    Mutant("ignores Terminate", TreeRuntime, "_perform", without(Terminate), *DEAF),
+    Mutant("ignores Kill", TreeRuntime, "_perform", without(Kill), *STUBBORN),
+    Mutant("sets no timer", TreeRuntime, "_perform", without(SetTimer), *STUBBORN),
+    Mutant("ignores CancelTimer", TreeRuntime, "_perform", without(CancelTimer), *ASKED),
+    Mutant("tells no Down", TreeRuntime, "_perform", without(Departed), *ONE_DOWN),
+    Mutant("drops Replied", TreeRuntime, "_perform", without(Replied), *FAILING),
+    Mutant("forgets SupervisorEnded", TreeRuntime, "_perform", without(SupervisorEnded), *ASKED),
+    Mutant("launches twice", TreeRuntime, "_perform", twice(Launch), *ASKED),
+    Mutant("tells a Down twice", TreeRuntime, "_perform", twice(Departed), *ONE_DOWN),
+    Mutant("replies twice", TreeRuntime, "_perform", twice(Replied), *FAILING),
+    Mutant("starts before the old one is gone", TreeRuntime, "_perform", too_early, *GROUP),
+    Mutant("is late by a tenth", TreeRuntime, "_set", late, *STUBBORN),
+    Mutant("lets a timer run on", TreeRuntime, "_cancel", nothing, *ASKED),
+    Mutant("reads the time of day", runtime, "asyncio", by_time_of_day, *BY_CLOCK),
     Mutant("a process is not asked", AgentProcess, "ask", nothing, *ASKED),
     Mutant("SIGTERM is not sent", AgentProcess, "terminate", nothing, *DEAF),
     Mutant("SIGKILL is not sent", AgentProcess, "kill", nothing, *STUBBORN),
@@ -232,7 +231,7 @@ MUTANTS = [
     Mutant("an end is not told", Session, "process_ended", nothing, *ASKED),
     Mutant("a start is not told", Session, "process_up", nothing, *ASKED),
     Mutant("nonsense is put up with", Workforce, "refused", nothing, *FAILING),
-    Mutant("an end is told twice", Keeper, "exited", doubled, *ONE_DOWN),
+    Mutant("an end is told twice", TreeRuntime, "exited", doubled, *ONE_DOWN),
     Mutant(
         "starts hold up each other",
         Hiring,
@@ -242,7 +241,7 @@ MUTANTS = [
         ("one_for_one",),
     ),
     Mutant("a bystander comes back", Supervisor, "_stopped", kept_bystander, *BYSTANDER),
-    Mutant("a bystander is kept", Crew, "forget_if_done", nothing, *BYSTANDER),
+    Mutant("a bystander is kept", Supervisor, "forget_if_done", nothing, *BYSTANDER),
     Mutant(
         "what is left is not swept",
         workforce,
@@ -253,7 +252,7 @@ MUTANTS = [
     ),
     Mutant(
         "back-offs end at once",
-        Keeper,
+        TreeRuntime,
         "_set",
         lambda was: lambda self, timer, _delay_s: was(self, timer, 0.0),
         test_intensity.test_a_restarting_child_is_counted_but_not_active,

@@ -1,9 +1,10 @@
 """Plays cases with the daemon's own runtime over real processes; the stage only looks on.
 
-``Keeper`` holds the tree and its timers. A child's post is a ``Session`` with all that is behind
-it: hiring, asking, SIGTERM, SIGKILL, the sweep, the exit status and its judge. What is noted comes
-from calls that pass a post, from what monitors are told, from the processes and from the kernel:
-so what the runtime leaves out, doubles or does too early is seen. Time is that of ``clock``.
+``TreeRuntime`` holds the tree and its timers. The handler of a child is a ``Session`` with all that
+is behind it: hiring, asking, SIGTERM, SIGKILL, the sweep, the exit status and its judge. What is
+noted comes from calls that pass a handler, from what monitors are told, from the processes and from
+the kernel: so what the runtime leaves out, doubles or does too early is seen. Time is that of
+``clock``.
 """
 
 import asyncio
@@ -20,16 +21,26 @@ from structlog.testing import capture_logs
 
 from cmdc_runtime.process import EXIT_BAD_OPTIONS
 from cmdc_runtime.requests import StartSession, Supervision
-from supervisor.core.tree.crew import Mode
+from supervisor.core.tree.messages import (
+    Ignored,
+    KillSupervisor,
+    Label,
+    Reconfigure,
+    Ref,
+    Stop,
+    SupervisorEnded,
+    SupervisorPhase,
+    SupervisorUp,
+    Up,
+)
 from supervisor.core.tree.specs import SupervisorSpec
-from supervisor.core.tree.words import Label, Ref, Stop, SupervisorEnded, SupervisorUp
-from supervisor.keeper import Keeper
+from supervisor.runtime import TreeRuntime
 from supervisor.session import Session
 from tests.conformance.audit import named
 from tests.conformance.clock import BOUND_S, VirtualLoop
 from tests.conformance.house import House
 from tests.conformance.script import ENDS, EXIT_CODE
-from tests.conformance.stage import Call, Stage
+from tests.conformance.stage import Call, Stage, call_of
 
 FAR_S = 120.0
 """Nothing that a case waits for is further away."""
@@ -39,7 +50,7 @@ PATIENT = Supervision(start_timeout=86_400.0, unresponsive_after=86_400.0)
 """A child's start is timed by its specification alone, and nothing of it beats."""
 
 
-class Watched(Keeper):
+class Watched(TreeRuntime):
     """The daemon's runtime of the tree, looked at; what it does it does by itself."""
 
     def __init__(self, spec, stage):
@@ -51,20 +62,20 @@ class Watched(Keeper):
         if extra is None:
             super().up(ref, handle)
         else:  # what the daemon's own children never say
-            self._take(lambda now_s: self.tree.up(ref, now_s, handle, extra))
+            self._take(Up(ref, handle, extra))
 
     def exited(self, ref, reason, ending):
         if self._stage.saw_end(ref, reason):
             super().exited(ref, reason, ending)
         else:  # the daemon's own children never refuse to start
-            self._take(lambda now_s: self.tree.ignored(ref, now_s))
+            self._take(Ignored(ref))
+
+    def _step(self, given):
+        self._stage.before_step()
+        return super()._step(given)
 
     def _take(self, given):
-        def step(now_s):
-            self._stage.before_step()
-            return given(now_s)
-
-        super()._take(step)
+        super()._take(given)
         if not self._is_stepping:
             self._stage.after_step()
 
@@ -73,8 +84,8 @@ class Watched(Keeper):
         self._stage.performed(effect)
 
 
-class Post:
-    """The daemon's post of one child, looked at."""
+class Handler:
+    """The daemon's handler of one child, looked at."""
 
     def __init__(self, stage, place, script):
         self.script = script
@@ -126,12 +137,12 @@ class ProcStage(Stage):
         self._processes = {}
         self._scripts = {}
         self.house = self._do(lambda: House(troupe, wards, self))
-        self.keeper = None
+        self.runtime = None
 
     @property
     def tree(self):
         """The tree as the runtime has it."""
-        return None if self.keeper is None else self.keeper.tree
+        return None if self.runtime is None else self.runtime.tree
 
     # --- what a case does -------------------------------------------------------------------
 
@@ -139,9 +150,9 @@ class ProcStage(Stage):
         for one in spec.children:
             self.audit.expects(one)
         self.begun_s = self.now()
-        self.keeper = self._do(lambda: Watched(self._posted(spec, ()), self))
-        self.house.keeper = self.keeper
-        self._do(self.keeper.begin)
+        self.runtime = self._do(lambda: Watched(self._posted(spec, ()), self))
+        self.house.runtime = self.runtime
+        self._do(self.runtime.begin)
         return self
 
     def call(self, name, *given, path=(), **more):
@@ -158,41 +169,36 @@ class ProcStage(Stage):
             with self._guard():
                 self.replied(call, answer)
 
-        keeper, (what, *_) = self.keeper, given
+        runtime, (what, *_) = self.runtime, given
         left_s = None if stop.deadline_s is None else stop.deadline_s - self.now()
         match name:
             case "start_child":
-                keeper.start_child(path, self._posted_child(what, path), answered)
+                runtime.start_child(path, self._posted_child(what, path), answered)
             case "terminate_child":
-                keeper.terminate_child(path, what, answered, stop.why, left_s)
+                runtime.terminate_child(path, what, answered, stop.why, left_s)
             case "rest_child" if left_s is not None:
-                keeper.rest_child(Ref(path, what, 0), answered, stop.why, left_s)
+                runtime.rest_child(Ref(path, what, 0), answered, stop.why, left_s)
             case "rest_child":
-                keeper._take(lambda now_s: self.tree.rest_child(path, what, answered, now_s, stop))
-            case "wake_child":
-                keeper.wake_child(Ref(path, what, 0), answered)
+                runtime._take(call_of(name, path, what, answered, stop))
             case _:
-                keeper._take(lambda now_s: getattr(self.tree, name)(path, what, answered, now_s))
+                runtime._take(call_of(name, path, what, answered))
 
     def begin_stop(self, why="shutdown", within_s=None):
         if within_s is not None:
-            self._do(lambda: self.keeper.stop(why, within_s))
+            self._do(lambda: self.runtime.stop(why, within_s))
         else:  # the daemon's own stop has a bound
-            self._do(lambda: self.keeper._take(lambda now_s: self.tree.stop(why, None, now_s)))
+            self._do(lambda: self.runtime._take(Stop(why, None)))
 
     def kill_supervisor(self, path=()):
-        self._do(lambda: self.keeper._take(lambda now_s: self.tree.kill(path, now_s)))
+        self._do(lambda: self.runtime._take(KillSupervisor(path)))
 
     def reconfigure(self, spec, path=()):
-        def change(now_s):
-            return self.tree.reconfigure(path, self._posted(spec, path), now_s)
-
-        self._do(lambda: self.keeper._take(change))
+        self._do(lambda: self.runtime._take(Reconfigure(path, self._posted(spec, path))))
         for one in spec.children:
             self.audit.expects(one, path)
 
     def has_ended(self):
-        return self.keeper.ended.done()
+        return self.runtime.ended.done()
 
     def order(self, process, how):
         if how == "kill":
@@ -214,7 +220,7 @@ class ProcStage(Stage):
         place = (*path, spec.id)
         if isinstance(spec.start, SupervisorSpec):
             return replace(spec, start=self._posted(spec.start, place))
-        return replace(spec, start=Post(self, place, spec.start))
+        return replace(spec, start=Handler(self, place, spec.start))
 
     # --- time -------------------------------------------------------------------------------
 
@@ -272,7 +278,7 @@ class ProcStage(Stage):
         self._news.set()
 
     def saw_launch(self, ref, script):
-        """A post was told to start a process: no other one of the child may live."""
+        """A handler was told to start a process: no other one of the child may live."""
         with self._guard():
             self.audit.launched(ref)
             self.write("launch", named(ref))
@@ -335,7 +341,9 @@ class ProcStage(Stage):
 
     def before_step(self):
         self.audit.stopping = {
-            path for path, one in self.tree._supervisors.items() if one.mode is Mode.STOPPING
+            path
+            for path, one in self.tree._supervisors.items()
+            if one.phase is SupervisorPhase.STOPPING
         }
 
     def after_step(self):
@@ -349,7 +357,7 @@ class ProcStage(Stage):
             )
 
     def _timers(self):
-        loop, due = self._loop, self.keeper._due
+        loop, due = self._loop, self.runtime._due
         handles = (one for one in (*loop._scheduled, *loop._ready) if one._callback == due)
         return Counter(tuple(one._args[0]) for one in handles if not one.cancelled())
 
@@ -365,11 +373,11 @@ class ProcStage(Stage):
 
     def close(self):
         try:
-            if self.keeper is not None and not self.has_ended():
+            if self.runtime is not None and not self.has_ended():
                 self.stop(within_s=0.2)
             self._run(self._close_house())
             self.audit.is_over()
-            assert self.keeper is None or self._timers() == Counter()
+            assert self.runtime is None or self._timers() == Counter()
             self.is_alone(*(actor.pid for actor in self.house.wire.actors.values()))
             assert [entry for entry in self._entries if entry.get("exc_info")] == []
         finally:

@@ -13,8 +13,8 @@ from cmdc_runtime.reasons import (
     Signal,
     StartFailed,
 )
+from supervisor.core.tree.messages import Ending
 from supervisor.core.tree.specs import AutoShutdown, ChildSpec, Flags, Strategy, SupervisorSpec
-from supervisor.core.tree.words import Ending
 
 KILLED = Signal(number=9, name="SIGKILL")
 TERMINATED = Signal(number=15, name="SIGTERM")

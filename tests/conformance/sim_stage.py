@@ -5,21 +5,29 @@ from dataclasses import dataclass
 from itertools import count
 
 from cmdc_runtime.reasons import ExitCode, Other, Shutdown
-from supervisor.core.tree.crew import Mode
-from supervisor.core.tree.tree import Tree
-from supervisor.core.tree.words import (
+from supervisor.core.tree.messages import (
     Ask,
+    Begin,
     CancelTimer,
+    ChildExited,
     Departed,
+    Due,
+    Ignored,
     Kill,
+    KillSupervisor,
     Launch,
+    Reconfigure,
     Replied,
     Report,
     SetTimer,
+    Stop,
     SupervisorEnded,
+    SupervisorPhase,
     SupervisorUp,
     Terminate,
+    Up,
 )
+from supervisor.core.tree.tree import Tree
 from tests.conformance.audit import named
 from tests.conformance.script import (
     ENDS,
@@ -31,7 +39,7 @@ from tests.conformance.script import (
     Life,
     ending_of,
 )
-from tests.conformance.stage import Call, Stage
+from tests.conformance.stage import Call, Stage, call_of
 
 GARBAGE = Other(detail="it broke the contract of the wire: not a message of this protocol")
 FAR_S = 10_000.0
@@ -72,26 +80,26 @@ class SimStage(Stage):
         self.tree = Tree(spec)
         for one in spec.children:
             self.audit.expects(one)
-        self.perform(self.tree.begin(self.now()))
+        self.perform(self.tree.handle(Begin(), self.now()))
         return self
 
     def call(self, name, *given, path=(), **more):
         call = Call(name, asked_s=self.now())
         if name == "start_child":
             self.audit.expects(given[0], path)
-        effects = getattr(self.tree, name)(path, *given, call, self.now(), **more)
+        effects = self.tree.handle(call_of(name, path, *given, call, **more), self.now())
         self.perform(effects)
         return call
 
     def begin_stop(self, why="shutdown", within_s=None):
         deadline_s = None if within_s is None else self.now() + within_s
-        self.perform(self.tree.stop(why, deadline_s, self.now()))
+        self.perform(self.tree.handle(Stop(why, deadline_s), self.now()))
 
     def kill_supervisor(self, path=()):
-        self.perform(self.tree.kill(path, self.now()))
+        self.perform(self.tree.handle(KillSupervisor(path), self.now()))
 
     def reconfigure(self, spec, path=()):
-        effects = self.tree.reconfigure(path, spec, self.now())
+        effects = self.tree.handle(Reconfigure(path, spec), self.now())
         for one in spec.children:
             self.audit.expects(one, path)
         self.perform(effects)
@@ -106,7 +114,9 @@ class SimStage(Stage):
         for effect in effects:
             self._perform(effect)
         self.audit.stopping = {
-            path for path, one in self.tree._supervisors.items() if one.mode is Mode.STOPPING
+            path
+            for path, one in self.tree._supervisors.items()
+            if one.phase is SupervisorPhase.STOPPING
         }
 
     def _perform(self, effect):  # noqa: C901 - one case for each effect
@@ -134,7 +144,7 @@ class SimStage(Stage):
             case Departed(ref=ref):
                 self.audit.told(effect)
                 self.write("down", named(ref), effect)
-            case Replied(call=call, answer=answer):
+            case Replied(call=call, result=answer):
                 self.replied(call, answer)
             case Report(label=label):
                 self.write("report", str(label), effect)
@@ -152,7 +162,7 @@ class SimStage(Stage):
     def _go_off(self, timer):
         self.audit.timers.discard(timer)
         self._timers.pop(timer, None)
-        self.perform(self.tree.due(timer, self.now()))
+        self.perform(self.tree.handle(Due(timer), self.now()))
 
     # --- what processes say -----------------------------------------------------------------
 
@@ -160,18 +170,18 @@ class SimStage(Stage):
         """A process is ready."""
         self.write("up", named(process.ref), extra)
         self.audit.due_back.discard((*process.ref.path, process.ref.child))
-        self.perform(self.tree.up(process.ref, self.now(), handle, extra))
+        self.perform(self.tree.handle(Up(process.ref, handle, extra), self.now()))
 
     def exited(self, process, reason):
         """A process is gone."""
         self.audit.ended(process.ref)
         if process.has_ignored:
             self.write("ignored", named(process.ref))
-            self.perform(self.tree.ignored(process.ref, self.now()))
+            self.perform(self.tree.handle(Ignored(process.ref), self.now()))
             return
         self.write("exit", named(process.ref), reason)
         ending = ending_of(reason)
-        self.perform(self.tree.exited(process.ref, reason, ending, self.now()))
+        self.perform(self.tree.handle(ChildExited(process.ref, reason, ending), self.now()))
 
     def process_of(self, name, path=()):
         """Return the living process of a child."""

@@ -16,7 +16,23 @@ performers), ``sim``, ``proc``, or fixtures of a real daemon. ``make docs`` then
 import time
 from dataclasses import dataclass, field
 
+from supervisor.core.tree import messages
 from tests.conformance.audit import Audit, named
+
+CALLS = {
+    "start_child": messages.StartChild,
+    "terminate_child": messages.TerminateChild,
+    "rest_child": messages.RestChild,
+    "restart_child": messages.RestartChild,
+    "wake_child": messages.WakeChild,
+    "delete_child": messages.DeleteChild,
+}
+
+
+def call_of(name, path, what, call, stop=None):
+    """Return the input of a call; ``stop`` says how a child is to end, where it is to."""
+    more = () if stop is None else (stop.why, stop.deadline_s)
+    return CALLS[name](path, what, call, *more)
 
 
 @dataclass(frozen=True, slots=True)

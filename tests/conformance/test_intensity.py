@@ -3,8 +3,8 @@
 import pytest
 
 from cmdc_runtime.reasons import RestartIntensityExceeded
-from supervisor.core.tree.crew import CALLS_WAITING_MAX
-from supervisor.core.tree.words import Counts
+from supervisor.core.tree.messages import Counts
+from supervisor.core.tree.supervisor import CALLS_WAITING_MAX
 from tests.conformance.script import (
     ENDS,
     EXIT_CODE,

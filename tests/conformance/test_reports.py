@@ -1,8 +1,15 @@
 """What is told of everything that happens in a tree."""
 
 from cmdc_runtime.ids import Incarnation
+from supervisor.core.tree.messages import (
+    UNKILLABLE_AFTER_S,
+    ChildExited,
+    ChildState,
+    Ending,
+    Label,
+    Ref,
+)
 from supervisor.core.tree.specs import ChildSpec
-from supervisor.core.tree.words import UNKILLABLE_AFTER_S, Ending, Label, Ref, State
 from tests.conformance.script import ENDS, KILLED, Life, below, case, child, one_for_one
 
 STUCK = Life(stop="ignore", killable=False)
@@ -20,7 +27,9 @@ def every_report(sim):
     sim.start(spec)
     sim.crash("a")
     sim.until_up("a3")
-    sim.perform(sim.tree.exited(Ref((), "a", Incarnation(1)), KILLED, Ending.CRASH, sim.now()))
+    sim.perform(
+        sim.tree.handle(ChildExited(Ref((), "a", Incarnation(1)), KILLED, Ending.CRASH), sim.now())
+    )
     sim.call("terminate_child", "stuck")
     sim.call("terminate_child", "b")
     sim.pass_time(UNKILLABLE_AFTER_S)
@@ -73,7 +82,7 @@ def test_a_report_of_a_supervisor_has_its_place(stage):
 @case("C63")
 def test_states_have_the_words_of_the_documents():
     """What callers see of a child is one of six words."""
-    assert [str(state) for state in State] == [
+    assert [str(state) for state in ChildState] == [
         *("starting", "up", "stopping", "restarting", "down", "unkillable"),
     ]
     assert set(ENDS) >= {"normal", "shutdown", "shutdown_term", "exception", "kill"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.core.tree.words import Stop
+from supervisor.core.tree.messages import Stop
 from tests.conformance.script import (
     CHOSEN,
     ENDS,

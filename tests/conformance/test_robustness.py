@@ -9,17 +9,24 @@ import pytest
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.ids import Incarnation
 from cmdc_runtime.reasons import Normal
-from supervisor.core.tree.tree import Tree
-from supervisor.core.tree.words import (
+from supervisor.core.tree.messages import (
     Ask,
+    Begin,
+    ChildExited,
+    Due,
     Ending,
+    Ignored,
     Kill,
-    Kind,
     Label,
     Launch,
     Ref,
+    StartChild,
+    Stop,
     Timer,
+    TimerKind,
+    Up,
 )
+from supervisor.core.tree.tree import Tree
 from tests.conformance.script import (
     KILLED,
     Life,
@@ -52,9 +59,9 @@ def test_news_of_nobody_are_reported_and_ignored(sim, ref):
     sim.start(one_for_one(child("a")))
     before = sim.tree.which_children()
     told = [
-        *sim.tree.up(ref, sim.now(), 1),
-        *sim.tree.exited(ref, KILLED, Ending.CRASH, sim.now()),
-        *sim.tree.ignored(ref, sim.now()),
+        *sim.tree.handle(Up(ref, 1), sim.now()),
+        *sim.tree.handle(ChildExited(ref, KILLED, Ending.CRASH), sim.now()),
+        *sim.tree.handle(Ignored(ref), sim.now()),
     ]
 
     assert [effect.label for effect in told] == [Label.UNEXPECTED] * 3
@@ -65,9 +72,11 @@ def test_news_of_nobody_are_reported_and_ignored(sim, ref):
 def test_timers_of_nobody_are_ignored(sim):
     """A timer that was cancelled, or never set, does nothing when it goes off all the same."""
     sim.start(one_for_one(child("a", start_timeout=5.0)))
-    timers = [Timer(path, name, kind) for path in ((), ("z",)) for name in "az" for kind in Kind]
+    timers = [
+        Timer(path, name, kind) for path in ((), ("z",)) for name in "az" for kind in TimerKind
+    ]
 
-    assert [sim.tree.due(timer, sim.now()) for timer in timers] == [[]] * len(timers)
+    assert [sim.tree.handle(Due(timer), sim.now()) for timer in timers] == [[]] * len(timers)
 
 
 @case("C69")
@@ -76,7 +85,9 @@ def test_an_end_that_is_told_twice_is_one(sim):
     sim.start(one_for_one(child("a", restart_delay=(0.0, 0.0)), max_restarts=1))
     sim.crash("a")
     sim.until_up("a2")
-    again = sim.tree.exited(Ref((), "a", Incarnation(1)), KILLED, Ending.CRASH, sim.now())
+    again = sim.tree.handle(
+        ChildExited(Ref((), "a", Incarnation(1)), KILLED, Ending.CRASH), sim.now()
+    )
 
     assert [effect.label for effect in again] == [Label.UNEXPECTED]
     assert sim.states() == {"a": "up"}
@@ -92,7 +103,7 @@ def test_an_end_that_is_told_twice_at_once_is_one(sim, restart):
     sim.wait(lambda: f"a{last}" in sim.told("exit"), "the crashes")
     before = sim.states()
     ref = Ref((), "a", Incarnation(last))
-    again = sim.tree.exited(ref, Normal(), Ending.NORMAL, sim.now())
+    again = sim.tree.handle(ChildExited(ref, Normal(), Ending.NORMAL), sim.now())
 
     assert [effect.label for effect in again] == [Label.UNEXPECTED]
     assert sim.states() == before
@@ -115,7 +126,7 @@ def test_being_up_twice_is_being_up(sim):
     """A process that says again that it is ready changes nothing."""
     sim.start(one_for_one(child("a")))
 
-    assert sim.tree.up(Ref((), "a", Incarnation(1)), sim.now(), "other") == []
+    assert sim.tree.handle(Up(Ref((), "a", Incarnation(1)), "other"), sim.now()) == []
     assert sim.view("a").handle != "other"
 
 
@@ -192,7 +203,7 @@ class Eager:
 
     def __init__(self, spec):
         self.tree = Tree(spec)
-        self.play(self.tree.begin(0.0))
+        self.play(self.tree.handle(Begin(), 0.0))
 
     def play(self, effects):
         """Do what the tree wants until there is nothing left to do."""
@@ -200,13 +211,13 @@ class Eager:
         while todo:
             match todo.popleft():
                 case Launch(ref=ref):
-                    todo.extend(self.tree.up(ref, 0.0))
+                    todo.extend(self.tree.handle(Up(ref), 0.0))
                 case Ask(ref=ref) | Kill(ref=ref):
-                    todo.extend(self.tree.exited(ref, Normal(), Ending.NORMAL, 0.0))
+                    todo.extend(self.tree.handle(ChildExited(ref, Normal(), Ending.NORMAL), 0.0))
 
     def stop(self):
         """End the tree."""
-        self.play(self.tree.stop("enough", None, 0.0))
+        self.play(self.tree.handle(Stop("enough", None), 0.0))
         assert self.tree.end is not None
 
 
@@ -220,7 +231,7 @@ def restart_group(number):
     eager = Eager(one_for_all(*(child(f"c{n}") for n in range(number))))
     for generation in (1, 2):
         ref = Ref((), "c7", Incarnation(generation))
-        eager.play(eager.tree.exited(ref, KILLED, Ending.CRASH, 0.0))
+        eager.play(eager.tree.handle(ChildExited(ref, KILLED, Ending.CRASH), 0.0))
     assert eager.tree.child((), f"c{number - 1}").generation == 3
     eager.stop()
 
@@ -231,10 +242,10 @@ def come_and_go(number):
     for n in range(2 * number):
         name = f"c{n}"
         spec = child(name, restart="temporary")
-        eager.play(eager.tree.start_child((), spec, None, 0.0))
+        eager.play(eager.tree.handle(StartChild((), spec, None), 0.0))
         if n % 2:
             ref = Ref((), name, Incarnation(1))
-            eager.play(eager.tree.exited(ref, KILLED, Ending.CRASH, 0.0))
+            eager.play(eager.tree.handle(ChildExited(ref, KILLED, Ending.CRASH), 0.0))
     assert eager.tree.count_children().active == number
     eager.stop()
 

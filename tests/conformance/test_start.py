@@ -7,6 +7,7 @@ import pytest
 
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.reasons import ExitCode, Other, StartFailed
+from supervisor.core.tree.messages import Counts, Stop
 from supervisor.core.tree.specs import (
     ChildSpec,
     Flags,
@@ -16,7 +17,6 @@ from supervisor.core.tree.specs import (
     flags_from,
     spec_problems,
 )
-from supervisor.core.tree.words import Counts, Stop
 from tests.conformance.script import (
     EXIT_CODE,
     KILLED,

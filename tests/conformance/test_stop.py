@@ -7,7 +7,7 @@ import pytest
 
 from cmdc_runtime.process_table import process_table
 from cmdc_runtime.reasons import ExitCode, Shutdown
-from supervisor.core.tree.words import Kind, Stop
+from supervisor.core.tree.messages import Stop, TimerKind
 from tests.conformance.script import (
     EXIT_CODE,
     KILLED,
@@ -335,7 +335,7 @@ def test_a_second_call_may_hasten_the_first(stage):
 @case("X14")
 def test_late_rungs_are_taken_in_their_order(sim):
     """Timers that a busy daemon serves late still end the child, and nothing comes twice."""
-    sim.late_s = {Kind.TERM: 3.0, Kind.KILL: 0.5}
+    sim.late_s = {TimerKind.TERM: 3.0, TimerKind.KILL: 0.5}
     sim.start(one_for_one(child("a", DEAF, shutdown=1.0)))
     sim.stop()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.core.tree.words import UNKILLABLE_AFTER_S
+from supervisor.core.tree.messages import UNKILLABLE_AFTER_S
 from tests.conformance.script import (
     Life,
     below,

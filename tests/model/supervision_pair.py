@@ -10,10 +10,21 @@ from collections import Counter
 
 from cmdc_runtime.reasons import Signal
 from scripts.simulate.audit import Audit
-from supervisor.core.tree import words
+from supervisor.core.tree import messages
+from supervisor.core.tree.messages import (
+    Begin,
+    ChildExited,
+    Due,
+    Ending,
+    Ignored,
+    KillSupervisor,
+    Reconfigure,
+    StartChild,
+    Stop,
+    Up,
+)
 from supervisor.core.tree.specs import SupervisorSpec
 from supervisor.core.tree.tree import Tree
-from supervisor.core.tree.words import Ending, Stop
 from tests.model.otp import Otp
 
 KILLED = Signal(number=9, name="SIGKILL")
@@ -22,25 +33,32 @@ REPORTS = ("child_terminated", "start_error", "shutdown_error", "shutdown", "unk
 IN_ORDER = ("start", "ask", "term", "kill")
 
 
+CALLS = {
+    "terminate_child": messages.TerminateChild,
+    "rest_child": messages.RestChild,
+    "restart_child": messages.RestartChild,
+    "wake_child": messages.WakeChild,
+    "delete_child": messages.DeleteChild,
+}
 WORDS = {
-    words.Launch: "start",
-    words.Ask: "ask",
-    words.Terminate: "term",
-    words.Kill: "kill",
-    words.SupervisorUp: "supervisor up",
+    messages.Launch: "start",
+    messages.Ask: "ask",
+    messages.Terminate: "term",
+    messages.Kill: "kill",
+    messages.SupervisorUp: "supervisor up",
 }
 
 
 def said(effect):
     """Return an effect as the reference says it, None where it has no word for it."""
     match effect:
-        case words.Departed(ref=ref, restarting=restarting, reason=reason):
+        case messages.Departed(ref=ref, restarting=restarting, reason=reason):
             return ("gone", *ref, restarting, type(reason).__name__)
-        case words.SupervisorEnded(path=path, reason=reason):
+        case messages.SupervisorEnded(path=path, reason=reason):
             return ("supervisor ended", path, type(reason).__name__)
-        case words.Replied(call=call, answer=answer):
+        case messages.Replied(call=call, result=answer):
             return ("reply", call, answer.outcome.value)
-        case words.Report(label=label, path=path, child=child):
+        case messages.Report(label=label, path=path, child=child):
             return ("report", label.value, path, child.id) if label in REPORTS else None
     word = WORDS.get(type(effect))
     if word is None:
@@ -60,7 +78,7 @@ class Pair:
         self.specs = {}
         self.hosts, self.places = [], []
         self.learn(spec, ())
-        self.take("begin", lambda: self.tree.begin(self.now))
+        self.take("begin", lambda: self.tree.handle(Begin(), self.now))
 
     def learn(self, spec, path):
         """Take note of the places below a supervisor."""
@@ -89,13 +107,13 @@ class Pair:
     def note(self, effect):
         """Keep the processes and timers that there are."""
         match effect:
-            case words.Launch(ref=ref):
+            case messages.Launch(ref=ref):
                 self.live[ref] = True
-            case words.Kill(ref=ref):
+            case messages.Kill(ref=ref):
                 self.killed.add(ref)
-            case words.SetTimer(timer=timer, delay_s=delay_s):
+            case messages.SetTimer(timer=timer, delay_s=delay_s):
                 self.timers[timer] = self.now + delay_s
-            case words.CancelTimer(timer=timer):
+            case messages.CancelTimer(timer=timer):
                 del self.timers[timer]
 
     def compare(self, ours, theirs):
@@ -126,12 +144,12 @@ class Pair:
 
     def up(self, ref):
         self.audit.ready(ref)
-        self.take("told", lambda: self.tree.up(ref, self.now), *ref, "up")
+        self.take("told", lambda: self.tree.handle(Up(ref), self.now), *ref, "up")
 
     def ignore(self, ref):
         self.forget(ref)
         self.audit.ignored(ref)
-        self.take("told", lambda: self.tree.ignored(ref, self.now), *ref, "ignored")
+        self.take("told", lambda: self.tree.handle(Ignored(ref), self.now), *ref, "ignored")
 
     def exit(self, ref, end):
         self.forget(ref)
@@ -142,7 +160,7 @@ class Pair:
         reason, ending = end
         self.take(
             "told",
-            lambda: self.tree.exited(ref, reason, ending, self.now),
+            lambda: self.tree.handle(ChildExited(ref, reason, ending), self.now),
             *ref,
             "exited",
             reason,
@@ -165,35 +183,27 @@ class Pair:
     def go_off(self, timer):
         del self.timers[timer]
         self.audit.timers.discard(timer)
-        self.take("due", lambda: self.tree.due(timer, self.now), *timer)
+        self.take("due", lambda: self.tree.handle(Due(timer), self.now), *timer)
 
     def stray(self, timer):
         """Have a timer go off that is not set."""
         if timer not in self.timers:
-            self.take("due", lambda: self.tree.due(timer, self.now), *timer)
+            self.take("due", lambda: self.tree.handle(Due(timer), self.now), *timer)
 
     def call(self, what, path, name, *more):
         """Make a call; ``more`` is what it says beside the child's name."""
         self.calls += 1
         self.audit.called(self.calls, what.removesuffix("_child"), (path, name))
-        method = getattr(self.tree, what)
-        number = self.calls
-        if what in ("terminate_child", "rest_child"):
-            (deadline,) = more
-            stop = Stop("away", deadline)
-            self.take(
-                "call",
-                lambda: method(path, name, number, self.now, stop),
-                path,
-                what,
-                number,
-                name,
-                deadline,
-            )
-        else:
-            self.take(
-                "call", lambda: method(path, name, number, self.now), path, what, number, name
-            )
+        given = CALLS[what](path, name, self.calls, *(("away", *more) if more else ()))
+        self.take(
+            "call",
+            lambda: self.tree.handle(given, self.now),
+            path,
+            what,
+            self.calls,
+            name,
+            *more,
+        )
 
     def start_child(self, path, spec):
         self.calls += 1
@@ -203,7 +213,7 @@ class Pair:
         self.audit.called(number, "start", (path, spec.id))
         self.take(
             "call",
-            lambda: self.tree.start_child(path, spec, number, self.now),
+            lambda: self.tree.handle(StartChild(path, spec, number), self.now),
             path,
             "start_child",
             number,
@@ -213,16 +223,18 @@ class Pair:
     def reconfigure(self, path, spec):
         self.learn(spec, path)
         self.audit.learn(spec, path)
-        self.take("reconfigure", lambda: self.tree.reconfigure(path, spec, self.now), path, spec)
+        self.take(
+            "reconfigure", lambda: self.tree.handle(Reconfigure(path, spec), self.now), path, spec
+        )
 
     def stop(self, grace):
         self.audit.stopped()
         deadline = None if grace is None else self.now + grace
-        self.take("stop", lambda: self.tree.stop("stop", deadline, self.now), deadline)
+        self.take("stop", lambda: self.tree.handle(Stop("stop", deadline), self.now), deadline)
 
     def kill(self, path):
         self.audit.killed(path)
-        self.take("kill", lambda: self.tree.kill(path, self.now), path)
+        self.take("kill", lambda: self.tree.handle(KillSupervisor(path), self.now), path)
 
     def state_of(self, ref):
         """Return how the engine sees a process; "" for one that it has given up."""

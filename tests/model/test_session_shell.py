@@ -18,7 +18,7 @@ from cmdc_runtime.frames import Doze, LastWords, Started, Terminate
 from cmdc_runtime.reasons import MaxTurnsExceeded
 from supervisor.adapters.nursery import NurseryLost
 from supervisor.core.household import Phase, root_spec
-from supervisor.keeper import Keeper
+from supervisor.runtime import TreeRuntime
 from tests.unit.supervisor.desk import (
     CLIENT,
     NO_PROCESS,
@@ -40,8 +40,8 @@ NIL = msgspec.Raw(b"\xc0")
 RESTARTS = ("permanent", "transient", "temporary")
 
 
-class ByHand(Keeper):
-    """A keeper whose timers go off when they are told to, earliest first."""
+class ByHand(TreeRuntime):
+    """A runtime whose timers go off when they are told to, earliest first."""
 
     now_s = 0.0
 
@@ -118,13 +118,13 @@ class Play:
         self.chance = chance
         nursery = Nursery()
         self.desk = Desk(ByHand(root_spec(nursery), lambda _report: None))
-        nursery.keeper = self.keeper = self.desk.keeper
+        nursery.runtime = self.runtime = self.desk.runtime
         self.force = self.desk.workforce = Chancy(chance)
         self.desk.forget, self.desk.notify = self.forget, self.notify
         self.sessions, self.parents = [], {}
         self.forgotten, self.downs = Counter(), defaultdict(list)
         self.commands = 0
-        self.keeper.begin()
+        self.runtime.begin()
 
     def forget(self, session, _reason):
         self.forgotten[session] += 1
@@ -208,7 +208,7 @@ class Play:
                     session.reply(command_id, SimpleNamespace(id=command_id))
 
     def time(self):
-        self.keeper.go_off()
+        self.runtime.go_off()
 
     def hire(self):
         if self.force.waiting:
@@ -235,7 +235,7 @@ class Play:
                 self.force.bury(worker, crashes=False)
             await settle()
             if number % 3 == 2:
-                self.keeper.go_off()
+                self.runtime.go_off()
         self.force.let_all_go_on()
         await settle()
 
@@ -277,6 +277,6 @@ def test_whatever_happens_every_session_ends_once_and_is_told_so(seed):
         assert len(session.waiting) == 0
     answers = Counter(frame.id for _, frame in game.desk.answers)
     assert answers == Counter(f"c-{number + 1}" for number in range(game.commands))
-    keeper = game.keeper
-    assert (list(keeper._posts), keeper._on_end, keeper._timers) == ([()], {}, {})
+    runtime = game.runtime
+    assert (list(runtime._handlers), runtime._on_end, runtime._timers) == ([()], {}, {})
     assert [worker for worker in game.force.living if not is_doomed(worker)] == []

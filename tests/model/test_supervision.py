@@ -20,8 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from cmdc_runtime.ids import Incarnation
 from cmdc_runtime.reasons import Exception as Raised
 from cmdc_runtime.reasons import MaxTurnsExceeded, Normal, Shutdown
+from supervisor.core.tree.messages import Ending, Timer, TimerKind
 from supervisor.core.tree.specs import AutoShutdown, ChildSpec, Flags, Strategy, SupervisorSpec
-from supervisor.core.tree.words import Ending, Kind, Timer
 from tests.model.supervision_pair import KILLED, Pair
 
 pytestmark = pytest.mark.slow
@@ -144,7 +144,7 @@ def wait(pair, choose):
 
 
 def stray_timer(pair, choose):
-    pair.stray(Timer(*pick_one(choose, pair.places), pick_one(choose, list(Kind))))
+    pair.stray(Timer(*pick_one(choose, pair.places), pick_one(choose, list(TimerKind))))
 
 
 def terminate(pair, choose):

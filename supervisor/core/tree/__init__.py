@@ -1,6 +1,7 @@
 """A tree of supervisors after Erlang/OTP: pure, so time comes in and work to be done goes out.
 
-``specs`` says what a person may ask for, ``words`` what goes in and out, ``intensity`` when it is
-too much, ``roster`` keeps children one by one, ``crew`` starts, restarts and ends several at once,
-``supervisor`` says what an end means, and ``tree`` holds supervisors together.
+``tree`` takes one input at a time and holds the supervisors together. ``messages`` has its inputs,
+effects and views, ``specs`` what a person may ask for. ``supervisor`` decides what an exit means,
+over its ``children``, with ``group_restart`` for work on several of them and ``intensity`` for how
+many restarts are too many. ``recording`` keeps the inputs and replays them.
 """

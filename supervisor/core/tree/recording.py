@@ -1,53 +1,60 @@
-"""What was told to a tree, as lines that can be played again. Pure.
+"""A tree that records its inputs, so that an incident of production can be replayed. Pure.
 
-A tree is a function of its specification and its inputs. A record is both as JSON lines: a
-``Head``, then one ``Taken`` for each input, with its time and one letter for each effect.
-``replay`` gives them to a new tree, and says of each whether the tree did what it did then.
+A tree is a function of its specification and its inputs. A recording is both as JSON lines: a
+``Head``, then one ``RecordedInput`` for each input: its time, the input, and one letter for each
+effect. ``replay`` gives them to a new tree and compares the letters.
 
-What means nothing to the tree is kept as a name: a post as its type, a call as a number, a
-traceback as nothing. A traceback may be long, and a record is read by people.
+What means nothing to the tree is recorded by name: a start object or a handle as its type, a call
+as a number. A traceback is left out: it may be long, and a recording is read by people.
 
-To add an input to the tree: its method in ``recorder.RecordedTree``, its word in ``Input`` and its
-row in ``_GIVEN``.
+Room is bounded. The inputs about a supervisor below a dynamic one, and about all below it, are
+forgotten when it is gone for good: its siblings do not depend on it. So a daemon keeps the story of
+the sessions that it has. What ends with its own supervisor is kept, since that one waited for it.
+Where all this is not enough, the oldest inputs go and the head counts them.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
-from typing import Final, Literal, NamedTuple, TypeAlias
+from collections import OrderedDict, deque
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 import msgspec
 
 from cmdc_runtime.errors import InvalidOptions
-from cmdc_runtime.ids import Incarnation
-from cmdc_runtime.reasons import AnyReason, Normal
-from cmdc_runtime.requests import RestartType
-from supervisor.core.tree.specs import ChildSpec, Flags, SupervisorSpec
-from supervisor.core.tree.supervisor import plain
-from supervisor.core.tree.tree import Tree
-from supervisor.core.tree.words import (
+from cmdc_runtime.reasons import Exception as Raised
+from supervisor.core.tree.messages import (
+    AnyInput,
     Ask,
     CancelTimer,
+    ChildCall,
+    ChildExited,
     Departed,
     Effect,
-    Ending,
+    Input,
     Kill,
-    Kind,
     Launch,
-    Path,
-    Ref,
+    Reconfigure,
     Replied,
     Report,
     SetTimer,
-    Stop,
+    StartChild,
     SupervisorEnded,
+    SupervisorPath,
+    SupervisorPhase,
     SupervisorUp,
     Terminate,
-    Timer,
+    Up,
 )
+from supervisor.core.tree.specs import SUPERVISOR, ChildSpec, SupervisorSpec
+from supervisor.core.tree.tree import Tree
 
-VERSION: Final = 1
+VERSION: Final = 2
+RECORDS_MAX: Final = 50_000
+"""Inputs that are kept: a dozen for each of 4,000 sessions, some 15 MB."""
 RAISED: Final = "!"
 """In place of the letters: the tree itself has raised."""
+
+_CALLS: Final = (StartChild, ChildCall)
 
 # fmt: off
 LETTERS: Final[dict[type, str]] = {
@@ -66,115 +73,175 @@ LETTERS: Final[dict[type, str]] = {
 # fmt: on
 """What a tree did, short enough to be kept with every input."""
 
-Input: TypeAlias = Literal[
-    "begin",
-    "up",
-    "ignored",
-    "exited",
-    "due",
-    "stop",
-    "kill",
-    "condemn",
-    "start_child",
-    "terminate_child",
-    "rest_child",
-    "restart_child",
-    "wake_child",
-    "delete_child",
-    "reconfigure",
-]
 
-
-class ChildRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A ``ChildSpec`` whose ``start`` is a name."""
-
-    id: str
-    start: "SupervisorRecord | str | None"
-    restart: RestartType = "permanent"
-    shutdown: float | None = 5.0
-    significant: bool = False
-    restart_delay: tuple[float, float] = (0.0, 0.0)
-    start_timeout: float | None = None
-    generation: Incarnation = Incarnation(0)
-    restarts: int = 0
-
-    @classmethod
-    def of(cls, spec: ChildSpec) -> "ChildRecord":
-        """Return the record of one child and all below it."""
-        known = {one.name: getattr(spec, one.name) for one in fields(spec)}
-        below = spec.start
-        if isinstance(below, SupervisorSpec):
-            return cls(**known | {"start": SupervisorRecord.of(below)})
-        return cls(**known | {"start": name_of(below)})
-
-    def spec(self) -> ChildSpec:
-        """Return what it is a record of."""
-        known = msgspec.structs.asdict(self)
-        if isinstance(self.start, SupervisorRecord):
-            known["start"] = self.start.spec()
-        return ChildSpec(**known)
-
-
-class SupervisorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A ``SupervisorSpec``."""
-
-    flags: Flags = Flags()
-    children: tuple[ChildRecord, ...] = ()
-
-    @classmethod
-    def of(cls, spec: SupervisorSpec) -> "SupervisorRecord":
-        """Return the record of a supervisor and all below it."""
-        return cls(flags=spec.flags, children=tuple(map(ChildRecord.of, spec.children)))
-
-    def spec(self) -> SupervisorSpec:
-        """Return what it is a record of."""
-        return SupervisorSpec(flags=self.flags, children=tuple(one.spec() for one in self.children))
-
-
-class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Head(msgspec.Struct, frozen=True, kw_only=True):
     """The first line: the root as it was made, and how many inputs are missing behind it."""
 
     version: int
-    spec: SupervisorRecord
+    spec: SupervisorSpec
     dropped: int = 0
     note: str = ""
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One input: ``at_s`` is its time, ``did`` what came of it in ``LETTERS``."""
+class RecordedInput(msgspec.Struct, frozen=True):
+    """One input: ``at_s`` is its time, ``did`` its effects in ``LETTERS``."""
 
     at_s: float
-    input: Input
-    path: Path = ()
-    child: str = ""
-    generation: Incarnation = Incarnation(0)
-    timer: Kind | None = None
-    reason: AnyReason | None = None
-    ending: Ending = Ending.CRASH
-    why: str = ""
-    deadline_s: float | None = None
-    handle: str | None = None
-    call: int = 0
-    child_spec: ChildRecord | None = None
-    spec: SupervisorRecord | None = None
-    did: str = ""
-
-    @property
-    def place(self) -> Path:
-        """Return who it is about."""
-        return (*self.path, self.child) if self.child else self.path
+    input: AnyInput
+    did: str
 
 
-class Played(NamedTuple):
-    """One input that was played again, and what came of it."""
+class Replayed(NamedTuple):
+    """One recorded input that was given again, and its effects now."""
 
-    taken: Taken
+    recorded: RecordedInput
     effects: list[Effect]
 
     @property
     def is_same(self) -> bool:
         """Whether the tree did what it did then."""
-        return letters(self.effects) == self.taken.did
+        return letters(self.effects) == self.recorded.did
+
+
+class Recorder:
+    """The inputs of one tree, as lines."""
+
+    def __init__(self, spec: SupervisorSpec, records_max: int = RECORDS_MAX) -> None:
+        """Have kept nothing yet of the tree of ``spec``."""
+        self._spec = _named(spec)
+        self._records_max = records_max
+        self._lines: OrderedDict[int, tuple[bytes, deque[int] | None]] = OrderedDict()
+        """Each with the story that it is part of."""
+        self._stories: dict[SupervisorPath, deque[int]] = {}
+        """Which lines are about what may be gone for good; no story is within another."""
+        self._taken = self._dropped = self._calls = 0
+
+    def keep(self, given: Input, now_s: float, did: str) -> None:
+        """Keep one input behind the others; where there is no room the oldest goes."""
+        self._taken += 1
+        story = self._story_of(given.place)
+        self._calls += isinstance(given, _CALLS)
+        line = {"at_s": now_s, "input": _nameless(given, self._calls), "did": did}
+        self._lines[self._taken] = _ENCODER.encode(line), story
+        if story is not None:
+            story.append(self._taken)
+        if len(self._lines) > self._records_max:
+            _, (_, lost) = self._lines.popitem(last=False)
+            if lost:  # a session may live for months: its story must not grow with that
+                lost.popleft()
+            self._dropped += 1
+
+    def begun(self, path: SupervisorPath) -> None:
+        """Begin a story with the last line: it made what nobody depends on once it is gone."""
+        if self._story_of(path) is None and self._taken in self._lines:
+            line, _ = self._lines[self._taken]
+            self._stories[path] = deque([self._taken])
+            self._lines[self._taken] = line, self._stories[path]
+
+    def take_back(self) -> None:
+        """Forget the last line: nothing came of it."""
+        _, story = self._lines.pop(self._taken, (b"", None))
+        if story:
+            story.pop()
+
+    def over(self, path: SupervisorPath, *, is_forgotten: bool) -> None:
+        """End the story of ``path``, and forget its lines unless others depend on them."""
+        story = self._stories.pop(path, ())
+        if is_forgotten:
+            for number in story:
+                self._lines.pop(number, None)
+
+    def lines(self, note: str = "") -> Iterator[bytes]:
+        """Yield the recording as it is now, a line each."""
+        head = Head(version=VERSION, spec=self._spec, dropped=self._dropped, note=note)
+        return iter([_ENCODER.encode(head), *(line for line, _ in self._lines.values())])
+
+    def _story_of(self, place: SupervisorPath) -> deque[int] | None:
+        paths = (place[:depth] for depth in range(1, len(place) + 1))
+        return next((self._stories[path] for path in paths if path in self._stories), None)
+
+
+class RecordedTree(Tree):
+    """A tree with the recording of its inputs."""
+
+    def __init__(self, spec: SupervisorSpec, records_max: int = RECORDS_MAX) -> None:
+        """Be the tree of ``spec``, not yet started.
+
+        Raises:
+            InvalidOptions: with one line for each problem.
+        """
+        super().__init__(spec)
+        self.recorder = Recorder(spec, records_max)
+
+    def handle(self, given: Input, now_s: float) -> list[Effect]:
+        """Take one input and keep it, unless it was refused as wrong."""
+        try:
+            effects = super().handle(given, now_s)
+        except InvalidOptions:
+            raise
+        except Exception:
+            self.recorder.keep(given, now_s, RAISED)
+            raise
+        self.recorder.keep(given, now_s, letters(effects))
+        ended = {effect.path for effect in effects if type(effect) is SupervisorEnded}
+        for path in ended:
+            if path and self.child(path[:-1], path[-1]) is None:
+                self.recorder.over(path, is_forgotten=self._was_alone(path, ended))
+        if type(given) is StartChild and self._is_passing(given.path):
+            if self.child(given.path, given.spec.id) is None:
+                self.recorder.take_back()  # it was refused for those who may be forgotten
+            elif given.spec.type == SUPERVISOR:
+                self.recorder.begun(given.place)
+        return effects
+
+    def _was_alone(self, path: SupervisorPath, ended: Container[SupervisorPath]) -> bool:
+        """Say whether a supervisor did not end because one above it ends."""
+        above = [path[:depth] for depth in range(len(path))]
+        supervisors = [self._supervisors.get(one) for one in above if one not in ended]
+        return len(supervisors) == len(above) and all(
+            one is not None and one.phase is SupervisorPhase.UP for one in supervisors
+        )
+
+    def _is_passing(self, path: SupervisorPath) -> bool:
+        """Say whether the children of this supervisor come and go without a trace."""
+        supervisor = self._supervisors.get(path)
+        return supervisor is not None and supervisor.is_dynamic
+
+
+def read(lines: Iterable[bytes]) -> tuple[Head, list[RecordedInput]]:
+    """Return what the lines of a recording say.
+
+    Raises:
+        InvalidOptions: if it is no recording of this version, or not a whole one.
+    """
+    try:
+        first, *rest = lines
+        version = _VERSION.decode(first).version
+        if version != VERSION:
+            raise InvalidOptions(
+                [f"version: this is a record of version {version}, expected {VERSION}"]
+            )
+        head = _HEAD.decode(first)
+        head = msgspec.structs.replace(head, spec=_rebuilt(head.spec))
+        return head, [_whole(_RECORDED.decode(line)) for line in rest]
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise InvalidOptions([f"this is no record of a supervision tree: {error}"]) from error
+
+
+def replay(lines: Iterable[bytes]) -> Iterator[Replayed]:
+    """Give what was recorded to a new tree, and yield each input with its effects.
+
+    Raises:
+        InvalidOptions: if it is no recording, or its beginning is missing.
+    """
+    head, rest = read(lines)
+    if head.dropped:
+        raise InvalidOptions(
+            [f"{head.dropped} inputs behind the head are missing: it can be read, but not replayed"]
+        )
+    tree = Tree(head.spec)
+    for one in rest:
+        yield Replayed(one, tree.handle(one.input, one.at_s))
 
 
 def letters(effects: Iterable[Effect]) -> str:
@@ -187,86 +254,62 @@ def name_of(thing: object) -> str | None:
     return thing if thing is None or isinstance(thing, str) else type(thing).__name__
 
 
-def read(lines: Iterable[bytes]) -> tuple[Head, list[Taken]]:
-    """Return what the lines of a record say.
-
-    Raises:
-        InvalidOptions: if it is no record of this version, or not a whole one.
-    """
-    try:
-        first, *rest = lines
-        head = _HEAD.decode(first)
-        if head.version != VERSION:
-            raise InvalidOptions(
-                [f"version: this is a record of version {head.version}, expected {VERSION}"]
-            )
-        return head, [_TAKEN.decode(line) for line in rest]
-    except (ValueError, msgspec.MsgspecError) as error:
-        raise InvalidOptions([f"this is no record of a supervision tree: {error}"]) from error
-
-
-def replay(lines: Iterable[bytes]) -> Iterator[Played]:
-    """Give what was recorded to a new tree, and yield each input with what comes of it.
-
-    Raises:
-        InvalidOptions: if it is no record, or its beginning is missing.
-    """
-    head, rest = read(lines)
-    if head.dropped:
-        raise InvalidOptions(
-            [f"{head.dropped} inputs behind the head are missing: it can be read, but not replayed"]
-        )
-    tree = Tree(head.spec.spec())
-    for taken in rest:
-        yield Played(taken, give(tree, taken))
+def _nameless(given: Input, number: int) -> Input:
+    """Return an input with names in place of what only the shell knows."""
+    match given:
+        case Up():
+            return msgspec.structs.replace(given, handle=name_of(given.handle), extra=None)
+        case ChildExited(reason=Raised()):
+            reason = msgspec.structs.replace(given.reason, traceback="")
+            return msgspec.structs.replace(given, reason=reason)
+        case StartChild():
+            return msgspec.structs.replace(given, spec=_named_child(given.spec), call=number)
+        case ChildCall():
+            return msgspec.structs.replace(given, call=number)
+        case Reconfigure():
+            return msgspec.structs.replace(given, spec=_named(given.spec))
+        case _:
+            return given
 
 
-def give(tree: Tree, taken: Taken) -> list[Effect]:
-    """Give one input to a tree and return what comes of it."""
-    return _GIVEN[taken.input](tree, taken)
+def _named(spec: SupervisorSpec) -> SupervisorSpec:
+    return replace(spec, children=tuple(map(_named_child, spec.children)))
 
 
-def _ref(taken: Taken) -> Ref:
-    return Ref(taken.path, taken.child, taken.generation)
+def _named_child(spec: ChildSpec) -> ChildSpec:
+    below = spec.start
+    start = _named(below) if isinstance(below, SupervisorSpec) else name_of(below)
+    return replace(spec, start=start)
 
 
-def _due(tree: Tree, taken: Taken) -> list[Effect]:
-    assert taken.timer is not None  # noqa: S101 - ``RecordedTree`` writes it
-    return tree.due(Timer(taken.path, taken.child, taken.timer), taken.at_s)
+def _whole(one: RecordedInput) -> RecordedInput:
+    """Return a recorded input whose specification has its supervisors back."""
+    given = one.input
+    match given:
+        case StartChild():
+            given = msgspec.structs.replace(given, spec=_rebuilt_child(given.spec))
+        case Reconfigure():
+            given = msgspec.structs.replace(given, spec=_rebuilt(given.spec))
+        case _:
+            return one
+    return msgspec.structs.replace(one, input=given)
 
 
-def _start_child(tree: Tree, taken: Taken) -> list[Effect]:
-    assert taken.child_spec is not None  # noqa: S101 - as above
-    return tree.start_child(taken.path, taken.child_spec.spec(), taken.call, taken.at_s)
+def _rebuilt(spec: SupervisorSpec) -> SupervisorSpec:
+    return replace(spec, children=tuple(map(_rebuilt_child, spec.children)))
 
 
-def _reconfigure(tree: Tree, taken: Taken) -> list[Effect]:
-    assert taken.spec is not None  # noqa: S101 - as above
-    return tree.reconfigure(taken.path, taken.spec.spec(), taken.at_s)
+def _rebuilt_child(spec: ChildSpec) -> ChildSpec:
+    if not isinstance(spec.start, dict):
+        return spec
+    return replace(spec, start=_rebuilt(msgspec.convert(spec.start, SupervisorSpec)))
 
 
-# fmt: off
-_GIVEN: Final[dict[Input, Callable[[Tree, Taken], list[Effect]]]] = {
-    "begin":           lambda tree, it: tree.begin(it.at_s),
-    "up":              lambda tree, it: tree.up(_ref(it), it.at_s, it.handle),
-    "ignored":         lambda tree, it: tree.ignored(_ref(it), it.at_s),
-    "exited":          lambda tree, it: tree.exited(
-                           _ref(it), it.reason or Normal(), it.ending, it.at_s),
-    "due":             _due,
-    "stop":            lambda tree, it: tree.stop(it.why, it.deadline_s, it.at_s),
-    "kill":            lambda tree, it: tree.kill(it.path, it.at_s),
-    "condemn":         lambda tree, it: tree.condemn(
-                           _ref(it), plain(it.reason or Normal()), it.at_s),
-    "start_child":     _start_child,
-    "terminate_child": lambda tree, it: tree.terminate_child(
-                           it.path, it.child, it.call, it.at_s, Stop(it.why, it.deadline_s)),
-    "rest_child":      lambda tree, it: tree.rest_child(
-                           it.path, it.child, it.call, it.at_s, Stop(it.why, it.deadline_s)),
-    "restart_child":   lambda tree, it: tree.restart_child(it.path, it.child, it.call, it.at_s),
-    "wake_child":      lambda tree, it: tree.wake_child(it.path, it.child, it.call, it.at_s),
-    "delete_child":    lambda tree, it: tree.delete_child(it.path, it.child, it.call, it.at_s),
-    "reconfigure":     _reconfigure,
-}
-# fmt: on
+class _Version(msgspec.Struct):
+    version: int
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_VERSION: Final = msgspec.json.Decoder(_Version)
 _HEAD: Final = msgspec.json.Decoder(Head)
-_TAKEN: Final = msgspec.json.Decoder(Taken)
+_RECORDED: Final = msgspec.json.Decoder(RecordedInput)

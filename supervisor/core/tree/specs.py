@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Final, TypeAlias, get_args
+from typing import Any, Final, get_args
 
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.ids import Incarnation
@@ -34,7 +34,6 @@ class AutoShutdown(StrEnum):
     ALL_SIGNIFICANT = "all_significant"
 
 
-Kind: TypeAlias = str
 WORKER: Final = "worker"
 SUPERVISOR: Final = "supervisor"
 WORKER_SHUTDOWN_S: Final = 5.0
@@ -77,7 +76,7 @@ class ChildSpec:
     restarts: int = 0
 
     @property
-    def type(self) -> Kind:
+    def type(self) -> str:
         """What OTP calls the child's type."""
         return SUPERVISOR if isinstance(self.start, SupervisorSpec) else WORKER
 

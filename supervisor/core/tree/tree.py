@@ -1,18 +1,48 @@
 """The whole tree: who is where, calls by path, and one step at a time. Pure.
 
-Every method is one input, takes the monotonic time, and returns the effects in the order in which
-they are to be done. What supervisors tell each other within a step is done before it is over.
+``handle`` takes one input with the monotonic time and returns the effects in the order in which
+they are to be performed. Signals between supervisors are handled within the same step.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from functools import partial
+from typing import Any, ClassVar, Final
 
 from cmdc_runtime.errors import InvalidOptions
-from cmdc_runtime.reasons import AnyReason, Other, PlainReason
-from supervisor.core.tree.crew import CALLS_WAITING_MAX, End, Mode
-from supervisor.core.tree.roster import Child, Roster
+from cmdc_runtime.reasons import Other
+from supervisor.core.tree.children import TreeChild, TreeStep
+from supervisor.core.tree.messages import (
+    Begin,
+    CallResult,
+    ChildExited,
+    ChildState,
+    ChildView,
+    Counts,
+    DeleteChild,
+    Due,
+    Effect,
+    End,
+    Fail,
+    Ignored,
+    Input,
+    KillSupervisor,
+    Label,
+    Outcome,
+    Reconfigure,
+    Ref,
+    Replied,
+    Report,
+    RestartChild,
+    RestChild,
+    StartChild,
+    Stop,
+    SupervisorPath,
+    TerminateChild,
+    Up,
+    WakeChild,
+)
 from supervisor.core.tree.specs import (
     ChildSpec,
     Strategy,
@@ -21,26 +51,9 @@ from supervisor.core.tree.specs import (
     significance_problems,
     spec_problems,
 )
-from supervisor.core.tree.supervisor import Supervisor
-from supervisor.core.tree.words import (
-    Answer,
-    ChildView,
-    Counts,
-    Effect,
-    Ending,
-    Label,
-    Outcome,
-    Path,
-    Ref,
-    Replied,
-    Report,
-    State,
-    Stop,
-    Timer,
-)
+from supervisor.core.tree.supervisor import CALLS_WAITING_MAX, Signals, Supervisor
 
-ROOT: Final[Path] = ()
-AS_SPECIFIED: Final = Stop()
+ROOT: Final[SupervisorPath] = ()
 
 
 class Tree:
@@ -55,146 +68,127 @@ class Tree:
         problems = spec_problems(spec)
         if problems:
             raise InvalidOptions(problems)
-        self.now_s = 0.0
+        self._current = TreeStep()
         self.end: End | None = None
         """How the root ended, None while it has not."""
-        self._effects: list[Effect] = []
         self._signals: deque[Callable[[], None]] = deque()
-        self._supervisors: dict[Path, Supervisor] = {}
-        root = Supervisor(self, ROOT, spec, on_up=lambda: None, on_end=self._root_ended)
-        self._supervisors[ROOT] = root
+        self._supervisors: dict[SupervisorPath, Supervisor] = {}
+        signals = Signals(lambda: None, self._root_ended, partial(self._begin_below, ROOT))
+        self._supervisors[ROOT] = Supervisor(self._current, ROOT, spec, signals)
 
     # --- inputs -----------------------------------------------------------------------------
 
-    def begin(self, now_s: float) -> list[Effect]:
-        """Start the root's children."""
+    def handle(self, given: Input, now_s: float) -> list[Effect]:
+        """Take one input at the monotonic time ``now_s`` and return what is to be done.
+
+        Raises:
+            InvalidOptions: with one line for each problem of a specification in it; nothing was
+                changed.
+        """
+        return self.HANDLERS[type(given)](self, given, now_s)
+
+    def _begin(self, _given: Begin, now_s: float) -> list[Effect]:
         return self._step(now_s, self._supervisors[ROOT].begin)
 
-    def up(
-        self, ref: Ref, now_s: float, handle: object = None, extra: object = None
-    ) -> list[Effect]:
-        """Take note that a process is ready; ``extra`` goes to who asked for the start."""
-        return self._about(ref, now_s, lambda sup, child: sup.up(child, handle, extra))
+    def _up(self, given: Up, now_s: float) -> list[Effect]:
+        handle, extra = given.handle, given.extra
+        return self._about(given.ref, now_s, lambda sup, child: sup.up(child, handle, extra))
 
-    def ignored(self, ref: Ref, now_s: float) -> list[Effect]:
-        """Take note that a child wants no process: OTP's ``ignore``."""
-        return self._about(ref, now_s, lambda sup, child: sup.ignored(child))
+    def _ignored(self, given: Ignored, now_s: float) -> list[Effect]:
+        return self._about(given.ref, now_s, lambda sup, child: sup.ignored(child))
 
-    def exited(self, ref: Ref, reason: AnyReason, ending: Ending, now_s: float) -> list[Effect]:
-        """Take note that a process is gone, or that there never was one."""
+    def _exited(self, given: ChildExited, now_s: float) -> list[Effect]:
+        ref, reason, ending = given.ref, given.reason, given.ending
         left = self._left_behind(ref)
         if left is not None:
-            left.state = State.DOWN
+            left.state = ChildState.DOWN
             return []
         return self._about(ref, now_s, lambda sup, child: sup.exited(child, reason, ending))
 
-    def condemn(self, ref: Ref, blamed: PlainReason, now_s: float) -> list[Effect]:
-        """Kill a process that hangs or uses too much; ``blamed`` is the reason to report."""
-        return self._about(ref, now_s, lambda sup, child: sup.condemn(child, blamed))
+    def _fail(self, given: Fail, now_s: float) -> list[Effect]:
+        return self._about(
+            given.ref, now_s, lambda sup, child: sup.children.fail(child, given.reason)
+        )
 
-    def due(self, timer: Timer, now_s: float) -> list[Effect]:
-        """Take note that a timer went off."""
+    def _due(self, given: Due, now_s: float) -> list[Effect]:
+        timer = given.timer
         supervisor = self._supervisors.get(timer.path)
         child = supervisor.children.get(timer.child) if supervisor is not None else None
         if supervisor is None or child is None or timer.kind not in child.timers:
             return []
         return self._step(now_s, lambda: supervisor.due(child, timer.kind))
 
-    def stop(self, why: str, deadline_s: float | None, now_s: float) -> list[Effect]:
-        """End everything, until ``deadline_s`` (monotonic) at the latest; None: no hurry."""
-        return self._step(now_s, lambda: self._supervisors[ROOT].stop(why, deadline_s))
+    def _stop(self, given: Stop, now_s: float) -> list[Effect]:
+        root = self._supervisors[ROOT]
+        return self._step(now_s, lambda: root.stop(given.why, given.deadline_s))
 
-    def kill(self, path: Path, now_s: float) -> list[Effect]:
-        """End a supervisor as SIGKILL ends a process: its parent hears of a crash."""
-        supervisor = self._supervisors.get(path)
+    def _kill(self, given: KillSupervisor, now_s: float) -> list[Effect]:
+        supervisor = self._supervisors.get(given.path)
         return [] if supervisor is None else self._step(now_s, supervisor.killed)
 
-    # --- calls: each is answered by one ``Replied`` with ``call`` -----------------------------
+    # --- calls: each is answered by one ``Replied`` -----------------------------------------
 
-    def start_child(self, path: Path, spec: ChildSpec, call: object, now_s: float) -> list[Effect]:
-        """Add a child and start it; answered when it is up or has failed.
-
-        Raises:
-            InvalidOptions: with one line for each problem of ``spec``.
-        """
-        supervisor = self._supervisors.get(path)
+    def _start_child(self, given: StartChild, now_s: float) -> list[Effect]:
+        spec, call = given.spec, given.call
+        supervisor = self._supervisors.get(given.path)
         problems = child_problems(spec)
         if supervisor is not None:
             problems += significance_problems(supervisor.flags, spec)
         if problems:
             raise InvalidOptions(problems)
-        return self._call(path, call, now_s, lambda sup: self._start_child(sup, spec, call))
+        return self._call(given.path, call, now_s, lambda sup: self._add(sup, spec, call))
 
-    def terminate_child(
-        self, path: Path, child_id: str, call: object, now_s: float, stop: Stop = AS_SPECIFIED
-    ) -> list[Effect]:
-        """End a child; answered when it is gone. A second one may have an earlier deadline."""
-
+    def _terminate_child(self, given: TerminateChild, now_s: float) -> list[Effect]:
         def work(supervisor: Supervisor) -> None:
-            child = supervisor.children.get(child_id)
+            child = supervisor.children.get(given.child)
             if child is None:
-                supervisor.reply(call, Outcome.NOT_FOUND)
+                supervisor.children.reply(given.call, Outcome.NOT_FOUND)
                 return
             child.is_kept = False
-            child.ends.append(call)
-            supervisor.terminate(child, stop.why, stop.deadline_s)
+            child.ends.append(given.call)
+            supervisor.terminate(child, given.why, given.deadline_s)
 
-        return self._call(path, call, now_s, work)
+        return self._call(given.path, given.call, now_s, work)
 
-    def rest_child(
-        self, path: Path, child_id: str, call: object, now_s: float, stop: Stop
-    ) -> list[Effect]:
-        """End a child that is up and keep its specification, whatever its restart type."""
-
+    def _rest_child(self, given: RestChild, now_s: float) -> list[Effect]:
         def work(supervisor: Supervisor) -> None:
-            child = supervisor.children.get(child_id)
-            if child is None or child.state is not State.UP:
+            child = supervisor.children.get(given.child)
+            if child is None or child.state is not ChildState.UP:
                 outcome = Outcome.NOT_FOUND if child is None else Outcome.RESTARTING
-                supervisor.reply(call, outcome)
+                supervisor.children.reply(given.call, outcome)
                 return
             if child.spec.start is None:
                 told = Other(detail="a temporary child that was added is not kept: it can't rest")
-                supervisor.reply(call, Outcome.ERROR, told)
+                supervisor.children.reply(given.call, Outcome.ERROR, told)
                 return
             child.is_kept = True
-            child.ends.append(call)
-            supervisor.terminate(child, stop.why, stop.deadline_s)
+            child.ends.append(given.call)
+            supervisor.terminate(child, given.why, given.deadline_s)
 
-        return self._call(path, call, now_s, work)
+        return self._call(given.path, given.call, now_s, work)
 
-    def restart_child(self, path: Path, child_id: str, call: object, now_s: float) -> list[Effect]:
-        """Start a child that is down; a start that fails leaves it down. It is not charged."""
-        return self._restart(path, child_id, call, now_s, is_woken=False)
+    def _restart_child(self, given: RestartChild, now_s: float) -> list[Effect]:
+        return self._restart(given, now_s, is_woken=False)
 
-    def wake_child(self, path: Path, child_id: str, call: object, now_s: float) -> list[Effect]:
-        """Start a child that rests, for good: a start that fails is charged and tried again."""
-        return self._restart(path, child_id, call, now_s, is_woken=True)
+    def _wake_child(self, given: WakeChild, now_s: float) -> list[Effect]:
+        return self._restart(given, now_s, is_woken=True)
 
-    def delete_child(self, path: Path, child_id: str, call: object, now_s: float) -> list[Effect]:
-        """Forget a child that is down."""
-
+    def _delete_child(self, given: DeleteChild, now_s: float) -> list[Effect]:
         def work(supervisor: Supervisor) -> None:
-            child = supervisor.children.get(child_id)
+            child = supervisor.children.get(given.child)
             outcome = _presence(child)
             if child is not None and outcome is Outcome.OK:
-                supervisor.let_down(child, "deleted")
-                supervisor.drop(child)
-            supervisor.reply(call, outcome)
+                supervisor.children.let_down(child, "deleted")
+                supervisor.children.drop(child)
+            supervisor.children.reply(given.call, outcome)
 
-        return self._call(path, call, now_s, work)
+        return self._call(given.path, given.call, now_s, work)
 
-    def reconfigure(self, path: Path, spec: SupervisorSpec, now_s: float) -> list[Effect]:
-        """Change a supervisor's flags and its children's specifications, all of them or nothing.
-
-        Added children are not started, those that are missing in ``spec`` go on behind the others.
-        What a child is started with counts from its next start.
-
-        Raises:
-            InvalidOptions: with one line for each problem; nothing was changed.
-        """
+    def _reconfigure(self, given: Reconfigure, now_s: float) -> list[Effect]:
+        path, spec = given.path, given.spec
         problems = spec_problems(spec)
         supervisor = self._supervisors.get(path)
-        if supervisor is None or supervisor.mode in {Mode.STOPPING, Mode.ENDED}:
+        if supervisor is None or supervisor.is_leaving:
             problems.append(f"there is no supervisor at {'/'.join(path) or 'the root'}")
         else:
             problems += _change_problems(supervisor, spec)
@@ -207,45 +201,46 @@ class Tree:
 
     # --- views ------------------------------------------------------------------------------
 
-    def which_children(self, path: Path = ROOT) -> list[ChildView] | None:
+    def which_children(self, path: SupervisorPath = ROOT) -> list[ChildView] | None:
         """Return the children of a supervisor in start order, None where there is none."""
         supervisor = self._supervisors.get(path)
-        return None if supervisor is None else supervisor.views()
+        return None if supervisor is None else supervisor.children.views()
 
-    def count_children(self, path: Path = ROOT) -> Counts | None:
+    def count_children(self, path: SupervisorPath = ROOT) -> Counts | None:
         """Return how many children there are, None where there is no such supervisor."""
         supervisor = self._supervisors.get(path)
-        return None if supervisor is None else supervisor.counts()
+        return None if supervisor is None else supervisor.children.counts()
 
-    def child(self, path: Path, child_id: str) -> ChildView | None:
+    def child(self, path: SupervisorPath, child_id: str) -> ChildView | None:
         """Return one child of a supervisor."""
         supervisor = self._supervisors.get(path)
         child = None if supervisor is None else supervisor.children.get(child_id)
-        return None if supervisor is None or child is None else supervisor.view(child)
+        return None if supervisor is None or child is None else supervisor.children.view(child)
 
-    # --- what supervisors need --------------------------------------------------------------
+    # --- supervisors below supervisors ------------------------------------------------------
 
-    def emit(self, effect: Effect) -> None:
-        """Have something done."""
-        self._effects.append(effect)
-
-    def employ(self, parent: Roster, child: Child, spec: SupervisorSpec) -> Supervisor:
-        """Return a supervisor below ``parent``; it begins within this step."""
-        path = (*parent.path, child.spec.id)
+    def _begin_below(
+        self, above_path: SupervisorPath, child: TreeChild, spec: SupervisorSpec
+    ) -> Supervisor:
+        """Return the supervisor of ``child``, which begins within this step."""
+        path = (*above_path, child.spec.id)
         generation = child.generation
-        above = self._supervisors[parent.path]
+        above = self._supervisors[above_path]
 
-        def told(work: Callable[[], None]) -> None:
+        def signal(work: Callable[[], None]) -> None:
             self._signals.append(lambda: work() if child.generation == generation else None)
 
         def on_end(end: End) -> None:
-            child.past = self._supervisors.pop(path).estate()
-            told(lambda: above.exited(child, end.reason, end.ending))
+            child.past = self._supervisors.pop(path).children.estate()
+            signal(lambda: above.exited(child, end.reason, end.ending))
 
-        below = Supervisor(
-            self, path, spec, lambda: told(lambda: above.up(child, None, None)), on_end
+        signals = Signals(
+            lambda: signal(lambda: above.up(child, None, None)),
+            on_end,
+            partial(self._begin_below, path),
         )
-        below.inherit(child.past)
+        below = Supervisor(self._current, path, spec, signals)
+        below.children.inherit(child.past)
         child.past = {}
         self._supervisors[path] = below
         self._signals.append(below.begin)
@@ -254,15 +249,14 @@ class Tree:
     # --- steps ------------------------------------------------------------------------------
 
     def _step(self, now_s: float, work: Callable[[], None]) -> list[Effect]:
-        self.now_s = now_s
+        self._current.now_s = now_s
         work()
         while self._signals:
             self._signals.popleft()()
-        effects, self._effects = self._effects, []
-        return effects
+        return self._current.take()
 
     def _about(
-        self, ref: Ref, now_s: float, work: Callable[[Supervisor, Child], None]
+        self, ref: Ref, now_s: float, work: Callable[[Supervisor, TreeChild], None]
     ) -> list[Effect]:
         supervisor = self._supervisors.get(ref.path)
         child = supervisor.children.get(ref.child) if supervisor is not None else None
@@ -278,7 +272,7 @@ class Tree:
             ]
         return self._step(now_s, lambda: work(supervisor, child))
 
-    def _hand_up(self, path: Path, spec: SupervisorSpec) -> None:
+    def _hand_up(self, path: SupervisorPath, spec: SupervisorSpec) -> None:
         """Have a specification hold when its supervisor, or one above it, is restarted."""
         above = self._supervisors[path[:-1]]
         child = above.children[path[-1]]
@@ -288,75 +282,97 @@ class Tree:
         if path[:-1]:
             self._hand_up(path[:-1], above.spec)
 
-    def _left_behind(self, ref: Ref) -> Child | None:
+    def _left_behind(self, ref: Ref) -> TreeChild | None:
         """Return the child of a process that SIGKILL did not end, while its supervisor is gone."""
         depth = len(ref.path)
         while ref.path[:depth] not in self._supervisors:
             depth -= 1
         if depth == len(ref.path):
             return None
-        children = self._supervisors[ref.path[:depth]].estate()
+        children = self._supervisors[ref.path[:depth]].children.estate()
         for name in ref.path[depth:]:
             above = children.get(name)
             children = {} if above is None else above.past
         child = children.get(ref.child)
         if child is None or child.generation != ref.generation:
             return None
-        return child if child.state is State.UNKILLABLE else None
+        return child if child.state is ChildState.UNKILLABLE else None
 
     def _call(
-        self, path: Path, call: object, now_s: float, work: Callable[[Supervisor], None]
+        self, path: SupervisorPath, call: object, now_s: float, work: Callable[[Supervisor], None]
     ) -> list[Effect]:
         supervisor = self._supervisors.get(path)
-        if supervisor is None or supervisor.mode in {Mode.STOPPING, Mode.ENDED}:
-            return [Replied(call, Answer(Outcome.NO_PROCESS))]
+        if supervisor is None or supervisor.is_leaving:
+            return [Replied(call, CallResult(Outcome.NO_PROCESS))]
         busy = Other(detail=f"{CALLS_WAITING_MAX} calls wait for a group restart already")
 
         def ask() -> None:
             if not supervisor.when_idle(lambda: work(supervisor), call):
-                supervisor.reply(call, Outcome.ERROR, busy)
+                supervisor.children.reply(call, Outcome.ERROR, busy)
 
         return self._step(now_s, ask)
 
-    def _start_child(self, supervisor: Supervisor, spec: ChildSpec, call: object) -> None:
+    def _add(self, supervisor: Supervisor, spec: ChildSpec, call: object) -> None:
         known = supervisor.children.get(spec.id)
         bound = supervisor.flags.max_children
         if known is not None:
-            is_there = known.state is not State.DOWN
+            is_there = known.state is not ChildState.DOWN
             outcome = Outcome.ALREADY_STARTED if is_there else Outcome.ALREADY_PRESENT
-            self.emit(Replied(call, Answer(outcome, handle=known.handle)))
+            self._current.emit(Replied(call, CallResult(outcome, handle=known.handle)))
         elif bound is not None and len(supervisor.children) >= bound:
-            supervisor.reply(call, Outcome.MAX_CHILDREN)
+            supervisor.children.reply(call, Outcome.MAX_CHILDREN)
         else:
-            supervisor.start(supervisor.admit(spec), call, is_new=True)
+            supervisor.start(supervisor.children.admit(spec), call, is_new=True)
 
     def _restart(
-        self, path: Path, child_id: str, call: object, now_s: float, *, is_woken: bool
+        self, given: RestartChild | WakeChild, now_s: float, *, is_woken: bool
     ) -> list[Effect]:
         def work(supervisor: Supervisor) -> None:
-            child = supervisor.children.get(child_id)
+            child = supervisor.children.get(given.child)
             outcome = _presence(child)
             if child is None or outcome is not Outcome.OK:
-                supervisor.reply(call, outcome)
+                supervisor.children.reply(given.call, outcome)
             elif is_woken:
                 supervisor.wake(child)
-                supervisor.reply(call, Outcome.OK)
+                supervisor.children.reply(given.call, Outcome.OK)
             else:
-                supervisor.start(child, call, is_new=False)
+                supervisor.start(child, given.call, is_new=False)
 
-        return self._call(path, call, now_s, work)
+        return self._call(given.path, given.call, now_s, work)
 
     def _root_ended(self, end: End) -> None:
         self.end = end
 
+    # fmt: off
+    # Any: each handler takes the class of input that is its key.
+    HANDLERS: ClassVar[Mapping[type[Input], Callable[["Tree", Any, float], list[Effect]]]] = {
+        Begin:          _begin,
+        Up:             _up,
+        Ignored:        _ignored,
+        ChildExited:    _exited,
+        Fail:           _fail,
+        Due:            _due,
+        Stop:           _stop,
+        KillSupervisor: _kill,
+        StartChild:     _start_child,
+        TerminateChild: _terminate_child,
+        RestChild:      _rest_child,
+        RestartChild:   _restart_child,
+        WakeChild:      _wake_child,
+        DeleteChild:    _delete_child,
+        Reconfigure:    _reconfigure,
+    }
+    # fmt: on
+    """What each input does."""
 
-def _presence(child: Child | None) -> Outcome:
+
+def _presence(child: TreeChild | None) -> Outcome:
     """Return OK for a child that is down, and what it is otherwise."""
     if child is None:
         return Outcome.NOT_FOUND
-    if child.state is State.DOWN:
+    if child.state is ChildState.DOWN:
         return Outcome.OK
-    return Outcome.RESTARTING if child.state is State.RESTARTING else Outcome.RUNNING
+    return Outcome.RESTARTING if child.state is ChildState.RESTARTING else Outcome.RUNNING
 
 
 def _change_problems(supervisor: Supervisor, spec: SupervisorSpec) -> Iterator[str]:

@@ -32,7 +32,7 @@ UNKILLABLE_S = 1.0
 """In place of 10 s."""
 IMPATIENT = f"""
 import runpy
-from supervisor.core.tree import words
+from supervisor.core.tree import messages
 words.UNKILLABLE_AFTER_S = {UNKILLABLE_S}
 runpy.run_module("supervisor", run_name="__main__", alter_sys=True)
 """

@@ -27,8 +27,8 @@ from supervisor.adapters.journal.operations import (
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.core.household import Phase, root_spec, session_path
 from supervisor.core.limits import SESSIONS_DEEP_MAX
-from supervisor.core.tree.words import Answer, Outcome
-from supervisor.keeper import Keeper
+from supervisor.core.tree.messages import CallResult, Outcome
+from supervisor.runtime import TreeRuntime
 from supervisor.session import Session
 from supervisor.sessions import Sessions
 from supervisor.specs import spec_bytes
@@ -89,9 +89,9 @@ async def begun(tmp_path, phase=Phase.UP):
     await journal.open()
     with zmq.Context() as context:
         hub = Hub(context, journal)
-        keeper = Keeper(root_spec(NoNursery()), lambda _report: None)
-        keeper.begin()
-        sessions = Told(keeper, None, hub, journal, None, sessions_max=10)
+        runtime = TreeRuntime(root_spec(NoNursery()), lambda _report: None)
+        runtime.begin()
+        sessions = Told(runtime, None, hub, journal, None, sessions_max=10)
         sessions.told = []
         sessions.watchers = Watchers(
             journal, sessions.look_up, lambda _client, one: sessions.told.append(one.down) or True
@@ -203,7 +203,7 @@ def test_id_is_free_as_soon_as_its_session_is_over(tmp_path):
             again = sessions.live["child"] = Session(
                 sessions, spec("child"), session_path(None, "child"), 0
             )
-            again.begun(Answer(Outcome.NO_PROCESS))
+            again.begun(CallResult(Outcome.NO_PROCESS))
             await SqliteJournal.write(sessions.journal, CreateSession(row_of("child")))
             await sessions.journal.read(FindSession("child"))
             return row.ended_ms is not None, (

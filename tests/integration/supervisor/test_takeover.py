@@ -33,7 +33,7 @@ from supervisor.adapters.journal.operations import (
 )
 from supervisor.core.household import PARENT_ENDED, Phase, root_spec
 from supervisor.core.limits import INDEX_JUMP
-from supervisor.keeper import Keeper
+from supervisor.runtime import TreeRuntime
 from supervisor.sessions import Sessions
 from supervisor.specs import spec_bytes
 from supervisor.takeover import TakenOver, TakeOver
@@ -163,9 +163,9 @@ async def begun(rows, downs=(), newest=0):
         await journal.write(RecordDown(down))
     with zmq.Context() as context:
         hub = Hub(context, journal)
-        keeper = Keeper(root_spec(NoNursery()), lambda _report: None)
-        keeper.begin()
-        sessions = Sessions(keeper, Takers(), hub, journal, None, sessions_max=10)
+        runtime = TreeRuntime(root_spec(NoNursery()), lambda _report: None)
+        runtime.begin()
+        sessions = Sessions(runtime, Takers(), hub, journal, None, sessions_max=10)
         sessions.watchers = Watchers(journal, sessions.look_up, lambda *_notice: True)
         try:
             yield sessions

@@ -1,7 +1,7 @@
 """What a session needs of the rest of the daemon, without a process, a socket or a file.
 
 ``Desk`` has a workforce whose workers say what a test has them say, and the tree that it is given:
-``Calls`` writes down what the tree is asked, a real ``Keeper`` decides.
+``Calls`` writes down what the tree is asked, a real ``TreeRuntime`` decides.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from supervisor.adapters.journal.health import Health
 from supervisor.adapters.reaper import Exited
 from supervisor.core.exits import LastSeen
 from supervisor.core.household import root_spec, session_path, session_spec
-from supervisor.core.tree.words import Answer, Ending, Outcome
-from supervisor.keeper import Keeper
+from supervisor.core.tree.messages import CallResult, Ending, Outcome
+from supervisor.runtime import TreeRuntime
 from supervisor.session import Session
 from supervisor.wards import Inquest
 from supervisor.worker import Obituary
@@ -157,7 +157,7 @@ class Journal:
 
 
 class Calls:
-    """A keeper that writes down what it is asked and decides nothing."""
+    """A runtime that writes down what it is asked and decides nothing."""
 
     def __init__(self):
         self.made = []
@@ -168,8 +168,8 @@ class Calls:
     def exited(self, ref, reason, ending):
         self.made.append(f"exited: {reason} ({ending})")
 
-    def condemn(self, ref, blamed):
-        self.made.append(f"condemn: {blamed}")
+    def fail(self, ref, blamed):
+        self.made.append(f"fail: {blamed}")
 
     def rest_child(self, ref, call, why, grace_s):
         self.made.append("rest")
@@ -184,8 +184,8 @@ class Calls:
 class Desk:
     """The rest of the daemon as one session sees it."""
 
-    def __init__(self, keeper=None):
-        self.keeper = keeper or Calls()
+    def __init__(self, runtime=None):
+        self.runtime = runtime or Calls()
         self.workforce, self.hub, self.journal = Workforce(), Hub(), Journal()
         self.passage = None  # nothing is published here, so nothing is asked
         self.is_leaving = False
@@ -223,7 +223,7 @@ class Nursery:
         pass
 
     def ask(self, ref, reason):
-        self.keeper.exited(ref, Normal(), Ending.NORMAL)
+        self.runtime.exited(ref, Normal(), Ending.NORMAL)
 
     def departed(self, departed):
         pass
@@ -251,9 +251,9 @@ def session_of(desk, session_id="s", parent=None, **policy):
 def desk_with_tree():
     """Return a desk and its real tree, which has begun."""
     nursery = Nursery()
-    desk = Desk(Keeper(root_spec(nursery), lambda _report: None))
-    nursery.keeper = desk.keeper
-    desk.keeper.begin()
+    desk = Desk(TreeRuntime(root_spec(nursery), lambda _report: None))
+    nursery.runtime = desk.runtime
+    desk.runtime.begin()
     return desk
 
 
@@ -266,7 +266,7 @@ def begin(session):
         restarts=session.restarts,
         has_lived=session.was_up,
     )
-    session.desk.keeper.start_child(session.path[:-1], child, session.begun, session.over)
+    session.desk.runtime.start_child(session.path[:-1], child, session.begun, session.over)
 
 
 async def settle():
@@ -302,4 +302,4 @@ def play(scenario):
     return asyncio.run(bounded())
 
 
-NO_PROCESS = Answer(Outcome.NO_PROCESS)
+NO_PROCESS = CallResult(Outcome.NO_PROCESS)

@@ -26,7 +26,7 @@ from supervisor.chores import Chores
 from supervisor.core.exits import LastSeen
 from supervisor.core.limits import INDEX_JUMP
 from supervisor.core.storage import Condition
-from supervisor.core.tree.words import Ending, Ref
+from supervisor.core.tree.messages import Ending, Ref
 from supervisor.incarnation import NOT_JUDGED, AgentProcess
 from supervisor.wards import Inquest
 from supervisor.worker import Obituary

@@ -26,7 +26,7 @@ from supervisor.adapters.journal.operations import AppendRecords, LoadSession
 from supervisor.chores import Chores
 from supervisor.core.exits import Asked
 from supervisor.core.storage import Condition
-from supervisor.core.tree.words import Ref
+from supervisor.core.tree.messages import Ref
 from supervisor.incarnation import AgentProcess
 from tests.unit.supervisor.desk import Desk, Worker, play, settle
 

@@ -2,8 +2,8 @@
 
 from cmdc_runtime.events import SupervisorReport
 from cmdc_runtime.reasons import Signal
+from supervisor.core.tree.messages import Label, Report
 from supervisor.core.tree.specs import ChildSpec
-from supervisor.core.tree.words import Label, Report
 from supervisor.reports import _SAYERS, EVENT_KIND, report_fields
 
 

@@ -12,7 +12,7 @@ from cmdc_runtime.frames import Deliver, Doze, Failed, Started, Terminate
 from cmdc_runtime.process import HIBERNATE
 from cmdc_runtime.reasons import NoProcess, Normal, Shutdown, Signal
 from supervisor.core.household import AGENT, HAVING_CHILDREN, Phase
-from supervisor.core.tree.words import Answer, Departed, Outcome, Ref, SupervisorEnded
+from supervisor.core.tree.messages import CallResult, Departed, Outcome, Ref, SupervisorEnded
 from tests.unit.supervisor.desk import CLIENT, NO_PROCESS, Desk, play, session_of, settle
 
 KILLED = Signal(number=9, name="SIGKILL")
@@ -62,10 +62,10 @@ class Case:
         self._departed(restarting=False)
 
     def rested(self):
-        self.session._rested(Answer(Outcome.OK))
+        self.session._rested(CallResult(Outcome.OK))
 
     def unrested(self):
-        self.session._rested(Answer(Outcome.RESTARTING))
+        self.session._rested(CallResult(Outcome.RESTARTING))
 
     def uncalled(self):
         self.session._rested(NO_PROCESS)
@@ -265,9 +265,9 @@ def test_cell(phase, what):
     async def scenario():
         case = Case()
         await case.reach(phase)
-        made, told = len(case.desk.keeper.made), len(case.desk.downs)
+        made, told = len(case.desk.runtime.made), len(case.desk.downs)
         await case.do(what)
-        asked = tuple(case.desk.keeper.made[made:])
+        asked = tuple(case.desk.runtime.made[made:])
         return case.session.phase, asked, len(case.desk.downs) - told
 
     after, asked, told = TABLE[phase][what]
@@ -353,7 +353,7 @@ def test_command_that_comes_while_it_falls_asleep_wakes_it():
         case.session.deliver(CLIENT, "c-1", NIL, durable=True)
         for step in ("died", "gone", "rested"):
             await case.do(step)
-        return case.session.phase, case.desk.keeper.made[-1], case.desk.sleeps
+        return case.session.phase, case.desk.runtime.made[-1], case.desk.sleeps
 
     assert play(scenario) == (Phase.STARTING, "wake", 1)
 

@@ -20,7 +20,7 @@ from cmdc_runtime.reasons import (
 from supervisor.adapters.journal.operations import LoadSession
 from supervisor.adapters.nursery import NurseryLost as NurseryDied
 from supervisor.core.household import AGENT, Phase
-from supervisor.core.tree.words import Kind, Timer
+from supervisor.core.tree.messages import Timer, TimerKind
 from tests.unit.supervisor.desk import (
     CLIENT,
     NO_PROCESS,
@@ -64,8 +64,8 @@ def test_start_that_sigkill_does_not_end_ends_the_session():
         session.was_up, session.incarnation = True, 4  # of an earlier daemon: its start is tried
         begin(session)
         await settle()
-        desk.keeper._due(Timer(session.path, AGENT, Kind.START))
-        desk.keeper._due(Timer(session.path, AGENT, Kind.UNKILLABLE))
+        desk.runtime._due(Timer(session.path, AGENT, TimerKind.START))
+        desk.runtime._due(Timer(session.path, AGENT, TimerKind.UNKILLABLE))
         return desk.told, session.ended.done(), session.phase
 
     told, is_over, phase = play(scenario)
@@ -316,15 +316,15 @@ def test_root_that_stops_ends_everything_and_writes_nothing_down():
         begin(sessions[2])
         await settle()
         desk.is_leaving = True
-        desk.keeper.stop("the daemon is stopping", 10.0)
+        desk.runtime.stop("the daemon is stopping", 10.0)
         desk.workforce.workers[0].ends()
-        await desk.keeper.ended
+        await desk.runtime.ended
         return [session.phase for session in sessions]
 
     assert play(scenario) == [Phase.ENDED] * 3
 
 
-def test_nothing_is_left_in_the_keeper_of_sessions_that_ended():
+def test_nothing_is_left_in_the_runtime_of_sessions_that_ended():
     """Posts, callbacks and timers go with them, whatever became of their start."""
 
     async def scenario():
@@ -342,8 +342,13 @@ def test_nothing_is_left_in_the_keeper_of_sessions_that_ended():
         child.path = ("sessions", "session:nobody", "subagents", "session:c")
         begin(child)
         await settle()
-        keeper = desk.keeper
-        return list(keeper._posts), keeper._on_end, keeper._timers, keeper.tree.count_children(())
+        runtime = desk.runtime
+        return (
+            list(runtime._handlers),
+            runtime._on_end,
+            runtime._timers,
+            runtime.tree.count_children(()),
+        )
 
     posts, on_end, timers, _ = play(scenario)
 

@@ -6,9 +6,9 @@ import pytest
 
 import scripts.simulate.__main__ as program
 from scripts.simulate.run import Simulation, incident
-from supervisor.core.tree.crew import Crew, Stage
+from supervisor.core.tree.children import Children
+from supervisor.core.tree.group_restart import GroupRestart, GroupStage
 from supervisor.core.tree.intensity import Window
-from supervisor.core.tree.roster import Roster
 from supervisor.core.tree.supervisor import Supervisor
 
 pytestmark = pytest.mark.slow
@@ -39,12 +39,12 @@ def test_a_seed_makes_the_same_schedules():
 
 # fmt: off
 BREAKS = {
-    "a timer stays":            (Roster, "forget_timers", lambda *_: None),
+    "a timer stays":            (Children, "forget_timers", lambda *_: None),
     "no budget":                (Window, "charge",        lambda *_: True),
-    "a crash is nobody's":      (Roster, "depart",        lambda *_, **__: None),
-    "calls are forgotten":      (Roster, "answer_ends",   lambda *_: None),
-    "a group is not ended":     (Crew,   "_end_members",  lambda _, work: to_starts(work)),
-    "a group is not started":   (Crew,   "_start_next",   lambda *_: True),
+    "a crash is nobody's":      (Children, "depart",        lambda *_, **__: None),
+    "calls are forgotten":      (Children, "answer_ends",   lambda *_: None),
+    "a group is not ended":     (Supervisor, "_end_members",  lambda _, work: to_starts(work)),
+    "a group is not started":   (GroupRestart, "is_waiting", property(lambda _: True)),
     "an end is always judged":  (Supervisor, "_stopped",
                                  lambda self, child, reason: self._judge(child, reason, "crash")),
 }
@@ -54,7 +54,7 @@ BREAKS = {
 
 def to_starts(work):
     """Have a group restart begin with its starts."""
-    work.stage = Stage.STARTING
+    work.stage = GroupStage.STARTING
 
 
 @pytest.mark.parametrize("what", BREAKS)
@@ -102,10 +102,10 @@ def test_a_run_without_a_fault_ends_with_its_counts(monkeypatch, capsys, tmp_pat
 
 def test_a_tree_that_raises_is_wrong_and_recorded(monkeypatch, tmp_path):
     """The last line of its file is the input that it could not bear."""
-    monkeypatch.setattr(Roster, "overdue", lambda *_: 1 // 0)
+    monkeypatch.setattr(Children, "overdue", lambda *_: 1 // 0)
     simulation = Simulation(1)
     violation = simulation.run(range(BREAKS_SOON)).violations[0]
     last = json.loads(incident(simulation, violation, tmp_path).read_bytes().splitlines()[-1])
 
     assert "ZeroDivisionError" in violation.problems[-1]
-    assert (last["input"], last["timer"], last["did"]) == ("due", "start", "!")
+    assert (last["input"]["type"], last["input"]["timer"][-1], last["did"]) == ("due", "start", "!")

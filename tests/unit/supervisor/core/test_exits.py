@@ -34,7 +34,7 @@ from supervisor.core.exits import (
     fell_at,
     killed_by,
 )
-from supervisor.core.tree.words import Ending
+from supervisor.core.tree.messages import Ending
 
 RAISED = reasons.Exception(type="ValueError", message="bad", traceback="…")
 KILLED = Signal(number=9, name="SIGKILL")

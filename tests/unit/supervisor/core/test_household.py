@@ -16,6 +16,7 @@ from supervisor.core.household import (
     session_path,
     session_spec,
 )
+from supervisor.core.tree.messages import Begin
 from supervisor.core.tree.specs import AutoShutdown, Strategy, spec_problems
 from supervisor.core.tree.tree import Tree
 
@@ -54,7 +55,7 @@ def test_root_is_sound_and_up_without_its_nursery():
     """Sessions can be asked for while the nursery is being warmed."""
     assert spec_problems(root_spec("nursery")) == []
     tree = Tree(root_spec("nursery"))
-    tree.begin(0.0)
+    tree.handle(Begin(), 0.0)
 
     states = {view.id: view.state for view in tree.which_children()}
     assert states == {"nursery": "starting", "sessions": "up"}

@@ -1,5 +1,6 @@
 """What was told to a tree can be played again, and a record is bounded."""
 
+import json
 from dataclasses import fields
 from pathlib import Path
 from random import Random
@@ -15,21 +16,42 @@ from scripts.simulate.fates import TEMPERS, deck
 from scripts.simulate.incident import shown
 from scripts.simulate.scenes import stock
 from scripts.simulate.schedule import Schedule
-from supervisor.core.tree import recording
-from supervisor.core.tree.recorder import RecordedTree
+from supervisor.core.tree.messages import (
+    AnyInput,
+    Begin,
+    ChildExited,
+    DeleteChild,
+    Due,
+    Effect,
+    Ending,
+    Fail,
+    Ignored,
+    Input,
+    KillSupervisor,
+    Launch,
+    Reconfigure,
+    Ref,
+    RestartChild,
+    RestChild,
+    StartChild,
+    Stop,
+    TerminateChild,
+    Timer,
+    TimerKind,
+    Up,
+    WakeChild,
+)
 from supervisor.core.tree.recording import (
     LETTERS,
     RAISED,
-    ChildRecord,
-    Input,
-    SupervisorRecord,
-    Taken,
+    RecordedInput,
+    RecordedTree,
+    Recorder,
     read,
     replay,
 )
 from supervisor.core.tree.specs import ChildSpec, Flags, Strategy, SupervisorSpec
 from supervisor.core.tree.tree import Tree
-from supervisor.core.tree.words import Effect, Ending, Launch, Ref, Stop
 
 INCIDENTS = sorted((Path(__file__).parents[4] / "incidents").glob("*.jsonl"))
 KILLED = Signal(number=9, name="SIGKILL")
@@ -50,6 +72,26 @@ ROOT = SupervisorSpec(
         ),
     )
 )
+SPEC = ChildSpec(id="one", start=SESSION, restart="temporary", shutdown=None)
+REF = Ref(("sessions", "one"), "agent", 3)
+EVERY = (
+    Begin(),
+    Up(REF, "handle"),
+    Ignored(REF),
+    ChildExited(REF, KILLED, Ending.FELL),
+    Fail(REF, KILLED),
+    Due(Timer(("sessions",), "one", TimerKind.DELAY)),
+    Stop("why", 2.0),
+    KillSupervisor(("sessions",)),
+    StartChild(("sessions",), SPEC, 1),
+    TerminateChild(("sessions",), "one", 1, "why", 2.0),
+    RestChild(("sessions",), "one", 1, "why", 2.0),
+    RestartChild(("sessions",), "one", 1),
+    WakeChild(("sessions",), "one", 1),
+    DeleteChild(("sessions",), "one", 1),
+    Reconfigure((), ROOT),
+)
+"""An input of each class, as it is recorded first."""
 
 
 class Watched(RecordedTree):
@@ -59,8 +101,8 @@ class Watched(RecordedTree):
         super().__init__(spec, records_max)
         self.did = []
 
-    def _kept(self, taken, given, *arguments, **named):
-        effects = super()._kept(taken, given, *arguments, **named)
+    def handle(self, given, now_s):
+        effects = super().handle(given, now_s)
         self.did.append(effects)
         return effects
 
@@ -72,7 +114,7 @@ class Watched(RecordedTree):
 def lived(records_max=1_000):
     """Return a tree with one session of which everything is recorded."""
     tree = Watched(ROOT, records_max)
-    tree.begin(0.0)
+    tree.handle(Begin(), 0.0)
     add(tree, "one", 1.0)
     return tree
 
@@ -80,8 +122,8 @@ def lived(records_max=1_000):
 def add(tree, name, now_s, path=("sessions",)):
     """Start a session and have its agent be up."""
     spec = ChildSpec(id=name, start=SESSION, restart="temporary", shutdown=None)
-    tree.start_child(path, spec, object(), now_s)
-    tree.up(agent(name, path), now_s + 0.1, handle=object())
+    tree.handle(StartChild(path, spec, object()), now_s)
+    tree.handle(Up(agent(name, path), handle=object()), now_s + 0.1)
 
 
 def agent(name, path=("sessions",)):
@@ -90,60 +132,76 @@ def agent(name, path=("sessions",)):
 
 def end(tree, name, now_s):
     """Stop a session."""
-    tree.terminate_child(("sessions",), name, object(), now_s, Stop())
-    tree.exited(agent(name), KILLED, Ending.CRASH, now_s + 0.1)
+    tree.handle(TerminateChild(("sessions",), name, object()), now_s)
+    tree.handle(ChildExited(agent(name), KILLED, Ending.CRASH), now_s + 0.1)
 
 
 def lines(tree):
     return list(tree.recorder.lines())
 
 
-def test_every_input_and_effect_has_its_word():
-    """A method of the tree that takes the time is an input, and every effect has a letter."""
-    inputs = [
-        name
-        for name, method in vars(Tree).items()
-        if not name.startswith("_") and "now_s" in getattr(method, "__annotations__", ())
-    ]
+def leaves(kind):
+    """Return the classes below ``kind`` that have none below themselves."""
+    below = kind.__subclasses__()
+    return {leaf for one in below for leaf in leaves(one)} if below else {kind}
 
-    assert sorted(get_args(Input)) == sorted(inputs) == sorted(recording._GIVEN)
-    assert set(inputs) <= set(vars(RecordedTree))
+
+def test_every_input_and_effect_has_its_row():
+    """Every input has a handler and can be recorded, and every effect has a letter."""
+    missing = leaves(Input) ^ set(Tree.HANDLERS)
+    assert not missing, f"no row in Tree.HANDLERS, or a row of nothing: {missing}"
+    assert leaves(Input) == set(get_args(AnyInput))
     assert set(LETTERS) == set(get_args(Effect))
     assert len(set(LETTERS.values())) == len(LETTERS)
 
 
-@pytest.mark.parametrize(
-    ("record", "spec"), [(ChildRecord, ChildSpec), (SupervisorRecord, SupervisorSpec)]
-)
-def test_a_record_has_the_fields_of_its_specification(record, spec):
-    """Each with the same default, which is left out."""
-    assert list(record.__struct_fields__) == [one.name for one in fields(spec)]
-    assert record.of(spec(**needed(spec))).spec() == spec(**needed(spec))
-    assert record(**needed(spec)).spec() == spec(**needed(spec))
+def test_a_specification_is_recorded_whole():
+    """With all that is below it, and with every field."""
+    tree = RecordedTree(ROOT)
+    tree.handle(Begin(), 0.0)
+    tree.handle(StartChild(("sessions",), SPEC, object()), 1.0)
+    head, (_, started) = read(lines(tree))
+
+    assert head.spec == ROOT
+    assert started.input.spec == SPEC
 
 
-def needed(spec):
-    return {"id": "a", "start": "post"} if spec is ChildSpec else {}
+@pytest.mark.parametrize("given", EVERY, ids=lambda given: type(given).__name__)
+def test_an_input_is_read_as_it_was_written(given):
+    """Whatever its class and its fields."""
+    recorder = Recorder(ROOT)
+    recorder.keep(given, 1.5, "L")
+    _, (read_again,) = read(recorder.lines())
+
+    assert read_again == RecordedInput(1.5, given, "L")
 
 
-def test_what_a_line_leaves_out_stays_what_it_was():
-    """A record is played years later: no default of today may stand for one of then."""
-    short = Taken(at_s=1.0, input="up")
-    _, (read_again,) = read([b'{"version":1,"spec":{}}', b'{"at_s":1.0,"input":"up"}'])
+@pytest.mark.parametrize("given", EVERY, ids=lambda given: type(given).__name__)
+def test_a_line_leaves_nothing_out(given):
+    """A recording is replayed years later: no default of today may stand for one of then."""
+    recorder = Recorder(ROOT)
+    recorder.keep(given, 1.5, "")
+    _, line = map(json.loads, recorder.lines())
 
-    assert read_again == short
-    assert (short.generation, short.call, short.path, short.child) == (0, 0, (), "")
-    assert (short.ending, short.deadline_s, short.did) == (Ending.CRASH, None, "")
+    assert set(line) == set(RecordedInput.__struct_fields__)
+    assert set(line["input"]) == {"type", *type(given).__struct_fields__}
+    for spec in (line["input"].get("spec") or {}).get("children", ()):
+        assert set(spec) == {one.name for one in fields(ChildSpec)}
+
+
+def test_every_class_of_input_is_tried():
+    """A new one is to be added to ``EVERY``."""
+    assert {type(one) for one in EVERY} == leaves(Input)
 
 
 def test_another_way_to_keep_children_is_played_again():
     """With what it changes, and from then on."""
     tree = lived()
-    tree.reconfigure((), SupervisorSpec(flags=Flags(max_restarts=0), children=ROOT.children), 2.0)
+    other = SupervisorSpec(flags=Flags(max_restarts=0), children=ROOT.children)
+    tree.handle(Reconfigure((), other), 2.0)
     *_, played = replay(lines(tree))
 
-    assert (played.taken.input, played.effects) == ("reconfigure", tree.did[-1])
-    assert played.taken.spec.flags.max_restarts == 0
+    assert (played.recorded.input, played.effects) == (Reconfigure((), other), tree.did[-1])
 
 
 def test_random_lives_are_played_again_with_the_same_effects():
@@ -176,12 +234,12 @@ def test_names_stand_for_what_means_nothing_to_the_tree():
     """Posts, calls and handles are named, and a traceback is left out."""
     tree = lived()
     raised = Raised(type="ValueError", message="no", traceback="line 1\nline 2")
-    tree.exited(agent("one"), raised, Ending.CRASH, 2.0)
+    tree.handle(ChildExited(agent("one"), raised, Ending.CRASH), 2.0)
     _, (_, started, up, exited) = read(lines(tree))
 
-    assert (started.call, up.handle) == (1, "object")
-    assert started.child_spec.start.children[0].start == "agent"
-    assert exited.reason == msgspec.structs.replace(raised, traceback="")
+    assert (started.input.call, up.input.handle) == (1, "object")
+    assert started.input.spec.start.children[0].start == "agent"
+    assert exited.input.reason == msgspec.structs.replace(raised, traceback="")
 
 
 def test_a_session_that_is_over_is_forgotten():
@@ -192,7 +250,7 @@ def test_a_session_that_is_over_is_forgotten():
         add(tree, f"s{number}", 10.0 + number)
         add(tree, "child", 10.1 + number, ("sessions", f"s{number}", "below"))
         inner = agent("child", ("sessions", f"s{number}", "below"))
-        tree.exited(inner, KILLED, Ending.FINAL, 10.2 + number)
+        tree.handle(ChildExited(inner, KILLED, Ending.FINAL), 10.2 + number)
         end(tree, f"s{number}", 10.3 + number)
 
     assert lines(tree) == before
@@ -205,9 +263,9 @@ def test_who_ends_with_its_supervisor_is_not_forgotten():
     """What the root did when it was stopped depends on who was there."""
     tree = lived()
     add(tree, "two", 2.0)
-    tree.stop("stop", None, 3.0)
+    tree.handle(Stop("stop", None), 3.0)
     for name in ("one", "two"):
-        tree.exited(agent(name), KILLED, Ending.CRASH, 4.0)
+        tree.handle(ChildExited(agent(name), KILLED, Ending.CRASH), 4.0)
 
     assert tree.end is not None
     assert len(lines(tree)) == len(tree.did) + 1
@@ -218,7 +276,7 @@ def test_a_full_record_counts_what_it_loses():
     """It can be read then, and playing it is refused."""
     tree = lived(records_max=4)
     for number in range(3):
-        tree.exited(Ref((), "nobody", number), KILLED, Ending.CRASH, 2.0)
+        tree.handle(ChildExited(Ref((), "nobody", number), KILLED, Ending.CRASH), 2.0)
     head, kept = read(lines(tree))
 
     assert (head.dropped, len(kept)) == (2, 4)
@@ -231,17 +289,19 @@ def test_a_refused_input_is_not_kept_and_one_that_raised_is(monkeypatch):
     tree = lived()
     before = lines(tree)
     with pytest.raises(InvalidOptions):
-        tree.start_child((), ChildSpec(id="", start="post"), 1, 2.0)
+        tree.handle(StartChild((), ChildSpec(id="", start="post"), 1), 2.0)
     assert lines(tree) == before
 
-    monkeypatch.setattr(Tree, "kill", lambda *_: 1 // 0)
+    monkeypatch.setitem(Tree.HANDLERS, KillSupervisor, lambda *_: 1 // 0)
     with pytest.raises(ZeroDivisionError):
-        tree.kill((), 3.0)
+        tree.handle(KillSupervisor(()), 3.0)
 
     assert read(lines(tree))[1][-1].did == RAISED
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"version":99,"spec":{}}', "not JSON"])
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"version":1,"spec":{}}', '{"version":99}', "not JSON"]
+)
 def test_what_is_no_record_is_refused(text):
     """Whatever it is."""
     with pytest.raises(InvalidOptions, match="record"):
@@ -260,13 +320,13 @@ def test_a_session_that_lives_long_does_not_grow_its_story():
     tree = lived(records_max=8)
     place = ("sessions", "one")
     for number in range(100):
-        tree.rest_child(place, "agent", object(), number, Stop())
-        tree.exited(Ref(place, "agent", number + 1), KILLED, Ending.CRASH, number)
-        tree.wake_child(place, "agent", object(), number)
-        tree.up(Ref(place, "agent", number + 2), number)
+        tree.handle(RestChild(place, "agent", object()), number)
+        tree.handle(ChildExited(Ref(place, "agent", number + 1), KILLED, Ending.CRASH), number)
+        tree.handle(WakeChild(place, "agent", object()), number)
+        tree.handle(Up(Ref(place, "agent", number + 2)), number)
     stories = [len(story) for story in tree.recorder._stories.values()]
-    tree.terminate_child(("sessions",), "one", object(), 200.0, Stop())
-    tree.exited(Ref(place, "agent", 101), KILLED, Ending.CRASH, 200.0)
+    tree.handle(TerminateChild(("sessions",), "one", object()), 200.0)
+    tree.handle(ChildExited(Ref(place, "agent", 101), KILLED, Ending.CRASH), 200.0)
 
     assert stories == [8]
     assert tree.recorder._stories == {}

@@ -8,20 +8,23 @@ import pytest
 from cmdc_runtime.ids import Incarnation
 from cmdc_runtime.reasons import RestartIntensityExceeded, Signal
 from cmdc_runtime.requests import RestartType
-from supervisor.core.tree.recorder import RecordedTree
-from supervisor.core.tree.recording import letters, replay
-from supervisor.core.tree.specs import ChildSpec, Flags, SupervisorSpec
-from supervisor.core.tree.supervisor import RESTARTS
-from supervisor.core.tree.words import (
+from supervisor.core.tree.messages import (
+    Begin,
+    ChildExited,
     Departed,
+    Due,
     Ending,
-    Kind,
     Launch,
     Ref,
     SetTimer,
     SupervisorEnded,
     Timer,
+    TimerKind,
+    Up,
 )
+from supervisor.core.tree.recording import RecordedTree, letters, replay
+from supervisor.core.tree.specs import ChildSpec, Flags, SupervisorSpec
+from supervisor.core.tree.supervisor import RESTARTS
 
 KILLED = Signal(number=11, name="SIGSEGV")
 OFTEN = 10
@@ -36,16 +39,16 @@ def risen(max_restarts=3, **child):
     flags = Flags(max_restarts=max_restarts)
     children = (ChildSpec(id="a", start="x", **child),)
     tree = RecordedTree(SupervisorSpec(flags=flags, children=children))
-    tree.begin(0.0)
-    tree.up(ref(1), 0.0, 1)
+    tree.handle(Begin(), 0.0)
+    tree.handle(Up(ref(1), 1), 0.0)
     return tree
 
 
 def end(tree, number, ending, *, is_up=True):
     """Have the process end, and the next one come up; return what came of the end."""
-    effects = tree.exited(ref(number), KILLED, ending, 0.0)
+    effects = tree.handle(ChildExited(ref(number), KILLED, ending), 0.0)
     if is_up and of(Launch, effects):
-        tree.up(ref(number + 1), 0.0, 1)
+        tree.handle(Up(ref(number + 1), 1), 0.0)
     return effects
 
 
@@ -91,11 +94,11 @@ def test_each_fall_makes_the_next_back_off_longer():
     tree = risen(restart_delay=(0.1, 5.0))
     waits, now_s = [], 0.0
     for number in range(1, 5):
-        effects = tree.exited(ref(number), KILLED, Ending.FELL, now_s)
+        effects = tree.handle(ChildExited(ref(number), KILLED, Ending.FELL), now_s)
         waits.append(next((one.delay_s for one in of(SetTimer, effects)), 0.0))
         now_s += waits[-1]
-        tree.due(Timer((), "a", Kind.DELAY), now_s)
-        tree.up(ref(number + 1), now_s, 1)
+        tree.handle(Due(Timer((), "a", TimerKind.DELAY)), now_s)
+        tree.handle(Up(ref(number + 1), 1), now_s)
 
     assert waits == pytest.approx([0.0, 0.1, 0.2, 0.4])
 
@@ -107,5 +110,5 @@ def test_recording_of_it_plays_again():
         end(tree, number, Ending.FELL)
     played = list(replay(tree.recorder.lines()))
 
-    assert [one.taken.ending for one in played].count(Ending.FELL) == 3
-    assert all(letters(one.effects) == one.taken.did for one in played)
+    assert [getattr(one.recorded.input, "ending", None) for one in played].count(Ending.FELL) == 3
+    assert all(letters(one.effects) == one.recorded.did for one in played)

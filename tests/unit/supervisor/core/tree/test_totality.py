@@ -12,24 +12,29 @@ import pytest
 
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.ids import Incarnation
-from supervisor.core.tree.crew import Mode
-from supervisor.core.tree.crew import Stage as WorkStage
-from supervisor.core.tree.specs import Strategy
-from supervisor.core.tree.words import (
+from supervisor.core.tree.group_restart import GroupStage
+from supervisor.core.tree.messages import (
     UNKILLABLE_AFTER_S,
+    Begin,
+    ChildExited,
+    ChildState,
+    Due,
     Ending,
-    Kind,
+    Ignored,
     Ref,
-    State,
     Stop,
+    SupervisorPhase,
     Timer,
+    TimerKind,
+    Up,
 )
+from supervisor.core.tree.specs import Strategy
 from tests.conformance.script import ENDS, KILLED, Life, below, child, dynamic, kept, one_for_one
 from tests.conformance.sim_stage import SimStage
 
 STUCK = Life(stop="ignore", killable=False)
 SLOW = Life(), Life(start="never", stop="ignore")
-ALIVE = {State.STARTING, State.UP, State.STOPPING}
+ALIVE = {ChildState.STARTING, ChildState.UP, ChildState.STOPPING}
 
 
 class Recorder(SimStage):
@@ -97,12 +102,12 @@ def unkillable(sim, strategy):
 
 
 SCENES = {
-    State.STARTING: starting,
-    State.UP: up,
-    State.STOPPING: stopping,
-    State.RESTARTING: restarting,
-    State.DOWN: down,
-    State.UNKILLABLE: unkillable,
+    ChildState.STARTING: starting,
+    ChildState.UP: up,
+    ChildState.STOPPING: stopping,
+    ChildState.RESTARTING: restarting,
+    ChildState.DOWN: down,
+    ChildState.UNKILLABLE: unkillable,
 }
 
 
@@ -122,11 +127,11 @@ def going_off(kind):
         is_set = kind in supervisor.children["b"].timers
         if not is_set:
             supervisor.children["b"].timers.add(kind)
-        if kind is Kind.UNKILLABLE and ("b",) in sim.audit.alive:
+        if kind is TimerKind.UNKILLABLE and ("b",) in sim.audit.alive:
             sim.process_of("b").is_killed = True  # it goes off behind a SIGKILL alone
         timer = Timer((), "b", kind)
         sim._cancel(timer)
-        sim.perform(sim.tree.due(timer, sim.now()))
+        sim.perform(sim.tree.handle(Due(timer), sim.now()))
 
     return give
 
@@ -142,7 +147,7 @@ def ending_as(how):
         else:
             ref = Ref((), "b", sim.view("b").generation)
             ending = Ending.FINAL if how == "chosen" else Ending.CRASH
-            sim.perform(sim.tree.exited(ref, ENDS[how][2], ending, sim.now()))
+            sim.perform(sim.tree.handle(ChildExited(ref, ENDS[how][2], ending), sim.now()))
 
     return give
 
@@ -150,12 +155,12 @@ def ending_as(how):
 def ignoring(sim):
     if ("b",) in sim.audit.alive:
         process = sim.process_of("b")
-        process.has_ignored = sim.view("b").state is not State.UP
+        process.has_ignored = sim.view("b").state is not ChildState.UP
         sim.order(process, "normal")
         sim.settle()
     else:
         ref = Ref((), "b", sim.view("b").generation)
-        sim.perform(sim.tree.ignored(ref, sim.now()))
+        sim.perform(sim.tree.handle(Ignored(ref), sim.now()))
 
 
 def crashing_sibling(sim):
@@ -166,7 +171,7 @@ def crashing_sibling(sim):
 def saying_up(generation=0):
     def give(sim):
         known = generation or sim.view("b").generation
-        sim.perform(sim.tree.up(Ref((), "b", Incarnation(known)), sim.now(), "again"))
+        sim.perform(sim.tree.handle(Up(Ref((), "b", Incarnation(known)), "again"), sim.now()))
 
     return give
 
@@ -176,7 +181,7 @@ def calling(name, *given, **more):
 
 
 INPUTS = {
-    **{f"timer {kind}": going_off(kind) for kind in Kind},
+    **{f"timer {kind}": going_off(kind) for kind in TimerKind},
     **{f"exited {how}": ending_as(how) for how in ("normal", "kill", "chosen")},
     "ignored": ignoring,
     "up": saying_up(),
@@ -194,13 +199,13 @@ INPUTS = {
     "kill": lambda sim: sim.kill_supervisor(),
     "stop": lambda sim: sim.begin_stop(),
     "stop in the past": lambda sim: sim.begin_stop(within_s=-1.0),
-    "begin": lambda sim: sim.perform(sim.tree.begin(sim.now())),
+    "begin": lambda sim: sim.perform(sim.tree.handle(Begin(), sim.now())),
 }
 """Everything that a tree can be told; ``reconfigure`` is below, since it has its own rules."""
 
 
 @pytest.mark.parametrize("name", INPUTS)
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", ChildState)
 @pytest.mark.parametrize("strategy", [str(one) for one in Strategy])
 def test_every_input_in_every_state_is_defined(strategy, state, name):
     """It raises nothing, breaks nothing, and the tree can still be ended."""
@@ -213,7 +218,7 @@ def test_every_input_in_every_state_is_defined(strategy, state, name):
     sim.finish()
 
 
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", ChildState)
 @pytest.mark.parametrize("strategy", ["one_for_one", "one_for_all", "rest_for_one"])
 def test_a_change_in_every_state_is_defined(strategy, state):
     """Other flags and another order hold from the next step on, whatever is under way."""
@@ -311,7 +316,7 @@ def test_nothing_is_broken_on_a_long_walk(seed):
     """Trees of any shape are told anything, and hold what they must; nobody is forgotten."""
     chance = random.Random(seed)
     sim = Recorder()
-    sim.late_s = {kind: chance.choice([0.0, 0.0, 0.7]) for kind in Kind}
+    sim.late_s = {kind: chance.choice([0.0, 0.0, 0.7]) for kind in TimerKind}
     spec = some_supervisor(chance)
     sim.open(type(spec)(flags=spec.flags, children=spec.children))
     for _ in range(STEPS):
@@ -330,51 +335,51 @@ def check(sim):
     """Every child is where its process is, and whatever waits is waited for by somebody."""
     for path, supervisor in sim.tree._supervisors.items():
         for name, one in supervisor.children.items():
-            check_process(sim, (*path, name), one)
+            check_process(sim, supervisor, (*path, name), one)
             check_wait(supervisor, name, one)
         check_work(supervisor)
     for timer in sim.audit.timers:
         assert timer.kind in sim.tree._supervisors[timer.path].children[timer.child].timers, timer
 
 
-def check_process(sim, place, one):
+def check_process(sim, supervisor, place, one):
     if one.spec.type == "worker":
         process = sim.audit.alive.get(place)
         found = None if process is None else process.generation
-        has_one = one.state in ALIVE | {State.UNKILLABLE}
+        has_one = one.state in ALIVE | {ChildState.UNKILLABLE}
         assert found == (one.generation if has_one else None), (place, one.state)
     else:
-        assert (one.below is not None) == (one.state in ALIVE), (place, one.state)
+        assert (place[-1] in supervisor.below) == (one.state in ALIVE), (place, one.state)
 
 
 def check_wait(supervisor, name, one):
-    if one.state is State.RESTARTING:
+    if one.state is ChildState.RESTARTING:
         work = supervisor.work
         is_next = work is not None and (work.failed == name or name in work.to_start)
         is_put_off = supervisor.put_off == name and work is not None
-        waits = Kind.DELAY in one.timers or one.unjudged is not None
+        waits = TimerKind.DELAY in one.timers or one.unjudged is not None
         assert waits or is_next or is_put_off, f"{name} is forgotten"
-    assert not one.starts or one.state in {State.STARTING, State.STOPPING}
-    assert not one.ends or one.state is State.STOPPING
+    assert not one.starts or one.state in {ChildState.STARTING, ChildState.STOPPING}
+    assert not one.ends or one.state is ChildState.STOPPING
 
 
 def check_work(supervisor):
     work = supervisor.work
     assert not (supervisor._waiting and not supervisor.is_busy), "calls wait for nothing"
-    if supervisor.mode is Mode.STOPPING:
+    if supervisor.phase is SupervisorPhase.STOPPING:
         assert supervisor._to_stop[-1].state in ALIVE
     if work is None:
         return
-    assert supervisor.mode in {Mode.STARTING, Mode.UP}
-    if work.stage is WorkStage.STARTING:
-        assert work.current.state is State.STARTING
+    assert supervisor.phase in {SupervisorPhase.STARTING, SupervisorPhase.UP}
+    if work.stage is GroupStage.STARTING:
+        assert work.current.state is ChildState.STARTING
     else:
-        assert supervisor.children[work.to_end[-1]].state is State.STOPPING
+        assert supervisor.children[work.to_end[-1]].state is ChildState.STOPPING
 
 
 def test_the_audit_notices_what_is_forgotten():
     """The checks above do find what they look for."""
-    sim = scene(State.RESTARTING, "one_for_one")
+    sim = scene(ChildState.RESTARTING, "one_for_one")
     sim.tree._supervisors[()].children["b"].timers.clear()
     with pytest.raises(AssertionError, match="b is forgotten"):
         check(sim)

@@ -1,69 +1,80 @@
-"""The children of one supervisor, one by one: started, asked to end, timed, looked at.
+"""The children of one supervisor, each by itself: launch, end, timers, reports, views. Pure.
 
-What an end means, and for whom, is decided in ``supervisor``. An end has rungs, each with its
-timer: the polite request, SIGTERM after ``TERM_SHARE`` of the grace, SIGKILL at its end, and after
-``UNKILLABLE_AFTER_S`` the place is given up. The end of the grace is a point in time that no level
-of the tree may move back.
+``supervisor`` decides what an exit means. An end has steps, each with its timer: the polite
+request, SIGTERM after ``TERM_SHARE`` of the grace, SIGKILL at its end, and after
+``UNKILLABLE_AFTER_S`` the place is given up. The end of the grace is a point in time; a later
+input may bring it forward and never puts it off.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final
 
 from cmdc_runtime.ids import Incarnation
-from cmdc_runtime.reasons import AnyReason, Normal, PlainReason, Shutdown, StartFailed
+from cmdc_runtime.reasons import (
+    AnyReason,
+    Normal,
+    Other,
+    PlainReason,
+    RestartIntensityExceeded,
+    Shutdown,
+    StartFailed,
+    Unkillable,
+)
 from supervisor.core.tree.intensity import Window
-from supervisor.core.tree.specs import WORKER, ChildSpec, SupervisorSpec
-from supervisor.core.tree.words import (
+from supervisor.core.tree.messages import (
     TERM_SHARE,
     UNKILLABLE_AFTER_S,
-    Answer,
     Ask,
+    CallResult,
     CancelTimer,
+    ChildState,
     ChildView,
     Counts,
     Departed,
     Effect,
     Kill,
-    Kind,
     Label,
     Launch,
     Outcome,
-    Path,
     Ref,
     Replied,
     Report,
     SetTimer,
-    State,
+    SupervisorPath,
     Terminate,
     Timer,
+    TimerKind,
 )
+from supervisor.core.tree.specs import WORKER, ChildSpec, SupervisorSpec
 
-if TYPE_CHECKING:
-    from supervisor.core.tree.supervisor import Supervisor
-
-ALIVE: Final = frozenset({State.STARTING, State.UP, State.STOPPING})
+ALIVE: Final = frozenset({ChildState.STARTING, ChildState.UP, ChildState.STOPPING})
 """A process is there, or about to be."""
 DROPPED: Final = "its specification was deleted"
 """Why a child that was to come back does not."""
 
 
-class House(Protocol):
-    """What a supervisor needs of the tree."""
+@dataclass(slots=True)
+class TreeStep:
+    """What the supervisors of one tree share while it handles an input."""
 
-    now_s: float
+    now_s: float = 0.0
+    effects: list[Effect] = field(default_factory=list)
 
     def emit(self, effect: Effect) -> None:
-        """Have something done."""
+        """Add an effect behind the others."""
+        self.effects.append(effect)
 
-    def employ(self, parent: "Roster", child: "Child", spec: SupervisorSpec) -> "Supervisor":
-        """Return a supervisor below ``parent``, which begins when this step is over."""
+    def take(self) -> list[Effect]:
+        """Return the effects of the step that is over."""
+        effects, self.effects = self.effects, []
+        return effects
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What a report tells beyond the child itself."""
+    """What a report says beyond the child itself."""
 
     reason: AnyReason | None = None
     handle: object = None
@@ -71,17 +82,16 @@ class Fact:
 
 
 @dataclass(slots=True, eq=False)
-class Child:
+class TreeChild:
     """One child as its supervisor knows it."""
 
     spec: ChildSpec
     generation: Incarnation
     restarts: int
-    state: State = State.DOWN
+    state: ChildState = ChildState.DOWN
     handle: object = None
     extra: object = None
-    below: "Supervisor | None" = None
-    past: "Mapping[str, Child]" = field(default_factory=dict)
+    past: "Mapping[str, TreeChild]" = field(default_factory=dict)
     """Of a supervisor that ended: the children whose generations the next one goes on with."""
     starts: list[object] = field(default_factory=list)
     """Calls that are answered when it is up or has failed."""
@@ -94,93 +104,90 @@ class Child:
     unjudged: AnyReason | None = None
     """It ended by itself while the supervisor was at work: what becomes of it is not decided."""
     is_due_back: bool = False
-    """It ended, and who watches was told that another process follows, which is not up yet."""
+    """It ended, and ``Departed`` said that another process follows, which is not up yet."""
     kill_at_s: float = math.inf
     brutal: bool = False
-    timers: set[Kind] = field(default_factory=set)
+    timers: set[TimerKind] = field(default_factory=set)
 
     @classmethod
-    def of(cls, spec: ChildSpec) -> "Child":
+    def of(cls, spec: ChildSpec) -> "TreeChild":
         """Return a child that has no process yet."""
         return cls(spec, generation=spec.generation, restarts=spec.restarts)
 
 
-class Roster:
-    """All children of one supervisor in the order of their start."""
+class Children(dict[str, TreeChild]):
+    """All children of one supervisor by id, in the order of their start."""
 
-    def __init__(self, house: House, path: Path, spec: SupervisorSpec) -> None:
+    def __init__(self, step: TreeStep, path: SupervisorPath, spec: SupervisorSpec) -> None:
         """Have the children of ``spec``, none of them started."""
-        self.house = house
+        super().__init__()
+        self.step = step
         self.path = path
-        self.spec = spec
-        self.flags = spec.flags
         self.window = Window(spec.flags.max_restarts, spec.flags.max_seconds)
-        self.children: dict[str, Child] = {}
         self._static = frozenset(one.id for one in spec.children)
-        self._left: dict[str, Child] = {}
+        self._left: dict[str, TreeChild] = {}
         """Children that are gone: one of the same id counts on where it ended."""
         for one in spec.children:
             self.admit(one)
 
     # --- coming and going -------------------------------------------------------------------
 
-    def admit(self, spec: ChildSpec) -> Child:
+    def admit(self, spec: ChildSpec) -> TreeChild:
         """Add a child that has no process yet."""
-        child = self.children[spec.id] = Child.of(spec)
+        child = self[spec.id] = TreeChild.of(spec)
         old = self._left.pop(spec.id, None)
         if old is not None:
             _succeed(child, old)
         return child
 
-    def drop(self, child: Child) -> None:
+    def drop(self, child: TreeChild) -> None:
         """Forget a child."""
         self.let_down(child, DROPPED)
-        self.children.pop(child.spec.id, None)
+        self.pop(child.spec.id, None)
         if child.spec.id in self._static:
             self._left[child.spec.id] = child
 
-    def inherit(self, past: Mapping[str, Child]) -> None:
+    def inherit(self, past: Mapping[str, TreeChild]) -> None:
         """Go on where the supervisor before ended: no generation of a static child comes twice.
 
         A process that SIGKILL did not end keeps its place.
         """
         for name, old in past.items():
-            if old.state is State.UNKILLABLE:
+            if old.state is ChildState.UNKILLABLE:
                 old.is_new |= name not in self._static  # then it is forgotten when it is gone
-                self.children[name] = old
-            elif name in self.children:
-                _succeed(self.children[name], old)
+                self[name] = old
+            elif name in self:
+                _succeed(self[name], old)
             else:
                 self._left[name] = old
 
     def reconfigure(self, spec: SupervisorSpec) -> None:
-        """Have other flags and specifications; who was added is not started."""
-        self.spec, self.flags = spec, spec.flags
+        """Have other limits and specifications; added children are not started."""
         self.window.max_restarts = spec.flags.max_restarts
         self.window.max_seconds = spec.flags.max_seconds
         self._static |= {one.id for one in spec.children}
-        others = dict(self.children)
-        self.children.clear()
+        others = dict(self)
+        self.clear()
         for one in spec.children:
             known = others.pop(one.id, None)
             if known is None:
                 self.admit(one)
             else:
                 known.spec = one
-                self.children[one.id] = known
-        self.children |= others
+                self[one.id] = known
+        self.update(others)
 
-    def estate(self) -> Mapping[str, Child]:
+    def estate(self) -> Mapping[str, TreeChild]:
         """Return what the next supervisor in this place inherits."""
-        return self._left | self.children
+        return self._left | self
 
     # --- looking ----------------------------------------------------------------------------
 
     def views(self) -> list[ChildView]:
         """Return what ``which_children`` answers, in start order."""
-        return [self.view(child) for child in self.children.values()]
+        return [self.view(child) for child in self.values()]
 
-    def view(self, child: Child) -> ChildView:
+    def view(self, child: TreeChild) -> ChildView:
         """Return one row of them."""
         return ChildView(
             id=child.spec.id,
@@ -194,140 +201,144 @@ class Roster:
 
     def counts(self) -> Counts:
         """Return what ``count_children`` answers."""
-        supervisors = sum(child.spec.type == "supervisor" for child in self.children.values())
+        supervisors = sum(child.spec.type == "supervisor" for child in self.values())
         return Counts(
-            specs=len(self.children),
-            active=sum(child.state in ALIVE for child in self.children.values()),
+            specs=len(self),
+            active=sum(child.state in ALIVE for child in self.values()),
             supervisors=supervisors,
-            workers=len(self.children) - supervisors,
+            workers=len(self) - supervisors,
         )
 
-    def ref(self, child: Child) -> Ref:
+    def ref(self, child: TreeChild) -> Ref:
         """Return the name of the child's current process."""
         return Ref(self.path, child.spec.id, child.generation)
 
     # --- starting ---------------------------------------------------------------------------
 
-    def launch(self, child: Child) -> None:
-        """Start the child's next generation."""
+    def next_generation(self, child: TreeChild) -> None:
+        """Have the child be starting, as its next generation."""
         self.forget_timers(child)
         self.settle(child, restarting=True)
         child.generation = Incarnation(child.generation + 1)
-        child.state, child.handle, child.extra = State.STARTING, None, None
+        child.state, child.handle, child.extra = ChildState.STARTING, None, None
         child.kill_at_s, child.brutal, child.is_kept = math.inf, False, False
-        if isinstance(child.spec.start, SupervisorSpec):
-            child.below = self.house.employ(self, child, child.spec.start)
-            return
-        self.house.emit(Launch(self.ref(child), child.spec.start))
-        if child.spec.start_timeout is not None:
-            self._set(child, Kind.START, child.spec.start_timeout)
 
-    def overdue(self, child: Child) -> None:
+    def launch(self, child: TreeChild) -> None:
+        """Start the process of a worker that is starting."""
+        self.step.emit(Launch(self.ref(child), child.spec.start))
+        if child.spec.start_timeout is not None:
+            self._set(child, TimerKind.START, child.spec.start_timeout)
+
+    def overdue(self, child: TreeChild) -> None:
         """Kill a child that was not up in time."""
         message = f"not ready within {child.spec.start_timeout:g} s"
         self._kill(child, StartFailed(stage="handshake", message=message))
 
     # --- ending -----------------------------------------------------------------------------
 
-    def end(
-        self, child: Child, why: str, deadline_s: float | None, *, has_grace: bool = True
-    ) -> None:
-        """Begin to end a child, or hasten its end: within its grace and not after the deadline.
+    def hasten(self, child: TreeChild, deadline_s: float | None, *, has_grace: bool) -> bool:
+        """Bring forward when a child is killed; False: it has to end earlier already.
 
-        Without its own grace the deadline alone counts.
+        That is within its grace and not after the deadline; without its grace the deadline alone
+        counts.
         """
         grace_s = child.spec.shutdown if has_grace or deadline_s is None else None
-        kill_at_s = math.inf if grace_s is None else self.house.now_s + grace_s
+        kill_at_s = math.inf if grace_s is None else self.step.now_s + grace_s
         if deadline_s is not None:
             kill_at_s = min(kill_at_s, deadline_s)
-        is_first = child.state is not State.STOPPING
-        if Kind.UNKILLABLE in child.timers:  # SIGKILL is under way
-            child.state = State.STOPPING
-            return
-        if not is_first and kill_at_s >= child.kill_at_s:
-            return
-        child.state, child.kill_at_s = State.STOPPING, kill_at_s
-        if child.below is not None:
-            child.below.stop(why, None if kill_at_s == math.inf else kill_at_s)
-            return
-        left_s = kill_at_s - self.house.now_s
+        if TimerKind.UNKILLABLE in child.timers:  # SIGKILL is under way
+            child.state = ChildState.STOPPING
+            return False
+        if child.state is ChildState.STOPPING and kill_at_s >= child.kill_at_s:
+            return False
+        child.kill_at_s = kill_at_s
+        return True
+
+    def ask(self, child: TreeChild, why: str) -> None:
+        """Ask a worker's process to end, or ask it no more where its time is over."""
+        is_first = child.state is not ChildState.STOPPING
+        child.state = ChildState.STOPPING
+        left_s = child.kill_at_s - self.step.now_s
         if left_s <= 0:
             child.brutal = is_first
             self._kill(child, None)
             return
         if is_first:
             self.forget_timers(child)
-            self.house.emit(Ask(self.ref(child), why))
+            self.step.emit(Ask(self.ref(child), why))
         if left_s < math.inf:
-            self._set(child, Kind.TERM, left_s * TERM_SHARE)
-            self._set(child, Kind.KILL, left_s)
+            self._set(child, TimerKind.TERM, left_s * TERM_SHARE)
+            self._set(child, TimerKind.KILL, left_s)
 
-    def rung(self, child: Child, kind: Kind) -> None:
-        """Take the next rung of an end."""
-        if kind is Kind.TERM:
-            self.house.emit(Terminate(self.ref(child)))
+    def next_signal(self, child: TreeChild, kind: TimerKind) -> None:
+        """Send the signal of a timer of an end."""
+        if kind is TimerKind.TERM:
+            self.step.emit(Terminate(self.ref(child)))
         else:
             self._kill(child, None)
 
-    def condemn(self, child: Child, blamed: PlainReason) -> None:
+    def fail(self, child: TreeChild, reason: PlainReason) -> None:
         """Kill a child that nobody asked to end; the limit of SIGKILL holds for it too."""
-        if child.state in {State.STARTING, State.UP} and Kind.UNKILLABLE not in child.timers:
-            self._kill(child, blamed)
+        if (
+            child.state in {ChildState.STARTING, ChildState.UP}
+            and TimerKind.UNKILLABLE not in child.timers
+        ):
+            self._kill(child, reason)
 
-    def _kill(self, child: Child, blamed: PlainReason | None) -> None:
+    def _kill(self, child: TreeChild, reason: PlainReason | None) -> None:
         self.forget_timers(child)
-        self.house.emit(Kill(self.ref(child), blamed))
-        self._set(child, Kind.UNKILLABLE, UNKILLABLE_AFTER_S)
+        self.step.emit(Kill(self.ref(child), reason))
+        self._set(child, TimerKind.UNKILLABLE, UNKILLABLE_AFTER_S)
 
-    def clear(self, child: Child, state: State) -> None:
-        """Take note that the child has no process any more."""
+    def vacate(self, child: TreeChild, state: ChildState) -> None:
+        """Have the child be in a state in which it has no process."""
         self.forget_timers(child)
-        child.state, child.handle, child.extra, child.below = state, None, None, None
+        child.state, child.handle, child.extra = state, None, None
 
     # --- timers -----------------------------------------------------------------------------
 
-    def delay(self, child: Child, delay_s: float) -> None:
+    def delay(self, child: TreeChild, delay_s: float) -> None:
         """Set the child's back-off."""
-        self._set(child, Kind.DELAY, delay_s)
+        self._set(child, TimerKind.DELAY, delay_s)
 
-    def forget_timers(self, child: Child) -> None:
+    def forget_timers(self, child: TreeChild) -> None:
         """Cancel what was set for the child."""
         if child.timers:
             for kind in sorted(child.timers):
-                self.house.emit(CancelTimer(Timer(self.path, child.spec.id, kind)))
+                self.step.emit(CancelTimer(Timer(self.path, child.spec.id, kind)))
             child.timers.clear()
 
-    def _set(self, child: Child, kind: Kind, delay_s: float) -> None:
+    def _set(self, child: TreeChild, kind: TimerKind, delay_s: float) -> None:
         child.timers.add(kind)
-        self.house.emit(SetTimer(Timer(self.path, child.spec.id, kind), delay_s))
+        self.step.emit(SetTimer(Timer(self.path, child.spec.id, kind), delay_s))
 
     # --- answers and reports ----------------------------------------------------------------
 
-    def settle(self, child: Child, *, restarting: bool) -> None:
-        """Tell of an end that was to be judged, since what came between has decided."""
+    def settle(self, child: TreeChild, *, restarting: bool) -> None:
+        """Report an exit that was to be judged, since what came between has decided."""
         reason, child.unjudged = child.unjudged, None
         if reason is not None:
             self.report_end(child, reason, was_expected=False)
             self.depart(child, reason, restarting=restarting)
 
-    def report_end(self, child: Child, reason: AnyReason, *, was_expected: bool) -> None:
-        """Have told how a child ended that was to end, unless it ended as it should."""
+    def report_end(self, child: TreeChild, reason: AnyReason, *, was_expected: bool) -> None:
+        """Report how a child ended that was to end, unless it ended as it should."""
         if not (was_expected or isinstance(reason, (Normal, Shutdown))):
             self.report(Label.SHUTDOWN_ERROR, "shutdown_error", child, Fact(reason))
 
     def depart(
         self,
-        child: Child,
+        child: TreeChild,
         reason: AnyReason,
         *,
         restarting: bool = False,
         asked: bool = False,
         delay_s: float = 0.0,
     ) -> None:
-        """Tell that a process of the child is gone; a supervisor tells that itself."""
+        """Emit that a process of the child is gone; a supervisor does that itself."""
         child.is_due_back = restarting
         if child.spec.type == WORKER:
-            self.house.emit(
+            self.step.emit(
                 Departed(
                     ref=self.ref(child),
                     reason=reason,
@@ -338,14 +349,14 @@ class Roster:
                 )
             )
 
-    def let_down(self, child: Child, why: str) -> None:
-        """Tell that a child that is down and was to come back does not."""
-        if child.is_due_back and child.state is State.DOWN:
+    def let_down(self, child: TreeChild, why: str) -> None:
+        """Emit that a child that is down and was to come back does not."""
+        if child.is_due_back and child.state is ChildState.DOWN:
             self.depart(child, Shutdown(detail=why), asked=True)
 
-    def report(self, label: Label, context: str, child: Child, fact: Fact = Fact()) -> None:
-        """Have one fact about a child told."""
-        self.house.emit(
+    def report(self, label: Label, context: str, child: TreeChild, fact: Fact = Fact()) -> None:
+        """Report one fact about a child."""
+        self.step.emit(
             Report(
                 label=label,
                 path=self.path,
@@ -355,34 +366,48 @@ class Roster:
                 handle=child.handle if fact.handle is None else fact.handle,
                 generation=child.generation,
                 restarts=child.restarts,
-                in_window=self.window.count(self.house.now_s),
+                in_window=self.window.count(self.step.now_s),
                 max_restarts=self.window.max_restarts,
                 next_attempt_s=fact.next_attempt_s,
             )
         )
 
     def reply(self, call: object, outcome: Outcome, reason: AnyReason | None = None) -> None:
-        """Answer a call without a process to tell of."""
-        self.house.emit(Replied(call, Answer(outcome, reason)))
+        """Answer a call that is about no process."""
+        self.step.emit(Replied(call, CallResult(outcome, reason)))
 
-    def answer_starts(self, child: Child, outcome: Outcome, reason: AnyReason | None) -> None:
-        """Answer who waits for the child's start."""
+    def answer_starts(self, child: TreeChild, outcome: Outcome, reason: AnyReason | None) -> None:
+        """Answer the calls that wait for the child's start."""
         child.is_new = False
         if child.starts:
             starts, child.starts = child.starts, []
-            answer = Answer(outcome, reason, child.handle, child.extra)
+            answer = CallResult(outcome, reason, child.handle, child.extra)
             for call in starts:
-                self.house.emit(Replied(call, answer))
+                self.step.emit(Replied(call, answer))
 
-    def answer_ends(self, child: Child, outcome: Outcome, reason: AnyReason | None = None) -> None:
-        """Answer who waits for the child's end."""
+    def answer_ends(
+        self, child: TreeChild, outcome: Outcome, reason: AnyReason | None = None
+    ) -> None:
+        """Answer the calls that wait for the child's end."""
         if child.ends:
             ends, child.ends = child.ends, []
             for call in ends:
                 self.reply(call, outcome, reason)
 
 
-def _succeed(child: Child, old: Child) -> None:
+def _succeed(child: TreeChild, old: TreeChild) -> None:
     """Have a child count on from an earlier one of its id."""
     child.generation = max(child.generation, old.generation)
     child.past = old.past
+
+
+def unkillable() -> Unkillable:
+    """Return why the place of a process is given up."""
+    return Unkillable(seconds=UNKILLABLE_AFTER_S)
+
+
+def plain(reason: AnyReason) -> PlainReason:
+    """Return ``reason`` as one that another one may hold."""
+    if isinstance(reason, RestartIntensityExceeded):
+        return Other(detail=str(reason))
+    return reason

@@ -1,4 +1,4 @@
-"""The nursery's place in the supervision tree: warmed, watched, and warmed anew when it is lost.
+"""The zygote's child handler: the nursery is warmed, watched, and warmed anew when it is lost.
 
 Agents live on without it, and a session that needs a process waits for the next one. The tree
 charges each failure; when there were too many the root gives up, and with it the daemon.
@@ -13,19 +13,19 @@ import structlog
 from cmdc_runtime.reasons import NurseryLost as NurseryLostReason
 from cmdc_runtime.reasons import PlainReason, Shutdown, StartFailed
 from supervisor.adapters.nursery import Nursery, NurseryFailed, NurseryLost
-from supervisor.core.tree.words import Departed, Ending, Ref
-from supervisor.keeper import Keeper
+from supervisor.core.tree.messages import Departed, Ending, Ref
+from supervisor.runtime import TreeRuntime
 
 log = structlog.get_logger()
 
 
 @dataclass(slots=True, eq=False)
-class Cradle:
-    """The post of the nursery; ``on_warm`` is called each time that one is warm."""
+class ZygoteChild:
+    """The child handler of the nursery; ``on_warm`` is called each time that one is warm."""
 
     nursery: Nursery
     on_warm: Callable[[], None]
-    keeper: Keeper = field(init=False)
+    runtime: TreeRuntime = field(init=False)
     problem: str = ""
     """Why there is no nursery, empty while there is one or the first is being warmed."""
     _ref: Ref | None = None
@@ -39,7 +39,7 @@ class Cradle:
         return f"lost: {self.problem}" if self.problem else "warming"
 
     def lost(self, error: NurseryLost) -> None:
-        """Take note that a nursery that was warm is gone."""
+        """Handle that a nursery that was warm is gone."""
         self._over(self._ref, str(error), NurseryLostReason())
 
     def launch(self, ref: Ref) -> None:
@@ -48,14 +48,14 @@ class Cradle:
         self._warming = asyncio.create_task(self._warm(ref), name="nursery")
 
     def ask(self, ref: Ref, reason: str) -> None:
-        """Be without a nursery; the daemon closes it when the last worker is buried."""
+        """Be without a nursery; the daemon closes it when the last worker is reaped."""
         if self._warming is not None:
             self._warming.cancel()
         self._ref = None
-        self.keeper.exited(ref, Shutdown(detail=reason), Ending.NORMAL)
+        self.runtime.exited(ref, Shutdown(detail=reason), Ending.NORMAL)
 
     def terminate(self, ref: Ref) -> None:
-        """Do as ``ask`` does: it has ended the post's work already."""
+        """Do as ``ask`` does: that has ended the handler's work already."""
 
     def kill(self, ref: Ref, blamed: PlainReason | None) -> None:
         """End it at once."""
@@ -87,10 +87,10 @@ class Cradle:
             return
         if self._ref == ref:
             self.problem = ""
-            self.keeper.up(ref, report.pid)
+            self.runtime.up(ref, report.pid)
             self.on_warm()
 
     def _over(self, ref: Ref | None, problem: str, reason: PlainReason) -> None:
         if ref is not None and self._ref == ref:
             self.problem, self._ref = problem, None
-            self.keeper.exited(ref, reason, Ending.CRASH)
+            self.runtime.exited(ref, reason, Ending.CRASH)

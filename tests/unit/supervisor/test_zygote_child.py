@@ -8,8 +8,8 @@ import pytest
 from cmdc_runtime.reasons import NurseryLost as LostReason
 from cmdc_runtime.reasons import StartFailed
 from supervisor.adapters.nursery import NurseryFailed, NurseryLost
-from supervisor.core.tree.words import Ref
-from supervisor.cradle import Cradle
+from supervisor.core.tree.messages import Ref
+from supervisor.zygote_child import ZygoteChild
 from tests.unit.supervisor.desk import Calls, play, settle
 
 FIRST, SECOND = Ref((), "nursery", 1), Ref((), "nursery", 2)
@@ -31,23 +31,23 @@ class Nursery:
         return SimpleNamespace(pid=7)
 
 
-def cradle_of(nursery):
+def handler_of(nursery):
     warmed = []
-    cradle = Cradle(nursery, lambda: warmed.append(True))
-    cradle.keeper = Calls()
-    return cradle, warmed
+    handler = ZygoteChild(nursery, lambda: warmed.append(True))
+    handler.runtime = Calls()
+    return handler, warmed
 
 
 def test_warm_nursery_is_up():
     """The daemon says that it is ready."""
 
     async def scenario():
-        cradle, warmed = cradle_of(Nursery())
-        cradle.launch(FIRST)
-        states = [cradle.state]
-        cradle.nursery.may_warm.set()
+        handler, warmed = handler_of(Nursery())
+        handler.launch(FIRST)
+        states = [handler.state]
+        handler.nursery.may_warm.set()
         await settle()
-        return [*states, cradle.state], cradle.keeper.made, warmed
+        return [*states, handler.state], handler.runtime.made, warmed
 
     assert play(scenario) == (["warming", "ready"], ["up"], [True])
 
@@ -64,11 +64,11 @@ def test_nursery_that_cannot_be_warmed_is_an_end(problem, told):
     """Whatever was raised: a tree that hears nothing would wait for ever."""
 
     async def scenario():
-        cradle, _ = cradle_of(Nursery(problem))
-        cradle.nursery.may_warm.set()
-        cradle.launch(FIRST)
+        handler, _ = handler_of(Nursery(problem))
+        handler.nursery.may_warm.set()
+        handler.launch(FIRST)
         await settle()
-        return cradle.keeper.made, cradle.state
+        return handler.runtime.made, handler.state
 
     made, state = play(scenario)
 
@@ -80,30 +80,30 @@ def test_loss_is_told_once_and_of_the_present_one_only():
     """A nursery that died while it became warm does not become up after that."""
 
     async def scenario():
-        cradle, warmed = cradle_of(Nursery())
-        cradle.launch(FIRST)
+        handler, warmed = handler_of(Nursery())
+        handler.launch(FIRST)
         await settle()
-        cradle.lost(NurseryLost("it died"))
-        cradle.lost(NurseryLost("it died"))
-        cradle.nursery.may_warm.set()
+        handler.lost(NurseryLost("it died"))
+        handler.lost(NurseryLost("it died"))
+        handler.nursery.may_warm.set()
         await settle()
-        return cradle.keeper.made, warmed
+        return handler.runtime.made, warmed
 
     assert play(scenario) == ([f"exited: {LostReason()} (crash)"], [])
 
 
-def test_cradle_that_is_asked_to_end_warms_no_more():
+def test_handler_that_is_asked_to_end_warms_no_more():
     """What comes of it later is nobody's."""
 
     async def scenario():
-        cradle, warmed = cradle_of(Nursery())
-        cradle.launch(FIRST)
+        handler, warmed = handler_of(Nursery())
+        handler.launch(FIRST)
         await settle()
-        cradle.ask(FIRST, "enough")
-        cradle.nursery.may_warm.set()
-        cradle.lost(NurseryLost("it died"))
+        handler.ask(FIRST, "enough")
+        handler.nursery.may_warm.set()
+        handler.lost(NurseryLost("it died"))
         await settle()
-        return len(cradle.keeper.made), warmed, cradle._warming.cancelled()
+        return len(handler.runtime.made), warmed, handler._warming.cancelled()
 
     assert play(scenario) == (1, [], True)
 
@@ -112,13 +112,13 @@ def test_next_one_is_warmed_for_the_next_launch():
     """An answer for an earlier launch changes nothing."""
 
     async def scenario():
-        cradle, _ = cradle_of(Nursery())
-        cradle.nursery.may_warm.set()
-        cradle.launch(FIRST)
+        handler, _ = handler_of(Nursery())
+        handler.nursery.may_warm.set()
+        handler.launch(FIRST)
         await settle()
-        cradle.lost(NurseryLost("it died"))
-        cradle.launch(SECOND)
+        handler.lost(NurseryLost("it died"))
+        handler.launch(SECOND)
         await settle()
-        return [one.split(":")[0] for one in cradle.keeper.made]
+        return [one.split(":")[0] for one in handler.runtime.made]
 
     assert play(scenario) == ["up", "exited", "up"]

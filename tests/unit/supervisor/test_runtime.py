@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from cmdc_runtime.reasons import RestartIntensityExceeded, Shutdown, Signal
-from supervisor import keeper as keeper_module
-from supervisor.core.tree import roster
+from supervisor import runtime as runtime_module
+from supervisor.core.tree import children
+from supervisor.core.tree.messages import Begin, Ending, Outcome, TimerKind
 from supervisor.core.tree.recording import replay
 from supervisor.core.tree.specs import ChildSpec, Flags, Strategy, SupervisorSpec
-from supervisor.core.tree.words import Ending, Kind, Outcome
-from supervisor.keeper import Keeper, unheeded
+from supervisor.runtime import TreeRuntime, unheeded
 
 KILLED = Signal(number=9, name="SIGKILL")
 WAIT_S = 10.0
@@ -29,21 +29,21 @@ class Scripted:
         self.said.append(("launch", ref.generation))
         self.refs.append(ref)
         if len(self.refs) <= self.fails:
-            self.keeper.exited(ref, KILLED, Ending.CRASH)
+            self.runtime.exited(ref, KILLED, Ending.CRASH)
         else:
-            self.keeper.up(ref, 1000 + ref.generation)
+            self.runtime.up(ref, 1000 + ref.generation)
 
     def ask(self, ref, reason):
         self.said.append((f"ask: {reason}", ref.generation))
         if self.obeys:
-            self.keeper.exited(ref, Shutdown(detail=reason), Ending.NORMAL)
+            self.runtime.exited(ref, Shutdown(detail=reason), Ending.NORMAL)
 
     def terminate(self, ref):
         self.said.append(("terminate", ref.generation))
 
     def kill(self, ref, _blamed):
         self.said.append(("kill", ref.generation))
-        self.keeper.exited(ref, KILLED, Ending.CRASH)
+        self.runtime.exited(ref, KILLED, Ending.CRASH)
 
     def departed(self, departed):
         restarting = "restarting" if departed.restarting else "gone"
@@ -51,18 +51,18 @@ class Scripted:
 
 
 def play(work, post, *, flags=None, **spec):
-    """Return what ``work`` returns, given a keeper of one child with this post."""
+    """Return what ``work`` returns, given a runtime of one child with this post."""
 
     async def main():
         async with asyncio.timeout(WAIT_S):
             child = ChildSpec(id="a", start=post, **spec)
-            keeper = Keeper(
+            runtime = TreeRuntime(
                 SupervisorSpec(flags=flags or Flags(resumes=True), children=(child,)),
                 lambda _report: None,
             )
-            post.keeper = keeper
-            keeper.begin()
-            return await work(keeper)
+            post.runtime = runtime
+            runtime.begin()
+            return await work(runtime)
 
     return asyncio.run(main())
 
@@ -70,8 +70,8 @@ def play(work, post, *, flags=None, **spec):
 def test_answer_within_an_effect_is_heard_when_the_step_is_over():
     """A post that answers at once does not come between a decision and its effects."""
 
-    async def nothing(keeper):
-        return keeper.tree.child((), "a").handle
+    async def nothing(runtime):
+        return runtime.tree.child((), "a").handle
 
     post = Scripted(fails=2)
     handle = play(nothing, post)
@@ -89,26 +89,26 @@ def test_answer_within_an_effect_is_heard_when_the_step_is_over():
 def test_a_back_off_lasts_longer_by_chance():
     """Up to a fifth, and never less than it says: who fell together does not come back so."""
 
-    async def die_twice(keeper):
-        keeper._chance = lambda: 1.0
+    async def die_twice(runtime):
+        runtime._chance = lambda: 1.0
         for _ in range(2):
-            keeper.exited(post.refs[-1], KILLED, Ending.CRASH)
-        (timer,) = keeper._timers
-        return timer.kind, keeper._timers[timer].when() - asyncio.get_running_loop().time()
+            runtime.exited(post.refs[-1], KILLED, Ending.CRASH)
+        (timer,) = runtime._timers
+        return timer.kind, runtime._timers[timer].when() - asyncio.get_running_loop().time()
 
     post = Scripted()
     kind, left_s = play(die_twice, post, restart_delay=(100.0, 100.0))
 
-    assert kind is Kind.DELAY
+    assert kind is TimerKind.DELAY
     assert 119.0 < left_s <= 120.0
 
 
 def test_rungs_of_an_end_come_by_the_clock():
     """Who does not obey is terminated and then killed, and who waits for it is told."""
 
-    async def stop(keeper):
-        keeper.stop("enough", 0.1)
-        return await keeper.ended
+    async def stop(runtime):
+        runtime.stop("enough", 0.1)
+        return await runtime.ended
 
     post = Scripted(obeys=STUBBORN)
     reason = play(stop, post)
@@ -125,8 +125,8 @@ def test_rungs_of_an_end_come_by_the_clock():
 
 def test_who_is_gone_is_not_called_unkillable(monkeypatch):
     """However late its end is told: very many may have ended with it, or the daemon was stopped."""
-    monkeypatch.setattr(roster, "UNKILLABLE_AFTER_S", 0.01)
-    monkeypatch.setattr(keeper_module, "BURIAL_LOOK_S", 0.01)
+    monkeypatch.setattr(children, "UNKILLABLE_AFTER_S", 0.01)
+    monkeypatch.setattr(runtime_module, "REAP_LOOK_S", 0.01)
 
     again = asyncio.Event()
 
@@ -144,11 +144,11 @@ def test_who_is_gone_is_not_called_unkillable(monkeypatch):
         def is_over(self):
             self.looks += 1
             if self.looks == 3:
-                self.keeper.exited(self.refs[-1], KILLED, Ending.CRASH)
+                self.runtime.exited(self.refs[-1], KILLED, Ending.CRASH)
             return True
 
-    async def hang(keeper):
-        keeper.condemn(post.refs[-1], KILLED)
+    async def hang(runtime):
+        runtime.fail(post.refs[-1], KILLED)
         await again.wait()
 
     post = Slow()
@@ -160,8 +160,8 @@ def test_who_is_gone_is_not_called_unkillable(monkeypatch):
 def test_back_off_is_waited_for_and_too_many_crashes_end_the_root():
     """The delay comes from the clock; the root says why it gave up."""
 
-    async def wait(keeper):
-        return await keeper.ended
+    async def wait(runtime):
+        return await runtime.ended
 
     post = Scripted(fails=9)
     flags = Flags(resumes=True, max_restarts=2, max_seconds=5.0)
@@ -174,10 +174,10 @@ def test_back_off_is_waited_for_and_too_many_crashes_end_the_root():
 def test_calls_are_answered_and_supervisors_that_end_are_told():
     """A dynamic supervisor's child is started, ended and heard of."""
 
-    async def calls(keeper):
+    async def calls(runtime):
         answers, ended = [], []
         below = Scripted()
-        below.keeper = keeper
+        below.runtime = runtime
         spec = SupervisorSpec(children=(ChildSpec(id="b", start=below),))
         child = ChildSpec(id="s", start=spec, restart="temporary", shutdown=None)
         group = ChildSpec(
@@ -185,12 +185,12 @@ def test_calls_are_answered_and_supervisors_that_end_are_told():
             start=SupervisorSpec(flags=Flags(strategy=Strategy.DYNAMIC)),
             shutdown=None,
         )
-        keeper.start_child((), group, unheeded)
-        keeper.start_child(("g",), child, answers.append, ended.append)
-        keeper.terminate_child(("g",), "s", answers.append, "bye", 1.0)
-        keeper.start_child(("nowhere",), child, answers.append, ended.append)
-        is_over = keeper.ended.done()
-        assert ("g", "s") not in keeper._posts
+        runtime.start_child((), group, unheeded)
+        runtime.start_child(("g",), child, answers.append, ended.append)
+        runtime.terminate_child(("g",), "s", answers.append, "bye", 1.0)
+        runtime.start_child(("nowhere",), child, answers.append, ended.append)
+        is_over = runtime.ended.done()
+        assert ("g", "s") not in runtime._handlers
         return [one.outcome for one in answers], [one.path for one in ended], below.said, is_over
 
     outcomes, paths, said, is_over = play(calls, Scripted())
@@ -204,19 +204,19 @@ def test_calls_are_answered_and_supervisors_that_end_are_told():
 def test_who_asked_for_what_was_refused_hears_nothing_of_the_next_one():
     """It had its answer; a supervisor in the same place later is somebody else's."""
 
-    async def again(keeper):
+    async def again(runtime):
         refused, ended = [], []
         below = Scripted()
-        below.keeper = keeper
+        below.runtime = runtime
         spec = SupervisorSpec(children=(ChildSpec(id="b", start=below),))
         child = ChildSpec(id="s", start=spec, restart="temporary", shutdown=None)
         group = ChildSpec(
             id="g", start=SupervisorSpec(flags=Flags(strategy=Strategy.DYNAMIC)), shutdown=None
         )
-        keeper.start_child(("g",), child, unheeded, refused.append)
-        keeper.start_child((), group, unheeded)
-        keeper.start_child(("g",), child, unheeded)
-        keeper.terminate_child(("g",), "s", ended.append, "bye", 1.0)
+        runtime.start_child(("g",), child, unheeded, refused.append)
+        runtime.start_child((), group, unheeded)
+        runtime.start_child(("g",), child, unheeded)
+        runtime.terminate_child(("g",), "s", ended.append, "bye", 1.0)
         return refused, [one.outcome for one in ended]
 
     assert play(again, Scripted()) == ([], [Outcome.OK])
@@ -226,12 +226,12 @@ def test_who_asked_for_what_was_refused_hears_nothing_of_the_next_one():
 def test_a_child_that_rests_is_woken(grace_s):
     """By another process; its place was kept. However long it takes, where no time was given."""
 
-    async def rest(keeper):
+    async def rest(runtime):
         answers = []
-        keeper.rest_child(post.refs[-1], answers.append, "sleep", 5.0)
-        keeper.wake_child(post.refs[-1], answers.append)
-        keeper.terminate_child((), "a", answers.append, "bye", grace_s)
-        return [one.outcome for one in answers], live(keeper)
+        runtime.rest_child(post.refs[-1], answers.append, "sleep", 5.0)
+        runtime.wake_child(post.refs[-1], answers.append)
+        runtime.terminate_child((), "a", answers.append, "bye", grace_s)
+        return [one.outcome for one in answers], live(runtime)
 
     post = Scripted()
 
@@ -245,10 +245,10 @@ def test_a_child_that_rests_is_woken(grace_s):
 def test_a_child_that_rests_has_its_time():
     """It is not terminated at once."""
 
-    async def rest(keeper):
-        keeper.rest_child(post.refs[-1], unheeded, "sleep", 100.0)
+    async def rest(runtime):
+        runtime.rest_child(post.refs[-1], unheeded, "sleep", 100.0)
         loop = asyncio.get_running_loop()
-        return [keeper._timers[one].when() - loop.time() > 10.0 for one in keeper._timers]
+        return [runtime._timers[one].when() - loop.time() > 10.0 for one in runtime._timers]
 
     post = Scripted(obeys=STUBBORN)
 
@@ -256,25 +256,25 @@ def test_a_child_that_rests_has_its_time():
     assert post.said == [("launch", 1), ("ask: sleep", 1)]
 
 
-def live(keeper):
-    """Return the timers of a keeper that would still go off, and those that it remembers."""
+def live(runtime):
+    """Return the timers of a runtime that would still go off, and those that it remembers."""
     timers = asyncio.get_running_loop()._scheduled
     return [
-        *(one for one in timers if one._callback == keeper._due and not one.cancelled()),
-        *keeper._timers,
+        *(one for one in timers if one._callback == runtime._due and not one.cancelled()),
+        *runtime._timers,
     ]
 
 
 def test_no_timer_outlives_what_it_is_for():
     """A more impatient end has timers of its own, in the place of the first ones'."""
 
-    async def stop_twice(keeper):
-        keeper.terminate_child((), "a", unheeded, "enough", 100.0)
-        first = len(live(keeper))
-        keeper.terminate_child((), "a", unheeded, "enough", 50.0)
-        second = len(live(keeper))
-        keeper.exited(post.refs[-1], KILLED, Ending.CRASH)
-        return first, second, live(keeper)
+    async def stop_twice(runtime):
+        runtime.terminate_child((), "a", unheeded, "enough", 100.0)
+        first = len(live(runtime))
+        runtime.terminate_child((), "a", unheeded, "enough", 50.0)
+        second = len(live(runtime))
+        runtime.exited(post.refs[-1], KILLED, Ending.CRASH)
+        return first, second, live(runtime)
 
     post = Scripted(obeys=STUBBORN)
 
@@ -284,12 +284,12 @@ def test_no_timer_outlives_what_it_is_for():
 def test_a_timer_that_went_off_is_forgotten():
     """There is one for each restart of each session."""
 
-    async def come_back(keeper):
+    async def come_back(runtime):
         is_back = asyncio.Event()
         post.launch = lambda ref: (Scripted.launch(post, ref), is_back.set())
-        keeper.exited(post.refs[-1], KILLED, Ending.CRASH)
+        runtime.exited(post.refs[-1], KILLED, Ending.CRASH)
         await is_back.wait()
-        return live(keeper)
+        return live(runtime)
 
     post = Scripted()
 
@@ -312,14 +312,14 @@ def test_an_answer_comes_between_no_two_effects_of_a_step():
         def departed(self, departed):
             said.append(f"{self.name} is gone")
 
-    async def stop(keeper):
+    async def stop(runtime):
         group = SupervisorSpec(flags=Flags(strategy=Strategy.DYNAMIC))
-        keeper.start_child((), ChildSpec(id="g", start=group, shutdown=None), unheeded)
+        runtime.start_child((), ChildSpec(id="g", start=group, shutdown=None), unheeded)
         for name in "bc":
             child = Named(name)
-            child.keeper = keeper
-            keeper.start_child(("g",), ChildSpec(id=name, start=child), unheeded)
-        keeper.terminate_child((), "g", unheeded, "enough", 5.0)
+            child.runtime = runtime
+            runtime.start_child(("g",), ChildSpec(id=name, start=child), unheeded)
+        runtime.terminate_child((), "g", unheeded, "enough", 5.0)
 
     play(stop, Scripted())
 
@@ -333,15 +333,15 @@ def test_what_the_tree_tells_is_reported_and_recorded():
     async def main():
         post = Scripted()
         spec = SupervisorSpec(children=(ChildSpec(id="a", start=post),))
-        post.keeper = keeper = Keeper(spec, reports.append)
-        keeper.begin()
-        keeper.exited(post.refs[-1], KILLED, Ending.CRASH)
-        return keeper.record("why")
+        post.runtime = runtime = TreeRuntime(spec, reports.append)
+        runtime.begin()
+        runtime.exited(post.refs[-1], KILLED, Ending.CRASH)
+        return runtime.record("why")
 
     lines = asyncio.run(main())
 
     assert any(one.reason == KILLED for one in reports)
-    assert next(replay(lines)).taken.input == "begin"
+    assert next(replay(lines)).recorded.input == Begin()
 
 
 def test_bug_of_one_post_takes_nothing_from_the_others():
@@ -352,9 +352,9 @@ def test_bug_of_one_post_takes_nothing_from_the_others():
             super().departed(departed)
             raise RuntimeError("a bug")
 
-    async def stop(keeper):
-        keeper.stop("enough", 5.0)
-        return keeper.ended.done()
+    async def stop(runtime):
+        runtime.stop("enough", 5.0)
+        return runtime.ended.done()
 
     post = Broken()
 

@@ -1,19 +1,24 @@
-"""What goes into a supervision tree and what comes out of it.
+"""The messages of a supervision tree: inputs, effects and views. Pure values.
 
-In: the tree's methods, with a ``Ref`` for whose process it is about. Out: effects, to be done in
-their order by whoever holds the tree. A ``Ref`` names one process of one child: what is said of an
-earlier one is noticed and changes nothing.
+``tree.handle`` takes an input and returns effects, which its holder performs in their order. A
+``Ref`` names one process of one child: an input about an earlier process is reported and changes
+nothing.
+
+To add an input: its Struct here and in ``AnyInput``, and its row in ``Tree.HANDLERS``. A recording
+takes it without a change.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
+import msgspec
+
 from cmdc_runtime.ids import Incarnation
 from cmdc_runtime.reasons import AnyReason, PlainReason
-from supervisor.core.tree.specs import ChildSpec
+from supervisor.core.tree.specs import ChildSpec, SupervisorSpec
 
-Path: TypeAlias = tuple[str, ...]
+SupervisorPath: TypeAlias = tuple[str, ...]
 """Where a supervisor is: the ids from the root down, ``()`` for the root itself."""
 
 TERM_SHARE: Final = 0.5
@@ -27,7 +32,7 @@ SUBTREE_SHARE: Final = 0.8
 class Ref(NamedTuple):
     """One process of the child ``child`` of the supervisor at ``path``."""
 
-    path: Path
+    path: SupervisorPath
     child: str
     generation: Incarnation
 
@@ -41,7 +46,16 @@ class Ending(StrEnum):
     FINAL = "final"  # no restart can help, or it was chosen as the end: the supervisor ends too
 
 
-class State(StrEnum):
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a supervisor ends; ``cause`` is the last word of the child that it ends for."""
+
+    reason: AnyReason
+    cause: AnyReason
+    ending: Ending
+
+
+class ChildState(StrEnum):
     """Where one child stands."""
 
     STARTING = "starting"
@@ -52,7 +66,16 @@ class State(StrEnum):
     UNKILLABLE = "unkillable"  # SIGKILL did not end it: no other process takes its place
 
 
-class Kind(StrEnum):
+class SupervisorPhase(StrEnum):
+    """Where a supervisor stands."""
+
+    STARTING = "starting"
+    UP = "up"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+class TimerKind(StrEnum):
     """What a timer is for."""
 
     START = "start"  # the child was not up in time
@@ -65,9 +88,9 @@ class Kind(StrEnum):
 class Timer(NamedTuple):
     """One timer; setting it again takes the place of the one before."""
 
-    path: Path
+    path: SupervisorPath
     child: str
-    kind: Kind
+    kind: TimerKind
 
 
 class Outcome(StrEnum):
@@ -85,7 +108,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CallResult:
     """The result of a call; ``handle`` and ``extra`` are what the shell said of the start."""
 
     outcome: Outcome
@@ -106,15 +129,180 @@ class Label(StrEnum):
     UNEXPECTED = "unexpected"
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """How a child is to end: ``why`` is what it is told.
+# --- inputs -----------------------------------------------------------------------------------
 
-    ``deadline_s`` is until when (monotonic), in place of the child's own grace; None: that grace.
+
+def _tag(name: str) -> str:
+    """Return the name of an input in a recording: ``start_child`` for ``StartChild``."""
+    return "".join(f"_{one.lower()}" if one.isupper() else one for one in name).lstrip("_")
+
+
+class Input(msgspec.Struct, frozen=True, tag_field="type", tag=_tag):
+    """One input of the tree."""
+
+    @property
+    def place(self) -> SupervisorPath:
+        """Return the path of the supervisor or child that it is about."""
+        return ()
+
+
+class ProcessInput(Input, frozen=True):
+    """News of one process."""
+
+    ref: Ref
+
+    @property
+    def place(self) -> SupervisorPath:
+        """Return the path of the child."""
+        return (*self.ref.path, self.ref.child)
+
+
+class ChildCall(Input, frozen=True):
+    """A call about one child; ``Replied`` carries ``call`` back, whatever it is."""
+
+    path: SupervisorPath
+    child: str
+    call: object
+
+    @property
+    def place(self) -> SupervisorPath:
+        """Return the path of the child."""
+        return (*self.path, self.child)
+
+
+class Begin(Input, frozen=True):
+    """Start the root's children."""
+
+
+class Up(ProcessInput, frozen=True):
+    """A process is ready; ``extra`` goes to the caller that asked for the start."""
+
+    handle: object = None
+    extra: object = None
+
+
+class Ignored(ProcessInput, frozen=True):
+    """A child wants no process: OTP's ``ignore``."""
+
+
+class ChildExited(ProcessInput, frozen=True):
+    """A process is gone, or could not be started."""
+
+    reason: AnyReason
+    ending: Ending
+
+
+class Fail(ProcessInput, frozen=True):
+    """Kill a process that hangs or uses too much; ``reason`` is the one to report."""
+
+    reason: PlainReason
+
+
+class Due(Input, frozen=True):
+    """A timer went off."""
+
+    timer: Timer
+
+    @property
+    def place(self) -> SupervisorPath:
+        """Return the path of the child."""
+        return (*self.timer.path, self.timer.child)
+
+
+class Stop(Input, frozen=True):
+    """End everything, until ``deadline_s`` (monotonic) at the latest; None: no hurry."""
+
+    why: str = "shutdown"
+    deadline_s: float | None = None
+
+
+class KillSupervisor(Input, frozen=True):
+    """End a supervisor as SIGKILL ends a process: for its parent that is a crash."""
+
+    path: SupervisorPath
+
+    @property
+    def place(self) -> SupervisorPath:
+        """Return its path."""
+        return self.path
+
+
+class StartChild(Input, frozen=True):
+    """Add a child and start it; answered when it is up or has failed."""
+
+    path: SupervisorPath
+    spec: ChildSpec
+    call: object
+
+    @property
+    def place(self) -> SupervisorPath:
+        """Return the path of the child."""
+        return (*self.path, self.spec.id)
+
+
+class TerminateChild(ChildCall, frozen=True):
+    """End a child; answered when it is gone. A second one may have an earlier deadline.
+
+    ``why`` is what the child is asked with. ``deadline_s`` (monotonic) replaces the child's own
+    grace; None: that grace.
     """
 
     why: str = "shutdown"
     deadline_s: float | None = None
+
+
+class RestChild(ChildCall, frozen=True):
+    """End a child that is up and keep its specification, whatever its restart type."""
+
+    why: str = "shutdown"
+    deadline_s: float | None = None
+
+
+class RestartChild(ChildCall, frozen=True):
+    """Start a child that is down; a start that fails leaves it down. It is not charged."""
+
+
+class WakeChild(ChildCall, frozen=True):
+    """Start a child that rests, for good: a start that fails is charged and tried again."""
+
+
+class DeleteChild(ChildCall, frozen=True):
+    """Forget a child that is down."""
+
+
+class Reconfigure(Input, frozen=True):
+    """Change a supervisor's flags and its children's specifications, all of them or nothing.
+
+    Added children are not started; children that ``spec`` lacks stay, behind the others. A changed
+    ``start`` counts from the child's next start.
+    """
+
+    path: SupervisorPath
+    spec: SupervisorSpec
+
+    @property
+    def place(self) -> SupervisorPath:
+        """Return the path of the supervisor."""
+        return self.path
+
+
+AnyInput: TypeAlias = (
+    Begin
+    | Up
+    | Ignored
+    | ChildExited
+    | Fail
+    | Due
+    | Stop
+    | KillSupervisor
+    | StartChild
+    | TerminateChild
+    | RestChild
+    | RestartChild
+    | WakeChild
+    | DeleteChild
+    | Reconfigure
+)
 
 
 # --- effects ----------------------------------------------------------------------------------
@@ -122,7 +310,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Start a worker's process; say ``up``, ``ignored`` or ``exited`` of it."""
+    """Start a worker's process; ``Up``, ``Ignored`` or ``ChildExited`` follows."""
 
     ref: Ref
     start: object
@@ -153,7 +341,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Call ``due`` with the timer in ``delay_s`` seconds."""
+    """Give ``Due`` with the timer in ``delay_s`` seconds."""
 
     timer: Timer
     delay_s: float
@@ -186,7 +374,7 @@ class Departed:
 class SupervisorUp:
     """All children of a supervisor were started."""
 
-    path: Path
+    path: SupervisorPath
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +385,7 @@ class SupervisorEnded:
     none.
     """
 
-    path: Path
+    path: SupervisorPath
     reason: AnyReason
     cause: AnyReason
 
@@ -207,7 +395,7 @@ class Replied:
     """A call has its answer; ``call`` is what the caller gave."""
 
     call: object
-    answer: Answer
+    result: CallResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +403,7 @@ class Report:
     """What OTP logs under its own domain: every fact about one child at one moment."""
 
     label: Label
-    path: Path
+    path: SupervisorPath
     context: str
     child: ChildSpec | None
     reason: AnyReason | None = None
@@ -250,7 +438,7 @@ class ChildView:
     """One row of ``which_children``."""
 
     id: str
-    state: State
+    state: ChildState
     type: str
     restart: str
     handle: object

@@ -1,8 +1,8 @@
-"""Holds the supervision tree: gives it the time, and has done what it decides.
+"""The tree runtime: gives the supervision tree its inputs and the time, and performs its effects.
 
-A worker's specification carries a ``Post`` as its ``start``: the object that does what the tree
-wants done about that child. Inputs are taken one at a time: what a post says while an effect is
-performed is heard when the step is over.
+A worker's specification carries a ``ChildHandler`` as its ``start``: the object that performs the
+effects about that child. Inputs are handled one at a time: one that a handler gives while an effect
+is performed waits until the step is over.
 """
 
 import asyncio
@@ -14,46 +14,46 @@ from typing import Final, Protocol, TypeAlias
 import structlog
 
 from cmdc_runtime.reasons import AnyReason, PlainReason
+from supervisor.core.tree import messages
 from supervisor.core.tree.intensity import spread
-from supervisor.core.tree.recorder import RecordedTree
-from supervisor.core.tree.specs import ChildSpec, SupervisorSpec
-from supervisor.core.tree.words import (
-    Answer,
+from supervisor.core.tree.messages import (
     Ask,
+    CallResult,
     CancelTimer,
     Departed,
     Effect,
     Ending,
+    Input,
     Kill,
-    Kind,
     Launch,
     Outcome,
-    Path,
     Ref,
     Replied,
     Report,
     SetTimer,
-    Stop,
     SupervisorEnded,
+    SupervisorPath,
     SupervisorUp,
     Terminate,
     Timer,
+    TimerKind,
 )
+from supervisor.core.tree.recording import RecordedTree
+from supervisor.core.tree.specs import ChildSpec, SupervisorSpec
 
 log = structlog.get_logger()
 
-BURIAL_LOOK_S: Final = 1.0
-"""Between two looks at a dead process whose end is told late, since very many ended with it."""
+REAP_LOOK_S: Final = 1.0
+"""Between two looks at a dead process that is reaped late, since very many ended with it."""
 
-Call: TypeAlias = Callable[[Answer], None]
-Input: TypeAlias = Callable[[float], list[Effect]]
+Call: TypeAlias = Callable[[CallResult], None]
 
 
-class Post(Protocol):
-    """What a worker child is to the daemon; nothing here may block or raise."""
+class ChildHandler(Protocol):
+    """Performs the effects about one worker child; nothing here may block or raise."""
 
     def launch(self, ref: Ref) -> None:
-        """Start the process, and say ``up`` or ``exited`` of it."""
+        """Start the process; ``up`` or ``exited`` of the runtime follows."""
 
     def ask(self, ref: Ref, reason: str) -> None:
         """Ask it politely to end."""
@@ -65,14 +65,14 @@ class Post(Protocol):
         """Send SIGKILL to all of it."""
 
     def is_over(self) -> bool:
-        """Say whether its process is gone, though its end is not told yet."""
+        """Say whether its process is gone, though ``exited`` has not been called yet."""
 
     def departed(self, departed: Departed) -> None:
-        """Tell who watches that it is gone, and what becomes of it."""
+        """Notify the monitors that it is gone, and what becomes of it."""
 
 
-class Keeper:
-    """The tree, its timers and its posts."""
+class TreeRuntime:
+    """The tree, its timers and its child handlers."""
 
     def __init__(
         self,
@@ -86,8 +86,8 @@ class Keeper:
         self.ended: asyncio.Future[AnyReason] = asyncio.get_event_loop().create_future()
         """Done with the root's reason when it is gone."""
         self._on_report = on_report
-        self._posts: defaultdict[Path, dict[str, Post]] = defaultdict(dict)
-        self._on_end: dict[Path, Callable[[SupervisorEnded], None]] = {}
+        self._handlers: defaultdict[SupervisorPath, dict[str, ChildHandler]] = defaultdict(dict)
+        self._on_end: dict[SupervisorPath, Callable[[SupervisorEnded], None]] = {}
         self._timers: dict[Timer, asyncio.TimerHandle] = {}
         self._inputs: deque[Input] = deque()
         self._is_stepping = False
@@ -96,90 +96,87 @@ class Keeper:
 
     def begin(self) -> None:
         """Start the tree."""
-        self._take(self.tree.begin)
+        self._take(messages.Begin())
 
     def up(self, ref: Ref, handle: object = None) -> None:
-        """Take note that a process is ready."""
-        self._take(lambda now_s: self.tree.up(ref, now_s, handle))
+        """Say that a process is ready."""
+        self._take(messages.Up(ref, handle))
 
     def exited(self, ref: Ref, reason: AnyReason, ending: Ending) -> None:
-        """Take note that a process is gone, or that there is none."""
-        self._take(lambda now_s: self.tree.exited(ref, reason, ending, now_s))
+        """Say that a process is gone, or could not be started."""
+        self._take(messages.ChildExited(ref, reason, ending))
 
-    def condemn(self, ref: Ref, blamed: PlainReason) -> None:
+    def fail(self, ref: Ref, reason: PlainReason) -> None:
         """Have a process killed that hangs or uses too much."""
-        self._take(lambda now_s: self.tree.condemn(ref, blamed, now_s))
+        self._take(messages.Fail(ref, reason))
 
     def record(self, note: str) -> list[bytes]:
-        """Return what the tree was told so far, as lines that can be played again."""
+        """Return the recording of the tree, as lines that can be replayed."""
         return list(self.tree.recorder.lines(note))
 
     def stop(self, why: str, bound_s: float) -> None:
         """End everything within ``bound_s`` seconds."""
-        self._take(lambda now_s: self.tree.stop(why, now_s + bound_s, now_s))
+        self._take(messages.Stop(why, self._now_s() + bound_s))
 
     def start_child(
         self,
-        path: Path,
+        path: SupervisorPath,
         spec: ChildSpec,
         call: Call,
         on_end: Callable[[SupervisorEnded], None] | None = None,
     ) -> None:
-        """Add a child and start it; ``on_end`` hears of the end of a supervisor that was begun."""
+        """Add a child and start it; ``on_end`` is called when a supervisor that began has ended."""
         place = (*path, spec.id)
 
-        def answered(answer: Answer) -> None:
+        def answered(answer: CallResult) -> None:
             if answer.outcome in {Outcome.NO_PROCESS, Outcome.MAX_CHILDREN}:
                 self._on_end.pop(place, None)
             call(answer)
 
         if on_end is not None:
             self._on_end[place] = on_end
-        self._take(lambda now_s: self.tree.start_child(path, spec, answered, now_s))
+        self._take(messages.StartChild(path, spec, answered))
 
     def terminate_child(
-        self, path: Path, child_id: str, call: Call, why: str, grace_s: float | None
+        self, path: SupervisorPath, child_id: str, call: Call, why: str, grace_s: float | None
     ) -> None:
         """End a child within ``grace_s`` seconds, None: however long it takes."""
-
-        def give(now_s: float) -> list[Effect]:
-            deadline_s = None if grace_s is None else now_s + grace_s
-            return self.tree.terminate_child(path, child_id, call, now_s, Stop(why, deadline_s))
-
-        self._take(give)
+        deadline_s = None if grace_s is None else self._now_s() + grace_s
+        self._take(messages.TerminateChild(path, child_id, call, why, deadline_s))
 
     def rest_child(self, ref: Ref, call: Call, why: str, grace_s: float) -> None:
         """End a child's process and keep the child, to be woken."""
-        self._take(
-            lambda now_s: self.tree.rest_child(
-                ref.path, ref.child, call, now_s, Stop(why, now_s + grace_s)
-            )
-        )
+        deadline_s = self._now_s() + grace_s
+        self._take(messages.RestChild(ref.path, ref.child, call, why, deadline_s))
 
     def wake_child(self, ref: Ref, call: Call) -> None:
         """Start a child that rests."""
-        self._take(lambda now_s: self.tree.wake_child(ref.path, ref.child, call, now_s))
+        self._take(messages.WakeChild(ref.path, ref.child, call))
 
     # --- steps ------------------------------------------------------------------------------
 
     def _take(self, given: Input) -> None:
+        """Handle an input, after those that came before it."""
         self._inputs.append(given)
         if self._is_stepping:
             return
         self._is_stepping = True
         try:
             while self._inputs:
-                for effect in self._inputs.popleft()(self._now_s()):
+                for effect in self._step(self._inputs.popleft()):
                     self._try(effect)
         finally:
             self._is_stepping = False
+
+    def _step(self, given: Input) -> list[Effect]:
+        return self.tree.handle(given, self._now_s())
 
     def _now_s(self) -> float:
         """Return the time, by the clock by which timers go off."""
         return asyncio.get_running_loop().time()
 
     def _try(self, effect: Effect) -> None:
-        """Perform an effect; a bug of one post does not take those of all others from them."""
+        """Perform an effect; a bug of one handler leaves the effects of the others."""
         try:
             self._perform(effect)
         except Exception:
@@ -188,21 +185,21 @@ class Keeper:
     def _perform(self, effect: Effect) -> None:  # noqa: C901 - one case for each effect
         match effect:
             case Launch(ref=ref, start=start):
-                self._posts[ref.path][ref.child] = start  # type: ignore[assignment]  # see Post
-                self._post(ref).launch(ref)
+                self._handlers[ref.path][ref.child] = start  # type: ignore[assignment]  # see ChildHandler
+                self._handler(ref).launch(ref)
             case Ask(ref=ref, reason=reason):
-                self._post(ref).ask(ref, reason)
+                self._handler(ref).ask(ref, reason)
             case Terminate(ref=ref):
-                self._post(ref).terminate(ref)
+                self._handler(ref).terminate(ref)
             case Kill(ref=ref, blamed=blamed):
-                self._post(ref).kill(ref, blamed)
+                self._handler(ref).kill(ref, blamed)
             case Departed(ref=ref):
-                self._post(ref).departed(effect)
+                self._handler(ref).departed(effect)
             case SetTimer(timer=timer, delay_s=delay_s):
                 self._set(timer, delay_s)
             case CancelTimer(timer=timer):
                 self._cancel(timer)
-            case Replied(call=call, answer=answer):
+            case Replied(call=call, result=answer):
                 call(answer)  # type: ignore[operator]  # whatever was given with the call: a Call
             case Report():
                 self._on_report(effect)
@@ -211,13 +208,13 @@ class Keeper:
             case SupervisorEnded():
                 self._forget(effect)
 
-    def _post(self, ref: Ref) -> Post:
-        return self._posts[ref.path][ref.child]
+    def _handler(self, ref: Ref) -> ChildHandler:
+        return self._handlers[ref.path][ref.child]
 
     def _set(self, timer: Timer, delay_s: float) -> None:
         self._cancel(timer)
         loop = asyncio.get_running_loop()
-        if timer.kind is Kind.DELAY:
+        if timer.kind is TimerKind.DELAY:
             delay_s = spread(delay_s, self._chance())
         self._timers[timer] = loop.call_later(delay_s, self._due, timer)
 
@@ -227,14 +224,14 @@ class Keeper:
             handle.cancel()
 
     def _due(self, timer: Timer) -> None:
-        if timer.kind is Kind.UNKILLABLE and self._posts[timer.path][timer.child].is_over():
-            self._set(timer, BURIAL_LOOK_S)  # SIGKILL has ended it; what it leaves is looked after
+        if timer.kind is TimerKind.UNKILLABLE and self._handlers[timer.path][timer.child].is_over():
+            self._set(timer, REAP_LOOK_S)  # SIGKILL has ended it; what it leaves is looked after
             return
         self._timers.pop(timer, None)
-        self._take(lambda now_s: self.tree.due(timer, now_s))
+        self._take(messages.Due(timer))
 
     def _forget(self, ended: SupervisorEnded) -> None:
-        self._posts.pop(ended.path, None)
+        self._handlers.pop(ended.path, None)
         on_end = self._on_end.pop(ended.path, None)
         if on_end is not None:
             on_end(ended)
@@ -242,5 +239,5 @@ class Keeper:
             self.ended.set_result(ended.reason)
 
 
-def unheeded(_answer: Answer) -> None:
+def unheeded(_answer: CallResult) -> None:
     """Take the answer of a call that nobody waits for."""

@@ -3,31 +3,36 @@
 import pytest
 
 from cmdc_runtime.reasons import Unkillable, Unresponsive
-from supervisor.core.tree.recorder import RecordedTree
-from supervisor.core.tree.recording import letters, read, replay
-from supervisor.core.tree.specs import ChildSpec, SupervisorSpec
-from supervisor.core.tree.words import (
+from supervisor.core.tree.messages import (
     UNKILLABLE_AFTER_S,
+    Begin,
+    ChildExited,
     Departed,
+    Due,
     Ending,
+    Fail,
     Kill,
-    Kind,
     Launch,
     Ref,
+    Stop,
     SupervisorEnded,
     Timer,
+    TimerKind,
+    Up,
 )
+from supervisor.core.tree.recording import RecordedTree, letters, read, replay
+from supervisor.core.tree.specs import ChildSpec, SupervisorSpec
 
 SILENT = Unresponsive(silent_ms=30_000)
-TIMER = Timer((), "a", Kind.UNKILLABLE)
+TIMER = Timer((), "a", TimerKind.UNKILLABLE)
 FIRST = Ref((), "a", 1)
 
 
 def risen(restart="permanent"):
     """Return a tree with one child that is up."""
     tree = RecordedTree(SupervisorSpec(children=(ChildSpec(id="a", start="x", restart=restart),)))
-    tree.begin(0.0)
-    tree.up(FIRST, 0.0, 1)
+    tree.handle(Begin(), 0.0)
+    tree.handle(Up(FIRST, 1), 0.0)
     return tree
 
 
@@ -38,14 +43,14 @@ def of(kind, effects):
 def test_it_is_killed_once_and_comes_back_with_the_reason_told():
     """What happens meanwhile changes nothing: SIGKILL is under way."""
     tree = risen()
-    effects = tree.condemn(FIRST, SILENT, 1.0)
+    effects = tree.handle(Fail(FIRST, SILENT), 1.0)
 
     assert of(Kill, effects) == [Kill(FIRST, SILENT)]
-    assert of(Kill, tree.condemn(FIRST, SILENT, 1.1)) == []
-    ended = tree.exited(FIRST, SILENT, Ending.CRASH, 1.2)
+    assert of(Kill, tree.handle(Fail(FIRST, SILENT), 1.1)) == []
+    ended = tree.handle(ChildExited(FIRST, SILENT, Ending.CRASH), 1.2)
     assert [(one.reason, one.restarting) for one in of(Departed, ended)] == [(SILENT, True)]
     assert [one.ref.generation for one in of(Launch, ended)] == [2]
-    assert tree.due(TIMER, 1.0 + UNKILLABLE_AFTER_S) == []
+    assert tree.handle(Due(TIMER), 1.0 + UNKILLABLE_AFTER_S) == []
 
 
 @pytest.mark.parametrize(
@@ -54,8 +59,8 @@ def test_it_is_killed_once_and_comes_back_with_the_reason_told():
 def test_one_that_cannot_be_killed_is_told_and_not_replaced(restart, ends):
     """Who would have to be restarted takes its supervisor with it: nothing may take its place."""
     tree = risen(restart)
-    tree.condemn(FIRST, SILENT, 1.0)
-    effects = tree.due(TIMER, 1.0 + UNKILLABLE_AFTER_S)
+    tree.handle(Fail(FIRST, SILENT), 1.0)
+    effects = tree.handle(Due(TIMER), 1.0 + UNKILLABLE_AFTER_S)
     (departed,) = of(Departed, effects)
 
     assert departed.reason == Unkillable(seconds=UNKILLABLE_AFTER_S)
@@ -67,19 +72,19 @@ def test_one_that_cannot_be_killed_is_told_and_not_replaced(restart, ends):
 def test_stop_meanwhile_waits_for_the_same_end():
     """It is not killed a second time, and the place is given up when it would have been."""
     tree = risen()
-    tree.condemn(FIRST, SILENT, 1.0)
-    assert of(Kill, tree.stop("enough", 3.0, 2.0)) == []
+    tree.handle(Fail(FIRST, SILENT), 1.0)
+    assert of(Kill, tree.handle(Stop("enough", 3.0), 2.0)) == []
 
-    assert of(SupervisorEnded, tree.due(TIMER, 1.0 + UNKILLABLE_AFTER_S)) != []
+    assert of(SupervisorEnded, tree.handle(Due(TIMER), 1.0 + UNKILLABLE_AFTER_S)) != []
 
 
 def test_recording_of_it_plays_again():
     """It is an input like the others."""
     tree = risen()
-    tree.condemn(FIRST, SILENT, 1.0)
-    tree.exited(FIRST, SILENT, Ending.CRASH, 1.2)
+    tree.handle(Fail(FIRST, SILENT), 1.0)
+    tree.handle(ChildExited(FIRST, SILENT, Ending.CRASH), 1.2)
     lines = list(tree.recorder.lines())
     _, taken = read(lines)
 
-    assert [one.input for one in taken] == ["begin", "up", "condemn", "exited"]
-    assert all(letters(again.effects) == again.taken.did for again in replay(lines))
+    assert [type(one.input) for one in taken] == [Begin, Up, Fail, ChildExited]
+    assert all(letters(again.effects) == again.recorded.did for again in replay(lines))
