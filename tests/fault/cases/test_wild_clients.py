@@ -54,12 +54,10 @@ def test_a_body_that_nests_too_deep_reaches_no_agent(agent, engine, levels):
     session = agent()
     pid = session.agent_pid()
     with pytest.raises(UsageError, match="the command's body: it nests more than 96 levels"):
-        engine.call(
-            engine.exchange.order(session.id, UserRespond(ref="r", response=nested(levels)))
-        )
+        engine.call(engine.exchange.send(session.id, UserRespond(ref="r", response=nested(levels))))
     many = UserRespond(ref="r", response=[0] * COMMAND_VALUES_MAX)
     with pytest.raises(UsageError, match="the command's body: it has more than 200,000 values"):
-        engine.call(engine.exchange.order(session.id, many))
+        engine.call(engine.exchange.send(session.id, many))
 
     assert session.run("Still there?", timeout=TURN_S).text == "fine"
     assert session.agent_pid() == pid
