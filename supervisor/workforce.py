@@ -40,7 +40,7 @@ from supervisor.adapters.forkserver import Boot
 from supervisor.adapters.left import Left
 from supervisor.adapters.nursery import Nursery, NurseryFailed, NurseryLost
 from supervisor.adapters.orphans import REAPED_MAX, Mark, reap_adopted, sweep
-from supervisor.adapters.peers import Staff
+from supervisor.adapters.peers import Origin, Staff, own_origin
 from supervisor.adapters.reaper import Exited, Reaper
 from supervisor.adapters.router import Router, Told
 from supervisor.core.exits import LastSeen
@@ -99,6 +99,8 @@ class Workforce:
     hung: int = 0
     """Spares that were killed since they did not answer."""
     starts: Starts = field(default_factory=Starts)
+    _origin: Origin = field(default_factory=own_origin)
+    """Looked up at once: those who started this daemon may end before it is asked for."""
 
     @property
     def folder(self) -> Path:
@@ -114,7 +116,7 @@ class Workforce:
         """Return the processes that sessions run in now."""
         workers = [one for one in self._workers.values() if one.is_forked and not one.has_ended]
         hosts = {host.child.pid: one.mark for one in workers for host in one.hosts.all}
-        return Staff({one.pid: one.mark for one in workers}, hosts, self.folder)
+        return Staff({one.pid: one.mark for one in workers}, hosts, self.folder, self._origin)
 
     def __len__(self) -> int:
         """Return how many workers there are."""

@@ -184,9 +184,9 @@ def _tools() -> Iterator[Finding]:
     """Say what a tool can read: no layer here keeps it from what its user has."""
     who = "as root: they read every process and file" if os.geteuid() == 0 else "as this user"
     advice = (
-        "they get no keys and are refused at the daemon, but read this user's files, journal and"
-        " token among them, and the environment of who started the daemon, and can use cron,"
-        " systemd-run, tmux or ssh: run it all in a container, or as a user of its own"
+        "they get no keys and are refused at this user's daemons, but read this user's files,"
+        " journal and token among them, and the environment of who started the daemon, and can use"
+        " cron, systemd-run, tmux or ssh: run it all in a container, or as a user of its own"
     )
     yield Finding(name="tools", status="note", found=f"no sandbox, {who}", advice=advice)
 

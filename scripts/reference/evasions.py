@@ -41,8 +41,14 @@ of it:
 - It reads the environment and memory of the program or shell that started the daemon, keys
   included, and the files of its user: the journal, the token of the runtime directory and the
   daemon's settings are some of them.
-- It is refused at the daemon's sockets. Another service of the same user that does something for
-  it is not: cron, `systemd-run --user`, a terminal multiplexer, ssh to the same machine.
+- It is refused at the sockets of its own daemon, and of every other one of its user, by its
+  session's cell, its mark, and the tool hosts and daemons among its ancestors; but for a daemon
+  that its own session has started. At another daemon's it is heard where nothing of that is left:
+  without cgroups, after its own daemon has ended, with an environment of its own. So it is, in a
+  daemon that a session has started, where it gives itself that session's mark. The runtime
+  directory of its daemon stands in the command line of its call, where it may be read. Another
+  service of the same user that does something for it is not: cron, `systemd-run --user`, a
+  terminal multiplexer, ssh to the same machine.
 - What a call that ends by itself has set free (`setsid`, a double fork) runs on until the session's
   process ends. Where a call is killed, timed out or aborted, all that it has started ends with it.
 - As root it reads and does everything.

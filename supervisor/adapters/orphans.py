@@ -204,7 +204,7 @@ def _mark_in(variables: Iterable[bytes]) -> Mark | None:
     return session_id.decode(errors="surrogateescape"), int(incarnation)
 
 
-def _own_mark() -> Mark | None:
+def own_mark() -> Mark | None:
     """Return the mark of this process, which can't read its own environment in /proc."""
     return _mark_in(name + b"=" + value for name, value in os.environb.items())
 
@@ -233,7 +233,7 @@ def _adopted(
     table: Table, marks: Collection[Mark], known: Collection[int]
 ) -> Iterator[ProcessLine]:
     """Yield the children that came to this process, bear one of ``marks`` and are not known."""
-    wanted = frozenset(marks) - {_own_mark()}  # our children may have this one from us
+    wanted = frozenset(marks) - {own_mark()}  # our children may have this one from us
     if not wanted:
         return iter(())
     return (line for line in _children(table, known) if mark_of(line.pid) in wanted)

@@ -4,30 +4,59 @@ The kernel vouches for the pid; everything else is read from /proc at that momen
 session starts descends from its agent or its tool host, which are known, or, when these have ended,
 from the daemon, which is a subreaper. What an agent of an earlier daemon has started may descend
 from neither, and is told by its tool host's command, its POSIX session, its mark and its cgroup.
+What a session of another daemon has started is a tool here too, unless it and this daemon come from
+the same session: a tool may have a daemon of its own. See ``Origin``.
 
 Rules: what can't be read makes nobody a person who may be a tool; one look takes less than a
 millisecond, and is made once for each connection.
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Final
 
 from cmdc_runtime.ids import Incarnation, SessionId
+from cmdc_runtime.process import PRELOAD_MODULE
 from cmdc_runtime.process_table import ProcessLine, look_up
-from supervisor.adapters.orphans import Mark, mark_of
+from supervisor.adapters.orphans import Mark, mark_of, own_mark
 from supervisor.core.authority import PERSON, Kind, Peer
-from supervisor.core.cells import base_name, parse_cell_name
+from supervisor.core.cells import base_name, is_base_name, parse_cell_name
 
 ANCESTORS_MAX: Final = 4_096
 """Looked at; nobody has so many but to hide."""
 WALKS_MAX: Final = 20
 """From one whose parents end under our eyes at each."""
+COMMAND_BYTES_MAX: Final = 2**16
+"""Of a command line that is looked through."""
 _INIT: Final = 1
+_HOST_SOCKET: Final = re.compile(rb"/h-[0-9a-f]{8}[0-9]{2}\Z")
+"""In the command line of a tool host and of its calls."""
+_MODULES: Final = (b"supervisor", b"workers")
+"""Nothing but what sessions start descends from a process that runs one of these by ``-m``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The sessions that a process comes from, of whichever daemon."""
+
+    sessions: frozenset[tuple[str, str]] = frozenset()
+    """Each as the name of its daemon's cells, or "" where its mark names it, and its id."""
+    programs: frozenset[tuple[int, int]] = frozenset()
+    """The processes of daemons, tool hosts and calls among its ancestors."""
+
+    def is_within(self, other: "Origin") -> bool:
+        """Say whether a process comes from nowhere that another one does not come from.
+
+        Calls of one session are not each other's ancestors, so by its name it is told first.
+        """
+        if self.sessions:
+            return self.sessions <= other.sessions
+        return self.programs <= other.programs
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +67,15 @@ class Staff:
     hosts: Mapping[int, Mark | None]
     folder: Path
     """The runtime directory."""
+    origin: Origin = Origin()
+    """The sessions of other daemons that this daemon itself comes from."""
+
+
+def own_origin() -> Origin:
+    """Return the sessions that this process comes from, which may not read its own environment."""
+    mark, before = own_mark(), _origin(_descent(os.getppid()))
+    own = _cells_of(os.getpid()) | (set() if mark is None else {("", mark[0])})
+    return Origin(before.sessions | own, before.programs)
 
 
 def peer_of(pid: int | None, staff: Staff) -> Peer:
@@ -57,7 +95,48 @@ def peer_of(pid: int | None, staff: Staff) -> Peer:
             return _peer(Kind.TOOL, known[of])
     if len(descent) == ANCESTORS_MAX or any(_is_of_sessions(one, staff.folder) for one in descent):
         return Peer(Kind.TOOL)
-    return _by_traces(pid, staff)
+    return _by_traces(pid, descent, staff)
+
+
+def _origin(descent: list[int]) -> Origin:
+    """Return the origin of the first of these processes, the others being its ancestors."""
+    sessions: set[tuple[str, str]] = set()
+    for pid in descent:
+        mark = mark_of(pid)
+        sessions |= _cells_of(pid) | (set() if mark is None else {("", mark[0])})
+    programs = (look_up(pid) for pid in descent if _is_of_any_daemon(pid))
+    return Origin(frozenset(sessions), frozenset(line.name for line in programs if line))
+
+
+def _is_of_any_daemon(pid: int) -> bool:
+    """Say whether a process runs a program of which only what sessions start descends."""
+    words = _words(pid)
+    modules = (word for flag, word in pairwise(words) if flag == b"-m")
+    return (
+        any(_HOST_SOCKET.search(word) for word in words)
+        or any(module.split(b".")[0] in _MODULES for module in modules)
+        or any(b"forkserver" in word and PRELOAD_MODULE.encode() in word for word in words)
+    )
+
+
+def _words(pid: int) -> list[bytes]:
+    with suppress(OSError), Path(f"/proc/{pid}/cmdline").open("rb") as file:
+        return file.read(COMMAND_BYTES_MAX).split(b"\0")
+    return []
+
+
+def _cells_of(pid: int) -> set[tuple[str, str]]:
+    """Return the cells of sessions that a process is in, each with its daemon's base."""
+    try:
+        text = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return set()
+    pairs = (pair for line in text.splitlines() for pair in pairwise(line.split("/")))
+    return {
+        (base, str(named[0]) if (named := parse_cell_name(cell)) else cell)
+        for base, cell in pairs
+        if is_base_name(base) and cell.startswith("s-")
+    }
 
 
 def _descent(pid: int) -> list[int]:
@@ -86,13 +165,10 @@ def _is_of_sessions(pid: int, folder: Path) -> bool:
     """
     if pid == os.getpid():
         return pid != _INIT
-    with suppress(OSError):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        return any(word.startswith(os.fsencode(folder / "h-")) for word in words)
-    return False
+    return any(word.startswith(os.fsencode(folder / "h-")) for word in _words(pid))
 
 
-def _by_traces(pid: int, staff: Staff) -> Peer:
+def _by_traces(pid: int, descent: list[int], staff: Staff) -> Peer:
     """Return whose a process is by what it can't easily lose."""
     line, mark = look_up(pid), mark_of(pid)
     if line is None:
@@ -102,7 +178,9 @@ def _by_traces(pid: int, staff: Staff) -> Peer:
     if mark is not None and mark in staff.agents.values():
         return _peer(Kind.TOOL, mark)
     cell = _cell_of(pid, base_name(str(staff.folder)))
-    return PERSON if cell is None else _peer(Kind.TOOL, parse_cell_name(cell))
+    if cell is not None:
+        return _peer(Kind.TOOL, parse_cell_name(cell))
+    return PERSON if _origin(descent).is_within(staff.origin) else Peer(Kind.TOOL)
 
 
 def _cell_of(pid: int, base: str) -> str | None:

@@ -8,6 +8,7 @@ To add a rule, add a case to ``check_form``.
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -26,6 +27,10 @@ from cmdc_runtime.frames import (
     Write,
 )
 
+_SMALL_MAP: Final = 0x80
+_LARGE_MAPS: Final = b"\xde\xdf"
+"""How a map begins in MessagePack."""
+
 
 def check_form(frame: FromWorker, body: bytes) -> None:
     """Check one frame, and for a ``Batch`` the ``body`` behind it.
@@ -38,8 +43,9 @@ def check_form(frame: FromWorker, body: bytes) -> None:
             found = len(decode_as(list[EventEntry], body))
             if found != count:
                 raise ProtocolError(f"a batch of {count} events from {first} holds {found}")
-        case Write(settled=settled):
+        case Write(settled=settled, records=records, snapshot=snapshot):
             _check_outcomes(settled)
+            _check_bodies([one.body for one in records] + ([snapshot] if snapshot else []))
         case Answer(body=value, page_id="") | Refusal(details=value):
             decode_as(msgspec.Raw, value)  # of a page there is only the beginning, put into a field
         case _:
@@ -52,3 +58,15 @@ def _check_outcomes(settled: Iterable[Settled]) -> None:
         frame = decode(ToClient, one.frame)
         if not isinstance(frame, Reply | Failed) or frame.id != one.id:
             raise ProtocolError(f"the outcome of command {one.id!r} is no answer to it")
+
+
+def _check_bodies(bodies: Iterable[bytes]) -> None:
+    """Check that each record, and the snapshot, is one whole map; nothing in it is read.
+
+    It is passed over in C, at the price of a copy: what a worker sends must not hold up the others.
+    How deep that goes is msgspec's limit; who rebuilds a session from it has a lower one.
+    """
+    for body in bodies:
+        decode_as(msgspec.Raw, body)
+        if not (body[0] & 0xF0 == _SMALL_MAP or body[0] in _LARGE_MAPS):
+            raise ProtocolError(f"a record or snapshot of {len(body)} bytes is no map")

@@ -18,6 +18,7 @@ from cmdc_runtime.errors import AccessDenied, CmdcError
 from cmdc_runtime.requests import FindSession, ListSessions, StopSession
 from cmdc_runtime.runtime_dir import read_token
 from cmdc_runtime.testing import ToolCalls, ToolUse
+from cmdc_runtime.testing.fixtures import DaemonProcess
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -124,6 +125,70 @@ def test_a_client_in_a_tool_is_refused(agent, scripted, victim, address, tool):
 
     assert json.loads(results(session)[0]) == ["AccessDenied"] * 3
     assert victim.run("Still there?", timeout=TURN_S).text == "fine"
+
+
+@pytest.fixture
+def other():
+    """Another daemon of the same user, of which the first knows nothing."""
+    daemon = DaemonProcess()
+    yield daemon
+    daemon.close()
+
+
+@pytest.mark.parametrize("freed", ["", "env -i ", "env -i setsid -w setsid -w "])
+def test_a_command_is_refused_at_another_daemon_too(tried, other, freed):
+    """Whatever it has taken off: that daemon's token is there to be read, and a person's."""
+    text = tried(f"cd {Path.cwd()} && timeout 30 {freed}{CMDC} ps --address {other.address}")
+
+    assert "only a person or an application outside of every session" in text
+    with other.client() as client:
+        assert client.list_sessions() == []
+
+
+@pytest.mark.parametrize("tool", [pose, pose_in_agent], ids=["process", "agent"])
+def test_a_client_in_a_tool_is_refused_at_another_daemon_too(agent, scripted, other, tool):
+    """In a process of its own or in the agent's."""
+    arguments = {"address": str(other.address), "victim": "nobody"}
+    session = agent(
+        scripted(ToolCalls(ToolUse(tool.name, arguments)), default="done"), tools=[tool]
+    )
+    session.run("Go.", timeout=TURN_S)
+
+    assert json.loads(results(session)[0]) == ["AccessDenied"] * 3
+
+
+EMBEDDED = """
+import cmdc_runtime as cmdc
+from cmdc_runtime.testing import ScriptedModel
+with ScriptedModel([], default="from within") as model, cmdc.create_agent(model=model) as session:
+    print(session.run("Go.", timeout=60).text, len(cmdc.list_sessions()))
+"""
+
+
+@cmdc.tool
+def embed(script: str) -> str:
+    """Run a program of cmdc's own in the call's process."""
+    import atexit  # noqa: PLC0415 - in the call alone
+    import contextlib  # noqa: PLC0415
+    import io  # noqa: PLC0415
+
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exec(script, {})
+        atexit._run_exitfuncs()  # a call ends without them, and would leave the daemon to be killed
+    return said.getvalue()
+
+
+def test_a_tool_has_a_daemon_of_its_own(agent, scripted, tried, tmp_path):
+    """A script that the shell runs, and the process of a call, with the daemons they start."""
+    script = tmp_path / "script.py"
+    script.write_text(EMBEDDED)
+    assert "from within 1" in tried(f"cd {Path.cwd()} && {sys.executable} {script}")
+    model = scripted(ToolCalls(ToolUse("embed", {"script": EMBEDDED})), default="done")
+    session = agent(model, tools=[embed])
+    session.run("Go.", timeout=TURN_S)
+
+    assert "from within 1" in results(session)[0]
 
 
 @cmdc.tool

@@ -15,6 +15,7 @@ from cmdc_runtime.frames import (
     Adrift,
     Batch,
     HostWanted,
+    JournalRecord,
     LastWords,
     Ready,
     Reply,
@@ -142,6 +143,20 @@ async def say(parts: list[str]) -> str:
     return "nothing came of it"
 
 
+NO_RECORDS = {
+    "noise": b"\xc1",
+    "cut": b"\x81\xa1a",
+    "empty": b"",
+    "no map": b"\xc0",
+    "too deep": b"\x81\xa1a" + b"\x91" * 2_000 + b"\xc0",
+}
+
+
+def record(body):
+    records = (JournalRecord(kind="said", body=body),)
+    return encode(Write(records=records, settled=(), number=1))
+
+
 def wild(place, other):
     """Return what no agent may say, by what it is."""
     foreign = encode(Reply(id="c-2", body=raw("mine")))
@@ -160,11 +175,13 @@ def wild(place, other):
         "a host at a relative path": (encode(HostWanted(address="control.sock")),),
         "a call for another agent": (adrift(entry_of(place, other)),),
         "a call for an agent that nobody knows": (encode(UNKNOWN),),
+        **{f"a record that is {name}": (record(body),) for name, body in NO_RECORDS.items()},
         "noise": (b"\xc1",),
     }
 
 
 KINDS = (
+    *(f"a record that is {name}" for name in NO_RECORDS),
     "a count near 2**64",
     "more events than there are",
     "an index near 2**64",

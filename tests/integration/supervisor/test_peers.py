@@ -81,7 +81,7 @@ def test_what_descends_from_nobody_we_know_is_told_by_its_traces(tmp_path, elsew
         agents = {"session": {pid + 10**6: MARK}, "mark": {10**7: MARK}, "host": {}}[trace]
         if trace == "session":  # its leader is the agent, and no ancestor: as after a setsid
             agents = {os.getsid(pid): MARK}
-            found = peers._by_traces(pid, staff(tmp_path, agents))
+            found = peers._by_traces(pid, [pid], staff(tmp_path, agents))
         else:
             found = peer_of(pid, staff(tmp_path, agents))
 

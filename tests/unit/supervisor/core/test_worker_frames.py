@@ -5,11 +5,32 @@ import pytest
 from cmdc_runtime.codec import encode, encode_events, failed, raw
 from cmdc_runtime.errors import ProtocolError
 from cmdc_runtime.events import StreamReset
-from cmdc_runtime.frames import Answer, Batch, Deliver, Doze, Refusal, Reply, Settled, Write
+from cmdc_runtime.frames import (
+    Answer,
+    Batch,
+    Deliver,
+    Doze,
+    JournalRecord,
+    Refusal,
+    Reply,
+    Settled,
+    Write,
+)
 from supervisor.core.worker_frames import check_form
 
 TWO = encode_events([(0, StreamReset()), (1, StreamReset())])
 DEEP = b"\x91" * 100_000 + b"\xc0"
+
+
+NO_MAPS = {
+    "empty": b"",
+    "noise": b"\xc1",
+    "cut": b"\x81\xa1a",
+    "two": b"\x80\x80",
+    "no map": b"\x91\xc0",
+    "text": encode("said"),
+    "too deep": b"\x81\xa1a" + DEEP,
+}
 
 
 def batch(count):
@@ -25,7 +46,14 @@ def answer_to(name):
     return encode(Reply(id=name, body=raw("done")))
 
 
+def writing(body, snapshot=b""):
+    record = JournalRecord(kind="said", body=body)
+    return Write(records=(record,), settled=(), number=1, snapshot=snapshot)
+
+
 GOOD = [
+    (writing(encode({"kind": "any"})), b""),
+    (writing(encode(dict.fromkeys(map(str, range(20)))), snapshot=encode({})), b""),
     (batch(2), TWO),
     (Answer(id="c", body=encode({"any": [1]})), b""),
     (Answer(id="c", body=b"\x92\xc0", page_id="p-1"), b""),
@@ -38,6 +66,12 @@ GOOD = [
     (Doze(), b""),
 ]
 BAD = {
+    **{f"a record that is {name}": (writing(body), b"") for name, body in NO_MAPS.items()},
+    **{
+        f"a snapshot that is {name}": (writing(encode({}), body), b"")
+        for name, body in NO_MAPS.items()
+        if body
+    },
     "more than it holds": (batch(3), TWO),
     "less than it holds": (batch(1), TWO),
     "no body": (batch(1), b""),
