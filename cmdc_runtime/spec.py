@@ -351,7 +351,8 @@ def _strategy_tool(given: object, *, may_branch: bool) -> Packed | None:
     if not may_branch:
         raise InvalidOptions(["reasoning_strategy: its branches are subagents; max_depth is 0"])
     try:
-        packed = pack(msgspec.structs.replace(tool, name=STRATEGY_TOOL), "reasoning_strategy")
+        own = msgspec.structs.replace(tool, name=STRATEGY_TOOL, fork=tool.fork is not False)
+        packed = pack(own, "reasoning_strategy")
     except InvalidTool as error:
         raise InvalidOptions([str(error).replace("strategies[0]: ", "", 1)]) from error
     return msgspec.structs.replace(packed, label=STRATEGY_TOOL)

@@ -12,7 +12,12 @@ import msgspec
 from cmdc_runtime.board import SNAPSHOT_STEP
 from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions.plugin import Plugin, hooks_of
-from cmdc_runtime.extensions.provider import Provider, context_window_of, price_usd_of
+from cmdc_runtime.extensions.provider import (
+    Provider,
+    answer_tokens_of,
+    context_window_of,
+    price_usd_of,
+)
 from cmdc_runtime.frames import Assign
 from cmdc_runtime.parcels import digest_of
 from cmdc_runtime.reasons import PlainReason
@@ -210,6 +215,7 @@ def policy_of(assign: Assign, spec: AgentSpec, provider: Provider) -> Policy:
         subagents=frozenset(one.name for one in spec.subagents),
         opening_call=spec.opening_call,
         window_of=lambda model: context_window_of(provider, model),
+        answer_max_of=lambda model: answer_tokens_of(provider, model),
         price_of=lambda model, prompt, completion: price_usd_of(
             provider, model, prompt, completion
         ),

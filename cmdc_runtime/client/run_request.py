@@ -64,7 +64,11 @@ class RunRequest:
         if self.session is not None and (self._options, self._model) != (None, None):
             raise InvalidOptions(["session: takes neither options nor model: it has its own"])
         score = left.pop("score", None)
-        wrong = left.keys() - set(Reason.__struct_fields__) | left.keys() & {"name", "strategies"}
+        wrong = left.keys() - set(Reason.__struct_fields__) | left.keys() & {
+            "name",
+            "strategies",
+            "fork",
+        }
         if wrong:
             raise InvalidOptions([f"{name}: Runner.run takes no such argument" for name in wrong])
         chosen = strategy if score is None else with_score(strategy, score)
@@ -83,12 +87,14 @@ class RunRequest:
         parallel: Any = self._tool.max_parallel  # Any: checked when it is packed
         if children == _CHILDREN_DEFAULT and isinstance(parallel, int) and parallel > children:
             given["max_children"] = parallel
-        return base, given | {"reasoning_strategy": self._tool}
+        has_past = bool(given.get("messages", (base or Options()).messages))
+        tool = msgspec.structs.replace(self._tool, fork=has_past)
+        return base, given | {"reasoning_strategy": tool}
 
     def guest(self) -> tuple[Reason, OpeningCall]:
         """Return the tool to be lent to a session, under a name of its own, and its call."""
         name = f"reason-{new_command_id()}"[:64]
-        tool = msgspec.structs.replace(self._tool, name=name)
+        tool = msgspec.structs.replace(self._tool, name=name, fork=True)
         return tool, OpeningCall(name=name, text_as="question")
 
 

@@ -6,8 +6,8 @@ leaves ``stream`` as one ``ProviderError``; a stream that ends without a finish 
 
 To write a provider, put an object with ``stream`` behind a ``create()`` in a module of its own and
 let ``classify`` decide what kind of failure an exception is. Where it knows prices and limits of
-its models, give it the methods of ``ModelTable`` too; ask for them by ``context_window_of`` and
-``price_usd_of``.
+its models, give it the methods of ``ModelTable`` and ``AnswerTable`` too; ask for them by
+``context_window_of``, ``price_usd_of`` and ``answer_tokens_of``.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -161,6 +161,20 @@ class ModelTable(Protocol):
         None where the model's price is unknown; 0.0 is the price of a model that is free.
         """
         ...
+
+
+@runtime_checkable
+class AnswerTable(Protocol):
+    """As ``ModelTable``, of a provider that knows how long the answers of models can be."""
+
+    def answer_tokens(self, model: str) -> int | None:
+        """Return how many tokens an answer of ``model`` can have; None where that is unknown."""
+        ...
+
+
+def answer_tokens_of(provider: Provider, model: str) -> int | None:
+    """Return how many tokens an answer can have; None where the provider does not know."""
+    return provider.answer_tokens(model) if isinstance(provider, AnswerTable) else None
 
 
 def context_window_of(provider: Provider, model: str) -> int | None:

@@ -36,6 +36,10 @@ class Reason(BuiltIn, frozen=True, kw_only=True):
     budget_tokens: Positive | None = None
     timeout: Moment | None = None
     """Seconds; what is best then is the answer."""
+    fork: bool | None = None
+    """Whether each branch begins with the session's conversation, as those do that say so
+    themselves. None: where the strategy is the session's own, or ``Runner``'s in a session that is
+    there; not where the model calls the tool, which puts into the question what is needed."""
     name: ToolName = REASON_TOOL
     """What the model calls it."""
 

@@ -44,10 +44,17 @@ class ScriptedModel:
     ``default`` answers once the steps are used up. Without it such a request gets an HTTP 500 that
     names it, and ``assert_complete`` fails. The server starts when it is first needed. A step that
     is a callable gets the decoded request, runs in the server's loop and must not block: what waits
-    is written as ``Hold`` or ``Delay``.
+    is written as ``Hold`` or ``Delay``. An answer that is longer than the ``max_tokens`` of its
+    request is cut there, as real servers do it, unless ``keeps_to_max_tokens`` is false.
     """
 
-    def __init__(self, steps: Iterable[Step], *, default: Step | None = None) -> None:
+    def __init__(
+        self,
+        steps: Iterable[Step],
+        *,
+        default: Step | None = None,
+        keeps_to_max_tokens: bool = True,
+    ) -> None:
         """Check the steps; start nothing yet.
 
         Raises:
@@ -59,6 +66,7 @@ class ScriptedModel:
         self._steps = deque(_checked(step) for step in steps)
         self._steps_count = len(self._steps)
         self._default = None if default is None else _checked(default)
+        self._keeps_to_max_tokens = keeps_to_max_tokens
         self._changed = threading.Condition()
         self._requests: deque[Request] = deque(maxlen=REQUESTS_KEPT_MAX)
         self._requests_count = 0
@@ -198,6 +206,8 @@ class ScriptedModel:
         number, step = self._taken(request)
         answer = self._answered(number, step, request)
         heading = wire.Heading(number=number, model=str(request.get("model", MODEL)))
+        if self._keeps_to_max_tokens:
+            answer = Sequence(*wire.cut(answer.pieces, request))
         performance = Performance(heading, request, answer, hold=self._hold)
         await performance.give(reply)
 

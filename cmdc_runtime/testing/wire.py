@@ -144,6 +144,30 @@ def finish_reason(pieces: Sequence[Piece]) -> str | None:
     return [*of_calls[-1:], *of_text[-1:], "stop"][0]
 
 
+def cut(pieces: Sequence[Piece], request: Request) -> tuple[Piece, ...]:
+    """Return as much of an answer as the ``max_tokens`` of its request let a model say.
+
+    What is cut has its part of the text, the finish reason ``length`` and a usage of just as many
+    tokens; calls of which not all would be said are not made.
+    """
+    limit = request.get("max_completion_tokens") or request.get("max_tokens")
+    reported = usage(pieces, request)
+    said = reported["completion_tokens"]
+    if not isinstance(limit, int) or said <= limit:
+        return tuple(pieces)
+    left = sum(map(_chars, pieces)) * limit // said
+    kept: list[Piece] = []
+    for piece in pieces:
+        if _chars(piece) > left:
+            text = piece.text if isinstance(piece, Text | Thinking | ToolCalls) else ""
+            kept.append(Thinking(text[:left]) if isinstance(piece, Thinking) else Text(text[:left]))
+            break
+        kept.append(piece)
+        left -= _chars(piece)
+    told = TokenUsage(prompt_tokens=reported["prompt_tokens"], completion_tokens=limit)
+    return (*kept, Text("", finish="length", usage=told))
+
+
 def usage(pieces: Sequence[Piece], request: Request) -> Json:
     """Return the usage that the script says, else one computed from the lengths."""
     given = [p.usage for p in pieces if isinstance(p, Text | ToolCalls) and p.usage is not None]

@@ -41,7 +41,7 @@ class Answer:
 
 
 Model = Callable[[Branch], Answer | str]
-"""Answers a branch; the same branch is answered the same. It never takes more than its share."""
+"""Answers a branch; the same branch is answered the same."""
 
 
 @dataclass(slots=True)
@@ -55,6 +55,8 @@ class Play:
     meddle: Callable[["Play"], Recorded | None] = lambda _: None
     """May put another input before the next thought."""
     run_id: str = "r-1"
+    overrun: float = 0
+    """Tokens or dollars that a branch takes above its share where it is asked for more."""
     result: ReasoningResult | None = None
     started: dict[str, StartBranch] = field(default_factory=dict)
     """All that were paid for, in any life."""
@@ -141,25 +143,30 @@ class Play:
         told = self.model(start.branch)
         answer = Answer(told) if isinstance(told, str) else told
         error = "it was ended" if name in self.ended else answer.error
-        usage = _within(answer, start)
+        usage = _taken(answer, start, self.overrun)
         self.spent += usage
         content = "" if error else answer.content
         return ThoughtCame(branch_id=name, content=content, error=error, usage=usage)
 
     def _check_budget(self) -> None:
-        """See that what is spent and what is promised are within the budget."""
+        """See that what is spent and what is promised are within the budget, at each start."""
         tokens = self.spent.total_tokens + sum(one.tokens or 0 for one in self.active.values())
         usd = fsum(one.cost_usd or 0 for one in self.active.values()) + (self.spent.cost_usd or 0)
         _must(tokens <= (self.limits.budget_tokens or tokens), "more tokens than there are")
         _must(usd <= (self.limits.budget_usd or usd) + _ROUNDING, "more dollars than there are")
 
 
-def _within(answer: Answer, start: StartBranch) -> TokenUsage:
-    """Return what a session takes for an answer that has to keep to its share."""
+def _taken(answer: Answer, start: StartBranch, overrun: float) -> TokenUsage:
+    """Return what a session takes for an answer: of its share, and ``overrun`` tokens or dollars.
+
+    Infinite, it keeps to no share at all.
+    """
     tokens, cost = answer.tokens, answer.cost_usd
     return TokenUsage(
-        total_tokens=tokens if start.tokens is None else min(tokens, start.tokens),
-        cost_usd=cost if cost is None or start.cost_usd is None else min(cost, start.cost_usd),
+        total_tokens=tokens if start.tokens is None else int(min(tokens, start.tokens + overrun)),
+        cost_usd=cost
+        if cost is None or start.cost_usd is None
+        else min(cost, start.cost_usd + overrun),
     )
 
 

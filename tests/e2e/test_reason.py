@@ -1,5 +1,6 @@
 """The tool that runs a strategy: its branches are sessions, its steps events, its end a result."""
 
+import itertools
 import time
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime import events
 from cmdc_runtime.reasoning import ReasoningResult
-from cmdc_runtime.testing import Hold, Text, ToolCalls, ToolUse
+from cmdc_runtime.testing import Hold, ScriptedModel, Text, ToolCalls, ToolUse
 
 TURN_S = 60.0
 
@@ -197,3 +198,38 @@ def test_the_model_chooses_among_strategies(agent, scripted):
 
     assert result_of(model).startswith("two\n\n[Cut off")
     assert given["parameters"]["properties"]["strategy"]["enum"] == ["sure", "two"]
+
+
+BUDGET = 60_000
+
+
+def at_length():
+    """Answer something else each time, with as many tokens as nearly the whole budget has."""
+    numbers = itertools.count()
+    usage = cmdc.TokenUsage(prompt_tokens=50, completion_tokens=50_000)
+    return lambda _: Text(f"{next(numbers)} is the answer. " * 100, usage=usage)
+
+
+@pytest.mark.parametrize("samples", [4, 9])
+def test_answers_longer_than_their_share_are_cut_at_it(client, scripted, samples):
+    """So a budget is never exceeded, however many branches run at a time."""
+    model, strategy = scripted(default=at_length()), cmdc.reasoning.SelfConsistency(samples=samples)
+    result = cmdc.Runner.run(strategy, "Well?", model=model, budget_tokens=BUDGET, client=client)
+    asked = [one["max_tokens"] for one in model.requests]
+
+    assert BUDGET / 2 < result.usage.total_tokens <= BUDGET
+    assert max(asked) < BUDGET / 4
+    assert sum(one.content != "" for one in result.thoughts) == len(asked) >= 4
+
+
+def test_a_model_that_keeps_to_no_bound_overruns_by_the_branches_in_flight(client):
+    """Each of those is one answer, and no branch begins after it."""
+    strategy = cmdc.reasoning.SelfConsistency(samples=6)
+    with ScriptedModel([], default=at_length(), keeps_to_max_tokens=False) as model:
+        result = cmdc.Runner.run(
+            strategy, "Well?", model=model, max_parallel=2, budget_tokens=BUDGET, client=client
+        )
+
+        assert result.status == "budget_exceeded"
+        assert result.usage.total_tokens == 2 * 50_050
+        assert len(model.requests) == 2

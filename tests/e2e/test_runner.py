@@ -60,6 +60,37 @@ def test_a_session_reasons_by_its_strategy(agent, scripted, given, answer):
     assert ReasoningResult.of(told).answer == answer
 
 
+def texts(request):
+    """Return what a request says, without the system prompt."""
+    return [one.get("content") for one in request["messages"] if one["role"] != "system"]
+
+
+def test_branches_of_a_sessions_own_strategy_know_the_conversation(agent, scripted):
+    """Each begins with what was said before the prompt."""
+    model = scripted(default=lambda request: f"after {len(request['messages'])}")
+    session = agent(model, reasoning_strategy=Ask(count=1))
+    session.run("My name is Ada.", timeout=TURN_S)
+    said = session.run("What is my name?", timeout=TURN_S).text
+    past = texts(model.requests[-1])
+
+    assert past[0] == "My name is Ada."
+    assert past[-2:] == ["What is my name?", "What is my name? 0"]
+    assert said == f"after {len(model.requests[-1]['messages'])}"
+
+
+def test_so_do_those_of_a_runner_in_a_session_that_is_there(agent, scripted, client):
+    """One that the runner makes has no past."""
+    model = scripted(default=last_word)
+    session = agent(model)
+    session.run("My name is Ada.", timeout=TURN_S)
+    cmdc.Runner.run(Ask(count=1), "What is my name?", session=session)
+    lent = texts(model.requests[-1])
+    cmdc.Runner.run(Ask(count=1), "What is my name?", model=model, client=client)
+
+    assert lent[0] == "My name is Ada."
+    assert texts(model.requests[-1]) == ["What is my name? 0"]
+
+
 def test_a_failed_run_fails_its_cycle(agent, scripted):
     """And the session takes the next prompt."""
     model = scripted(default=last_word)

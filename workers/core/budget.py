@@ -4,16 +4,17 @@ Spending is reserved before a call and settled after it. What is given to a runn
 ``Grant``; as long as it is open it counts as spent, and when the subagent ends the caller drops it
 and adds what was really spent. So the limits hold for the whole tree, whoever spends first.
 
-What a call will cost is an estimate: a provider counts tokens otherwise than by characters, and an
-answer without ``max_tokens`` has the length it has. A limit is overrun by the error of one
-estimate at most, since the next call is checked against what was really spent. A cost that nobody
-knows counts as nothing.
+A call is made where an answer of a usual length fits, and may have the length of all that is left:
+``answer_room`` is what the provider is told to keep to. How long the prompt is, is an estimate: a
+provider counts tokens otherwise than by characters. So a limit is overrun by the error of one
+estimate at most, and by one answer where a provider does not keep to its ``max_tokens``, since the
+next call is checked against what was really spent. A cost that nobody knows counts as nothing.
 
-To limit one more quantity, add it to each of the classes, to ``Refusal`` and to both functions.
+To limit one more quantity, add it to each of the classes, to ``Refusal`` and to all functions.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, TypeVar
 
@@ -25,9 +26,13 @@ Refusal: TypeAlias = Literal["max_total_tokens_exceeded", "max_cost_usd_exceeded
 CHARS_PER_TOKEN: Final = 4
 """Of English text; other scripts have fewer."""
 COMPLETION_TOKENS_GUESS: Final = 256
-"""Reserved for the answer of a call without ``max_tokens``. It is small, since most answers are:
-a large one would refuse the last calls of a session that had room for them. What an answer has more
-is settled when it is there."""
+"""What has to be left for an answer, or a smaller ``max_tokens``. It is small, since most answers
+are: a large one would refuse the last calls of a session that had room for them."""
+ANSWER_TOKENS_LONGEST: Final = 128_000
+"""Taken for the longest answer of a model of which nobody knows: a server refuses a ``max_tokens``
+that is more than its model can say, so none is sent where more is left."""
+_PRICED_TOKENS: Final = 1_000
+"""The price of one token is told from that of so many."""
 ROUNDING_USD: Final = 1e-9
 """Sums of floats are a little off; this is less than the price of one token."""
 
@@ -85,6 +90,36 @@ def check_call(
     if cost_usd is not None and (wanted.cost_usd or 0.0) > cost_usd + ROUNDING_USD:
         return "max_cost_usd_exceeded"
     return None
+
+
+def answer_room(
+    budget: Budget,
+    spent: Spent,
+    grants: Iterable[Grant],
+    prompt_tokens: int,
+    price_of: Callable[[int, int], float | None],
+) -> int | None:
+    """Return how many tokens the next answer may have within both limits; None without one.
+
+    ``price_of`` a prompt and an answer of so many tokens is in dollars, None where nobody knows.
+    """
+    tokens, cost_usd = _left(budget, spent, grants)
+    room = None if tokens is None else max(0, tokens - prompt_tokens)
+    if cost_usd is None:
+        return room
+    return _least(room, _affordable(cost_usd, lambda count: price_of(prompt_tokens, count)))
+
+
+def _affordable(cost_usd: float, price_of: Callable[[int], float | None]) -> int | None:
+    """Return how long an answer may be for so much; None where it costs nothing that is known."""
+    prompt_usd, priced_usd = price_of(0), price_of(_PRICED_TOKENS)
+    if prompt_usd is None or priced_usd is None or priced_usd <= prompt_usd:
+        return None
+    token_usd = (priced_usd - prompt_usd) / _PRICED_TOKENS
+    count = max(0, math.floor((cost_usd - prompt_usd + ROUNDING_USD) / token_usd))
+    while count and (price_of(count) or 0.0) > cost_usd + ROUNDING_USD:
+        count //= 2  # long answers have a price of their own
+    return count
 
 
 def grant(budget: Budget, spent: Spent, grants: Iterable[Grant], children: int) -> Grant | Refusal:

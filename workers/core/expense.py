@@ -4,10 +4,12 @@ from typing import Final
 
 from cmdc_runtime.messages import Message, TokenUsage
 from workers.core.budget import (
+    ANSWER_TOKENS_LONGEST,
     COMPLETION_TOKENS_GUESS,
     Grant,
     Spent,
     Wanted,
+    answer_room,
     capped,
     check_call,
     estimate_tokens,
@@ -25,9 +27,40 @@ def over_budget(memory: Memory) -> str | None:
     if policy.budget.max_total_tokens is None and policy.budget.max_cost_usd is None:
         return None
     prompt = request_tokens(memory)
-    completion = policy.max_tokens or COMPLETION_TOKENS_GUESS
+    completion = min(policy.max_tokens or COMPLETION_TOKENS_GUESS, COMPLETION_TOKENS_GUESS)
     wanted = Wanted(prompt, completion, policy.price_of(memory.model, prompt, completion))
     return check_call(policy.budget, _spent(memory), _grants(memory), wanted)
+
+
+def answer_tokens_max(memory: Memory) -> int | None:
+    """Return the ``max_tokens`` of the next request; None leaves the length to the provider.
+
+    It is that of the options, and no more than what is left of the budget.
+    """
+    room = side_answer_max(memory, memory.model, request_tokens(memory))
+    bounds = [one for one in (room, memory.policy.max_tokens) if one is not None]
+    return min(bounds, default=None)
+
+
+def side_answer_max(memory: Memory, model: str, prompt_tokens: int) -> int | None:
+    """Return what an answer to a request of its own may have: a summary's, or a plugin's.
+
+    None without limits, and where no answer of the model is as long as what is left.
+    """
+    policy = memory.policy
+    budget = policy.budget
+    if budget.max_total_tokens is None and budget.max_cost_usd is None:
+        return None
+    room = answer_room(
+        budget,
+        _spent(memory),
+        _grants(memory),
+        prompt_tokens,
+        lambda prompt, answer: policy.price_of(model, prompt, answer),
+    )
+    known = [policy.answer_max_of(model), policy.window_of(model)]
+    longest = min((one for one in known if one is not None), default=ANSWER_TOKENS_LONGEST)
+    return None if room is None or room >= longest else max(1, room)
 
 
 def is_priced(memory: Memory) -> bool:

@@ -58,13 +58,17 @@ def _unknown_window(_model: str) -> int | None:
     return None
 
 
+def _unknown_answer(_model: str) -> int | None:
+    return None
+
+
 def _unknown_price(_model: str, _prompt: int, _completion: int) -> float | None:
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What of the options the tables need; ``window_of`` and ``price_of`` read offline tables."""
+    """What of the options the tables need; what reads offline tables is a function."""
 
     session_id: SessionId = SessionId("")  # noqa: RUF009 - a str
     max_turns: int = 100
@@ -93,6 +97,7 @@ class Policy:
     opening_call: OpeningCall | None = None
     """Of a cycle whose prompt carries none."""
     window_of: Callable[[str], int | None] = _unknown_window
+    answer_max_of: Callable[[str], int | None] = _unknown_answer
     price_of: Callable[[str, int, int], float | None] = _unknown_price
 
 

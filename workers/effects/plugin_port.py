@@ -20,7 +20,9 @@ from cmdc_runtime.extensions.provider import ModelRequest, ProviderError
 from cmdc_runtime.extensions.tool import ToolError
 from cmdc_runtime.messages import Message
 from cmdc_runtime.plain import mended
-from workers.core.expense import over_budget
+from workers.core.budget import estimate_tokens
+from workers.core.compaction import chars
+from workers.core.expense import over_budget, side_answer_max
 from workers.core.inputs import (
     DelegationDropped,
     PluginAskedModel,
@@ -92,8 +94,10 @@ class Port:
             raise PluginCallError(f"no model was asked: {reason}")
         own = memory.provider_opts if model is None else {}
         asked = [Message.user(prompt)] if isinstance(prompt, str) else prompt
+        tokens = estimate_tokens(len(system) + sum(map(chars, asked)))
         request = ModelRequest(
             model=model or memory.model,
+            max_tokens=side_answer_max(memory, model or memory.model, tokens),
             messages=tuple(asked),
             system=system,
             response_format=response_format,

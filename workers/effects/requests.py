@@ -9,8 +9,10 @@ from cmdc_runtime.extensions.kernel_emits import SYSTEM_MESSAGE_ID
 from cmdc_runtime.extensions.provider import ModelRequest, ToolSpec
 from cmdc_runtime.messages import OWN_PROMPT_CHARS, Message
 from cmdc_runtime.spec import AgentSpec
-from workers.core.compaction import SUMMARY_SYSTEM, summary_request
+from workers.core.budget import estimate_tokens
+from workers.core.compaction import SUMMARY_SYSTEM, chars, summary_request
 from workers.core.effects import CallModel, Summarize
+from workers.core.expense import answer_tokens_max, side_answer_max
 from workers.core.state import Memory
 from workers.core.system_prompt import PromptMode, PromptParts, system_prompt
 from workers.effects.tools import ToolRunner
@@ -59,7 +61,7 @@ class Requests:
             system_metadata=memory.system_metadata,
             messages=call.messages,
             tools=tools,
-            max_tokens=self._spec.max_tokens,
+            max_tokens=answer_tokens_max(memory),
             response_format=self._spec.response_format,
             provider_opts=memory.provider_opts,
             former_opts=memory.former_opts,
@@ -69,10 +71,12 @@ class Requests:
         """Return the request for a summary of the messages that are to go."""
         window = memory.policy.window_of(wanted.model)
         messages: tuple[Message, ...] = summary_request(wanted.messages, window)
+        tokens = estimate_tokens(len(SUMMARY_SYSTEM) + sum(map(chars, messages)))
         return ModelRequest(
             model=wanted.model,
             system=SUMMARY_SYSTEM,
             messages=messages,
+            max_tokens=side_answer_max(memory, wanted.model, tokens),
             provider_opts=memory.provider_opts,
             former_opts=memory.former_opts,
         )

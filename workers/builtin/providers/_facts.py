@@ -11,6 +11,7 @@ class ModelFacts:
     model_id: str = ""
     is_listed: bool = False
     context_window: int | None = None
+    answer_tokens: int | None = None
     has_price: bool = False
     takes_response_format: bool = False
     """litellm sends ``response_format`` on; what comes of it is the model's."""

@@ -38,12 +38,13 @@ def facts_of(model: str) -> ModelFacts:
     except Exception:  # noqa: BLE001 - what it raises for an unknown name is of no one class
         return ModelFacts()
     listed = _listed(name)
-    window = listed.get("max_input_tokens")
+    window, answer = listed.get("max_input_tokens"), listed.get("max_output_tokens")
     return ModelFacts(
         provider=provider,
         model_id=model_id,
         is_listed=bool(listed),
         context_window=window if isinstance(window, int) else None,
+        answer_tokens=answer if isinstance(answer, int) else None,
         has_price="input_cost_per_token" in listed,
         takes_response_format="response_format" in parameters,
         keeps_to_schemas=listed.get("supports_response_schema") is True,

@@ -103,6 +103,10 @@ class _LiteLLM:
         """Return the tokens that fit into one request; see ``ModelTable``."""
         return facts_of(model).context_window
 
+    def answer_tokens(self, model: str) -> int | None:
+        """Return the tokens that an answer can have; see ``AnswerTable``."""
+        return facts_of(model).answer_tokens
+
     def price_usd(self, model: str, prompt_tokens: int, completion_tokens: int) -> float | None:
         """Return the price of a request; see ``ModelTable``."""
         return price_usd(model, prompt_tokens, completion_tokens)
@@ -163,10 +167,22 @@ def call_arguments(request: ModelRequest) -> dict[str, object]:
     if request.tools:
         arguments["tools"] = [_openai_tool(tool) for tool in request.tools]
     if request.max_tokens is not None:
-        arguments["max_tokens"] = request.max_tokens
+        _bound_answer(arguments, request.max_tokens)
     if is_claude(facts) and _is_inside_a_round(request.messages):
         _drop_signed_thinking(arguments, thinks_adaptively=facts.thinks_adaptively)
     return arguments
+
+
+def _bound_answer(arguments: dict[str, object], tokens_max: int) -> None:
+    """Ask for no longer an answer than that, or than the options say if that is less."""
+    name = "max_completion_tokens" if "max_completion_tokens" in arguments else "max_tokens"
+    own = arguments.get(name)
+    arguments[name] = min(own, tokens_max) if isinstance(own, int) else tokens_max
+    thinking = arguments.get("thinking")
+    budget = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
+    # Claude refuses a request whose thoughts alone may be as long as the answer with them.
+    if isinstance(budget, int) and budget >= tokens_max:
+        del arguments["thinking"]
 
 
 def _messages_for(facts: ModelFacts, system: str, request: ModelRequest) -> list[dict[str, object]]:

@@ -49,8 +49,14 @@ Played: TypeAlias = ReasoningThought | Deadline
 class Driver:
     """One run in one life of its call."""
 
-    def __init__(self, make: Callable[[], ReasoningStrategy], session: SessionPort) -> None:
-        """Take what makes the strategy, which is for this run alone."""
+    def __init__(
+        self, make: Callable[[], ReasoningStrategy], session: SessionPort, *, forks: bool = False
+    ) -> None:
+        """Take what makes the strategy, which is for this run alone.
+
+        ``forks``: each branch begins with the session's conversation.
+        """
+        self._forks = forks
         self._make = make
         self._session = session
         self._threads = Threads("strategy")
@@ -196,7 +202,7 @@ class Driver:
                 branch.prompt,
                 model=branch.model,
                 response_format=branch.result,
-                fork=branch.fork,
+                fork=branch.fork or self._forks,
                 tokens=start.tokens,
                 cost_usd=start.cost_usd,
                 shares=shares,

@@ -43,11 +43,17 @@ class Reason(Tool):
     max_retries = 0
 
     def __init__(
-        self, name: str, strategies: Sequence[Callable[[], ReasoningStrategy]], limits: RunLimits
+        self,
+        name: str,
+        strategies: Sequence[Callable[[], ReasoningStrategy]],
+        limits: RunLimits,
+        *,
+        forks: bool = False,
     ) -> None:
         """Make each strategy once, for its name."""
         self.name = name
         self._limits = limits
+        self._forks = forks
         self._strategies = {make().name: make for make in strategies}
         if len(self._strategies) < max(1, len(strategies)):
             raise InvalidTool(f"tool {name!r}: give one strategy or more, each with its own name")
@@ -70,7 +76,8 @@ class Reason(Tool):
             limits=self._limits,
             at_ms=now_ms(),
         )
-        return _told(await Driver(self._strategies[chosen], session).drive(begin))
+        driver = Driver(self._strategies[chosen], session, forks=self._forks)
+        return _told(await driver.drive(begin))
 
 
 def create(  # noqa: PLR0913, PLR0917 - the fields of ``cmdc.tools.Reason``
@@ -81,6 +88,7 @@ def create(  # noqa: PLR0913, PLR0917 - the fields of ``cmdc.tools.Reason``
     budget_usd: float | None = None,
     budget_tokens: int | None = None,
     timeout: float | None = None,
+    fork: bool | None = None,  # noqa: FBT001 - as above
     name: str = REASON_TOOL,
 ) -> Tool:
     """Return the tool; ``strategies`` make a new one for each run, or name built-in ones."""
@@ -92,7 +100,7 @@ def create(  # noqa: PLR0913, PLR0917 - the fields of ``cmdc.tools.Reason``
         budget_tokens=budget_tokens,
         timeout=timeout,
     )
-    return Reason(name, [_maker(one) for one in strategies], limits)
+    return Reason(name, [_maker(one) for one in strategies], limits, forks=bool(fork))
 
 
 def _maker(given: str | Callable[[], ReasoningStrategy]) -> Callable[[], ReasoningStrategy]:

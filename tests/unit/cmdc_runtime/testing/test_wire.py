@@ -152,3 +152,33 @@ def test_last_user_text(content, right):
 def test_last_user_text_of_odd_requests(request_):
     """A request without user messages has an empty one."""
     assert wire.last_user_text(request_) == ""
+
+
+def test_an_answer_is_cut_where_its_request_ends_it():
+    """With its part of the text, the reason and the usage that real servers tell."""
+    said = Text("x" * 100, usage=TokenUsage(prompt_tokens=7, completion_tokens=50))
+    given = wire.cut([Thinking("y" * 100), said, ToolCalls(ToolUse("a", {}))], {"max_tokens": 30})
+
+    assert [getattr(piece, "text", None) for piece in given] == ["y" * 100, "x" * 21, ""]
+    assert wire.finish_reason(given) == "length"
+    assert wire.usage(given, {}) == {
+        "prompt_tokens": 7,
+        "completion_tokens": 30,
+        "total_tokens": 37,
+    }
+
+
+@pytest.mark.parametrize("request_", [{}, {"max_tokens": 50}, {"max_completion_tokens": 50}])
+def test_an_answer_that_fits_stays(request_):
+    """With a bound and without."""
+    said = Text("x" * 100, usage=TokenUsage(completion_tokens=50))
+
+    assert wire.cut([said], request_) == (said,)
+
+
+def test_calls_that_do_not_fit_are_not_made():
+    """What was said before them is."""
+    given = wire.cut([ToolCalls(ToolUse("a", {"b": "c" * 80}), text="so")], {"max_tokens": 2})
+
+    assert [type(piece) for piece in given] == [Text, Text]
+    assert given[0].text == "so"

@@ -5,10 +5,16 @@ from dataclasses import replace
 import pytest
 
 from cmdc_runtime.messages import Message, TokenUsage
-from workers.core.budget import COMPLETION_TOKENS_GUESS, Budget, Grant
+from workers.core.budget import (
+    ANSWER_TOKENS_LONGEST,
+    COMPLETION_TOKENS_GUESS,
+    Budget,
+    Grant,
+)
 from workers.core.changes import switch_model
 from workers.core.conversation import count_answer
 from workers.core.expense import (
+    answer_tokens_max,
     grant_child,
     guess,
     has_lost_count,
@@ -163,3 +169,60 @@ def test_a_subagent_without_a_share_is_refused():
     assert grant_child(memory(spent, budget=Budget(max_total_tokens=400)), 1) == (
         "max_total_tokens_exceeded"
     )
+
+
+@pytest.mark.parametrize(
+    ("limit", "own", "children", "asked"),
+    [
+        (None, None, (), None),
+        (None, 40, (), 40),
+        (1_100, None, (), 1_000),
+        (1_100, 4_000, (), 1_000),
+        (1_100, 40, (), 40),
+        (1_100, None, (CHILD,), 950),
+        (50, None, (), 1),
+        (100 + ANSWER_TOKENS_LONGEST, None, (), None),
+        (100 + ANSWER_TOKENS_LONGEST, 40, (), 40),
+    ],
+)
+def test_an_answer_may_have_what_is_left(limit, own, children, asked):
+    """After the prompt, and without what others may spend; where all answers fit, nothing is said.
+
+    Servers refuse a bound that is above what their model can say.
+    """
+    now = memory(children=children, budget=Budget(max_total_tokens=limit), max_tokens=own)
+
+    assert answer_tokens_max(now) == asked
+
+
+def test_what_is_known_of_a_model_is_its_longest_answer():
+    """That of its table, or what its window takes."""
+    budget = Budget(max_total_tokens=5_100)
+
+    assert answer_tokens_max(memory(budget=budget, answer_max_of=lambda _: 5_001)) == 5_000
+    assert answer_tokens_max(memory(budget=budget, answer_max_of=lambda _: 5_000)) is None
+    assert answer_tokens_max(memory(budget=budget, window_of=lambda _: 4_000)) is None
+
+
+@pytest.mark.parametrize(
+    ("usd", "tokens", "asked"),
+    [(1.0, None, 450), (1.0, 300, 200), (1.0, 900, 450), (0.05, None, 1)],
+)
+def test_money_bounds_an_answer_where_it_is_less(usd, tokens, asked):
+    """At the price of the table, in which the prompt is paid too."""
+    now = memory(
+        budget=Budget(max_cost_usd=usd, max_total_tokens=tokens),
+        price_of=lambda _, prompt, answer: prompt / 1_000 + answer / 500,
+    )
+
+    assert answer_tokens_max(now) == asked
+
+
+def test_long_answers_that_cost_more_are_asked_for_at_their_price():
+    """And what has no price is bound by tokens alone."""
+    budget = Budget(max_cost_usd=10.0)
+    steep = memory(budget=budget, price_of=lambda _, prompt, answer: (answer / 1_000) ** 2)
+
+    assert answer_tokens_max(steep) == 2_500
+    assert answer_tokens_max(memory(budget=budget)) is None
+    assert answer_tokens_max(memory(budget=budget, price_of=lambda *_: 0.0)) is None

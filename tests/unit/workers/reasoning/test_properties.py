@@ -2,6 +2,7 @@
 
 from collections import Counter
 from hashlib import sha256
+from math import inf
 from random import Random
 
 import msgspec
@@ -30,6 +31,8 @@ LIMITS = st.builds(
     budget_usd=st.none() | st.floats(0.001, 1.0),
 )
 SEEDS = st.integers(0, 10_000)
+ANSWER_TOKENS, ANSWER_USD = 60, 0.1
+"""Of the longest answer."""
 EXAMPLES = settings(max_examples=40)
 
 
@@ -82,8 +85,8 @@ def model(branch):
     """Answer by chance, the same branch the same."""
     chance = Random(sha256(f"{branch.id} {branch.prompt}".encode()).hexdigest())
     error = "crashed" if chance.random() < 0.2 else None
-    cost = None if chance.random() < 0.1 else chance.random() / 10
-    return Answer("so", error, tokens=chance.randint(0, 60), cost_usd=cost)
+    cost = None if chance.random() < 0.1 else chance.random() * ANSWER_USD
+    return Answer("so", error, tokens=chance.randint(0, ANSWER_TOKENS), cost_usd=cost)
 
 
 def meddler(seed):
@@ -115,8 +118,10 @@ def check(play):
     assert result.branches == len(asked)
     assert len(result.thoughts) == len(result.nodes) == len(came)
     assert result.revisions <= limits.max_revisions
-    assert result.usage.total_tokens <= (limits.budget_tokens or result.usage.total_tokens)
-    assert (result.usage.cost_usd or 0) <= (limits.budget_usd or 10**9) + 1e-9
+    over = limits.max_parallel * min(play.overrun, ANSWER_TOKENS)
+    assert result.usage.total_tokens <= (limits.budget_tokens or 10**9) + over
+    over = limits.max_parallel * min(play.overrun, ANSWER_USD)
+    assert (result.usage.cost_usd or 0) <= (limits.budget_usd or 10**9) + over + 1e-9
 
 
 @EXAMPLES
@@ -124,6 +129,16 @@ def check(play):
 def test_every_run_ends_and_is_accounted_for(seed, limits, order):
     """Each branch has one thought, no budget is exceeded, and the result is what was told."""
     play = Play(model, limits, Random(order), meddler(order), run_id=f"r-{seed}")
+    play.play(Wanderer(), "Where to?")
+
+    check(play)
+
+
+@EXAMPLES
+@given(SEEDS, LIMITS, SEEDS, st.sampled_from([0.01, 3.0, inf]))
+def test_a_budget_is_overrun_by_the_branches_in_flight_alone(seed, limits, order, overrun):
+    """By the error of one estimate each, or by one answer each of a model that keeps to nothing."""
+    play = Play(model, limits, Random(order), run_id=f"r-{seed}", overrun=overrun)
     play.play(Wanderer(), "Where to?")
 
     check(play)

@@ -107,6 +107,24 @@ def test_what_the_adapter_stands_on_outranks_the_options(adapter):
     }
 
 
+@pytest.mark.parametrize(
+    ("opts", "sent"),
+    [
+        ({"max_tokens": 5}, {"max_tokens": 5}),
+        ({"max_tokens": 50}, {"max_tokens": 9}),
+        ({"max_completion_tokens": 5}, {"max_completion_tokens": 5}),
+        ({"max_completion_tokens": 50}, {"max_completion_tokens": 9}),
+        ({"thinking": {"type": "enabled", "budget_tokens": 9}}, {"max_tokens": 9}),
+    ],
+)
+def test_the_smaller_bound_on_answers_is_sent(adapter, opts, sent):
+    """Once, whichever name the options have for it; thoughts that would take all are not asked."""
+    told = adapter.call_arguments(request(max_tokens=9, provider_opts=opts))
+    names = {"max_tokens", "max_completion_tokens", "thinking"}
+
+    assert {name: told[name] for name in names & told.keys()} == sent
+
+
 def test_absent_tools_and_bounds_are_not_sent(adapter):
     """Some providers refuse an empty list of tools or a bound of null."""
     assert not {"tools", "max_tokens"} & adapter.call_arguments(request()).keys()

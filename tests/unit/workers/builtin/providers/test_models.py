@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from cmdc_runtime.extensions.provider import ModelTable
+from cmdc_runtime.extensions.provider import ModelTable, answer_tokens_of
 from cmdc_runtime.messages import TokenUsage
 from workers.builtin.providers import _facts
 
@@ -146,6 +146,8 @@ def test_the_adapter_answers_for_its_models(models):
     assert provider.context_window("openai:gpt-4o") == 128_000
     assert provider.price_usd("openai:gpt-4o", 1_000, 100) == pytest.approx(0.0035)
     assert provider.price_usd("nobody", 1_000, 100) is None
+    assert answer_tokens_of(provider, "openai:gpt-4o") == 16_384
+    assert answer_tokens_of(provider, "nobody") is None
 
 
 @pytest.mark.parametrize(
