@@ -106,7 +106,9 @@ def test_answers_outlive_the_process_that_asked(agent, client, scripted, poll):
     session.prompt("Go.")
     first = next(one.event for one in stream if isinstance(one.event, events.SubagentEnd))
     below.wait_held(TURN_S, count=2)
-    os.kill(session.agent_pid(), signal.SIGKILL)
+    killed = session.agent_pid()
+    os.kill(killed, signal.SIGKILL)
+    assert poll(lambda: session.agent_pid() not in {None, killed})  # then its branches have ended
     below.release()
 
     assert session.collect_reply(timeout=TURN_S) == "done"
