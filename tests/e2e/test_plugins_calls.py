@@ -239,10 +239,9 @@ def test_an_abort_over_a_failure_prevents_the_next_try(
     session = agent(scripted(ToolCalls(*uses), "on"), tools=[explode, wait], plugins=[no])
     stream = session.subscribe(since=0)
     session.prompt("Go.")
-    events_until(stream, "agent_abort")
+    killed = of(events.ToolKilled, events_until(stream, "agent_abort"))
 
     assert session.run("Again.", timeout=TURN_S).text == "on"
-    killed = of(events.ToolKilled, events_until(stream, "agent_end"))
     assert {event.call_id for event in killed} == {"c-1", "c-2"}
     assert log.read_text().split() == ["x"]
 
