@@ -233,3 +233,33 @@ def test_a_model_that_keeps_to_no_bound_overruns_by_the_branches_in_flight(clien
         assert result.status == "budget_exceeded"
         assert result.usage.total_tokens == 2 * 50_050
         assert len(model.requests) == 2
+
+
+class Reminded(cmdc.ReasoningStrategy):
+    """Asks one that has the session's conversation, and one that has not."""
+
+    def step(self, state, context):
+        return [cmdc.Branch("And now?", id=name, fork=name == "fork") for name in ("fork", "bare")]
+
+    def aggregate(self, thoughts, state):
+        return cmdc.Done(" ".join(f"{one.id}: {one.content}." for one in thoughts))
+
+
+def test_a_fork_of_the_conversation_is_what_a_branch_begins_with(agent, client, scripted):
+    """Its model reads what was said; that of another branch its own prompt alone."""
+
+    def said(request):
+        return str(sum(one["role"] != "system" for one in request["messages"]))
+
+    model, below = scripted("It is blue.", asked(), "done"), scripted(default=said)
+    tool = cmdc.tools.Reason(strategies=[Reminded])
+    session = agent(model, tools=[tool], subagents=[general(below)])
+    session.run("What colour?", timeout=TURN_S)
+    session.run("Think.", timeout=TURN_S)
+    longest = max((one["messages"] for one in below.requests), key=len)
+
+    assert result_of(model) == "fork: 4. bare: 1."
+    assert [one["content"] for one in longest[-4:]] == [
+        *("What colour?", "It is blue.", "Think.", "And now?")
+    ]
+    assert session_ids(client) == [session.id]
