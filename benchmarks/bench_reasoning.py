@@ -4,7 +4,7 @@ And what does a branch cost that begins with the session's conversation, beside 
 
 Expected: a run whose branches all start at once takes the time of one answer and what the machine
 takes to start 32 sessions; half a MiB more for each than a session without a parent; nothing left.
-A fork of 5 MB takes some 300 ms more: that many bytes are saved, read by the new session and sent to
+A fork of 5 MB takes some 300 ms more: as many bytes are saved, read by the new session and sent to
 the model. Each has a copy of its own in the journal, which is written twice, to its log and to its
 table: some 12 MiB. Nothing of the session is played again.
 """  # noqa: D400 - a question
