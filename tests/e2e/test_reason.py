@@ -117,6 +117,21 @@ def test_an_exception_of_a_strategy_is_the_tools_error(reasoned, scripted):
     assert (result.status, result.reason) == ("failed", "LookupError: where is it")
 
 
+class Halfway(cmdc.ReasoningStrategy):
+    """Has half of it."""
+
+    def step(self, state, context):
+        return cmdc.Failed("out of ideas") if context.thoughts else cmdc.Continue_("41")
+
+
+def test_what_a_failed_run_has_is_told_as_that(reasoned, scripted):
+    """The model reads the best answer so far, and that the run has failed."""
+    told, result = reasoned(scripted(), Halfway)
+
+    assert told == "41\n\n[Not finished (failed: out of ideas): this is the best answer so far.]"
+    assert (result.status, result.answer) == ("failed", "41")
+
+
 class Busy(cmdc.ReasoningStrategy):
     """Computes for a second."""
 
