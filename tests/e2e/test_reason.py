@@ -200,6 +200,19 @@ def test_an_abort_leaves_nothing(agent, client, scripted, poll):
     assert poll(lambda: session_ids(client) == [session.id], TURN_S)
 
 
+def test_a_run_out_of_time_ends_children_first(agent, scripted, cycle_of):
+    """Each branch's session has its end before the run has, and the run before its call."""
+    below = scripted((Hold(), "late"), (Hold(), "late"), (Hold(), "late"))
+    tool = cmdc.tools.Reason(strategies=[Sure], timeout=5.0)
+    session = agent(scripted(asked(), "done"), tools=[tool], subagents=[general(below)])
+    stream = session.subscribe()
+    session.prompt("Think.")
+    ends = (events.SubagentEnd, events.ReasoningDone, events.ToolExecutionEnd)
+    told = [type(one.event) for one in cycle_of(stream) if isinstance(one.event, ends)]
+
+    assert told == [*[events.SubagentEnd] * 3, *ends[1:]]
+
+
 def test_the_model_chooses_among_strategies(agent, scripted):
     """By their names, and reads which there are."""
     model = scripted(asked(strategy="two"), "done")
