@@ -61,6 +61,20 @@ def test_votes_are_sessions_and_their_majority_is_the_result(reasoned, scripted)
     assert "What is six times seven?" in below.requests[0]["messages"][-1]["content"]
 
 
+def test_branches_sample_at_the_temperature_of_their_kind(agent, scripted):
+    """The session's own requests keep theirs."""
+    model, below = scripted(asked(), "done"), scripted(default="Answer: 42")
+    warm = {"temperature": 0.7}
+    kind = cmdc.SubAgent("general-purpose", "Votes.", model=below, provider_opts=warm)
+    tool = cmdc.tools.Reason(strategies=[cmdc.reasoning.SelfConsistency(samples=2)])
+    cool = {"temperature": 0.0}
+    session = agent(model, tools=[tool], subagents=[kind], provider_opts=cool)
+    session.run("Think.", timeout=TURN_S)
+
+    assert {one.get("temperature") for one in below.requests} == {0.7}
+    assert {one.get("temperature") for one in model.requests} == {0.0}
+
+
 def valued(request):
     """Answer a judge with a score, others with a step; what ends in 9 is worth most."""
     text = request["messages"][-1]["content"]
