@@ -59,13 +59,15 @@ BRANCH_WRITES = (
 )
 """All that a branch passes which answers without a tool: as it hands a write over, and as that is
 written."""
-BRANCH_DIES = ["agent.rebuild.*"] + [
+REBUILT = "agent.rebuild.*"
+BRANCH_DIES = [REBUILT] + [
     f"{write}.{moment}" for write in BRANCH_WRITES for moment in ("before", "after")
 ]
 ANSWERED = (f"append.{ENDED}.before", f"append.{ENDED}.after")
 """The daemon has the answer, and writes it down whoever is dead."""
-OPEN = f"agent.{ENDED}.after"
-"""Whether it has the answer is up to the operating system."""
+OPEN = (REBUILT, f"agent.{ENDED}.after")
+"""Whether it has an answer depends on who is quicker: another process takes the place of one that
+dies before it is up, and what an agent has sent may have left it when it dies."""
 
 
 class Join(cmdc.ReasoningStrategy):
@@ -204,7 +206,7 @@ def test_a_death_of_a_branch_is_one_thought_of_nine(cradle, armed, scripted, tmp
     assert sorted(one.thought_id for one in thoughts) == [
         f"w{wave}.{number}" for wave in range(WAVES) for number in range(WIDTH)
     ]
-    if point != OPEN:
+    if point not in OPEN:
         assert [one.thought_id for one in failed] == ([] if point in ANSWERED else ["w0.0"])
     assert {one.thought_id for one in failed} <= {"w0.0"}
     assert len(lived.paid()) == BRANCHES - len(failed)
