@@ -67,6 +67,11 @@ def call_of_run(run_id: str) -> CallId:
     return CallId(run_id.rpartition("@")[0])
 
 
+def branch_ref(call_id: CallId, branch_id: str) -> str:
+    """Return what a branch of a call is known by in its session."""
+    return f"{call_id}:branch-{branch_id}"
+
+
 def is_session_id(text: str) -> bool:
     """Say whether ``text`` may name a session: 1 to 128 of ``A-Z a-z 0-9 . _ : @ -``."""
     return _SESSION_ID.fullmatch(text) is not None

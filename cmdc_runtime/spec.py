@@ -95,6 +95,7 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     tool_env: tuple[str, ...] = ()
     code: Code = "pinned"
     opening_call: OpeningCall | None = None  # what a cycle makes whose prompt carries no call
+    trace_parent: str | None = None  # the span of what started it, as W3C's traceparent
 
 
 _NAMES: Final = ("interrupt_immune_tools", "loop_exempt_tools", "exit_on", "tool_env")
@@ -112,7 +113,15 @@ _MADE: Final = frozenset(
             "messages",
             "user_data",
         ),
-        *("response_format", "depth", "supervision", "redact", "resumed", "opening_call"),
+        *(
+            "response_format",
+            "depth",
+            "supervision",
+            "redact",
+            "resumed",
+            "opening_call",
+            "trace_parent",
+        ),
     }
 )
 
@@ -183,6 +192,8 @@ class Parent:
     tools: tuple[Packed, ...]
     plugins: tuple[Packed, ...]
     group_id: str | None
+    trace_parent: str | None = None
+    """The span of what starts it: a call's, a branch's or the cycle's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +262,7 @@ def _child_spec(parent: Parent, subagent: SubagentSpec) -> AgentSpec:
         depth=spec.depth + 1,
         resumed=None,
         opening_call=None,
+        trace_parent=parent.trace_parent,
         hibernate_after=None,
         supervision=msgspec.structs.replace(spec.supervision, restart="temporary"),
     )

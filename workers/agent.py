@@ -206,6 +206,8 @@ class Agent:
             ),
             always_approved=memory.always_approved,
             incarnation=assign.incarnation,
+            cycle_id=None if memory.cycle is None else memory.cycle.command_id,
+            trace_parent=self._facts.trace_parent,
         )
 
     def begin(

@@ -1,7 +1,8 @@
 """A run of a strategy as ``Runner.run`` is asked for it, and what its events come to."""
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeAlias, TypedDict
+from typing import Any, Final, TypeAlias, TypedDict, TypeVar
 
 import msgspec
 
@@ -45,6 +46,27 @@ class RunOptions(TypedDict, total=False):
     """The strategy's option of this name: a function, or its ``"module:name"``."""
     on_event: OnEvent | None
     """Called with each event of the run, by who runs it; what it raises ends the run."""
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])  # Any: a method of any arguments
+_DEFAULTS: Final = {one.name: one.default for one in msgspec.structs.fields(reasoning.RunLimits)}
+
+
+def spelled(method: Method) -> Method:
+    """Have whoever looks at a method's signature see each keyword of ``RunOptions``."""
+    found = inspect.signature(method)
+    *named, given = found.parameters.values()
+    keywords = [
+        given.replace(
+            name=name,
+            kind=inspect.Parameter.KEYWORD_ONLY,
+            default=_DEFAULTS.get(name),
+            annotation=hint,
+        )
+        for name, hint in RunOptions.__annotations__.items()
+    ]
+    vars(method)["__signature__"] = found.replace(parameters=[*named, *keywords])
+    return method
 
 
 class RunRequest:

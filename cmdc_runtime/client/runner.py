@@ -10,7 +10,14 @@ from typing import Unpack
 from cmdc_runtime.client.callers import AsyncPool
 from cmdc_runtime.client.cycle import CycleEvents
 from cmdc_runtime.client.default import async_client as default_client
-from cmdc_runtime.client.run_request import ENDED, OnEvent, RunOptions, RunRequest, result_of
+from cmdc_runtime.client.run_request import (
+    ENDED,
+    OnEvent,
+    RunOptions,
+    RunRequest,
+    result_of,
+    spelled,
+)
 from cmdc_runtime.client.session import AsyncClient, AsyncSession
 from cmdc_runtime.errors import CmdcError, SessionError
 from cmdc_runtime.events import Event
@@ -22,6 +29,7 @@ class AsyncRunner:
     """Runs strategies, for coroutines."""
 
     @classmethod
+    @spelled
     async def run(
         cls,
         strategy: object,

@@ -77,7 +77,7 @@ class ReasoningPrune(Event, frozen=True, kw_only=True):
 
 
 class ReasoningDone(Event, frozen=True, kw_only=True):
-    """The run is over; where it was cut off, ``answer`` is the best one so far.
+    """The run is over; where it was cut off or has failed, ``answer`` is the best one so far.
 
     ``reason`` says more about a status other than "done". ``elapsed_ms`` is None where nobody took
     the time.

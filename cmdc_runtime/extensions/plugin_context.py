@@ -12,7 +12,7 @@ import msgspec
 
 from cmdc_runtime.checkpoints import Snapshot
 from cmdc_runtime.extensions.actions import Emit
-from cmdc_runtime.ids import Incarnation, SessionId
+from cmdc_runtime.ids import CommandId, Incarnation, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
 
 _FIRST: Final = Incarnation(1)
@@ -142,5 +142,9 @@ class PluginContext:
     always_approved: frozenset[tuple[str, str]] = frozenset()
     """What a person approved for the session's life: tool and family, "" for the whole tool."""
     incarnation: Incarnation = _FIRST
+    cycle_id: CommandId | None = None
+    """Of the cycle that runs: the id of its prompt."""
+    trace_parent: str | None = None
+    """The span of the call or branch that started this session, as W3C's ``traceparent``."""
     session: PluginPort | None = None
     """None where a plugin runs without a session, as in a unit test."""

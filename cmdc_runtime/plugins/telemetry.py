@@ -19,7 +19,9 @@ class Telemetry(BuiltInPlugin, frozen=True, kw_only=True):
 
     Spans and metrics follow the semantic conventions for generative AI: ``invoke_agent`` is a
     cycle, with a ``chat`` for each request to the model and an ``execute_tool`` for each call in
-    it. It needs the extra ``otel`` where the daemon runs.
+    it. That of a subagent or branch is in the span of the call or branch that started it. A span
+    that is open when its process dies is lost, and what stands in it names a parent that no
+    collector has: the trace is the same. It needs the extra ``otel`` where the daemon runs.
     """
 
     short_name: ClassVar[str] = "telemetry"

@@ -68,7 +68,10 @@ class ChainOfThought(ChainStrategy, frozen=True, kw_only=True):
     """One branch that reasons step by step.
 
     Wei et al. 2022, in Kojima et al.'s form without examples (2022). We differ: Kojima et al. ask a
-    second time, for the answer alone; here the answer is all of the text.
+    second time, with the reasoning above "Therefore, the answer is", to have the answer alone; here
+    the answer is all of the branch's text, and a strategy that compares answers reads it from the
+    end (``search.final_answer``). The words of the prompt are ours, and not "Let's think step by
+    step".
     """
 
     short_name: ClassVar[str] = "chain_of_thought"
@@ -79,7 +82,8 @@ class PlanAndSolve(ChainStrategy, frozen=True, kw_only=True):
     """One branch that makes a plan first, and carries it out.
 
     Wang et al. 2023, "plan-and-solve plus": with the quantities written down and the calculation
-    checked. The answer is all of its text.
+    checked. We differ as ``ChainOfThought`` does: the words are ours, no second prompt extracts the
+    answer, which is all of its text.
     """
 
     short_name: ClassVar[str] = "plan_and_solve"
@@ -89,8 +93,9 @@ class PlanAndSolve(ChainStrategy, frozen=True, kw_only=True):
 class StepBack(ChainStrategy, frozen=True, kw_only=True):
     """A branch for the more general question, then one that answers the request with it.
 
-    Zheng et al. 2023. There the first answer is looked up in documents where there are some; here
-    the model knows it, or has tools.
+    Zheng et al. 2023. We differ: there the first answer is looked up in documents where there are
+    some, here the model knows it, or has tools; and the prompts are ours, without the paper's
+    examples.
     """
 
     short_name: ClassVar[str] = "step_back"

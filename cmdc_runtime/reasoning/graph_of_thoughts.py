@@ -107,8 +107,12 @@ class GraphOfThoughts(BuiltInStrategy, frozen=True, kw_only=True):
 
     Besta et al. 2023, "Graph of Thoughts": a graph of operations, carried out in its order. The
     answer is the best thought of the last operation. The paper has no default graph; ours is three
-    results, the two best merged, and that refined. We differ: what can run at the same time does,
-    and a thought that is refined stays a candidate itself.
+    results, the two best merged, and that refined. The volume of a thought is, in the paper, the
+    number of thoughts from which there is a way to it: of that answer it is 3, the two that were
+    kept and the merged one. We differ: what can run at the same time does; a thought that is
+    refined stays a candidate beside what came of it, where the paper draws refining as an edge of a
+    thought to itself; the words of the prompts are ours. ``k`` results of one prompt differ by the
+    session's temperature alone, as with ``SelfConsistency``; the paper's is 1.
     """
 
     short_name: ClassVar[str] = "graph_of_thoughts"

@@ -19,9 +19,13 @@ class SelfConsistency(BuiltInStrategy, frozen=True, kw_only=True):
 
     Wang et al. 2022, "Self-Consistency Improves Chain of Thought Reasoning": a majority vote over
     the answers of independent chains. We differ: 10 samples, where the paper draws 40 and finds
-    most of the gain with 5 to 10; and it ends as soon as the rest cannot change the majority.
-    The paper samples at temperatures of 0.5 to 0.7. Ours is the session's: where its
-    ``provider_opts`` say 0 all samples are one, so give them ``temperature``. The words are ours.
+    most of the gain with 5 to 10; it ends as soon as the rest cannot change the majority; and the
+    prompt is ours, without the paper's examples.
+
+    Samples have to differ. The paper draws them at a temperature of 0.5 or 0.7; here they have the
+    session's, which at 0 makes them all alike, and the vote one of a single sample:
+    ``provider_opts={"temperature": 0.7}``, of the session or, for branches alone, of its
+    ``SubAgent("general-purpose", …)``, sets it.
     """
 
     short_name: ClassVar[str] = "self_consistency"

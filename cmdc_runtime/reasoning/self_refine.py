@@ -27,8 +27,9 @@ class SelfRefine(BuiltInStrategy, frozen=True, kw_only=True):
 
     Madaan et al. 2023, "Self-Refine": one model in three roles, which sees all earlier drafts and
     feedback. We differ: up to 3 refinements, as many as a run may have unless it says otherwise,
-    where the paper has up to 4; feedback is text without scores; and the words are ours, where the
-    paper shows examples of each role for each task, at a temperature of 0.7.
+    where the paper has up to 4; feedback is text without scores; and the words of the prompts are
+    ours, the same for every task and without examples, where the paper has some for each. The
+    paper's temperature is 0.7, here it is the session's.
     """
 
     short_name: ClassVar[str] = "self_refine"

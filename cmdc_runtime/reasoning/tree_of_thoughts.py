@@ -33,8 +33,12 @@ class TreeOfThoughts(BuiltInStrategy, frozen=True, kw_only=True):
     We differ: a value is 1 to 10 and the judges' mean counts, where the paper's Game of 24 maps
     sure, likely and impossible to 20, 1 and 0.001 and adds them up. Depth-first search ends with
     the first complete path, and begins at each node with its best candidate. "beam" is ours, and so
-    are the words. The paper samples at a temperature of 0.7; ours is the session's, in its
-    ``provider_opts``.
+    are the words of all prompts, which have no examples. Where a level has no candidate, or no
+    judge answers, the run has failed, with the best of the level before.
+
+    Candidates that are sampled, and votes, have to differ. The paper takes a temperature of 0.7;
+    here they have the session's, as with ``SelfConsistency``: at 0 all samples are alike, so that
+    ``generate="propose"`` is the way to have several.
     """
 
     short_name: ClassVar[str] = "tree_of_thoughts"

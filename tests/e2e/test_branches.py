@@ -3,7 +3,9 @@
 import asyncio
 import os
 import signal
+from pathlib import Path
 
+import psutil
 import pytest
 
 import cmdc_runtime as cmdc
@@ -165,3 +167,40 @@ def test_nothing_of_a_call_is_left_that_is_ended(agent, client, scripted, poll, 
         assert "took longer" in result(model)
 
     assert poll(lambda: session_ids(client) == [session.id], TURN_S)
+
+
+class Watchful(cmdc.Tool):
+    """Branches, and says when it ends whether the branch's process is there still."""
+
+    name = "watchful"
+    description = "Asks one."
+    parameters = {"type": "object", "properties": {"folder": {"type": "string"}}}  # noqa: RUF012
+    isolation = "task"
+    effects = "idempotent"
+    timeout = 8.0
+
+    async def execute(self, args, context):
+        try:
+            return (await context.session.branch("b", "Question?")).text
+        finally:
+            look_for(Path(args["folder"]))
+
+
+def look_for(folder):
+    """Write down whether the process is there that the test has named."""
+    pid = int((folder / "pid").read_text())
+    (folder / "end").write_text("too early" if psutil.pid_exists(pid) else "after it")
+
+
+def test_a_call_out_of_time_ends_children_first(agent, client, scripted, tmp_path):
+    """What it does ends when the process of its branch is gone, and not before."""
+    below = scripted((Hold(), "late"))
+    use = ToolUse("watchful", {"folder": str(tmp_path)})
+    model = scripted(ToolCalls(use), "done")
+    session = agent(model, tools=[Watchful], subagents=[general(below)])
+    session.prompt("Go.")
+    below.wait_held(TURN_S)
+    (tmp_path / "pid").write_text(str(client.status(f"{session.id}.1").pid))
+
+    assert session.collect_reply(timeout=TURN_S) == "done"
+    assert (tmp_path / "end").read_text() == "after it"

@@ -15,6 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.testing import Error, Hold, Text, ToolCalls, ToolUse
+from cmdc_runtime.tracing import call_span_id
 
 TURN_S = 20.0
 OFTEN_S = 0.05
@@ -245,7 +246,7 @@ def test_content_reaches_the_collector_where_it_is_wanted(told, collector, scrip
 
 
 def test_a_crash_is_told_by_the_next_process(told, collector, scripted, poll):
-    """Its cycle goes on in a new trace; an abort is told at once."""
+    """Its cycle goes on in the same trace; an abort is told at once."""
     model = scripted((Text("half"), Hold()), (Text("half"), Hold()))
     session = told(model)
     session.prompt(PROMPT)
@@ -288,3 +289,50 @@ def test_a_run_of_a_strategy_is_nested_in_its_call(told, collector, scripted):
     assert all(one.attributes["gen_ai.usage.output_tokens"] > 0 for one in branches)
     assert run.attributes["cmdc.reasoning.branches"] == 2
     assert collector.leaked(*CONTENT) == []
+
+
+def test_what_a_branch_does_is_in_its_span(told, collector, scripted):
+    """One trace has the whole run, with each branch's own cycle and requests, and a subagent's."""
+    strategy = cmdc.reasoning.SelfConsistency(samples=2)
+    below = cmdc.SubAgent("general-purpose", "Votes.", model=scripted(default="Answer: 42"))
+    calls = ToolCalls(
+        ToolUse("reason", {"question": PROMPT}, "c-1"),
+        ToolUse("task", {"description": PROMPT, "subagent_type": "general-purpose"}, "c-2"),
+    )
+    tool = cmdc.tools.Reason(strategies=[strategy])
+    session = told(scripted(calls, ANSWER), tools=[tool], subagents=[below])
+    session.run(PROMPT, timeout=TURN_S)
+    session.stop()
+    spans = collector.wait_for("invoke_agent", 4)
+    by_id = {one.raw.span_id: one for one in spans}
+    cycles = [one for one in spans if one.raw.name == "invoke_agent"]
+    above = sorted(
+        by_id[one.raw.parent_span_id].raw.name for one in cycles if one.raw.parent_span_id
+    )
+    branches = [one for one in spans if one.raw.name.startswith("branch ")]
+
+    assert above == [*sorted(one.raw.name for one in branches), "execute_tool task"]
+    assert len({one.raw.trace_id for one in spans}) == 1
+    assert len(by_id) == len(spans)
+    chats = [one for one in spans if one.attributes["gen_ai.operation.name"] == "chat"]
+    assert {one.raw.parent_span_id for one in chats} == {one.raw.span_id for one in cycles}
+
+
+def test_a_death_of_the_parent_leaves_one_trace(told, collector, scripted):
+    """What its subagent told stands in the same trace, below the call that was under way."""
+    below_model = scripted((Text("half"), Hold()), default=ANSWER)
+    below = cmdc.SubAgent("general-purpose", "Works.", model=below_model)
+    calls = ToolCalls(ToolUse("task", {"description": PROMPT}, "c-1"))
+    session = told(scripted(calls, default=ANSWER), subagents=[below])
+    session.prompt(PROMPT)
+    below_model.wait_held()
+    os.kill(session.agent_pid(), signal.SIGKILL)
+    session.collect_reply(timeout=TURN_S)
+    session.stop()
+    spans = collector.wait_for("invoke_agent", 2)
+    cycles = [one for one in spans if one.raw.name == "invoke_agent"]
+    above = {one.attributes["gen_ai.conversation.id"]: one.raw.parent_span_id for one in cycles}
+
+    assert above[session.id] == b""
+    assert above[f"{session.id}.1"].hex() == call_span_id(session.id, "c-1")
+    assert len({one.raw.trace_id for one in collector.spans()}) == 1

@@ -316,6 +316,12 @@ def test_every_example_is_short_and_run_by_a_test():
     assert [path.stem for path in found if f'"{path.stem}' not in tests] == []
 
 
+def test_own_strategy_is_as_long_as_the_page_says():
+    """The howto names it "a strategy in 40 lines"."""
+    assert "A strategy in 40 lines" in (EXAMPLES.parent / "docs/howto/reasoning.md").read_text()
+    assert len((EXAMPLES / "09_own_strategy.py").read_text().splitlines()) <= 40
+
+
 def test_own_strategy(play):
     """The verdict is typed, and one that is in doubt is asked for again."""
     answers = [

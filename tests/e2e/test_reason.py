@@ -61,6 +61,20 @@ def test_votes_are_sessions_and_their_majority_is_the_result(reasoned, scripted)
     assert "What is six times seven?" in below.requests[0]["messages"][-1]["content"]
 
 
+def test_branches_sample_at_the_temperature_of_their_kind(agent, scripted):
+    """The session's own requests keep theirs."""
+    model, below = scripted(asked(), "done"), scripted(default="Answer: 42")
+    warm = {"temperature": 0.7}
+    kind = cmdc.SubAgent("general-purpose", "Votes.", model=below, provider_opts=warm)
+    tool = cmdc.tools.Reason(strategies=[cmdc.reasoning.SelfConsistency(samples=2)])
+    cool = {"temperature": 0.0}
+    session = agent(model, tools=[tool], subagents=[kind], provider_opts=cool)
+    session.run("Think.", timeout=TURN_S)
+
+    assert {one.get("temperature") for one in below.requests} == {0.7}
+    assert {one.get("temperature") for one in model.requests} == {0.0}
+
+
 def valued(request):
     """Answer a judge with a score, others with a step; what ends in 9 is worth most."""
     text = request["messages"][-1]["content"]
@@ -115,6 +129,21 @@ def test_an_exception_of_a_strategy_is_the_tools_error(reasoned, scripted):
 
     assert "odd failed: LookupError: where is it" in told
     assert (result.status, result.reason) == ("failed", "LookupError: where is it")
+
+
+class Halfway(cmdc.ReasoningStrategy):
+    """Has half of it."""
+
+    def step(self, state, context):
+        return cmdc.Failed("out of ideas") if context.thoughts else cmdc.Continue_("41")
+
+
+def test_what_a_failed_run_has_is_told_as_that(reasoned, scripted):
+    """The model reads the best answer so far, and that the run has failed."""
+    told, result = reasoned(scripted(), Halfway)
+
+    assert told == "41\n\n[Not finished (failed: out of ideas): this is the best answer so far.]"
+    assert (result.status, result.answer) == ("failed", "41")
 
 
 class Busy(cmdc.ReasoningStrategy):
@@ -185,6 +214,19 @@ def test_an_abort_leaves_nothing(agent, client, scripted, poll):
     assert poll(lambda: session_ids(client) == [session.id], TURN_S)
 
 
+def test_a_run_out_of_time_ends_children_first(agent, scripted, cycle_of):
+    """Each branch's session has its end before the run has, and the run before its call."""
+    below = scripted((Hold(), "late"), (Hold(), "late"), (Hold(), "late"))
+    tool = cmdc.tools.Reason(strategies=[Sure], timeout=5.0)
+    session = agent(scripted(asked(), "done"), tools=[tool], subagents=[general(below)])
+    stream = session.subscribe()
+    session.prompt("Think.")
+    ends = (events.SubagentEnd, events.ReasoningDone, events.ToolExecutionEnd)
+    told = [type(one.event) for one in cycle_of(stream) if isinstance(one.event, ends)]
+
+    assert told == [*[events.SubagentEnd] * 3, *ends[1:]]
+
+
 def test_the_model_chooses_among_strategies(agent, scripted):
     """By their names, and reads which there are."""
     model = scripted(asked(strategy="two"), "done")
@@ -233,3 +275,33 @@ def test_a_model_that_keeps_to_no_bound_overruns_by_the_branches_in_flight(clien
         assert result.status == "budget_exceeded"
         assert result.usage.total_tokens == 2 * 50_050
         assert len(model.requests) == 2
+
+
+class Reminded(cmdc.ReasoningStrategy):
+    """Asks one that has the session's conversation, and one that has not."""
+
+    def step(self, state, context):
+        return [cmdc.Branch("And now?", id=name, fork=name == "fork") for name in ("fork", "bare")]
+
+    def aggregate(self, thoughts, state):
+        return cmdc.Done(" ".join(f"{one.id}: {one.content}." for one in thoughts))
+
+
+def test_a_fork_of_the_conversation_is_what_a_branch_begins_with(agent, client, scripted):
+    """Its model reads what was said; that of another branch its own prompt alone."""
+
+    def said(request):
+        return str(sum(one["role"] != "system" for one in request["messages"]))
+
+    model, below = scripted("It is blue.", asked(), "done"), scripted(default=said)
+    tool = cmdc.tools.Reason(strategies=[Reminded])
+    session = agent(model, tools=[tool], subagents=[general(below)])
+    session.run("What colour?", timeout=TURN_S)
+    session.run("Think.", timeout=TURN_S)
+    longest = max((one["messages"] for one in below.requests), key=len)
+
+    assert result_of(model) == "fork: 4. bare: 1."
+    assert [one["content"] for one in longest[-4:]] == [
+        *("What colour?", "It is blue.", "Think.", "And now?")
+    ]
+    assert session_ids(client) == [session.id]

@@ -10,6 +10,8 @@ import cmdc_runtime as cmdc
 from cmdc_runtime import events
 from cmdc_runtime.reasoning import ReasoningResult
 from cmdc_runtime.testing import Hold, ToolUse
+from scripts.soak.model import Mind
+from scripts.soak.waves import BRANCHES, WAVES, WIDTH, Waves
 from supervisor.victims import BOTH, DAEMON
 from tests.fault.lived import Lived, answered
 from tests.fault.reviving import reviving
@@ -47,6 +49,25 @@ DAEMON_DIES = [
     )
     for victim in (DAEMON, BOTH)
 ]
+ENDED = "said+turn_spent+cycle_ended"
+BRANCH_WRITES = (
+    "accept",
+    "agent.cycle_started+outcome",
+    "append.cycle_started+outcome",
+    f"agent.{ENDED}",
+    f"append.{ENDED}",
+)
+"""All that a branch passes which answers without a tool: as it hands a write over, and as that is
+written."""
+REBUILT = "agent.rebuild.*"
+BRANCH_DIES = [REBUILT] + [
+    f"{write}.{moment}" for write in BRANCH_WRITES for moment in ("before", "after")
+]
+ANSWERED = (f"append.{ENDED}.before", f"append.{ENDED}.after")
+"""The daemon has the answer, and writes it down whoever is dead."""
+OPEN = (REBUILT, f"agent.{ENDED}.after")
+"""Whether it has an answer depends on who is quicker: another process takes the place of one that
+dies before it is up, and what an agent has sent may have left it when it dies."""
 
 
 class Join(cmdc.ReasoningStrategy):
@@ -151,3 +172,46 @@ def test_who_came_first_stays_the_first(cradle, armed, scripted, moment):
     assert sorted(one.thought_id for one in lived.told()) == [*("q0", "q1", "q2")]
     assert len(lived.of(events.ReasoningDone)) == 1
     assert lived.sessions == ["run"]
+
+
+class Waved(Lived):
+    """A session whose tool asks nine in three waves; ``dies`` is where the first of them does."""
+
+    def __init__(self, cradle, scripted, armed, name, *dies):
+        tool = cmdc.tools.Reason(strategies=[Waves])
+        use = ToolUse("reason", {"question": "Well?"})
+        self.mind = Mind()
+        below = scripted(default=self.mind)
+        super().__init__(cradle, scripted, armed, name, calls=(tool, use), below=below, child=dies)
+
+    @property
+    def branches(self):
+        """The places of the branches' sessions below this one, in the order of their start."""
+        begun = self.of(events.SubagentStart)
+        return [one.child_session_id.removeprefix(f"{self.name}.") for one in begun]
+
+
+@pytest.mark.parametrize("point", BRANCH_DIES)
+def test_a_death_of_a_branch_is_one_thought_of_nine(cradle, armed, scripted, tmp_path, point):
+    """Wherever it dies the answer is that of the others, and none of them is asked again."""
+    cradle.start()
+    lived = Waved(cradle, scripted, armed, "run", f"{point}:1=agent")
+    thoughts = lived.told()
+    failed = [one for one in thoughts if one.error is not None]
+
+    assert (tmp_path / "plans" / "run.1.plan").read_text() == ""  # it has died there
+    assert lived.answer == " ".join(
+        f"That is all there is to say about wave{number}." for number in range(WAVES)
+    )
+    assert sorted(one.thought_id for one in thoughts) == [
+        f"w{wave}.{number}" for wave in range(WAVES) for number in range(WIDTH)
+    ]
+    if point not in OPEN:
+        assert [one.thought_id for one in failed] == ([] if point in ANSWERED else ["w0.0"])
+    assert {one.thought_id for one in failed} <= {"w0.0"}
+    assert len(lived.paid()) == BRANCHES - len(failed)
+    assert lived.branches == [str(number) for number in range(1, BRANCHES + 1)]
+    assert sum(lived.mind.requests.values()) <= BRANCHES
+    assert len(lived.of(events.ReasoningDone)) == 1
+    assert lived.sessions == ["run"]
+    assert not lived.of(events.AgentRecovered)

@@ -19,6 +19,15 @@ from cmdc_runtime.ids import Incarnation, SessionId, new_command_id
 from cmdc_runtime.messages import Message
 from cmdc_runtime.requests import StartSession
 from cmdc_runtime.spec import AgentSpec, Branching, Parent, child_request
+from cmdc_runtime.tracing import (
+    SpanParent,
+    branch_span_id,
+    call_span_id,
+    cycle_span_id,
+    trace_id_of,
+)
+from workers.core.changes import find_child
+from workers.core.conversation import is_running
 from workers.core.effects import (
     AnswerTool,
     CallModel,
@@ -277,6 +286,7 @@ class Hands:
             tools=tuple(tool.packed for tool in memory.tools if tool.packed is not None),
             plugins=tuple(one.packed for one in memory.plugins if one.packed is not None),
             group_id=tools.group_id,
+            trace_parent=_trace_parent(tools.session_id, tools.spec, effect.child_id, memory),
         )
         request = child_request(
             parent,
@@ -297,3 +307,20 @@ class Hands:
     def _watch_all(self, tasks: Iterable[asyncio.Task[None]]) -> None:
         for task in tasks:
             self._watch(task)
+
+
+def _trace_parent(
+    session_id: SessionId, spec: AgentSpec, child_id: SessionId, memory: Memory
+) -> str | None:
+    """Return the span that what a child does is in: of its branch, its call, else of the cycle."""
+    child, cycle = find_child(memory, child_id), memory.cycle
+    if child is None or cycle is None:
+        return spec.trace_parent
+    trace_id = trace_id_of(session_id, cycle.command_id, spec.trace_parent)
+    if child.branch:
+        span_id = branch_span_id(session_id, child.branch)
+    elif is_running(memory, child.call_id):
+        span_id = call_span_id(session_id, child.call_id)
+    else:
+        span_id = cycle_span_id(session_id, cycle.command_id)
+    return str(SpanParent(trace_id, span_id))

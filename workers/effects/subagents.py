@@ -189,6 +189,8 @@ class Subagents:
         if is_there:
             await self._stop(child_id)
             account = await self._account(child_id)
+            if account.outcome is not None and account.outcome[0] and child_id not in self._ended:
+                ok, answer = account.outcome  # its process may have died after that
         ok, answer = account.judged(ok, answer)
         is_ended = not ok and child_id in self._ended
         answer = ENDED if is_ended else answer

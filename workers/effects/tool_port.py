@@ -14,7 +14,7 @@ from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.events import Envelope, Event
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.extensions.tool import OtherBranchError, ToolError
-from cmdc_runtime.ids import CallId
+from cmdc_runtime.ids import CallId, branch_ref
 from cmdc_runtime.messages import TokenUsage
 from workers.core.inputs import (
     AskedOtherwise,
@@ -253,7 +253,7 @@ class AgentPort:
         return ref
 
     def _ref_of(self, branch_id: str) -> str:
-        return f"{self._call_id}:branch-{checked_branch_id(branch_id)}"
+        return branch_ref(self._call_id, checked_branch_id(branch_id))
 
     def _tell(self, name: str, payload: object) -> None:
         if self._is_open:

@@ -7,7 +7,14 @@ from typing import Unpack
 from cmdc_runtime.client.callers import Pool
 from cmdc_runtime.client.cycle import CycleEvents
 from cmdc_runtime.client.default import client as default_client
-from cmdc_runtime.client.run_request import ENDED, OnEvent, RunOptions, RunRequest, result_of
+from cmdc_runtime.client.run_request import (
+    ENDED,
+    OnEvent,
+    RunOptions,
+    RunRequest,
+    result_of,
+    spelled,
+)
 from cmdc_runtime.client.sync.session import Client, Session
 from cmdc_runtime.errors import CmdcError, SessionError
 from cmdc_runtime.events import Event
@@ -19,6 +26,7 @@ class Runner:
     """Runs strategies, for threads."""
 
     @classmethod
+    @spelled
     def run(
         cls,
         strategy: object,

@@ -4,6 +4,7 @@ import ast
 import inspect
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import cmdc_runtime as cmdc
@@ -85,6 +86,17 @@ def test_what_is_made_of_calls_has_both_faces(name, call):
 
     assert names[0] == names[1]
     assert inspect.iscoroutinefunction(theirs)
+
+
+def test_a_runner_shows_its_keywords():
+    """With the types of the contract and the defaults of the limits."""
+    shown = inspect.signature(cmdc.Runner.run).parameters
+    limits = {one.name: one.default for one in msgspec.structs.fields(cmdc.reasoning.RunLimits)}
+
+    assert {name: shown[name].default for name in limits} == limits
+    assert shown["timeout"].annotation == float | None
+    assert {"session", "options", "model", "score", "on_event"} <= shown.keys()
+    assert inspect.Parameter.VAR_KEYWORD not in {one.kind for one in shown.values()}
 
 
 def parameters(kind, name):

@@ -381,6 +381,15 @@ def test_depth_adds_up():
     assert (grandchild.depth, grandchild.tools) == (2, (READ,))
 
 
+def test_a_child_has_the_span_that_it_is_started_in():
+    """That of the call, and not what its parent was itself started in."""
+    above = parent()
+    of = dataclasses.replace(above, trace_parent="00-a-b-01")
+    _, child = started(of=of)
+
+    assert (above.spec.trace_parent, child.trace_parent) == (None, "00-a-b-01")
+
+
 @pytest.mark.parametrize(("carried", "code"), [((READ,), False), ((READ, CODE), True)])
 def test_a_request_says_whether_code_travels(carried, code):
     """Of the tools that this subagent has."""

@@ -6,9 +6,10 @@ OpenTelemetry at the first event and sleeps while nothing happens. So no hook wa
 end of a session, for a second at most. Which spans and metrics there are says
 ``telemetry.tracker``.
 
-The session's trace is not carried over to subagents: a child has traces of its own if it has the
-plugin, and is found by the id of its conversation. A crash loses what is open and what has not been
-sent; the next process begins a new trace with an event "session.restart".
+A subagent that has the plugin tells of its cycle within the span of the call or branch that started
+it; one that a plugin started, within the cycle's. A crash loses what is open and what has not been
+sent; the next process goes on in the cycle's trace, with a new ``invoke_agent`` span and in it an
+event "session.restart".
 """
 
 import asyncio

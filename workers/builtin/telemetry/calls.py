@@ -8,10 +8,11 @@ from typing import Final
 
 from cmdc_runtime import events
 from cmdc_runtime.ids import CallId, SessionId
+from cmdc_runtime.tracing import call_span_id
 from workers.builtin.telemetry import names
 from workers.builtin.telemetry.content import arguments_json, text_of
 from workers.builtin.telemetry.operations import Attributes
-from workers.builtin.telemetry.sheet import Ending, Sheet, error_kind, usage_attributes
+from workers.builtin.telemetry.sheet import Ending, Place, Sheet, error_kind, usage_attributes
 
 CHILDREN_MAX: Final = 256
 """Subagents that are remembered until their end."""
@@ -153,7 +154,8 @@ class Calls:
     def _open(self, name: str, call_id: CallId, told: Attributes | None = None) -> None:
         more: Attributes = {names.TOOL_TYPE: "function", **_attributes(name, call_id)}
         more |= told or {}
-        self._sheet.open(_key(call_id), names.EXECUTE_TOOL, name, more=more)
+        place = Place(span_id=call_span_id(self._sheet.facts.session_id, call_id))
+        self._sheet.open(_key(call_id), names.EXECUTE_TOOL, name, more, place)
         self._running[call_id] = _Call(name)
 
     def _end(self, call_id: CallId, ending: Ending) -> None:

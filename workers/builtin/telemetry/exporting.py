@@ -30,10 +30,22 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExporter, SpanExportResult
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import Decision
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    set_span_in_context,
+)
 
 from cmdc_runtime.extensions.tool import resolve
 from cmdc_runtime.plugins.telemetry import CONSOLE, Telemetry
+from cmdc_runtime.tracing import SpanParent
 from cmdc_runtime.version import VERSION
 from workers.builtin.telemetry.names import ERROR_TYPE, INSTRUMENTS
 from workers.builtin.telemetry.operations import (
@@ -74,7 +86,9 @@ class Telemeter:
         logging.getLogger("opentelemetry").addHandler(self._last_words)
         resource = _resource(config)
         self._spans, metrics = _exporters(config)
-        traces = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._ids = _Ids()
+        traces = TracerProvider(resource=resource, shutdown_on_exit=False, id_generator=self._ids)
+        self._sampler = traces.sampler
         traces.add_span_processor(self._ended)
         self._tracer = traces.get_tracer(SCOPE, VERSION)
         self._reader = None if metrics is None else _Reader(metrics)
@@ -122,6 +136,9 @@ class Telemeter:
 
     def _begin(self, opened: Open) -> None:
         parent = None if opened.parent is None else self._open.get(opened.parent)
+        if opened.remote is not None:
+            parent = self._remote(opened.remote)
+        self._ids.ask(opened.trace_id, opened.span_id, is_root=parent is None)
         self._open[opened.key] = self._tracer.start_span(
             _clean_text(opened.name),
             context=Context() if parent is None else set_span_in_context(parent, Context()),
@@ -129,6 +146,15 @@ class Telemeter:
             attributes=_clean(opened.attributes),
             start_time=opened.at_ns,
         )
+
+    def _remote(self, parent: SpanParent) -> Span:
+        """Return a span of another process; the sampler takes it, or not, as it does there."""
+        trace_id = int(parent.trace_id, 16)
+        decision = self._sampler.should_sample(None, trace_id, "").decision
+        is_taken = decision is Decision.RECORD_AND_SAMPLE
+        flags = TraceFlags(TraceFlags.SAMPLED if is_taken else TraceFlags.DEFAULT)
+        span_id = int(parent.span_id, 16)
+        return NonRecordingSpan(SpanContext(trace_id, span_id, is_remote=True, trace_flags=flags))
 
     def _end(self, closed: Close) -> None:
         span = self._open.pop(closed.key)
@@ -166,6 +192,32 @@ class Telemeter:
             log.info("telemetry.sent", spans_lost=self._lost)
             self._lost = 0
         self._is_failing = is_failing
+
+
+class _Ids(RandomIdGenerator):
+    """Ids by chance, but for the next span where it has its own."""
+
+    def __init__(self) -> None:
+        self._trace_id: str | None = None
+        self._span_id: str | None = None
+        self._given: set[str] = set()
+
+    def ask(self, trace_id: str | None, span_id: str | None, *, is_root: bool) -> None:
+        """Give the next span these; an id that was given in its trace is not given again."""
+        if is_root:
+            self._given.clear()
+        self._trace_id = trace_id
+        self._span_id = None if span_id in self._given else span_id
+        if span_id is not None:
+            self._given.add(span_id)
+
+    def generate_trace_id(self) -> int:
+        """Return the next trace's."""
+        return super().generate_trace_id() if self._trace_id is None else int(self._trace_id, 16)
+
+    def generate_span_id(self) -> int:
+        """Return the next span's."""
+        return super().generate_span_id() if self._span_id is None else int(self._span_id, 16)
 
 
 class _Ended(SpanProcessor):

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from cmdc_runtime.tracing import SpanParent
+
 Value: TypeAlias = str | bool | int | float | tuple[str, ...]
 Attributes: TypeAlias = dict[str, Value]
 
@@ -17,6 +19,12 @@ class Open:
     kind: Literal["internal", "client"]
     at_ns: int
     attributes: Attributes = field(default_factory=dict)
+    trace_id: str | None = None
+    """Of the trace that it begins, in hex."""
+    span_id: str | None = None
+    """The span's own, where another process has to know it; of two, the second has another one."""
+    remote: SpanParent | None = None
+    """The span of another process that it is in."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,30 @@
 """Runs of reasoning strategies as spans: one ``reason`` for each, one ``branch`` for each branch.
 
 The run's span is in that of the call which runs it, else in the cycle's; its branches are in the
-run's, and name their parents in the tree. What a branch's own session does is in traces of its own,
-found by its conversation's id, as with every subagent. Scores, prunings and thoughts that no branch
-of this process has brought are events of the run.
+run's, and name their parents in the tree. What a branch's own session does is in the branch's span
+(``cmdc_runtime.tracing``). Scores, prunings and thoughts that no branch of this process has brought
+are events of the run.
 """
 
 from dataclasses import dataclass, field
 from typing import Final
 
 from cmdc_runtime import events
-from cmdc_runtime.ids import CallId, call_of_run
+from cmdc_runtime.ids import CallId, branch_ref, call_of_run
 from cmdc_runtime.reasoning.result import ReasoningEvent
+from cmdc_runtime.tracing import branch_span_id
 from workers.builtin.telemetry import names
 from workers.builtin.telemetry.calls import Calls
 from workers.builtin.telemetry.content import text_of
 from workers.builtin.telemetry.operations import Attributes
-from workers.builtin.telemetry.sheet import CYCLE, Ending, Sheet, error_kind, usage_attributes
+from workers.builtin.telemetry.sheet import (
+    CYCLE,
+    Ending,
+    Place,
+    Sheet,
+    error_kind,
+    usage_attributes,
+)
 
 NOTES_MAX: Final = 100
 """Scores, prunings and thoughts that a run's span tells: a span has room for 128 events."""
@@ -57,7 +65,9 @@ class Runs:
         if self._sheet.captures:
             more["cmdc.reasoning.prompt"] = text_of(event.prompt)
         where, inside = _key(event.run_id, event.branch_id), _key(event.run_id)
-        self._sheet.open(where, names.BRANCH, event.branch_id, more=more, parent=inside)
+        ref = branch_ref(call_of_run(event.run_id), event.branch_id)
+        span_id = branch_span_id(self._sheet.facts.session_id, ref)
+        self._sheet.open(where, names.BRANCH, event.branch_id, more, Place(inside, span_id))
         run.branches += 1
         run.running.add(event.branch_id)
 
@@ -121,9 +131,8 @@ class Runs:
             run = self._running[event.run_id] = _Run(event.strategy)
             more: Attributes = {"cmdc.reasoning.run_id": event.run_id, **_kinds(event.strategy)}
             parent = self._calls.span_of(call_of_run(event.run_id))
-            self._sheet.open(
-                _key(event.run_id), names.REASON, event.strategy, more=more, parent=parent
-            )
+            place = Place(parent)
+            self._sheet.open(_key(event.run_id), names.REASON, event.strategy, more, place)
         return run
 
     def _note(self, run_id: str, name: str, told: Attributes) -> None:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from cmdc_runtime.extensions.plugin_context import PluginContext
-from cmdc_runtime.ids import SessionId
+from cmdc_runtime.ids import CommandId, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
+from cmdc_runtime.tracing import SpanParent, cycle_span_id, trace_id_of
 from workers.builtin.telemetry import names
 from workers.builtin.telemetry.operations import (
     Attributes,
@@ -27,6 +28,14 @@ _NS_PER_S: Final = 1e9
 _NS_PER_MS: Final = 1e6
 
 
+class Place(NamedTuple):
+    """Where a span stands, and its id where another process has to know that."""
+
+    parent: str | None = None
+    """The key of an open span; None: the cycle."""
+    span_id: str | None = None
+
+
 class Facts(NamedTuple):
     """What has to be known of the session when an event is told."""
 
@@ -36,6 +45,8 @@ class Facts(NamedTuple):
     group_id: str | None = None
     messages: tuple[Message, ...] = ()
     """Only where content is captured."""
+    cycle_id: CommandId | None = None
+    trace_parent: str | None = None
 
     @classmethod
     def of(cls, context: PluginContext, *, with_messages: bool) -> "Facts":
@@ -46,6 +57,8 @@ class Facts(NamedTuple):
             incarnation=int(context.incarnation),
             group_id=context.group_id,
             messages=context.messages if with_messages else (),
+            cycle_id=context.cycle_id,
+            trace_parent=context.trace_parent,
         )
 
 
@@ -94,16 +107,42 @@ class Sheet:
         operation: str,
         subject: str = "",
         more: Attributes | None = None,
-        parent: str | None = None,
+        place: Place | None = None,
     ) -> None:
-        """Begin a span of ``parent``, else of the cycle, or the cycle's own."""
+        """Begin a span."""
         name = f"{operation} {subject}" if subject else operation
         attributes = {names.OPERATION: operation, **self._common(), **(more or {})}
-        if parent is None and key != CYCLE and self.has(CYCLE):
+        parent, span_id = place or Place()
+        if parent is None and self.has(CYCLE):
             parent = CYCLE
         kind: Literal["internal", "client"] = "client" if operation == names.CHAT else "internal"
-        self._told.append(Open(key, parent, name, kind, self.now_ns, attributes))
-        self._began_ns[key] = self.now_ns
+        opened = Open(key, parent, name, kind, self.now_ns, attributes, span_id=span_id)
+        self._begin(opened)
+
+    def open_cycle(self, more: Attributes, begun: CommandId | None) -> None:
+        """Begin the cycle's span, in that of who started the session, else in a trace of its own.
+
+        ``begun`` is the cycle where it begins here: of one that goes on another process may have
+        told already.
+        """
+        facts = self.facts
+        above, cycle_id = facts.trace_parent, begun or facts.cycle_id
+        opened = Open(
+            CYCLE,
+            None,
+            names.INVOKE_AGENT,
+            "internal",
+            self.now_ns,
+            {names.OPERATION: names.INVOKE_AGENT, **self._common(), **more},
+            trace_id=None if cycle_id is None else trace_id_of(facts.session_id, cycle_id, above),
+            span_id=None if begun is None else cycle_span_id(facts.session_id, begun),
+            remote=None if above is None else SpanParent.parse(above),
+        )
+        self._begin(opened)
+
+    def _begin(self, opened: Open) -> None:
+        self._told.append(opened)
+        self._began_ns[opened.key] = self.now_ns
 
     def describe(self, key: str, attributes: Attributes) -> None:
         """Add to an open span."""

@@ -1,6 +1,7 @@
 """Which spans and metrics a session's events amount to: events in, operations out.
 
-It knows neither OpenTelemetry nor a clock. A cycle is a trace of its own: its ``invoke_agent`` span
+It knows neither OpenTelemetry nor a clock. A cycle is a trace of its own, or in a subagent part of
+its parent's (``cmdc_runtime.tracing``): its ``invoke_agent`` span
 holds a ``chat`` span for each request and an ``execute_tool`` span for each call, and that of a
 call which runs a reasoning strategy a ``reason`` span with one for each branch. What CMDC's
 telemetry tells by a name is an event, under that name, of the span that it happened in; between
@@ -105,7 +106,7 @@ class Tracker:
             more["cmdc.trigger"], self._trigger = self._trigger, None
         if (text := self._prompts.pop(event.command_id, None)) is not None:
             more[names.INPUT_MESSAGES], _ = messages_json([Message.user(text)])
-        self._open(more)
+        self._open(more, event.command_id)
 
     def finish(self, event: events.AgentEnd) -> None:
         """Close the cycle: the model is done."""
@@ -145,11 +146,11 @@ class Tracker:
         self._sheet.note(names.SESSION_RESTART, {**kind, **told})
         self._sheet.measure(names.SESSION_RESTARTS, 1, kind)
 
-    def _open(self, more: Attributes) -> None:
+    def _open(self, more: Attributes, begun: CommandId | None = None) -> None:
         if self._sheet.has(CYCLE):
             self._close(Ending("unknown"))
         attributes = {**model_attributes(self._sheet.facts.model), **more}
-        self._sheet.open(CYCLE, names.INVOKE_AGENT, more=attributes)
+        self._sheet.open_cycle(attributes, begun)
         self.requests.begin_cycle()
         self.calls.begin_cycle()
         self._pipelines = 0

@@ -144,6 +144,8 @@ def _told(result: ReasoningResult) -> str:
         return f"{_text(result.answer)}\n\n[Cut off ({why}): this is the best answer so far.]"
     if result.status in _CUT_OFF:
         raise ToolError(f"{result.strategy} was cut off without an answer ({why})")
+    if result.answer is not None:
+        return f"{_text(result.answer)}\n\n[Not finished ({why}): this is the best answer so far.]"
     raise ToolError(f"{result.strategy} {why}")
 
 

@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cmdc_runtime.events import ReasoningBranch, ReasoningPrune, ReasoningThought
+from cmdc_runtime.events import ReasoningBranch, ReasoningPrune, ReasoningScore, ReasoningThought
 from cmdc_runtime.extensions.reasoning import (
     Branch,
     Continue_,
@@ -18,7 +18,7 @@ from cmdc_runtime.extensions.reasoning import (
     ReasoningStrategy,
     Revise,
 )
-from cmdc_runtime.reasoning import ReasoningResult, RunLimits
+from cmdc_runtime.reasoning import ReasoningResult, RunLimits, search
 from scripts.reasoning.play import Answer, Play
 from workers.reasoning.inputs import Deadline, RunAborted
 
@@ -181,3 +181,55 @@ def test_so_it_does_when_others_are_quicker_after_it(seed, limits, order, data):
 
     assert play.told[:told] == before
     check(play)
+
+
+class Chancy(ReasoningStrategy):
+    """Scores by the run's chance, keeps the best of each level, and goes on from them."""
+
+    name = "chancy"
+
+    def init(self, opts, context):
+        """Keep chance at hand, and how many levels there are."""
+        return context.random, context.random.randint(1, 4)
+
+    def step(self, state, context):
+        """Ask the first level."""
+        return self._wanted(state[0], [None])
+
+    def aggregate(self, thoughts, state):
+        """Score a level, keep two of it, and ask the next one."""
+        chance, left = state
+        sound = [one for one in thoughts if one.error is None]
+        scored = search.score(sound, lambda one: chance.random())
+        self.scored(scored)
+        kept, pruned = search.select_beam(scored, 2)
+        self.prune(pruned, "not among the best")
+        if left == 1 or not kept:
+            return Done([[one.id, one.content, one.score] for one in kept])
+        return self._wanted(chance, [one.id for one in kept]), (chance, left - 1)
+
+    def _wanted(self, chance, parents):
+        return [
+            Branch(f"draw {chance.random()}", parent_id=parent)
+            for parent in parents
+            for _ in range(chance.randint(1, 4))
+        ]
+
+
+@EXAMPLES
+@given(SEEDS, st.integers(1, 8), st.lists(SEEDS, min_size=2, max_size=4, unique=True))
+def test_a_seeded_scorer_does_not_feel_who_was_quicker(seed, parallel, orders):
+    """Nodes, scores, prunings and answer are those of the seed, in whatever order thoughts come."""
+    found = []
+    for order in [None, *map(Random, orders)]:
+        play = Play(model, RunLimits(max_parallel=parallel), order, run_id=f"r-{seed}")
+        play.play(Chancy(), "Where to?")
+        nodes = sorted(play.result.nodes, key=lambda one: one.id)
+        pruned = [one.thought_ids for one in play.told if isinstance(one, ReasoningPrune)]
+        scores = [
+            (one.thought_id, one.score) for one in play.told if isinstance(one, ReasoningScore)
+        ]
+        found.append((play.result.status, play.result.answer, nodes, scores, pruned))
+
+    assert found[0][0] == "done"
+    assert all(one == found[0] for one in found)

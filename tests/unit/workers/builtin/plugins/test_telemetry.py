@@ -69,7 +69,7 @@ def test_an_event_is_taken_down_when_it_comes(plugin_of, monkeypatch):
 
     assert heard.event is START
     assert heard.at_ns == 7
-    assert heard.facts == ("s-1", "openai:gpt-5", 2, "g", ())
+    assert heard.facts == ("s-1", "openai:gpt-5", 2, "g", (), None, None)
 
 
 def test_the_conversation_is_kept_only_where_it_is_told(plugin_of):

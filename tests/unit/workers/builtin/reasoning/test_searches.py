@@ -133,6 +133,26 @@ def test_a_level_without_candidates_leaves_the_best_of_the_one_before():
     assert (result.status, result.answer) == ("failed", "way 2")
 
 
+@pytest.mark.parametrize("scoring", ["value", "vote"])
+def test_a_tree_without_judges_has_no_choice(scoring):
+    """It has failed, and gives the best of the level before: none of these is better than any."""
+    tree = reasoning.TreeOfThoughts(depth=2, candidates=2, votes=2, scoring=scoring)
+
+    def judged(branch):
+        if branch.result is None:
+            return numbered(branch)
+        is_deep = "Step 2" in branch.prompt
+        good = '{"score": 9}' if branch.result is Judgement else '{"best": 1}'
+        return Answer(error="crashed") if is_deep else good
+
+    play = played(tree, judged)
+    result = play.result
+
+    assert (result.status, result.reason) == ("failed", "no judge has answered: crashed")
+    assert result.answer == "way 1"
+    assert result.thoughts[-1].score is None
+
+
 def test_one_branch_may_propose_all():
     """Each text once, as a thought of its own."""
     tree = reasoning.TreeOfThoughts(
