@@ -242,7 +242,7 @@ class ServerThread:
         except Torn:
             return True
         except ConnectionError:
-            log.debug("client.lost")
+            pass  # who asked was killed, as losers of a vote are; a program's output is its own
         except Exception:
             log.exception("answer.failed")
             return False
