@@ -33,7 +33,7 @@ UNKILLABLE_S = 1.0
 IMPATIENT = f"""
 import runpy
 from supervisor.core.tree import messages
-words.UNKILLABLE_AFTER_S = {UNKILLABLE_S}
+messages.UNKILLABLE_AFTER_S = {UNKILLABLE_S}
 runpy.run_module("supervisor", run_name="__main__", alter_sys=True)
 """
 FREEZER = Path("/sys/fs/cgroup/freezer")
