@@ -6,11 +6,13 @@ missing there.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 
 from cmdc_runtime.ids import EventIndex, Incarnation, MonitorRef, SessionId
+from cmdc_runtime.lines import duration, one_line
 from cmdc_runtime.plain import shown
 
 LINE_CHARS_MAX: Final = 300
@@ -18,6 +20,12 @@ LINE_CHARS_MAX: Final = 300
 
 KilledBy = Literal["", "daemon", "kernel", "outside"]
 """Whose signal ended a process; the kernel's is that of its OOM killer."""
+_BY: Final[Mapping[KilledBy, str]] = {
+    "": "",
+    "daemon": ", by the daemon",
+    "kernel": ", by the kernel",
+    "outside": ", from outside",
+}
 
 _KIB: Final = 1024
 _WHOLE: Final = 10
@@ -327,7 +335,24 @@ class Down(msgspec.Struct, frozen=True, kw_only=True):
     at_ms: int = 0
     evidence: Evidence = Evidence()
 
+    def __str__(self) -> str:
+        """Return the notice as one line: which process, why, and what follows."""
+        pid = "" if self.evidence.pid is None else f" (pid {self.evidence.pid})"
+        process = f"process {self.incarnation} of {one_line(self.session_id)}{pid}"
+        reason = self.reason
+        last = reason.last if isinstance(reason, RestartIntensityExceeded) else reason
+        by = _BY[self.evidence.killed_by] if isinstance(last, Signal) else ""
+        why = one_line(str(reason), LINE_CHARS_MAX)
+        return f"{process} is down: {why}{by}; {self._sequel()}"
+
+    def _sequel(self) -> str:
+        if not self.restarting:
+            return "the session has ended"
+        wait_ms = self.next_attempt_ms
+        when = "" if wait_ms is None else f" in {duration(wait_ms)}" if wait_ms else " at once"
+        count = f" (restart {self.restarts})" if self.restarts else ""
+        return f"restarting{when} as process {self.incarnation + 1}{count}"
+
 
 def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= LINE_CHARS_MAX else line[: LINE_CHARS_MAX - 1] + "…"
+    return one_line(text, LINE_CHARS_MAX)

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from cmdc_runtime.cli.terminal import Drawing, Terminal, TreeRow
-from cmdc_runtime.cli.text import json_line, one_line
+from cmdc_runtime.cli.text import json_line
+from cmdc_runtime.lines import one_line
 from cmdc_runtime.reasoning.result import (
     ReasoningEvent,
     ReasoningNode,

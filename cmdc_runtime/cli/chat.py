@@ -9,8 +9,8 @@ import click
 from cmdc_runtime.cli.choices import AgentChoice, agent_options, line_of_input
 from cmdc_runtime.cli.keyboard import typed_line
 from cmdc_runtime.cli.terminal import Terminal
-from cmdc_runtime.cli.text import neutral
 from cmdc_runtime.errors import AgentAborted, AgentFailed, QueueFull
+from cmdc_runtime.lines import neutral
 
 if TYPE_CHECKING:
     from cmdc_runtime.cli.conversation import Conversation

@@ -15,7 +15,7 @@ from typing import Final
 
 import click
 
-from cmdc_runtime.cli.text import neutral, typed
+from cmdc_runtime.cli.text import typed
 from cmdc_runtime.errors import (
     CmdcError,
     DaemonUnavailable,
@@ -23,6 +23,7 @@ from cmdc_runtime.errors import (
     InvalidText,
     InvalidTool,
 )
+from cmdc_runtime.lines import neutral
 from cmdc_runtime.version import VERSION
 
 EXIT_FAILED: Final = 1

@@ -7,7 +7,7 @@ What the process wrote is neutral and stands behind a bar, so that nobody takes 
 from collections.abc import Iterator
 from typing import Final
 
-from cmdc_runtime.cli.text import duration, neutral, one_line
+from cmdc_runtime.lines import duration, neutral, one_line
 from cmdc_runtime.reasons import (
     AnyReason,
     Down,

@@ -6,8 +6,9 @@ import click
 
 from cmdc_runtime.cli.choices import address_option, json_option, running_client
 from cmdc_runtime.cli.terminal import Terminal
-from cmdc_runtime.cli.text import clock, json_line, one_line
+from cmdc_runtime.cli.text import clock, json_line
 from cmdc_runtime.errors import InvalidSession, SessionNotAlive
+from cmdc_runtime.lines import one_line
 from cmdc_runtime.reasons import Down, NoProcess, Normal, Shutdown
 
 if TYPE_CHECKING:
@@ -48,8 +49,6 @@ def tail(
 
 
 def _print_events(stream: "EventStream", terminal: Terminal, *, as_json: bool) -> None:
-    from cmdc_runtime.cli.narration import told  # noqa: PLC0415 - with the client
-
     while True:
         envelope = stream.get()
         if as_json:
@@ -57,7 +56,7 @@ def _print_events(stream: "EventStream", terminal: Terminal, *, as_json: bool) -
             continue
         at = clock(envelope.at_ms)
         kind = one_line(envelope.event.kind)
-        terminal.line(f"{envelope.index:>6} {at} {kind:<22} {told(envelope.event)}".rstrip())
+        terminal.line(f"{envelope.index:>6} {at} {kind:<22} {envelope.event}".rstrip())
 
 
 @click.command()
@@ -99,9 +98,8 @@ def _first(watch: "Monitor", terminal: Terminal) -> Down:
 
 def _print_down(down: Down, terminal: Terminal, *, is_brief: bool) -> None:
     from cmdc_runtime.cli.evidence import evidence_lines  # noqa: PLC0415 - with the client
-    from cmdc_runtime.cli.narration import down_told  # noqa: PLC0415 - with the client
 
-    terminal.line(down_told(down))
+    terminal.line(str(down))
     if not is_brief and not isinstance(down.reason, _ORDERLY):
         for line in evidence_lines(down):
             terminal.line(line, "quiet")

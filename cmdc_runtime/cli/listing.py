@@ -12,7 +12,8 @@ from cmdc_runtime.cli.choices import (
     running_engine,
 )
 from cmdc_runtime.cli.terminal import Terminal, TreeRow, show_table, show_tree
-from cmdc_runtime.cli.text import duration, json_line, one_line
+from cmdc_runtime.cli.text import json_line
+from cmdc_runtime.lines import duration, one_line
 
 if TYPE_CHECKING:
     from cmdc_runtime.commands import Status

@@ -12,8 +12,9 @@ import click
 
 from cmdc_runtime.cli.choices import address_option, json_option, running_client, running_engine
 from cmdc_runtime.cli.terminal import Terminal, show_table
-from cmdc_runtime.cli.text import json_line, moment, one_line
+from cmdc_runtime.cli.text import json_line, moment
 from cmdc_runtime.errors import UsageError
+from cmdc_runtime.lines import one_line
 
 if TYPE_CHECKING:
     from cmdc_runtime.checkpoints import Snapshot

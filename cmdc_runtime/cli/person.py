@@ -9,8 +9,8 @@ from typing import Final, Literal, Protocol
 
 from cmdc_runtime.cli.keyboard import typed_line
 from cmdc_runtime.cli.terminal import Terminal
-from cmdc_runtime.cli.text import neutral
 from cmdc_runtime.events import ApprovalRequired, AskUser
+from cmdc_runtime.lines import neutral
 
 Decision = Literal["approve_once", "approve_always", "reject"]
 

@@ -9,7 +9,8 @@ import click
 
 from cmdc_runtime.cli.choices import json_option
 from cmdc_runtime.cli.terminal import Terminal, show_table
-from cmdc_runtime.cli.text import json_line, one_line
+from cmdc_runtime.cli.text import json_line
+from cmdc_runtime.lines import one_line
 from cmdc_runtime.plain import nearest
 
 if TYPE_CHECKING:

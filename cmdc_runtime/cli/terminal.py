@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import click
 
-from cmdc_runtime.cli.text import neutral
+from cmdc_runtime.lines import neutral
 
 _Row = TypeVar("_Row")
 

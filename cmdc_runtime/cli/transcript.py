@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from cmdc_runtime import events
-from cmdc_runtime.cli.narration import LOUD, down_told, told
 from cmdc_runtime.cli.terminal import Terminal
-from cmdc_runtime.cli.text import duration, json_line, neutral, one_line
+from cmdc_runtime.cli.text import json_line
 from cmdc_runtime.client.exchange import Reply
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.events import Envelope
 from cmdc_runtime.ids import CallId
+from cmdc_runtime.lines import duration, neutral, one_line
 from cmdc_runtime.reasons import Down
 
 _NEW_ANSWERS: Final = (events.RequestStart, events.StreamReset, events.MessageStart)
@@ -52,15 +52,15 @@ class Transcript:
         event = envelope.event
         if isinstance(event, _NEW_ANSWERS):
             self._shown = ""
-        if style := LOUD.get(type(event)):
-            self._terminal.note(told(event), style)
+        if event.notice:
+            self._terminal.note(str(event), event.notice)
         if special := _SPECIAL.get(type(event)):
             special(self, envelope.at_ms, event)
 
     def take_down(self, down: Down) -> None:
         """Show that a process ended, unless it was the end of the session."""
         if down.restarting:
-            self._terminal.note(down_told(down), "bad")
+            self._terminal.note(str(down), "bad")
 
     def finish(self, reply: Reply) -> None:
         """Print the answer where it was not shown piece by piece."""
@@ -97,7 +97,7 @@ class Transcript:
 
     def _tool_started(self, at_ms: int, event: events.ToolExecutionStart) -> None:
         self._started_ms[event.call_id] = at_ms
-        self._terminal.note(f"tool {told(event)}")
+        self._terminal.note(f"tool {event}")
 
     def _tool_ended(self, at_ms: int, event: events.ToolExecutionEnd) -> None:
         started_ms = self._started_ms.pop(event.call_id, None)

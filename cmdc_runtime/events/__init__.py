@@ -1,10 +1,11 @@
 """Everything an observer can see a session do.
 
-To add an event, add one class in the file of its theme and its name here: the codec, the journal
-and the reference pages derive from ``Event.__subclasses__()``. ``durable`` says whether the journal
-keeps it: a durable event outlives every crash, an ephemeral one lives as long as the ring remembers
-it. Names and payloads are those of the CMDC event catalogue; where a field's name is a reserved
-word it ends in an underscore.
+To add an event, add one class in the file of its theme and its name here: the codec, the journal,
+the command line, the event log and the reference pages derive from the classes. The facts about an
+event stand on its class (``base.Event``): ``durable`` says whether the journal keeps it, so that it
+outlives every crash; an ephemeral one lives as long as the ring remembers it. Names and payloads
+are those of the CMDC event catalogue; where a field's name is a reserved word it ends in an
+underscore.
 """
 
 from cmdc_runtime.events.base import (

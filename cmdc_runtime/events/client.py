@@ -6,6 +6,7 @@ import msgspec
 
 from cmdc_runtime.events.base import Event
 from cmdc_runtime.ids import EventIndex, SessionId
+from cmdc_runtime.lines import one_line
 
 
 class EventsLost(Event, frozen=True, kw_only=True):
@@ -14,8 +15,13 @@ class EventsLost(Event, frozen=True, kw_only=True):
     Where its own index lies below ``first``, the daemon counts no further than that.
     """
 
+    notice = "bad"
+
     first: EventIndex
     last: EventIndex
+
+    def _line(self) -> str:
+        return f"events {self.first} to {self.last} cannot be had any more"
 
 
 class UnknownEvent(Event, frozen=True, kw_only=True):
@@ -28,6 +34,9 @@ class UnknownEvent(Event, frozen=True, kw_only=True):
     def kind(self) -> str:
         """The name that the newer daemon gave it."""
         return self.name
+
+    def _line(self) -> str:
+        return one_line(str(self.data))
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from cmdc_runtime.events.base import Event
+from cmdc_runtime.lines import one_line
 from cmdc_runtime.messages import TokenUsage
 
 TEXT_CHARS_MAX: Final = 100_000
@@ -23,6 +24,9 @@ class ReasoningBranch(Event, frozen=True, kw_only=True):
     with feedback.
     """
 
+    content_fields = ("prompt", "metadata")
+    span = "reason"
+
     run_id: str
     strategy: str
     branch_id: str
@@ -34,6 +38,9 @@ class ReasoningBranch(Event, frozen=True, kw_only=True):
     )  # Any: plain data of the strategy
     revision: int = 0
 
+    def _line(self) -> str:
+        return f"branch {self.branch_id}: {one_line(self.prompt)}"
+
 
 class ReasoningThought(Event, frozen=True, kw_only=True):
     """A thought is there: a branch has ended, or the strategy has put it there itself.
@@ -42,6 +49,9 @@ class ReasoningThought(Event, frozen=True, kw_only=True):
     the branch took. ``metadata`` is what a strategy's own thought brings; that of a branch is told
     with the branch.
     """
+
+    content_fields = ("content", "error", "metadata")
+    span = "reason"
 
     run_id: str
     strategy: str
@@ -54,9 +64,20 @@ class ReasoningThought(Event, frozen=True, kw_only=True):
         default_factory=dict
     )  # Any: plain data of the strategy
 
+    def _line(self) -> str:
+        return (
+            f"thought {self.thought_id}: {one_line(self.content)}"
+            if self.error is None
+            else f"thought {self.thought_id} failed: {one_line(self.error)}"
+        )
+
 
 class ReasoningScore(Event, frozen=True, kw_only=True):
     """A thought was scored, the greater the better."""
+
+    level = "debug"
+    content_fields = ("detail",)
+    span = "reason"
 
     run_id: str
     strategy: str
@@ -66,14 +87,26 @@ class ReasoningScore(Event, frozen=True, kw_only=True):
         default_factory=dict
     )  # Any: plain data of whoever scored
 
+    def _line(self) -> str:
+        return f"thought {self.thought_id} scores {self.score:g}"
+
 
 class ReasoningPrune(Event, frozen=True, kw_only=True):
     """Thoughts were given up; branches of them that still ran are ended."""
+
+    level = "debug"
+    content_fields = ("reason",)
+    span = "reason"
 
     run_id: str
     strategy: str
     thought_ids: tuple[str, ...]
     reason: str = ""
+
+    def _line(self) -> str:
+        return f"given up: {', '.join(self.thought_ids)}" + (
+            f" ({one_line(self.reason)})" if self.reason else ""
+        )
 
 
 class ReasoningDone(Event, frozen=True, kw_only=True):
@@ -83,9 +116,17 @@ class ReasoningDone(Event, frozen=True, kw_only=True):
     the time.
     """
 
+    content_fields = ("answer", "reason")
+    span = "reason"
+
     run_id: str
     strategy: str
     status: Literal["done", "failed", "aborted", "timeout", "budget_exceeded", "max_steps_exceeded"]
     answer: Any = None  # Any: plain data of the strategy
     reason: str | None = None
     elapsed_ms: int | None = None
+
+    def _line(self) -> str:
+        return f"reasoning {self.strategy} {self.status}: {one_line(str(self.answer))}" + (
+            f" ({one_line(self.reason)})" if self.reason else ""
+        )

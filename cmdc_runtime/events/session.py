@@ -4,26 +4,43 @@ from typing import Any, Literal
 
 from cmdc_runtime.events.base import Event
 from cmdc_runtime.ids import CallId, Incarnation, SessionId
+from cmdc_runtime.lines import one_line
 from cmdc_runtime.messages import TokenUsage
 
 
 class SubagentStart(Event, frozen=True, kw_only=True):
     """A call of the task tool started a session of its own."""
 
+    content_fields = ("description",)
+    notice = "quiet"
+    span = "execute_tool"
+
     call_id: CallId
     subagent_type: str
     child_session_id: SessionId
     description: str
 
+    def _line(self) -> str:
+        kind = f"{one_line(self.subagent_type)} ({self.child_session_id})"
+        return f"subagent {kind}: {one_line(self.description)}"
+
 
 class SubagentEnd(Event, frozen=True, kw_only=True):
     """The subagent is done; ``text`` is what the parent's model reads."""
+
+    content_fields = ("text",)
+    notice = "quiet"
+    span = "execute_tool"
 
     call_id: CallId
     child_session_id: SessionId
     ok: bool
     text: str
     usage: TokenUsage
+
+    def _line(self) -> str:
+        outcome = "done" if self.ok else "failed"
+        return f"subagent {self.child_session_id} {outcome}: {one_line(self.text)}"
 
 
 class ConversationCompacted(Event, frozen=True, kw_only=True):
@@ -32,15 +49,26 @@ class ConversationCompacted(Event, frozen=True, kw_only=True):
     ``before`` and ``after`` count messages; ``usage`` is what the summary took.
     """
 
+    notice = "quiet"
+    span = "chat"
+
     trigger: Literal["size", "overflow", "request"]
     before: int
     after: int
     history_file: str | None
     usage: TokenUsage = TokenUsage()
 
+    def _line(self) -> str:
+        return f"{self.before} messages became {self.after} ({self.trigger})" + (
+            f", in full in {one_line(self.history_file)}" if self.history_file else ""
+        )
+
 
 class AgentHibernated(Event, frozen=True, kw_only=True):
     """The idle session gave up its process; the next command brings one back."""
+
+    def _line(self) -> str:
+        return "its process is given up until somebody calls"
 
 
 class AgentWoken(Event, frozen=True, kw_only=True):
@@ -48,11 +76,17 @@ class AgentWoken(Event, frozen=True, kw_only=True):
 
     incarnation: Incarnation
 
+    def _line(self) -> str:
+        return f"process {self.incarnation} goes on"
+
 
 class PluginAttached(Event, frozen=True, kw_only=True):
     """A plugin was added."""
 
     name: str
+
+    def _line(self) -> str:
+        return f"plugin attached: {one_line(self.name)}"
 
 
 class PluginUpdated(Event, frozen=True, kw_only=True):
@@ -60,31 +94,54 @@ class PluginUpdated(Event, frozen=True, kw_only=True):
 
     name: str
 
+    def _line(self) -> str:
+        return f"plugin updated: {one_line(self.name)}"
+
 
 class PluginDetached(Event, frozen=True, kw_only=True):
     """A plugin was removed."""
 
     name: str
 
+    def _line(self) -> str:
+        return f"plugin detached: {one_line(self.name)}"
+
 
 class PluginCrashed(Event, frozen=True, kw_only=True):
     """A plugin raised, took too long or answered nonsense; its ``fail`` says what follows."""
+
+    level = "warning"
+    content_fields = ("error",)
+    span = "invoke_agent"
 
     plugin: str
     hook: str
     error: str
 
+    def _line(self) -> str:
+        return f"plugin {self.plugin} failed at {self.hook}: {one_line(self.error)}"
+
 
 class PluginModelCall(Event, frozen=True, kw_only=True):
     """A plugin asked a model for itself, apart from the conversation; ``usage`` is what it took."""
+
+    span = "chat"
 
     plugin: str
     model: str
     usage: TokenUsage
 
+    def _line(self) -> str:
+        return f"{one_line(self.plugin)} asked {one_line(self.model)}"
+
 
 class PluginEvent(Event, frozen=True, kw_only=True):
     """What a plugin, a tool or an effect of one has to tell observers."""
 
+    content_fields = ("payload",)
+
     name: str
     payload: Any  # Any: whatever MessagePack takes
+
+    def _line(self) -> str:
+        return f"{one_line(self.name)}: {one_line(str(self.payload))}"

@@ -2,6 +2,8 @@
 
 from cmdc_runtime.events.base import Event
 from cmdc_runtime.ids import Incarnation
+from cmdc_runtime.lines import one_line
+from cmdc_runtime.reasons import LINE_CHARS_MAX
 
 
 class SupervisorReport(Event, frozen=True, kw_only=True):
@@ -13,6 +15,7 @@ class SupervisorReport(Event, frozen=True, kw_only=True):
     """
 
     durable = False
+    level = "debug"
 
     report: str
     supervisor: str
@@ -29,3 +32,11 @@ class SupervisorReport(Event, frozen=True, kw_only=True):
     restart_type: str | None = None
     significant: bool = False
     shutdown: float | None = None
+
+    def _line(self) -> str:
+        path = "/".join(filter(None, (self.supervisor, self.child)))
+        why = one_line(self.reason or self.context, LINE_CHARS_MAX)
+        count = f" (restart {self.in_window} of {self.max_restarts})"
+        return f"{self.report} {one_line(path, LINE_CHARS_MAX)}: {why}" + (
+            count if self.next_attempt_s is not None else ""
+        )

@@ -4,12 +4,16 @@ from typing import Literal
 
 from cmdc_runtime.events.base import Event
 from cmdc_runtime.ids import CallId, SessionId
+from cmdc_runtime.lines import call_line, one_line
 
 
 class ToolCalls(Event, frozen=True, kw_only=True):
     """The model asked for ``count`` calls."""
 
     count: int
+
+    def _line(self) -> str:
+        return f"{self.count} calls"
 
 
 class ToolExecutionStart(Event, frozen=True, kw_only=True):
@@ -22,10 +26,16 @@ class ToolExecutionStart(Event, frozen=True, kw_only=True):
     session's ``Down`` is the end of all that ran.
     """
 
+    content_fields = ("args", "summary")
+    span = "execute_tool"
+
     name: str
     call_id: CallId
     args: dict[str, object]
     summary: str = ""
+
+    def _line(self) -> str:
+        return f"{call_line(self.name, self.args)}"
 
 
 class ToolExecutionMetrics(Event, frozen=True, kw_only=True):
@@ -34,9 +44,17 @@ class ToolExecutionMetrics(Event, frozen=True, kw_only=True):
     A call that is made again after a crash has a new start.
     """
 
+    level = "debug"
+    span = "execute_tool"
+
     name: str
     call_id: CallId
     meta: dict[str, int]
+
+    def _line(self) -> str:
+        return " ".join(
+            [one_line(self.name), *(f"{name}={value}" for name, value in self.meta.items())]
+        )
 
 
 class ToolExecutionEnd(Event, frozen=True, kw_only=True):
@@ -46,11 +64,17 @@ class ToolExecutionEnd(Event, frozen=True, kw_only=True):
     of its agent), its tool writes, and nobody knows whether it took effect.
     """
 
+    content_fields = ("text",)
+    span = "execute_tool"
+
     name: str
     call_id: CallId
     ok: bool
     text: str
     uncertain: bool = False
+
+    def _line(self) -> str:
+        return f"{one_line(self.name)} {'done' if self.ok else 'failed'}: {one_line(self.text)}"
 
 
 class ToolBlocked(Event, frozen=True, kw_only=True):
@@ -61,24 +85,46 @@ class ToolBlocked(Event, frozen=True, kw_only=True):
     call could begin.
     """
 
+    level = "warning"
+    content_fields = ("reason",)
+    notice = "warning"
+    span = "execute_tool"
+
     name: str
     call_id: CallId
     reason: str
+
+    def _line(self) -> str:
+        return f"{one_line(self.name)} was not run: {one_line(self.reason)}"
 
 
 class ToolKilled(Event, frozen=True, kw_only=True):
     """A call was ended from outside; ``ToolExecutionEnd`` follows."""
 
+    level = "warning"
+    notice = "warning"
+    span = "execute_tool"
+
     name: str
     call_id: CallId
     reason: str
+
+    def _line(self) -> str:
+        return f"{one_line(self.name)} was ended: {one_line(self.reason)}"
 
 
 class ToolCallUnknown(Event, frozen=True, kw_only=True):
     """The model called a tool that the session does not have."""
 
+    level = "warning"
+    notice = "warning"
+    span = "execute_tool"
+
     name: str
     call_id: CallId
+
+    def _line(self) -> str:
+        return f"there is no tool {one_line(self.name)}"
 
 
 class ToolAttached(Event, frozen=True, kw_only=True):
@@ -86,11 +132,17 @@ class ToolAttached(Event, frozen=True, kw_only=True):
 
     name: str
 
+    def _line(self) -> str:
+        return one_line(self.name)
+
 
 class ToolDetached(Event, frozen=True, kw_only=True):
     """A tool was removed."""
 
     name: str
+
+    def _line(self) -> str:
+        return one_line(self.name)
 
 
 class ToolsUpdated(Event, frozen=True, kw_only=True):
@@ -99,17 +151,32 @@ class ToolsUpdated(Event, frozen=True, kw_only=True):
     attached: tuple[str, ...]
     detached: tuple[str, ...]
 
+    def _line(self) -> str:
+        return f"{len(self.attached)} tools attached, {len(self.detached)} detached"
+
 
 class LoopDetected(Event, frozen=True, kw_only=True):
     """The model repeats itself."""
+
+    level = "warning"
+    notice = "warning"
+    span = "execute_tool"
 
     type: Literal["repeat", "cycle"]
     name: str
     count: int
 
+    def _line(self) -> str:
+        return f"{one_line(self.name)} repeats itself: {self.type}, {self.count} times"
+
 
 class TodoChange(Event, frozen=True, kw_only=True):
     """The list of todos was replaced."""
 
+    content_fields = ("todos",)
+
     session_id: SessionId
     todos: tuple[dict[str, str], ...]
+
+    def _line(self) -> str:
+        return f"{len(self.todos)} todos"

@@ -15,6 +15,7 @@ import msgspec
 
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.events import Event
+from cmdc_runtime.events.base import Level
 from cmdc_runtime.extensions.actions import Actions, may_stop
 from cmdc_runtime.extensions.configuration import config_of
 from cmdc_runtime.extensions.hooks import (
@@ -98,6 +99,9 @@ class TextFilter(Protocol):
 
 class PipelineRun(msgspec.Struct, frozen=True, kw_only=True):
     """All plugins of a session were asked at one hook; only ``observe`` is told, no subscriber."""
+
+    level: ClassVar[Level] = "debug"
+    content_fields: ClassVar[tuple[str, ...]] = ()
 
     hook: str
     duration_ms: float

@@ -11,9 +11,10 @@ from scripts.reference.sources import declared, fields_of
 _INTRO: Final = (
     "Everything that an observer can see a session do. A durable event outlives every crash, an"
     " ephemeral one lives as long as the daemon's ring remembers it. In an envelope an event comes"
-    " with its session, its index and the time."
+    " with its session, its index and the time. `log` is its level in the event log, `span` the"
+    " span of a trace that it begins, ends or adds to."
 )
-_HEAD: Final = ("event", "kind", "kept", "fields", "meaning")
+_HEAD: Final = ("event", "kind", "kept", "log", "span", "fields", "meaning")
 
 
 def page() -> str:
@@ -42,6 +43,8 @@ def _row(kind: type[Event]) -> tuple[str, ...]:
         markdown.code(kind.__name__),
         markdown.code(kind.__struct_config__.tag),
         "durable" if kind.durable else "ephemeral",
+        kind.level,
+        kind.span and markdown.code(kind.span),
         ", ".join(fields),
         markdown.prose(kind.__doc__),
     )

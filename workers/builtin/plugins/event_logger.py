@@ -1,9 +1,10 @@
 """Writes what the session does into a file of JSON lines.
 
 It observes, so the session waits for it only at the three hooks that nothing published tells of.
-What is written at which level is ``eventlog.table``. Events are written when they are observed, a
-little after subscribers see them, and ``turn`` is that of the session by then. Lines are handed to
-the system and not forced to disk: they outlive the process, not the machine.
+What is written at which level stands on the class of an event, and for hooks in ``eventlog.table``.
+Events are written when they are observed, a little after subscribers see them, and ``turn`` is that
+of the session by then. Lines are handed to the system and not forced to disk: they outlive the
+process, not the machine.
 """
 
 import threading
@@ -15,6 +16,7 @@ import msgspec
 import structlog
 
 from cmdc_runtime import plugins
+from cmdc_runtime.events.base import LEVELS
 from cmdc_runtime.extensions.hooks import Hook, OnToolError, SessionEnd, SessionStart
 from cmdc_runtime.extensions.plugin import Observed, Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext
@@ -23,7 +25,7 @@ from cmdc_runtime.plugins.event_logger import SESSION_PLACEHOLDER
 from cmdc_runtime.reasons import snake
 from workers.builtin.eventlog.file import LineFile
 from workers.builtin.eventlog.line import line_of
-from workers.builtin.eventlog.table import EVENTS, HOOKS_HEARD, LEVELS, Row
+from workers.builtin.eventlog.table import HOOKS_HEARD, Row
 
 log = structlog.get_logger()
 
@@ -54,7 +56,7 @@ class EventLogger(Plugin):
 
     def observe(self, event: Observed, context: PluginContext) -> None:
         """Write down what the session has published."""
-        self._write(event, EVENTS[type(event)], context)
+        self._write(event, Row(event.level, event.content_fields), context)
 
     def session_start(self, event: SessionStart, context: PluginContext) -> None:
         """Write down which process of the session this is, and its model."""
@@ -89,7 +91,7 @@ class EventLogger(Plugin):
             "level": row.level,
             "turn": context.turn,
         }
-        hidden = () if self.config.include_args else row.content
+        hidden = () if self.config.include_args else row.content_fields
         data = {**_fields(event, hidden), **(told or {})}
         with self._lock:
             self._append(line_of(record, data), context)

@@ -4,7 +4,6 @@ import pytest
 
 from cmdc_runtime.cli.evidence import evidence_lines
 from cmdc_runtime.cli.follow import _first, _print_down
-from cmdc_runtime.cli.narration import down_told
 from cmdc_runtime.cli.terminal import Terminal
 from cmdc_runtime.client.sync.stream import Monitor
 from cmdc_runtime.reasons import Down, Evidence, Normal, Shutdown, Signal
@@ -39,7 +38,7 @@ def test_a_failure_comes_with_what_is_known_of_it(capsys, reason, is_brief, is_e
     _print_down(notice, Terminal(), is_brief=is_brief)
     more = evidence_lines(notice) if is_explained else []
 
-    assert capsys.readouterr().out.splitlines() == [down_told(notice), *more]
+    assert capsys.readouterr().out.splitlines() == [str(notice), *more]
 
 
 class Quiet(Monitor):

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmdc_runtime.cli.text import duration, json_line, neutral, one_line, typed
+from cmdc_runtime.cli.text import json_line, typed
+from cmdc_runtime.lines import duration, neutral, one_line
 
 HARMLESS = {"\n", "\t"}
 BIDI = {chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}

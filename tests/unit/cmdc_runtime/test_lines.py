@@ -1,10 +1,13 @@
-"""Every event has its line."""
+"""Every event and every notice is one line for people."""
 
+from contextlib import suppress
+
+import msgspec
 import pytest
 
 from cmdc_runtime import events
-from cmdc_runtime.cli.narration import LOUD, TELLINGS, down_told, told
 from cmdc_runtime.cli.terminal import STYLES
+from cmdc_runtime.events.base import EVENT_CHARS_MAX, LEVELS
 from cmdc_runtime.ids import CallId, Incarnation, MonitorRef, SessionId
 from cmdc_runtime.reasons import (
     LINE_CHARS_MAX,
@@ -16,21 +19,48 @@ from cmdc_runtime.reasons import (
     Signal,
     Unresponsive,
 )
+from scripts.fuzz.entropy import Seeded
+from scripts.fuzz.shapes import message_pack
+from scripts.reference.sources import declared
 
 KILLED = Signal(number=9, name="SIGKILL")
 
 
-def test_every_event_can_be_told():
-    """The table is total: a new event needs a row in cmdc_runtime/cli/narration.py."""
-    missing = set(events.Event.__subclasses__()) - set(TELLINGS)
-
-    assert missing == set()
+SAY_NOTHING = {events.MessageStart, events.ThinkingStart}
+"""What follows them says all."""
 
 
-def test_loud_events_have_a_style():
-    """What is told aloud is told in a style that there is."""
-    assert set(LOUD) <= set(TELLINGS)
-    assert set(LOUD.values()) <= set(STYLES)
+def test_every_event_says_what_happened():
+    """A new event needs its line, and facts that are among those that there are."""
+    kinds = set(declared(events.Event))
+    silent = {kind for kind in kinds if "_line" not in vars(kind)}
+
+    assert silent == SAY_NOTHING
+    assert {kind.level for kind in kinds} == set(LEVELS)
+    assert {kind.notice for kind in kinds} <= {"", *STYLES}
+
+
+@pytest.mark.parametrize("kind", declared(events.Event), ids=lambda kind: kind.__name__)
+def test_content_is_named_by_its_fields(kind):
+    """A field that is renamed leaves no content in the log under its new name."""
+    assert set(kind.content_fields) <= set(kind.__struct_fields__)
+
+
+@pytest.mark.parametrize("kind", declared(events.Event), ids=lambda kind: kind.__name__)
+def test_no_event_commands_the_terminal(kind):
+    """Whatever its fields hold, an event is one line of bounded length."""
+    lines = [str(event) for event in hostile_events(kind)]
+
+    assert lines
+    assert all(line.isprintable() and len(line) <= EVENT_CHARS_MAX for line in lines)
+
+
+def hostile_events(kind):
+    """Yield events as a hostile worker may send them, those that decode."""
+    for number in range(100):
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            body = message_pack(kind, Seeded(f"{kind.__name__} {number}"))
+            yield msgspec.msgpack.decode(body, type=kind)
 
 
 def test_quoted_text_cannot_command_the_terminal():
@@ -38,7 +68,7 @@ def test_quoted_text_cannot_command_the_terminal():
     call = events.ToolExecutionStart(
         name="shell\x1b", call_id=CallId("c"), args={"command": "\x1b[2J\n" * 100}
     )
-    line = told(call)
+    line = str(call)
 
     assert line.isprintable()
     assert len(line) < 200
@@ -76,7 +106,7 @@ def test_quoted_text_cannot_command_the_terminal():
 )
 def test_what_a_person_has_to_answer_names_how(event, line):
     """The reference that an answer needs is in the line, and so is what it is about."""
-    assert told(event) == line
+    assert str(event) == line
 
 
 @pytest.mark.parametrize(
@@ -102,7 +132,7 @@ def test_a_report_names_its_session(more, line):
     known = {"report": "child_terminated", "context": "why", "child": "agent"}
     event = events.SupervisorReport(supervisor="root/sessions/session:s", **{**known, **more})
 
-    assert told(event) == line
+    assert str(event) == line
 
 
 def down(reason=KILLED, *, restarting=True, **more):
@@ -161,12 +191,12 @@ def down(reason=KILLED, *, restarting=True, **more):
 )
 def test_down_is_one_line(notice, line):
     """A crash reads as what happened, why, by whose hand, and what follows."""
-    assert down_told(notice) == line
+    assert str(notice) == line
 
 
 def test_down_is_short_and_commands_nothing():
     """Whatever a process said of its end."""
-    line = down_told(down(Other(detail="\x1b[2J\n" * 10_000)))
+    line = str(down(Other(detail="\x1b[2J\n" * 10_000)))
 
     assert line.isprintable()
     assert len(line) < LINE_CHARS_MAX + 100
