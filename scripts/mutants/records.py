@@ -15,7 +15,8 @@ import msgspec
 
 from benchmarks.report import RESULTS, append
 from scripts.mutants import operators
-from scripts.mutants.belongs import ROOT, Module
+from scripts.mutants.belongs import Module
+from scripts.mutants.place import ROOT
 
 SUBJECT: Final = "mutants"
 LEFT_OUT: Final = "left out"
