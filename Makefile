@@ -14,6 +14,7 @@ QUIET  := --quiet --quiet --no-input --root-user-action=ignore
 SCRIPTS := $(wildcard benchmarks examples scripts)
 # A proof that is run by hand keeps how it ended: CONTRIBUTING.md, "What is run by hand".
 PROOF   = $(BIN)/python -m scripts.proofs
+PROVEN_BENCHES := abort recovery spawn
 TYPED   := cmdc_runtime supervisor workers $(SCRIPTS)
 
 # Byte code is worth 2 s at every import of litellm, whatever the caller's shell says.
@@ -109,7 +110,8 @@ cov: setup ## Tests with branch coverage, agents' processes included
 	@$(BIN)/coverage report
 
 bench: setup ## Run the benchmarks: NAME=<subject> for one, JSON=1 for one line per metric
-	@$(BIN)/python -m benchmarks $(NAME) $(if $(JSON),--json)
+	@$(if $(filter $(PROVEN_BENCHES),$(NAME)),$(PROOF) bench-$(NAME) --size $(if $(BIG),1000,0) --) \
+	  $(BIN)/python -m benchmarks $(NAME) $(if $(JSON),--json)
 
 incidents: setup ## Play every way to die and write docs/discussion/why-did-my-session-die.md
 	@$(BIN)/python -m scripts.incidents
@@ -119,10 +121,11 @@ incidents-check: setup ## Play them again and say what differs from that page
 
 model: setup ## The supervision engine beside its reference: STEPS=1000000 SEED=1
 	@SUPERVISION_STEPS=$(or $(STEPS),1000000) SUPERVISION_SEED=$(or $(SEED),1) \
-	  $(BIN)/pytest -p no:cacheprovider --timeout 0 tests/model/test_supervision.py
+	  $(PROOF) model --size $(or $(STEPS),1000000) -- $(BIN)/pytest -p no:cacheprovider --timeout 0 tests/model/test_supervision.py
 
 simulate: setup ## Play random lives of supervision trees: N=100000 SEED=1
-	@$(BIN)/python -m scripts.simulate --schedules $(or $(N),100000) --seed $(or $(SEED),1)
+	@$(PROOF) simulate --size $(or $(N),100000) -- \
+	  $(BIN)/python -m scripts.simulate --schedules $(or $(N),100000) --seed $(or $(SEED),1)
 
 plot: setup ## Draw the pictures of docs/discussion: the newest results of recovery, and reasoning played again
 	@$(PIP) install $(QUIET) --editable '.[plot]'
@@ -130,11 +133,12 @@ plot: setup ## Draw the pictures of docs/discussion: the newest results of recov
 	@$(BIN)/python -m scripts.reasoning --picture docs/discussion/reasoning.svg
 
 conformance: setup ## Every case of the supervisor's contract, on the engine and with real processes
-	@$(BIN)/pytest -p no:cacheprovider --quiet --conformance tests/conformance; status=$$?; \
+	@$(PROOF) conformance -- \
+	  $(BIN)/pytest -p no:cacheprovider --quiet --conformance tests/conformance; status=$$?; \
 	  $(BIN)/python -m scripts.reference; exit $$status
 
 fault: setup setup-local setup-mocks ## Every way in which something dies, hangs or is starved: FAULT_FULL=1 for the long form
-	@$(BIN)/python -m scripts.lanes $(FAULT_LANES)
+	@$(if $(FAULT_FULL),$(PROOF) fault --) $(BIN)/python -m scripts.lanes $(FAULT_LANES)
 
 streams: setup ## Streams over a wire that loses, doubles and cuts: N=1000000 SEED=1
 	@STREAMS_N=$(or $(N),1000000) STREAMS_SEED=$(or $(SEED),1) \

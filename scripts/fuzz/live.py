@@ -11,18 +11,20 @@ import gc
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import psutil
 import zmq
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.codec import decode
+from cmdc_runtime.codec import decode, encode
 from cmdc_runtime.errors import AccessDenied, CmdcError, ProtocolError, SessionExists
-from cmdc_runtime.frames import HEADER, Batch, Failed, ToClient
-from cmdc_runtime.ids import EventIndex, SessionId
+from cmdc_runtime.frames import HEADER, Ask, Batch, Failed, Paged, Reply, ToClient
+from cmdc_runtime.ids import CommandId, EventIndex, SessionId
+from cmdc_runtime.requests import ListSessions
 from cmdc_runtime.runtime_dir import read_token
 from cmdc_runtime.sockets import Role, open_socket
 from cmdc_runtime.testing import ScriptedModel, Text, ToolCalls, ToolUse
@@ -44,6 +46,9 @@ NAMED: Final = SessionId("fuzzed")
 """The session that some frames name: it is there, and is begun anew where a frame has ended it."""
 REFUSED_SHARE_MAX: Final = 0.5
 """Of the answers, those that no handler has given: else nothing behind the gate was tried."""
+ANSWERED_SHARE_MIN: Final = 0.5
+"""Of the frames that are sent: some are no frames any more, and a wait may go on; nine in ten are
+answered."""
 _FAILED: Final = re.compile(r"Traceback|request\.failed|\[critical|could not be handled")
 _SHOWN_CHARS: Final = 2_000
 
@@ -130,12 +135,29 @@ def clients_target() -> Iterator[Callable[[Entropy], None]]:
 
         try:
             yield send
+            for number, peer in enumerate(peers):
+                last = Ask(
+                    id=CommandId(f"over-{number}"),
+                    body=msgspec.Raw(encode(ListSessions())),
+                    token=token,
+                )
+                answers.update(_kinds(_answers_until(peer, last)))
         finally:
             for peer in peers:
                 peer.close()
-        refused, given = answers[_REFUSED], answers.total()
-        most = given * REFUSED_SHARE_MAX
-        assert refused <= most, f"of {given} answers no handler gave {refused}"  # noqa: S101 - the oracle
+        check_answers(answers, sent)
+
+
+def check_answers(answers: Mapping[str, int], sent: int) -> None:
+    """Check that so many frames were answered as frames are that are nearly right.
+
+    Raises:
+        AssertionError: too few have an answer, or too few of the answers are a handler's.
+    """
+    refused, given = answers.get(_REFUSED, 0), sum(answers.values())
+    least, most = sent * ANSWERED_SHARE_MIN, given * REFUSED_SHARE_MAX
+    assert given >= least, f"of {sent} frames {given} were answered"  # noqa: S101 - the oracle
+    assert refused <= most, f"of {given} answers no handler gave {refused}"  # noqa: S101
 
 
 def _connected(context: "zmq.Context[zmq.Socket[bytes]]", watched: _Watched) -> "zmq.Socket[bytes]":
@@ -156,6 +178,23 @@ def _answers(peer: "zmq.Socket[bytes]") -> Iterator[bytes]:
     with contextlib.suppress(zmq.Again):
         while True:
             yield peer.recv_multipart(zmq.NOBLOCK)[-1]
+
+
+def _answers_until(peer: "zmq.Socket[bytes]", asked: Ask) -> Iterator[bytes]:
+    """Send a request that is right and yield what comes, to the end of its answer.
+
+    Raises:
+        TimeoutError: it is not answered: nothing that this peer has sent may have been heard.
+    """
+    _send(peer, [HEADER, encode(asked)])
+    deadline_s = time.monotonic() + ANSWER_S
+    while peer.poll(round(max(0.0, deadline_s - time.monotonic()) * 1000)):
+        frame = peer.recv_multipart()[-1]
+        yield frame
+        answer = decode(ToClient, frame)
+        if isinstance(answer, Reply | Paged | Failed) and answer.id == asked.id:
+            return
+    raise TimeoutError("the daemon does not answer one of its clients")
 
 
 def _kinds(frames: Iterable[bytes]) -> Iterator[str]:

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).parents[2]
-SITE: Final = Path(__file__).parent / "site"
-"""On ``PYTHONPATH`` it has modules imported with changes in them."""
+from scripts.mutants.place import ROOT
+
 SLOW: Final = ("tests/conformance", "tests/fault", "tests/integration", "tests/model/journal")
 """Real processes and long games: what others notice need not be tried on them."""
 TREE: Final = (

@@ -24,7 +24,7 @@ from typing import Any, Final
 import hypothesis
 import pytest
 
-from scripts.mutants.belongs import ROOT, SITE
+from scripts.mutants.place import ROOT, SITE
 from scripts.mutants.telling import TOLD
 
 PRODUCT: Final = ("cmdc_runtime", "supervisor", "workers")

@@ -1,8 +1,10 @@
 """What is known of each module's mutants from earlier runs, and what of it still holds.
 
 A record has the digests of what it is true of: the module with the operators, and each file of
-tests. While the module stays as it is, a mutant that a file of tests has noticed stays noticed
-until that file changes; one that survived is tried again when any file of its tests has changed.
+tests, without docstrings and the places that they import from, so that a move elsewhere ages no
+record. Records of before have the digests of whole files, which count as well. While the module
+stays as it is, a mutant that a file of tests has noticed stays noticed until that file changes; one
+that survived is tried again when any file of its tests has changed.
 """
 
 import hashlib
@@ -15,7 +17,9 @@ import msgspec
 
 from benchmarks.report import RESULTS, append
 from scripts.mutants import operators
-from scripts.mutants.belongs import ROOT, Module
+from scripts.mutants.belongs import Module
+from scripts.mutants.place import ROOT
+from scripts.proofs.code import substance
 
 SUBJECT: Final = "mutants"
 LEFT_OUT: Final = "left out"
@@ -47,9 +51,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
         ``tests`` are the files that belong to the module now: one that is new may notice more.
         """
-        if self.code != code_of(self.module):
+        if self.code not in {code_of(self.module), whole_code_of(self.module)}:
             return {}
-        same = {file for file, digest in self.tests.items() if digest == digest_of(file)}
+        same = {
+            file
+            for file, digest in self.tests.items()
+            if digest in {digest_of(file), whole_digest_of(file)}
+        }
         known = {at: file for at, file in self.killers().items() if file in same}
         if len(same) == len(self.tests) and same.issuperset(tests):
             known |= dict.fromkeys(set(range(self.mutants)) - set(self.killers()), "")
@@ -100,12 +108,25 @@ def keep(
 @cache
 def code_of(module: str) -> str:
     """Return what a module's mutants are known by."""
+    return _hash(substance(ROOT / module) + substance(Path(operators.__file__)))
+
+
+@cache
+def whole_code_of(module: str) -> str:
+    """Return what they were known by: every character counts."""
     return _hash((ROOT / module).read_bytes() + Path(operators.__file__).read_bytes())
 
 
 @cache
 def digest_of(file: str) -> str:
     """Return what a file of tests is known by, "" for one that is gone."""
+    path = ROOT / file
+    return _hash(substance(path)) if path.exists() else ""
+
+
+@cache
+def whole_digest_of(file: str) -> str:
+    """Return what it was known by: every character counts."""
     path = ROOT / file
     return _hash(path.read_bytes()) if path.exists() else ""
 

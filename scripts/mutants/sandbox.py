@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NoReturn
 
-from scripts.mutants.belongs import ROOT
+from scripts.mutants.place import ROOT
 
 TIMED_OUT: Final = 124
 """The exit status of a run that was cut off."""

@@ -1,50 +1,49 @@
 """The proofs that are run by hand, their runs, and whether a run is still of the code of today.
 
 A commit's name does not outlive a rewritten history, so a run keeps a digest of the proof's code:
-of what it does, without its prose, its form and the places that it imports from.
+of what it does, without its prose, its form and the places that it imports from; ``code.py`` says
+which files that is.
 """
 
-import ast
 import hashlib
+import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from benchmarks.report import RESULTS
+from scripts.proofs.code import files_of, substance
 
 ROOT: Final = Path(__file__).parents[2]
 TABLE: Final = Path(__file__).with_name("proofs.toml")
 SUBJECT: Final = "proofs"
 DIGEST_CHARS: Final = 16
-_CODE: Final = frozenset({".py", ".toml", ".c"})
+NEVER: Final = "proofs never {}"
+"""The key of a note, in ``notes.toml`` beside the records, that says why a proof has no run yet."""
+_DATED: Final = re.compile(r"20\d\d-\d\d-\d\d: .")
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
-    """One proof: how it is run, what it shows, the paths of its code."""
+    """One proof: how it is run, what it shows, the paths that its code begins with."""
 
     command: str
     shows: str
     code: tuple[str, ...]
+    word: str = ""
+    """Of folders in ``code`` only the files count that have it."""
     least: int = 0
     """The size of the smallest run that counts; 0 where a run has no size."""
 
     def digest(self) -> str:
         """Return what the proof's code is known by."""
         found = hashlib.sha256()
-        for path in sorted(set(self._files())):
+        for path in sorted(files_of(ROOT, self.code, self.word)):
             found.update(f"{path.relative_to(ROOT)}\0".encode())
-            found.update(_substance(path) + b"\0")
+            found.update(substance(path) + b"\0")
         return found.hexdigest()[:DIGEST_CHARS]
-
-    def _files(self) -> Iterator[Path]:
-        for name in self.code:
-            place = ROOT / name
-            if not place.exists():
-                raise FileNotFoundError(f"{TABLE.name} names {name}, which is not there")
-            yield from _code_below(place) if place.is_dir() else [place]
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,33 +76,28 @@ def runs() -> list[Run]:
     return sorted(found, key=lambda run: run.at)
 
 
-def newest(name: str) -> Run | None:
-    """Return the last run of a proof, green or not."""
-    return next((run for run in reversed(runs()) if run.proof == name), None)
+def newest(name: str, *, is_green: bool = False) -> Run | None:
+    """Return the last run of a proof, or the last that was green."""
+    own = (run for run in reversed(runs()) if run.proof == name)
+    return next((run for run in own if not (is_green and run.status)), None)
 
 
-def _substance(path: Path) -> bytes:
-    """Return what a file does: of a module, its statements without imports and docstrings."""
-    content = path.read_bytes()
-    if path.suffix != ".py":
-        return content
-    return ast.dump(_Doings().visit(ast.parse(content))).encode()
+def notes() -> dict[str, str]:
+    """Return what came of runs, or why there is none."""
+    path = RESULTS / "notes.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
-class _Doings(ast.NodeTransformer):
-    """Takes from a module what changes no proof: where it imports from, and its docstrings."""
+def problem_of(name: str, proof: Proof, run: Run | None, noted: Mapping[str, str]) -> str | None:
+    """Return what is wrong with the last run of a proof; None where nothing is.
 
-    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
-        """Leave a docstring out."""
-        is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        return None if is_text else node
-
-    def visit_Import(self, _node: ast.Import) -> None:
-        """Leave it out."""
-
-    def visit_ImportFrom(self, _node: ast.ImportFrom) -> None:
-        """Leave it out."""
-
-
-def _code_below(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if path.suffix in _CODE)
+    A note excuses that there is none, and that it was red as long as the code is still its code.
+    """
+    if run is None:
+        has_note = _DATED.match(noted.get(NEVER.format(name), "")) is not None
+        return None if has_note else f"never played, and no dated note says why: {proof.command}"
+    if run.code != proof.digest():
+        return f"older than its code, so play it: {proof.command}"
+    if run.status and f"{SUBJECT} {run.at}" not in noted:
+        return f"{proof.command} failed at {run.at}: {run.said}"
+    return None

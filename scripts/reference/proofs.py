@@ -1,26 +1,35 @@
 """The list of proofs by hand in ``CONTRIBUTING.md``, between two markers, from their records."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from scripts.proofs.ledger import Proof, newest, proofs
+from scripts.proofs.ledger import NEVER, Proof, Run, newest, notes, proofs
 from scripts.reference import markdown
 
 CONTRIBUTING: Final = Path(__file__).parents[2] / "CONTRIBUTING.md"
-_HEAD: Final = ("command", "what it shows", "last run", "took", "its last line")
+_HEAD: Final = ("command", "what it shows", "last green run", "size", "took", "its last line")
 
 
 def page() -> str:
     """Return ``CONTRIBUTING.md`` with the list of today."""
-    rows = (_row(name, proof) for name, proof in proofs().items())
+    noted = notes()
+    rows = (_row(name, proof, noted) for name, proof in proofs().items())
     return markdown.with_part(CONTRIBUTING, "proofs", markdown.table(_HEAD, rows))
 
 
-def _row(name: str, proof: Proof) -> tuple[str, ...]:
-    run = newest(name)
+def _row(name: str, proof: Proof, noted: Mapping[str, str]) -> tuple[str, ...]:
     told = (f"`{proof.command}`", proof.shows)
-    if run is None:
-        return (*told, "never", "", "")
-    outcome = "green" if run.status == 0 else f"**red ({run.status})**"
-    when = f"{run.at.partition('T')[0]}, `{run.commit}`: {outcome}"
-    return (*told, when, f"{run.seconds / 60:.0f} min", run.said)
+    last, green = newest(name), newest(name, is_green=True)
+    if last is None:
+        return (*told, f"never. {noted.get(NEVER.format(name), '')}", "", "", "")
+    red = f"**red ({last.status})** {_when(last)}: {last.said}" if last.status else ""
+    if green is None:
+        return (*told, f"never; {red}", "", "", "")
+    when = "; ".join(filter(None, (_when(green), red)))
+    size = f"{green.size:,}" if green.size else ""
+    return (*told, when, size, f"{green.seconds / 60:.0f} min", green.said)
+
+
+def _when(run: Run) -> str:
+    return f"{run.at.partition('T')[0]}, `{run.commit}`, load before {run.load_before:g}"

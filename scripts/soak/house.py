@@ -15,7 +15,7 @@ from cmdc_runtime import faults
 from cmdc_runtime.process_table import look_up
 from cmdc_runtime.roll import entries
 from cmdc_runtime.testing.fixtures import DaemonProcess
-from scripts.mutants.belongs import ROOT, SITE
+from scripts.mutants.place import ROOT, SITE
 from scripts.soak import inside
 
 REMEMBERING: Final = f"{inside.AGENT}={inside.__name__}:{inside.write_memories.__name__}"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scripts.mutants import sandbox
-from scripts.mutants.belongs import ROOT
+from scripts.mutants.place import ROOT
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

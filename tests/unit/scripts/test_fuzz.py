@@ -11,6 +11,7 @@ from cmdc_runtime.frames import FromWorker
 from scripts.fuzz import run
 from scripts.fuzz.decoders import FROM_WORKER, client_frame
 from scripts.fuzz.entropy import Bred, Seeded
+from scripts.fuzz.live import check_answers
 from scripts.fuzz.run import Target, play
 from scripts.fuzz.shapes import message_pack
 from scripts.fuzz.targets import TARGETS
@@ -101,3 +102,20 @@ def test_bred_choices_come_from_the_bytes():
 def test_the_shares_are_the_whole():
     """All targets together get the inputs that were asked for."""
     assert sum(target.share for target in TARGETS) == 1_000
+
+
+@pytest.mark.parametrize(
+    ("answers", "problem"),
+    [
+        ({}, "of 100 frames 0 were answered"),
+        ({"Failed": 49}, "of 100 frames 49 were answered"),
+        ({"Reply": 40, "refused": 41}, "of 81 answers no handler gave 41"),
+    ],
+    ids=["none", "too few", "by the gate"],
+)
+def test_a_daemon_that_leaves_frames_unanswered_is_found(answers, problem):
+    """No answer at all is no proof of anything."""
+    check_answers({"Reply": 25, "refused": 25}, 100)
+
+    with pytest.raises(AssertionError, match=problem):
+        check_answers(answers, 100)

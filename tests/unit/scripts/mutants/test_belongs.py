@@ -1,6 +1,7 @@
 """Each module that is mutated has tests that are there."""
 
-from scripts.mutants.belongs import BELONGS, ROOT, SLOW, modules
+from scripts.mutants.belongs import BELONGS, SLOW, modules
+from scripts.mutants.place import ROOT
 
 
 def test_what_belongs_is_there():

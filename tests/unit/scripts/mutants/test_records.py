@@ -1,6 +1,7 @@
 """A record holds while what it is true of stays as it is, and no longer."""
 
 import pytest
+from msgspec.structs import replace
 
 from scripts.mutants import records
 from scripts.mutants.belongs import Module
@@ -11,7 +12,7 @@ from scripts.mutants.records import Found, Record
 def house(tmp_path, monkeypatch):
     """A tree with a module and two files of tests, and a place for records."""
     for name in ("module.py", "test_a.py", "test_b.py"):
-        (tmp_path / name).write_text(f"{name} as it was")
+        (tmp_path / name).write_text(f"AS_IT_WAS = {name!r}\n")
     monkeypatch.setattr(records, "ROOT", tmp_path)
     monkeypatch.setattr("benchmarks.report.RESULTS", tmp_path / "results")
     monkeypatch.setattr(records, "RESULTS", tmp_path / "results")
@@ -21,8 +22,10 @@ def house(tmp_path, monkeypatch):
 
 
 def forget():
-    records.code_of.cache_clear()
-    records.digest_of.cache_clear()
+    for known in (records.code_of, records.digest_of):
+        known.cache_clear()
+    for known in (records.whole_code_of, records.whole_digest_of):
+        known.cache_clear()
 
 
 def kept(by, **more):
@@ -54,10 +57,32 @@ def test_what_was_kept_is_read_again(house):
 def test_what_has_changed_is_played_again(house, changed, known):
     """All of a module that changed; else what lived, and what the changed tests had noticed."""
     record = kept(BY)
-    (house / changed).write_text("another text")
+    (house / changed).write_text("ANOTHER = 1\n")
     forget()
 
     assert set(record.holds()) == known
+
+
+@pytest.mark.parametrize("moved", ["module.py", "test_a.py"])
+def test_what_only_says_or_imports_something_else_is_not_played_again(house, moved):
+    """A module that moves changes the imports of many others."""
+    record = kept(BY)
+    text = (house / moved).read_text()
+    (house / moved).write_text(f'"""Moved."""\n\nfrom elsewhere import it\n\n{text}')
+    forget()
+
+    assert record.holds() == BY
+
+
+def test_a_record_of_whole_files_still_holds(house):
+    """They were kept by every character, and are true as long as none has changed."""
+    tests = {file: records.whole_digest_of(file) for file in ("test_a.py", "test_b.py")}
+    record = replace(kept(BY), code=records.whole_code_of("module.py"), tests=tests)
+
+    assert record.holds() == BY
+    (house / "test_b.py").write_text("ANOTHER = 1\n")
+    forget()
+    assert record.holds() == {0: "test_a.py", 1: "test_a.py", 4: "test_a.py"}
 
 
 def test_what_lives_is_played_again_where_tests_were_left_out(house):

@@ -8,6 +8,7 @@ import pytest
 from benchmarks import report
 from scripts.proofs import __main__ as command
 from scripts.proofs import ledger
+from scripts.proofs.code import files_of
 from scripts.proofs.ledger import Proof
 
 
@@ -107,3 +108,84 @@ def test_what_changes_no_proof_has_the_same_digest(place, same):
     (place / "code/play.py").write_text(same)
 
     assert proof.digest() == before
+
+
+def write(place, files):
+    """Write files below a folder."""
+    for name, text in files.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(text)
+
+
+def test_what_a_proof_imports_belongs_to_it(tmp_path):
+    """Whatever it is, but the product, and what keeps the records."""
+    write(
+        tmp_path,
+        {
+            "scripts/toy/__init__.py": "",
+            "scripts/toy/play.py": "from scripts.shared import it\nfrom supervisor import daemon\n",
+            "scripts/toy/table.toml": "",
+            "scripts/toy/page.md": "",
+            "scripts/shared.py": "import scripts.far\nfrom benchmarks.report import append\n",
+            "scripts/far.py": "def late():\n    from tests import stage\n",
+            "scripts/other.py": "",
+            "tests/stage.py": "",
+            "benchmarks/report.py": "",
+            "supervisor/daemon.py": "",
+        },
+    )
+    found = files_of(tmp_path, ["scripts/toy"])
+
+    assert {str(path.relative_to(tmp_path)) for path in found} == {
+        *("scripts/toy/__init__.py", "scripts/toy/play.py", "scripts/toy/table.toml"),
+        *("scripts/shared.py", "scripts/far.py", "tests/stage.py"),
+    }
+
+
+def test_what_pytest_imports_for_a_test_belongs_to_it(tmp_path):
+    """Each conftest of the folders above, with what that imports; of a folder only what counts."""
+    write(
+        tmp_path,
+        {
+            "tests/conftest.py": "",
+            "tests/fault/conftest.py": "from tests.fault.tally import Tally\n",
+            "tests/fault/tally.py": "",
+            "tests/fault/test_short.py": "",
+            "tests/fault/test_full.py": "FULL = 1\n",
+            "tests/unit/conftest.py": "",
+        },
+    )
+    found = files_of(tmp_path, ["tests/fault"], "FULL")
+
+    assert {str(path.relative_to(tmp_path / "tests")) for path in found} == {
+        *("conftest.py", "fault/conftest.py", "fault/tally.py", "fault/test_full.py"),
+    }
+
+
+NOTE = "2026-11-24: on purpose"
+
+
+@pytest.mark.parametrize(
+    ("status", "is_old", "noted", "problem"),
+    [
+        (0, False, {}, None),
+        (0, True, {}, "older than its code"),
+        (1, False, {}, "failed at 2026-11-24T01:00:00Z: said"),
+        (1, False, {"proofs 2026-11-24T01:00:00Z": "known"}, None),
+        (1, True, {"proofs 2026-11-24T01:00:00Z": "known"}, "older than its code"),
+        (None, False, {}, "never played"),
+        (None, False, {"proofs never toy": "because"}, "never played"),
+        (None, False, {"proofs never toy": NOTE}, None),
+    ],
+)
+def test_a_note_excuses_what_it_is_about(place, status, is_old, noted, problem):
+    """No run with a day and a reason; a red run as long as nobody has changed the code since."""
+    proof = ledger.proofs()["toy"]
+    code = proof.digest()
+    run = None if status is None else ledger.Run(
+        at="2026-11-24T01:00:00Z", commit="a", load_before=0, proof="toy", size=10,
+        status=status, seconds=1, said="said", code="old" if is_old else code,
+    )  # fmt: skip
+    found = ledger.problem_of("toy", proof, run, noted)
+
+    assert found is None if problem is None else problem in found
