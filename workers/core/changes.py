@@ -14,6 +14,7 @@ from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.ids import CallId, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.parcels import digest_of
+from workers.core import runs
 from workers.core.conversation import spend
 from workers.core.loops import fingerprint
 from workers.core.records import AttachedPlugin, AttachedTool, Continued, SubagentSpent
@@ -251,6 +252,7 @@ def settle_child(memory: Memory, record: SubagentSpent) -> Memory:
         return memory
     left = tuple(one for one in memory.children if one is not child)
     memory = spend(replace(memory, children=left), record.usage)
+    memory = runs.settle(memory, record.child_id)
     if record.ok is None or not child.branch:
         return memory
     answer = BranchAnswer(ok=record.ok, text=record.text, usage=record.usage)

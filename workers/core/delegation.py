@@ -11,6 +11,7 @@ from cmdc_runtime.events import SubagentEnd, SubagentStart
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.subagent import GENERAL_PURPOSE
+from workers.core import runs
 from workers.core.budget import Grant
 from workers.core.changes import find_branch, find_child, plugin_call, settle_child, spawn
 from workers.core.conversation import find_call, is_running
@@ -168,7 +169,9 @@ def settle_subagent(state: State, memory: Memory, done: SubagentDone) -> Step:
         text=done.text if is_answer else "",
     )
     settled = settle_child(memory, spent)
-    effects: tuple[Effect, ...] = (Keep(spent), Publish(ended))
+    answer_ = BranchAnswer(ok=done.ok and not done.is_lost, text=done.text, usage=done.usage)
+    run_told = runs.told_of(memory, done.child_id, answer_)
+    effects: tuple[Effect, ...] = (Keep(spent), Publish(ended), *map(Publish, run_told))
     if child.branch:
         known = find_branch(settled, child.branch)
         answer = known.answer if isinstance(known, Branch) else None
