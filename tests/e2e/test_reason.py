@@ -11,6 +11,7 @@ from cmdc_runtime.reasoning import ReasoningResult
 from cmdc_runtime.testing import Hold, ScriptedModel, Text, ToolCalls, ToolUse
 
 TURN_S = 60.0
+HELD = {"description": "Look around.", "subagent_type": "scout"}
 
 
 def asked(**args):
@@ -121,6 +122,38 @@ class Three(cmdc.ReasoningStrategy):
 
     def step(self, state, context):
         return [cmdc.Branch(context.question, id=f"b{n}") for n in range(3)]
+
+
+def test_branches_wait_for_room_beside_other_subagents(agent, scripted, poll):
+    """However many a strategy asks for, and whoever has the room: none of them fails."""
+    model = scripted(ToolCalls(ToolUse("task", HELD), asked().calls[0]), "done")
+    held = scripted((Hold(), "scouted"))
+    below = scripted(default="yes")
+    tool = cmdc.tools.Reason(strategies=[Five], max_parallel=9)
+    kinds = [general(below), cmdc.SubAgent("scout", "Looks.", model=held)]
+    session = agent(model, tools=[tool], subagents=kinds, max_children=2)
+    stream = session.subscribe()
+    session.prompt("Think.")
+    held.wait_held(TURN_S)
+    told = []
+    while not (told and told[-1].event.kind == "reasoning_done"):
+        told.append(stream.get(TURN_S))
+    held.release()
+    result = ReasoningResult.of(told)
+
+    assert session.collect_reply(timeout=TURN_S) == "done"
+    assert (result.status, result.answer, result.branches) == ("done", " ".join(["yes"] * 5), 5)
+    assert {one.error for one in result.thoughts} == {None}
+
+
+class Five(cmdc.ReasoningStrategy):
+    """Waits for all five."""
+
+    def step(self, state, context):
+        return [cmdc.Branch(context.question) for _ in range(5)]
+
+    def aggregate(self, thoughts, state):
+        return cmdc.Done(" ".join(one.content for one in thoughts))
 
 
 class Odd(cmdc.ReasoningStrategy):

@@ -210,6 +210,18 @@ def spawn(memory: Memory, child: Child) -> Memory:
     )
 
 
+def wait_for_room(memory: Memory, call_id: CallId, ref: str) -> Memory:
+    """Have a branch wait until a subagent has ended; each waits once, in the order of asking."""
+    others = tuple(one for one in memory.waiting_branches if one[1] != ref)
+    return replace(memory, waiting_branches=(*others, (call_id, ref)))
+
+
+def stop_waiting(memory: Memory, ref: str) -> tuple[Memory, bool]:
+    """Return the memory in which this branch waits for no room, and whether it did before."""
+    left = tuple(one for one in memory.waiting_branches if one[1] != ref)
+    return replace(memory, waiting_branches=left), left != memory.waiting_branches
+
+
 def plugin_call(plugin: str) -> CallId:
     """Return what stands for the call where a plugin waits for a subagent."""
     return CallId(f"{_PLUGIN_CALL}{plugin}")

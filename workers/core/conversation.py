@@ -217,6 +217,7 @@ def end_call(memory: Memory, result: Message, run_end: RunEnd | None = None) -> 
             for child in memory.children
         ),
         branches=tuple(one for one in memory.branches if one.call_id != result.call_id),
+        waiting_branches=tuple(one for one in memory.waiting_branches if one[0] != result.call_id),
     )
     results = tuple(open_.result for open_ in memory.calls if open_.result is not None)
     if len(results) < len(memory.calls):

@@ -362,6 +362,8 @@ class Memory:
     """Subagents over the session's life; ``branched`` of them were branches."""
     branched: Count = 0
     branches: tuple[Branch, ...] = ()
+    waiting_branches: tuple[tuple[CallId, str], ...] = ()
+    """Calls and references of branches that there is no room for; they ask again when there is."""
     ended_runs: tuple[EndedRun, ...] = ()
     compacting: Compacting | None = None
     work: int = 0

@@ -147,6 +147,7 @@ def test_what_only_a_process_has_is_left_behind():
         compacting=Compacting(1, "size"),
         consulting=Consulting(Point.REQUEST),
         waiters=(("w-1", None),),
+        waiting_branches=(("c-1", "c-1:branch-b3"),),
         work=8,
     )
 
