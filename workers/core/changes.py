@@ -14,6 +14,7 @@ from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.ids import CallId, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.parcels import digest_of
+from workers.core import runs
 from workers.core.conversation import spend
 from workers.core.loops import fingerprint
 from workers.core.records import AttachedPlugin, AttachedTool, Continued, SubagentSpent
@@ -209,6 +210,18 @@ def spawn(memory: Memory, child: Child) -> Memory:
     )
 
 
+def wait_for_room(memory: Memory, call_id: CallId, ref: str) -> Memory:
+    """Have a branch wait until a subagent has ended; each waits once, in the order of asking."""
+    others = tuple(one for one in memory.waiting_branches if one[1] != ref)
+    return replace(memory, waiting_branches=(*others, (call_id, ref)))
+
+
+def stop_waiting(memory: Memory, ref: str) -> tuple[Memory, bool]:
+    """Return the memory in which this branch waits for no room, and whether it did before."""
+    left = tuple(one for one in memory.waiting_branches if one[1] != ref)
+    return replace(memory, waiting_branches=left), left != memory.waiting_branches
+
+
 def plugin_call(plugin: str) -> CallId:
     """Return what stands for the call where a plugin waits for a subagent."""
     return CallId(f"{_PLUGIN_CALL}{plugin}")
@@ -251,6 +264,7 @@ def settle_child(memory: Memory, record: SubagentSpent) -> Memory:
         return memory
     left = tuple(one for one in memory.children if one is not child)
     memory = spend(replace(memory, children=left), record.usage)
+    memory = runs.settle(memory, record.child_id)
     if record.ok is None or not child.branch:
         return memory
     answer = BranchAnswer(ok=record.ok, text=record.text, usage=record.usage)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from cmdc_runtime.commands import PROMPT_CHARS_MAX, CycleResult
 from cmdc_runtime.ids import CallId, CommandId, MessageId
 from cmdc_runtime.messages import Message, TokenUsage
+from workers.core import runs
 from workers.core.loops import (
     Loop,
     detect,
@@ -20,7 +21,7 @@ from workers.core.loops import (
     tokens,
     verdict,
 )
-from workers.core.records import OutcomeKind
+from workers.core.records import OutcomeKind, RunEnd, RunStep
 from workers.core.state import OUTCOMES_MAX, Cycle, Memory, OpenCall, Outcome, QueuedPrompt
 
 TOLD_CHARS_MAX: Final = 2_000_000
@@ -185,21 +186,24 @@ def begin_call(memory: Memory, call_id: CallId, at_ms: int, allowance: str | Non
     return _update(memory, call_id, started_at_ms=at_ms)
 
 
-def count_told(memory: Memory, call_id: CallId) -> Memory:
-    """Note that a running call has told one step more."""
+def count_told(memory: Memory, call_id: CallId, step: RunStep | None = None) -> Memory:
+    """Note that a running call has told one step more, and what that says of its run."""
     calls = tuple(
-        replace(open_, told=open_.told + 1) if open_.call.call_id == call_id else open_
+        replace(open_, told=open_.told + 1, run=runs.after(open_.run, step))
+        if open_.call.call_id == call_id
+        else open_
         for open_ in memory.calls
     )
     return replace(memory, calls=calls)
 
 
-def end_call(memory: Memory, result: Message) -> Memory:
+def end_call(memory: Memory, result: Message, run_end: RunEnd | None = None) -> Memory:
     """Note the result of one call; the last one moves all of them into the conversation.
 
     The results stand in the order of the calls, whatever order they came in.
     """
     assert result.call_id is not None  # noqa: S101 - a tool_result has one
+    memory = runs.end(memory, result.call_id, run_end)
     memory = _update(memory, result.call_id, result=result)
     memory = replace(
         memory,
@@ -213,6 +217,7 @@ def end_call(memory: Memory, result: Message) -> Memory:
             for child in memory.children
         ),
         branches=tuple(one for one in memory.branches if one.call_id != result.call_id),
+        waiting_branches=tuple(one for one in memory.waiting_branches if one[0] != result.call_id),
     )
     results = tuple(open_.result for open_ in memory.calls if open_.result is not None)
     if len(results) < len(memory.calls):

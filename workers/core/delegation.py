@@ -11,8 +11,17 @@ from cmdc_runtime.events import SubagentEnd, SubagentStart
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.subagent import GENERAL_PURPOSE
+from workers.core import runs
 from workers.core.budget import Grant
-from workers.core.changes import find_branch, find_child, plugin_call, settle_child, spawn
+from workers.core.changes import (
+    find_branch,
+    find_child,
+    plugin_call,
+    settle_child,
+    spawn,
+    stop_waiting,
+    wait_for_room,
+)
 from workers.core.conversation import find_call, is_running
 from workers.core.effects import AnswerTool, Effect, EndSubagents, Keep, Publish, RunSubagent, Step
 from workers.core.expense import grant_child
@@ -68,6 +77,7 @@ def drop(state: State, memory: Memory, dropped: DelegationDropped) -> Step:
 def branch(state: State, memory: Memory, wanted: BranchWanted) -> Step:
     """Start a subagent that a call has branched into, or give what came of it in the past.
 
+    Where ``max_children`` run already it waits: when one has ended, its call is told to ask again.
     One that ends, or is counted after a death, answers when it is settled.
     """
     if not is_running(memory, wanted.call_id):
@@ -84,15 +94,22 @@ def branch(state: State, memory: Memory, wanted: BranchWanted) -> Step:
 
 
 def drop_branch(state: State, memory: Memory, dropped: BranchDropped) -> Step:
-    """End a branch that its call waits for no longer; what it used is counted, and told then."""
+    """End a branch that its call waits for no longer; what it used is counted, and told then.
+
+    One that waits for room is none yet: it is answered for, and does not begin.
+    """
     found = find_branch(memory, dropped.ref)
     if isinstance(found, Child):
         return Step(state, memory, (EndSubagents((found.session_id,)),))
     answer = None if found is None else found.answer
-    return Step(state, memory, (AnswerTool(dropped.ended, answer),))
+    memory, is_waiting = stop_waiting(memory, dropped.ref)
+    waits = (AnswerTool(dropped.ref),) if is_waiting else ()
+    return Step(state, memory, (*waits, AnswerTool(dropped.ended, answer)))
 
 
 def _start_branch(state: State, memory: Memory, wanted: BranchWanted) -> Step:
+    if _is_full(memory):
+        return Step(state, wait_for_room(memory, wanted.call_id, wanted.ref))
     task, kind = wanted.task, GENERAL_PURPOSE.name
     granted = grant_child(memory, wanted.shares, wanted.limit)
     if problem := _no_room(memory) or (granted if isinstance(granted, str) else None):
@@ -168,7 +185,9 @@ def settle_subagent(state: State, memory: Memory, done: SubagentDone) -> Step:
         text=done.text if is_answer else "",
     )
     settled = settle_child(memory, spent)
-    effects: tuple[Effect, ...] = (Keep(spent), Publish(ended))
+    answer_ = BranchAnswer(ok=done.ok and not done.is_lost, text=done.text, usage=done.usage)
+    run_told = runs.told_of(memory, done.child_id, answer_)
+    effects: tuple[Effect, ...] = (Keep(spent), Publish(ended), *map(Publish, run_told))
     if child.branch:
         known = find_branch(settled, child.branch)
         answer = known.answer if isinstance(known, Branch) else None
@@ -177,7 +196,11 @@ def settle_subagent(state: State, memory: Memory, done: SubagentDone) -> Step:
     elif child.ref is not None:
         value, error = (done.text, None) if done.ok else (None, done.text)
         effects += (AnswerTool(child.ref, value, error),)
-    return Step(state, settled, effects)
+    free = max(0, settled.policy.max_children - len(settled.children))
+    admitted = tuple(ref for _, ref in settled.waiting_branches[:free])
+    for ref in admitted:
+        settled, _ = stop_waiting(settled, ref)
+    return Step(state, settled, (*effects, *map(AnswerTool, admitted)))
 
 
 def _waiting_calls(memory: Memory, wanted: SubagentWanted) -> int:
@@ -213,6 +236,10 @@ def _no_room(memory: Memory) -> str | None:
     policy = memory.policy
     if not policy.subagents:
         return "max_depth: an agent of this level starts no further ones"
-    if len(memory.children) >= policy.max_children:
+    if _is_full(memory):
         return f"max_children: {policy.max_children} run already; wait for one to end"
     return None
+
+
+def _is_full(memory: Memory) -> bool:
+    return len(memory.children) >= memory.policy.max_children

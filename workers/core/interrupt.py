@@ -52,10 +52,16 @@ _ABORTED: Final = CallEnd(
     "Error: the call was ended because the cycle was aborted.", "aborted", is_cut=True
 )
 _LEFT: Final = CallEnd(
-    "Error: the cycle was aborted; the call may still have run to its end.", "aborted", is_cut=True
+    "Error: the cycle was aborted; the call may still have run to its end.",
+    "aborted",
+    is_cut=True,
+    leaves=True,
 )
 _STOPPED: Final = CallEnd(
-    "Error: the call was ended because the session was stopped.", "stopped", is_cut=True
+    "Error: the call was ended because the session was stopped.",
+    "stopped",
+    is_cut=True,
+    leaves=True,
 )
 _NOT_BEGUN: Final = CallEnd("Error: the call was not made: the session was stopped.", "stopped")
 _STEERED: Final = CallEnd(
@@ -293,12 +299,13 @@ def killed(memory: Memory, open_: OpenCall, end: CallEnd, reason: Any) -> CallEn
     """
     tool = memory.tool(open_.call.name)
     is_left = tool is not None and tool.isolation == "thread" and open_.started_at_ms
+    why = shown(reason, LINE_CHARS_MAX) or "aborted"
     told = ToolKilled(
         name=open_.call.name,
         call_id=open_.call.call_id,
-        reason="abandoned" if is_left else shown(reason, LINE_CHARS_MAX) or "aborted",
+        reason="abandoned" if is_left else why,
     )
-    return replace(end, told=(Publish(told),))
+    return replace(end, told=(Publish(told),), why=why)
 
 
 def _abort(memory: Memory, wanted: Abort, at_ms: int, effects: tuple[Effect, ...]) -> Step:

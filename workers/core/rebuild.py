@@ -138,8 +138,8 @@ FOLD: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
     ToolStarted: lambda memory, record: begin_call(
         memory, record.call_id, record.at_ms, record.allowance
     ),
-    ToolTold: lambda memory, record: count_told(memory, record.call_id),
-    ToolEnded: lambda memory, record: end_call(memory, record.message),
+    ToolTold: lambda memory, record: count_told(memory, record.call_id, record.step),
+    ToolEnded: lambda memory, record: end_call(memory, record.message, record.run_end),
     CycleEnded: lambda memory, record: close_cycle(memory, record.outcome, record.reason),
     PromptDiscarded: lambda memory, record: discard(memory, record.command_id),
     Steered: lambda memory, record: changes.steer(memory, Steering(record.ref, record.text)),

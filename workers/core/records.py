@@ -100,16 +100,44 @@ class ToolStarted(Record, frozen=True, kw_only=True):
     allowance: str | None = None
 
 
+class RunStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a step that a call has told says of the tree of its run of reasoning.
+
+    ``asked`` is the branch that was asked for, below ``parent_id``; ``come`` the one whose thought
+    is there.
+    """
+
+    run_id: str
+    strategy: str
+    asked: str | None = None
+    parent_id: str | None = None
+    come: str | None = None
+    is_end: bool = False
+
+
+class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run of reasoning ends whose call was over before it.
+
+    ``waits``: its end is told when the branches that still run are gone and counted.
+    """
+
+    status: Literal["aborted", "failed"]
+    reason: str
+    waits: bool = False
+
+
 class ToolTold(Record, frozen=True, kw_only=True):
     """A running call has told a step of its own; the event is among those of the same write."""
 
     call_id: CallId
+    step: RunStep | None = None
 
 
 class ToolEnded(Record, frozen=True, kw_only=True):
-    """One call has its result."""
+    """One call has its result; ``run_end`` is that of its run, which has none of its own."""
 
     message: Message
+    run_end: RunEnd | None = None
 
 
 class CycleEnded(Record, frozen=True, kw_only=True):

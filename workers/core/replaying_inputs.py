@@ -26,7 +26,7 @@ from cmdc_runtime.extensions.kernel_emits import DecideApproval, RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.reasons import AnyReason, snake
-from workers.core import inputs
+from workers.core import inputs, runs
 from workers.core.assemble import Reply
 from workers.core.budget import Grant
 from workers.core.causes import Given, Recovery, name_of, unquote
@@ -53,6 +53,7 @@ from workers.core.records import (
     TodosChanged,
     ToolEnded,
     ToolsChanged,
+    ToolTold,
     TurnSpent,
     UserAnswered,
     UserAsked,
@@ -227,7 +228,9 @@ def _begun(scene: Scene) -> Given:
 
 
 def _told(scene: Scene) -> Given:
-    return inputs.ToolTold(scene.work, CallId(scene.cause.ref), PluginEvent(name="", payload=None))
+    step = scene.first(ToolTold).step
+    event = PluginEvent(name="", payload=None) if step is None else runs.event_of(step)
+    return inputs.ToolTold(scene.work, CallId(scene.cause.ref), event)
 
 
 def _to_approve(scene: Scene) -> Given:

@@ -29,7 +29,9 @@ times what it records, however long its conversation is."""
 SNAPSHOT_BYTES_MAX: Final = 8 * 2**20
 """Half of what a frame may have; a larger state stays in its records."""
 
-TRANSIENT: Final = ("answering", "compacting", "consulting", "waiters", "work")
+TRANSIENT: Final = (
+    *("answering", "compacting", "consulting", "waiters", "waiting_branches", "work"),
+)
 """What only the running process has a use for."""
 STRIPPED: Final = tuple(sorted({"policy", *TRANSIENT}))
 """What of a memory is not in its bytes."""

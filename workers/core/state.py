@@ -19,7 +19,7 @@ from cmdc_runtime.messages import Message, OpeningCall, TokenUsage, ToolCall
 from cmdc_runtime.parcels import Packed
 from cmdc_runtime.ranges import Count, Milliseconds, Total
 from workers.core.budget import Budget, Grant
-from workers.core.records import OutcomeKind
+from workers.core.records import OutcomeKind, RunEnd
 from workers.core.retry import Backoff
 from workers.core.tags import ALL, Tag, TagState
 
@@ -196,11 +196,42 @@ class Answering:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenRun:
+    """A run of reasoning that a call has told of, and not told the end of.
+
+    ``branches`` are those without a thought, each with what it goes on from.
+    """
+
+    run_id: str
+    strategy: str
+    branches: tuple[tuple[str, str | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunningBranch:
+    """A subagent that still runs for a run whose call is over."""
+
+    session_id: SessionId
+    branch_id: str
+    parent_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRun:
+    """A run whose call is over; its end is told when ``branches`` are gone."""
+
+    run: OpenRun
+    end: RunEnd
+    branches: tuple[RunningBranch, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class OpenCall:
     """One call of the batch; ``result`` is None until it has ended.
 
     ``notice`` is added to the result: what the kernel has to tell the model about this call.
-    ``told`` counts the steps that it has told observers of, over all processes.
+    ``told`` counts the steps that it has told observers of, over all processes; ``run`` is the run
+    of reasoning that they are of.
     """
 
     call: ToolCall
@@ -208,6 +239,7 @@ class OpenCall:
     result: Message | None = None
     notice: str = ""
     told: Count = 0
+    run: OpenRun | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +362,9 @@ class Memory:
     """Subagents over the session's life; ``branched`` of them were branches."""
     branched: Count = 0
     branches: tuple[Branch, ...] = ()
+    waiting_branches: tuple[tuple[CallId, str], ...] = ()
+    """Calls and references of branches that there is no room for; they ask again when there is."""
+    ended_runs: tuple[EndedRun, ...] = ()
     compacting: Compacting | None = None
     work: int = 0
     turns: Count = 0

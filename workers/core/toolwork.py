@@ -14,7 +14,7 @@ from cmdc_runtime.events import (
     ToolExecutionMetrics,
     ToolExecutionStart,
 )
-from workers.core import cycle, inputs, records
+from workers.core import cycle, inputs, records, runs
 from workers.core.batch import CallEnd, close_call
 from workers.core.changes import ask, children_of
 from workers.core.conversation import (
@@ -108,8 +108,9 @@ def tell(state: State, memory: Memory, told: inputs.ToolTold) -> Step:
     """Tell observers of a step of a running call, and count it: a later run passes over it."""
     if not is_running(memory, told.call_id):
         return Step(state, memory)
-    effects = (Keep(records.ToolTold(call_id=told.call_id)), Publish(told.event))
-    return Step(state, count_told(memory, told.call_id), effects)
+    step = runs.step_of(told.event)
+    effects = (Keep(records.ToolTold(call_id=told.call_id, step=step)), Publish(told.event))
+    return Step(state, count_told(memory, told.call_id, step), effects)
 
 
 def ask_user(state: State, memory: Memory, asked: QuestionAsked) -> Step:

@@ -27,7 +27,7 @@ from cmdc_runtime.events import (
     ReasoningScore,
     ReasoningThought,
 )
-from cmdc_runtime.events.reasoning import TEXT_CHARS_MAX
+from cmdc_runtime.events.reasoning import TEXT_CHARS_MAX, over
 from cmdc_runtime.extensions.reasoning import (
     Branch,
     Continue_,
@@ -72,7 +72,6 @@ from workers.reasoning.thoughts import (
     is_broke,
     lost,
     name_of,
-    over,
     plain,
     plain_dict,
     thought_of,

@@ -13,7 +13,7 @@ from cmdc_runtime.events import (
     ReasoningScore,
     ReasoningThought,
 )
-from cmdc_runtime.extensions.reasoning import ERROR, OUTPUT, Branch, RunStatus, Thought
+from cmdc_runtime.extensions.reasoning import ERROR, OUTPUT, Branch, Thought
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.plain import copied, mended, short, text_problem
 from cmdc_runtime.reasoning.limits import PLAIN_BYTES_MAX, PROMPT_CHARS_MAX
@@ -61,11 +61,6 @@ def _typed(content: str, result: Any) -> Any:  # Any: a type, and what is of it
 def is_broke(error: str | None) -> bool:
     """Say whether a branch came to nothing for want of budget."""
     return error is not None and _BROKE.search(error) is not None
-
-
-def over(status: RunStatus) -> str:
-    """Return why a branch came to nothing that its run did not wait for."""
-    return f"the run is over: {status}"
 
 
 def lost(branch: Branch, why: str) -> Thought:

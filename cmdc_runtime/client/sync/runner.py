@@ -2,22 +2,26 @@
 """``cmdc_runtime.client.runner`` for threads."""
 
 import contextlib
-from typing import Unpack
+from typing import Unpack, get_args
 
 from cmdc_runtime.client.callers import Pool
-from cmdc_runtime.client.cycle import CycleEvents
+from cmdc_runtime.client.cycle import Clock, CycleEvents
 from cmdc_runtime.client.default import client as default_client
 from cmdc_runtime.client.run_request import (
     ENDED,
+    RUN_END_S,
     OnEvent,
     RunOptions,
     RunRequest,
+    cut_run,
     result_of,
+    run_length,
     spelled,
 )
 from cmdc_runtime.client.sync.session import Client, Session
 from cmdc_runtime.errors import CmdcError, SessionError
-from cmdc_runtime.events import Event
+from cmdc_runtime.events import Event, ReasoningDone
+from cmdc_runtime.ids import EventIndex
 from cmdc_runtime.messages import OpeningCall
 from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
 
@@ -39,11 +43,12 @@ class Runner:
 
         ``strategy`` is what ``reasoning_strategy`` takes; the rest is in ``RunOptions``. A run that
         was cut off by its steps, budget or time has its status and the best answer so far; one
-        whose strategy failed has "failed" and the reason.
+        whose strategy failed has "failed" and the reason; one whose cycle was aborted, or whose
+        call was ended, has "aborted", and its tree so far.
 
         Raises:
             InvalidOptions: ``problems`` has one line for each wrong argument.
-            AgentAborted: somebody aborted the cycle of the run.
+            AgentAborted: the prompt of the run was dropped before its cycle began.
             AgentFailed: the run could not go on.
             SessionNotAlive: the session has ended.
 
@@ -74,6 +79,7 @@ class Runner:
     ) -> ReasoningResult:
         found: list[Event] = []
         is_over = False
+        before = session.last_index()
         try:
             read = session.client._read  # noqa: SLF001 - a call of the client that needs no name
             with read(session, prompt, CycleEvents(), None, call) as stream:
@@ -86,4 +92,24 @@ class Runner:
             if not is_over:
                 with contextlib.suppress(CmdcError):
                     session.abort(reason=ENDED)
+        if (run_id := cut_run(found)) is not None:
+            for event in (Runner._rest(session, before, run_id))[run_length(found) :]:
+                found.append(event)
+                if on_event is not None:
+                    Pool.call(on_event, event)
         return result_of(found)
+
+    @staticmethod
+    def _rest(session: Session, before: EventIndex, run_id: str) -> list[ReasoningEvent]:
+        """Return all that is told of a run whose cycle is over: its branches end before it does."""
+        clock, told = Clock(RUN_END_S), list[ReasoningEvent]()
+        with session.subscribe(since=before, types=get_args(ReasoningEvent)) as stream:
+            while not (told and isinstance(told[-1], ReasoningDone)):
+                try:
+                    envelope = stream.get(clock.left_s)
+                except (TimeoutError, SessionError):  # nobody tells its end any more
+                    break
+                event = envelope.event
+                if isinstance(event, ReasoningEvent) and event.run_id == run_id:
+                    told.append(event)
+        return told

@@ -14,6 +14,7 @@ import msgspec
 
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.events import Envelope, ReasoningBranch, ReasoningDone, ReasoningThought
+from cmdc_runtime.events.reasoning import over
 from cmdc_runtime.extensions import OtherBranchError, SessionPort, ToolError
 from cmdc_runtime.extensions.reasoning import ReasoningStrategy
 from cmdc_runtime.foreign import ForeignError
@@ -31,7 +32,6 @@ from workers.reasoning.inputs import (
     ThoughtCame,
 )
 from workers.reasoning.run import Run
-from workers.reasoning.thoughts import over
 from workers.threads import Threads
 
 DECIDE_S: Final = 60.0

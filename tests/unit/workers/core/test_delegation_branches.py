@@ -188,20 +188,56 @@ def test_branches_do_not_use_up_what_the_model_may_start(session):
 @pytest.mark.parametrize(
     ("policy", "why"),
     [
-        ({"max_children": 1}, "max_children: 1 run already"),
         ({"subagents": frozenset()}, "max_depth"),
         ({"budget": Budget(max_total_tokens=300)}, "max_total_tokens_exceeded"),
     ],
 )
-def test_a_branch_waits_for_no_room(session, policy, why):
-    """It is refused, in words that name the limit; nothing is recorded of it."""
-    found = running(session, **policy)
-    found = wanted(found) if "max_children" in policy else found
-    found = wanted(found, OTHER, shares=400)
+def test_a_branch_beyond_a_limit_that_stays_is_refused(session, policy, why):
+    """In words that name the limit; nothing is recorded of it."""
+    found = wanted(running(session, **policy), OTHER, shares=400)
 
     assert refusal(found).startswith("no subagent was started: ")
     assert why in refusal(found)
     assert found.records() == []
+
+
+def test_a_branch_waits_for_room(session):
+    """It is begun by its call, which is told to ask again when one has ended: in their order."""
+    full = wanted(running(session, max_children=1))
+    waiting = wanted(wanted(full, OTHER), "a:branch-b3")
+    free = done(waiting)
+    again = wanted(free, OTHER)
+
+    assert (waiting.effects, waiting.records()) == ((), [])
+    assert answers(free)[2:] == [(OTHER, None, None)]
+    assert [run.child_id for run in again.of(RunSubagent)] == ["s.2"]
+    assert answers(done(again, "s.2"))[2:] == [("a:branch-b3", None, None)]
+
+
+def test_a_branch_waits_for_other_subagents_too(session):
+    """Whatever has started them."""
+    full = running(session, max_children=1).report(SubagentWanted, "a", "a:task-1", "any", "do it")
+    free = done(wanted(full))
+
+    assert answers(free) == [("a:task-1", "42", None), (REF, None, None)]
+
+
+def test_a_branch_that_waits_is_dropped_at_once(session):
+    """It is none yet: who waits for it and who drops it are answered, and it is not asked for."""
+    waiting = wanted(wanted(running(session, max_children=1)), OTHER)
+    dropped = waiting.report(BranchDropped, "a", OTHER)
+
+    assert answers(dropped) == [(OTHER, None, None), (ended_ref(OTHER), None, None)]
+    assert answers(done(dropped)) == [(REF, ANSWER, None), (ended_ref(REF), ANSWER, None)]
+
+
+def test_what_waits_for_room_is_forgotten_with_its_call(session):
+    """Nothing begins for a call that is over."""
+    waiting = wanted(wanted(running(session, max_children=1)), OTHER)
+    over = waiting.end("a")
+
+    assert waiting.memory.waiting_branches == (("a", OTHER),)
+    assert over.memory.waiting_branches == over.rebuilt().waiting_branches == ()
 
 
 def test_shares_are_kept_for_those_that_are_to_follow(session):

@@ -13,7 +13,7 @@ from cmdc_runtime.parcels import Packed
 from tests.numbers import unbounded
 from workers.core.budget import Grant
 from workers.core.rebuild import replay
-from workers.core.records import AttachedPlugin, AttachedTool, Continued
+from workers.core.records import AttachedPlugin, AttachedTool, Continued, RunEnd
 from workers.core.snapshot import (
     SNAPSHOT_RECORD_BYTES,
     SNAPSHOT_RECORDS,
@@ -37,13 +37,16 @@ from workers.core.state import (
     Compacting,
     Consulting,
     Cycle,
+    EndedRun,
     Memory,
     OpenCall,
+    OpenRun,
     Outcome,
     PluginFacts,
     Point,
     Policy,
     QueuedPrompt,
+    RunningBranch,
     State,
     Steering,
     ToolFacts,
@@ -82,6 +85,13 @@ FULL = Memory(
     children=(Child("s.1", "c-1", None, Grant(5, 0.5), "c-1:branch-b2", "digest"),),
     spawns=2,
     branched=1,
+    ended_runs=(
+        EndedRun(
+            OpenRun("c-1@1", "tree", (("b2", "b1"),)),
+            RunEnd(status="aborted", reason="enough", waits=True),
+            (RunningBranch("s.2", "b2", "b1"),),
+        ),
+    ),
     branches=(
         Branch(
             *("c-1:branch-b1", "c-1", "digest"),
@@ -137,6 +147,7 @@ def test_what_only_a_process_has_is_left_behind():
         compacting=Compacting(1, "size"),
         consulting=Consulting(Point.REQUEST),
         waiters=(("w-1", None),),
+        waiting_branches=(("c-1", "c-1:branch-b3"),),
         work=8,
     )
 

@@ -1,0 +1,205 @@
+"""A run of reasoning has one end, whatever ends the call that it is of."""
+
+import pytest
+
+from cmdc_runtime.commands import Abort, Steer
+from cmdc_runtime.events import (
+    AgentAbort,
+    PluginEvent,
+    ReasoningBranch,
+    ReasoningDone,
+    ReasoningPrune,
+    ReasoningScore,
+    ReasoningThought,
+    SubagentEnd,
+    ToolExecutionEnd,
+)
+from cmdc_runtime.messages import TokenUsage
+from workers.core import runs
+from workers.core.effects import EndSubagents
+from workers.core.inputs import (
+    BranchTask,
+    BranchWanted,
+    Stopped,
+    SubagentDone,
+    ToolReturned,
+    ToolTold,
+)
+from workers.core.records import RunStep, ToolEnded
+from workers.core.state import State
+
+OF = {"run_id": "a@1", "strategy": "tree"}
+USED = TokenUsage(prompt_tokens=3, completion_tokens=1, total_tokens=4)
+TASK = BranchTask("think", None, None)
+ASKED = ReasoningBranch(**OF, branch_id="b1", prompt="think")
+BELOW = ReasoningBranch(**OF, branch_id="b2", parent_id="b1", prompt="think")
+CAME = ReasoningThought(**OF, thought_id="b1", content="42")
+DONE = ReasoningDone(**OF, status="done", answer="42")
+
+
+def told(session, *events):
+    """Return a session whose call a, of a tool that may run twice, has told these."""
+    found = session.at(State.EXECUTING_TOOLS).begin("a")
+    for event in events:
+        found = found.report(ToolTold, "a", event)
+    return found
+
+
+def branched(session):
+    """Return a session whose call's run has two branches, both of which run."""
+    found = told(session, ASKED, BELOW)
+    for name in ("b1", "b2"):
+        found = found.report(BranchWanted, "a", f"a:branch-{name}", TASK, "d")
+    return found
+
+
+def gone(found, child_id, *, ok=False, text="it was ended", is_lost=True):
+    return found.post(SubagentDone(child_id, ok, text, USED, is_lost=is_lost))
+
+
+def lost(branch_id, parent_id=None, usage=USED, status="aborted"):
+    return ReasoningThought(
+        **OF,
+        thought_id=branch_id,
+        parent_id=parent_id,
+        content="",
+        error=f"the run is over: {status}",
+        usage=usage,
+    )
+
+
+def aborted(reason):
+    return ReasoningDone(**OF, status="aborted", reason=reason)
+
+
+def test_an_aborted_run_ends_behind_its_branches(session):
+    """Each has its end and what it used before the run has its own."""
+    cut = branched(session).give(Abort(reason="enough"))
+    first = gone(cut, "s.1")
+    last = gone(first, "s.2")
+
+    assert EndSubagents(("s.1", "s.2")) in cut.effects
+    assert cut.events(ReasoningDone) == []
+    assert first.events()[1:] == [lost("b1")]
+    assert [type(one) for one in last.events()] == [SubagentEnd, ReasoningThought, ReasoningDone]
+    assert last.events()[1:] == [lost("b2", "b1"), aborted("enough")]
+    assert last.memory.ended_runs == ()
+    for found in (cut, first, last):
+        assert found.rebuilt().ended_runs == found.memory.ended_runs
+
+
+def test_a_death_in_between_delays_the_end(session):
+    """The next process counts the branches, and tells it once."""
+    crashed = gone(branched(session).give(Abort(reason="enough")), "s.1").crash()
+    last = gone(crashed, "s.2")
+
+    assert crashed.events(ReasoningDone) == []
+    assert last.events()[1:] == [lost("b2", "b1"), aborted("enough")]
+
+
+def test_a_branch_that_has_its_answer_when_it_is_ended_keeps_it(session):
+    """It is paid, and a part of the tree."""
+    cut = branched(session).give(Abort())
+    (thought,) = gone(cut, "s.1", ok=True, text="42", is_lost=False).events(ReasoningThought)
+
+    assert (thought.content, thought.error, thought.usage) == ("42", None, USED)
+
+
+def test_an_answer_that_the_run_has_not_heard_is_counted(session):
+    """Its branch was gone before the abort, and its thought was not told."""
+    cut = gone(branched(session), "s.1", ok=True, text="42", is_lost=False).give(Abort())
+    (thought,) = cut.events(ReasoningThought)
+
+    assert (thought.thought_id, thought.content, thought.usage) == ("b1", "42", USED)
+    assert gone(cut, "s.2").events(ReasoningDone) == [aborted("aborted")]
+
+
+def test_a_run_without_branches_ends_before_its_call(session):
+    """What was asked for and has not begun is told as lost; the abort comes last."""
+    cut = told(session, ASKED, BELOW, CAME).give(Abort(reason="enough"))
+    kinds = (ReasoningThought, ReasoningDone, ToolExecutionEnd, AgentAbort)
+    found = [one for one in cut.events(kinds) if getattr(one, "call_id", "a") == "a"]
+
+    assert found[:2] == [lost("b2", "b1", TokenUsage()), aborted("enough")]
+    assert [type(one) for one in found[2:]] == [ToolExecutionEnd, AgentAbort]
+    assert cut.rebuilt().ended_runs == cut.memory.ended_runs == ()
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "reason"),
+    [
+        (lambda found: found.give(Steer(text="stop", scope="tree")), "aborted", "steered"),
+        (
+            lambda found: found.report(
+                ToolReturned, "a", False, "Error: no answer within 5 s", 9, is_cut=True
+            ),
+            "aborted",
+            "no answer within 5 s",
+        ),
+        (
+            lambda found: found.report(
+                ToolReturned, "a", False, "Error: the strategy did not decide", 9
+            ),
+            "failed",
+            "the strategy did not decide",
+        ),
+    ],
+    ids=["steered", "out of time", "did not decide"],
+)
+def test_whatever_ends_the_call_ends_the_run(session, end, status, reason):
+    """A call that says so itself has failed; one that is cut is aborted."""
+    cut = end(branched(session))
+    last = gone(gone(cut, "s.1"), "s.2")
+
+    assert last.events(ReasoningDone) == [ReasoningDone(**OF, status=status, reason=reason)]
+
+
+def test_branches_that_run_on_are_not_waited_for(session):
+    """Nobody ends them: the run is over when the cycle is."""
+    cut = branched(session).give(Abort(children=False))
+
+    assert len(cut.events(ReasoningDone)) == 1
+    assert cut.memory.ended_runs == ()
+    assert gone(cut, "s.1").events(ReasoningThought) == []
+
+
+def test_a_stop_waits_for_nobody(session):
+    """The process ends, and what it does not tell nobody tells."""
+    cut = branched(session).post(Stopped(9))
+
+    assert cut.events(ReasoningDone) == [aborted("stopped")]
+    assert cut.memory.ended_runs == ()
+
+
+def test_a_run_that_has_told_its_end_gets_no_other(session):
+    """Exactly one, also where its call is aborted behind it."""
+    cut = told(session, ASKED, CAME, DONE).give(Abort())
+
+    assert cut.events(ReasoningDone) == []
+    assert [one.run_end for one in cut.records(ToolEnded)] == [None] * 2
+
+
+def test_a_call_that_tells_of_no_run_ends_as_ever(session):
+    """There is no tree to be closed."""
+    cut = told(session, PluginEvent(name="reasoning_x", payload=None)).give(Abort())
+
+    assert cut.events(ReasoningDone) == []
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ASKED,
+        BELOW,
+        CAME,
+        DONE,
+        ReasoningScore(**OF, thought_id="b1", score=1.0),
+        ReasoningPrune(**OF, thought_ids=("b1",)),
+    ],
+)
+def test_a_step_says_of_an_event_what_the_tree_needs(event):
+    """An event made of it says the same, which is how an input is played again."""
+    step = runs.step_of(event)
+
+    assert isinstance(step, RunStep)
+    assert runs.step_of(runs.event_of(step)) == step

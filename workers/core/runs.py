@@ -1,0 +1,170 @@
+"""Runs of reasoning that calls tell of: each has one end, whatever ends its call.
+
+A call tells the steps of its run, its end among them. One that is over without that leaves a run
+that nobody would end: here it gets the thoughts of its open branches, with what they have used, and
+``reasoning_done``. Branches that still run are ended first, so its end waits until the last of them
+is gone and counted, in this process or a later one.
+"""
+
+from dataclasses import replace
+
+from cmdc_runtime.events import (
+    Event,
+    ReasoningBranch,
+    ReasoningDone,
+    ReasoningPrune,
+    ReasoningScore,
+    ReasoningThought,
+)
+from cmdc_runtime.events.reasoning import TEXT_CHARS_MAX, over
+from cmdc_runtime.extensions.context import BranchAnswer
+from cmdc_runtime.ids import CallId, SessionId, branch_ref
+from cmdc_runtime.messages import TokenUsage
+from workers.core.records import RunEnd, RunStep
+from workers.core.state import EndedRun, Memory, OpenCall, OpenRun, RunningBranch
+
+_NOTHING = BranchAnswer(ok=False, text="", usage=TokenUsage())
+
+
+# --- what a call tells ----------------------------------------------------------------------------
+
+
+def step_of(event: Event) -> RunStep | None:
+    """Return what an event says of the tree of a run, None where it is of none."""
+    match event:
+        case ReasoningBranch(branch_id=asked, parent_id=parent_id):
+            return RunStep(
+                run_id=event.run_id, strategy=event.strategy, asked=asked, parent_id=parent_id
+            )
+        case ReasoningThought(thought_id=come):
+            return RunStep(run_id=event.run_id, strategy=event.strategy, come=come)
+        case ReasoningScore() | ReasoningPrune():
+            return RunStep(run_id=event.run_id, strategy=event.strategy)
+        case ReasoningDone():
+            return RunStep(run_id=event.run_id, strategy=event.strategy, is_end=True)
+        case _:
+            return None
+
+
+def event_of(step: RunStep) -> Event:
+    """Return an event that says the same, without its texts."""
+    run_id, strategy = step.run_id, step.strategy
+    if step.is_end:
+        return ReasoningDone(run_id=run_id, strategy=strategy, status="done")
+    if step.asked is not None:
+        return ReasoningBranch(
+            run_id=run_id,
+            strategy=strategy,
+            branch_id=step.asked,
+            parent_id=step.parent_id,
+            prompt="",
+        )
+    if step.come is not None:
+        return ReasoningThought(run_id=run_id, strategy=strategy, thought_id=step.come, content="")
+    return ReasoningPrune(run_id=run_id, strategy=strategy, thought_ids=())
+
+
+def after(run: OpenRun | None, step: RunStep | None) -> OpenRun | None:
+    """Return the open run of a call after a step; None where it has none, or has ended it."""
+    if step is None:
+        return run
+    if step.is_end:
+        return None
+    if run is None or run.run_id != step.run_id:
+        run = OpenRun(step.run_id, step.strategy)
+    if step.asked is not None:
+        run = replace(run, branches=(*run.branches, (step.asked, step.parent_id)))
+    if step.come is not None:
+        left = tuple(one for one in run.branches if one[0] != step.come)
+        run = replace(run, branches=left)
+    return run
+
+
+# --- a call is over, and its run is not -----------------------------------------------------------
+
+
+def running(memory: Memory, open_: OpenCall) -> tuple[RunningBranch, ...]:
+    """Return the branches of a call's open run whose subagents are not gone."""
+    asked = () if open_.run is None else open_.run.branches
+    places = {branch_ref(open_.call.call_id, one[0]): one for one in asked}
+    return tuple(
+        RunningBranch(child.session_id, *places[child.branch])
+        for child in memory.children
+        if child.branch in places
+    )
+
+
+def end(memory: Memory, call_id: CallId, run_end: RunEnd | None) -> Memory:
+    """Remember the run of a call that is over, where its end waits for branches."""
+    if run_end is None or not run_end.waits:
+        return memory
+    open_ = next(one for one in memory.calls if one.call.call_id == call_id)
+    assert open_.run is not None  # noqa: S101 - that is what has an end
+    ended = EndedRun(open_.run, run_end, running(memory, open_))
+    return replace(memory, ended_runs=(*memory.ended_runs, ended))
+
+
+def told_at_once(memory: Memory, open_: OpenCall, run_end: RunEnd) -> tuple[Event, ...]:
+    """Return what tells the end of a call's run now: all of it, unless that waits for branches."""
+    run = open_.run
+    assert run is not None  # noqa: S101 - that is what has an end
+    late = {one.branch_id for one in running(memory, open_)} if run_end.waits else set()
+    answers = {one.ref: one.answer for one in memory.branches}
+    thoughts = tuple(
+        _thought(
+            run,
+            run_end,
+            RunningBranch(SessionId(""), branch_id, parent_id),
+            answers.get(branch_ref(open_.call.call_id, branch_id), _NOTHING),
+        )
+        for branch_id, parent_id in run.branches
+        if branch_id not in late
+    )
+    return thoughts if late else (*thoughts, _done(run, run_end))
+
+
+def settle(memory: Memory, child_id: SessionId) -> Memory:
+    """Wait no more for a subagent that is gone; a run that waits for nobody is forgotten."""
+    found = _waiting_for(memory, child_id)
+    if found is None:
+        return memory
+    ended, branch = found
+    left = replace(ended, branches=tuple(one for one in ended.branches if one != branch))
+    runs = (left if one is ended else one for one in memory.ended_runs)
+    return replace(memory, ended_runs=tuple(one for one in runs if one.branches))
+
+
+def told_of(memory: Memory, child_id: SessionId, answer: BranchAnswer) -> tuple[Event, ...]:
+    """Return what tells of a subagent that is gone, before ``settle``: the last ends its run."""
+    found = _waiting_for(memory, child_id)
+    if found is None:
+        return ()
+    ended, branch = found
+    thought = _thought(ended.run, ended.end, branch, answer)
+    is_last = len(ended.branches) == 1
+    return (thought, _done(ended.run, ended.end)) if is_last else (thought,)
+
+
+def _waiting_for(memory: Memory, child_id: SessionId) -> tuple[EndedRun, RunningBranch] | None:
+    pairs = ((run, branch) for run in memory.ended_runs for branch in run.branches)
+    return next((pair for pair in pairs if pair[1].session_id == child_id), None)
+
+
+def _thought(
+    run: OpenRun, run_end: RunEnd, branch: RunningBranch, answer: BranchAnswer
+) -> ReasoningThought:
+    return ReasoningThought(
+        run_id=run.run_id,
+        strategy=run.strategy,
+        thought_id=branch.branch_id,
+        parent_id=branch.parent_id,
+        content=answer.text[:TEXT_CHARS_MAX] if answer.ok else "",
+        error=None if answer.ok else over(run_end.status),
+        usage=answer.usage,
+    )
+
+
+def _done(run: OpenRun, run_end: RunEnd) -> ReasoningDone:
+    return ReasoningDone(
+        run_id=run.run_id, strategy=run.strategy, status=run_end.status, reason=run_end.reason
+    )
