@@ -186,6 +186,14 @@ class _Head(msgspec.Struct, frozen=True):
     schema_version: int
 
 
+def is_newer(body: bytes) -> bool:
+    """Say whether a checkpoint or a snapshot is of a newer schema than this program reads."""
+    try:
+        return msgspec.msgpack.decode(body, type=_Head).schema_version > SCHEMA_VERSION
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+
+
 def read_saved(body: bytes) -> SavedState:
     """Return what a checkpoint or a snapshot holds.
 
@@ -193,8 +201,8 @@ def read_saved(body: bytes) -> SavedState:
         CheckpointUnreadable: it is of a newer schema, or damaged.
     """
     try:
-        version = msgspec.msgpack.decode(body, type=_Head).schema_version
-        if version > SCHEMA_VERSION:
+        if is_newer(body):
+            version = msgspec.msgpack.decode(body, type=_Head).schema_version
             raise CheckpointUnreadable(
                 f"the snapshot is of schema version {version}, and this program reads up to "
                 f"{SCHEMA_VERSION}: use the program that wrote it, or a newer one"

@@ -37,6 +37,7 @@ INT_MAX: Final = 2**64 - 1
 """What MessagePack has a form for."""
 PACKED_DEPTH_MAX: Final = DEPTH_MAX + 32
 """Of a value that is packed into a command, a record or a definition, whose own levels it is in."""
+PACKED_TOO_DEEP: Final = f"it nests more than {PACKED_DEPTH_MAX} levels deep"
 SHOWN_CHARS_MAX: Final = 80
 """Of a place in a value, in the text of a problem."""
 
@@ -221,7 +222,7 @@ def packed_problem(data: bytes | memoryview | msgspec.Raw, *, values_max: int) -
         if kind is _Head.CONTAINER:
             open_.append(length * own if size else length)
             if len(open_) > PACKED_DEPTH_MAX + 1:
-                return f"it nests more than {PACKED_DEPTH_MAX} levels deep"
+                return PACKED_TOO_DEEP
         elif kind is _Head.TEXT and not _is_utf8(packed[at : at + length]):
             return f"text in it, at byte {at}, is no valid UTF-8"
         elif kind is _Head.UNUSED:
@@ -232,6 +233,17 @@ def packed_problem(data: bytes | memoryview | msgspec.Raw, *, values_max: int) -
             return f"it has more than {values_max:,} values"
     return (
         None if at == len(packed) else "it is no MessagePack: it does not end where its value does"
+    )
+
+
+def packed_nests_too_deep(data: bytes) -> bool:
+    """Say whether ``data``, one value in MessagePack, nests more than ``PACKED_DEPTH_MAX`` levels.
+
+    It costs below 1 us where there are too few bytes in it that could begin a list or a dict.
+    """
+    heads = len(data.translate(None, _NO_CONTAINERS))
+    return heads > PACKED_DEPTH_MAX and packed_problem(data, values_max=len(data)) == (
+        PACKED_TOO_DEEP
     )
 
 
@@ -348,6 +360,9 @@ def _heads() -> Iterator[tuple[_Head, int, int]]:
 
 
 _HEADS: Final = tuple(_heads())
+_NO_CONTAINERS: Final = bytes(
+    first for first, head in enumerate(_HEADS) if head[0] is not _Head.CONTAINER
+)
 
 
 def _is_utf8(text: bytes) -> bool:

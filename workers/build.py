@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from cmdc_runtime.board import SNAPSHOT_STEP
-from cmdc_runtime.errors import InvalidTool
+from cmdc_runtime.errors import CheckpointUnreadable, InvalidTool
 from cmdc_runtime.extensions.plugin import Plugin, hooks_of
 from cmdc_runtime.extensions.provider import (
     Provider,
@@ -98,7 +98,7 @@ def build_agent(assign: Assign, spec: AgentSpec, past: Past, around: Surrounding
     Raises:
         BuildError: a tool, a plugin or ``redact`` can't be loaded; the message names it.
         ChangedError: the code of one is not the code that the session took.
-        CheckpointUnreadable: the snapshot is damaged, or of a newer program.
+        CheckpointUnreadable: the snapshot is of a newer program, or damaged and all that there is.
     """
     around.at(None)
     opening = _opening(assign, past, around)
@@ -106,7 +106,7 @@ def build_agent(assign: Assign, spec: AgentSpec, past: Past, around: Surrounding
         provider = load_provider(PROVIDER)
         if past.snapshot:
             around.at(SNAPSHOT_STEP)
-        start = restore(Memory(policy=policy_of(assign, spec, provider)), past.snapshot)
+        start, past = _start(Memory(policy=policy_of(assign, spec, provider)), assign, past)
         opening.left_out |= start.left_out
         opening.code = _code(assign, spec, start, past)
         own, opened = opening.tools(spec.tools), opening.plugins(spec.plugins)
@@ -133,6 +133,24 @@ def build_agent(assign: Assign, spec: AgentSpec, past: Past, around: Surrounding
     agent = _wire(assign, spec, memory, parts)
     agent.take_up(Saver(past.unsaved()), news)
     return agent
+
+
+def _start(empty: Memory, assign: Assign, past: Past) -> tuple[Memory, Past]:
+    """Return the memory of the snapshot, and the past without one that cannot be read.
+
+    Who begins a session with nothing but a state is told that it cannot be read: without it there
+    is nothing to go on with.
+
+    Raises:
+        CheckpointUnreadable: so it is, or it is a newer program's.
+    """
+    try:
+        return restore(empty, past.snapshot), past
+    except CheckpointUnreadable as error:
+        if assign.incarnation == 1 and not past.records:
+            raise
+        left_out = (aside.damage_of(past.snapshot, error), *past.left_out)
+        return empty, replace(past, snapshot=b"", left_out=left_out)
 
 
 def _code(assign: Assign, spec: AgentSpec, start: Memory, past: Past) -> Code:

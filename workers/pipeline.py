@@ -9,8 +9,9 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import structlog
 
 from cmdc_runtime import foreign
@@ -19,11 +20,20 @@ from cmdc_runtime.extensions.hooks import AnyHook, SessionStart
 from cmdc_runtime.extensions.plugin import FILTER_OUTPUT, OBSERVE, PipelineRun, Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.plain import mended
+from cmdc_runtime.user_values import shown
 from workers.core.tags import ALL, Tag
 from workers.core.verdict import Reaction, Verdict, fold, stops, with_user_data
 from workers.observers import Observers, PortOf
 from workers.output_filters import OutputFilters
-from workers.plugin_slot import ERROR_CHARS_MAX, FailedError, Slot, said_by, told
+from workers.plugin_slot import (
+    ERROR_CHARS_MAX,
+    STEP_BYTES_MAX,
+    FailedError,
+    Said,
+    Slot,
+    said_by,
+    told,
+)
 
 log = structlog.get_logger()
 
@@ -89,12 +99,13 @@ class Pipeline:
         plugin that was being asked is as it was before.
         """
         context, begun_s = self._context_of(), time.perf_counter()
+        room = _Room(self._slots, context.user_data)
         reactions: list[Reaction] = []
         for slot in self._slots:
             if not slot.hears(hook):
                 continue
             async with slot.turn:
-                reaction = self._ungreeted(slot, hook) or await self._ask(slot, hook, context)
+                reaction = self._ungreeted(slot, hook) or await self._ask(slot, hook, context, room)
             reactions.append(reaction)
             if stops(hook.kind, reaction):
                 break
@@ -118,7 +129,8 @@ class Pipeline:
             slot.restore(old.state)
         hook = SessionStart()
         context = self._context_of()
-        asked = [await self._ask(slot, hook, context)] if slot.hears(hook) else []
+        room = _Room([slot], context.user_data)
+        asked = [await self._ask(slot, hook, context, room)] if slot.hears(hook) else []
         verdict = fold(hook.kind, asked)
         emitted = with_user_data(verdict.emitted, context.user_data)
         return slot, replace(verdict, emitted=emitted, states=_changed_states([slot]))
@@ -154,13 +166,16 @@ class Pipeline:
         why = self._home.greeting(slot.plugin.name) if isinstance(hook, SessionStart) else None
         return None if why is None else self._failed(slot, hook.kind, FailedError(why))
 
-    async def _ask(self, slot: Slot, hook: AnyHook, context: PluginContext) -> Reaction:
+    async def _ask(
+        self, slot: Slot, hook: AnyHook, context: PluginContext, room: "_Room"
+    ) -> Reaction:
         name = slot.plugin.name
         if slot.is_off:  # by a run that had its turn before this one
             return Reaction(name)
         try:
             seen = replace(context, session=self._home.port_of(name))
             said = await said_by(slot, hook, seen)
+            room.take(slot, said)
         except asyncio.CancelledError:  # ours: what a plugin cancels itself is an error of it
             slot.take_back()
             raise
@@ -216,6 +231,38 @@ class Pipeline:
 
     def _tell(self, plugin: str, where: str, why: str) -> None:
         self._home.crashed(plugin, where, mended(why[:ERROR_CHARS_MAX]))
+
+
+class _Room:
+    """What plugins may still bring into the write of one run."""
+
+    # Any: the application's own.
+    def __init__(self, slots: Iterable[Slot], user_data: Mapping[str, Any]) -> None:
+        """Begin with all of it, but for the states of ``slots`` that no verdict has told yet."""
+        self._slots = tuple(slots)
+        self._user_data = user_data
+        self._taken = 0
+
+    def take(self, slot: Slot, said: Said) -> None:
+        """Count what a plugin has said.
+
+        Raises:
+            FailedError: there is no room for it; the text says how large it is and how much fits.
+        """
+        others = [one for one in self._slots if one is not slot and one.state != one.told_state]
+        taken = self._taken + sum(len(one.state) for one in others)
+        size = said.size
+        if said.merges and self._user_data:
+            told = shown(dict(self._user_data))
+            size += said.merges * len(msgspec.msgpack.encode(told))
+        state = len(said.state) if said.state != slot.told_state else 0
+        if taken + size + state > STEP_BYTES_MAX:
+            raise FailedError(
+                f"its answer takes {size:,} bytes with user_data, and its new state {state:,}; "
+                f"the plugins before it have taken {taken:,} of the {STEP_BYTES_MAX:,} that all of "
+                "them together may have at one hook"
+            )
+        self._taken += size
 
 
 def _ordered(slots: Iterable[Slot]) -> list[Slot]:

@@ -18,7 +18,13 @@ import msgspec
 import structlog
 
 from cmdc_runtime import foreign
-from cmdc_runtime.extensions.actions import Action, BadActionError, settled, stops_something
+from cmdc_runtime.extensions.actions import (
+    Action,
+    BadActionError,
+    ReplaceMessages,
+    settled,
+    stops_something,
+)
 from cmdc_runtime.extensions.hooks import AfterTool, AnyHook, BeforeTool, OnToolError
 from cmdc_runtime.extensions.plugin import (
     Plugin,
@@ -32,6 +38,7 @@ from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.plain import is_a
 from workers.callbacks import owned
+from workers.core.verdict import merges_of
 from workers.threads import Threads
 
 log = structlog.get_logger()
@@ -43,7 +50,9 @@ STRAY_THREADS_MAX: Final = 8
 many the plugin is not asked, and each hook counts as failed."""
 STATE_BYTES_MAX: Final = 2**20
 """Of one plugin's state, as MessagePack: it is journaled at each change."""
-
+STEP_BYTES_MAX: Final = 6 * 2**20
+"""Of what all plugins together answer at one hook, and of the states that are to be written with
+it: all that is one write, which a frame has to hold beside a model's whole reply (8 MB)."""
 
 ERROR_CHARS_MAX: Final = 1000
 """Of a plugin's error as observers are told; the log has all of it."""
@@ -64,6 +73,10 @@ class Said:
     """Sealed."""
     state: bytes
     """The plugin's from here on, if the run counts."""
+    size: int
+    """What the actions take, in bytes, without the ``user_data`` that ``merges`` of their events
+    are told with. The messages of one request are not written down."""
+    merges: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +189,10 @@ def _read(plugin: Plugin, answer: object, kind: str) -> Said:
     """
     if stops_something(answer) and not declares_fail(plugin):
         plugin.fail = "closed"
-    return Said(settled(answer, kind), _kept_state(plugin))
+    actions = settled(answer, kind)
+    written = [action for action in actions if not isinstance(action, ReplaceMessages)]
+    size = len(msgspec.msgpack.encode(written))
+    return Said(actions, _kept_state(plugin), size, sum(map(merges_of, written)))
 
 
 def _kept_state(plugin: Plugin) -> bytes:

@@ -103,10 +103,10 @@ class AgentRecovered(Event, frozen=True, kw_only=True):
 class RecordSetAside(Event, frozen=True, kw_only=True):
     """Something in the session's journal is left out from now on, since no process can bear it.
 
-    ``what`` is the kind of the record, "snapshot", "cycle", "command", "tool", or "session_start"
-    of a plugin that is not asked at that hook any more; ``digest`` names a record, or the code of a
-    tool or plugin, by what it holds, ``name`` is what that is called. Of a command that brought
-    what kills, both tell what it brought.
+    ``what`` is the kind of the record, "record" where that is unknown, "snapshot", "cycle",
+    "command", "tool", or "session_start" of a plugin that is not asked at that hook any more;
+    ``digest`` names a record, or the code of a tool or plugin, by what it holds, ``name`` is what
+    that is called. Of a command that brought what kills, both tell what it brought.
     """
 
     level = "warning"

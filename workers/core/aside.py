@@ -1,9 +1,10 @@
 """What of a session's journal is left out when its memory is rebuilt, and why.
 
-A record, or the snapshot, is left out where it has killed processes that read it, or holds what no
-process of today could bear. A ``SetAside`` record names it from then on by its digest, so that it
-is left out again wherever the history goes: in the next process, a fork, another daemon. It stays
-in the journal. What leans on it and cannot be taken without it is left out as well.
+A record, or the snapshot, is left out where it has killed processes that read it, where it cannot
+be read, or where it holds what no process of today could bear. A ``SetAside`` record names it from
+then on by its digest, so that it is left out again wherever the history goes: in the next process,
+a fork, another daemon. It stays in the journal. What leans on it and cannot be taken without it is
+left out as well. What a newer program wrote is not left out: the start is refused.
 
 Tools are foreign code, which runs when it is unpacked. One that has killed processes is left out in
 the same way, by the digest of its parcel, whether it came with the definition or was attached. So
@@ -14,6 +15,7 @@ and far behind them the parcels and the greetings.
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -21,11 +23,14 @@ import msgspec
 
 from cmdc_runtime import parcels, plain
 from cmdc_runtime.board import SNAPSHOT_STEP, greeting_step, parcel_step
+from cmdc_runtime.checkpoints import is_newer
 from cmdc_runtime.commands import Command
+from cmdc_runtime.errors import CheckpointUnreadable
 from cmdc_runtime.messages import OpeningCall
 from cmdc_runtime.parcels import Packed
 from workers.core.rebuild import CODE, FOLD, GREETING, TOOL
 from workers.core.records import (
+    RECORDS,
     ApprovalAsked,
     Continued,
     CycleStarted,
@@ -53,6 +58,14 @@ GREETED: Final = "processes in which it heard session_start have died of that"
 """Of a plugin."""
 BROUGHT: Final = "processes that opened {!r}, which it brings, have died of it"
 """Of a command; what its parcel is called is told."""
+MALFORMED: Final = "it cannot be read: {}"
+"""Of a record or the snapshot; the decoder's own words are told."""
+UNNAMED: Final = "record"
+"""What stands for the kind of a record whose row names none."""
+NEWER: Final = (
+    "a record is of the kind {!r}, which this program does not know: use the program that wrote "
+    "it, or a newer one"
+)
 TOO_DEEP: Final = f"it nests more than {plain.DEPTH_MAX} levels deep"
 LEANS: Final = "it leans on what was set aside: {}"
 
@@ -77,14 +90,24 @@ _FOREIGN: Final[Mapping[type[Record], Callable[[Any], object]]] = {
 """What of a record came from outside and may nest. An older program had no limit for it."""
 
 
+_KINDS: Final = frozenset(str(kind.__struct_config__.tag) for kind in RECORDS)
+_KIND: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+"""How a program names a kind of record."""
+
+
+class _Head(msgspec.Struct, frozen=True):
+    record: str
+
+
 def digest_of(body: bytes) -> str:
     """Return what names a record or a snapshot."""
     return hashlib.blake2b(body, digest_size=DIGEST_BYTES).hexdigest()
 
 
 def set_aside(kind: str, body: bytes, why: str) -> SetAside:
-    """Return the record that something is left out from now on."""
-    return SetAside(digest=digest_of(body), what=kind, why=why[:WHY_CHARS_MAX])
+    """Return the record that something is left out from now on; ``kind`` is its row's."""
+    what = kind if kind in _KINDS or kind == SNAPSHOT else UNNAMED
+    return SetAside(digest=digest_of(body), what=what, why=plain.one_line(why)[:WHY_CHARS_MAX])
 
 
 def read_records(
@@ -96,11 +119,11 @@ def read_records(
     ``at`` is told of each step before it is taken.
 
     Raises:
-        msgspec.DecodeError: one is no record of this program.
+        msgspec.DecodeError: one is a newer program's; the text names it.
     """
     rows = list(bodies)
     tag = str(SetAside.__struct_config__.tag)
-    told = (decode_record(body) for kind, body in rows if kind == tag)
+    told = (_decoded(kind, body) for kind, body in rows if kind == tag)
     known = {one.digest: one for one in told if isinstance(one, SetAside)}
     records: list[Record] = []
     new: list[SetAside] = []
@@ -111,8 +134,7 @@ def read_records(
             new.append(left)
         elif left is None:
             at(step)
-            left = _read(kind, body)
-            new += [left] if isinstance(left, SetAside) and kind != tag else []
+            left = _read(kind, body, new)
         records.append(left)
     return tuple(records), tuple(new)
 
@@ -173,17 +195,56 @@ def is_left_out(snapshot: bytes, records: Iterable[Record]) -> bool:
     return bool(named) and digest_of(snapshot) in named
 
 
-def _read(kind: str, body: bytes) -> Record:
+def damage_of(snapshot: bytes, error: CheckpointUnreadable) -> SetAside:
+    """Return the record that a snapshot which raised this is left out from now on.
+
+    Raises:
+        CheckpointUnreadable: it is a newer program's.
+    """
+    if is_newer(snapshot):
+        raise error
+    return set_aside(SNAPSHOT, snapshot, MALFORMED.format(error))
+
+
+def _read(kind: str, body: bytes, new: list[SetAside]) -> Record:
+    """Return the record of a row; or what stands for it, which is added to ``new``.
+
+    Raises:
+        msgspec.DecodeError: it is a newer program's.
+    """
+    found = _decoded(kind, body)
+    if isinstance(found, str):
+        found = set_aside(kind, body, found)
+        new.append(found)
+    return found
+
+
+def _decoded(kind: str, body: bytes) -> Record | str:
+    """Return the record of a row, or why it is left out."""
     try:
         record = decode_record(body)
     except msgspec.DecodeError as error:
         if isinstance(error.__cause__, RecursionError):
-            return set_aside(kind, body, TOO_DEEP)
-        raise
+            return TOO_DEEP
+        if _is_of_newer(kind, body):
+            raise msgspec.DecodeError(NEWER.format(kind)) from error
+        return MALFORMED.format(error)
     foreign = _FOREIGN.get(type(record))
     if foreign is not None and plain.nests_deeper(foreign(record), plain.DEPTH_MAX + 1):
-        return set_aside(kind, body, TOO_DEEP)
-    return record
+        return TOO_DEEP
+    return plain.PACKED_TOO_DEEP if plain.packed_nests_too_deep(body) else record
+
+
+def _is_of_newer(kind: str, body: bytes) -> bool:
+    """Say whether a newer program made this: it is whole, and says the kind that its row does."""
+    if kind in _KINDS or not _KIND.fullmatch(kind):
+        return False
+    if plain.packed_problem(body, values_max=plain.VALUES_MAX) is not None:
+        return False
+    try:
+        return msgspec.msgpack.decode(body, type=_Head).record == kind
+    except msgspec.DecodeError:
+        return False
 
 
 def fold(

@@ -135,6 +135,13 @@ def with_user_data(
     return tuple((name, _merged(name, payload, user_data)) for name, payload in emitted)
 
 
+def merges_of(action: Action) -> int:
+    """Return how many events of an action are told with the session's ``user_data``."""
+    if not isinstance(action, Emit):
+        return 0
+    return sum(_is_merged(name, payload) for name, payload in action.events())
+
+
 def _with(verdict: Verdict, hook: str, reaction: Reaction) -> Verdict:
     if reaction.error is not None:
         crash = (reaction.plugin, hook, reaction.error)
@@ -190,10 +197,15 @@ def _events(emit: Emit) -> tuple[tuple[str, Any], ...]:  # Any: payloads
     return tuple(event for event in emit.events() if event[0] != _REQUIRE_APPROVAL)
 
 
+def _is_merged(name: str, payload: object) -> bool:
+    return isinstance(payload, dict) and name not in KERNEL_EMITS and OPT_OUT not in payload
+
+
 # Any: a plugin's own payload.
 def _merged(name: str, payload: Any, user_data: Mapping[str, Any]) -> Any:
     if not isinstance(payload, dict) or name in KERNEL_EMITS:
         return payload
     if OPT_OUT in payload:
         return {key: value for key, value in payload.items() if key != OPT_OUT}
-    return {**payload, "user_data": shown(dict(user_data))} if user_data else payload
+    is_told = user_data and _is_merged(name, payload)
+    return {**payload, "user_data": shown(dict(user_data))} if is_told else payload

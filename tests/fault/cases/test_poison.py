@@ -1,7 +1,9 @@
 """What of its own journal a session dies of is set aside, named, and the session goes on."""
 
+import contextlib
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ from cmdc_runtime.board import RESUME_STEP, SNAPSHOT_STEP
 from cmdc_runtime.events import RecordSetAside
 from cmdc_runtime.testing import Hold
 from supervisor.adapters.journal.operations import AppendRecords
+from supervisor.adapters.journal.sqlite import JOURNAL_FILE
 from supervisor.core.falls import DEATHS_MAX
 from tests.fault.cases.journals import with_journal
 
@@ -82,6 +85,23 @@ def set_aside(client, session):
         while not isinstance(found, RecordSetAside):  # a daemon that was killed loses events
             found = stream.get(TURN_S).event
         return found
+
+
+@pytest.fixture
+def damaged(place, poll, audit):
+    """Change single rows of the journal while there is no daemon, as nothing but a damage would."""
+    audit.daemon_died = audit.bystander_died = True
+
+    def change(statements):
+        place.kill()
+        assert poll(lambda: not place.left())
+        with contextlib.closing(sqlite3.connect(place.place / "state" / JOURNAL_FILE)) as file:
+            changed = [file.execute(*statement).rowcount for statement in statements]
+            file.commit()
+        place.start()
+        assert changed == [1] * len(changed)
+
+    return change
 
 
 @pytest.mark.fault_case("F91")
@@ -211,3 +231,90 @@ def test_record_of_an_older_program_is_set_aside_before_it_kills(agent, client, 
     assert result.text == "fine"
     assert set_aside(client, session).why == "it nests more than 64 levels deep"
     assert session.status().restarts <= 1
+
+
+def packed(record, **fields):
+    """Return the body of a record of this kind, well made or not."""
+    return msgspec.msgpack.encode({"record": record, **fields})
+
+
+DEEP_OPTIONS = {"a": msgspec.Raw(b"\x81\xa1a" * 200 + b"\x01")}
+# fmt: off
+BROKEN = [
+    # kind           body                                           what is told  why
+    ("said",          b"\xc1",                                       "said",   "cannot be read: "),
+    ("said",          msgspec.msgpack.encode([1]),                   "said",   "cannot be read: "),
+    ("said",          packed("said", message={"id": "m"})[:-3],      "said",   "cannot be read: "),
+    ("said",          packed("said", message=5),                     "said",   "got `int`"),
+    ("said",          b"\x81\xa6record\xa4s\xffid",                 "said",   "cannot be read: "),
+    ("said",          packed("from_tomorrow"),                       "said",   "'from_tomorrow'"),
+    ("\x1b[31m",      packed("\x1b[31m"),                            "record", "cannot be read: "),
+    ("model_changed", packed("model_changed", model="x",
+                             provider_opts=DEEP_OPTIONS),            "model_changed", "96 levels"),
+]
+# fmt: on
+FIRST_ANSWER = """
+    UPDATE records SET kind = ?, body = ? WHERE (session_id, seq) =
+    (SELECT session_id, min(seq) FROM records WHERE session_id = ? AND kind = 'said')
+"""
+
+
+@pytest.mark.fault_case("F91")
+def test_malformed_record_is_left_out(agent, client, damaged):
+    """It kills nobody: the first process that meets it names it and goes on with the rest."""
+    sessions = [agent() for _ in BROKEN]
+    for session in sessions:
+        session.run("First.", timeout=TURN_S)
+        session.run("Second.", timeout=TURN_S)
+    damaged(
+        (FIRST_ANSWER, (kind, body, session.id))
+        for (kind, body, *_), session in zip(BROKEN, sessions, strict=True)
+    )
+    for (_, _, what, why), session in zip(BROKEN, sessions, strict=True):
+        result = session.run("Third.", timeout=TURN_S)
+        told = set_aside(client, session)
+        said = [message.content for message in session.messages()[1:]]
+
+        assert result.text == "fine"
+        assert (told.what, len(told.digest)) == (what, 32)
+        assert why in told.why
+        assert said == ["First.", "Second.", "fine", "Third.", "fine"]
+        assert session.status().restarts <= 1  # the daemon's own end
+
+
+UNREADABLE = msgspec.msgpack.encode({"schema_version": 1})
+ONLY_STATE = """
+    INSERT INTO snapshots SELECT session_id, max(seq), ? FROM records WHERE session_id = ?
+"""
+CHECKPOINT = "UPDATE checkpoints SET body = ? WHERE session_id = ?"
+
+
+@pytest.mark.fault_case("F91")
+def test_state_that_cannot_be_read_is_left_out(agent, client, damaged):
+    """What came after it is there; a session that would begin with it is refused, and told why."""
+    session, other = agent(), agent()
+    for one in (session, other):
+        one.run("First.", timeout=TURN_S)
+    checkpoint = other.checkpoint()
+    damaged([(ONLY_STATE, (UNREADABLE, session.id)), (CHECKPOINT, (UNREADABLE, other.id))])
+    result = session.run("Second.", timeout=TURN_S)
+    told = set_aside(client, session)
+    with pytest.raises(cmdc.CmdcError, match="the snapshot is damaged"):
+        client.resume_session(other, checkpoint_id=checkpoint.checkpoint_id, new_id="s-damaged")
+
+    assert result.text == "fine"
+    assert told.what == "snapshot"
+    assert "the snapshot is damaged: Object missing required field `state`" in told.why
+    assert [message.content for message in session.messages()[1:]] == ["Second.", "fine"]
+
+
+@pytest.mark.fault_case("F91")
+def test_record_of_a_newer_program_is_not_left_out(agent, damaged):
+    """Whatever it says may matter: who wants the session is told to use the newer program."""
+    session = agent()
+    session.run("First.", timeout=TURN_S)
+    newer = ("from_tomorrow", packed("from_tomorrow", more=[1]), session.id)
+    damaged([(FIRST_ANSWER, newer)])
+
+    with pytest.raises(cmdc.CmdcError, match="'from_tomorrow', which this program does not know"):
+        session.run("Second.", timeout=TURN_S)

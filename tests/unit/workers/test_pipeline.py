@@ -25,7 +25,7 @@ from cmdc_runtime.extensions.hooks import (
     OnToolError,
 )
 from cmdc_runtime.extensions.plugin import Plugin, hook
-from workers.core.verdict import Aborted, Verdict
+from workers.core.verdict import Aborted, Verdict, merges_of
 
 CALL = BeforeTool("shell", "call_1", {"command": "ls"})
 
@@ -383,3 +383,73 @@ def test_guard_of_the_manual(run, pipeline_of):
     assert run(pipeline, CALL) == Verdict()
     assert blocked.blocked == "on the deny list"
     assert blocked.states == (("guard", msgspec.msgpack.encode(Guard.State(hits=1))),)
+
+
+class Keeper(Plugin):
+    """Keeps as many bytes as a prompt says, and tells as many."""
+
+    fail = "open"
+
+    class State(msgspec.Struct):
+        """What it keeps."""
+
+        kept: bytes = b""
+
+    def __init__(self, name):
+        """Be one of several."""
+        super().__init__()
+        self.name = name
+
+    def before_prompt(self, event, _context):
+        """Keep, or tell where it is a minus."""
+        count = int(event.text)
+        if count < 0:
+            return [Intervene("x" * -count)] * 4
+        self.state.kept = b"x" * count
+        return None
+
+
+def test_what_plugins_bring_together_has_a_bound(run, pipeline_of):
+    """Who comes when there is no room left has failed, and is as it was before."""
+    keepers = [Keeper(f"k{number}") for number in range(8)]
+    pipeline = pipeline_of(*keepers)
+    first = run(pipeline, BeforePrompt("1000000"))
+    smaller = run(pipeline, BeforePrompt("700000"))
+
+    assert [name for name, _ in first.states] == ["k0", "k1", "k2", "k3", "k4", "k5"]
+    assert [plugin for plugin, _, _ in first.crashed] == ["k6", "k7"]
+    assert first.crashed[0][2] == (
+        "its answer takes 1 bytes with user_data, and its new state 1,000,011; the plugins before "
+        "it have taken 6,000,072 of the 6,291,456 that all of them together may have at one hook"
+    )
+    assert len(smaller.states) == 8
+    assert smaller.crashed == ()
+
+
+def test_answers_count_as_states_do(run, pipeline_of):
+    """They are written down, or told, in the same step."""
+    found = run(pipeline_of(*map(Keeper, "ab")), BeforePrompt("-1000000"))
+
+    assert [plugin for plugin, _, _ in found.crashed] == ["b"]
+    assert len(found.interventions) == 4
+
+
+def test_a_state_that_no_run_has_told_yet_counts(run, pipeline_of, plugin_of):
+    """It is told by the next run that comes to its end."""
+    late = plugin_of(lambda: Intervene("x" * 400_000), "before_finish", name="late")
+    pipeline = pipeline_of(*(Keeper(f"k{number}") for number in range(6)), late)
+    for slot in pipeline._slots[:6]:
+        slot.state = b"x" * 1_000_000  # of runs that were cancelled behind these plugins
+    found = run(pipeline, BeforeFinish())
+
+    assert [plugin for plugin, _, _ in found.crashed] == ["late"]
+    assert len(found.states) == 6
+
+
+@pytest.mark.parametrize("told", [{"n": 1}, {"n": 1, "_no_user_data": True}, [1], None])
+def test_events_are_counted_with_the_user_data_that_they_are_told_with(told):
+    """Only these are told with any."""
+    emit = Emit([("a", told), ("b", told)])
+
+    assert merges_of(emit) == (2 if told == {"n": 1} else 0)
+    assert merges_of(Intervene("x")) == 0

@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmdc_runtime.codec import encode
-from cmdc_runtime.frames import FRAME_BYTES_MAX, History, JournalCommand, JournalRecord
+from cmdc_runtime.codec import decode, encode
+from cmdc_runtime.frames import (
+    FRAME_BYTES_MAX,
+    History,
+    JournalCommand,
+    JournalRecord,
+    ToWorker,
+)
 from supervisor.core import history
 from supervisor.core.history import slices
 from supervisor.core.limits import HISTORY_BYTES_MAX, HISTORY_ITEMS_MAX
@@ -132,3 +138,14 @@ def test_a_snapshot_comes_first_in_pieces(size):
     assert all((one.records, one.commands, one.complete) == ((), (), False) for one in pieces)
     assert ([one.body for one in last.records], last.complete) == ([b"r"], True)
     assert max(len(encode(one)) for one in found) <= FRAME_BYTES_MAX
+
+
+@pytest.mark.parametrize("kind", ["a\x1b[31m", "x" * 65, "half \udc80", None, 7])
+@pytest.mark.parametrize("body", [b"\xc1", "text", None])
+def test_a_damaged_row_is_in_a_frame_that_an_agent_takes(kind, body):
+    """It would wait for the rest of its history otherwise; what is wrong it sees for itself."""
+    rows = (Record(b"fine"), Record(body, kind), Record(b"fine"))
+    (frame,) = slices(Kept(rows))
+
+    assert decode(ToWorker, encode(frame)) == frame
+    assert [one.kind for one in frame.records] == ["said", "", "said"]

@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from cmdc_runtime.board import RESUME_STEP, SNAPSHOT_STEP, greeting_step, parcel_step
+from cmdc_runtime.checkpoints import SCHEMA_VERSION
 from cmdc_runtime.commands import AttachPlugin, AttachTools, Command, Prompt, ReplaceTools
+from cmdc_runtime.errors import CheckpointUnreadable
 from cmdc_runtime.messages import Message, OpeningCall, ToolCall
 from cmdc_runtime.parcels import Packed
 from cmdc_runtime.parcels import digest_of as parcel_digest
@@ -19,6 +21,7 @@ from workers.core.records import (
     Continued,
     CycleEnded,
     CycleStarted,
+    ModelChanged,
     PluginOrdered,
     PluginSetChanged,
     PromptQueued,
@@ -134,11 +137,78 @@ def test_what_no_decoder_takes_is_left_out():
     assert [one.what for one in new] == ["said"]
 
 
+def body_of(**fields):
+    return msgspec.msgpack.encode(fields)
+
+
+DEEP_OPTIONS = ModelChanged(model="x:m", provider_opts=nested(96))
+MALFORMED = {
+    "nothing": ("said", b"", "said", "it cannot be read: Input data was truncated"),
+    "no type": ("said", b"\xc1", "said", "it cannot be read: MessagePack data is malformed"),
+    "no map": ("said", b"\x91\x01", "said", "it cannot be read: Expected `object`, got `array`"),
+    "cut": ("said", row(SAID)[1][:-1], "said", "it cannot be read: Input data was truncated"),
+    "two": ("said", row(SAID)[1] * 2, "said", "it cannot be read: MessagePack data is malformed"),
+    "half": ("said", body_of(record="said"), "said", "it cannot be read: Object missing required"),
+    "no utf-8": ("said", b"\x81\xa6record\xa4s\xffid", "said", "it cannot be read: not a record"),
+    "other kind": ("said", body_of(record="tomorrow"), "said", "it cannot be read: Invalid value"),
+    "no kind": ("tomorrow", body_of(record=5), "record", "it cannot be read: Expected `str`"),
+    "no row": ("", body_of(record=""), "record", "it cannot be read: Invalid value ''"),
+    "cut anew": ("tomorrow", body_of(record="tomorrow")[:-1], "record", "it cannot be read: Inp"),
+    "own name": ("set_aside", body_of(record="set_aside"), "set_aside", "it cannot be read: Obj"),
+    "long": ("said", body_of(record="x" * 9_000), "said", "it cannot be read: Invalid value 'xx"),
+    "too deep": (*row(DEEP_OPTIONS), "model_changed", "it nests more than 96 levels deep"),
+}
+
+
+@pytest.mark.parametrize(("kind", "body", "what", "why"), MALFORMED.values(), ids=MALFORMED)
+def test_what_is_no_record_is_left_out(kind, body, what, why):
+    """It is named by its row, where that names a kind, and the decoder says what is wrong."""
+    rows = [row(STARTED), (kind, body), row(ENDED)]
+    found, (told,) = read_records(rows, frozenset(), lambda _step: None)
+    again, new = read_records([*rows, row(told)], frozenset(), lambda _step: None)
+
+    assert found == (STARTED, told, ENDED)
+    assert (told.what, told.digest) == (what, digest_of(body))
+    assert told.why.startswith(why)
+    assert len(told.why) <= 500
+    assert (again, new) == ((STARTED, told, ENDED, told), ())
+
+
+def test_how_deep_a_record_may_nest_is_one_number():
+    """Whatever the decoder takes of it where the process stands: the rule is on the bytes."""
+    as_deep = ModelChanged(model="x:m", provider_opts=nested(95))
+
+    assert read(as_deep) == ((as_deep,), (), [1])
+    for levels in (96, 200, 900):
+        (_, body) = row(ModelChanged(model="x:m", provider_opts=nested(levels)))
+        _, (told,) = read_records([("model_changed", body)], frozenset(), lambda _step: None)
+        assert told.why == "it nests more than 96 levels deep"
+
+
+def test_many_lists_are_not_deep():
+    """They stand beside one another."""
+    wide = UserAnswered(ref="r", response=[[], {}] * 200)
+
+    assert read(wide) == ((wide,), (), [1])
+
+
 def test_a_record_of_a_newer_program_is_an_error():
     """Whatever it says may matter, and that program can read it."""
     body = msgspec.msgpack.encode({"record": "from_tomorrow"})
-    with pytest.raises(msgspec.DecodeError):
+    with pytest.raises(msgspec.DecodeError, match="'from_tomorrow', which this program does not"):
         read_records([("from_tomorrow", body)], frozenset(), lambda _step: None)
+
+
+def test_a_snapshot_that_cannot_be_read_is_left_out():
+    """With the decoder's words; one of a newer program is an error as ever."""
+    error = CheckpointUnreadable("the snapshot is damaged: so it is")
+    newer = msgspec.msgpack.encode({"schema_version": SCHEMA_VERSION + 1})
+
+    told = aside.damage_of(b"\xc1", error)
+    assert is_left_out(b"\xc1", (told,))
+    assert told.why == "it cannot be read: the snapshot is damaged: so it is"
+    with pytest.raises(CheckpointUnreadable):
+        aside.damage_of(newer, error)
 
 
 def test_a_fold_without_what_it_leans_on_leaves_that_out_as_well():
