@@ -390,7 +390,7 @@ def _line(label: str, name: str, error: Exception, value: object) -> str:
         return f"{label}{error}"
     words = _choices(_TYPES[name])
     choices = f", expected of {', '.join(words)}" if words else ""
-    return f"{label}: {text_of(error)}{choices}, got {short(value)}"
+    return f"{label}: {text_of(error)}{choices}, got {short(value, (name,))}"
 
 
 def _choices(kind: Any) -> tuple[str, ...]:  # Any: an annotation

@@ -310,8 +310,8 @@ def checked(command: C) -> C:
                 raise ValueError(f"expected one of {', '.join(choices)}")
             msgspec.convert(value, field.type)
         except (msgspec.ValidationError, *UNPACKABLE) as error:
-            call = type(command).__name__.lower()
-            raise UsageError(f"{call}: {field.name}: {error}; given was {short(value)}") from None
+            call, given = type(command).__name__.lower(), short(value, (field.name,))
+            raise UsageError(f"{call}: {field.name}: {error}; given was {given}") from None
     return command
 
 
