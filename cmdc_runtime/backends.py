@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from cmdc_runtime.extensions.backend import InvalidPathError, path_parts
+from cmdc_runtime.plain import short
 from cmdc_runtime.reasons import snake
 
 STATE_BYTES_MAX: Final = 2**30
@@ -55,7 +56,7 @@ class Filesystem(_Reference, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse what no system call takes."""
         if "\0" in self.root_dir:
-            raise ValueError(f"root_dir must be a path without NUL, got {self.root_dir!r}")
+            raise ValueError(f"root_dir must be a path without NUL, got {short(self.root_dir)}")
 
 
 class Composite(_Reference, frozen=True, kw_only=True):
@@ -70,7 +71,7 @@ class Composite(_Reference, frozen=True, kw_only=True):
         """Refuse prefixes that no path could have."""
         for prefix in self.routes:
             if problem := _prefix_problem(prefix):
-                raise ValueError(f"routes: {prefix!r} {problem}")
+                raise ValueError(f"routes: {short(prefix)} {problem}")
 
 
 def _prefix_problem(prefix: str) -> str | None:
@@ -83,7 +84,7 @@ def _prefix_problem(prefix: str) -> str | None:
     plain = "/".join(["", *parts, ""])
     if not parts:
         return "is the top, which is what default is for"
-    return None if plain == prefix else f"must be written {plain!r}"
+    return None if plain == prefix else f"must be written {short(plain)}"
 
 
 AnyBackend: TypeAlias = State | Filesystem | Composite

@@ -322,14 +322,3 @@ class NextPage(Command, frozen=True, kw_only=True):
 
     page_id: str
     offset: int
-
-
-def names_provider(model: str) -> bool:
-    """Say whether ``model`` is a ``provider:model_id`` or a ``provider/model_id``."""
-    return all(model_parts(model))
-
-
-def model_parts(model: str) -> tuple[str, str]:
-    """Return the provider and the id of a model; one that is missing is empty."""
-    provider, _mark, name = model.replace(":", "/", 1).partition("/")
-    return provider, name

@@ -66,6 +66,23 @@ _PLAIN_OPTIONS: Final = frozenset(
 _SCHEME: Final = re.compile(r"^(?:Bearer|Basic|Token|ApiKey|Digest)\s+(.+)$", re.IGNORECASE)
 _USER: Final = re.compile(r"://([^/?#\s@]{1,4096})@")
 _QUERY: Final = re.compile(r"://[^\s?#]{0,4096}\?([^\s#]{1,4096})")
+_NO_USERS: Final = frozenset((HIDDEN, "USER:PASSWORD", "PASSWORD"))
+"""What stands for the user of an address in our own errors."""
+_USER_SHOWN: Final = re.compile(r"(://|^//)(?!USER:PASSWORD@)[^\s@]{0,4096}@(?:\S{0,4096}@)?")
+"""All up to the last @ of an address: a password may have the signs that end a host."""
+_FIELD_SHOWN: Final = re.compile(
+    rf"([?&;#](?:[^\s=&;?#]{{0,64}}(?:{SECRET_NAME.pattern})[^\s=&;?#]{{0,64}}|sig|auth|sas)=)"
+    r"[^\s&;#]+",
+    re.IGNORECASE,
+)
+_ADDRESS: Final = re.compile(
+    r"(?:^|_)(?:url|uri|dsn|endpoint|address|api_base|proxy)$", re.IGNORECASE
+)
+"""Options that are addresses: of these nothing before an @ is shown, and no query."""
+_BARE_USER: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*:/*)?.*@", re.DOTALL)
+_BARE_QUERY: Final = re.compile(r"[?#].+", re.DOTALL)
+_MAY_HIDE: Final = re.compile(r"//|[?&;#]")
+"""What a text has that an address is in."""
 
 
 def printed_fields(held: msgspec.Struct) -> list[tuple[str, Any]]:  # Any: a field's own
@@ -94,22 +111,34 @@ def shown(value: Any, path: tuple[str, ...] = (), depth: int = 0) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         kind = next(kind for kind in (list, tuple, set, frozenset) if isinstance(value, kind))
         return kind(shown(one, _path_in(value, path), depth + 1) for one in value)
-    is_named = len(path) > 1 and SECRET_NAME.search(path[-1]) is not None
-    is_option = is_named or any(map(_OPTIONS.search, path))
     if isinstance(value, str):
-        return _text_shown(value, path, is_option=is_option)
+        return text_shown(value, path)
     is_plain = value is None or isinstance(value, bool | int | float | type)
-    return value if is_plain or not is_option else HIDDEN
+    return value if is_plain or not is_option(path) else HIDDEN
 
 
-def _text_shown(text: str, path: tuple[str, ...], *, is_option: bool) -> str:
+def is_option(path: tuple[str, ...]) -> bool:
+    """Say whether what lies at ``path`` is an option, which may be a secret."""
+    is_named = len(path) > 1 and SECRET_NAME.search(path[-1]) is not None
+    return is_named or any(map(_OPTIONS.search, path))
+
+
+def text_shown(text: str, path: tuple[str, ...] = ()) -> str:
+    """Return a text as it may be printed: hidden where it is a secret, its addresses without one.
+
+    ``path`` names what it lies in.
+    """
     name = path[-1].lower() if path else ""
-    if is_option and not is_plain_name(path) and text and not _is_plain_value(text, name):
+    if is_option(path) and not is_plain_name(path) and text and not _is_plain_value(text, name):
         return HIDDEN
-    text = _USER.sub(f"://{HIDDEN}@", text)
-    for secret in sorted(set(of_address(text)) - {HIDDEN}, key=len, reverse=True):
+    if _ADDRESS.search(name):
+        text = _BARE_QUERY.sub(f"?{HIDDEN}", _BARE_USER.sub(rf"\1{HIDDEN}@", text))
+    if not _MAY_HIDE.search(text):
+        return text
+    text = _USER_SHOWN.sub(rf"\1{HIDDEN}@", text)
+    for secret in sorted(set(of_address(text)) - _NO_USERS, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
-    return text
+    return _FIELD_SHOWN.sub(rf"\1{HIDDEN}", text)
 
 
 def is_header(path: tuple[str, ...]) -> bool:

@@ -22,6 +22,7 @@ in ``fields`` with their types, and the constructor takes exactly these by keywo
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
+from cmdc_runtime.discretion import text_shown
 from cmdc_runtime.plain import ends_of, shown
 from cmdc_runtime.reasons import AnyReason
 
@@ -31,6 +32,8 @@ TEXT_CHARS_MAX: Final = 8_000
 """Of an error's text, whatever value it is about; its beginning and its end are kept."""
 PROBLEM_CHARS_MAX: Final = 2_000
 """Of one of several problems in an error."""
+LOOKED_CHARS_MAX: Final = 4 * TEXT_CHARS_MAX
+"""Of a text, in which credentials are looked for before it is cut."""
 PROBLEMS_MAX: Final = 32
 """Of names that nobody knows, in one error; each is compared with all that there are."""
 
@@ -42,9 +45,9 @@ class CmdcError(Exception):
     fields: ClassVar[Mapping[str, Any]] = {}  # Any: types, as msgspec.convert takes them
 
     def __init__(self, *told: object) -> None:
-        """Keep what is told, cut where it shows too much of a value."""
+        """Keep what is told, without credentials of addresses, cut where it shows too much."""
         super().__init__(
-            *(ends_of(one, TEXT_CHARS_MAX) if isinstance(one, str) else one for one in told)
+            *(_cut(one, TEXT_CHARS_MAX) if isinstance(one, str) else one for one in told)
         )
 
     def details(self) -> dict[str, object]:
@@ -66,7 +69,7 @@ class InvalidOptions(UsageError):
 
     def __init__(self, problems: Sequence[str]) -> None:
         """Keep every problem."""
-        self.problems = tuple(ends_of(problem, PROBLEM_CHARS_MAX) for problem in problems)
+        self.problems = tuple(_cut(problem, PROBLEM_CHARS_MAX) for problem in problems)
         super().__init__("; ".join(self.problems))
 
 
@@ -121,7 +124,7 @@ class ToolValidationFailed(UsageError):
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
         """Keep every problem."""
         self.problems = [
-            (ends_of(name, PROBLEM_CHARS_MAX), ends_of(reason, PROBLEM_CHARS_MAX))
+            (_cut(name, PROBLEM_CHARS_MAX), _cut(reason, PROBLEM_CHARS_MAX))
             for name, reason in problems
         ]
         super().__init__("; ".join(f"{name}: {reason}" for name, reason in self.problems))
@@ -313,6 +316,11 @@ class ProtocolError(CmdcError):
     """A frame broke the wire contract."""
 
     code = "protocol"
+
+
+def _cut(text: str, chars_max: int) -> str:
+    """Return both ends of a text, whoever wrote it, without the credentials of its addresses."""
+    return ends_of(text_shown(ends_of(text, LOOKED_CHARS_MAX)), chars_max)
 
 
 def _tree(root: type[CmdcError]) -> list[type[CmdcError]]:

@@ -171,7 +171,10 @@ def check_response_format(value: object) -> object:
     return schema
 
 
-def unknown_name(name: str, known: Collection[str]) -> str:
+def unknown_name(name: object, known: Collection[str]) -> str:
     """Return the problem that no option is called ``name``, with what may have been meant."""
+    if not isinstance(name, str):
+        return f"{short(name)}: the name of an option is a str"
     near = nearest(name, known)
-    return f"{name}: no such option" + ("" if near is None else f"; did you mean {near}?")
+    told = name if len(name) <= NAME_CHARS_MAX and name.isprintable() else short(name)
+    return f"{told}: no such option" + ("" if near is None else f"; did you mean {near}?")

@@ -28,11 +28,12 @@ from typing import (
 import msgspec
 from msgspec import Meta, field
 
-from cmdc_runtime.commands import IMMUNE_TOOLS, names_provider
+from cmdc_runtime.commands import IMMUNE_TOOLS
 from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
 from cmdc_runtime.foreign import text_of, told
 from cmdc_runtime.messages import Message, without_system
+from cmdc_runtime.model_names import model_problem
 from cmdc_runtime.option_checks import (
     Unfit,
     check_group_id,
@@ -303,8 +304,8 @@ def _blueprint(value: object) -> object:
 def _model(value: object) -> object:
     if value is not None and not isinstance(value, str | ModelSource):
         raise TypeError("expected a str or a ModelSource")
-    if isinstance(value, str) and not names_provider(value):
-        raise TypeError("expected 'provider:model_id'")
+    if isinstance(value, str) and (problem := model_problem(value)) is not None:
+        raise Unfit(f": {problem}")
     return value
 
 
@@ -390,7 +391,7 @@ def _line(label: str, name: str, error: Exception, value: object) -> str:
         return f"{label}{error}"
     words = _choices(_TYPES[name])
     choices = f", expected of {', '.join(words)}" if words else ""
-    return f"{label}: {text_of(error)}{choices}, got {short(value)}"
+    return f"{label}: {text_of(error)}{choices}, got {short(value, (name,))}"
 
 
 def _choices(kind: Any) -> tuple[str, ...]:  # Any: an annotation

@@ -25,6 +25,8 @@ from typing import Any, Final
 
 import msgspec
 
+from cmdc_runtime.discretion import SECRET_CHARS_MAX, text_shown
+
 DEPTH_MAX: Final = 64
 """Levels of lists and dicts, the outermost counted; far below what any decoder's stack takes."""
 LIKENESS: Final = 0.6
@@ -59,6 +61,7 @@ _BRACKETS: Final[Mapping[type, tuple[str, str]]] = {
     set: ("{", "}"),
     frozenset: ("frozenset({", "})"),
 }
+_PAIR: Final = 2
 _BRACKETS_OF_NONE: Final = (set, frozenset)
 _PATHS: Final = (PurePosixPath, PosixPath)
 _NAMED: Final = (type(None), complex, FunctionType, BuiltinFunctionType)
@@ -278,15 +281,18 @@ def shown(value: object, chars_max: int) -> str:
     return text if len(text) <= chars_max else f"{text[: chars_max - 1]}…"
 
 
-def short(value: object) -> str:
-    """Return ``value`` as an error message shows it: as Python writes it, and cut.
+def short(value: object, path: tuple[str, ...] = ("",)) -> str:
+    """Return ``value`` as an error message shows it: as Python writes it, cut, without credentials.
 
     It costs the same however much there is of the value, and runs no code of the value's own class:
-    an object of a class that is nobody's here is told by the name of the class.
+    an object of a class that is nobody's here is told by the name of the class. ``path`` names what
+    the value lies in, as ``discretion`` reads it. A dict may be the options of anything, so a text
+    in it is hidden, but for those that are known to be none, and so are the user and the key of an
+    address, wherever they stand.
     """
     text = ""
     with suppress(RuntimeError):  # another thread changes it meanwhile
-        for piece in _written(value):
+        for piece in _written(value, path):
             text += piece
             if len(text) > SHOWN_CHARS_MAX:
                 break
@@ -435,39 +441,57 @@ def _name_of(value: object) -> str:
     return _short(type(value).__name__)
 
 
-def _written(value: Any) -> Iterator[str]:  # Any: a value of any class
-    """Yield what Python writes of ``value``, in pieces that are bounded, for who stops in time."""
+def _written(value: Any, path: tuple[str, ...]) -> Iterator[str]:  # Any: a value of any class
+    """Yield what may be shown of ``value``, in pieces that are bounded, for who stops in time."""
     kind = type(value)
-    text: type[Any] | None = next((one for one in _TEXTS if issubclass(kind, one)), None)
-    if text is not None:
-        yield repr(text.__getitem__(value, slice(SHOWN_CHARS_MAX)))
+    if issubclass(kind, _TEXTS):
+        yield _text_written(value, path)
     elif issubclass(kind, _HOLDERS):
-        yield from _holder_written(value)
+        yield from _holder_written(value, path)
     elif issubclass(kind, float) or (issubclass(kind, int) and _has_few_digits(value)):
         yield repr(own(value))
     elif issubclass(kind, type):
         yield type.__repr__(value)
     elif kind in _PATHS:
-        yield f"{kind.__name__}({str(value)[:SHOWN_CHARS_MAX]!r})"
+        yield f"{kind.__name__}({_text_written(str(value), path)})"
     else:
         yield repr(value) if kind in _NAMED else f"<a {_name_of(value)}>"
 
 
-def _holder_written(value: Any) -> Iterator[str]:  # Any: a value with parts
+def _text_written(value: Any, path: tuple[str, ...]) -> str:  # Any: text or bytes
+    base: type[Any] = next(one for one in _TEXTS if issubclass(type(value), one))
+    looked = base.__getitem__(value, slice(SHOWN_CHARS_MAX + SECRET_CHARS_MAX))
+    if base is str:
+        return repr(text_shown(looked, path)[:SHOWN_CHARS_MAX])
+    text = text_shown(looked.decode("latin-1"), path)
+    return repr(base(text.encode("latin-1")[:SHOWN_CHARS_MAX]))
+
+
+def _holder_written(value: Any, path: tuple[str, ...]) -> Iterator[str]:  # Any: it has parts
     base = next(one for one in _HOLDERS if issubclass(type(value), one))
     count = base.__len__(value)
     if not count and base in _BRACKETS_OF_NONE:
         yield f"{base.__name__}()"
         return
     before, after = _BRACKETS[base]
+    is_pair = base in (list, tuple) and count == _PAIR
+    within = path
     yield before
     for at, part in enumerate(base.items(value) if base is dict else base.__iter__(value)):
         yield ", " if at else ""
         if base is dict:
-            yield from _written(part[0])
+            yield from _written(part[0], ("",))
             yield ": "
-        yield from _written(part[1] if base is dict else part)
+            yield from _written(part[1], (*path, "opts", _name_in(part[0])))
+            continue
+        yield from _written(part, within)
+        if is_pair and at == 0:  # headers may come as pairs of name and value
+            within = (*path, _name_in(part))
     yield f",{after}" if base is tuple and count == 1 else after
+
+
+def _name_in(key: object) -> str:
+    return str.__getitem__(key, slice(SHOWN_CHARS_MAX)) if is_a(key, str) else ""  # type: ignore[index]  # it is one
 
 
 def _has_few_digits(number: int) -> bool:

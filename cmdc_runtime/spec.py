@@ -16,14 +16,15 @@ import msgspec
 from cmdc_runtime import codec
 from cmdc_runtime.answer_schema import answer_schema
 from cmdc_runtime.blueprint import identity_of
-from cmdc_runtime.commands import model_parts
 from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.errors import InvalidOptions, InvalidTool
+from cmdc_runtime.foreign import told
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.messages import Message, OpeningCall
+from cmdc_runtime.model_names import model_parts, model_problem
 from cmdc_runtime.options import Code, ModelSource, Options
 from cmdc_runtime.packing import Packed, brings_code, pack, pack_function, pack_plugin
-from cmdc_runtime.plain import text_problem
+from cmdc_runtime.plain import short, text_problem
 from cmdc_runtime.reasoning.tool import Reason
 from cmdc_runtime.requests import StartSession, Supervision
 from cmdc_runtime.subagent import (
@@ -372,6 +373,12 @@ def _strategy_tool(given: object, *, may_branch: bool) -> Packed | None:
 
 def _model(model: object, provider_opts: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     if isinstance(model, ModelSource):
-        name, opts = model.model_source()
-        return name, {**opts, **provider_opts}
+        try:
+            name, own = model.model_source()
+            opts = {**own, **provider_opts}
+        except Exception as error:  # its own code
+            raise InvalidOptions([f"model: {short(model)} failed: {told(error)}"]) from error
+        if problem := model_problem(name):
+            raise InvalidOptions([f"model: {short(model)} names none: {problem}"])
+        return name, opts
     return str(model), dict(provider_opts)

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from cmdc_runtime.packing import Function
+from cmdc_runtime.plain import short
 from cmdc_runtime.reasons import snake
 
 DIMENSIONS_DEFAULT: Final = 512
@@ -98,7 +99,7 @@ AnyStore: TypeAlias = InMemory | Sqlite | Vector | Custom
 
 def _check_path(path: str) -> None:
     if "\0" in path or path.endswith("/"):
-        raise ValueError(f"path must be that of a file, without NUL, got {path!r}")
+        raise ValueError(f"path must be that of a file, without NUL, got {short(path)}")
 
 
 __all__ = [

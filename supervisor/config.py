@@ -19,7 +19,7 @@ from msgspec import Meta
 
 from cmdc_runtime import faults
 from cmdc_runtime.errors import InvalidOptions
-from cmdc_runtime.plain import nearest
+from cmdc_runtime.plain import nearest, short
 from cmdc_runtime.runtime_dir import default_runtime_dir, default_state_dir
 
 CLIENT_VARIABLES: Final = frozenset(
@@ -237,11 +237,11 @@ def _explain(item: _Given, error: msgspec.ValidationError) -> str:
     if item.field in _SECRET:
         return f"{item.field} is {_SECRET[item.field]}; what it was is not shown"
     if get_origin(wanted) is not Literal:
-        return f"{item.field}: {error}, got {item.value!r}"
+        return f"{item.field}: {error}, got {short(item.value)}"
     choices = get_args(wanted)
     near = nearest(str(item.value), choices, _LIKENESS_MIN)
     offer = f"; did you mean {near}?" if near else ""
-    return f"{item.field} is one of {', '.join(choices)}, got {item.value!r}{offer}"
+    return f"{item.field} is one of {', '.join(choices)}, got {short(item.value)}{offer}"
 
 
 def _flag(name: str) -> str:

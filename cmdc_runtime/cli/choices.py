@@ -219,7 +219,9 @@ def _none_runs() -> str:
 def _provider_opt(text: str) -> tuple[str, object]:
     key, mark, value = text.partition("=")
     if not (key and mark):
-        raise click.UsageError(f"--provider-opt takes KEY=VALUE, got {text!r}")
+        raise click.UsageError(  # without what it was, which may be a key
+            f"--provider-opt takes KEY=VALUE, and one of {len(text)} characters has no = or no KEY"
+        )
     try:
         return key, msgspec.json.decode(value)
     except msgspec.DecodeError:

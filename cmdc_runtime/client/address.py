@@ -126,7 +126,7 @@ def directory_of(address: Address) -> Path:
     try:
         directory = Path(text).expanduser().absolute()
     except (OSError, RuntimeError) as error:  # no such home, or the working directory was removed
-        raise InvalidOptions([f"address: {ascii(text)[:80]} is nowhere: {error}"]) from error
+        raise InvalidOptions([f"address: {short(text)} is nowhere: {error}"]) from error
     if problem := path_problem(directory):
         raise InvalidOptions([f"address: {problem}"])
     return directory
@@ -135,10 +135,10 @@ def directory_of(address: Address) -> Path:
 def _refusal(scheme: str, text: str) -> str:
     if scheme == "tcp":
         return (
-            f"{text} would be open to anybody who reaches it: tcp needs keys (CURVE), which this "
-            "version does not have; use a runtime directory"
+            f"{short(text)} would be open to anybody who reaches it: tcp needs keys (CURVE), which "
+            "this version does not have; use a runtime directory"
         )
-    return f"expected a runtime directory, got {text!r}"
+    return f"expected a runtime directory, got {short(text)}"
 
 
 def _give_back(found: Lease | Path) -> None:

@@ -16,7 +16,6 @@ from cmdc_runtime.commands import (
     REASON_BYTES_MAX,
     TOOLS_MAX,
     Command,
-    names_provider,
 )
 from cmdc_runtime.errors import (
     InvalidOptions,
@@ -30,6 +29,7 @@ from cmdc_runtime.extensions.tool import as_tool
 from cmdc_runtime.foreign import told
 from cmdc_runtime.header_values import header_problem
 from cmdc_runtime.ids import SUPERVISOR, MonitorRef, SessionId, is_monitor_ref, is_session_id
+from cmdc_runtime.model_names import EXPECTED, model_problem
 from cmdc_runtime.options import ModelSource
 from cmdc_runtime.packing import Packed, pack
 from cmdc_runtime.plain import (
@@ -310,8 +310,8 @@ def checked(command: C) -> C:
                 raise ValueError(f"expected one of {', '.join(choices)}")
             msgspec.convert(value, field.type)
         except (msgspec.ValidationError, *UNPACKABLE) as error:
-            call = type(command).__name__.lower()
-            raise UsageError(f"{call}: {field.name}: {error}; given was {short(value)}") from None
+            call, given = type(command).__name__.lower(), short(value, (field.name,))
+            raise UsageError(f"{call}: {field.name}: {error}; given was {given}") from None
     return command
 
 
@@ -411,9 +411,9 @@ def _listed(things: Iterable[Any], what: str) -> list[Any]:  # Any: looked at on
 
 
 def _model_problems(model: object) -> list[str]:
-    if isinstance(model, str) and names_provider(model):
+    if (problem := model_problem(model)) is None:
         return []
-    return [f"model: expected 'provider:model_id' or a ModelSource, got {short(model)}"]
+    return [f"model: {problem.replace(EXPECTED, f'{EXPECTED} or a ModelSource', 1)}"]
 
 
 def _opts_problems(opts: object) -> list[str]:

@@ -34,6 +34,7 @@ from cmdc_runtime.extensions.hooks import (
 )
 from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS, RequireApproval
 from cmdc_runtime.messages import Message
+from cmdc_runtime.model_names import model_problem
 from cmdc_runtime.plain import copied, is_a, own, short
 from cmdc_runtime.reasons import snake
 
@@ -164,6 +165,12 @@ class SwitchModel(Action, frozen=True):
 
     model: str
     provider_opts: dict[str, Any] | None = None  # Any: whatever the provider takes
+
+    def sealed(self) -> Self:
+        """Return a copy that names a model."""
+        if (problem := model_problem(self.model)) is not None:
+            raise BadActionError(f"{self.kind}: model: {problem}")
+        return _copy(self, ACTION_BYTES_MAX)
 
 
 class ReplaceMessages(Action, frozen=True):

@@ -221,7 +221,7 @@ def _with_options(
         if data is None:
             raise _CannotTravelError(
                 f"options of {short(thing)} must be numbers, strings, lists or dicts:"
-                f" {short(options)}"
+                f" {short(options, ('opts',))}"
             )
         return msgspec.structs.replace(_named(thing, noun), data=data)
     name = admit((thing, options)).name

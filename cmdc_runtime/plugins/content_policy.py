@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from cmdc_runtime.model_names import check_models
 from cmdc_runtime.packing import BuiltInPlugin, Function
 
 JUDGE_TIMEOUT_S_MAX: Final = 600.0
@@ -58,3 +59,7 @@ class ContentPolicy(BuiltInPlugin, frozen=True, kw_only=True):
     judge_fn: Function | None = None
     """``judge_fn(text, context)``, sync or async, with the plugin's context: True lets the message
     pass, False does not; or a ``Verdict``, as a dict or a Struct of its fields."""
+
+    def __post_init__(self) -> None:
+        """Refuse a model that there can't be."""
+        check_models(judge_model=self.judge_model)

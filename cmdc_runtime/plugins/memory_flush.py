@@ -4,6 +4,7 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, field
 
+from cmdc_runtime.model_names import check_models
 from cmdc_runtime.packing import BuiltInPlugin
 
 
@@ -26,6 +27,7 @@ class MemoryFlush(BuiltInPlugin, frozen=True, kw_only=True):
     """For that request; with a ``model`` of its own these are all that the provider gets."""
 
     def __post_init__(self) -> None:
-        """Refuse what no system call takes."""
+        """Refuse what no system call takes, and a model that there can't be."""
+        check_models(model=self.model)
         if "\0" in self.file:
             raise ValueError(f"file: {self.file!r} has a NUL, and no path has one")

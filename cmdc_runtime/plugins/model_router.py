@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from cmdc_runtime.discretion import printed, printed_fields
+from cmdc_runtime.model_names import check_models
 from cmdc_runtime.packing import BuiltInPlugin
 from cmdc_runtime.reasons import snake
 
@@ -150,7 +151,9 @@ class ModelRouter(BuiltInPlugin, frozen=True, kw_only=True):
     """As those of a rule, for the default model."""
 
     def __post_init__(self) -> None:
-        """Refuse options of a model that is not named."""
+        """Refuse models that there can't be, and options of one that is not named."""
+        models = {f"rules[{at}].model": rule.model for at, rule in enumerate(self.rules)}
+        check_models(default_model=self.default_model, **models)
         if self.default_provider_opts is not None and self.default_model is None:
             raise ValueError(
                 "default_provider_opts are those of default_model, which is not given: name the"

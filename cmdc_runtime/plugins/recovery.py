@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
+from cmdc_runtime.model_names import check_models
 from cmdc_runtime.packing import BuiltInPlugin
 
 
@@ -25,3 +26,7 @@ class Recovery(BuiltInPlugin, frozen=True, kw_only=True):
     """The model that is to find another way, and stays in use; None leaves this measure out."""
     escalation_event: bool = True
     """Whether observers are told, by ``recovery_escalated``, before the cycle is given up."""
+
+    def __post_init__(self) -> None:
+        """Refuse a model that there can't be."""
+        check_models(fallback_model=self.fallback_model)

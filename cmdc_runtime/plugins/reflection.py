@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 from msgspec import Meta
 
+from cmdc_runtime.model_names import check_models
 from cmdc_runtime.packing import BuiltInPlugin
 
 REVIEWER_PROMPT: Final = """\
@@ -52,7 +53,7 @@ class Reflection(BuiltInPlugin, frozen=True, kw_only=True):
     case. ``re:…`` is a regular expression that is found anywhere in the reply."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be together, and a pattern that is none."""
+        """Refuse what cannot be together, and a pattern or a model that is none."""
         if self.reviewer_subagent is True or self.reviewer_subagent == "":
             raise ValueError(
                 f"reviewer_subagent: {self.reviewer_subagent!r} names no subagent: give its type,"
@@ -69,6 +70,7 @@ class Reflection(BuiltInPlugin, frozen=True, kw_only=True):
                 " model, or leave its options out"
             )
         self._refuse_bad_signal()
+        check_models(reviewer_model=self.reviewer_model)
 
     @property
     def reviews_max(self) -> int:

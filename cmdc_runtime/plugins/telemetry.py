@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from msgspec import Meta, field
 
 from cmdc_runtime.packing import BuiltInPlugin, Function
+from cmdc_runtime.plain import short
 
 CONSOLE: Final = "console"
 """In the place of an endpoint: standard error, which is the daemon's log."""
@@ -75,5 +76,6 @@ def _check_url(endpoint: str) -> None:
         is_url = False
     if not is_url or any(sign in endpoint for sign in "?# \r\n\t"):
         raise ValueError(
-            f'endpoint is {endpoint!r}: give a URL such as "http://localhost:4318", or "{CONSOLE}"'
+            f"endpoint is {short(endpoint, ('endpoint',))}: give a URL such as"
+            f' "http://localhost:4318", or "{CONSOLE}"'
         )

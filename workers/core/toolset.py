@@ -14,7 +14,6 @@ from cmdc_runtime.commands import (
     ReplaceTools,
     SwitchModel,
     ToolsDiff,
-    names_provider,
 )
 from cmdc_runtime.errors import (
     AlreadyAttached,
@@ -25,6 +24,7 @@ from cmdc_runtime.errors import (
     UsageError,
 )
 from cmdc_runtime.events import ToolAttached, ToolDetached, ToolsUpdated
+from cmdc_runtime.model_names import model_problem
 from workers.core.changes import attached_tool, change_tools
 from workers.core.consult import switch_model
 from workers.core.effects import ChangeTools, Effect, Keep, LoadTools, Publish, Settle, Step
@@ -86,8 +86,8 @@ def detach(state: State, memory: Memory, order: Order, command: DetachTools) -> 
 
 def switch(state: State, memory: Memory, order: Order, command: SwitchModel) -> Step:
     """Send the next request elsewhere; the one under way ends where it began."""
-    if not names_provider(command.model):
-        error = UsageError(f"model: expected 'provider:model_id', got {command.model!r}")
+    if problem := model_problem(command.model):
+        error = UsageError(f"model: {problem}")
         return Step(state, memory, (Settle(order.id, error),))
     memory, effects = switch_model(memory, command.model, command.provider_opts)
     return Step(state, memory, (*effects, Settle(order.id, None)))

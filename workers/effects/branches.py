@@ -11,8 +11,9 @@ import msgspec
 
 from cmdc_runtime import plain
 from cmdc_runtime.answer_schema import answer_schema, schema_problem
-from cmdc_runtime.commands import PROMPT_CHARS_MAX, names_provider
+from cmdc_runtime.commands import PROMPT_CHARS_MAX
 from cmdc_runtime.extensions.tool import ToolError
+from cmdc_runtime.model_names import model_problem
 from cmdc_runtime.ranges import TOTAL_MAX
 from workers.core.budget import ROUNDING_USD, Grant
 from workers.core.conversation import text_problem
@@ -51,8 +52,8 @@ def branch_task(
     asked: Any = prompt  # Any: checked here
     if problem := plain.text_problem(asked, chars_max=PROMPT_CHARS_MAX) or text_problem(asked):
         raise ToolError(f"prompt: {problem}")
-    if model is not None and not (isinstance(model, str) and names_provider(model)):
-        raise ToolError(f"model: expected 'provider:model_id', got {plain.short(model)}")
+    if model is not None and (problem := model_problem(model)) is not None:
+        raise ToolError(f"model: {problem}")
     return BranchTask(asked, model, _schema(response_format), bool(fork))
 
 

@@ -19,6 +19,7 @@ from cmdc_runtime.extensions.plugin_context import Completion, PluginCallError
 from cmdc_runtime.extensions.provider import ModelRequest, ProviderError
 from cmdc_runtime.extensions.tool import ToolError
 from cmdc_runtime.messages import Message
+from cmdc_runtime.model_names import model_problem
 from cmdc_runtime.plain import mended
 from workers.core.budget import estimate_tokens
 from workers.core.compaction import chars
@@ -92,6 +93,8 @@ class Port:
         memory = self._ports.memory()
         if reason := over_budget(memory):
             raise PluginCallError(f"no model was asked: {reason}")
+        if model is not None and (problem := model_problem(model)) is not None:
+            raise PluginCallError(f"model: {problem}")
         own = memory.provider_opts if model is None else {}
         asked = [Message.user(prompt)] if isinstance(prompt, str) else prompt
         tokens = estimate_tokens(len(system) + sum(map(chars, asked)))

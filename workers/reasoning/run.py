@@ -44,6 +44,7 @@ from cmdc_runtime.extensions.reasoning import (
 )
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.messages import TokenUsage
+from cmdc_runtime.model_names import model_problem
 from cmdc_runtime.plain import number_problem, short
 from cmdc_runtime.reasoning.limits import (
     NODE_ID,
@@ -409,8 +410,8 @@ class Run:
         self._check_place(node_id, branch.parent_id)
         check_text(branch.prompt, f"the prompt of branch {node_id!r}")
         metadata = plain_dict(branch.metadata, f"the metadata of branch {node_id!r}")
-        if branch.model is not None:
-            check_text(branch.model, f"the model of branch {node_id!r}")
+        if branch.model is not None and (problem := model_problem(branch.model)) is not None:
+            raise MisuseError(f"the model of branch {node_id!r}: {problem}")
         branch = msgspec.structs.replace(branch, metadata=metadata)
         node = _Node(node_id, branch, root=node_id, base=branch.prompt, phase="waiting")
         self._nodes[node_id] = node

@@ -249,7 +249,7 @@ def test_failure_is_logged_with_its_traceback(logged, run, pipeline_of, plugin_o
 
 def test_ignored_action_is_logged(logged, run, pipeline_of, plugin_of):
     """An action that its hook does not carry out is counted, and a debug log says so."""
-    pipeline = pipeline_of(plugin_of(lambda: SwitchModel("m"), "on_tool_error"))
+    pipeline = pipeline_of(plugin_of(lambda: SwitchModel("x:m"), "on_tool_error"))
     verdict = run(pipeline, OnToolError("shell", "call_1", "no", 1))
 
     assert verdict == Verdict(ignored=(("odd", "switch_model"),))

@@ -6,6 +6,7 @@ from typing import Any, assert_never
 from cmdc_runtime import stores
 from cmdc_runtime.extensions.memory import MemoryStore, MemoryStoreError
 from cmdc_runtime.extensions.tool import resolve
+from cmdc_runtime.plain import short
 from workers.builtin.stores.in_memory import named
 from workers.builtin.stores.sqlite import SqliteStore
 from workers.builtin.stores.vector import VectorStore, libraries
@@ -52,9 +53,9 @@ def _function(given: Any, option: str) -> Any:
     try:
         found = resolve(given) if isinstance(given, str) else given
     except (ImportError, AttributeError, ValueError) as error:
-        raise MemoryStoreError(f"{option} {given!r} of a memory store: {error}") from error
+        raise MemoryStoreError(f"{option} {short(given)} of a memory store: {error}") from error
     if not callable(found):
-        raise MemoryStoreError(f"{option} of a memory store must be a function, got {found!r}")
+        raise MemoryStoreError(f"{option} of a memory store must be a function, got {short(found)}")
     return found
 
 

@@ -53,7 +53,7 @@ def test_api_base_is_a_provider_option():
 
 @pytest.mark.parametrize("text", ["novalue", "=x", ""])
 def test_provider_option_without_name_is_refused(text):
-    """KEY and ``=`` are needed, and the error shows what was there."""
+    """KEY and ``=`` are needed, and the error does not show what was there, which may be a key."""
     with pytest.raises(click.UsageError, match="KEY=VALUE"):
         choice(provider_opts=(text,))
 

@@ -142,7 +142,7 @@ def test_emit_has_five_forms(emit, events):
         ([[]], "list is no action"),
         (Action(), "Action is no action"),
         (Intervene(7), "intervene: Expected `str`, got `int`"),
-        (SwitchModel("m", []), "switch_model: Expected `object | null`"),
+        (SwitchModel("x:m", []), "switch_model: Expected `object | null`"),
         (ReplaceToolArgs({"x": object()}), "replace_tool_args can't be told"),
         (ReplaceMessages(["hi"]), "replace_messages: Expected `object`, got `str`"),
         (Intervene("\ud800"), "intervene can't be told"),

@@ -424,7 +424,7 @@ def boom(*_):
         (Branch("a", parent_id="b7"), "there is no thought or branch 'b7'"),
         (Branch("a", id="no id"), "cannot name a thought or a branch"),
         (Branch(3), "expected a str, got int"),
-        (Branch("a", model=3), "the model of branch 'b1': expected a str"),
+        (Branch("a", model=3), "the model of branch 'b1': expected 'provider:model_id', got 3"),
         (Branch("a", metadata={"x": {1}}), "the metadata of branch 'b1'"),
         (Branch("a", metadata=3), "expected a dict, got int"),
         (Continue_(3), "Continue_ takes a text or a Thought, got 3"),

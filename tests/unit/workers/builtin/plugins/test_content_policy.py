@@ -173,7 +173,7 @@ def test_refused_messages_are_remembered_up_to_a_bound():
 def test_a_function_judges_before_all_others(answer):
     """It gets the text and the plugin's context, and no model is asked."""
     seen = []
-    plugin = ContentPolicy(judge_fn=lambda *given: seen.append(given) or answer, judge_model="m")
+    plugin = ContentPolicy(judge_fn=lambda *given: seen.append(given) or answer, judge_model="x:m")
     judge = Judge()
     verdict = BAD | {"triggered_policies": ("harmful_content",)}
 
@@ -286,7 +286,7 @@ def test_a_model_is_asked_for_a_verdict():
 )
 def test_a_model_that_fails_leaves_the_message_unjudged(answer, reason, fail_open):
     """It passes, or ends the cycle."""
-    plugin = ContentPolicy(judge_model="m", fail_open=fail_open)
+    plugin = ContentPolicy(judge_model="x:m", fail_open=fail_open)
     [told, *abort] = ask(plugin, user("x"), session=Judge(answer))
 
     assert told.payload["reason"].startswith(reason)
@@ -300,7 +300,7 @@ def test_a_model_that_is_slow_leaves_the_message_unjudged():
     async def never():
         await asyncio.Event().wait()
 
-    plugin = ContentPolicy(judge_model="m", judge_timeout=0.01)
+    plugin = ContentPolicy(judge_model="x:m", judge_timeout=0.01)
     told = ask(plugin, user("x"), session=Judge(never()))
 
     assert told == [unjudged("judge_model", "the judge took longer than 0.01 s")]
@@ -309,8 +309,8 @@ def test_a_model_that_is_slow_leaves_the_message_unjudged():
 def test_a_model_needs_a_session_and_a_message_that_is_not_too_long():
     """Else nothing is asked."""
     judge, most = Judge(), content_policy.JUDGED_CHARS_MAX
-    alone = ask(ContentPolicy(judge_model="m"), user("x"))
-    long = ask(ContentPolicy(judge_model="m"), user("x" * (most + 1)), session=judge)
+    alone = ask(ContentPolicy(judge_model="x:m"), user("x"))
+    long = ask(ContentPolicy(judge_model="x:m"), user("x" * (most + 1)), session=judge)
 
     assert alone == [unjudged("judge_model", "there is no session that could ask judge_model")]
     assert long[0].payload["reason"].startswith(f"the message has {most + 1} characters, more than")

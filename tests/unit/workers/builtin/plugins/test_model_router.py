@@ -263,13 +263,16 @@ def test_rules_may_be_data():
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"rules": [Rule(TurnGt(-1), "m")]}, r">= 0 - at `\$.rules\[0\].condition.n`"),
-        ({"rules": [Rule(CostGt("much"), "m")]}, "Expected `float`, got `str`"),
-        ({"rules": [Rule(TaskComplexity("hard"), "m")]}, "Invalid enum value 'hard'"),
-        ({"rules": [Rule(UserTierIn(()), "m")]}, "length >= 1"),
-        ({"rules": [Rule(TurnGt(1), "")]}, "length >= 1"),
-        ({"rules": [Rule(TimeOfDayIn(((0, 25),)), "m")]}, "<= 24"),
-        ({"rules": [Rule(TurnGt(1), "m")] * (RULES_MAX + 1)}, f"length <= {RULES_MAX}"),
+        ({"rules": [Rule(TurnGt(-1), "x:m")]}, r">= 0 - at `\$.rules\[0\].condition.n`"),
+        ({"rules": [Rule(CostGt("much"), "x:m")]}, "Expected `float`, got `str`"),
+        ({"rules": [Rule(TaskComplexity("hard"), "x:m")]}, "Invalid enum value 'hard'"),
+        ({"rules": [Rule(UserTierIn(()), "x:m")]}, "length >= 1"),
+        (
+            {"rules": [Rule(TurnGt(1), "")]},
+            r"rules\[0\].model: expected 'provider:model_id', got ''",
+        ),
+        ({"rules": [Rule(TimeOfDayIn(((0, 25),)), "x:m")]}, "<= 24"),
+        ({"rules": [Rule(TurnGt(1), "x:m")] * (RULES_MAX + 1)}, f"length <= {RULES_MAX}"),
         ({"default_model": ""}, "length >= 1"),
     ],
 )

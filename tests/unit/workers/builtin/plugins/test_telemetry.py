@@ -125,7 +125,7 @@ def test_defaults():
         ({"endpoint": "http://"}, "endpoint is 'http://'"),
         ({"endpoint": "http://a:99999"}, "endpoint is 'http://a:99999'"),
         ({"endpoint": "http://[a"}, "endpoint is 'http://[a'"),
-        ({"endpoint": "http://a/?key=1"}, "endpoint is 'http://a/?key=1'"),
+        ({"endpoint": "http://a/?key=1"}, r"endpoint is 'http://a/?[hidden]'"),
         ({"endpoint": ""}, "option 'endpoint': Expected `str` of length >= 1"),
         ({"service_name": ""}, "option 'service_name': Expected `str` of length >= 1"),
         ({"headers": {"a b": "c"}}, "headers has 'a b', which no HTTP header can be"),
