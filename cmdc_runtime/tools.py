@@ -60,7 +60,8 @@ class Shell(BuiltIn, frozen=True, kw_only=True):
 
     A command sees a short list of the agent's environment variables, no keys, and ``env``; not
     what ``tool_env`` names. What it leaves in the background ends with it; what it has set free
-    with ``setsid`` runs until the session's process ends, or the call is timed out or aborted.
+    with ``setsid`` runs until the session's process ends, or the call is timed out or aborted, or
+    a signal ends its shell.
     """
 
     short_name: ClassVar[str] = "shell"

@@ -28,6 +28,7 @@ CLIENT_VARIABLES: Final = frozenset(
         "CMDC_MODEL",
         "CMDC_SESSION_ID",
         "CMDC_CALL_ID",
+        "CMDC_COMMAND_ID",
         "CMDC_INCARNATION",
         faults.VARIABLE,
     }

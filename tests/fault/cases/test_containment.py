@@ -20,6 +20,7 @@ GONE_S = 2.0
 
 def escape(fifo: str) -> str:
     """Start what gets away, and wait."""
+    Path(f"{fifo}.pid").write_text(str(os.getpid()))
     leave(fifo)
     signal.pause()
     return "never"
@@ -28,45 +29,51 @@ def escape(fifo: str) -> str:
 def calls(kind, fifo):
     if kind == "tool":
         return ToolCalls(ToolUse("escape", {"fifo": str(fifo)}))
-    command = COMMAND.format(fifo=fifo, disguise="env -i ") + " sleep 60"
+    begin = COMMAND.format(fifo=fifo, disguise="env -i ")
+    command = f"echo $$ > {fifo}.pid; {begin} sleep 60"
     return ToolCalls(ToolUse("shell", {"command": command}))
 
 
-def end_by_abort(session):
+def end_by_abort(session, _fifo):
     session.abort()
 
 
-def end_by_steering(session):
+def end_by_steering(session, _fifo):
     session.steer("Do something else.")
+
+
+def end_by_signal(_session, fifo):
+    os.kill(int(Path(f"{fifo}.pid").read_text()), signal.SIGKILL)
 
 
 @pytest.fixture
 def started(scripted, tmp_path):
-    """Make a model whose call starts what gets away, what says that it has, and if it is there."""
+    """Make a model whose call starts what gets away; the fifo of that, and if it is there."""
     fifo = tmp_path / "fifo"
     with watched(fifo) as is_held:
-        yield lambda kind: (
-            scripted(calls(kind, fifo), default="done"),
-            lambda: has_left(fifo),
-            is_held,
-        )
+        yield lambda kind: (scripted(calls(kind, fifo), default="done"), fifo, is_held)
 
 
 KINDS = ("tool", "shell")
-ENDS = {"times out": lambda _session: None, "aborted": end_by_abort, "steered": end_by_steering}
+ENDS = {
+    "times out": lambda _session, _fifo: None,
+    "aborted": end_by_abort,
+    "steered": end_by_steering,
+    "dies by a signal": end_by_signal,
+}
 
 
 @pytest.mark.fault_case("F86")
 @pytest.mark.parametrize(("kind", "end"), [(kind, end) for kind in KINDS for end in ENDS])
 def test_nothing_of_a_call_outlives_it(place, agent, started, kind, end):
     """Double forks, setsid, a cleared environment, forking on: all is gone; the session lives."""
-    model, is_away, is_held = started(kind)
+    model, fifo, is_held = started(kind)
     timeout = 2.0 if end == "times out" else TURN_S
     tools = [cmdc.tool(timeout=timeout)(escape), cmdc.tools.Shell(timeout=timeout)]
     session = agent(model, tools=tools)
     session.prompt("Go.")
-    assert place.poll(is_away)
-    ENDS[end](session)
+    assert place.poll(lambda: has_left(fifo))
+    ENDS[end](session, fifo)
     assert place.poll(lambda: session.status().state == "idle")
     is_gone = place.poll(lambda: not is_held(), GONE_S)
 

@@ -322,7 +322,7 @@ def test_cancelled_shell_leaves_nothing(tmp_path):
     leader_alive, handles_closed = asyncio.run(cancel())
 
     assert not leader_alive
-    assert handles_closed == 2  # the pipe and the pidfd
+    assert handles_closed == 3  # the pipe, the report and the pidfd
 
 
 def test_shells_run_side_by_side(tmp_path):

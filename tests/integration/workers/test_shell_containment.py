@@ -4,8 +4,11 @@ See ``tests/escapees.py`` for what is started.
 """
 
 import asyncio
+import contextlib
 import os
+import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -76,11 +79,57 @@ def test_a_command_finds_signals_and_locale_as_if_nothing_stood_before_it(tmp_pa
 
 
 def test_a_command_is_not_found_below_the_interpreter_that_started_it(tmp_path):
-    """The process of the call is the shell itself, in a group of its own."""
+    """The process of the call is the shell itself, in a group of its own, and not our child."""
     out = asyncio.run(run(tmp_path, "cat /proc/$$/comm; ps -o pgid= -p $$; echo $$; echo $PPID"))
     name, group, pid, parent = out.split()
 
     assert name in {"bash", "sh", "dash"}
     assert group == pid
-    assert int(parent) == os.getpid()
+    assert int(parent) not in {os.getpid(), int(pid)}
     assert sys.executable not in out
+
+
+@pytest.mark.parametrize(
+    ("disguise", "target", "name"),
+    [
+        *((disguise, "-9 $$", "SIGKILL") for disguise in ("", "env -i ")),
+        ("env -i ", "-SEGV $$", "SIGSEGV"),
+        ("env -i ", "-9 0", "SIGKILL"),
+        ("", "-9 $PPID", "SIGKILL"),
+        ("", "-9 $PPID $$", "SIGKILL"),
+    ],
+)
+def test_what_a_command_has_started_that_a_signal_ends_is_gone(tmp_path, disguise, target, name):
+    """It kills itself, its group or what stands above it; the last is known by its environment."""
+    begin = COMMAND.format(fifo=tmp_path / "fifo", disguise=disguise)
+    with watched(tmp_path / "fifo") as is_held:
+        with pytest.raises(ToolError, match=rf"\[killed by {name}\]") as caught:
+            asyncio.run(run(tmp_path, f"{begin} echo begun; kill {target}; sleep 60"))
+
+        assert str(caught.value).startswith("begun")
+        assert not is_held()
+
+
+def test_what_a_command_has_set_free_goes_on_after_its_end(tmp_path):
+    """It exits by itself, with whatever status: only its group ends with it."""
+    command = "exec 9> fifo; setsid sleep 60 & sleep 60 & echo $!; exit 137"
+    with watched(tmp_path / "fifo") as is_held:
+        with pytest.raises(ToolError) as caught:
+            asyncio.run(run(tmp_path, command))
+        of_group, end = str(caught.value).splitlines()
+
+        assert end == "[exit status 137]"
+        assert is_held()
+
+        [free] = holders_of(tmp_path / "fifo") - {int(of_group)}  # which ends in a moment
+        os.kill(free, signal.SIGKILL)
+
+
+def holders_of(path):
+    """Return the pids of the processes that have a file open, but for this one's."""
+    found = set()
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if link.readlink() == path:
+                found.add(int(link.parts[2]))
+    return found - {os.getpid()}

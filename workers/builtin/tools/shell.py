@@ -2,10 +2,11 @@
 
 The call ends when the command's process exits, not when its output is closed: a server started
 with ``&`` keeps the pipe open. Whatever is left of the group then is killed; what has left the
-group on purpose lives until the session ends. At a timeout or a cancellation everything that the
-command has started is killed, wherever it went: the shell is a subreaper, so all of it descends
-from the shell for as long as that lives. The group stays in the agent's POSIX session, so that
-whoever ends an agent finds its commands too.
+group on purpose lives until the session ends. At a timeout, a cancellation, or where a signal has
+ended the command's process, everything that the command has started is killed, wherever it went:
+all of it descends from a process of ours above the command (``_guardian.py``), which is a
+subreaper. A command that kills that one is known by a mark in its environment. The group stays in
+the agent's POSIX session, so that whoever ends an agent finds its commands too.
 """
 
 import asyncio
@@ -17,8 +18,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Iterator, Mapping
-from dataclasses import dataclass
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
@@ -27,7 +29,13 @@ from typing import Annotated, Any, Final
 from msgspec import Meta
 
 from cmdc_runtime.extensions import Context, Tool, ToolError, tool
-from cmdc_runtime.process_table import end_trees
+from cmdc_runtime.process_table import (
+    ProcessLine,
+    end_all,
+    end_trees,
+    process_table,
+    with_descendants,
+)
 from cmdc_runtime.tool_environment import passed_on
 from cmdc_runtime.tools import SHELL_TIMEOUT_S
 from workers.builtin.tools._capture import Capture
@@ -43,17 +51,9 @@ TIMEOUT_MARGIN_S: Final = 10.0
 
 _NOT_IN_FILE_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]")
 _CALL_ID_CHARS_MAX: Final = 64
-# What the kernel keeps over an exec and subprocess has no word for: 36 is PR_SET_CHILD_SUBREAPER.
-# An interpreter ignores two signals, and may give itself a locale; the command is to have neither.
-_LAUNCHER: Final = """
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
-for number in (signal.SIGPIPE, signal.SIGXFSZ):
-    signal.signal(number, signal.SIG_DFL)
-if sys.argv[1] == "unset":
-    os.environ.pop("LC_CTYPE", None)
-os.execv(sys.argv[2], sys.argv[2:])
-"""
+_GUARDIAN: Final = Path(__file__).with_name("_guardian.py")
+_STATUS_BYTES_MAX: Final = 16
+_MARK: Final = "CMDC_COMMAND_ID"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +64,19 @@ class Order:
     working_dir: str
     environment: Mapping[str, str]
     timeout_s: float
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """A command under way."""
+
+    guardian: subprocess.Popen[bytes]
+    report: FileIO
+    """Readable when the command's process has ended; at its end when the guardian has."""
+    mark: bytes
+    """As it stands in the environment of what the command starts."""
+    status: int | None = field(default=None)
+    """Of the command's process, negative for a signal; None while nobody knows it."""
 
 
 def create(timeout: float = SHELL_TIMEOUT_S, env: Mapping[str, str] | None = None) -> Tool:
@@ -108,6 +121,7 @@ def _environment(context: Context, extra: Mapping[str, str]) -> dict[str, str]:
         **extra,
         "CMDC_SESSION_ID": context.session_id,
         "CMDC_INCARNATION": str(context.incarnation),
+        _MARK: uuid.uuid4().hex,
     }
 
 
@@ -122,55 +136,83 @@ async def _run(program: str, order: Order, capture: Capture) -> int | None:
     read_end, write_end = os.pipe()
     with os.fdopen(read_end, "rb", buffering=0) as pipe:
         with os.fdopen(write_end, "wb", buffering=0) as output:
-            process = _start(program, order, output.fileno())
-        with _no_survivor(process):
-            in_time = await _follow(process, pipe, order.timeout_s, capture)
-    return process.returncode if in_time else None
+            running = _start(program, order, output.fileno())
+        with _no_survivor(running):
+            in_time = await _follow(running, pipe, order.timeout_s, capture)
+    if not in_time:
+        return None
+    return running.guardian.returncode if running.status is None else running.status
 
 
-def _start(program: str, order: Order, output: int) -> subprocess.Popen[bytes]:
+def _start(program: str, order: Order, output: int) -> Running:
     # Not asyncio's: its wait() ends only when every holder of the pipe has closed it.
+    report, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     locale = "kept" if "LC_CTYPE" in order.environment else "unset"
-    launch = [sys.executable, "-I", "-S", "-c", _LAUNCHER, locale]
+    guard = [sys.executable, "-I", "-S", str(_GUARDIAN), str(told), locale]
     try:
-        return subprocess.Popen(  # noqa: S603 - running what the model wants is the tool
-            [*launch, program, "-c", order.command],
+        guardian = subprocess.Popen(  # noqa: S603 - running what the model wants is the tool
+            [*guard, program, "-c", order.command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=order.working_dir,
             env=order.environment,
             process_group=0,
+            pass_fds=(told,),
         )
     except (OSError, ValueError) as error:
+        os.close(report)
         raise ToolError(f"Cannot run the command: {error}") from error
+    finally:
+        os.close(told)
+    mark = f"{_MARK}={order.environment[_MARK]}".encode()
+    return Running(guardian, os.fdopen(report, "rb", buffering=0), mark)
 
 
 @contextlib.contextmanager
-def _no_survivor(process: subprocess.Popen[bytes]) -> Iterator[None]:
+def _no_survivor(running: Running) -> Iterator[None]:
     """Leave no process of the group behind, and nothing that could interrupt saying so."""
     try:
         yield
     finally:
-        # The unreaped leader keeps the number of its group, so nobody else's is hit.
-        _end(process)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(REAP_S)
+        _end(running)
+        running.report.close()
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the group of a shell; with one that has not exited, everything that it has started."""
+def _end(running: Running) -> None:
+    """Kill the group of a command that has exited; of any other one, everything it has started."""
+    guardian = running.guardian
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        if running.status is not None and running.status >= 0:
+            guardian.terminate()  # it ends the group
+            guardian.wait(REAP_S)
+    if guardian.returncode is not None:
+        return
     with contextlib.suppress(OSError):  # somebody else has reaped it, or no descriptor is left
-        if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-            end_trees(lambda: [process.pid], time.monotonic() + END_S)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+        deadline = time.monotonic() + END_S
+        if os.waitid(os.P_PID, guardian.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            end_trees(lambda: [guardian.pid], deadline)
+        else:
+            end_all(lambda: _marked(running.mark), deadline)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        guardian.wait(REAP_S)
 
 
-async def _follow(
-    process: subprocess.Popen[bytes], pipe: FileIO, timeout_s: float, capture: Capture
-) -> bool:
-    """Take the output until the process exits; say whether it did so in time."""
+def _marked(mark: bytes) -> list[ProcessLine]:
+    """Return what bears the mark of a command, and all that descends from that."""
+    table = process_table()
+    roots = [line for line in table.values() if mark in _environment_of(line.pid)]
+    return with_descendants(roots, table)
+
+
+def _environment_of(pid: int) -> bytes:
+    with contextlib.suppress(OSError):  # it has ended, or is not ours
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    return b""
+
+
+async def _follow(running: Running, pipe: FileIO, timeout_s: float, capture: Capture) -> bool:
+    """Take the output until the command's process exits; say whether it did so in time."""
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
@@ -178,35 +220,35 @@ async def _follow(
         async with asyncio.TaskGroup() as tasks:
             pump = tasks.create_task(capture.pump(reader))
             try:
-                in_time = await _is_within(timeout_s, _exit_of(process.pid))
-                if in_time:
+                in_time = await _has_ended(running, timeout_s)
+                if running.status is not None and running.status >= 0:
                     await asyncio.wait({pump}, timeout=DRAIN_S)
             finally:
-                _end(process)
+                _end(running)
             await asyncio.wait({pump}, timeout=DRAIN_S)
             transport.close()  # the pump ends with what it has
     return in_time
 
 
-async def _exit_of(pid: int) -> None:
-    """Return when the process has exited; it is not reaped by this."""
+async def _has_ended(running: Running, timeout_s: float) -> bool:
+    """Wait for the end of a command or of its guardian, and take its status; False: it is late."""
     loop = asyncio.get_running_loop()
-    exited = asyncio.Event()
-    handle = os.pidfd_open(pid)
-    loop.add_reader(handle, exited.set)
+    ended = asyncio.Event()
+    handle = os.pidfd_open(running.guardian.pid)  # a fork of ours may hold the other end of report
+    sources = (running.report.fileno(), handle)
+    for source in sources:
+        loop.add_reader(source, ended.set)
     try:
-        await exited.wait()
-    finally:
-        loop.remove_reader(handle)
-        os.close(handle)
-
-
-async def _is_within(seconds: float, awaited: Awaitable[None]) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            await awaited
+        async with asyncio.timeout(timeout_s):
+            await ended.wait()
     except TimeoutError:
         return False
+    finally:
+        for source in sources:
+            loop.remove_reader(source)
+        os.close(handle)
+    told = running.report.read(_STATUS_BYTES_MAX)
+    running.status = int(told) if told else None
     return True
 
 
