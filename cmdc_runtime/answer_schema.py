@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
+from cmdc_runtime.lines import one_line
+
 Schema = dict[str, Any]  # Any: JSON
 
 PROBLEM_CHARS_MAX: Final = 160
@@ -38,9 +40,9 @@ def schema_problem(schema: Schema) -> str | None:
         validator_class(schema).check_schema(schema)
         msgspec.json.encode(schema)
     except jsonschema.SchemaError as error:
-        return one_line(f"no JSON Schema: {error.message} at {error.json_path}")
+        return one_line(f"no JSON Schema: {error.message} at {error.json_path}", PROBLEM_CHARS_MAX)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        return one_line(f"no JSON: {error}")
+        return one_line(f"no JSON: {error}", PROBLEM_CHARS_MAX)
     return None
 
 
@@ -48,7 +50,9 @@ def _told(make: Any) -> Schema:  # Any: a maker of schemas, the library's or the
     try:
         made = make()
     except Exception as error:  # the class of an application may do anything
-        raise TypeError(one_line(f"this type has no JSON Schema: {error}")) from error
+        raise TypeError(
+            one_line(f"this type has no JSON Schema: {error}", PROBLEM_CHARS_MAX)
+        ) from error
     if not isinstance(made, dict):
         raise TypeError(f"model_json_schema() gave {type(made).__name__}, not a dict")
     return made
@@ -63,9 +67,3 @@ def validator_class(schema: Schema) -> Any:  # Any: jsonschema makes these class
         return jsonschema.validators.validator_for(schema, default=default)
     except (AttributeError, TypeError, ValueError):  # "$schema" is no address at all
         return default
-
-
-def one_line(text: str, chars_max: int = PROBLEM_CHARS_MAX) -> str:
-    """Return ``text`` in one line, cut with an ellipsis where it is longer."""
-    line = " ".join(text.split())
-    return line if len(line) <= chars_max else line[: chars_max - 1] + "…"

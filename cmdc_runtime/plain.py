@@ -385,7 +385,7 @@ def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
-def one_line(text: str) -> str:
+def without_controls(text: str) -> str:
     """Return ``text`` mended, with U+FFFD for each control character, too."""
     return _CONTROL.sub("�", mended(text))
 

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from cmdc_runtime.answer_schema import one_line, validator_class
+from cmdc_runtime.answer_schema import validator_class
 from cmdc_runtime.extensions.schema import PROBLEM_CHARS_MAX, PROBLEMS_MAX
+from cmdc_runtime.lines import one_line
 
 _FENCE: Final = "```"
 _OPENINGS: Final = {_FENCE, f"{_FENCE}json"}

@@ -107,7 +107,9 @@ def digest_of(body: bytes) -> str:
 def set_aside(kind: str, body: bytes, why: str) -> SetAside:
     """Return the record that something is left out from now on; ``kind`` is its row's."""
     what = kind if kind in _KINDS or kind == SNAPSHOT else UNNAMED
-    return SetAside(digest=digest_of(body), what=what, why=plain.one_line(why)[:WHY_CHARS_MAX])
+    return SetAside(
+        digest=digest_of(body), what=what, why=plain.without_controls(why)[:WHY_CHARS_MAX]
+    )
 
 
 def read_records(

@@ -207,7 +207,7 @@ def _tool_calls(
 
 
 def _tool_call(call_id: CallId, name: str, raw: str) -> ToolCall:
-    name, raw = plain.one_line(name)[:NAME_CHARS_MAX], plain.mended(raw)
+    name, raw = plain.without_controls(name)[:NAME_CHARS_MAX], plain.mended(raw)
     try:
         return ToolCall(call_id=call_id, name=name, arguments=read_arguments(raw))
     except ValueError:

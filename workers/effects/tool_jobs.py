@@ -114,7 +114,7 @@ def _malformed(raw: str) -> str:
     try:
         read_arguments(raw)
     except ValueError as error:
-        problem = plain.one_line(str(error))
+        problem = plain.without_controls(str(error))
     else:
         problem = "it could not be read"  # an older program had other rules
     shown = plain.mended(raw)[:MALFORMED_CHARS_SHOWN]

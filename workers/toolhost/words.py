@@ -12,7 +12,7 @@ from cmdc_runtime import foreign
 from cmdc_runtime.extensions.pydantic_types import text_of
 from cmdc_runtime.extensions.tool import Effect, ToolError
 from cmdc_runtime.foreign import ForeignError
-from cmdc_runtime.plain import mended, one_line, problem_of
+from cmdc_runtime.plain import mended, problem_of, without_controls
 from cmdc_runtime.reasons import PlainReason, snake
 
 RESULT_CHARS_MAX: Final = 400_000
@@ -149,7 +149,7 @@ def checked_event(name: object, payload: object) -> tuple[str, Any]:
             f"a name of an event or effect has 1 to {NAME_CHARS_MAX} characters, got"
             f" {foreign.text_of(name, NAME_CHARS_MAX)!r}"
         )
-    name = one_line(name)
+    name = without_controls(name)
     body = _encoded_payload(name, payload)
     if len(body) > PAYLOAD_BYTES_MAX:
         raise ToolError(

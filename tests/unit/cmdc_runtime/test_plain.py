@@ -26,7 +26,6 @@ from cmdc_runtime.plain import (
     nearest,
     nests_deeper,
     number_problem,
-    one_line,
     own,
     packed_problem,
     problem_of,
@@ -34,6 +33,7 @@ from cmdc_runtime.plain import (
     shown,
     text_problem,
     whole_problem,
+    without_controls,
 )
 
 LEAVES = (
@@ -322,9 +322,11 @@ def test_an_integer_stays_within_its_range(value, problem):
     assert whole_problem(value, 0, 9) == problem
 
 
-def test_one_line_has_no_control_characters():
+def test_control_characters_are_replaced():
     """Nor anything else that moves a cursor, or has no UTF-8."""
-    assert one_line("a\x1b[2J\nb\x9b\ud800 \u00e9") == "a\ufffd[2J\ufffdb\ufffd\ufffd \u00e9"
+    assert (
+        without_controls("a\x1b[2J\nb\x9b\ud800 \u00e9") == "a\ufffd[2J\ufffdb\ufffd\ufffd \u00e9"
+    )
 
 
 class Point(msgspec.Struct):
