@@ -113,7 +113,7 @@ bench: setup ## Run the benchmarks: NAME=<subject> for one, JSON=1 for one line 
 	@$(if $(filter $(PROVEN_BENCHES),$(NAME)),$(PROOF) bench-$(NAME) --size $(if $(BIG),1000,0) --) \
 	  $(BIN)/python -m benchmarks $(NAME) $(if $(JSON),--json)
 
-incidents: setup ## Play every way to die and write docs/discussion/why-did-my-session-die.md
+incidents: setup ## Play the ways to die of one session and write docs/discussion/why-did-my-session-die.md
 	@$(BIN)/python -m scripts.incidents
 
 incidents-check: setup ## Play them again and say what differs from that page
@@ -132,12 +132,12 @@ plot: setup ## Draw the pictures of docs/discussion: the newest results of recov
 	@$(BIN)/python -m scripts.plot_recovery
 	@$(BIN)/python -m scripts.reasoning --picture docs/discussion/reasoning.svg
 
-conformance: setup ## Every case of the supervisor's contract, on the engine and with real processes
+conformance: setup ## The cases of the supervisor's contract; the page tells which of engine, runtime and daemon play each
 	@$(PROOF) conformance -- \
 	  $(BIN)/pytest -p no:cacheprovider --quiet --conformance tests/conformance; status=$$?; \
 	  $(BIN)/python -m scripts.reference; exit $$status
 
-fault: setup setup-local setup-mocks ## Every way in which something dies, hangs or is starved: FAULT_FULL=1 for the long form
+fault: setup setup-local setup-mocks ## Things die, hang and are starved, at a build machine's size: FAULT_FULL=1 for the long form
 	@$(if $(FAULT_FULL),$(PROOF) fault --) $(BIN)/python -m scripts.lanes $(FAULT_LANES)
 
 streams: setup ## Streams over a wire that loses, doubles and cuts: N=1000000 SEED=1

@@ -174,6 +174,7 @@ def test_a_large_conversation_is_compacted_first():
 
     assert (len(of(long, Summarize)), of(long, CallModel)) == (1, [])
     assert long.memory.compacting.trigger == "size"
+    assert [one.work for one in of(long, Summarize)] == [long.memory.work] == [one.memory.work]
     assert len(of(short, Summarize)) == 1
     assert (of(one, Summarize), len(of(one, CallModel))) == ([], 1)
 

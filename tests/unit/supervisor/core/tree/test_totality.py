@@ -6,6 +6,7 @@ after a stop, each generation one more, each end told once, no timer left.
 """
 
 import contextlib
+import itertools
 import random
 
 import pytest
@@ -204,32 +205,41 @@ INPUTS = {
 """Everything that a tree can be told; ``reconfigure`` is below, since it has its own rules."""
 
 
-@pytest.mark.parametrize("name", INPUTS)
-@pytest.mark.parametrize("state", ChildState)
-@pytest.mark.parametrize("strategy", [str(one) for one in Strategy])
-def test_every_input_in_every_state_is_defined(strategy, state, name):
-    """It raises nothing, breaks nothing, and the tree can still be ended."""
-    sim = scene(state, strategy)
-    INPUTS[name](sim)
-    check(sim)
-    sim.pass_time(0.3)
-    check(sim)
-
-    sim.finish()
+@contextlib.contextmanager
+def cell(*names):
+    """Have whatever fails name the pair that it is about."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"in the cell {' / '.join(names)}")
+        raise
 
 
 @pytest.mark.parametrize("state", ChildState)
-@pytest.mark.parametrize("strategy", ["one_for_one", "one_for_all", "rest_for_one"])
-def test_a_change_in_every_state_is_defined(strategy, state):
+def test_every_input_in_a_state_is_defined(state):
+    """Under each strategy it raises nothing, breaks nothing, and the tree can still be ended."""
+    for strategy, name in itertools.product(Strategy, INPUTS):
+        with cell(strategy, name):
+            sim = scene(state, strategy)
+            INPUTS[name](sim)
+            check(sim)
+            sim.pass_time(0.3)
+            check(sim)
+            sim.finish()
+
+
+@pytest.mark.parametrize("state", ChildState)
+def test_a_change_in_every_state_is_defined(state):
     """Other flags and another order hold from the next step on, whatever is under way."""
-    sim = scene(state, strategy)
-    other = "one_for_all" if strategy == "one_for_one" else "one_for_one"
-    sim.reconfigure(kept(other, child("c"), child("b", restart="transient"), child("new")))
-    check(sim)
-    sim.pass_time(7.0)
-    check(sim)
-
-    sim.finish()
+    for strategy in ("one_for_one", "one_for_all", "rest_for_one"):
+        with cell(strategy):
+            sim = scene(state, strategy)
+            other = "one_for_all" if strategy == "one_for_one" else "one_for_one"
+            sim.reconfigure(kept(other, child("c"), child("b", restart="transient"), child("new")))
+            check(sim)
+            sim.pass_time(7.0)
+            check(sim)
+            sim.finish()
 
 
 # --- long walks ---------------------------------------------------------------------------------
