@@ -25,7 +25,9 @@ from cmdc_runtime.model_names import model_parts, model_problem
 from cmdc_runtime.options import Code, ModelSource, Options
 from cmdc_runtime.packing import Packed, brings_code, pack, pack_function, pack_plugin
 from cmdc_runtime.plain import short, text_problem
+from cmdc_runtime.reasoning.chains import CHAIN_PLUGIN, LABEL_CHARS_MAX, OWN, chain_of
 from cmdc_runtime.reasoning.tool import Reason
+from cmdc_runtime.reasons import snake
 from cmdc_runtime.requests import StartSession, Supervision
 from cmdc_runtime.subagent import (
     GENERAL_PURPOSE,
@@ -144,7 +146,9 @@ def agent_spec(options: Options) -> AgentSpec:
         tools = (*tools, Packed(kind="ref", label=TASK_TOOL, ref=TASK_TOOL))
     may_delegate = options.max_depth > 0
     response_format = options.response_format
-    strategy = _strategy_tool(options.reasoning_strategy, may_branch=may_delegate)
+    chain = _chain_plugin(options)
+    given = options.reasoning_strategy if chain is None else None
+    strategy = _strategy_tool(given, may_branch=may_delegate)
     call = None if strategy is None else OpeningCall(name=STRATEGY_TOOL, text_as="question")
     tools = tools if strategy is None else (*tools, strategy)
     return AgentSpec(
@@ -152,7 +156,7 @@ def agent_spec(options: Options) -> AgentSpec:
         identity=identity_of(options.blueprint),
         opening_call=call,
         tools=tools if may_delegate else _without_task(tools),
-        plugins=_packed_plugins(options.plugins, "plugins"),
+        plugins=(*_packed_plugins(options.plugins, "plugins"), *filter(None, (chain,))),
         subagents=_subagents(options.subagents) if may_delegate else (),
         working_dir=_absolute(options.working_dir),
         provider_opts=provider_opts,
@@ -243,6 +247,7 @@ def _child_spec(parent: Parent, subagent: SubagentSpec) -> AgentSpec:
     spec = parent.spec
     tools = parent.tools if subagent.tools is None else subagent.tools
     tools = tuple(tool for tool in tools if tool.label != STRATEGY_TOOL)
+    plugins = parent.plugins if subagent.plugins is None else subagent.plugins
     may_delegate = spec.depth + 1 < spec.max_depth
     own_prompt = subagent.system_prompt is not None
     return msgspec.structs.replace(
@@ -252,7 +257,7 @@ def _child_spec(parent: Parent, subagent: SubagentSpec) -> AgentSpec:
         system_prompt=subagent.system_prompt if own_prompt else spec.system_prompt,
         identity="" if own_prompt else spec.identity,
         tools=tools if may_delegate else _without_task(tools),
-        plugins=parent.plugins if subagent.plugins is None else subagent.plugins,
+        plugins=tuple(one for one in plugins if one.label != STRATEGY_TOOL),
         subagents=spec.subagents if may_delegate else (),
         user_data=spec.user_data if subagent.user_data is None else subagent.user_data,
         prompt_mode=subagent.prompt_mode or spec.prompt_mode,
@@ -352,6 +357,26 @@ def _packed_plugins(plugins: Iterable[object], label: str) -> tuple[Packed, ...]
 def _without_task(tools: Iterable[Packed]) -> tuple[Packed, ...]:
     """Return the tools without those that start sessions."""
     return tuple(tool for tool in tools if tool.ref not in (TASK_TOOL, REASON_TOOL))
+
+
+def _chain_plugin(options: Options) -> Packed | None:
+    """Return the plugin that runs the session's own strategy where that is a chain."""
+    try:
+        chain = chain_of(options.reasoning_strategy)
+    except InvalidOptions as error:
+        raise InvalidOptions([f"reasoning_strategy: {one}" for one in error.problems]) from error
+    if chain is None:
+        return None
+    asked = {"strategy": chain.chain, "templates": chain.templates}
+    if not chain.chain:
+        label = snake(type(chain).__name__)[:LABEL_CHARS_MAX]
+        asked = {"strategy": OWN, "templates": chain.phases, "label": label}
+    packed = pack_plugin((CHAIN_PLUGIN, asked), "reasoning_strategy")
+    if any(one.ref == packed.ref for one in _packed_plugins(options.plugins, "plugins")):
+        raise InvalidOptions(
+            ["reasoning_strategy: the plugin Reasoning is there: give one of them"]
+        )
+    return msgspec.structs.replace(packed, label=STRATEGY_TOOL)
 
 
 def _strategy_tool(given: object, *, may_branch: bool) -> Packed | None:

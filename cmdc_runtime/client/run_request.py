@@ -15,6 +15,7 @@ from cmdc_runtime.messages import OpeningCall
 from cmdc_runtime.options import Options
 from cmdc_runtime.packing import BuiltInStrategy
 from cmdc_runtime.plain import short, shown
+from cmdc_runtime.reasoning.judging import check_scorers
 from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
 from cmdc_runtime.reasoning.tool import Reason
 from cmdc_runtime.reasons import LINE_CHARS_MAX
@@ -162,8 +163,12 @@ def with_score(strategy: object, score: object) -> object:
     """Return a strategy whose option ``score`` is set.
 
     Raises:
-        InvalidOptions: it takes none.
+        InvalidOptions: it takes none, or ``score`` names a model.
     """
+    try:
+        check_scorers(score, None)
+    except ValueError as error:
+        raise InvalidOptions([str(error)]) from error
     if isinstance(strategy, BuiltInStrategy):
         if "score" not in strategy.__struct_fields__:
             raise InvalidOptions([f"score: strategy {strategy.short_name!r} takes none"])

@@ -1,11 +1,11 @@
 """The options of the reasoning; what each chain asks of a model is that of the strategies."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
 from cmdc_runtime.packing import BuiltInPlugin
-from cmdc_runtime.reasoning.chains import PHASES, Chain, check_templates
+from cmdc_runtime.reasoning.chains import LABEL_CHARS_MAX, PHASES, Chain, check_templates
 
 
 class Reasoning(BuiltInPlugin, frozen=True, kw_only=True):
@@ -15,7 +15,10 @@ class Reasoning(BuiltInPlugin, frozen=True, kw_only=True):
     """
 
     short_name: ClassVar[str] = "reasoning"
-    strategy: Chain = "chain_of_thought"
+    strategy: Chain | Literal["own"] = "chain_of_thought"
+    """"own": a chain of your own, whose texts are ``templates``."""
+    label: Annotated[str, Meta(max_length=LABEL_CHARS_MAX)] = ""
+    """What its events call the strategy; empty: as ``strategy`` does."""
     min_prompt_length: Annotated[int, Meta(ge=0)] = 0
     """In characters; a shorter prompt is answered as ever."""
     templates: tuple[Annotated[str, Meta(min_length=1)], ...] | None = None
@@ -28,4 +31,4 @@ class Reasoning(BuiltInPlugin, frozen=True, kw_only=True):
     @property
     def phases(self) -> tuple[str, ...]:
         """What the model reads in each phase."""
-        return PHASES[self.strategy] if self.templates is None else self.templates
+        return self.templates or PHASES[self.strategy]  # type: ignore[index]  # checked above

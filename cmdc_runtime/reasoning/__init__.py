@@ -8,7 +8,7 @@ what a run came to.
 
 from cmdc_runtime.reasoning import search
 from cmdc_runtime.reasoning.adaptive import Adaptive
-from cmdc_runtime.reasoning.chains import ChainOfThought, PlanAndSolve, StepBack
+from cmdc_runtime.reasoning.chains import ChainOfThought, ChainStrategy, PlanAndSolve, StepBack
 from cmdc_runtime.reasoning.graph_of_thoughts import (
     Aggregate,
     Generate,
@@ -29,6 +29,7 @@ __all__ = [
     "Adaptive",
     "Aggregate",
     "ChainOfThought",
+    "ChainStrategy",
     "Generate",
     "GraphOfThoughts",
     "KeepBest",

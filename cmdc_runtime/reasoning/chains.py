@@ -4,9 +4,10 @@ The Reasoning plugin asks the same within one session. To add a chain: its name 
 phases in ``PHASES``, a class here, and a strategy in ``workers.builtin.reasoning``.
 """
 
+import importlib
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from msgspec import Meta
 
@@ -43,25 +44,41 @@ The ideas are those of Wei et al. 2022 and Kojima et al. 2022 (chain of thought,
 Wang et al. 2023 (plan and solve) and Zheng et al. 2023 (step back); the words are ours.
 """
 
+OWN: Final = "own"
+"""What the plugin ``Reasoning`` calls a chain that is none of ours."""
+CHAIN_PLUGIN: Final = "reasoning"
+"""The plugin that has a session reason by a chain."""
+LABEL_CHARS_MAX: Final = 64
+"""Of the name of somebody's own chain."""
+_PAIR: Final = 2
 Text = Annotated[str, Meta(min_length=1, max_length=100_000)]
 """A text of a prompt."""
 
 
 class ChainStrategy(BuiltInStrategy, frozen=True, kw_only=True):
-    """Base of the chains."""
+    """Base of the chains, and of your own: a subclass whose ``templates`` have its texts.
 
-    chain: ClassVar[Chain]
+    As ``reasoning_strategy`` a chain runs inside the session, as the plugin ``Reasoning`` does it.
+    """
+
+    short_name: ClassVar[str] = "chain"
+    chain: ClassVar[str] = ""
+    """Which of ours it is; empty for your own."""
     templates: tuple[Text, ...] | None = None
-    """What the model reads in place of our words, one text for each phase."""
+    """What the model reads, one text for each phase; None: our words."""
 
     def __post_init__(self) -> None:
-        """Refuse templates that are not as many as the chain has phases."""
+        """Refuse templates that are not as many as the chain has phases, or not there."""
         check_templates(self.chain, self.templates)
 
     @property
     def phases(self) -> tuple[str, ...]:
         """What the model reads in each phase."""
-        return self.templates or PHASES[self.chain]
+        return self.templates or PHASES[self.chain]  # type: ignore[index]  # checked above
+
+    def to_options(self) -> dict[str, Any]:  # Any: as its base has it
+        """Return the options as they travel: those of your own chain are its texts."""
+        return super().to_options() if self.chain else {"templates": list(self.phases)}
 
 
 class ChainOfThought(ChainStrategy, frozen=True, kw_only=True):
@@ -75,7 +92,7 @@ class ChainOfThought(ChainStrategy, frozen=True, kw_only=True):
     """
 
     short_name: ClassVar[str] = "chain_of_thought"
-    chain: ClassVar[Chain] = "chain_of_thought"
+    chain: ClassVar[str] = "chain_of_thought"
 
 
 class PlanAndSolve(ChainStrategy, frozen=True, kw_only=True):
@@ -87,7 +104,7 @@ class PlanAndSolve(ChainStrategy, frozen=True, kw_only=True):
     """
 
     short_name: ClassVar[str] = "plan_and_solve"
-    chain: ClassVar[Chain] = "plan_and_solve"
+    chain: ClassVar[str] = "plan_and_solve"
 
 
 class StepBack(ChainStrategy, frozen=True, kw_only=True):
@@ -99,16 +116,18 @@ class StepBack(ChainStrategy, frozen=True, kw_only=True):
     """
 
     short_name: ClassVar[str] = "step_back"
-    chain: ClassVar[Chain] = "step_back"
+    chain: ClassVar[str] = "step_back"
 
 
-def check_templates(chain: Chain, templates: tuple[str, ...] | None) -> None:
-    """Refuse templates that are not as many as the chain has phases.
+def check_templates(chain: str, templates: tuple[str, ...] | None) -> None:
+    """Refuse templates that are not as many as the chain has phases; another one needs some.
 
     Raises:
         ValueError: it says how many there should be.
     """
-    phases = PHASES.get(chain)
+    phases = dict[str, tuple[str, ...]](PHASES).get(chain)
+    if chain in {"", OWN} and not templates:
+        raise ValueError("templates: give the texts of your own chain, one for each phase")
     if templates is None or phases is None:  # an unknown chain is refused by its type
         return
     if len(templates) != len(phases):
@@ -116,3 +135,36 @@ def check_templates(chain: Chain, templates: tuple[str, ...] | None) -> None:
             f"templates: {len(templates)} given, but {chain!r} has {len(phases)}"
             " phases: give one text for each, in their order"
         )
+
+
+def chain_of(given: object) -> ChainStrategy | None:
+    """Return the chain that a session's strategy is, None where its branches are sessions.
+
+    ``"module:Class"`` is looked up where it can be imported here.
+
+    Raises:
+        InvalidOptions: its options are wrong.
+    """
+    options: Mapping[str, Any] = {}  # Any: options as they come
+    if isinstance(given, tuple) and len(given) == _PAIR and isinstance(given[1], Mapping):
+        given, options = given
+    if isinstance(given, str):
+        given = _CHAINS.get(given) or _imported(given)
+    if isinstance(given, ChainStrategy):
+        return None if options else given
+    if isinstance(given, type) and issubclass(given, ChainStrategy):
+        return given(**options)
+    return None
+
+
+def _imported(reference: str) -> object:
+    module, _, name = reference.partition(":")
+    if not name:
+        return None
+    try:
+        return getattr(importlib.import_module(module), name, None)
+    except Exception:  # noqa: BLE001 - it may be there where the daemon runs, which says what is wrong
+        return None
+
+
+_CHAINS: Final = {one.short_name: one for one in (ChainOfThought, PlanAndSolve, StepBack)}

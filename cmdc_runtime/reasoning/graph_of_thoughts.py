@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from cmdc_runtime.packing import BuiltInStrategy, Function
 from cmdc_runtime.reasoning.chains import Text
-from cmdc_runtime.reasoning.judging import VALUE
+from cmdc_runtime.reasoning.judging import VALUE, check_scorers
 from cmdc_runtime.reasons import snake
 
 OPERATIONS_MAX: Final = 200
@@ -122,9 +122,12 @@ class GraphOfThoughts(BuiltInStrategy, frozen=True, kw_only=True):
     score: Function | None = None
     """In place of judges: a function of a thought's text and the question to a number, the greater
     the better, or its "module:name"."""
+    judge: Text | None = None
+    """The model of judges, "provider:model_id"; None: the session's own."""
 
     def __post_init__(self) -> None:
-        """Refuse a graph that has a cycle."""
+        """Refuse a graph that has a cycle, and scorers that are none."""
+        check_scorers(self.score, self.judge)
         for place, operation in enumerate(self.operations):
             wrong = [one for one in operation.inputs or () if one >= place]
             if wrong:

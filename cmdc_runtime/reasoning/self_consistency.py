@@ -6,6 +6,7 @@ from msgspec import Meta
 
 from cmdc_runtime.packing import BuiltInStrategy, Function
 from cmdc_runtime.reasoning.chains import Text
+from cmdc_runtime.reasoning.judging import WEIGH, check_scorers
 
 SAMPLE: Final = """\
 Work this out step by step, and check each step. End with one line of the form
@@ -33,8 +34,15 @@ class SelfConsistency(BuiltInStrategy, frozen=True, kw_only=True):
     score: Function | None = None
     """A function of a sample's text and the question to a number from 0: a vote weighs as much.
     Then all samples are waited for."""
+    judge: Text | None = None
+    """A model, "provider:model_id", that weighs each sample from 0 to 1, in place of ``score``."""
+    judge_prompt: Text = WEIGH
     answer: Function | None = None
     """A function of a sample's text to its answer; None: what stands behind the last "answer", else
     its last line. Answers are compared by ``cmdc.reasoning.search.normalise``."""
     prompt: Text = SAMPLE
     """Asks for one sample, below the question."""
+
+    def __post_init__(self) -> None:
+        """Refuse scorers that are none."""
+        check_scorers(self.score, self.judge)

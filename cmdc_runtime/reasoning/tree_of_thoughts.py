@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from cmdc_runtime.packing import BuiltInStrategy, Function
 from cmdc_runtime.reasoning.chains import Text
-from cmdc_runtime.reasoning.judging import VALUE, VOTE
+from cmdc_runtime.reasoning.judging import VALUE, VOTE, check_scorers
 
 STEP: Final = """\
 This is worked out in {depth} steps, and you take step {step}. Build on what is there so far. \
@@ -61,6 +61,8 @@ class TreeOfThoughts(BuiltInStrategy, frozen=True, kw_only=True):
     score: Function | None = None
     """In place of judges: a function of the path's text and the question to a number, the greater
     the better, or its "module:name"."""
+    judge: Text | None = None
+    """The model that judges, "provider:model_id"; None: the session's own."""
     threshold: float = 0.5
     """For "dfs": a candidate that is scored below is given up. Judges score from 0 to 1."""
     step_prompt: Text = STEP
@@ -69,3 +71,7 @@ class TreeOfThoughts(BuiltInStrategy, frozen=True, kw_only=True):
     propose_prompt: Text = PROPOSE
     value_prompt: Text = VALUE
     vote_prompt: Text = VOTE
+
+    def __post_init__(self) -> None:
+        """Refuse scorers that are none."""
+        check_scorers(self.score, self.judge)

@@ -63,7 +63,9 @@ MORE = {
         agreement=1.0, sampling=reasoning.SelfConsistency(samples=3)
     ),
 }
-CASES = {**{name: name for name in NAMES}, **MORE}
+NEEDS = {"chain": {"templates": ["Think.", "Say it."]}}
+"""Options without which there is no such strategy."""
+CASES = {**{name: (name, NEEDS[name]) if name in NEEDS else name for name in NAMES}, **MORE}
 cases = pytest.mark.parametrize("given", CASES.values(), ids=CASES)
 
 TYPED = {

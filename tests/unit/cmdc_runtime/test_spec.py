@@ -5,9 +5,9 @@ import dataclasses
 import msgspec
 import pytest
 
-from cmdc_runtime import codec, tools
+from cmdc_runtime import codec, reasoning, tools
 from cmdc_runtime.blueprint import Blueprint
-from cmdc_runtime.errors import InvalidTool
+from cmdc_runtime.errors import InvalidOptions, InvalidTool
 from cmdc_runtime.extensions import tool
 from cmdc_runtime.extensions.reasoning import ReasoningStrategy
 from cmdc_runtime.ids import SessionId
@@ -418,6 +418,22 @@ def test_a_strategy_is_a_tool_and_the_call_that_opens_a_cycle(given):
     assert spec.opening_call == OpeningCall(name=STRATEGY_TOOL, text_as="question")
     assert (own.ref, carries_code(spec)) == (REASON_TOOL, not isinstance(given, str))
     assert codec.decode_as(AgentSpec, codec.raw(spec)) == spec
+
+
+@pytest.mark.parametrize("given", ["step_back", reasoning.StepBack, reasoning.StepBack()])
+def test_a_chain_is_a_plugin_of_the_session_alone(given):
+    """No call opens its cycles, it needs no branches, and no subagent has it."""
+    spec = spec_of(reasoning_strategy=given, max_depth=0)
+    below = started(of=dataclasses.replace(parent(), plugins=spec.plugins))[1]
+
+    assert [(one.label, one.ref) for one in spec.plugins] == [(STRATEGY_TOOL, "reasoning")]
+    assert (spec.tools, spec.opening_call, below.plugins) == ((), None, ())
+
+
+def test_a_chain_beside_the_plugin_is_refused():
+    """Both would ask for the same."""
+    with pytest.raises(InvalidOptions, match="the plugin Reasoning is there"):
+        spec_of(reasoning_strategy="step_back", plugins=["reasoning"])
 
 
 def test_limits_of_a_strategy_come_with_the_tool():

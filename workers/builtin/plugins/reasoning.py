@@ -67,7 +67,7 @@ class Reasoning(Plugin):
         return Emit(
             ReasoningThought(
                 run_id=self._run_id(context),
-                strategy=self.config.strategy,
+                strategy=self.config.label or self.config.strategy,
                 thought_id=f"t{count + 1}",
                 parent_id=f"t{count}" if count else None,
                 content=text[:TEXT_CHARS_MAX],
@@ -101,7 +101,7 @@ class Reasoning(Plugin):
     ) -> Emit:
         done = ReasoningDone(
             run_id=self._run_id(context),
-            strategy=self.config.strategy,
+            strategy=self.config.label or self.config.strategy,
             status=status,
             answer=None if answer is None else answer[:TEXT_CHARS_MAX],
         )

@@ -200,6 +200,7 @@ class GraphOfThoughts(ReasoningStrategy):
                         ),
                         parent_id=one.id,
                         metadata={**told, ROLE: JUDGE, _OF: one.id},
+                        model=self.opts.judge,
                         result=Judgement,
                     )
                     for one in inputs

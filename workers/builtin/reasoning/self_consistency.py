@@ -1,9 +1,14 @@
 """Several samples, and the answer that most of them give; it ends when that is decided."""
 
+from typing import Final
+
 import msgspec
 
 from cmdc_runtime import reasoning
 from cmdc_runtime.extensions.reasoning import (
+    JUDGE,
+    OUTPUT,
+    ROLE,
     Branch,
     Decision,
     Done,
@@ -13,14 +18,19 @@ from cmdc_runtime.extensions.reasoning import (
     Thought,
 )
 from cmdc_runtime.reasoning import search
+from cmdc_runtime.reasoning.judging import VALUE_MAX, Judgement
 from cmdc_runtime.reasoning.search import Tally
 from workers.builtin.reasoning._texts import prompt
+
+_OF: Final = "of"
 
 
 class SampleState(msgspec.Struct):
     """What is asked."""
 
     question: str
+    samples: list[Thought] = []
+    """Those that judges are asked about."""
 
 
 class SelfConsistency(ReasoningStrategy):
@@ -39,15 +49,23 @@ class SelfConsistency(ReasoningStrategy):
 
     def early(self, thoughts: list[Thought], state: SampleState) -> Decision | None:  # noqa: ARG002
         """End when the samples that are missing cannot change the majority."""
-        if self.opts.score is not None:
+        if self._is_weighted:
             return None  # nobody knows how much the others will weigh
         votes = self.votes(thoughts)
         is_decided = search.decided(votes, self.opts.samples - len(thoughts))
         return Done(votes[0].answer) if is_decided else None
 
     def aggregate(self, thoughts: list[Thought], state: SampleState) -> Decision:
-        """Count the votes."""
-        if self.opts.score is not None:
+        """Count the votes, when they are weighed."""
+        if thoughts[0].metadata.get(ROLE) == JUDGE:
+            thoughts = self._weighed(thoughts, state)
+            if all(one.score is None for one in thoughts):
+                return Failed("no judge has answered")
+        elif self.opts.judge is not None:
+            state.samples = [one for one in thoughts if one.error is None]
+            if state.samples:
+                return [self._judge(one, state) for one in state.samples]
+        elif self.opts.score is not None:
             thoughts = search.score(
                 thoughts, lambda one: float(self.opts.score(one.content, state.question))
             )
@@ -60,15 +78,36 @@ class SelfConsistency(ReasoningStrategy):
 
     def best(self, thoughts: tuple[Thought, ...], state: SampleState) -> str | None:  # noqa: ARG002
         """Return the majority of those that are there."""
-        votes = self.votes(thoughts)
+        votes = self.votes([one for one in thoughts if one.metadata.get(ROLE) != JUDGE])
         return votes[0].answer if votes else None
+
+    @property
+    def _is_weighted(self) -> bool:
+        return self.opts.score is not None or self.opts.judge is not None
+
+    def _judge(self, sample: Thought, state: SampleState) -> Branch:
+        return Branch(
+            prompt(state.question, f"Solution:\n{sample.content}", self.opts.judge_prompt),
+            parent_id=sample.id,
+            metadata={ROLE: JUDGE, _OF: sample.id},
+            model=self.opts.judge,
+            result=Judgement,
+        )
+
+    def _weighed(self, judges: list[Thought], state: SampleState) -> list[Thought]:
+        """Return the samples with what judges say of them; one that nobody judged has no vote."""
+        sound = [one.metadata for one in judges if one.error is None]
+        scores = {told[_OF]: told[OUTPUT].score / VALUE_MAX for told in sound}
+        scored = search.score(state.samples, scores)
+        self.scored([one for one in scored if one.score is not None])
+        return scored
 
     def votes(self, thoughts: list[Thought] | tuple[Thought, ...]) -> tuple[Tally, ...]:
         """Return the answers with their votes, as the options say."""
         return search.vote(
             thoughts,
             answer_of=self.opts.answer or search.final_answer,
-            weighted=self.opts.score is not None,
+            weighted=self._is_weighted,
         )
 
 

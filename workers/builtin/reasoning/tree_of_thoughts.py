@@ -141,13 +141,20 @@ class TreeOfThoughts(ReasoningStrategy):
         so_far = listed("Step", state.path_to(candidate))
         text = prompt(state.question, so_far, self.opts.value_prompt)
         told = {ROLE: JUDGE, _OF: candidate.id}
-        branch = Branch(text, parent_id=candidate.id, metadata=told, result=Judgement)
+        branch = Branch(
+            text,
+            parent_id=candidate.id,
+            metadata=told,
+            model=self.opts.judge,
+            result=Judgement,
+        )
         return [branch] * self.opts.votes
 
     def _voters(self, state: TreeState) -> list[Branch]:
         paths = [listed("Step", state.path_to(one)) for one in state.candidates]
         text = prompt(state.question, listed("Candidate", paths), self.opts.vote_prompt)
-        return [Branch(text, metadata={ROLE: JUDGE}, result=Choice)] * self.opts.votes
+        branch = Branch(text, metadata={ROLE: JUDGE}, model=self.opts.judge, result=Choice)
+        return [branch] * self.opts.votes
 
     def _scored(self, judges: list[Thought], state: TreeState) -> Decision:
         """Take the means of values, or the parts of votes; who failed does not count."""

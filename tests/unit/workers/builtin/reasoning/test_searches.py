@@ -3,6 +3,7 @@
 import pytest
 
 from cmdc_runtime import reasoning
+from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.events import ReasoningPrune
 from cmdc_runtime.packing import pack_strategy
 from cmdc_runtime.reasoning.judging import Choice, Judgement, Proposals
@@ -106,6 +107,88 @@ def test_judges_value_or_vote():
     assert [one.score for one in voted.result.thoughts[:2]] == [0, 0.5]
     assert (valued.result.answer, voted.result.answer) == ("way 8", "way 2")
     assert "Candidate 2:\nStep 1:\nway 2" in voted.started["b3"].branch.prompt
+
+
+JUDGED = {
+    "tree, values": reasoning.TreeOfThoughts(scoring="value", judge="x:judge", votes=1),
+    "tree, votes": reasoning.TreeOfThoughts(judge="x:judge", votes=2),
+    "graph": reasoning.GraphOfThoughts(judge="x:judge"),
+    "samples": reasoning.SelfConsistency(samples=3, judge="x:judge"),
+}
+
+
+@pytest.mark.parametrize("given", JUDGED.values(), ids=JUDGED)
+def test_judges_are_of_the_model_that_is_named(given):
+    """And nothing else is; their answers are typed."""
+    asked = []
+
+    def model(branch):
+        asked.append(branch)
+        if branch.result is not None:
+            return Answer('{"best": 1}' if branch.result is Choice else '{"score": 7}')
+        return Answer("Answer: 42")
+
+    result = played(given, model).result
+
+    assert result.status == "done", result.reason
+    assert {one.model for one in asked if one.result is not None} == {"x:judge"}
+    assert {one.model for one in asked if one.result is None} == {None}
+
+
+def test_samples_weigh_what_judges_say():
+    """One that is surely right beats two that are surely wrong; one without a judge has no vote."""
+
+    def model(branch):
+        if branch.result is None:
+            return Answer("Answer: 42" if branch.id == "b1" else "Answer: 41")
+        if "Answer: 42" in branch.prompt:
+            return Answer('{"score": 10}')
+        return Answer('{"score": 1}') if branch.parent_id == "b2" else Answer(error="crashed")
+
+    result = played(reasoning.SelfConsistency(samples=3, judge="x:judge"), model).result
+
+    assert (result.status, result.answer) == ("done", "42")
+    assert [one.score for one in result.thoughts[:3]] == [1.0, 0.1, None]
+
+
+def test_samples_that_no_judge_weighs_are_no_answer():
+    """A judge whose answer is of another form has failed, and its text is told."""
+
+    def model(branch):
+        return Answer("Answer: 42" if branch.result is None else "quite good")
+
+    result = played(reasoning.SelfConsistency(samples=2, judge="x:judge"), model).result
+
+    assert (result.status, result.reason) == ("failed", "no judge has answered")
+    assert {"'quite good'" in str(one.error) for one in result.thoughts[2:]} == {True}
+
+
+MODELS = ["openai:gpt-4o", "openai:o3", "anthropic/claude-x", "x:a-b"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "kind", [reasoning.TreeOfThoughts, reasoning.GraphOfThoughts, reasoning.SelfConsistency]
+)
+def test_a_model_is_no_score(kind, name):
+    """The error says what takes it."""
+    with pytest.raises(InvalidOptions, match=f"give a model that judges as judge='{name}'"):
+        kind(score=name)
+    assert kind(judge=name).judge == name
+    assert kind(score="my.lib:score").score == "my.lib:score"
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"judge": "gpt"}, "judge: expected 'provider:model_id', got 'gpt'"),
+        ({"judge": "x:m", "score": "my.lib:score"}, "a score takes the place of judges"),
+    ],
+)
+def test_a_judge_that_cannot_be_asked_is_refused(options, why):
+    """Where it is written."""
+    with pytest.raises(InvalidOptions, match=why):
+        reasoning.TreeOfThoughts(**options)
 
 
 def test_a_level_that_no_judge_has_seen_is_no_answer():
