@@ -18,6 +18,7 @@ from cmdc_runtime.ids import CallId, CommandId, EventIndex, Incarnation, Session
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage
 from cmdc_runtime.pages import Page
 from cmdc_runtime.parcels import Packed
+from cmdc_runtime.ranges import Seconds
 from cmdc_runtime.reasons import snake
 
 KillTools = Literal["all", "killable", "none"]
@@ -292,12 +293,17 @@ class SaveCheckpoint(Command, frozen=True, kw_only=True):
 
 
 class AwaitCycle(Command, frozen=True, kw_only=True):
-    """Answer when the cycle of prompt ``prompt_id`` has ended; None means the latest prompt."""
+    """Answer when the cycle of prompt ``prompt_id`` has ended; None means the latest prompt.
+
+    After ``within_s`` seconds nobody waits any more: the answer is ``CollectTimeout`` then. A
+    client that wants to wait for longer asks anew, so that one that has gone is not waited upon.
+    """
 
     waits: ClassVar[bool] = True
     answer: ClassVar[Any] = CycleResult
 
     prompt_id: CommandId | None = None
+    within_s: Seconds | None = None
 
 
 class GetStatus(Command, frozen=True, kw_only=True):

@@ -27,6 +27,7 @@ from cmdc_runtime.client.limits import (
     REPLAY_RETRY_S,
     START_GRACE_S,
     STATUS_ANSWER_S,
+    WAIT_TURN_S,
 )
 from cmdc_runtime.client.link import Connector
 from cmdc_runtime.client.monitors import Watch
@@ -183,7 +184,8 @@ class Exchange:
         connection.spawn(self._look_for_end(connection, opened))
 
     async def _look_for_end(self, connection: Connection, opened: OpenedCycle) -> None:
-        wanted, session_id = AwaitCycle(prompt_id=opened.command_id), opened.session_id
+        wanted = AwaitCycle(prompt_id=opened.command_id, within_s=WAIT_TURN_S)
+        session_id = opened.session_id
         while True:
             try:
                 result = await connection.send(session_id, wanted, timeout_s=None)
@@ -404,14 +406,35 @@ class Exchange:
         if len(self._prompts) > PROMPTS_REMEMBERED_MAX:
             self._prompts.popitem(last=False)
 
+    async def _end_of(
+        self, session_id: SessionId, prompt_id: CommandId | None, timeout_s: float | None
+    ) -> CycleResult:
+        """Wait for the end of a cycle, in turns: the agent forgets a wait that is not renewed.
+
+        Raises:
+            CommandTimeout: the time is over.
+            CollectTimeout: the same, and the agent was quicker to say so.
+        """
+        begun_s, left_s = time.monotonic(), timeout_s
+        while True:
+            turn_s = WAIT_TURN_S if left_s is None else min(max(0.0, left_s), WAIT_TURN_S)
+            wanted = AwaitCycle(prompt_id=prompt_id, within_s=turn_s)
+            try:
+                result: CycleResult = await self.send(session_id, wanted, left_s)
+            except CollectTimeout:
+                if timeout_s is not None:
+                    left_s = timeout_s - (time.monotonic() - begun_s)
+                    if left_s <= 0:
+                        raise
+            else:
+                return result
+
     async def _cycle(
         self, session_id: SessionId, prompt_id: CommandId | None, timeout_s: float | None
     ) -> CycleResult:
         try:
-            result: CycleResult = await self.send(
-                session_id, AwaitCycle(prompt_id=prompt_id), timeout_s
-            )
-        except CommandTimeout as error:
+            result = await self._end_of(session_id, prompt_id, timeout_s)
+        except (CommandTimeout, CollectTimeout) as error:
             raise CollectTimeout(
                 f"the cycle of session {session_id} did not end within {timeout_s:g} s; it goes on"
             ) from error

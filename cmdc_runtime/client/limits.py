@@ -92,3 +92,6 @@ THREAD_START_S: Final = 10.0
 CLOSE_S: Final = DAEMON_STOP_S + DAEMON_KILL_S + 5.0
 """How long ``Client.close`` may take in all."""
 CALLBACK_THREAD_STOP_S: Final = 2.0
+WAIT_TURN_S: Final = 20.0
+"""After which a wait for the end of a cycle is asked for anew: an agent waits no longer upon a
+client that has given up in another way than by a time limit, or was killed."""

@@ -76,6 +76,7 @@ from workers.core.inputs import (
     ToolReturned,
     ToolsLoaded,
     ToolTold,
+    WaitExpired,
 )
 from workers.core.state import Memory, PluginFacts, Policy, State, ToolFacts
 from workers.core.verdict import Aborted, Verdict
@@ -330,6 +331,7 @@ RESULTS: Final[Mapping[type, tuple[ResultSample, ...]]] = {
     ),
     ApprovalExpired: (_expired,),
     CycleExpired: (_overrun,),
+    WaitExpired: (lambda _: WaitExpired(NOW_MS**2),),
     Stopped: (lambda _: Stopped(NOW_MS),),
     ToolReturned: (_of_call(_returned),),
     ToolEmitted: (_of_call(lambda work, call_id: ToolEmitted(work, call_id, "note", None)),),

@@ -68,6 +68,7 @@ from workers.core.state import (
     Memory,
     QueuedPrompt,
     State,
+    Waiter,
 )
 from workers.core.toolset import detach, load, switch
 
@@ -122,7 +123,10 @@ def await_cycle(state: State, memory: Memory, order: Order, command: AwaitCycle)
     if len(memory.waiters) >= WAITERS_MAX:
         full = Overloaded(f"{WAITERS_MAX} callers wait for this session already")
         return Step(state, memory, (Refuse(order.id, full),))
-    waiters = (*(seen for seen in memory.waiters if seen[0] != order.id), (order.id, prompt_id))
+    within_s = command.within_s
+    due_ms = None if within_s is None else order.at_ms + round(within_s * 1000)
+    others = (seen for seen in memory.waiters if seen.id != order.id)
+    waiters = (*others, Waiter(order.id, prompt_id, due_ms))
     return Step(state, replace(memory, waiters=waiters))
 
 

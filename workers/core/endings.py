@@ -4,12 +4,22 @@ from dataclasses import replace
 from typing import Any
 
 from cmdc_runtime.commands import CycleResult
+from cmdc_runtime.errors import CollectTimeout
 from cmdc_runtime.events import AgentAbort, Event
 from cmdc_runtime.extensions.hooks import AfterTurn
 from workers.core.changes import children_of_plugins
 from workers.core.conversation import close_cycle, cycle_result, forget_turn, newest, since
-from workers.core.effects import Answer, Consult, Effect, EndSubagents, Keep, Publish, Step
-from workers.core.inputs import ANY_WORK
+from workers.core.effects import (
+    Answer,
+    Consult,
+    Effect,
+    EndSubagents,
+    Keep,
+    Publish,
+    Refuse,
+    Step,
+)
+from workers.core.inputs import ANY_WORK, WaitExpired
 from workers.core.records import CycleEnded, OutcomeKind
 from workers.core.state import Answering, Cycle, Memory, State
 
@@ -50,13 +60,23 @@ def answer_waiters(memory: Memory, *results: tuple[str, CycleResult]) -> Step:
     latest = results[-1][1] if results else None
     answered: list[Effect] = []
     waiting = []
-    for waiter, prompt_id in memory.waiters:
-        value = latest if prompt_id is None else by_prompt.get(prompt_id)
+    for waiter in memory.waiters:
+        value = latest if waiter.prompt_id is None else by_prompt.get(waiter.prompt_id)
         if value is None:
-            waiting.append((waiter, prompt_id))
+            waiting.append(waiter)
         else:
-            answered.append(Answer(waiter, value))
+            answered.append(Answer(waiter.id, value))
     return Step(State.IDLE, replace(memory, waiters=tuple(waiting)), tuple(answered))
+
+
+def give_up_waits(state: State, memory: Memory, expired: WaitExpired) -> Step:
+    """Let go of the callers whose time to wait is over."""
+    over = [one for one in memory.waiters if one.due_ms is not None]
+    over = [one for one in over if (one.due_ms or 0) <= expired.at_ms]
+    error = CollectTimeout("the time to wait for the cycle is over; it goes on")
+    left = tuple(one for one in memory.waiters if one not in over)
+    refused = tuple(Refuse(one.id, error) for one in over)
+    return Step(state, replace(memory, waiters=left), refused)
 
 
 def _after_turn(memory: Memory, ended: Cycle, at_ms: int) -> tuple[Effect, ...]:

@@ -305,6 +305,14 @@ class ApprovalExpired:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitExpired:
+    """The time is over for which a caller, or several, wanted to wait for the end of a cycle."""
+
+    at_ms: int
+    work: int = ANY_WORK
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """The session is stopped while its process lives, which ends now."""
 
@@ -460,6 +468,7 @@ Result: TypeAlias = (
     | PluginLoaded
     | ApprovalExpired
     | CycleExpired
+    | WaitExpired
     | Stopped
     | Consulted
     | PluginsSpoke

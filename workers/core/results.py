@@ -29,6 +29,7 @@ from workers.core import (
     consent,
     cycle,
     delegation,
+    endings,
     heeding,
     interrupt,
     pluginset,
@@ -75,6 +76,7 @@ from workers.core.inputs import (
     ToolReturned,
     ToolsLoaded,
     ToolTold,
+    WaitExpired,
 )
 from workers.core.records import Said, TurnSpent
 from workers.core.retry import delay_s, may_pass, should_retry
@@ -269,6 +271,10 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
     (_R, CycleExpired):   interrupt.expire_request,
     (_S, CycleExpired):   interrupt.expire_request,
     (_T, CycleExpired):   interrupt.expire_tools,
+    (_I, WaitExpired):    endings.give_up_waits,
+    (_R, WaitExpired):    endings.give_up_waits,
+    (_S, WaitExpired):    endings.give_up_waits,
+    (_T, WaitExpired):    endings.give_up_waits,
     (_T, Stopped):        interrupt.stop_tools,
     (_I, PluginLoaded): pluginset.use_loaded,
     (_R, PluginLoaded): pluginset.use_loaded,

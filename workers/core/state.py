@@ -26,7 +26,7 @@ from workers.core.tags import ALL, Tag, TagState
 OUTCOMES_MAX: Final = 64
 """How many ended cycles are remembered for callers that ask late."""
 WAITERS_MAX: Final = 1_000
-"""How many callers may wait for the ends of cycles."""
+"""How many callers may wait for the ends of cycles; one whose time is over waits no more."""
 IMMUNE: Final = frozenset(IMMUNE_TOOLS)
 """Tools that a steering or an abort leaves running, unless the options say otherwise."""
 
@@ -169,6 +169,18 @@ class Cycle:
     is_blocked: bool = False
     is_asking: bool = False
     opening: OpeningCall | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """A caller that waits for the end of a prompt's cycle, None for the next one that ends.
+
+    ``due_ms``, wall time, is when it waits no more.
+    """
+
+    id: CommandId
+    prompt_id: CommandId | None = None
+    due_ms: Milliseconds | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +384,7 @@ class Memory:
     context: tuple[Total, Count] | None = None
     """Tokens of the last answered request, and how many messages it and its answer were."""
     outcomes: tuple[Outcome, ...] = ()
-    waiters: tuple[tuple[CommandId, CommandId | None], ...] = ()
+    waiters: tuple[Waiter, ...] = ()
     latest_prompt: CommandId | None = None
     resumption: str = ""
     """The id of the latest resumption from a saved state, empty where there was none."""

@@ -1,7 +1,8 @@
-"""Posts that a time is over: to decide an approval, or of the running cycle.
+"""Posts that a time is over: to decide an approval, of the running cycle, or of who waits for one.
 
 Deadlines are moments of the wall clock, so that they hold across processes: whichever process asked
-a person or began the cycle, the one that runs when the time is over tells.
+a person or began the cycle, the one that runs when the time is over tells. Who waits is asked for
+anew in each process.
 """
 
 import asyncio
@@ -10,13 +11,13 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from cmdc_runtime.clock import now_ms
-from workers.core.inputs import ApprovalExpired, CycleExpired, Result
+from workers.core.inputs import ApprovalExpired, CycleExpired, Result, WaitExpired
 from workers.core.state import Memory
 
 _LOOK_S_MAX: Final = 3600.0
 """A timer is set for no longer: the wall clock may be put forward meanwhile."""
 
-Due: TypeAlias = ApprovalExpired | CycleExpired
+Due: TypeAlias = ApprovalExpired | CycleExpired | WaitExpired
 """What is posted when a time is over; ``at_ms`` is when that is."""
 
 
@@ -69,3 +70,6 @@ def _dues(memory: Memory) -> Iterator[Due]:
             yield ApprovalExpired(one.id, one.due_ms)
     if memory.cycle is not None and memory.cycle_due_ms is not None:
         yield CycleExpired(memory.cycle.command_id, memory.cycle_due_ms)
+    waits = (one.due_ms for one in memory.waiters if one.due_ms is not None)
+    if (first_ms := min(waits, default=None)) is not None:
+        yield WaitExpired(first_ms)

@@ -21,9 +21,10 @@ from cmdc_runtime.commands import (
     SaveCheckpoint,
     Steer,
 )
-from cmdc_runtime.errors import InvalidText, Overloaded, QueueFull, UsageError
+from cmdc_runtime.errors import CollectTimeout, InvalidText, Overloaded, QueueFull, UsageError
 from cmdc_runtime.events import AgentStart, PromptReceived
-from workers.core import commands
+from cmdc_runtime.messages import TokenUsage
+from workers.core import commands, results
 from workers.core.effects import (
     Answer,
     CallModel,
@@ -34,8 +35,9 @@ from workers.core.effects import (
     TellPage,
     TellStatus,
 )
+from workers.core.inputs import Order, WaitExpired
 from workers.core.records import CycleStarted, PromptQueued
-from workers.core.state import OUTCOMES_MAX, WAITERS_MAX, State
+from workers.core.state import OUTCOMES_MAX, WAITERS_MAX, Cycle, Memory, State, Waiter
 
 COMMANDS = Command.__subclasses__()
 BUSY = [state for state in State if state is not State.IDLE]
@@ -167,7 +169,7 @@ def test_only_so_many_ends_are_remembered(session):
 def test_only_so_many_callers_wait(session):
     """One more is refused as overload; who asks again takes the place that it has."""
     running = session.at(State.RUNNING)
-    waiters = tuple((f"w-{number}", "p-1") for number in range(WAITERS_MAX - 1))
+    waiters = tuple(Waiter(f"w-{number}", "p-1") for number in range(WAITERS_MAX - 1))
     full = running.take(running.step._replace(memory=replace(running.memory, waiters=waiters)))
     full = full.give(AwaitCycle(), "last")
     (refusal,) = full.give(AwaitCycle(), "one more").effects
@@ -176,11 +178,33 @@ def test_only_so_many_callers_wait(session):
     assert isinstance(refusal.error, Overloaded)
 
 
+@every_state
+def test_who_has_waited_long_enough_waits_no_more(session, state):
+    """It is told so, in every state, and makes room; nothing else changes."""
+    before = session.at(state)
+    order = Order("short", AwaitCycle(prompt_id="p-9", within_s=0.25), 1_000)
+    waiters = (Waiter("for ever"), Waiter("long", None, 1_251), Waiter("short", "p-9", 1_250))
+    memory = replace(before.memory, waiters=waiters)
+    step = results.apply(state, memory, WaitExpired(1_250))
+    (refused,) = step.effects
+
+    assert _waits(order) == Waiter("short", "p-9", 1_250)
+    assert (refused.id, type(refused.error)) == ("short", CollectTimeout)
+    assert step.state is state
+    assert step.memory == replace(memory, waiters=waiters[:2])
+
+
+def _waits(order):
+    """Return who waits when ``order`` was taken while its cycle ran."""
+    busy = Memory(cycle=Cycle("p-9", 0, TokenUsage(), started_at_ms=1))
+    return commands.apply(State.RUNNING, busy, order).memory.waiters[-1]
+
+
 def test_asking_again_does_not_wait_twice(session):
     """A client that lost its connection asks under the same id and gets one answer."""
     after = session.at(State.RUNNING).give(AwaitCycle(), "w").give(AwaitCycle(), "w")
 
-    assert after.memory.waiters == (("w", "p-1"),)
+    assert after.memory.waiters == (Waiter("w", "p-1"),)
 
 
 @every_state

@@ -36,7 +36,16 @@ from workers.core.effects import (
 )
 from workers.core.inputs import StreamFailed, ToolReturned
 from workers.core.records import CycleEnded, CycleStarted
-from workers.core.state import Answering, Memory, PluginFacts, Policy, QueuedPrompt, State, Steering
+from workers.core.state import (
+    Answering,
+    Memory,
+    PluginFacts,
+    Policy,
+    QueuedPrompt,
+    State,
+    Steering,
+    Waiter,
+)
 from workers.core.verdict import Aborted
 
 ONE, TWO = QueuedPrompt("p-1", "one"), QueuedPrompt("p-2", "two")
@@ -247,7 +256,7 @@ def test_a_batch_is_followed_by_a_request_or_by_rest(is_blocked, steering, rests
 def test_an_ending_is_told_recorded_and_remembered_once(outcome):
     """One event, one record, one outcome, one answer to who waits; then the agent rests."""
     end, event, reason = ENDINGS[outcome]
-    memory = replace(running(), waiters=(("w", "p-1"), ("other", "p-9")))
+    memory = replace(running(), waiters=(Waiter("w", "p-1"), Waiter("other", "p-9")))
     step = end(memory)
     (answer,) = of(step, Answer)
 
@@ -256,7 +265,7 @@ def test_an_ending_is_told_recorded_and_remembered_once(outcome):
     assert records(step) == [CycleEnded(command_id="p-1", outcome=outcome, reason=reason)]
     assert (answer.id, answer.value.outcome, answer.value.reason) == ("w", outcome, reason)
     assert [seen.outcome for seen in step.memory.outcomes] == [outcome]
-    assert step.memory.waiters == (("other", "p-9"),)
+    assert step.memory.waiters == (Waiter("other", "p-9"),)
     assert (step.state, step.memory.cycle) == (State.IDLE, None)
     assert step.memory.work > memory.work
 

@@ -13,7 +13,7 @@ from workers.core.effects import Answer, Consult, Keep, Publish, Step
 from workers.core.endings import aborted, answer_waiters, close
 from workers.core.inputs import ANY_WORK
 from workers.core.records import CycleEnded
-from workers.core.state import Answering, Memory, PluginFacts, Policy, QueuedPrompt, State
+from workers.core.state import Answering, Memory, PluginFacts, Policy, QueuedPrompt, State, Waiter
 
 USED = TokenUsage(total_tokens=3)
 TOLD = AgentAbort(reason="why", command_id="p-1")
@@ -28,7 +28,7 @@ def running(**policy):
 
 def test_an_end_is_told_written_down_and_answered():
     """In this order; what is still under way is late from then on."""
-    memory = replace(running(), waiters=(("w", "p-1"),))
+    memory = replace(running(), waiters=(Waiter("w", "p-1"),))
     after, effects = close(memory, "aborted", "why", (TOLD, 15))
     told, kept, answer = effects
 
@@ -78,7 +78,7 @@ def test_an_abort_names_its_prompt():
 
 def test_who_waits_for_no_prompt_gets_the_latest_end():
     """Nobody is answered where nothing ended."""
-    memory = Memory(waiters=(("any", None), ("one", "p-1")))
+    memory = Memory(waiters=(Waiter("any"), Waiter("one", "p-1")))
     first, last = CycleResult(outcome="dropped"), CycleResult(outcome="aborted")
     answered = answer_waiters(memory, ("p-8", first), ("p-9", last))
 

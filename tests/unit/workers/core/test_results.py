@@ -67,6 +67,7 @@ from workers.core.inputs import (
     ToolReturned,
     ToolsLoaded,
     ToolTold,
+    WaitExpired,
 )
 from workers.core.records import CycleEnded, Said, TurnSpent
 from workers.core.retry import Backoff
@@ -79,6 +80,7 @@ from workers.core.state import (
     PluginFacts,
     Point,
     State,
+    Waiter,
 )
 from workers.core.tags import Found as FoundTag
 from workers.core.tags import Tag
@@ -125,6 +127,7 @@ OF_SESSION = {
     DelegationDropped: DelegationDropped("a:sub-1"),
     ApprovalExpired: ApprovalExpired("approval-1", 9),
     CycleExpired: CycleExpired("p-1", 10**9),
+    WaitExpired: WaitExpired(9),
     Stopped: Stopped(9),
     SubagentDone: SubagentDone("s.1", True, "done", USED),
     ToolsLoaded: ToolsLoaded("c", AttachTools(tools=()), ()),
@@ -151,6 +154,7 @@ ACTS = {
     **dict.fromkeys((SubagentWanted, BranchWanted, BranchDropped, Stopped), (TOOLS,)),
     **dict.fromkeys((PluginsSpoke, PluginAskedModel, PluginDelegated), tuple(State)),
     **dict.fromkeys((DelegationDropped, SubagentDone, ApprovalExpired), tuple(State)),
+    WaitExpired: tuple(State),
     **dict.fromkeys((SteeringJudged, PluginLoaded, ToolsLoaded), tuple(State)),
 }
 """Where each result changes something, or is told, while it is of the work under way."""
@@ -187,6 +191,7 @@ def prepared(session, state):
         session.at(state, cycle_timeout_s=1.0),
         children=(child,),
         approvals=(Approval("approval-1", "x", "t", {}, 1, due_ms=5),),
+        waiters=(Waiter("w", "p-1", due_ms=5),),
         compacting=Compacting(1, "size") if is_waiting else None,
         consulting=Consulting(Point.PROMPT) if is_waiting else None,
     )

@@ -50,6 +50,7 @@ from workers.core.state import (
     State,
     Steering,
     ToolFacts,
+    Waiter,
 )
 
 PARCEL = Packed(kind="value", label="mine", data=b"\x00code", python=(3, 11))
@@ -146,7 +147,7 @@ def test_what_only_a_process_has_is_left_behind():
         answering=Answering(retries=1, text="hal"),
         compacting=Compacting(1, "size"),
         consulting=Consulting(Point.REQUEST),
-        waiters=(("w-1", None),),
+        waiters=(Waiter("w-1"),),
         waiting_branches=(("c-1", "c-1:branch-b3"),),
         work=8,
     )

@@ -1,4 +1,4 @@
-"""Deadlines of approvals and of the cycle: the next one due has a timer, and none is too early."""
+"""Deadlines of approvals, cycles and waits: the next one due has a timer, and none is too early."""
 
 import asyncio
 
@@ -6,8 +6,8 @@ import pytest
 
 from cmdc_runtime import clock
 from cmdc_runtime.messages import TokenUsage
-from workers.core.inputs import ApprovalExpired, CycleExpired
-from workers.core.state import Approval, Cycle, Memory, Policy
+from workers.core.inputs import ApprovalExpired, CycleExpired, WaitExpired
+from workers.core.state import Approval, Cycle, Memory, Policy, Waiter
 from workers.effects import deadlines as module
 from workers.effects.deadlines import Deadlines
 
@@ -60,6 +60,8 @@ def watched(run, monkeypatch):
 
 
 def _name(result):
+    if isinstance(result, WaitExpired):
+        return "waits"
     return result.command_id if isinstance(result, CycleExpired) else result.approval_id
 
 
@@ -123,3 +125,13 @@ def test_a_deadline_keeps_a_session_awake():
 
     assert asyncio.run(scenario()) == (True, False)
     assert ApprovalExpired("x", 1).approval_id == "x"
+
+
+def test_the_first_of_those_who_wait_is_posted(watched):
+    """Then the next one; who waits for ever has no time, and so has who was answered."""
+    waits = (Waiter("a"), Waiter("b", "p-1", NOW + 20_000), Waiter("c", "p-1", NOW + 10_000))
+    all_wait = Memory(waiters=waits)
+
+    assert watched((0, all_wait), (12, Memory(waiters=waits[:2]))) == [(10, "waits"), (20, "waits")]
+    assert watched((0, all_wait), (5, Memory())) == []
+    assert watched((0, Memory(waiters=waits[:1]))) == []
