@@ -66,7 +66,11 @@ class Stage:
         """Start a host, as the daemon would."""
         if isinstance(frame, HostWanted):
             line = command(frame.address)
-            self._hosts.append(subprocess.Popen(line, env=environment()))
+            host = subprocess.Popen(line, env=environment(), stdin=subprocess.PIPE)
+            self._hosts.append(host)
+            assert host.stdin is not None
+            with host.stdin as given:
+                given.write(frame.address.encode())
 
     drifts, worker_id = 0, "w-1-0123456789abcdef"
 

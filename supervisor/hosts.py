@@ -136,7 +136,8 @@ class ToolHosts:
             return
         known = self.nursery.pids | self.reaper.pids
         try:
-            await asyncio.to_thread(end_calls, host.address, self.ward.bearer, known)
+            name = Path(host.address).name
+            await asyncio.to_thread(end_calls, name, self.ward.bearer, known)
         except OSError as error:  # no descriptor is left; the session's end finds it
             log.warning("orphan.not_swept", problem=str(error))
 

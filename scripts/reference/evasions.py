@@ -45,8 +45,10 @@ of it:
   session's cell, its mark, and the tool hosts and daemons among its ancestors; but for a daemon
   that its own session has started. At another daemon's it is heard where nothing of that is left:
   without cgroups, after its own daemon has ended, with an environment of its own. So it is, in a
-  daemon that a session has started, where it gives itself that session's mark. The runtime
-  directory of its daemon stands in the command line of its call, where it may be read. Another
+  daemon that a session has started, where it gives itself that session's mark. What /proc
+  says of its own process names no path of its daemon; but `/proc/net/unix` lists the sockets of its
+  network namespace with their paths, and `getpeername` tells that of the socket that its standard
+  output is: without a namespace of its own it knows where the daemon is. Another
   service of the same user that does something for it is not: cron, `systemd-run --user`, a
   terminal multiplexer, ssh to the same machine.
 - What a call that ends by itself has set free (`setsid`, a double fork) runs on until the session's

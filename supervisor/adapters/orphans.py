@@ -92,10 +92,10 @@ def end_sessions(
     return end_all(lambda: of_sessions(process_table(), leaders, marks, known), deadline)
 
 
-def end_calls(address: str, mark: Mark, known: Collection[int]) -> int:
+def end_calls(name: str, mark: Mark, known: Collection[int]) -> int:
     """Kill the orphans that came to this process from the calls of a tool host that is dead.
 
-    Those that are still of its program have its ``address`` in their command line; others bear the
+    Those that are still of its program have its ``name`` in their command line; others bear the
     session's ``mark`` and a call's. Who hides both, without a cgroup, is found when this process
     stops. Blocks for up to ``SWEEP_WAIT_S``; returns how many were killed.
     """
@@ -105,7 +105,7 @@ def end_calls(address: str, mark: Mark, known: Collection[int]) -> int:
         roots = [
             line
             for line in _children(table, known)
-            if os.fsencode(address) in _command_line(line.pid) or _is_of_call(line.pid, mark)
+            if os.fsencode(name) in _command_line(line.pid) or _is_of_call(line.pid, mark)
         ]
         return with_descendants(roots, table, known)
 

@@ -13,10 +13,12 @@ from cmdc_runtime.process import EXIT_CRASHED, EXIT_OK, EXIT_ORPHANED
 from workers.output import keep_printing
 from workers.toolhost.host import Host
 
+_ADDRESS_BYTES_MAX: Final = 108
+"""The path of a socket of Unix has no more (unix(7))."""
 _PEER: Final = struct.Struct("3i")
 
 
-def main(address: str) -> NoReturn:
+def main() -> NoReturn:
     """Be a tool host; never returns."""
     code = EXIT_CRASHED
     host: Host | None = None
@@ -26,10 +28,11 @@ def main(address: str) -> NoReturn:
         faulthandler.enable()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, _leave)
-        _have_no_input()
+        address = _given_address()
         set_child_subreaper()
         _name_process()
         host = Host(_connect(address))
+        del address  # the calls are copies of this process
         code = host.serve()
     except _Left:
         code = EXIT_OK
@@ -43,10 +46,14 @@ def main(address: str) -> NoReturn:
         os._exit(code)
 
 
-def _have_no_input() -> None:
+def _given_address() -> str:
+    """Return the address of the agent, which standard input holds, and have no input from now."""
+    with os.fdopen(0, "rb", closefd=False) as given:
+        address = os.fsdecode(given.read(_ADDRESS_BYTES_MAX))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
+    return address
 
 
 class _Left(BaseException):

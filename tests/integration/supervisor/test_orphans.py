@@ -266,14 +266,14 @@ def orphan(program, **mark):
 set_child_subreaper()
 shell = ["sh", "-c", "echo $$; exec setsid sleep 600 >&-"]
 pids = {
-    "copy": orphan([sys.executable, "-c", HOST, "/run/x/h-1"]),
-    "other host's": orphan([sys.executable, "-c", HOST, "/run/x/h-2"]),
+    "copy": orphan([sys.executable, "-c", HOST, "h-1"]),
+    "other host's": orphan([sys.executable, "-c", HOST, "h-2"]),
     "call's": orphan(shell, CMDC_SESSION_ID="a", CMDC_CALL_ID="c-1"),
     "shell's": orphan(shell, CMDC_SESSION_ID="a"),
     "other call's": orphan(shell, CMDC_SESSION_ID="b", CMDC_CALL_ID="c-1"),
 }
 known = orphan(shell, CMDC_SESSION_ID="a", CMDC_CALL_ID="c-1")
-killed = end_calls("/run/x/h-1", ("a", 1), {known})
+killed = end_calls("h-1", ("a", 1), {known})
 
 def lives(pid):
     ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -286,7 +286,7 @@ for pid in (*pids.values(), known):
 """
 
 
-def test_orphans_of_a_dead_hosts_calls_are_known_by_its_address_or_their_marks():
+def test_orphans_of_a_dead_hosts_calls_are_known_by_its_name_or_their_marks():
     """What is of the session, but of no call, stays for its end; so does what is of another one."""
     done = subprocess.run(
         [sys.executable, "-c", CALLS],

@@ -58,7 +58,10 @@ class Stage:
     def start_host(self, address):
         line = command(address)
         line[3] = line[3].replace("from workers", f"{self.bounds}; from workers")
-        self.hosts.append(subprocess.Popen(line, start_new_session=True))
+        host = subprocess.Popen(line, start_new_session=True, stdin=subprocess.PIPE)
+        with host.stdin as given:
+            given.write(address.encode())
+        self.hosts.append(host)
 
     def refuse_host(self, address):
         self.runner.host_lost(HostLost(address=address, message="no room"))
