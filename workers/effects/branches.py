@@ -54,7 +54,8 @@ def branch_task(
         raise ToolError(f"prompt: {problem}")
     if model is not None and (problem := model_problem(model)) is not None:
         raise ToolError(f"model: {problem}")
-    return BranchTask(asked, model, _schema(response_format), bool(fork))
+    named = None if model is None else str(model)
+    return BranchTask(asked, named, _schema(response_format), bool(fork))
 
 
 def branch_limit(tokens: object, cost_usd: object, shares: object) -> Grant:
