@@ -10,6 +10,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.extensions.backend import InvalidPathError, path_parts
 from cmdc_runtime.plain import short
 from cmdc_runtime.reasons import snake
@@ -27,6 +28,7 @@ class _Reference(
     forbid_unknown_fields=True,
     tag_field="kind",
     tag=snake,
+    metaclass=Checked,
 ):
     """Base of all references; ``kind`` says which one travels."""
 

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.extensions.tool import as_tool
@@ -21,7 +22,7 @@ from cmdc_runtime.subagent import SubAgent
 T = TypeVar("T")
 
 
-class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
+class Blueprint(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """A named set of options; what is None or empty here is left to the options' defaults.
 
     ``name`` and ``purpose`` tell the model who it is. Nothing is checked before an agent is made.

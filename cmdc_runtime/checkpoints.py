@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.errors import CheckpointUnreadable, UsageError
 from cmdc_runtime.ids import SessionId
@@ -38,7 +39,7 @@ CHECKPOINTS_MAX: Final = 1_000
 CHECKPOINT_ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """One checkpoint of a session; times are milliseconds.
 
     ``state`` is what the session remembers, as plain values, and None where only the facts were

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.checkpoints import Snapshot
 from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.ids import CallId, CommandId, EventIndex, Incarnation, SessionId
@@ -42,7 +43,7 @@ PLUGINS_MAX: Final = 128
 """Plugins of one session."""
 
 
-class PromptReceipt(msgspec.Struct, frozen=True, kw_only=True):
+class PromptReceipt(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """The prompt is in the journal; ``queued`` means that it waits for the running cycle."""
 
     queued: bool
@@ -72,7 +73,7 @@ class CycleResult(msgspec.Struct, frozen=True, kw_only=True):
     reason: Any = None  # Any: plain data of whoever aborted it
 
 
-class ToolsDiff(msgspec.Struct, frozen=True, kw_only=True):
+class ToolsDiff(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """What ``replace_tools`` changed, by name; tools that stayed are in neither."""
 
     attached: tuple[str, ...]
@@ -94,7 +95,7 @@ class UncertainCall(msgspec.Struct, frozen=True, kw_only=True):
     call_id: CallId
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class Status(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """How a session stands. Times that end in ``_ms`` are milliseconds.
 
     ``state`` is idle, running, streaming or executing_tools; while no process answers it is

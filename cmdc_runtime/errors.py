@@ -4,9 +4,9 @@ The tree answers one question, "what should the catcher do?"::
 
     CmdcError                   never raised itself
       UsageError                fix the call; retrying cannot help
-        InvalidOptions, InvalidSession, InvalidText, InvalidTool, SessionExists, AlreadyAttached,
-        ToolNotFound, ToolValidationFailed, ApprovalNotFound, AskNotFound, AccessDenied,
-        CheckpointNotFound, CheckpointUnreadable
+        InvalidOptions (with InvalidFields), InvalidSession, InvalidText, InvalidTool,
+        SessionExists, AlreadyAttached, ToolNotFound, ToolValidationFailed, ApprovalNotFound,
+        AskNotFound, AccessDenied, CheckpointNotFound, CheckpointUnreadable
       TransientError            try again later
         DaemonUnavailable, QueueFull, Overloaded, Busy, StorageFull, CommandTimeout,
         CollectTimeout
@@ -71,6 +71,15 @@ class InvalidOptions(UsageError):
         """Keep every problem."""
         self.problems = tuple(_cut(problem, PROBLEM_CHARS_MAX) for problem in problems)
         super().__init__("; ".join(self.problems))
+
+
+class InvalidFields(InvalidOptions, TypeError, ValueError):
+    """A struct of the project was made with fields that are unknown, missing or do not fit.
+
+    It is what Python raises for such a call, too.
+    """
+
+    code = "invalid_fields"
 
 
 class InvalidSession(UsageError):

@@ -91,6 +91,7 @@ HOMES: Final = {
         "CollectTimeout",
         "CommandTimeout",
         "DaemonUnavailable",
+        "InvalidFields",
         "InvalidOptions",
         "InvalidSession",
         "InvalidText",

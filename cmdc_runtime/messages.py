@@ -6,6 +6,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.ids import CallId, MessageId, new_message_id
 from cmdc_runtime.ranges import TOTAL_MAX, Total
 
@@ -21,7 +22,7 @@ OPENING: Final = "opening"
 with, or that call's result as the cycle's answer."""
 
 
-class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """A model's request to run one tool."""
 
     call_id: CallId
@@ -42,7 +43,7 @@ class OpeningCall(msgspec.Struct, frozen=True, kw_only=True):
     text_as: str | None = None
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, metaclass=Checked):
     """One entry of a conversation."""
 
     id: MessageId = msgspec.field(default_factory=new_message_id)
@@ -118,7 +119,7 @@ _THOUGHT_KEYS: Final = ("thoughts_token_count", "thoughtsTokenCount")
 """Completion tokens that Google does not count among its candidates' tokens."""
 
 
-class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
+class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """Tokens of one or more requests; ``a + b`` adds them up.
 
     ``cost_usd`` is None where the model has no known price, ``cached_tokens`` None where the

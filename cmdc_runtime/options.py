@@ -28,6 +28,7 @@ from typing import (
 import msgspec
 from msgspec import Meta, field
 
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.commands import IMMUNE_TOOLS
 from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
@@ -115,7 +116,7 @@ class Builder(Protocol):
         """
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """Options of one agent. Times are seconds; costs are US dollars."""
 
     __repr__ = printed

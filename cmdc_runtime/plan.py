@@ -16,6 +16,8 @@ from typing import Final, Literal, Self, TypeAlias, get_args
 
 import msgspec
 
+from cmdc_runtime.checked_struct import Checked
+
 StepStatus: TypeAlias = Literal["pending", "in_progress", "completed", "failed", "skipped"]
 STATUSES: Final[tuple[StepStatus, ...]] = get_args(StepStatus)
 STEPS_MAX: Final = 200
@@ -69,7 +71,7 @@ class IllegalTransition(ValueError):
         super().__init__(f"{step_id} is {from_} and cannot become {to}, {rest}")
 
 
-class PlanStep(msgspec.Struct, frozen=True, kw_only=True):
+class PlanStep(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """One step of a plan."""
 
     id: str
@@ -97,7 +99,7 @@ class PlanProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Of the steps those that are completed, with one decimal; 0.0 where there are none."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Plan(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """A goal and the steps to it."""
 
     goal: str

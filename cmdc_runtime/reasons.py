@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.ids import EventIndex, Incarnation, MonitorRef, SessionId
 from cmdc_runtime.lines import duration, one_line
 from cmdc_runtime.plain import shown
@@ -47,7 +48,9 @@ def size_text(size_bytes: int) -> str:
     return f"{round(size, 0 if size >= _WHOLE else 1):g} {unit}"
 
 
-class DownReason(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=snake):
+class DownReason(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=snake, metaclass=Checked
+):
     """Base of all reasons; ``decided_by`` says on whose word a reason rests."""
 
     decided_by: ClassVar[str] = ""
@@ -317,7 +320,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stack: str = ""
 
 
-class Down(msgspec.Struct, frozen=True, kw_only=True):
+class Down(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """Notice to one monitor that a process of its session ended.
 
     ``incarnation`` is the one that ended; ``restarting`` says whether another one follows, in

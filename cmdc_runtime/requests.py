@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.checkpoints import CheckpointFacts
 from cmdc_runtime.ids import CommandId, DownSeq, EventIndex, Incarnation, MonitorRef, SessionId
 from cmdc_runtime.pages import Page
@@ -69,7 +70,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     asleep: bytes = b""
 
 
-class TreeNode(msgspec.Struct, frozen=True, kw_only=True):
+class TreeNode(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """One node of the supervision tree; ``strategy`` is empty for a worker."""
 
     id: str

@@ -10,6 +10,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.packing import Function
 from cmdc_runtime.plain import short
 from cmdc_runtime.reasons import snake
@@ -31,6 +32,7 @@ class _Reference(
     forbid_unknown_fields=True,
     tag_field="kind",
     tag=snake,
+    metaclass=Checked,
 ):
     """Base of all references; ``kind`` says which one travels."""
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.parcels import Packed
 
@@ -20,7 +21,7 @@ STRATEGY_TOOL: Final = "reasoning_strategy"
 """What the same tool is called as the session's own strategy, which its cycles open with."""
 
 
-class SubAgent(msgspec.Struct, frozen=True):
+class SubAgent(msgspec.Struct, frozen=True, metaclass=Checked):
     """A kind of agent that the model may give a task to; None means: as the parent has it.
 
     Fields have the types and bounds of ``Options``. ``description`` tells the parent's model what

@@ -40,6 +40,8 @@ class Worker:
     has_signed: bool = False
     """Whether it is on the roll, by which the next daemon finds it."""
     has_ended: bool = False
+    is_condemned: bool = False
+    """Whether a frame of its own was refused, for which it is ended; once is enough."""
     greeted_by: int | None = None
     """Which process was ready in its name before its pid was known."""
     on_frame: Callable[[FromWorker, Told], None] | None = None

@@ -329,11 +329,13 @@ class Workforce:
     def refused(self, peer: bytes, pid: int | None, error: CmdcError) -> None:
         """End a worker whose own frame was refused: what it said is not there, and is leant upon.
 
-        Of a stranger, whatever he calls himself, nothing follows.
+        Of a stranger, whatever he calls himself, nothing follows. Nor of what the worker says
+        until it has ended: the router counts that among the refused frames.
         """
         worker = self._workers.get(peer)
-        if worker is None or worker.pid != pid or worker.has_ended:
+        if worker is None or worker.pid != pid or worker.has_ended or worker.is_condemned:
             return
+        worker.is_condemned = True
         log.error("worker.condemned", worker_id=worker.id, pid=pid, problem=str(error))
         if worker.ward.on_blame is None:
             self.kill(worker)

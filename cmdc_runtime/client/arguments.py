@@ -10,7 +10,7 @@ import msgspec
 
 from cmdc_runtime.checkpoints import CHECKPOINT_ID
 from cmdc_runtime.client.edge import parts_of
-from cmdc_runtime.client.limits import PARALLEL_MAX
+from cmdc_runtime.client.limits import AGENTS_MAX, PARALLEL_MAX
 from cmdc_runtime.commands import (
     PROMPT_CHARS_MAX,
     REASON_BYTES_MAX,
@@ -18,6 +18,7 @@ from cmdc_runtime.commands import (
     Command,
 )
 from cmdc_runtime.errors import (
+    PROBLEMS_MAX,
     InvalidOptions,
     InvalidSession,
     InvalidText,
@@ -30,6 +31,7 @@ from cmdc_runtime.foreign import told
 from cmdc_runtime.header_values import header_problem
 from cmdc_runtime.ids import SUPERVISOR, MonitorRef, SessionId, is_monitor_ref, is_session_id
 from cmdc_runtime.model_names import EXPECTED, model_problem
+from cmdc_runtime.option_checks import unknown_name
 from cmdc_runtime.options import ModelSource
 from cmdc_runtime.packing import Packed, pack
 from cmdc_runtime.plain import (
@@ -326,12 +328,31 @@ def checked_pairs(
     """
     if (problem := whole_problem(max_parallel, 1, PARALLEL_MAX)) is not None:
         raise UsageError(f"max_parallel: {problem}")
-    texts = [question] * len(agents) if isinstance(question, str) else list(question)
-    if len(texts) != len(agents):
+    asked = _listed(agents, "agents", AGENTS_MAX)
+    texts = (
+        [question] * len(asked)
+        if is_a(question, str)
+        else _listed(question, "question", AGENTS_MAX)
+    )
+    if len(texts) != len(asked):
         raise UsageError(
-            f"question: {len(texts)} for {len(agents)} agents; give one, or one for each agent"
+            f"question: {len(texts)} for {len(asked)} agents; give one, or one for each agent"
         )
-    return list(zip(texts, agents, strict=True))
+    return list(zip(texts, asked, strict=True))
+
+
+def named(options: Mapping[Any, Any]) -> dict[str, Any]:  # Any: options as they come
+    """Return options that are given as a mapping, by their names.
+
+    Raises:
+        InvalidOptions: a name is no str.
+
+    """
+    given = dict(options)
+    problems = [unknown_name(name, ()) for name in given if not isinstance(name, str)]
+    if problems:
+        raise InvalidOptions(problems[:PROBLEMS_MAX])
+    return given
 
 
 def packed_tools(tools: Iterable[object]) -> tuple[Packed, ...]:
@@ -404,10 +425,11 @@ def _name_of(tool: object) -> str | None:
         return None
 
 
-def _listed(things: Iterable[Any], what: str) -> list[Any]:  # Any: looked at one by one
+# Any: looked at one by one.
+def _listed(things: Iterable[Any], what: str, most: int = TOOLS_MAX) -> list[Any]:
     if isinstance(things, str | bytes | Mapping) or not isinstance(things, Iterable):
         raise UsageError(f"{what}: expected a list, got {short(things)}")
-    return parts_of(things, what, TOOLS_MAX)
+    return parts_of(things, what, most)
 
 
 def _model_problems(model: object) -> list[str]:

@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from cmdc_runtime import codec
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.checkpoints import read_saved
 from cmdc_runtime.client.connection import Connection
 from cmdc_runtime.client.cycle import OpenedCycle, ending
@@ -83,7 +84,7 @@ from cmdc_runtime.requests import (
 from cmdc_runtime.transfer import Header
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True):
+class Reply(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """What one prompt led to; ``text`` is the last answer's, ``messages`` what the cycle added."""
 
     text: str

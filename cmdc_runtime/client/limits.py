@@ -40,6 +40,8 @@ STOP_TIMEOUT_S: Final = 5.0
 
 PARALLEL_MAX: Final = 1_000
 """Agents that one ``Parallel.map`` asks at a time."""
+AGENTS_MAX: Final = 100_000
+"""Agents of one ``Parallel.map``."""
 
 # --- event streams --------------------------------------------------------------------------
 STREAM_EVENTS_MAX: Final = 10_000

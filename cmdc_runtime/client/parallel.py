@@ -3,7 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from cmdc_runtime.client.arguments import SessionLike, checked_id, checked_pairs
+from cmdc_runtime.client.arguments import (
+    SessionLike,
+    checked_id,
+    checked_kind,
+    checked_pairs,
+    named,
+)
 from cmdc_runtime.client.callers import AsyncPool
 from cmdc_runtime.client.default import async_client as default_client
 from cmdc_runtime.client.exchange import Reply
@@ -36,14 +42,15 @@ class AsyncParallel:
             UsageError: there are not as many questions as agents, or ``max_parallel`` is no number.
 
         """
-        owner = client or default_client
+        owner = default_client if client is None else checked_kind(client, AsyncClient, "client")
         pairs = checked_pairs(question, agents, max_parallel)
 
         async def ask(pair: tuple[str, Agent]) -> Reply | CmdcError:
             text, agent = pair
             try:
                 if isinstance(agent, Options | Mapping):
-                    base, given = (agent, {}) if isinstance(agent, Options) else (None, dict(agent))
+                    base = agent if isinstance(agent, Options) else None
+                    given = {} if isinstance(agent, Options) else named(agent)
                     async with await owner.create_agent(base, **given) as made:
                         return await made.run(text, timeout=timeout)
                 if isinstance(agent, AsyncSession):

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.events.base import Event
 from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.lines import one_line
@@ -39,7 +40,7 @@ class UnknownEvent(Event, frozen=True, kw_only=True):
         return one_line(str(self.data))
 
 
-class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+class Envelope(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """One event as a subscriber gets it; ``at_ms`` is wall time, milliseconds since 1970."""
 
     session_id: SessionId

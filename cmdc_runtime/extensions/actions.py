@@ -15,6 +15,7 @@ from typing import Any, Final, Self, TypeAlias, TypeVar, get_args, get_type_hint
 
 import msgspec
 
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.extensions.hooks import (
     AfterResponse,
@@ -55,7 +56,7 @@ class BadActionError(Exception):
 
 
 # Positional too, here and below, since a plugin writes ``return BlockTool("on the deny list")``.
-class Action(msgspec.Struct, frozen=True):
+class Action(msgspec.Struct, frozen=True, metaclass=Checked):
     """Base of all actions."""
 
     __repr__ = printed

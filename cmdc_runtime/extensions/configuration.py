@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from cmdc_runtime.checked_struct import no_such
 from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
-from cmdc_runtime.plain import short
 
 _S = TypeVar("_S", bound=msgspec.Struct)
 
@@ -43,10 +43,7 @@ def made(
     except (NameError, TypeError) as error:
         raise InvalidOptions([f"{owner}: its Config cannot be read: {error}"]) from error
     strangers = islice((name for name in given if name not in fields), PROBLEMS_MAX)
-    problems = [
-        f"{owner}: there is no option {short(name)}, only {', '.join(fields) or 'none at all'}"
-        for name in strangers
-    ]
+    problems = [f"{owner}: {no_such(name, [*fields], 'option')}" for name in strangers]
     values = {}
     for name, field in fields.items():
         if name not in given:
@@ -55,7 +52,7 @@ def made(
             continue
         try:
             values[name] = msgspec.convert(given[name], field.type)
-        except (msgspec.ValidationError, TypeError) as error:
+        except (TypeError, ValueError) as error:  # a ValidationError is one
             problems.append(f"{owner}: option {name!r}: {error}")
     if problems:
         raise InvalidOptions(problems)

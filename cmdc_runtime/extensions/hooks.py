@@ -11,13 +11,14 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.ids import CallId
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.reasons import snake
 
 
 # Positional too, here and below, since hooks are taken apart by ``case BeforePrompt(text)``.
-class Hook(msgspec.Struct, frozen=True, tag_field="kind", tag=snake):
+class Hook(msgspec.Struct, frozen=True, tag_field="kind", tag=snake, metaclass=Checked):
     """Base of all hooks."""
 
     @property

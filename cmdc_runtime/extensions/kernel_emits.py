@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 import msgspec
 from msgspec import Meta
 
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.ids import CallId, MessageId
 from cmdc_runtime.reasons import snake
 
@@ -26,7 +27,9 @@ SYSTEM_MESSAGE_ID: Final = MessageId("m-0")
 _Key = Annotated[str, Meta(min_length=1, max_length=128)]
 
 
-class KernelEmit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class KernelEmit(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=Checked
+):
     """Base of all emits that the kernel acts on."""
 
 
@@ -45,7 +48,7 @@ class UpdateSystemContext(KernelEmit, frozen=True, kw_only=True):
     text: str
 
 
-class SyntheticResult(msgspec.Struct, frozen=True, kw_only=True):
+class SyntheticResult(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """The result that a call without one gets."""
 
     call_id: CallId
@@ -59,7 +62,7 @@ class SyntheticToolResults(KernelEmit, frozen=True, kw_only=True):
     results: tuple[SyntheticResult, ...]
 
 
-class MetadataUpdate(msgspec.Struct, frozen=True, kw_only=True):
+class MetadataUpdate(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """Keys to set in the metadata of one message; None removes a key."""
 
     id: MessageId

@@ -14,6 +14,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from cmdc_runtime.checked_struct import Checked
+
 NAME_CHARS_MAX: Final = 256
 """Of an id, and of a namespace."""
 CONTENT_CHARS_MAX: Final = 100_000
@@ -37,7 +39,7 @@ class MemoryStoreError(Exception):
     """A store cannot be used or did not do what it was asked; the text says which and why."""
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
+class Memory(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """One memory as it comes back."""
 
     id: str

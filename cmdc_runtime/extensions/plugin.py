@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.events import Event
 from cmdc_runtime.events.base import Level
@@ -97,7 +98,7 @@ class TextFilter(Protocol):
         """Return what is left to show: the answer is complete."""
 
 
-class PipelineRun(msgspec.Struct, frozen=True, kw_only=True):
+class PipelineRun(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """All plugins of a session were asked at one hook; only ``observe`` is told, no subscriber."""
 
     level: ClassVar[Level] = "debug"

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import msgspec
 
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.extensions.configuration import made
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.reasons import snake
@@ -43,7 +44,7 @@ RunStatus: TypeAlias = Literal[
 _NOBODY: Final = SessionId("")
 
 
-class Thought(msgspec.Struct, frozen=True):
+class Thought(msgspec.Struct, frozen=True, metaclass=Checked):
     """One thought: what a branch came to, or what the strategy put there itself.
 
     That of a branch that failed or was ended has no content and no score, and says why in
@@ -67,7 +68,7 @@ class Thought(msgspec.Struct, frozen=True):
         return None if error is None else str(error)
 
 
-class Branch(msgspec.Struct, frozen=True):
+class Branch(msgspec.Struct, frozen=True, metaclass=Checked):
     """A question to a model, in a session of its own below the one that reasons."""
 
     prompt: str
@@ -85,13 +86,13 @@ class Branch(msgspec.Struct, frozen=True):
     """The type of a typed answer: the thought has it as ``metadata["output"]``."""
 
 
-class Continue_(msgspec.Struct, frozen=True):  # noqa: N801 - a reserved word gets an underscore
+class Continue_(msgspec.Struct, frozen=True, metaclass=Checked):  # noqa: N801 - a reserved word gets an underscore
     """Put thoughts of the strategy's own there, and be asked for the next step."""
 
     thought: "str | Thought | Sequence[str | Thought]"
 
 
-class Revise(msgspec.Struct, frozen=True):
+class Revise(msgspec.Struct, frozen=True, metaclass=Checked):
     """Run branches again, the same prompts with ``feedback`` below them."""
 
     feedback: str
@@ -99,13 +100,13 @@ class Revise(msgspec.Struct, frozen=True):
     """Which; none: all of the latest decision."""
 
 
-class Done(msgspec.Struct, frozen=True):
+class Done(msgspec.Struct, frozen=True, metaclass=Checked):
     """The strategy has its answer; branches that still run are ended."""
 
     answer: Any  # Any: plain data
 
 
-class Failed(msgspec.Struct, frozen=True):
+class Failed(msgspec.Struct, frozen=True, metaclass=Checked):
     """The strategy gives up."""
 
     reason: str

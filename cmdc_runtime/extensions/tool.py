@@ -28,6 +28,7 @@ from typing import (
 
 import msgspec
 
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions import pydantic_types
 from cmdc_runtime.extensions.context import Context, ToolContext
@@ -80,7 +81,7 @@ class OtherBranchError(ToolError):
 
 
 # Positional too, since a tool writes ``return Effect("update_todos", {...})``.
-class Effect(msgspec.Struct, frozen=True):
+class Effect(msgspec.Struct, frozen=True, metaclass=Checked):
     """What a tool may return in place of a str: ``text`` for the model, the rest for the session.
 
     ``payload`` is anything that MessagePack takes, up to 1 MiB. A name that the kernel knows

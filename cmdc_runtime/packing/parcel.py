@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.errors import InvalidOptions, InvalidTool
 from cmdc_runtime.extensions.admission import as_plugin, as_strategy
@@ -39,7 +40,7 @@ _PAIR: Final = 2
 _Admit: TypeAlias = Callable[[object], Plugin | ReasoningStrategy]
 
 
-class BuiltIn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BuiltIn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, metaclass=Checked):
     """A name for one of our own extensions, with its options as fields.
 
     ``cmdc_runtime.tools`` has one subclass for each built-in tool, ``cmdc_runtime.plugins`` one for
@@ -62,10 +63,11 @@ class BuiltIn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return options
 
 
-class _Checked(msgspec.StructMeta):
+class _Checked(Checked):
     """Checks the options of a plugin or a strategy where they are written."""
 
-    def __call__(self, **options: Any) -> Any:  # Any: options as they come, and the class's own
+    # Any: options as they come, and the class's own.
+    def __call__(self, *places: Any, **options: Any) -> Any:
         """Return the reference.
 
         Raises:
@@ -73,7 +75,10 @@ class _Checked(msgspec.StructMeta):
         """
         config: Any = self  # Any: a class that is made by this metaclass
         owner = f"{config.noun} {config.short_name!r}"
-        return made(owner, config, options, super().__call__)
+        if places:
+            raise InvalidOptions([f"{owner}: options are given by name, not {short(places[0])}"])
+        # Not as any struct: ``made`` tells whose options they are.
+        return made(owner, config, options, super(Checked, self).__call__)
 
 
 class BuiltInPlugin(BuiltIn, frozen=True, kw_only=True, omit_defaults=True, metaclass=_Checked):
@@ -263,9 +268,13 @@ def _named(reference: str, noun: str) -> Packed:
 def _made(built_in: type[BuiltIn], options: Mapping[str, Any]) -> BuiltIn:
     try:
         return built_in(**options)
-    except TypeError as error:  # a tool; a plugin says by itself what is wrong
+    except InvalidOptions as error:
+        if isinstance(built_in, _Checked):  # a plugin or a strategy says whose options they are
+            raise
         what = "options do not fit" if options else "needs options"
-        raise _CannotTravelError(f"{built_in.__name__} {what}: {error}") from error
+        raise _CannotTravelError(
+            f"{built_in.__name__} {what}: {'; '.join(error.problems)}"
+        ) from error
 
 
 def _built_in(built_in: BuiltIn) -> Packed:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.model_names import check_models
 from cmdc_runtime.packing import BuiltInPlugin, Function
 
@@ -24,7 +25,7 @@ Keywords: TypeAlias = Annotated[
 ]
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """What a judge says of one message."""
 
     compliance_status: Literal["compliant", "non-compliant"]

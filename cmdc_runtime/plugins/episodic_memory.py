@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Final
 import msgspec
 from msgspec import Meta
 
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.packing import BuiltInPlugin, Function
 from cmdc_runtime.stores import AnyStore
 
@@ -12,7 +13,7 @@ TOP_K_MAX: Final = 20
 EPISODES_MAX: Final = 5_000
 
 
-class Episode(msgspec.Struct, frozen=True, kw_only=True):
+class Episode(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """What is remembered of one session; long texts are cut."""
 
     query: str

@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.model_names import check_models
 from cmdc_runtime.packing import BuiltInPlugin
@@ -22,7 +23,7 @@ _Key = Annotated[str, Meta(min_length=1)]
 
 
 # Positional too, here and below: rules read like sentences, ``Rule(TurnGt(5), "openai:gpt-5")``.
-class RouterCondition(msgspec.Struct, frozen=True, tag_field="kind", tag=snake):
+class RouterCondition(msgspec.Struct, frozen=True, tag_field="kind", tag=snake, metaclass=Checked):
     """Base of all conditions; as data ``TurnGt(5)`` is ``{"kind": "turn_gt", "n": 5}``."""
 
 
@@ -121,7 +122,7 @@ Condition: TypeAlias = (
 )
 
 
-class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, metaclass=Checked):
     """The model of the requests for which a condition holds."""
 
     __repr__ = printed

@@ -5,13 +5,16 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.packing import BuiltInPlugin
 
 SkillName = Annotated[str, Meta(pattern="^[a-z0-9-]{1,64}$")]
 ToolName = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
 
 
-class Skill(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Skill(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, metaclass=Checked
+):
     """A skill, and the tools that it needs."""
 
     name: SkillName

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Final, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.packing import BuiltInStrategy, Function
 from cmdc_runtime.reasoning.chains import Text
 from cmdc_runtime.reasoning.judging import VALUE, check_scorers
@@ -34,6 +35,7 @@ class Operation(
     forbid_unknown_fields=True,
     tag_field="op",
     tag=snake,
+    metaclass=Checked,
 ):
     """Base of all operations: each makes thoughts of the thoughts of others."""
 

@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.ranges import Cost, Count, Moment, Positive
 
 NODES_MAX: Final = 2_000
@@ -18,7 +19,7 @@ NODE_ID: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 """What may name a thought or a branch, as a regular expression."""
 
 
-class RunLimits(msgspec.Struct, frozen=True, kw_only=True):
+class RunLimits(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """What ends a run: each gives it a status of its own."""
 
     max_steps: Positive = 20

@@ -4,11 +4,12 @@
 subscription, a journal. Pictures are drawn of the same nodes.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from cmdc_runtime.errors import UsageError
 from cmdc_runtime.events import (
     Envelope,
     Event,
@@ -21,6 +22,7 @@ from cmdc_runtime.events import (
 )
 from cmdc_runtime.extensions.reasoning import ERROR, PARENTS, RunStatus, Thought
 from cmdc_runtime.messages import TokenUsage
+from cmdc_runtime.plain import short
 
 LABEL_CHARS_MAX: Final = 60
 """Of a node's text in a picture."""
@@ -89,7 +91,14 @@ class ReasoningResult(msgspec.Struct, frozen=True, kw_only=True):
         """Return what the events tell of a run, the first one that they tell of unless it is named.
 
         Other events are passed over, and what is told twice counts once.
+
+        Raises:
+            UsageError: ``events`` are none, or they failed.
         """
+        if isinstance(events, str | bytes | Mapping) or not isinstance(events, Iterable):
+            raise UsageError(f"events: expected the events of a run, got {short(events)}")
+        if run_id is not None and not isinstance(run_id, str):
+            raise UsageError(f"run_id: expected a str or None, got {short(run_id)}")
         fold = RunFold(run_id)
         for event in events:
             fold.take(reasoning_event(event))

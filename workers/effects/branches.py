@@ -50,12 +50,12 @@ def branch_task(
         ToolError: nothing can be asked so; the text names the argument.
     """
     asked: Any = prompt  # Any: checked here
-    chosen: Any = model  # Any: as above
     if problem := plain.text_problem(asked, chars_max=PROMPT_CHARS_MAX) or text_problem(asked):
         raise ToolError(f"prompt: {problem}")
     if model is not None and (problem := model_problem(model)) is not None:
         raise ToolError(f"model: {problem}")
-    return BranchTask(asked, chosen, _schema(response_format), bool(fork))
+    named = None if model is None else str(model)
+    return BranchTask(asked, named, _schema(response_format), bool(fork))
 
 
 def branch_limit(tokens: object, cost_usd: object, shares: object) -> Grant:

@@ -4,7 +4,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from cmdc_runtime.client.arguments import SessionLike, checked_id, checked_pairs
+from cmdc_runtime.client.arguments import (
+    SessionLike,
+    checked_id,
+    checked_kind,
+    checked_pairs,
+    named,
+)
 from cmdc_runtime.client.callers import Pool
 from cmdc_runtime.client.default import client as default_client
 from cmdc_runtime.client.exchange import Reply
@@ -37,14 +43,15 @@ class Parallel:
             UsageError: there are not as many questions as agents, or ``max_parallel`` is no number.
 
         """
-        owner = client or default_client
+        owner = default_client if client is None else checked_kind(client, Client, "client")
         pairs = checked_pairs(question, agents, max_parallel)
 
         def ask(pair: tuple[str, Agent]) -> Reply | CmdcError:
             text, agent = pair
             try:
                 if isinstance(agent, Options | Mapping):
-                    base, given = (agent, {}) if isinstance(agent, Options) else (None, dict(agent))
+                    base = agent if isinstance(agent, Options) else None
+                    given = {} if isinstance(agent, Options) else named(agent)
                     with owner.create_agent(base, **given) as made:
                         return made.run(text, timeout=timeout)
                 if isinstance(agent, Session):

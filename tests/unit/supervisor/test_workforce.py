@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from structlog.testing import capture_logs
 
 from cmdc_runtime.errors import AccessDenied, Overloaded, ProtocolError
 from cmdc_runtime.frames import Adrift, Batch, Doze, HostWanted, Ready, Write
@@ -379,6 +380,18 @@ def test_a_worker_whose_own_frame_is_refused_is_ended(house):
 
     assert before == []
     assert house.blamed == [(101, Other(detail="it broke the contract of the wire: wild"))]
+
+
+def test_a_worker_that_floods_with_refused_frames_is_condemned_once(house):
+    """One line of the log and one order to end it, however much it says until then."""
+    with capture_logs() as told:
+        for at in range(100):
+            house.refused(FIRST.encode(), 101, ProtocolError(f"wild {at}"))
+        house.refused(SECOND.encode(), 102, ProtocolError("wild, too"))
+
+    lines = [(one["worker_id"], one["problem"]) for one in told]
+    assert lines == [(FIRST, "wild 0"), (SECOND, "wild, too")]
+    assert [pid for pid, _ in house.blamed] == [101, 102]
 
 
 def test_what_comes_for_a_buried_worker_is_dropped(house):
