@@ -31,4 +31,4 @@ class Reasoning(BuiltInPlugin, frozen=True, kw_only=True):
     @property
     def phases(self) -> tuple[str, ...]:
         """What the model reads in each phase."""
-        return self.templates or PHASES[self.strategy]  # type: ignore[index]  # checked above
+        return self.templates or PHASES[self.strategy]

@@ -31,7 +31,7 @@ _STEP_FORWARD: Final = """\
 Now return to the request itself. Reason from what you have just laid out to the case at hand, and \
 give your answer in full, so that it can be understood by somebody who reads nothing else."""
 
-PHASES: Final[Mapping[Chain, tuple[str, ...]]] = MappingProxyType(
+PHASES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "chain_of_thought": (_CHAIN_OF_THOUGHT,),
         "plan_and_solve": (_PLAN_AND_SOLVE,),
@@ -74,7 +74,7 @@ class ChainStrategy(BuiltInStrategy, frozen=True, kw_only=True):
     @property
     def phases(self) -> tuple[str, ...]:
         """What the model reads in each phase."""
-        return self.templates or PHASES[self.chain]  # type: ignore[index]  # checked above
+        return self.templates or PHASES[self.chain]
 
     def to_options(self) -> dict[str, Any]:  # Any: as its base has it
         """Return the options as they travel: those of your own chain are its texts."""
@@ -125,7 +125,7 @@ def check_templates(chain: str, templates: tuple[str, ...] | None) -> None:
     Raises:
         ValueError: it says how many there should be.
     """
-    phases = dict[str, tuple[str, ...]](PHASES).get(chain)
+    phases = PHASES.get(chain)
     if chain in {"", OWN} and not templates:
         raise ValueError("templates: give the texts of your own chain, one for each phase")
     if templates is None or phases is None:  # an unknown chain is refused by its type
