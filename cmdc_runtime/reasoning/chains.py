@@ -125,7 +125,7 @@ def check_templates(chain: str, templates: tuple[str, ...] | None) -> None:
     Raises:
         ValueError: it says how many there should be.
     """
-    phases = dict[str, tuple[str, ...]](PHASES).get(chain)
+    phases = {str(name): texts for name, texts in PHASES.items()}.get(chain)
     if chain in {"", OWN} and not templates:
         raise ValueError("templates: give the texts of your own chain, one for each phase")
     if templates is None or phases is None:  # an unknown chain is refused by its type
