@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from cmdc_runtime.commands import names_provider
+from cmdc_runtime.model_names import check_models, model_problem
 
 _PROVIDERS: Final = frozenset(
     {
@@ -72,10 +72,9 @@ def check_scorers(score: object, judge: object) -> None:
         )
     if score is not None and judge is not None:
         raise ValueError("judge: a score takes the place of judges: give one of them")
-    if isinstance(judge, str) and not names_provider(judge):
-        raise ValueError(f"judge: expected 'provider:model_id', got {judge!r}")
+    check_models(judge=judge)
 
 
 def _names_model(text: str) -> bool:
-    is_model = names_provider(text) and _FUNCTION.fullmatch(text) is None
+    is_model = model_problem(text) is None and _FUNCTION.fullmatch(text) is None
     return is_model or text.partition(":")[0] in _PROVIDERS
