@@ -72,8 +72,7 @@ def check_scorers(score: object, judge: object) -> None:
         )
     if score is not None and judge is not None:
         raise ValueError("judge: a score takes the place of judges: give one of them")
-    if isinstance(judge, str):
-        check_models(judge=judge)
+    check_models(judge=judge)
 
 
 def _names_model(text: str) -> bool:

@@ -336,3 +336,48 @@ def test_a_death_of_the_parent_leaves_one_trace(told, collector, scripted):
     assert above[session.id] == b""
     assert above[f"{session.id}.1"].hex() == call_span_id(session.id, "c-1")
     assert len({one.raw.trace_id for one in collector.spans()}) == 1
+
+
+class Pair(cmdc.ReasoningStrategy):
+    """Asks two, and takes what is there."""
+
+    name = "pair"
+
+    def step(self, state, context):
+        return [cmdc.Branch(context.question, id=name) for name in ("a", "b")]
+
+    def aggregate(self, thoughts, state):
+        return cmdc.Done([one.error or one.content for one in thoughts])
+
+
+def kill_branches(session, client):
+    for one in client.list_sessions():
+        if one.session_id != session.id:
+            os.kill(one.pid, signal.SIGKILL)
+
+
+def abort(session, client):
+    session.abort()
+
+
+@pytest.mark.parametrize(
+    ("end", "outcome"), [(kill_branches, "failed"), (abort, "killed")], ids=["SIGKILL", "abort"]
+)
+def test_a_killed_branch_has_a_span_that_failed(told, collector, scripted, client, end, outcome):  # noqa: PLR0913, PLR0917 - fixtures
+    """It is ended, as an error, below the run that it was of; so is the run that was killed."""
+    below_model = scripted((Hold(), "late"), (Hold(), "late"), default=ANSWER)
+    below = cmdc.SubAgent("general-purpose", "Votes.", model=below_model)
+    call = ToolCalls(ToolUse("reason", {"question": PROMPT}, "c-1"))
+    tool = cmdc.tools.Reason(strategies=[Pair])
+    session = told(scripted(call, ANSWER), tools=[tool], subagents=[below])
+    session.prompt(PROMPT)
+    below_model.wait_held(TURN_S, count=2)
+    end(session, client)
+    spans = collector.wait_for("execute_tool reason")
+    [run] = [one for one in spans if one.raw.name == "reason pair"]
+    branches = [one for one in spans if one.raw.name.startswith("branch ")]
+
+    assert {one.raw.parent_span_id for one in branches} == {run.raw.span_id}
+    assert [one.attributes["cmdc.outcome"] for one in branches] == [outcome] * 2
+    assert [one.raw.status.code for one in branches] == [FAILED] * 2
+    assert all(one.raw.end_time_unix_nano > 0 for one in branches)

@@ -6,6 +6,7 @@ run's, and name their parents in the tree. What a branch's own session does is i
 are events of the run.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -30,6 +31,8 @@ NOTES_MAX: Final = 100
 """Scores, prunings and thoughts that a run's span tells: a span has room for 128 events."""
 RUNS_MAX: Final = 64
 """Open at a time; of more runs than that nothing is told."""
+_KILLED: Final = "killed"
+"""How a run and its branches end whose call is ended from outside: that is their error, too."""
 _NO_FAILURE: Final = frozenset({"done", "aborted"})
 
 
@@ -49,6 +52,8 @@ class Runs:
         self._sheet = sheet
         self._calls = calls
         self._running: dict[str, _Run] = {}
+        self._over: deque[str] = deque(maxlen=RUNS_MAX)
+        """Runs that are closed: what is told of their branches later opens none anew."""
 
     def branch(self, event: events.ReasoningBranch) -> None:
         """Open a branch, and its run with the first one."""
@@ -112,9 +117,10 @@ class Runs:
         self._close(event.run_id, Ending(outcome, error, event.reason))
 
     def close_of(self, call_id: CallId, outcome: str) -> None:
-        """Close what a call that is over has left open."""
+        """Close what a call that is over has left open; what was killed has failed."""
+        error = outcome if outcome == _KILLED else None
         for run_id in [one for one in self._running if call_of_run(one) == call_id]:
-            self._close(run_id, Ending(outcome))
+            self._close(run_id, Ending(outcome, error))
 
     def close_all(self, outcome: str) -> None:
         """Close what nothing more is told of."""
@@ -127,6 +133,8 @@ class Runs:
         It is opened with what is heard first, since this process may not have heard its begin.
         """
         run = self._running.get(event.run_id)
+        if event.run_id in self._over:
+            return None
         if run is None and self._sheet.has(CYCLE) and len(self._running) < RUNS_MAX:
             run = self._running[event.run_id] = _Run(event.strategy)
             more: Attributes = {"cmdc.reasoning.run_id": event.run_id, **_kinds(event.strategy)}
@@ -148,8 +156,10 @@ class Runs:
     def _close(self, run_id: str, ending: Ending) -> None:
         sheet, run, where = self._sheet, self._running[run_id], _key(run_id)
         for branch_id in sorted(run.running):
-            self._end(run_id, branch_id, Ending(ending.outcome))
+            error = ending.error if ending.outcome == _KILLED else None
+            self._end(run_id, branch_id, Ending(ending.outcome, error))
         del self._running[run_id]
+        self._over.append(run_id)
         told: Attributes = {"cmdc.reasoning.branches": run.branches}
         if run.notes > NOTES_MAX:
             told["cmdc.reasoning.omitted"] = run.notes - NOTES_MAX

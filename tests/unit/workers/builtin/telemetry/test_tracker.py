@@ -216,8 +216,16 @@ SEQUENCES = {
     "a run that is killed": ([START, call(1), branch(1), killed(1), END], [
         (AGENT,    None,  0, 4, "finished", None),
         (TOOL,     AGENT, 1, 3, "killed", "killed"),
-        (RUN,      TOOL,  2, 3, "killed", None),
-        (BRANCH_1, RUN,   2, 3, "killed", None),
+        (RUN,      TOOL,  2, 3, "killed", "killed"),
+        (BRANCH_1, RUN,   2, 3, "killed", "killed"),
+    ]),
+    "branches that end behind a killed run": ([
+        START, call(1), branch(1), killed(1), thought(1), TIMED_OUT, END,
+    ], [
+        (AGENT,    None,  0, 6, "finished", None),
+        (TOOL,     AGENT, 1, 3, "killed", "killed"),
+        (RUN,      TOOL,  2, 3, "killed", "killed"),
+        (BRANCH_1, RUN,   2, 3, "killed", "killed"),
     ]),
     "a crash in a run": ([recovered("tools"), thought(1), SCORE, TIMED_OUT, END], [
         (AGENT,    None,  0, 4, "finished", None),
