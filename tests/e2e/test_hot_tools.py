@@ -168,6 +168,24 @@ def test_batch_is_told_one_by_one_and_then_as_a_whole(agent, scripted):
     assert (last.attached, last.detached) == (("add",), ())
 
 
+def test_a_single_tool_is_told_by_its_own_event_alone(agent, scripted):
+    """A summary is of a batch; what follows the single ones is the next batch's."""
+    session = agent(scripted("unused"), tools=[add])
+    stream = session.subscribe()
+    session.attach_tool(double)
+    session.detach_tool("add")
+    session.attach_tools([greet])
+
+    names, last = told_of(stream, 4)
+    assert names == [
+        ("tool_attached", "double"),
+        ("tool_detached", "add"),
+        ("tool_attached", "greet"),
+        ("tools_updated", None),
+    ]
+    assert (last.attached, last.detached) == (("greet",), ())
+
+
 @pytest.mark.parametrize(
     ("change", "problems"),
     [

@@ -46,11 +46,11 @@ def use_loaded(state: State, memory: Memory, loaded: ToolsLoaded) -> Step:
     command = loaded.command
     is_new_table = isinstance(command, ReplaceTools)
     opened = [found.tool for found in loaded.found if found.tool is not None]
+    is_one = isinstance(command, AttachTools) and command.single
     times = Counter(tool.name for tool in opened)
     problems = _problems(memory, loaded.found, times, is_new_table=is_new_table)
     if problems:
-        single = isinstance(command, AttachTools) and command.single
-        error = _single_error(loaded.found, problems) if single else ToolValidationFailed(problems)
+        error = _single_error(loaded.found, problems) if is_one else ToolValidationFailed(problems)
         dropped = ChangeTools(loaded.id, (), ())
         return Step(state, memory, (Settle(loaded.id, error), dropped))
     given = {tool.name: tool for tool in opened}
@@ -63,7 +63,7 @@ def use_loaded(state: State, memory: Memory, loaded: ToolsLoaded) -> Step:
     attached = tuple(tool for name, tool in given.items() if name not in present)
     names = tuple(tool.name for tool in attached)
     answer = ToolsDiff(attached=names, detached=detached) if is_new_table else names
-    memory, effects = _change(memory, attached, detached)
+    memory, effects = _change(memory, attached, detached, is_batch=not is_one)
     change = ChangeTools(loaded.id, names, detached)
     return Step(state, memory, (*effects, Settle(loaded.id, answer), change))
 
@@ -79,7 +79,7 @@ def detach(state: State, memory: Memory, order: Order, command: DetachTools) -> 
         if command.single:
             error = ToolNotFound(f"there is no tool {missing[0][0]!r}; tools: {known}")
         return Step(state, memory, (Settle(order.id, error),))
-    memory, effects = _change(memory, (), names)
+    memory, effects = _change(memory, (), names, is_batch=not command.single)
     change = ChangeTools(order.id, (), names)
     return Step(state, memory, (*effects, Settle(order.id, names), change))
 
@@ -94,8 +94,9 @@ def switch(state: State, memory: Memory, order: Order, command: SwitchModel) -> 
 
 
 def _change(
-    memory: Memory, attached: Sequence[ToolFacts], detached: tuple[str, ...]
+    memory: Memory, attached: Sequence[ToolFacts], detached: tuple[str, ...], *, is_batch: bool
 ) -> tuple[Memory, tuple[Effect, ...]]:
+    """Change the tools and tell of each; of a batch as a whole, too."""
     if not attached and not detached:
         return memory, ()
     kept = tuple(map(attached_tool, attached))
@@ -104,7 +105,7 @@ def _change(
         Keep(ToolsChanged(attached=kept, detached=detached)),
         *(Publish(ToolDetached(name=name)) for name in detached),
         *(Publish(ToolAttached(name=name)) for name in names),
-        Publish(ToolsUpdated(attached=names, detached=detached)),
+        *([Publish(ToolsUpdated(attached=names, detached=detached))] if is_batch else []),
     )
     return change_tools(memory, kept, detached), effects
 

@@ -188,6 +188,17 @@ def test_a_large_conversation_is_compacted_first():
     assert (of(one, Summarize), len(of(one, CallModel))) == ([], 1)
 
 
+def test_plugins_are_asked_of_a_request_when_its_conversation_is_compacted():
+    """What they see is what is sent."""
+    old = tuple(Message(id=f"m-{n}", role="user", content="x" * 50) for n in range(12))
+    policy = Policy(window_of=lambda _model: 100)
+    plugins = (PluginFacts("p", frozenset({"before_request"})),)
+    heard = Memory(policy=policy, messages=old, plugins=plugins)
+    step = cycle.start(heard, ONE, 1)
+
+    assert (len(of(step, Summarize)), of(step, Consult), of(step, CallModel)) == (1, [], [])
+
+
 def test_turns_are_bounded():
     """The turn that would be one too many aborts the cycle instead; guidance opens the next."""
     step = cycle.ask(running(max_turns=1), 5)
