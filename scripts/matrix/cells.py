@@ -14,9 +14,27 @@ from typing import Final, NamedTuple
 from cmdc_runtime.faults import AGENT, MOMENTS, Step
 from scripts.matrix.situations import Situation
 from scripts.soak.wrongs import Problem, Wrong
-from supervisor.victims import ALL, BOTH, BRANCH, DAEMON, FAMILY, HOST, WITH_HOST, WITH_NURSERY
+from supervisor.victims import (
+    ALL,
+    BOTH,
+    BRANCH,
+    CHILDREN_AND_DAEMON,
+    DAEMON,
+    FAMILY,
+    HOST,
+    HOST_AND_DAEMON,
+    WITH_HOST,
+    WITH_NURSERY,
+)
 
-PASSES_MAX: Final = {AGENT: 2, DAEMON: 1, BOTH: 1, WITH_NURSERY: 1}
+PASSES_MAX: Final = {
+    AGENT: 2,
+    DAEMON: 1,
+    BOTH: 1,
+    WITH_NURSERY: 1,
+    HOST_AND_DAEMON: 1,
+    CHILDREN_AND_DAEMON: 1,
+}
 """Of one point that are played in a situation: for a daemon it is always a new one."""
 NOT_REACHED: Final = "not reached"
 SENDS: Final = "sends"
@@ -95,17 +113,17 @@ ABSENCES: Final = (
     Absence((AGENT,), ("create", "restore"), "the session has no process yet"),
     Absence((AGENT,), ("note_down", "ended"), "its process has ended: that is what is written"),
     Absence(
-        (HOST, WITH_HOST),
+        (HOST, WITH_HOST, HOST_AND_DAEMON),
         ("accept", "cycle_started+outcome", "said+turn_spent", "tool_started"),
         "no call runs yet, so there is no tool host",
     ),
     Absence(
-        (BRANCH, FAMILY, ALL),
+        (BRANCH, FAMILY, ALL, CHILDREN_AND_DAEMON),
         ("accept", "cycle_started+outcome", "said+turn_spent", "tool_started", "subagent_spawned"),
         "no subagent runs yet",
     ),
     Absence(
-        (BRANCH, FAMILY, ALL),
+        (BRANCH, FAMILY, ALL, CHILDREN_AND_DAEMON),
         (
             *("subagent_spent", "tool_ended", "said+turn_spent+cycle_ended"),
             *("said+turn_spent+cycle_started", "said+turn_spent+cycle_ended+cycle_started"),

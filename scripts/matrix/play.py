@@ -1,14 +1,15 @@
 """Plays the cells of the crash matrix: finds the points that a situation passes, and dies at each.
 
 One daemon serves the cells in which only agents die, several at a time. Where a daemon dies, the
-next one takes its place at once, and all cells that run then go on with it.
+next one takes its place at once, and all cells that run then go on with it. Each life ends with a
+last death, of its agent and the daemon, when all that run beside it have come to rest.
 """
 
 import asyncio
 import shutil
 import tempfile
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,12 +24,14 @@ from scripts.soak.house import House
 from scripts.soak.life import Life, Place
 from scripts.soak.model import Mind
 from scripts.soak.wrongs import Problem, Wrong
-from supervisor.victims import ALL, NURSERY
+from supervisor.victims import ALL, CHILDREN_AND_DAEMON, HOST_AND_DAEMON, NURSERY
 
 PARALLEL: Final = 12
 DAEMON_CELLS_PARALLEL: Final = 4
 """Cells in which the daemon dies, at a time: each of them is hit by the deaths of all."""
 LOOK_S: Final = 0.1
+MEETING: Final = frozenset({ALL, HOST_AND_DAEMON, CHILDREN_AND_DAEMON})
+"""Who has to be there together, which a death beside them would prevent."""
 AGAIN_MAX: Final = 3
 """How often what should have been reached is played again."""
 UNBORN: Final = "not started, which is told"
@@ -55,12 +58,19 @@ class Stage:
     _living: set[Life] = field(default_factory=set)
     _number: int = 0
     _is_renewed: asyncio.Event = field(default_factory=asyncio.Event)
+    _may_start: asyncio.Event = field(default_factory=asyncio.Event)
+    """The next daemon may begin."""
+    _at_rest: dict[Life, asyncio.Future[None]] = field(default_factory=dict)
+    """Lives that wait for their last death."""
+    _rounds: set[asyncio.Task[None]] = field(default_factory=set)
+    _deaths: int = 0
+    """Of the daemon, those of a round left out."""
 
     async def rehearse(self, situations: Sequence[Situation] = SITUATIONS) -> list[Cell]:
         """Play each situation without the death of a cell, and return the cells that it has."""
 
         async def one(situation: Situation) -> list[Cell]:
-            life = self._life(situation, (RECORD,))
+            life = self._life(situation, (RECORD,), is_rehearsal=True)
             passed = self.house.faults / f"{life.plan.name}.passed"
             await self._live(life)
             if problems := [*life.problems, *life.ledger.problems]:
@@ -85,20 +95,21 @@ class Stage:
             cell
             for cell in wanted
             if NURSERY in cell.victim.split("+")
-            or cell.victim == ALL
+            or cell.victim in MEETING
             or (cell.victim in DYING and cell.situation.is_early)
         ]
         dying = [cell for cell in wanted if cell.victim in DYING and cell not in alone]
         staying = [cell for cell in wanted if cell not in alone and cell not in dying]
         played = await _at_once(self.play_one, staying, PARALLEL)
-        async with self._kept_daemon():
-            played += await self._play_alone(alone)
-            for first in range(0, len(dying), DAEMON_CELLS_PARALLEL):
-                played += await self._play_together(dying[first : first + DAEMON_CELLS_PARALLEL])
-            for _ in range(AGAIN_MAX):
-                places = missed(played)
-                again = [cell for cell in wanted if cell.place in places]
-                played = merged(played, await self._play_alone(again))
+        if self._deaths:
+            raise RuntimeError("the daemon died where nobody has killed it")
+        played += await self._play_alone(alone)
+        for first in range(0, len(dying), DAEMON_CELLS_PARALLEL):
+            played += await self._play_together(dying[first : first + DAEMON_CELLS_PARALLEL])
+        for _ in range(AGAIN_MAX):
+            places = missed(played)
+            again = [cell for cell in wanted if cell.place in places]
+            played = merged(played, await self._play_alone(again))
         return played
 
     async def _play_alone(self, cells: Iterable[Cell]) -> list[Played]:
@@ -111,14 +122,19 @@ class Stage:
             played.append(await self.play_one(cell))
         return played
 
-    async def _renew_daemon(self) -> None:
-        """Put a daemon in place that has lost no nursery.
+    async def _renew_daemon(self, agents: Collection[str] = ()) -> None:
+        """Put another daemon in place; these ``agents`` die while there is none.
 
-        One that loses them again and again waits longer for each, and gives up in the end.
+        One that loses its nursery again and again waits longer for each, and gives up in the end.
         """
         self._is_renewed.clear()
+        self._may_start.clear()
+        self._deaths -= 1
         await asyncio.to_thread(self.house.kill)
+        await asyncio.to_thread(self.house.kill_agents, agents)
+        self._may_start.set()
         await self._is_renewed.wait()
+        await asyncio.to_thread(self.house.wait_warm)
 
     async def _play_together(self, cells: Sequence[Cell]) -> list[Played]:
         """Play cells in which the daemon dies: all sessions are up before the first death."""
@@ -150,9 +166,40 @@ class Stage:
         situation: Situation,
         lines: tuple[str, ...],
         gate: Callable[[], Awaitable[object]] | None = None,
+        *,
+        is_rehearsal: bool = False,
     ) -> Life:
+        """Return a life; what comes behind the points of a rehearsal is no part of it."""
         self._number += 1
-        return Life(self.place, situation.plan(f"matrix-{self._number}", *lines), gate)
+        plan = situation.plan(f"matrix-{self._number}", *lines)
+        return Life(self.place, plan, gate, None if is_rehearsal else self._last_kill)
+
+    async def _last_kill(self, life: Life) -> None:
+        """Return when the agent of a life at rest, and the daemon, were killed."""
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._at_rest[life] = over
+        self._end_round()
+        await over
+
+    def _end_round(self) -> None:
+        """Have all die that are at rest, once no other life runs."""
+        if not self._at_rest or len(self._at_rest) < len(self._living):
+            return
+        round_, self._at_rest = self._at_rest, {}
+
+        async def die() -> None:
+            error = None
+            try:
+                await self._renew_daemon([life.plan.name for life in round_])
+            except Exception as caught:  # noqa: BLE001 - it is the problem of each of them
+                error = caught
+            for over in round_.values():
+                if not over.done():
+                    over.set_result(None) if error is None else over.set_exception(error)
+
+        task = asyncio.create_task(die())
+        self._rounds.add(task)
+        task.add_done_callback(self._rounds.discard)
 
     async def _live(self, life: Life) -> None:
         self._living.add(life)
@@ -161,17 +208,21 @@ class Stage:
         except Exception:  # noqa: BLE001 - whatever it is, it is this cell's problem
             life.problems.append(Problem(Wrong.OTHER, traceback.format_exc()))
         self._living.discard(life)
+        self._end_round()
         await asyncio.to_thread(shutil.rmtree, life.folder, ignore_errors=True)
 
     @asynccontextmanager
-    async def _kept_daemon(self) -> AsyncIterator[None]:
-        """Put the next daemon in the place of each that a plan kills."""
+    async def kept_daemon(self) -> AsyncIterator[None]:
+        """Put the next daemon in the place of each that is killed, as long as cells are played."""
+        self._may_start.set()
 
         async def keep() -> None:
             while True:
                 if await asyncio.to_thread(self.house.wait_dead, LOOK_S):
+                    self._deaths += 1
                     for life in self._living:
                         life.daemon_died()
+                    await self._may_start.wait()
                     self.house.start_again()
                     for life in self._living:
                         life.daemon_is_back()
@@ -213,7 +264,9 @@ async def stage() -> AsyncIterator[Stage]:
             house = House()
             try:
                 async with cmdc.AsyncClient(house.address) as client:
-                    yield Stage(house, Place(client, (one, other), folder, house), mind)
+                    found = Stage(house, Place(client, (one, other), folder, house), mind)
+                    async with found.kept_daemon():
+                        yield found
             finally:
                 await asyncio.to_thread(house.close)
     finally:

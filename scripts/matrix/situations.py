@@ -20,16 +20,18 @@ from supervisor.victims import (
     ALL,
     BOTH,
     BRANCH,
+    CHILDREN_AND_DAEMON,
     DAEMON,
     FAMILY,
     HOST,
+    HOST_AND_DAEMON,
     NURSERY,
     WITH_HOST,
     WITH_NURSERY,
 )
 from workers.core.snapshot import SNAPSHOT_RECORDS
 
-DYING: Final = (DAEMON, BOTH, ALL)
+DYING: Final = (DAEMON, BOTH, ALL, HOST_AND_DAEMON, CHILDREN_AND_DAEMON)
 """Victims with whom the daemon dies."""
 LATE_S: Final = 0.08
 """How long an answer takes to begin where something is to come before it."""
@@ -268,6 +270,13 @@ SITUATIONS: Final[tuple[Situation, ...]] = (
         comes_to_the_same=False,
     ),
     Situation(
+        name="subagent and daemon down",
+        moves=_BESIDE,
+        victims=(CHILDREN_AND_DAEMON,),
+        options=_PATIENT,
+        comes_to_the_same=False,
+    ),
+    Situation(
         name="reasoning with nine branches",
         moves=(_prompt("p", ("reason", {"question": "Well?"})),),
         victims=(AGENT, BRANCH, DAEMON),
@@ -279,6 +288,13 @@ SITUATIONS: Final[tuple[Situation, ...]] = (
         name="agent and tool host down",
         moves=_IN_A_HOST,
         victims=(WITH_HOST,),
+        options=_PATIENT,
+        comes_to_the_same=False,
+    ),
+    Situation(
+        name="tool host and daemon down",
+        moves=_IN_A_HOST,
+        victims=(HOST_AND_DAEMON,),
         options=_PATIENT,
         comes_to_the_same=False,
     ),

@@ -12,21 +12,40 @@ from types import SimpleNamespace
 import pytest
 
 from cmdc_runtime.faults import AGENT
-from scripts.matrix.cells import NOT_REACHED, cells_of, missed
+from scripts.matrix.cells import ABSENCES, NOT_REACHED, cells_of, missed
 from scripts.matrix.play import GIVEN_UP, stage
 from scripts.matrix.situations import SITUATIONS
-from supervisor.victims import DAEMON, HOST
+from supervisor.victims import (
+    BOTH,
+    CHILDREN_AND_DAEMON,
+    DAEMON,
+    FAMILY,
+    HOST,
+    HOST_AND_DAEMON,
+    WITH_HOST,
+)
 from tests.fault.audit import Audit
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 
 IS_FULL = bool(os.environ.get("FAULT_FULL"))
 SEED = os.environ.get("MATRIX_SEED", "1")
-CHOSEN = {AGENT: 30, DAEMON: 4, HOST: 2}
+CHOSEN = {
+    AGENT: 30,
+    DAEMON: 4,
+    HOST: 2,
+    BOTH: 2,
+    WITH_HOST: 1,
+    FAMILY: 1,
+    HOST_AND_DAEMON: 1,
+    CHILDREN_AND_DAEMON: 1,
+}
 """How many cells the short form plays of each victim; each nursery takes seconds to replace."""
 ALWAYS = {"recovering", "killed twice by its cycle"}
 """Situations of which all cells are played in which agents die."""
-LONG_S = 3600.0
+LONG_S = 7200.0
+SHORT_S = 600.0
+"""Each dozen of cells ends with a daemon's death, and the next one gets warm before the others."""
 
 
 def chosen(cells):
@@ -34,7 +53,13 @@ def chosen(cells):
     if IS_FULL:
         return cells
     found = [cell for cell in cells if cell.situation.name in ALWAYS and cell.victim == AGENT]
-    rest = [cell for cell in cells if cell not in found and not cell.situation.is_early]
+    rest = [
+        cell
+        for cell in cells
+        if cell not in found
+        and not cell.situation.is_early
+        and not any(absence.has(cell.place) for absence in ABSENCES)
+    ]
     shuffled = Random(SEED).sample(rest, len(rest))
     for victim, count in CHOSEN.items():
         found += [cell for cell in shuffled if cell.victim == victim][:count]
@@ -69,7 +94,7 @@ def reached(played, name=None):
     ]
 
 
-@pytest.mark.timeout(LONG_S if IS_FULL else 300.0)
+@pytest.mark.timeout(LONG_S if IS_FULL else SHORT_S)
 def test_whoever_dies_at_a_write_nothing_is_lost(run):
     """History valid, prompts kept, write tools run once, indexes whole, ends told once."""
     played, others = run
@@ -79,6 +104,11 @@ def test_whoever_dies_at_a_write_nothing_is_lost(run):
     assert others == []
     assert len(reached(played)) > len(played) // 2
     assert not IS_FULL or missed(played) == set()
+
+
+def test_each_kind_of_death_is_played(run):
+    """Of one alone, and of two together, the daemon among them or not."""
+    assert {one.cell.victim for one in reached(run[0])} >= set(CHOSEN)
 
 
 def test_a_recovery_dies_at_each_of_its_writes(run):
