@@ -95,9 +95,9 @@ def end_sessions(
 def end_calls(name: str, mark: Mark, known: Collection[int]) -> int:
     """Kill the orphans that came to this process from the calls of a tool host that is dead.
 
-    Those that are still of its program have its ``name`` in their command line; others bear the
-    session's ``mark`` and a call's. Who hides both, without a cgroup, is found when this process
-    stops. Blocks for up to ``SWEEP_WAIT_S``; returns how many were killed.
+    Those that are still of its program have its ``name`` in their command line, or the title in
+    its place; others bear the session's ``mark`` and a call's. Who hides both, without a cgroup, is
+    found when this process stops. Blocks for up to ``SWEEP_WAIT_S``; returns how many were killed.
     """
 
     def find() -> list[ProcessLine]:
@@ -114,7 +114,7 @@ def end_calls(name: str, mark: Mark, known: Collection[int]) -> int:
 
 def _command_line(pid: int) -> Sequence[bytes]:
     with suppress(OSError), Path(f"/proc/{pid}/cmdline").open("rb") as file:
-        return file.read(PIECE_BYTES).split(b"\0")
+        return file.read(PIECE_BYTES).replace(b" ", b"\0").split(b"\0")  # a title is one text
     return ()
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import struct
+import sys
 import traceback
 from typing import Any, Final, NoReturn
 
@@ -87,4 +88,5 @@ def _name_process() -> None:
         import setproctitle  # noqa: PLC0415 - an extra; without it the name stays as it is
     except ImportError:
         return
-    setproctitle.setproctitle("cmdc tool host")
+    name = sys.argv[-1]  # a dead host's calls are known by it
+    setproctitle.setproctitle(f"cmdc tool host {name}")

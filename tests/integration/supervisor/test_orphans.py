@@ -267,6 +267,7 @@ set_child_subreaper()
 shell = ["sh", "-c", "echo $$; exec setsid sleep 600 >&-"]
 pids = {
     "copy": orphan([sys.executable, "-c", HOST, "h-1"]),
+    "titled copy": orphan([sys.executable, "-c", HOST, "cmdc tool host h-1"]),
     "other host's": orphan([sys.executable, "-c", HOST, "h-2"]),
     "call's": orphan(shell, CMDC_SESSION_ID="a", CMDC_CALL_ID="c-1"),
     "shell's": orphan(shell, CMDC_SESSION_ID="a"),
@@ -297,6 +298,6 @@ def test_orphans_of_a_dead_hosts_calls_are_known_by_its_name_or_their_marks():
     )
     told = json.loads(done.stdout)
 
-    assert told["killed"] == 2
+    assert told["killed"] == 3
     assert told["left"] == ["other host's", "shell's", "other call's"]
     assert told["known"]
