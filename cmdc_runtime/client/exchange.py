@@ -423,10 +423,10 @@ class Exchange:
             try:
                 result: CycleResult = await self.send(session_id, wanted, left_s)
             except CollectTimeout:
-                if timeout_s is not None:
-                    left_s = timeout_s - (time.monotonic() - begun_s)
-                    if left_s <= 0:
-                        raise
+                spent_s = time.monotonic() - begun_s
+                left_s = None if timeout_s is None else timeout_s - spent_s
+                if left_s is not None and left_s <= 0:
+                    raise
             else:
                 return result
 

@@ -33,6 +33,7 @@ from workers.core.inputs import (
     ToolBegun,
     ToolEmitted,
     ToolReturned,
+    WaitExpired,
 )
 from workers.core.records import CycleEnded, Said, decode_record
 from workers.core.replaying_inputs import INPUTS
@@ -43,7 +44,7 @@ from .test_recovery import POLICIES, abort, finish, histories, lived, policies, 
 
 SILENT = {
     *(FirstChunk, TextArrived, ThoughtArrived, StreamSilent, RetryDue),
-    *(ToolEmitted, CompactWanted, DelegationDropped, BranchDropped),
+    *(ToolEmitted, CompactWanted, DelegationDropped, BranchDropped, WaitExpired),
 }
 CELLS = {
     causes.name_of(kind): kind
