@@ -10,8 +10,9 @@ import pytest
 
 from cmdc_runtime.process_table import children_of
 from supervisor.adapters import peers
-from supervisor.adapters.peers import Staff, peer_of
+from supervisor.adapters.peers import Origin, Staff, peer_of
 from supervisor.core.authority import PERSON, Kind, Peer
+from supervisor.core.cells import cell_name
 
 pytestmark = pytest.mark.process
 
@@ -86,6 +87,52 @@ def test_what_descends_from_nobody_we_know_is_told_by_its_traces(tmp_path, elsew
             found = peer_of(pid, staff(tmp_path, agents))
 
     assert found == (Peer(Kind.TOOL) if trace == "host" else OF_SESSION)
+
+
+@pytest.mark.parametrize("trace", ["daemon", "zygote's child", "host", "mark"])
+def test_what_a_session_of_another_daemon_has_started_is_a_tool(tmp_path, elsewhere, trace):
+    """It is told by what no daemon need know; who comes from the same session is a person there."""
+    words = [sys.executable, "-c", "print('up', flush=True); input()"]
+    words += {
+        "daemon": ["-m", "supervisor"],
+        "zygote's child": ["-m", "workers.toolhost"],
+        "host": ["/elsewhere/h-0123abcd01"],
+        "mark": [],
+    }[trace]
+    mark = {"CMDC_SESSION_ID": "s-other", "CMDC_INCARNATION": "2"} if trace == "mark" else {}
+    with running(*words, stdin=subprocess.PIPE, env={**os.environ, **mark}) as pid:
+        found = peer_of(pid, staff(tmp_path))
+        same = Staff({}, {}, tmp_path, peers._origin([pid]))
+        of_the_same = peer_of(pid, same)
+
+    assert (found, of_the_same) == (Peer(Kind.TOOL), PERSON)
+
+
+def test_a_cgroup_tells_whose_a_process_is(tmp_path, elsewhere, monkeypatch):
+    """Of this daemon's cells by its name, of another daemon's by there being one."""
+    cell = cell_name("s-1", 4)
+    with running("sh", "-c", "echo up; read x", stdin=subprocess.PIPE) as pid:
+        monkeypatch.setattr(peers, "_cell_of", lambda _pid, _base: cell)
+        own = peer_of(pid, staff(tmp_path))
+        monkeypatch.setattr(peers, "_cell_of", lambda _pid, _base: None)
+        monkeypatch.setattr(peers, "_cells_of", lambda _pid: {("cmdc-0", "s-1")})
+        others = peer_of(pid, staff(tmp_path))
+
+    assert (own, others) == (OF_SESSION, Peer(Kind.TOOL))
+
+
+def test_another_session_is_not_the_same_one():
+    """All that a process comes from has to be what the daemon comes from."""
+    both = Origin(frozenset({("", "s-1"), ("", "s-2")}))
+    one = Origin(frozenset({("", "s-1")}))
+    program, other = Origin(programs=frozenset({(5, 1)})), Origin(programs=frozenset({(6, 1)}))
+
+    assert (one.is_within(both), both.is_within(one), Origin().is_within(one)) == (
+        True,
+        False,
+        True,
+    )
+    assert (program.is_within(program), program.is_within(other)) == (True, False)
 
 
 def test_who_has_ended_is_nobody(tmp_path):
