@@ -34,10 +34,10 @@ def broker(front: str, back: str) -> None:
         for socket, _ in poller.poll():
             if socket is clients:
                 client, *request = clients.recv_multipart()
-                workers.send_multipart([WORKER, *request])
+                workers.send_multipart([WORKER, b"".join(request)])
             else:
                 _, *answer = workers.recv_multipart()
-                clients.send_multipart([client, *answer])
+                clients.send_multipart([client, b"".join(answer)])
 
 
 def worker(back: str, answer_bytes: int) -> None:
@@ -48,8 +48,8 @@ def worker(back: str, answer_bytes: int) -> None:
     socket.send_multipart([HEADER, b"ready"])
     answer = b"." * answer_bytes
     while True:
-        header, _request = socket.recv_multipart()
-        socket.send_multipart([header, answer])
+        socket.recv()
+        socket.send_multipart([HEADER, answer])
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ import zmq
 
 from cmdc_runtime.codec import decode, decode_as, encode, raised, raw
 from cmdc_runtime.commands import Command, GetStatus
-from cmdc_runtime.frames import HEADER, Ask, Failed, Notify, Reply, Send, ToClient
+from cmdc_runtime.frames import HEADER, Ask, Failed, Notify, Reply, Send, ToClient, of_router
 from cmdc_runtime.ids import CommandId, SessionId, new_command_id
 from cmdc_runtime.options import parse
 from cmdc_runtime.reasons import Down
@@ -177,8 +177,7 @@ class Wire:
     def _take(self) -> ToClient:
         if not self._socket.poll(ANSWER_MS):
             raise TimeoutError(f"the daemon gave no answer within {ANSWER_MS / 1000:g} s")
-        _header, data = self._socket.recv_multipart()
-        return decode(ToClient, data)
+        return decode(ToClient, of_router(self._socket.recv_multipart()) or b"")
 
     def _next_reply(self) -> Reply:
         while isinstance(frame := self._take(), Notify):

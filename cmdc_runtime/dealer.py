@@ -28,11 +28,11 @@ from cmdc_runtime.frames import (
     Published,
     Send,
     ToClient,
+    of_router,
 )
 from cmdc_runtime.ids import CommandId
 from cmdc_runtime.sockets import Parts, Pump, Role, open_socket
 
-_PARTS_OF_ANSWER: Final = 2  # header, frame
 _PARTS_OF_EVENTS: Final = 4  # topic, header, frame, events
 
 Context = zmq.Context[zmq.Socket[bytes]]
@@ -145,11 +145,10 @@ class Dealer:
         self._loop.call_soon(self._events.drain)
 
     def _on_control(self, message: list[bytes]) -> None:
-        if not self._is_ours(message[0]):
+        if not self._is_ours(message[0][: len(HEADER)]):
             return
-        data = message[1] if len(message) == _PARTS_OF_ANSWER else b""
         try:
-            frame = codec.decode(ToClient, data)
+            frame = codec.decode(ToClient, of_router(message) or b"")
         except ProtocolError as error:
             self._listener.on_violation(error, is_foreign=False)
             return

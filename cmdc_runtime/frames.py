@@ -1,11 +1,13 @@
 """Wire envelopes: who, which request, in what order. Bodies are opaque here (``msgspec.Raw``).
 
-A message is ``[HEADER, frame]``; a frame that says so is followed by one more part. A worker may
-put several frames into one message: they arrive together or not at all. There is one base class
-for each direction; the codec derives each closed union from its subclasses. A change of this file
-is a change of ``WIRE_VERSION`` and of docs/wire.md.
+A message to the daemon is ``[HEADER, frame]``; a frame that says so is followed by one more part. A
+worker may put several frames into one message: they arrive together or not at all. A message from
+the daemon to a client or a worker is one part, the header with the frame behind it (``to_dealer``).
+There is one base class for each direction; the codec derives each closed union from its subclasses.
+A change of this file is a change of ``WIRE_VERSION`` and of docs/wire.md.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
@@ -23,7 +25,7 @@ from cmdc_runtime.ids import (
 from cmdc_runtime.ranges import INCARNATION_MAX, INDEX_MAX, NAME_CHARS_MAX, Milliseconds
 from cmdc_runtime.reasons import AnyReason, Down, PlainReason, snake
 
-WIRE_VERSION: Final = 3
+WIRE_VERSION: Final = 4
 MAGIC: Final = b"cmdc"
 HEADER: Final = MAGIC + bytes([WIRE_VERSION])
 
@@ -37,6 +39,22 @@ ASKED_BYTES_MAX: Final = FRAME_BYTES_MAX - 256 * 1024
 """Of what a client sends: who passes it on has words of its own to add."""
 BATCH_EVENTS_MAX: Final = 512
 """Events of one batch."""
+
+
+def to_dealer(frame: bytes) -> tuple[bytes]:
+    """Return the one part that carries ``frame`` to a DEALER.
+
+    libzmq ends the process of a DEALER with ``IMMEDIATE`` whose connection is lost between two
+    parts of a message that it reads (ADR 0045).
+    """
+    return (HEADER + frame,)
+
+
+def of_router(parts: Sequence[bytes]) -> bytes | None:
+    """Return the frame of a message that a DEALER has got, None where it is not one of ours."""
+    is_ours = len(parts) == 1 and parts[0].startswith(HEADER)
+    return parts[0][len(HEADER) :] if is_ours else None
+
 
 # What a peer may say, by type: the decoders refuse the rest, so nobody behind them has to.
 Index: TypeAlias = Annotated[EventIndex, Meta(ge=1, le=INDEX_MAX)]

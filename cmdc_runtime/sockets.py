@@ -20,7 +20,7 @@ from typing import Final
 
 import zmq
 
-from cmdc_runtime.frames import FRAME_BYTES_MAX, TOPIC_BYTES_MAX
+from cmdc_runtime.frames import FRAME_BYTES_MAX, HEADER, TOPIC_BYTES_MAX
 
 Parts = Sequence[bytes]
 
@@ -67,7 +67,7 @@ Value = int | bytes
 
 _ALL: Final[dict[zmq.SocketOption, Value]] = {
     zmq.LINGER: 0,
-    zmq.MAXMSGSIZE: FRAME_BYTES_MAX,
+    zmq.MAXMSGSIZE: FRAME_BYTES_MAX + len(HEADER),
     # Whoever finds the queue of a listener full tries again a second later: hundreds come at once
     # where a daemon takes the place of another one.
     zmq.BACKLOG: 1_024,

@@ -24,6 +24,7 @@ from cmdc_runtime.frames import (
     ToWorker,
     Write,
     Written,
+    of_router,
 )
 from cmdc_runtime.ids import EventIndex, new_worker_id
 from cmdc_runtime.sockets import Pump, Role, open_socket
@@ -218,9 +219,10 @@ class Link:
 
     @staticmethod
     def _parse(parts: list[bytes]) -> ToWorker:
-        if len(parts) != 2 or parts[0] != HEADER:  # noqa: PLR2004 - header and frame
+        data = of_router(parts)
+        if data is None:
             raise ProtocolError(f"expected a header and a frame, got {len(parts)} parts")
-        return decode(ToWorker, parts[1])
+        return decode(ToWorker, data)
 
 
 def _check(parts: Parts) -> None:

@@ -22,7 +22,7 @@ import zmq
 import cmdc_runtime as cmdc
 from cmdc_runtime.codec import decode, encode
 from cmdc_runtime.errors import AccessDenied, CmdcError, ProtocolError, SessionExists
-from cmdc_runtime.frames import HEADER, Ask, Batch, Failed, Paged, Reply, ToClient
+from cmdc_runtime.frames import HEADER, Ask, Batch, Failed, Paged, Reply, ToClient, of_router
 from cmdc_runtime.ids import CommandId, EventIndex, SessionId
 from cmdc_runtime.requests import ListSessions
 from cmdc_runtime.runtime_dir import read_token
@@ -177,7 +177,7 @@ def _answers(peer: "zmq.Socket[bytes]") -> Iterator[bytes]:
     """Yield the frames that have come by now."""
     with contextlib.suppress(zmq.Again):
         while True:
-            yield peer.recv_multipart(zmq.NOBLOCK)[-1]
+            yield of_router(peer.recv_multipart(zmq.NOBLOCK)) or b""
 
 
 def _answers_until(peer: "zmq.Socket[bytes]", asked: Ask) -> Iterator[bytes]:
@@ -189,7 +189,7 @@ def _answers_until(peer: "zmq.Socket[bytes]", asked: Ask) -> Iterator[bytes]:
     _send(peer, [HEADER, encode(asked)])
     deadline_s = time.monotonic() + ANSWER_S
     while peer.poll(round(max(0.0, deadline_s - time.monotonic()) * 1000)):
-        frame = peer.recv_multipart()[-1]
+        frame = of_router(peer.recv_multipart()) or b""
         yield frame
         answer = decode(ToClient, frame)
         if isinstance(answer, Reply | Paged | Failed) and answer.id == asked.id:

@@ -12,7 +12,7 @@ import zmq
 
 from cmdc_runtime.codec import decode, encode, raw
 from cmdc_runtime.errors import ProtocolError
-from cmdc_runtime.frames import HEADER, Ask, Failed, Reply, ToClient
+from cmdc_runtime.frames import HEADER, Ask, Failed, Reply, ToClient, of_router
 from cmdc_runtime.ids import CommandId, SessionId
 from cmdc_runtime.requests import GetFacts
 from cmdc_runtime.sockets import Pump, Role, open_socket
@@ -22,7 +22,6 @@ from supervisor.adapters.journal.store import Journal
 _IDS: Final = 8
 """The daemon remembers the answer to each id, so they come again; an answer that is eight rounds
 late would be taken for a new one."""
-_PARTS: Final = 2  # header, frame
 
 
 async def ask_reaper() -> None:
@@ -95,10 +94,11 @@ class Caller:
         return self._pump
 
     def _hear(self, parts: list[bytes]) -> None:
-        if len(parts) != _PARTS or self._waiting is None:
+        data = of_router(parts)
+        if data is None or self._waiting is None:
             return
         try:
-            frame = decode(ToClient, parts[1])
+            frame = decode(ToClient, data)
         except ProtocolError:
             return
         wanted, answered = self._waiting

@@ -25,6 +25,7 @@ from cmdc_runtime.frames import (
     ToWorker,
     Write,
     Written,
+    to_dealer,
 )
 from cmdc_runtime.ids import CommandId, EventIndex
 from cmdc_runtime.sockets import Pump, Role, open_socket
@@ -48,7 +49,7 @@ transport does not tell.
 
 PARTS_MAX: Final = 1_024
 """Of one message; a step of an agent has a handful of frames."""
-_PROBE: Final = (HEADER, encode(Written(number=0, index=EventIndex(0))))
+_PROBE: Final = to_dealer(encode(Written(number=0, index=EventIndex(0))))
 """A frame that means nothing to a worker: whether it can be sent is the question."""
 
 
@@ -96,11 +97,11 @@ class Router(Generic[FromPeer, ToPeer]):
 
     def send(self, peer: bytes, frame: ToPeer) -> bool:
         """Send ``frame``; False means that the peer is gone or does not read at all."""
-        return self._pump.send((HEADER, encode(frame)), peer=peer)
+        return self._pump.send(to_dealer(encode(frame)), peer=peer)
 
     def send_encoded(self, peer: bytes, frame: bytes) -> bool:
         """Send a frame that is encoded already."""
-        return self._pump.send((HEADER, frame), peer=peer)
+        return self._pump.send(to_dealer(frame), peer=peer)
 
     def is_connected(self, peer: bytes) -> bool:
         """Say whether the connection is there, or was and has something left to be read."""
@@ -128,7 +129,7 @@ class Router(Generic[FromPeer, ToPeer]):
             )
         if self._base is FromClient:
             refusal = encode(failed(command_id or CommandId(""), error))
-            self._pump.send((HEADER, refusal), peer=peer)
+            self._pump.send(to_dealer(refusal), peer=peer)
         self.on_refused(peer, self._pump.sender_pid, error)
 
     def _receive(self, parts: list[bytes]) -> None:

@@ -13,7 +13,7 @@ import cmdc_runtime as cmdc
 from cmdc_runtime import events
 from cmdc_runtime.client.start import start_request
 from cmdc_runtime.codec import decode, decode_as, encode, raw
-from cmdc_runtime.frames import HEADER, Ask, Failed, Notify, Send, ToClient
+from cmdc_runtime.frames import HEADER, Ask, Failed, Notify, Send, ToClient, of_router
 from cmdc_runtime.ids import new_command_id
 from cmdc_runtime.requests import SessionInfo, StopSession
 from cmdc_runtime.runtime_dir import read_token
@@ -163,7 +163,7 @@ class Caller:
     def answer(self, wait_s=TURN_S):
         """Return the next answer, None when there is none in time."""
         while self._socket.poll(round(wait_s * 1000)):
-            frame = decode(ToClient, self._socket.recv_multipart()[1])
+            frame = decode(ToClient, of_router(self._socket.recv_multipart()))
             if not isinstance(frame, Notify):
                 return frame
         return None

@@ -14,6 +14,8 @@ import threading
 
 import zmq
 
+from cmdc_runtime.frames import of_router
+
 ROUND_S = 0.02
 """Between two looks whether something came."""
 
@@ -60,7 +62,7 @@ def main(address, *lines):
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set())).start()
     while not ended.is_set():
         for socket, _ in poller.poll(round(ROUND_S * 1000)):
-            print(socket.recv_multipart()[1].hex(), flush=True)
+            print(of_router(socket.recv_multipart()).hex(), flush=True)
     context.destroy(linger=0)
 
 

@@ -31,6 +31,7 @@ from cmdc_runtime.frames import (
     ToClient,
     ToWorker,
     Write,
+    of_router,
 )
 from cmdc_runtime.reasons import Other
 from cmdc_runtime.runtime_dir import read_token
@@ -194,7 +195,7 @@ def test_an_outcome_for_another_sessions_command_reaches_nobody(place, agent, sc
     with waiting(place, session) as peer:
         assert liar.run("Go.", timeout=TURN_S).text == "fine"
         model.release()
-        _, frame = peer.recv_multipart()
+        frame = of_router(peer.recv_multipart())
     answer = decode(ToClient, frame)
 
     assert (liar.agent_pid(), told_by(place)) == (pid, before)  # it was taken, as its own
@@ -221,7 +222,7 @@ def say_as(address: str, name: str, messages: list[list[str]], go: str) -> list[
         nobody.send_multipart([HEADER, encode(Started())])
         while not Path(go).exists():
             if own.poll(LOOK_MS):
-                heard.append(own.recv_multipart()[-1].hex())
+                heard.append(of_router(own.recv_multipart()).hex())
     return heard
 
 

@@ -20,7 +20,7 @@ import zmq
 
 import cmdc_runtime as cmdc
 from cmdc_runtime import codec, frames
-from cmdc_runtime.frames import HEADER
+from cmdc_runtime.frames import HEADER, of_router
 from cmdc_runtime.reasons import RestartIntensityExceeded, Signal, StartFailed
 from cmdc_runtime.requests import DaemonFacts, GetFacts
 from cmdc_runtime.runtime_dir import read_token
@@ -117,7 +117,7 @@ class Wire:
         self._socket.send_multipart([HEADER, codec.encode(frame)])
 
     def receive(self):
-        return self._socket.recv_multipart()[1]
+        return of_router(self._socket.recv_multipart())
 
 
 def refused_frames(place):

@@ -271,7 +271,7 @@ class Peer:
 
     def _answer(self, identity, frame):
         with contextlib.suppress(zmq.ZMQError):  # the client is gone
-            self._control.send_multipart([identity, self.header, codec.encode(frame)])
+            self._control.send_multipart([identity, self.header + codec.encode(frame)])
 
     def _notify(self, identity, notice, *, is_lost=False):
         self.notices[identity] += 1

@@ -21,6 +21,7 @@ from cmdc_runtime.frames import (
     Reply,
     Send,
     ToClient,
+    of_router,
 )
 from cmdc_runtime.pages import PAGE_BYTES, Page
 from cmdc_runtime.reasons import Exception as Exception_
@@ -86,7 +87,7 @@ def whole(peer, answer):
         wanted = ReadPage(page_id=answer.page_id, offset=sum(map(len, pieces)))
         peer.send_multipart([HEADER, encode(Ask(id=f"p{len(pieces)}", body=raw(wanted)))])
         assert peer.poll(round(WAIT_S * 1000))
-        (_, frame) = peer.recv_multipart()
+        frame = of_router(peer.recv_multipart())
         page = decode_as(Page, decode(ToClient, frame).body)
         assert len(frame) < PAGE_BYTES + 1024
         pieces.append(page.body)
@@ -124,7 +125,7 @@ async def answered(tmp_path, frame, *, accepts_code=True, wait_s=WAIT_S, begin=N
             peer.send_multipart([HEADER, encode(frame)])
             if not await asyncio.to_thread(peer.poll, round(wait_s * 1000)):
                 return None
-            answer = decode(ToClient, peer.recv_multipart()[1])
+            answer = decode(ToClient, of_router(peer.recv_multipart()))
             return await asyncio.to_thread(whole, peer, answer)
         finally:
             await desk.close()

@@ -24,6 +24,7 @@ from cmdc_runtime.frames import (
     Started,
     ToClient,
     Write,
+    of_router,
 )
 from cmdc_runtime.sockets import Role
 from supervisor.adapters.router import PARTS_MAX, Router
@@ -122,7 +123,7 @@ def test_a_client_sends_one_frame_and_is_told_otherwise(tmp_path):
         async with routed(tmp_path, Role.CONTROL, FromClient) as (_, peer, got, _):
             peer.send_multipart([HEADER, b"\xc1"])
             assert await asyncio.to_thread(peer.poll, round(WAIT_S * 1000))
-            return got, decode(ToClient, peer.recv_multipart()[1])
+            return got, decode(ToClient, of_router(peer.recv_multipart()))
 
     got, answer = asyncio.run(told())
 
@@ -228,7 +229,7 @@ def test_a_client_that_may_not_is_answered_by_its_request(tmp_path):
             router.check = check
             peer.send_multipart([HEADER, encode(Ask(id="a-1", body=raw(None)))])
             assert await asyncio.to_thread(peer.poll, round(WAIT_S * 1000))
-            return got, decode(ToClient, peer.recv_multipart()[1])
+            return got, decode(ToClient, of_router(peer.recv_multipart()))
 
     got, answer = asyncio.run(told())
 

@@ -26,6 +26,8 @@ from cmdc_runtime.frames import (
     ToWorker,
     Write,
     Written,
+    of_router,
+    to_dealer,
     topic_of,
 )
 from cmdc_runtime.ids import is_session_id
@@ -127,3 +129,18 @@ def test_an_event_is_of_a_time_that_calendars_have(at_ms):
     """Whoever shows it need not look."""
     with pytest.raises(ProtocolError):
         decode_as(EventEntry, encode([at_ms, {}]))
+
+
+@given(st.binary())
+def test_what_goes_to_a_dealer_is_one_part(frame):
+    """ADR 0045: the header and the frame behind it, and back."""
+    sent = to_dealer(frame)
+
+    assert len(sent) == 1
+    assert of_router(sent) == frame
+
+
+@pytest.mark.parametrize("parts", [[], [b""], [HEADER[:-1]], [MAGIC + b"\x09x"], [HEADER, b"x"]])
+def test_what_is_no_message_of_the_daemon_has_no_frame(parts):
+    """Another version, another protocol, a message of an older form."""
+    assert of_router(parts) is None
