@@ -67,7 +67,7 @@ Value = int | bytes
 
 _ALL: Final[dict[zmq.SocketOption, Value]] = {
     zmq.LINGER: 0,
-    zmq.MAXMSGSIZE: FRAME_BYTES_MAX + len(HEADER),
+    zmq.MAXMSGSIZE: FRAME_BYTES_MAX,
     # Whoever finds the queue of a listener full tries again a second later: hundreds come at once
     # where a daemon takes the place of another one.
     zmq.BACKLOG: 1_024,
@@ -78,6 +78,11 @@ _ALL: Final[dict[zmq.SocketOption, Value]] = {
 _BEATING: Final[dict[zmq.SocketOption, Value]] = {
     zmq.HEARTBEAT_IVL: 10_000,
     zmq.HEARTBEAT_TIMEOUT: 30_000,
+}
+# What a DEALER gets is the header and a frame in one part.
+_DEALER: Final[dict[zmq.SocketOption, Value]] = {
+    zmq.IMMEDIATE: 1,
+    zmq.MAXMSGSIZE: FRAME_BYTES_MAX + len(HEADER),
 }
 # No heartbeat between daemon and workers: the pidfd tells a death, and a stopped process that is
 # continued later must find its connection as it left it.
@@ -101,10 +106,10 @@ OPTIONS: Final[Mapping[Role, Mapping[zmq.SocketOption, Value]]] = {
         zmq.XPUB_VERBOSE: 1,
         zmq.ZAP_DOMAIN: b"events",
     },
-    Role.CLIENT: _ALL | _BEATING | {zmq.IMMEDIATE: 1, zmq.RCVHWM: 10_000},
+    Role.CLIENT: _ALL | _BEATING | _DEALER | {zmq.RCVHWM: 10_000},
     # More than 1,000 subscriptions are lost without a word at the default SNDHWM of a SUB.
     Role.SUBSCRIBER: _ALL | _BEATING | {zmq.SNDHWM: 0, zmq.RCVHWM: 50_000},
-    Role.WORKER: _ALL | _LINK | {zmq.IMMEDIATE: 1},
+    Role.WORKER: _ALL | _LINK | _DEALER,
     Role.ADMISSION: _ALL | {zmq.ROUTER_MANDATORY: 1},
 }
 
