@@ -187,10 +187,14 @@ class _Head(msgspec.Struct, frozen=True):
     schema_version: int
 
 
+def _version_of(body: bytes) -> int:
+    return msgspec.msgpack.decode(body, type=_Head).schema_version
+
+
 def is_newer(body: bytes) -> bool:
     """Say whether a checkpoint or a snapshot is of a newer schema than this program reads."""
     try:
-        return msgspec.msgpack.decode(body, type=_Head).schema_version > SCHEMA_VERSION
+        return _version_of(body) > SCHEMA_VERSION
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
 
@@ -202,8 +206,8 @@ def read_saved(body: bytes) -> SavedState:
         CheckpointUnreadable: it is of a newer schema, or damaged.
     """
     try:
-        if is_newer(body):
-            version = msgspec.msgpack.decode(body, type=_Head).schema_version
+        version = _version_of(body)
+        if version > SCHEMA_VERSION:
             raise CheckpointUnreadable(
                 f"the snapshot is of schema version {version}, and this program reads up to "
                 f"{SCHEMA_VERSION}: use the program that wrote it, or a newer one"

@@ -197,10 +197,9 @@ def settle_subagent(state: State, memory: Memory, done: SubagentDone) -> Step:
         value, error = (done.text, None) if done.ok else (None, done.text)
         effects += (AnswerTool(child.ref, value, error),)
     free = max(0, settled.policy.max_children - len(settled.children))
-    admitted = tuple(ref for _, ref in settled.waiting_branches[:free])
-    for ref in admitted:
-        settled, _ = stop_waiting(settled, ref)
-    return Step(state, settled, (*effects, *map(AnswerTool, admitted)))
+    admitted = tuple(AnswerTool(ref) for _, ref in settled.waiting_branches[:free])
+    settled = replace(settled, waiting_branches=settled.waiting_branches[free:])
+    return Step(state, settled, (*effects, *admitted))
 
 
 def _waiting_calls(memory: Memory, wanted: SubagentWanted) -> int:

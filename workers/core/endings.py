@@ -71,12 +71,15 @@ def answer_waiters(memory: Memory, *results: tuple[str, CycleResult]) -> Step:
 
 def give_up_waits(state: State, memory: Memory, expired: WaitExpired) -> Step:
     """Let go of the callers whose time to wait is over."""
-    over = [one for one in memory.waiters if one.due_ms is not None]
-    over = [one for one in over if (one.due_ms or 0) <= expired.at_ms]
     error = CollectTimeout("the time to wait for the cycle is over; it goes on")
-    left = tuple(one for one in memory.waiters if one not in over)
-    refused = tuple(Refuse(one.id, error) for one in over)
-    return Step(state, replace(memory, waiters=left), refused)
+    refused: list[Effect] = []
+    waiting = []
+    for waiter in memory.waiters:
+        if waiter.due_ms is None or waiter.due_ms > expired.at_ms:
+            waiting.append(waiter)
+        else:
+            refused.append(Refuse(waiter.id, error))
+    return Step(state, replace(memory, waiters=tuple(waiting)), tuple(refused))
 
 
 def _after_turn(memory: Memory, ended: Cycle, at_ms: int) -> tuple[Effect, ...]:
