@@ -12,10 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from cmdc_runtime.process import EXIT_OK
 from cmdc_runtime.process_table import are_gone, end_trees
 from cmdc_runtime.reasons import ExitCode, PlainReason, Signal
 from workers.toolhost.wire import WORD_BYTES_MAX, Frames
 
+WELL: Final = ExitCode(code=EXIT_OK)
+"""How a call ends that has said its result, be that an error."""
 KILL_S: Final = 1.0
 """For all that a call has started to be gone; it takes milliseconds, and the host waits."""
 
@@ -45,6 +48,12 @@ class Forked:
         assert ended is not None  # noqa: S101 - only WNOHANG returns without a result
         self.kill()
         return self.blamed or reason_of(ended)
+
+    @property
+    def has_ended_well(self) -> bool:
+        """It has ended by itself, and was not reaped yet."""
+        found = os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        return found is not None and reason_of(found) == WELL
 
     def reap(self) -> None:
         """Bury a process that has ended; its number may be given to another from now on."""

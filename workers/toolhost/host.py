@@ -18,10 +18,10 @@ from typing import Final
 
 from cmdc_runtime.extensions.tool import Tool
 from cmdc_runtime.process import EXIT_CRASHED, EXIT_OK
-from cmdc_runtime.reasons import ExitCode, Other
+from cmdc_runtime.reasons import Other, PlainReason
 from workers.loader import LoadError, load_tools
 from workers.toolhost.call import Place, become_call
-from workers.toolhost.forked import Forked, close_all, kill_all, watch
+from workers.toolhost.forked import WELL, Forked, close_all, kill_all, watch
 from workers.toolhost.strays import Strays
 from workers.toolhost.wire import (
     Begin,
@@ -217,7 +217,7 @@ class Host:
 
     def _refuse(self, order: Run, why: str) -> None:
         self._say(Said(number=order.number, word=encoded(Refused(text=f"Error: {why}"))))
-        self._say(Ended(number=order.number, reason=ExitCode(code=EXIT_OK)))
+        self._say(Ended(number=order.number, reason=WELL))
 
     def _fork(self, order: Run | None) -> None:
         """Fork a process for ``order``, or the spare."""
@@ -315,10 +315,7 @@ class Host:
             self._drain(process)
         self._forget(process.pidfd)
         self._forget(process.pipe)
-        if reason == ExitCode(code=EXIT_OK):
-            self._strays.keep(self._own())
-        elif not self._strays.end(self._own()):
-            self._give_up()
+        self._settle(process, reason)
         process.reap()
         self._processes.discard(process)
         if self._spare is process:
@@ -330,6 +327,17 @@ class Host:
         if self._spare is None:
             with suppress(OSError):  # then the next call forks for itself, and tells
                 self._fork(None)
+
+    def _settle(self, ended: Forked, reason: PlainReason) -> None:
+        """Keep what a call that ended well has left, or end it; a spare leaves nothing."""
+        if not ended.number:
+            return
+        if reason == WELL:
+            self._strays.keep(self._own())
+            return
+        others = [call for call in self._calls.values() if call is not ended]
+        if not self._strays.end(self._own(), lambda: any(call.has_ended_well for call in others)):
+            self._give_up()
 
     def _drain(self, call: Forked) -> None:
         """Pass on what is left in the pipe of a process that has ended."""

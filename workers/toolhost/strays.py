@@ -2,14 +2,16 @@
 
 A call is a subreaper itself, so that whatever it starts stays below it while it lives; a stray is
 always of a call that has ended. What a call leaves behind that has ended well stays until the
-session ends: somebody has taken pains to set it free. What another one leaves is killed.
+session ends: somebody has taken pains to set it free. What another one leaves is killed. Nothing
+tells whose a stray is but the time at which it came, so what came when one had ended well stays,
+also where another one ended beside it.
 """
 
 import os
 import signal
 import socket
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from types import FrameType
 from typing import Final
@@ -38,15 +40,24 @@ class Strays:
         """Let go on what is there beside ``own``."""
         self._kept |= self._all(own)
 
-    def end(self, own: Collection[int]) -> bool:
+    def end(self, own: Collection[int], has_ended_well: Callable[[], bool]) -> bool:
         """Kill what is there beside ``own`` and was not kept, with all that descends from it.
 
-        False, if something of that is left.
+        What comes when a call ``has_ended_well``, and waits to be kept, may be of that one: it is
+        left. False, if something of what is to go is left.
         """
+        doomed: set[int] = set()
+
+        def roots() -> set[int]:
+            there = self._all(own) - self._kept  # before it is asked: what comes later is not in it
+            if not has_ended_well():
+                doomed.update(there)
+            return doomed & there
+
         is_done = False
         with suppress(OSError):  # no descriptor is left
-            end_trees(lambda: self._all(own) - self._kept, time.monotonic() + KILL_S)
-            is_done = are_gone(self._all(own) - self._kept)
+            end_trees(roots, time.monotonic() + KILL_S)
+            is_done = are_gone(roots())
         self.reap(own)
         return is_done
 

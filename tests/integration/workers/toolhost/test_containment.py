@@ -7,6 +7,7 @@ import asyncio
 import os
 import re
 import signal
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -168,6 +169,58 @@ def test_what_a_call_left_that_ended_well_lives_on_with_its_session(opened):
             return lives != psutil.STATUS_ZOMBIE, parent == host.pid, gone
 
     assert asyncio.run(scenario()) == (True, True, True)
+
+
+@tool
+def serve_and_wait(*, context: Context) -> str:
+    """Leave one process in a session of its own, tell of both, and end when told to go on."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    if os.fork() == 0:
+        os.setsid()
+        context.session.emit("both", [os.getppid(), os.getpid()])
+        signal.pause()
+    signal.sigwait({signal.SIGUSR1})
+    return "up"
+
+
+@tool
+def pass_by() -> str:
+    """Say who this call is."""
+    return str(os.getpid())
+
+
+@pytest.mark.parametrize("who", ["call", "spare"])
+def test_what_a_call_left_that_ended_well_survives_who_died_beside_it(opened, has_ended, who):
+    """The host hears of both ends at once, and of that death first."""
+
+    async def scenario():
+        async with opened(serve_and_wait, free, pass_by) as stage:
+            tasks = stage.start("serve_and_wait", "free")
+            await stage.until_emitted(2)
+            ((call, server),) = (one for one in stage.emitted if isinstance(one, list))
+            (freed,) = (one for one in stage.emitted if isinstance(one, int))
+            other = psutil.Process(freed).ppid()
+            (third,) = await stage.texts("pass_by")  # a spare follows it
+            host = psutil.Process(stage.hosts[0].pid)
+            gone = {call, other, int(third)}
+            spares = await until(lambda: {one.pid for one in host.children()} - gone, WAIT_S)
+            (spare,) = spares
+            dying = other if who == "call" else spare
+            host.suspend()
+            os.kill(dying, signal.SIGKILL)
+            assert await until(lambda: has_ended(dying), WAIT_S)
+            os.kill(call, signal.SIGUSR1)
+            assert await until(lambda: has_ended(call), WAIT_S)
+            host.resume()
+            await tasks[0]
+            assert await until(lambda: not psutil.pid_exists(dying), WAIT_S)
+            lives = not has_ended(server)
+            for pid in (server, *([freed] if who == "call" else [])):
+                with suppress(ProcessLookupError):  # no daemon ends them here
+                    os.kill(pid, signal.SIGKILL)
+            return lives
+
+    assert asyncio.run(scenario())
 
 
 def test_a_call_is_not_asked_about_children_that_it_does_not_know(opened):
