@@ -24,12 +24,15 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             for piece in pieces:
                 self.wfile.write(piece)
-        except OSError:
-            return  # the client has had enough
+        except OSError as error:
+            self.server.broken = error  # the client has had enough
 
 
 class Sender(ThreadingHTTPServer):
-    """``asked`` counts requests; an answer is a status, headers and an iterable of bytes."""
+    """``asked`` counts requests; an answer is a status, headers and an iterable of bytes.
+
+    ``broken`` is what ended the last answer that was not sent whole.
+    """
 
     daemon_threads = True
     block_on_close = False
@@ -38,6 +41,7 @@ class Sender(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answers = [*answers]
         self.asked = 0
+        self.broken = None
         self.turn = threading.Lock()
         self._thread = threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
