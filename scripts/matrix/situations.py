@@ -90,6 +90,8 @@ def _write(tool: str, serial: str) -> Call:
     return tool, {"serial": serial}
 
 
+_LASTING: Final = ("reckon", {"number": 10**8})
+"""A call of seconds, and of more on a busy machine, which takes longer to kill who makes it."""
 _REST: Final = Move("rest")
 _HELD: Final = (_prompt("p", _write("pay", "p1")),)
 _WRITE: Final = (_prompt("p", _write("file_away", "p1"), _write("note_down", "p2")),)
@@ -210,9 +212,9 @@ SITUATIONS: Final[tuple[Situation, ...]] = (
     ),
     Situation(
         name="killed twice by its cycle",
-        # Late, so that the second prompt is queued by then; and by a call that takes its time, so
-        # that its end is not written yet. So it is always the same that the next process writes.
-        moves=(_prompt("p", _write("put", "p1"), late_s=LATE_S), _prompt("q")),
+        # Late, so that the second prompt is queued by then; and by a call that outlasts both of its
+        # processes, so that its end is not written yet: the third always writes the same.
+        moves=(_prompt("p", _LASTING, late_s=LATE_S), _prompt("q")),
         before=("append.*tool_started*.after:1=agent", "append.*resumed*.after:1=agent"),
         comes_to_the_same=False,
     ),
