@@ -27,6 +27,9 @@ RESUMED: Final = "the session was resumed from a saved state"
 CODE_STAGE: Final = "code"
 """Where a start fails because the code of the session is not the code that it took."""
 
+FRAME_STAGE: Final = "frame"
+"""Where a start fails because the process cannot read what the daemon sends it."""
+
 WORKER_MODULE: Final = "workers.bootstrap"
 HOST_MODULE: Final = "workers.toolhost.start"
 PRELOAD_MODULE: Final = "workers.preload"

@@ -167,9 +167,10 @@ class ExitCode(DownReason, frozen=True, kw_only=True):
 
 
 class StartFailed(DownReason, frozen=True, kw_only=True):
-    """The process never became ready; ``stage`` is spawn, handshake, load, code or rebuild.
+    """The process never became ready; ``stage`` is spawn, handshake, load, code, frame or rebuild.
 
-    At the stage code the session is parked: its code is not the one that it took.
+    At the stage code the session is parked: its code is not the one that it took. So it is at the
+    stage frame: what the daemon sends cannot be read.
     """
 
     decided_by: ClassVar[str] = "the process, or the daemon when its time is up"

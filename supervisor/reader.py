@@ -18,7 +18,16 @@ import structlog
 
 from cmdc_runtime.codec import failed
 from cmdc_runtime.errors import CmdcError, TransientError
-from cmdc_runtime.frames import Answer, Deliver, FromWorker, NotStarted, Refusal, Started, ToClient
+from cmdc_runtime.frames import (
+    Answer,
+    Deliver,
+    FromWorker,
+    LastWords,
+    NotStarted,
+    Refusal,
+    Started,
+    ToClient,
+)
 from cmdc_runtime.ids import CommandId, SessionId
 from cmdc_runtime.requests import Supervision
 from supervisor.adapters.router import Told
@@ -145,6 +154,8 @@ class Reader:
                     self._wait(READER_IDLE_S)
             case NotStarted(stage=stage, message=message):
                 self._problem = f"{stage}: {message}"
+            case LastWords(reason=reason):
+                self._problem = f"the process that read it ended: {reason}"
             case _:
                 log.warning("frame.refused", session_id=self.session.id, frame=type(frame).__name__)
 

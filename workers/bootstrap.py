@@ -50,6 +50,7 @@ from cmdc_runtime.process import (
     EXIT_CRASHED,
     EXIT_OK,
     EXIT_ORPHANED,
+    FRAME_STAGE,
     HIBERNATE,
 )
 from cmdc_runtime.reasons import PlainReason
@@ -97,7 +98,7 @@ class Worker:
         self._id = WorkerId(str(boot["worker_id"]))
         self._output = str(boot.get("output", ""))
         self._grace_s = float(boot.get("grace_s", 0.0))
-        self._link = Link(address, self._id, self._on_frame)
+        self._link = Link(address, self._id, self._on_frame, self._on_unreadable)
         self._drifting = Drifting(self._link, self._cry, self._end_orphaned)
         self._runtime_dir = Path(address.removeprefix("ipc://")).parent
         self._guard, self._daemon_fd = guard, daemon_fd
@@ -212,7 +213,21 @@ class Worker:
         if not self._ended.done():
             self._ended.set_result((code, reason))
 
+    def _on_unreadable(self, why: str) -> None:
+        """End, and say why: what the daemon has sent it does not send again to this process.
+
+        While it is detached it goes on waiting: nobody has adopted it, and it calls again.
+        """
+        if self._drifting.is_on:
+            return
+        if self._agent is None:
+            self._give_up(FRAME_STAGE, why)
+        else:
+            self._end(EXIT_CRASHED, reasons.Other(detail=why))
+
     def _on_frame(self, frame: ToWorker) -> None:
+        if self._agent is None and self._ended.done():
+            return  # it has given up, perhaps for want of a frame that this one leans on
         match frame:
             case Assign():
                 self._assign = frame

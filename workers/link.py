@@ -6,12 +6,14 @@ first can come late. That daemon is sent again what is kept, and then everything
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import structlog
 import zmq
 
+from cmdc_runtime import plain
 from cmdc_runtime.codec import decode, encode
 from cmdc_runtime.errors import ProtocolError
 from cmdc_runtime.frames import (
@@ -34,6 +36,17 @@ log = structlog.get_logger()
 
 FLUSH_S: Final = 1.0
 """How long the last frames may take to leave the process at its end."""
+WHY_CHARS_MAX: Final = 500
+"""Of why a frame cannot be read."""
+_PARTS_SHOWN_MAX: Final = 8
+"""Of a message that is none of the protocol."""
+_ARRAY_BYTES: Final = 1
+"""Before a frame's tag: all have fewer fields than need a longer head."""
+_TAGS: Final = {
+    kind.__name__: encode(str(kind.__struct_config__.tag)) for kind in ToWorker.__subclasses__()
+}
+_VALUE: Final = re.compile(r"(Invalid (?:enum )?value) '.*'", re.DOTALL)
+"""Where msgspec shows what it was given."""
 
 
 class FrameTooLargeError(Exception):
@@ -43,11 +56,21 @@ class FrameTooLargeError(Exception):
 class Link:
     """The DEALER of one worker. All of it runs in the loop's thread."""
 
-    def __init__(self, address: str, worker_id: str, on_frame: Callable[[ToWorker], None]) -> None:
-        """Connect; ``on_frame`` gets every frame but ``Written``, once ``start`` was called."""
+    def __init__(
+        self,
+        address: str,
+        worker_id: str,
+        on_frame: Callable[[ToWorker], None],
+        on_unreadable: Callable[[str], None],
+    ) -> None:
+        """Connect; ``on_frame`` gets every frame but ``Written``, once ``start`` was called.
+
+        ``on_unreadable`` gets which message could not be read, and why: without it the worker
+        would wait for what has come already.
+        """
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._address, self._name = address, worker_id
-        self._on_frame = on_frame
+        self._on_frame, self._on_unreadable = on_frame, on_unreadable
         self._outbox = Outbox()
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._is_calm, self._is_attached = asyncio.Event(), asyncio.Event()
@@ -199,6 +222,7 @@ class Link:
             frame = self._parse(parts)
         except ProtocolError as error:
             log.warning("frame.refused", error=str(error))
+            self._on_unreadable(str(error))
             return
         if isinstance(frame, Written):
             self._settle(frame.number, frame.index)
@@ -221,8 +245,26 @@ class Link:
     def _parse(parts: list[bytes]) -> ToWorker:
         data = of_router(parts)
         if data is None:
-            raise ProtocolError(f"expected a header and a frame, got {len(parts)} parts")
-        return decode(ToWorker, data)
+            sizes = ", ".join(str(len(part)) for part in parts[:_PARTS_SHOWN_MAX])
+            raise ProtocolError(
+                f"a message of the daemon is none of this protocol: parts of {sizes} bytes"
+            )
+        try:
+            return decode(ToWorker, data)
+        except ProtocolError as error:
+            raise ProtocolError(f"{_name_of(data)} cannot be read: {_told(error)}") from error
+
+
+def _name_of(data: bytes) -> str:
+    """Return which frame ``data`` says it is, also where the rest of it is no MessagePack."""
+    found = (name for name, tag in _TAGS.items() if data[_ARRAY_BYTES:].startswith(tag))
+    return f"the daemon's frame {next(found, 'of a kind that is not known')}"
+
+
+def _told(error: ProtocolError) -> str:
+    """Return what is wrong with a frame, without the values in it: they may be anybody's."""
+    text = _VALUE.sub(r"\1", plain.without_controls(str(error)))
+    return text[:WHY_CHARS_MAX]
 
 
 def _check(parts: Parts) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from cmdc_runtime.errors import InvalidOptions, TransientError
 from cmdc_runtime.ids import Incarnation, SessionId, is_session_id
-from cmdc_runtime.process import CODE_STAGE
+from cmdc_runtime.process import CODE_STAGE, FRAME_STAGE
 from cmdc_runtime.reasons import AnyReason, StartFailed
 from cmdc_runtime.requests import SessionPhase, StartSession, Supervision
 from supervisor.core.limits import HIRE_S_MAX, SILENT_S_MIN, STOP_ALL_S
@@ -49,6 +49,8 @@ below that takes some minutes. systemd starts a new daemon then, which may do be
 SHOWN_CHARS_MAX: Final = 40
 """Of a session id that is none, in the error."""
 NURSERY_DELAY_S: Final = (1.0, 30.0)
+_PARKING: Final = frozenset({CODE_STAGE, FRAME_STAGE})
+"""Stages of a start that fails the same way until somebody has mended what is there."""
 
 
 class Phase(StrEnum):
@@ -161,7 +163,7 @@ def session_spec(
 
 def parks(reason: AnyReason | None) -> bool:
     """Say whether a session that ended for ``reason`` is only parked, until it is resumed."""
-    return isinstance(reason, StartFailed) and reason.stage == CODE_STAGE
+    return isinstance(reason, StartFailed) and reason.stage in _PARKING
 
 
 def check_session(spec: StartSession) -> None:

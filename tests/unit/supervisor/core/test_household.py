@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from cmdc_runtime.errors import InvalidOptions, TransientError
-from cmdc_runtime.process import CODE_STAGE
+from cmdc_runtime.process import CODE_STAGE, FRAME_STAGE
 from cmdc_runtime.reasons import StartFailed
 from cmdc_runtime.requests import SessionPhase, StartSession, Supervision
 from supervisor.core import household
@@ -44,11 +44,12 @@ def test_every_phase_is_shown_as_one_that_clients_know():
     assert set(household.SHOWN) >= household.HAVING_CHILDREN
 
 
-def test_only_other_code_parks_a_session():
+def test_only_other_code_and_unreadable_frames_park_a_session():
     """A start that failed for anything else is an end."""
-    failed = [StartFailed(stage=stage, message="") for stage in (CODE_STAGE, "load", "rebuild")]
+    stages = (CODE_STAGE, FRAME_STAGE, "load", "rebuild")
+    failed = [StartFailed(stage=stage, message="") for stage in stages]
 
-    assert [household.parks(one) for one in (*failed, None)] == [True, False, False, False]
+    assert [household.parks(one) for one in (*failed, None)] == [True, True, False, False, False]
 
 
 def test_root_is_sound_and_up_without_its_nursery():
