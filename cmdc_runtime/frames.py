@@ -37,6 +37,8 @@ FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
 """Largest part of a message that any socket takes."""
 ASKED_BYTES_MAX: Final = FRAME_BYTES_MAX - 256 * 1024
 """Of what a client sends: who passes it on has words of its own to add."""
+COMMAND_ID_CHARS_MAX: Final = 1024
+"""Of the id under which a worker files an outcome."""
 BATCH_EVENTS_MAX: Final = 512
 """Events of one batch."""
 
@@ -64,7 +66,9 @@ BatchCount: TypeAlias = Annotated[int, Meta(ge=1, le=BATCH_EVENTS_MAX)]
 Word: TypeAlias = Annotated[str, Meta(max_length=64, pattern=r"^[^\x00-\x1f\x7f]*\Z")]
 SessionName: TypeAlias = Annotated[SessionId, Meta(pattern=SESSION_ID)]
 WorkerName: TypeAlias = Annotated[WorkerId, Meta(max_length=64, pattern=r"^[!-~]+\Z")]
-CommandName: TypeAlias = Annotated[CommandId, Meta(max_length=1024, pattern=r"^[^\x00]*\Z")]
+CommandName: TypeAlias = Annotated[
+    CommandId, Meta(max_length=COMMAND_ID_CHARS_MAX, pattern=r"^[^\x00]*\Z")
+]
 
 
 class FromClient(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=snake):

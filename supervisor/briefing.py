@@ -1,16 +1,22 @@
 """What a new process is told before it is the agent of a session: who it is, and what was."""
 
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
+import structlog
 from msgspec.structs import replace
 
 from cmdc_runtime.frames import Assign, ToWorker
-from cmdc_runtime.ids import EventIndex, Incarnation
+from cmdc_runtime.ids import EventIndex, Incarnation, SessionId
+from cmdc_runtime.plain import short
 from cmdc_runtime.reasons import AnyReason
 from cmdc_runtime.requests import StartSession
+from supervisor.adapters.journal.base import CommandRow, Stored
 from supervisor.adapters.journal.operations import BeginIncarnation, LoadSession
-from supervisor.core.history import slices
+from supervisor.core.history import command_problem, delivery, slices
 from supervisor.desk import Desk
+
+log = structlog.get_logger()
 
 
 class Briefed(Protocol):
@@ -42,6 +48,8 @@ async def briefing(desk: Desk, session: Briefed) -> tuple[ToWorker, ...]:
         )
     if assign.incarnation > 1 or spec.origin is not None:
         stored = await desk.journal.read(LoadSession(spec.session_id))
+    if stored is not None:
+        _tell_left_out(spec.session_id, stored.unanswered)
     next_index = EventIndex(desk.hub.taken_index(spec.session_id) + 1)
     return (replace(assign, next_index=next_index), *slices(stored))
 
@@ -54,6 +62,22 @@ async def reading(desk: Desk, session: Briefed) -> tuple[ToWorker, ...]:
     """
     stored = await desk.journal.read(LoadSession(session.spec.session_id))
     return (replace(_assign(desk, session), looks=True), *slices(stored))
+
+
+def deliveries(session_id: SessionId, stored: Stored | None) -> Iterator[ToWorker]:
+    """Return the frames that give a process what nobody has answered yet."""
+    unanswered = () if stored is None else stored.unanswered
+    _tell_left_out(session_id, unanswered)
+    return (delivery(one) for one in unanswered if command_problem(one) is None)
+
+
+def _tell_left_out(session_id: SessionId, commands: Iterable[CommandRow]) -> None:
+    """Tell which rows hold a command that can't be given to a process; they stay as they are."""
+    for one in commands:
+        if (problem := command_problem(one)) is not None:
+            log.error(
+                "command.set_aside", session_id=session_id, seq=short(one.seq), problem=problem
+            )
 
 
 def _assign(desk: Desk, session: Briefed) -> Assign:

@@ -26,7 +26,6 @@ from cmdc_runtime.frames import (
     Adrift,
     Answer,
     Batch,
-    Deliver,
     Doze,
     Failed,
     FromWorker,
@@ -49,6 +48,7 @@ from supervisor.adapters.journal.base import EventRow
 from supervisor.adapters.journal.operations import AppendRecords, LoadSession
 from supervisor.adapters.pidfd import stuck_at
 from supervisor.adapters.router import Told
+from supervisor.briefing import deliveries
 from supervisor.chores import Chores
 from supervisor.core import exits
 from supervisor.core.exits import Asked
@@ -186,8 +186,8 @@ class AgentProcess:
         except CmdcError as error:
             self.kill(StartFailedReason(stage="rebuild", message=str(error)))
             return
-        for one in stored.unanswered if stored is not None else ():
-            self.send(Deliver(id=one.command_id, body=msgspec.Raw(one.body), durable=True))
+        for frame in deliveries(self.owner.id, stored):
+            self.send(frame)
 
     def ask(self, reason: str, *, over: bool = False) -> None:
         """Ask the process politely to end; ``over``: the session ends with it."""

@@ -1,15 +1,36 @@
-"""A session's journal cut into frames of bounded size. Pure."""
+"""A session's journal cut into frames of bounded size, each of which a process can read. Pure.
+
+An edited or damaged file has any value in any column. A record, a snapshot or a command whose body
+is none of ours is sent as bytes of the same size limit: its process says what is wrong with it,
+sets it aside or refuses it. A command whose id is none is sent to nobody, since nobody could be
+answered: ``command_problem`` says why, and the daemon tells it.
+"""
 
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from cmdc_runtime.frames import History, JournalCommand, JournalRecord
+import msgspec
+
+from cmdc_runtime.codec import decode_as
+from cmdc_runtime.errors import ProtocolError
+from cmdc_runtime.frames import (
+    COMMAND_ID_CHARS_MAX,
+    FRAME_BYTES_MAX,
+    Deliver,
+    History,
+    JournalCommand,
+    JournalRecord,
+)
 from cmdc_runtime.ids import CommandId
 from cmdc_runtime.plain import text_problem
 from supervisor.core.limits import HISTORY_BYTES_MAX, HISTORY_ITEMS_MAX
 
 KIND_CHARS_MAX: Final = 64
 """Of a record's kind: what a frame takes."""
+BODY_BYTES_MAX: Final = FRAME_BYTES_MAX - 8 * 1024
+"""Of one body: beside it a frame has its own fields, and the longest id or kind."""
+_NO_BODY: Final = msgspec.Raw(b"\xc0")
+"""What is delivered where a body is no value: no frame could hold that."""
 
 
 class KeptRecord(Protocol):
@@ -56,7 +77,7 @@ def slices(kept: Kept | None) -> Iterator[History]:
     """Yield the frames that carry ``kept``; the last one says so. None is an empty history."""
     records: list[JournalRecord] = []
     size = 0
-    snapshot = b"" if kept is None else kept.snapshot
+    snapshot = b"" if kept is None else _bytes(kept.snapshot)
     for first in range(0, len(snapshot), HISTORY_BYTES_MAX):
         piece = snapshot[first : first + HISTORY_BYTES_MAX]
         yield History(records=(), commands=(), complete=False, snapshot=piece)
@@ -69,27 +90,56 @@ def slices(kept: Kept | None) -> Iterator[History]:
         size += len(sent.body)
     commands: list[JournalCommand] = []
     for command in kept.unanswered if kept is not None else ():
-        items = len(records) + len(commands)
-        if items and _is_full(items, size + len(command.body)):
+        if command_problem(command) is not None:
+            continue
+        items, body = len(records) + len(commands), _body(command.body)
+        if items and _is_full(items, size + len(body)):
             yield History(records=tuple(records), commands=tuple(commands), complete=False)
             records, commands, size = [], [], 0
-        commands.append(JournalCommand(id=command.command_id, body=command.body))
-        size += len(command.body)
+        commands.append(JournalCommand(id=command.command_id, body=body))
+        size += len(body)
     yield History(records=tuple(records), commands=tuple(commands), complete=True)
 
 
+def command_problem(command: KeptCommand) -> str | None:
+    """Return why a command can't be given to a process, None for one that can.
+
+    Nobody could be answered: the answer is filed under the id, in a frame of the process.
+    """
+    command_id: object = command.command_id
+    wrong = text_problem(command_id, chars_max=COMMAND_ID_CHARS_MAX)
+    if wrong is None and "\0" in str(command_id):
+        wrong = "it has the control character U+0000"
+    return None if wrong is None else f"command_id: {wrong}"
+
+
+def delivery(command: KeptCommand) -> Deliver:
+    """Return the frame that gives a process one command; ``command_problem`` has none with it."""
+    body = msgspec.Raw(_body(command.body))
+    try:
+        decode_as(msgspec.Raw, body)
+    except ProtocolError:
+        body = _NO_BODY
+    return Deliver(id=command.command_id, body=body, durable=True)
+
+
 def _sent(record: KeptRecord) -> JournalRecord:
-    """Return a row as a frame takes it; an edited file has any value in any column.
+    """Return a row as a frame takes it.
 
     A kind that is no word is sent as none. Whether the body is a record is for the agent to say.
     """
     kind: object = record.kind
-    body: object = record.body
     is_word = text_problem(kind, chars_max=KIND_CHARS_MAX, one_line=True) is None
-    return JournalRecord(
-        kind=str(kind) if is_word else "",
-        body=body if isinstance(body, bytes) else str(body).encode(errors="replace"),
-    )
+    return JournalRecord(kind=str(kind) if is_word else "", body=_body(record.body))
+
+
+def _body(body: object) -> bytes:
+    """Return a body as a frame has room for it; one that was cut can be read by nobody."""
+    return _bytes(body)[:BODY_BYTES_MAX]
+
+
+def _bytes(value: object) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode(errors="replace")
 
 
 def _is_full(items: int, size: int) -> bool:

@@ -4,19 +4,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from cmdc_runtime.ids import SessionId
+from cmdc_runtime.ranges import INDEX_MAX
 from supervisor.adapters.journal.database import Database
 from supervisor.adapters.journal.retention import Bounds
 
 _HEAD: Final = """
     SELECT incarnation,
-           (SELECT max(seq) FROM records WHERE session_id = :id),
-           (SELECT max(seq) FROM commands WHERE session_id = :id),
-           (SELECT max(seq) FROM snapshots WHERE session_id = :id),
+           (SELECT max(seq) FROM records WHERE session_id = :id AND seq <= :high),
+           (SELECT max(seq) FROM commands WHERE session_id = :id AND seq <= :high),
+           (SELECT max(seq) FROM snapshots WHERE session_id = :id AND seq <= :high),
            (SELECT written FROM marks WHERE session_id = :id),
            (SELECT count(*) FROM commands WHERE session_id = :id),
            (SELECT count(*) FROM events WHERE session_id = :id)
     FROM sessions WHERE session_id = :id AND ended_ms IS NULL
 """
+# What is no number, in a file that somebody has edited, is above every number for SQLite.
 
 
 @dataclass(slots=True)
@@ -47,7 +49,7 @@ class Heads:
         head = self._by_id.get(session_id)
         if head is not None:
             return head
-        row = db.execute(_HEAD, {"id": session_id}).fetchone()
+        row = db.execute(_HEAD, {"id": session_id, "high": INDEX_MAX}).fetchone()
         if row is None:
             return None
         incarnation, *seqs, written, commands, events = row

@@ -15,7 +15,7 @@ from cmdc_runtime.frames import (
     ToWorker,
 )
 from supervisor.core import history
-from supervisor.core.history import slices
+from supervisor.core.history import command_problem, delivery, slices
 from supervisor.core.limits import HISTORY_BYTES_MAX, HISTORY_ITEMS_MAX
 
 
@@ -149,3 +149,54 @@ def test_a_damaged_row_is_in_a_frame_that_an_agent_takes(kind, body):
 
     assert decode(ToWorker, encode(frame)) == frame
     assert [one.kind for one in frame.records] == ["said", "", "said"]
+
+
+BAD_IDS = [b"c-1", None, 7, "half \udc80", "c\0", "c" * 1025]
+BAD_BODIES = ["text", None, 7, 1.5, b"", b"\xc1", b"\x92\x01"]
+
+
+@pytest.mark.parametrize("command_id", BAD_IDS)
+def test_a_command_whose_id_is_none_is_given_to_nobody(command_id):
+    """Nobody could be answered; what stands around it goes on."""
+    rows = (Command("c-1", b"a"), Command(command_id, b"b"), Command("c-3", b"c"))
+    (frame,) = slices(Kept(unanswered=rows))
+
+    assert [one.id for one in frame.commands] == ["c-1", "c-3"]
+    assert decode(ToWorker, encode(frame)) == frame
+    assert [command_problem(one) is None for one in rows] == [True, False, True]
+
+
+@pytest.mark.parametrize("command_id", ["c", "c" * 1024, "a\x1b[31m"])
+def test_a_command_that_can_be_answered_is_given(command_id):
+    """However odd its id is: it was accepted."""
+    assert command_problem(Command(command_id, b"")) is None
+
+
+@pytest.mark.parametrize("body", BAD_BODIES)
+def test_a_command_whose_body_is_none_is_in_a_frame_that_an_agent_takes(body):
+    """In the history as in a delivery; the agent refuses it, so that its sender is told."""
+    command = Command("c-1", body)
+    (frame,) = slices(Kept(unanswered=(command,)))
+    sent = encode(delivery(command))
+
+    assert decode(ToWorker, encode(frame)) == frame
+    assert encode(decode(ToWorker, sent)) == sent
+
+
+def test_a_body_that_no_frame_takes_is_cut():
+    """The connection would be lost with the frame, and the agent would wait for the rest."""
+    longest = "c" * 1024
+    rows = Kept((Record(bytes(FRAME_BYTES_MAX)),), (Command(longest, bytes(FRAME_BYTES_MAX)),))
+    sent = [*slices(rows), delivery(rows.unanswered[0])]
+
+    assert all(len(encode(frame)) <= FRAME_BYTES_MAX - 1024 for frame in sent)
+
+
+@pytest.mark.parametrize("snapshot", ["text", 7, "half \udc80"])
+def test_a_snapshot_of_another_type_is_sent_as_bytes(snapshot):
+    """Who reads it can say what is wrong with it."""
+    frames = list(slices(Kept(snapshot=snapshot)))
+
+    assert [decode(ToWorker, encode(frame)) for frame in frames] == frames
+    assert all(isinstance(frame.snapshot, bytes) and frame.snapshot for frame in frames[:-1])
+    assert len(frames) > 1
