@@ -76,6 +76,7 @@ from cmdc_runtime.errors import CmdcError as CmdcError
 from cmdc_runtime.errors import CollectTimeout as CollectTimeout
 from cmdc_runtime.errors import CommandTimeout as CommandTimeout
 from cmdc_runtime.errors import DaemonUnavailable as DaemonUnavailable
+from cmdc_runtime.errors import ExtensionError as ExtensionError
 from cmdc_runtime.errors import InvalidFields as InvalidFields
 from cmdc_runtime.errors import InvalidOptions as InvalidOptions
 from cmdc_runtime.errors import InvalidSession as InvalidSession

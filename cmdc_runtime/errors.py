@@ -13,10 +13,14 @@ The tree answers one question, "what should the catcher do?"::
       SessionError              what the session did or became
         SessionNotAlive, SessionParked, StartFailed, AgentAborted, AgentFailed, SteeringRejected,
         CheckpointFailed
+      ExtensionError            what a tool, plugin, provider or store could not do, or was refused
+        ToolError (with OtherBranchError), PluginCallError, ProviderError, MemoryStoreError: each
+        stands beside the contract that it is part of
       ProtocolError             the peer or we broke the wire contract: report a bug
 
 To add an error, add one class with its own ``code``; attributes that must cross the wire are named
-in ``fields`` with their types, and the constructor takes exactly these by keyword.
+in ``fields`` with their types, and the constructor takes exactly these by keyword. An error that
+stands elsewhere has the code of its base, and arrives as that: it names no ``fields``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -319,6 +323,20 @@ class CheckpointFailed(SessionError):
     """No checkpoint was made: the session's ``redact`` refused, or the state can't be stored."""
 
     code = "checkpoint_failed"
+
+
+class ExtensionError(CmdcError):
+    """What a tool, plugin, provider or store could not do, or was refused; the text says why.
+
+    Its author raises it too, and the model may read its text: that stays as it was given. Whoever
+    shows it bounds it and hides what is secret.
+    """
+
+    code = "extension"
+
+    def __init__(self, *told: object) -> None:
+        """Keep what is told as it is."""
+        Exception.__init__(self, *told)
 
 
 class ProtocolError(CmdcError):

@@ -91,6 +91,7 @@ HOMES: Final = {
         "CollectTimeout",
         "CommandTimeout",
         "DaemonUnavailable",
+        "ExtensionError",
         "InvalidFields",
         "InvalidOptions",
         "InvalidSession",

@@ -17,6 +17,7 @@ from typing import Final, Literal, Self, TypeAlias, get_args
 import msgspec
 
 from cmdc_runtime.checked_struct import Checked
+from cmdc_runtime.errors import UsageError
 
 StepStatus: TypeAlias = Literal["pending", "in_progress", "completed", "failed", "skipped"]
 STATUSES: Final[tuple[StepStatus, ...]] = get_args(StepStatus)
@@ -60,7 +61,7 @@ _NOTE: Final = re.compile(r"\s+>\s*(.*)")
 _ID: Final = re.compile(r"step-(\d+)")
 
 
-class IllegalTransition(ValueError):
+class IllegalTransition(UsageError, ValueError):
     """A step cannot get this status from the one that it has."""
 
     def __init__(self, step_id: str, from_: StepStatus, to: StepStatus) -> None:

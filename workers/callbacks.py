@@ -16,13 +16,9 @@ from typing import Any, Final
 
 import cmdc_runtime
 from cmdc_runtime.errors import CmdcError
-from cmdc_runtime.extensions.plugin_context import PluginCallError
-from cmdc_runtime.extensions.tool import ToolError
 
 _LOOP: Final = Path(asyncio.__file__).parent
 _OURS: Final = (Path(cmdc_runtime.__file__).parent, Path(__file__).parent)
-_CALLERS: Final = (CmdcError, ToolError, PluginCallError)
-"""What a call of ours says to who calls it wrongly."""
 _BUILT_IN: Final = Path(__file__).parent / "builtin"
 """Tools and plugins, as those of others are."""
 
@@ -56,7 +52,7 @@ def is_ours(context: dict[str, Any]) -> bool:  # Any: asyncio's own shape
     What tells its caller of a mistake is the mistake of who put the call there.
     """
     error = context.get("exception")
-    if error is None or isinstance(error, _CALLERS) or "handle" not in context:
+    if error is None or isinstance(error, CmdcError) or "handle" not in context:
         return False
     code = _called(error.__traceback__)
     return code is not None and _is_own(code)

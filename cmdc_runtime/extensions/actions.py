@@ -17,6 +17,7 @@ import msgspec
 
 from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.discretion import printed, printed_fields
+from cmdc_runtime.errors import UsageError
 from cmdc_runtime.extensions.hooks import (
     AfterResponse,
     AfterTool,
@@ -51,7 +52,7 @@ _PAIR: Final = 2
 _A = TypeVar("_A", bound="Action")
 
 
-class BadActionError(Exception):
+class BadActionError(UsageError):
     """An action can't be carried out, whatever the hook; the message says what is wrong with it."""
 
 

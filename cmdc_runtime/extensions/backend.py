@@ -15,6 +15,8 @@ from typing import Final
 
 import msgspec
 
+from cmdc_runtime.errors import UsageError
+
 FILE_NOT_FOUND: Final = "file_not_found"
 PERMISSION_DENIED: Final = "permission_denied"
 IS_DIRECTORY: Final = "is_directory"
@@ -42,7 +44,7 @@ DEPTH_MAX: Final = 32
 """Names in one path."""
 
 
-class InvalidPathError(ValueError):
+class InvalidPathError(UsageError, ValueError):
     """A text is no path of a backend; operations answer it with ``INVALID_PATH``."""
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from cmdc_runtime.checked_struct import Checked
+from cmdc_runtime.errors import ExtensionError
 
 NAME_CHARS_MAX: Final = 256
 """Of an id, and of a namespace."""
@@ -35,7 +36,7 @@ Filters: TypeAlias = Mapping[str, str | int | float | bool | None]
 """Keys of the data with the values that they must have."""
 
 
-class MemoryStoreError(Exception):
+class MemoryStoreError(ExtensionError):
     """A store cannot be used or did not do what it was asked; the text says which and why."""
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from cmdc_runtime.checkpoints import Snapshot
+from cmdc_runtime.errors import ExtensionError
 from cmdc_runtime.extensions.actions import Emit
 from cmdc_runtime.ids import CommandId, Incarnation, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
@@ -18,7 +19,7 @@ from cmdc_runtime.messages import Message, TokenUsage
 _FIRST: Final = Incarnation(1)
 
 
-class PluginCallError(Exception):
+class PluginCallError(ExtensionError):
     """What a plugin asked of its session could not be done; the text says why."""
 
 

@@ -17,6 +17,7 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from cmdc_runtime.discretion import printed, printed_fields
+from cmdc_runtime.errors import ExtensionError
 from cmdc_runtime.ids import CallId
 from cmdc_runtime.messages import Message, TokenUsage
 
@@ -109,7 +110,7 @@ class FailureKind(StrEnum):
     """Nobody is at the address: try again only where the model has answered before."""
 
 
-class ProviderError(Exception):
+class ProviderError(ExtensionError):
     """A request failed; ``reason`` is one readable line without any secret."""
 
     def __init__(

@@ -29,7 +29,7 @@ from typing import (
 import msgspec
 
 from cmdc_runtime.checked_struct import Checked
-from cmdc_runtime.errors import InvalidTool
+from cmdc_runtime.errors import ExtensionError, InvalidTool
 from cmdc_runtime.extensions import pydantic_types
 from cmdc_runtime.extensions.context import Context, ToolContext
 from cmdc_runtime.extensions.provider import ToolSpec
@@ -72,7 +72,7 @@ def _fitting_of(function: object) -> tuple[Isolation, ...]:
     return ("process", "thread")
 
 
-class ToolError(Exception):
+class ToolError(ExtensionError):
     """An expected failure: its text is the result that the model reads, marked as an error."""
 
 

@@ -12,6 +12,7 @@ from cmdc_runtime.errors import (
     CmdcError,
     CollectTimeout,
     CommandTimeout,
+    ExtensionError,
     InvalidOptions,
     ProtocolError,
     SessionError,
@@ -28,7 +29,7 @@ CLASSES = [
     value for value in vars(errors).values() if isinstance(value, type) and value is not Exception
 ]
 ERRORS = [value for value in CLASSES if issubclass(value, CmdcError)]
-ADVICE = (UsageError, TransientError, SessionError, ProtocolError)
+ADVICE = (UsageError, TransientError, SessionError, ExtensionError, ProtocolError)
 
 
 def test_every_code_is_one_class():
