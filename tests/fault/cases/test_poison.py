@@ -158,8 +158,11 @@ def test_death_while_it_is_written_down_loses_nothing(  # noqa: PLR0913, PLR0917
 
 
 @pytest.mark.fault_case("F91")
-def test_state_that_kills_its_readers_is_set_aside(agent, client, scripted, deadly):
-    """A session that is resumed from it begins anew, and says so, where it could not begin."""
+def test_state_that_kills_its_readers_is_set_aside(agent, client, scripted, deadly, place):
+    """A session that is resumed from it begins anew, and says so, where it could not begin.
+
+    So does who plays it again.
+    """
     model = scripted(default="fine")
     first = agent(model)
     first.run("First.", timeout=TURN_S)
@@ -171,10 +174,14 @@ def test_state_that_kills_its_readers_is_set_aside(agent, client, scripted, dead
         result = session.run("Second.", timeout=TURN_S)
         told = set_aside(client, session)
         contents = [message.content for message in session.messages()]
+        played = replayed(session, place.address)
 
     assert result.text == "fine"
     assert told.what == "snapshot"
     assert "First." not in contents
+    assert (played.returncode, played.stderr) == (1, "")
+    assert played.stdout.startswith(f"the snapshot is set aside: {told.why}\n")
+    assert " records, the same; 1 were passed over\n" in played.stdout
 
 
 @pytest.mark.fault_case("F91")
@@ -306,6 +313,37 @@ def test_state_that_cannot_be_read_is_left_out(agent, client, damaged):
     assert told.what == "snapshot"
     assert "the snapshot is damaged: Object missing required field `state`" in told.why
     assert [message.content for message in session.messages()[1:]] == ["Second.", "fine"]
+
+
+STATE_BETWEEN = """
+    INSERT INTO snapshots SELECT session_id, min(seq), ? FROM records
+    WHERE session_id = ? AND kind = 'cycle_ended'
+"""
+OLDEST_GONE = """
+    DELETE FROM records
+    WHERE session_id = ? AND seq = (SELECT min(seq) FROM records WHERE session_id = ?)
+"""
+
+
+@pytest.mark.fault_case("F91")
+def test_who_plays_the_session_again_leaves_the_state_out_as_well(agent, client, damaged, place):
+    """What was decided on it is passed over; what came after that is decided again."""
+    session = agent()
+    for text in ("First.", "Second."):
+        session.run(text, timeout=TURN_S)
+    pruned = [(OLDEST_GONE, (session.id, session.id))] * 4
+    damaged([(STATE_BETWEEN, (UNREADABLE, session.id)), *pruned])
+    session.run("Third.", timeout=TURN_S)
+    told = set_aside(client, session)
+    played = replayed(session, place.address)
+    shown = played.stdout.splitlines()
+
+    assert (played.returncode, played.stderr) == (1, "")
+    assert shown[0] == f"the snapshot is set aside: {told.why}"
+    assert shown[1] == "  passed over: 5 records, up to the one that says so"
+    assert "stream_ended -> said, turn_spent, cycle_ended" in shown[-2]
+    assert "can't be played" not in played.stdout
+    assert shown[-1].endswith(" records, the same; 5 were passed over")
 
 
 @pytest.mark.fault_case("F91")
