@@ -13,6 +13,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.board import RESUME_STEP, SNAPSHOT_STEP
+from cmdc_runtime.client.engine import ClientEngine
 from cmdc_runtime.events import RecordSetAside
 from cmdc_runtime.testing import Hold
 from supervisor.adapters.journal.operations import AppendRecords
@@ -23,8 +24,8 @@ from tests.fault.cases.journals import with_journal
 pytestmark = [pytest.mark.fault, pytest.mark.process]
 
 TURN_S = 60.0
-DEEP = msgspec.Raw(b"\x81\xa1a" * 970 + b"\x01")
-"""Arguments as an older program took them."""
+DEEP = [970, 80]
+"""Levels of arguments as an older program took them: one kills, one is only above what is taken."""
 WRITTEN = "set_aside"
 """The kind of the record that names what is left out."""
 OFTEN = 5
@@ -87,6 +88,13 @@ def set_aside(client, session):
         return found
 
 
+def written(place, session):
+    """Return how many records of the session's journal set something aside."""
+    with contextlib.closing(ClientEngine(place.address)) as engine:
+        past = engine.call(engine.exchange.past(session.id))
+    return sum(record.kind == WRITTEN for record in past.records)
+
+
 @pytest.fixture
 def damaged(place, poll, audit):
     """Change single rows of the journal while there is no daemon, as nothing but a damage would."""
@@ -105,7 +113,7 @@ def damaged(place, poll, audit):
 
 
 @pytest.mark.fault_case("F91")
-def test_record_that_kills_its_readers_is_set_aside(agent, client, scripted, deadly):
+def test_record_that_kills_its_readers_is_set_aside(agent, client, scripted, deadly, plans):
     """Two processes die of it; the third leaves it out, and so does every later one."""
     session = agent(scripted("one", default="fine"), max_restarts=2)
     session.run("First.", timeout=TURN_S)
@@ -124,6 +132,8 @@ def test_record_that_kills_its_readers_is_set_aside(agent, client, scripted, dea
     assert said == ["First.", "Second.", "fine"]
     assert restarts == 1  # the processes that fell in between are no restarts
     assert again.text == "fine"
+    # It has killed two, and nobody after them: what is set aside is written down.
+    assert len((plans / f"{session.id}.plan").read_text().splitlines()) == OFTEN - DEATHS_MAX
 
 
 @pytest.mark.fault_case("F91")
@@ -154,6 +164,7 @@ def test_death_while_it_is_written_down_loses_nothing(  # noqa: PLR0913, PLR0917
 
     assert session.run("Second.", timeout=TURN_S).text == "fine"
     assert set_aside(client, session).what == "said"
+    assert [one.content for one in session.messages()[-3:]] == ["First.", "Second.", "fine"]
     assert (plans / f"{session.id}.plan").read_text() == ""  # all have died that were to
 
 
@@ -217,14 +228,18 @@ def test_command_that_kills_who_takes_it_is_refused(agent, client, deadly):
 
 
 @pytest.mark.fault_case("F91")
-def test_record_of_an_older_program_is_set_aside_before_it_kills(agent, client, audit, place, poll):
-    """Arguments 970 deep were taken once; today's processes do not even try them."""
+@pytest.mark.parametrize("levels", DEEP)
+def test_record_of_an_older_program_is_set_aside_before_it_kills(  # noqa: PLR0913, PLR0917
+    agent, client, audit, place, poll, levels
+):
+    """Arguments so deep were taken once; today's processes do not even try them."""
     audit.daemon_died = audit.bystander_died = True
     session = agent()
     session.run("First.", timeout=TURN_S)
     place.kill()
     assert poll(lambda: not place.left())
-    call = {"call_id": "c", "name": "x", "arguments": DEEP}
+    call = {"call_id": "c", "name": "x"}
+    call["arguments"] = msgspec.Raw(b"\x81\xa1a" * levels + b"\x01")
     deep = {"record": "said", "message": {"role": "assistant", "id": "m", "tool_calls": [call]}}
 
     async def poison(journal):
@@ -267,7 +282,7 @@ FIRST_ANSWER = """
 
 
 @pytest.mark.fault_case("F91")
-def test_malformed_record_is_left_out(agent, client, damaged):
+def test_malformed_record_is_left_out(agent, client, damaged, place):
     """It kills nobody: the first process that meets it names it and goes on with the rest."""
     sessions = [agent() for _ in BROKEN]
     for session in sessions:
@@ -285,6 +300,7 @@ def test_malformed_record_is_left_out(agent, client, damaged):
         assert result.text == "fine"
         assert (told.what, len(told.digest)) == (what, 32)
         assert why in told.why
+        assert written(place, session) == 1
         assert said == ["First.", "Second.", "fine", "Third.", "fine"]
         assert session.status().restarts <= 1  # the daemon's own end
 
@@ -297,7 +313,7 @@ CHECKPOINT = "UPDATE checkpoints SET body = ? WHERE session_id = ?"
 
 
 @pytest.mark.fault_case("F91")
-def test_state_that_cannot_be_read_is_left_out(agent, client, damaged):
+def test_state_that_cannot_be_read_is_left_out(agent, client, damaged, place):
     """What came after it is there; a session that would begin with it is refused, and told why."""
     session, other = agent(), agent()
     for one in (session, other):
@@ -311,6 +327,7 @@ def test_state_that_cannot_be_read_is_left_out(agent, client, damaged):
 
     assert result.text == "fine"
     assert told.what == "snapshot"
+    assert written(place, session) == 1
     assert "the snapshot is damaged: Object missing required field `state`" in told.why
     assert [message.content for message in session.messages()[1:]] == ["Second.", "fine"]
 
