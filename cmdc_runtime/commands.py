@@ -307,6 +307,18 @@ class AwaitCycle(Command, frozen=True, kw_only=True):
     within_s: Seconds | None = None
 
 
+class ForgetWait(Command, frozen=True, kw_only=True):
+    """Wait upon a caller no more: the ``AwaitCycle`` of this id ends with ``CollectTimeout``.
+
+    A client says so of a wait that was cancelled. There may be none of this id: its answer may be
+    on its way, or the wait behind this.
+    """
+
+    looks: ClassVar[bool] = True
+
+    wait_id: CommandId
+
+
 class GetStatus(Command, frozen=True, kw_only=True):
     """Answer how the session stands."""
 

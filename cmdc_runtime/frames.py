@@ -38,7 +38,7 @@ FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
 ASKED_BYTES_MAX: Final = FRAME_BYTES_MAX - 256 * 1024
 """Of what a client sends: who passes it on has words of its own to add."""
 COMMAND_ID_CHARS_MAX: Final = 1024
-"""Of the id under which a worker files an outcome."""
+"""Of the id of a request, under which its outcome is filed."""
 BATCH_EVENTS_MAX: Final = 512
 """Events of one batch."""
 
@@ -81,7 +81,7 @@ class Ask(FromClient, frozen=True, kw_only=True, array_like=True):
     ``token`` is what lies in the runtime directory: a person shows it, an agent need not.
     """
 
-    id: CommandId
+    id: CommandName
     body: msgspec.Raw
     token: str = ""
     again: bool = False
@@ -94,7 +94,7 @@ class Send(FromClient, frozen=True, kw_only=True, array_like=True):
     ``token`` and ``again`` are as in ``Ask``.
     """
 
-    id: CommandId
+    id: CommandName
     session_id: SessionId
     durable: bool
     body: msgspec.Raw

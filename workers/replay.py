@@ -5,6 +5,8 @@ machine has to know their names and their hooks. None of them is called. On stan
 ``PastPage`` with all that the journal keeps of the session; on standard output go lines of JSON:
 
 - ``step``: one step was decided as it was recorded, and how the session stands after it,
+- ``set_aside``: the snapshot is left out, as the session leaves it out, and so many records are
+  passed over: what was decided on it, up to the record that sets it aside,
 - ``difference``: today's code decides otherwise; ``unplayable``: the journal does not tell enough,
 - ``failed``: the session could not be loaded here,
 - ``end``: how far it came, with ``--state`` how the session stands there, and with ``--save`` that
@@ -23,18 +25,18 @@ import msgspec
 
 from cmdc_runtime.codec import decode, decode_as, encode
 from cmdc_runtime.commands import Command
-from cmdc_runtime.errors import CmdcError, InvalidTool
+from cmdc_runtime.errors import CheckpointUnreadable, CmdcError, InvalidTool
 from cmdc_runtime.extensions.plugin import hooks_of
 from cmdc_runtime.frames import Assign
 from cmdc_runtime.ids import CommandId, EventIndex, Incarnation
 from cmdc_runtime.requests import PastPage, StartSession
 from cmdc_runtime.spec import AgentSpec
 from workers.build import PROVIDER, first_memory, policy_of
-from workers.core import rebuild
-from workers.core.aside import read_records, tools_left_out
+from workers.core import aside, rebuild
 from workers.core.pluginset import with_hooks
+from workers.core.records import Record, SetAside
 from workers.core.replaying import Entry, Played, play
-from workers.core.replaying_view import Plain, of_end, of_step, whole
+from workers.core.replaying_view import Plain, of_end, of_left_out, of_step, whole
 from workers.core.snapshot import restore, saved
 from workers.core.state import Memory, State
 from workers.loader import LoadError, load_provider
@@ -46,12 +48,18 @@ EXIT_OTHERWISE: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A session to play: its definition, its memory at first, its records, its commands."""
+    """A session to play: its definition, its memory at first, its records, its commands.
+
+    ``left_out`` names the snapshot where that is set aside. ``first`` comes after so many records
+    as are ``passed_over`` then: those of processes that had it, up to the one that names it.
+    """
 
     request: StartSession
     first: Memory
     entries: tuple[Entry, ...]
     commands: dict[CommandId, Command]
+    left_out: SetAside | None = None
+    passed_over: int = 0
 
 
 class NotLoadedError(Exception):
@@ -66,22 +74,42 @@ def script_of(past: PastPage, until: int | None) -> Script:
     """
     try:
         bodies = [(row.kind, row.body) for row in past.records]
-        records, _ = read_records(bodies, frozenset(), lambda _step: None)
+        records, _ = aside.read_records(bodies, frozenset(), _at_no_step)
         entries = [
             Entry(row.seq, row.incarnation, record)
             for row, record in zip(past.records, records, strict=True)
         ]
         commands = {row.id: decode(Command, row.body) for row in past.commands}
         request: StartSession = decode_as(StartSession, past.spec)
-        left_out = tools_left_out(entry.record for entry in entries)
-        first = _first_memory(request, past.snapshot, left_out)
+        first, left_out = _first_memory(request, past.snapshot, records)
     except (LoadError, InvalidTool, CmdcError, msgspec.DecodeError) as error:
         raise NotLoadedError(str(error)) from error
-    return Script(request, first, tuple(_upto(entries, until)), commands)
+    wanted = tuple(_upto(entries, until))
+    if left_out is None:
+        return Script(request, first, wanted, commands)
+    count = _decided_on(left_out, wanted)
+    passed = (entry.record for entry in wanted[:count])
+    first, _ = aside.fold(first, (left_out, *passed), _at_no_step)
+    return Script(request, first, wanted[count:], commands, left_out, count)
 
 
-def _first_memory(request: StartSession, snapshot: bytes, left_out: frozenset[str]) -> Memory:
-    """Return the memory that the records go on from, with the hooks that plugins hear today."""
+def _at_no_step(_step: int) -> None:
+    """Nobody counts the steps of rebuilding here."""
+
+
+def _decided_on(left_out: SetAside, entries: Sequence[Entry]) -> int:
+    """Return how many records come up to the first process without the snapshot ``left_out``."""
+    named = (at for at, entry in enumerate(entries, 1) if entry.record == left_out)
+    return next(named, len(entries))
+
+
+def _first_memory(
+    request: StartSession, snapshot: bytes, records: Sequence[Record]
+) -> tuple[Memory, SetAside | None]:
+    """Return the memory that the records go on from, with the hooks that plugins hear today.
+
+    With it comes what names the snapshot, where that is left out.
+    """
     spec: AgentSpec = decode_as(AgentSpec, request.agent)
     assign = Assign(
         session_id=request.session_id,
@@ -93,13 +121,32 @@ def _first_memory(request: StartSession, snapshot: bytes, left_out: frozenset[st
         group_id=request.group_id,
         last_reason=None,
     )
-    start = restore(Memory(policy=policy_of(assign, spec, load_provider(PROVIDER))), snapshot)
-    opening = Opening(left_out=start.left_out | left_out)
+    empty = Memory(policy=policy_of(assign, spec, load_provider(PROVIDER)))
+    start, left_out = _restored(empty, snapshot, records)
+    opening = Opening(left_out=start.left_out | aside.tools_left_out(records))
     opened = opening.plugins(spec.plugins)
-    if not snapshot:
+    if not snapshot or left_out is not None:
         start = first_memory(start.policy, spec, opened, opening.tools(spec.tools))
     hooks = {plugin.name: hooks_of(plugin) for plugin, _ in opened}
-    return with_hooks(start, hooks)
+    return with_hooks(start, hooks), left_out
+
+
+def _restored(
+    empty: Memory, snapshot: bytes, records: Sequence[Record]
+) -> tuple[Memory, SetAside | None]:
+    """Return the memory of the snapshot, which is not read where the session leaves it out.
+
+    Raises:
+        CheckpointUnreadable: it can't be read, and the session would not begin without it either.
+    """
+    if (left_out := aside.naming(snapshot, records)) is not None:
+        return empty, left_out
+    try:
+        return restore(empty, snapshot), None
+    except CheckpointUnreadable as error:
+        if not records:
+            raise
+        return empty, aside.damage_of(snapshot, error)
 
 
 def _upto(entries: Sequence[Entry], until: int | None) -> Iterator[Entry]:
@@ -114,6 +161,9 @@ def perform(script: Script, out: TextIO, *, shows_state: bool, saves: bool) -> i
     """Play a script, write down what comes of it, and return the exit status."""
     state, memory = State.IDLE, script.first
     status, played = EXIT_SAME, 0
+    if script.left_out is not None:
+        status = EXIT_OTHERWISE
+        _say(out, of_left_out(script.left_out, script.passed_over))
     for outcome in play(script.first, script.entries, script.commands):
         if isinstance(outcome, Played):
             state, memory = outcome.state, outcome.memory
@@ -122,7 +172,9 @@ def perform(script: Script, out: TextIO, *, shows_state: bool, saves: bool) -> i
         else:
             status = EXIT_OTHERWISE
             _say(out, of_end(outcome))
-    end: Plain = {"kind": "end", "records": played, "of": len(script.entries)}
+    total = script.passed_over + len(script.entries)
+    end: Plain = {"kind": "end", "records": played, "of": total}
+    end["passed_over"] = script.passed_over
     if shows_state:
         end["state"] = whole(state, memory)
     if saves and status == EXIT_SAME:

@@ -121,6 +121,12 @@ def _text(terminal: Terminal, told: Told) -> None:
     match told["kind"]:
         case "step":
             terminal.line(_step(told))
+        case "set_aside":
+            why = one_line(told["why"], 1_000)
+            terminal.line(f"the {told['what']} is set aside: {why}", "bad")
+            terminal.line(
+                f"  passed over: {told['passed_over']} records, up to the one that says so"
+            )
         case "difference":
             terminal.line(f"record {told['number']}: today's code decides otherwise", "bad")
             terminal.line(f"  input:    {_cause(told)}")
@@ -140,9 +146,11 @@ def _text(terminal: Terminal, told: Told) -> None:
 def _end(terminal: Terminal, told: Told) -> None:
     for name, value in told.get("state", {}).items():
         terminal.line(f"{name}: {neutral(json_line(value))}")
-    count, total = told["records"], told["of"]
+    count, total, passed = told["records"], told["of"], told["passed_over"]
     if count == total:
         terminal.line(f"{count} records, the same", "good")
+    elif count + passed == total:
+        terminal.line(f"{count} of {total} records, the same; {passed} were passed over")
     else:
         terminal.line(f"{count} of {total} records, the same; then not")
 

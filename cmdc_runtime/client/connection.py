@@ -33,6 +33,7 @@ from cmdc_runtime.commands import (
     AttachPlugin,
     AttachTools,
     Command,
+    ForgetWait,
     NextPage,
     ReplaceTools,
     Status,
@@ -159,12 +160,17 @@ class Connection:
     ) -> Any:
         """Return a session's answer to ``command``: what its ``answer`` says (Any).
 
+        The session is told of a wait that is cancelled.
+
         Raises:
             CmdcError: what the session or the daemon says is wrong, or CommandTimeout.
 
         """
+        asked_as: CommandId | None = None
 
         def frame_of(id_: CommandId, asked: Command) -> bytes:
+            nonlocal asked_as
+            asked_as = id_
             return encode(
                 Send(
                     id=id_,
@@ -179,7 +185,12 @@ class Connection:
                 )
             )
 
-        return await self._read(command, frame_of, NextPage, timeout_s)
+        try:
+            return await self._read(command, frame_of, NextPage, timeout_s)
+        except asyncio.CancelledError:
+            if command.waits and asked_as is not None and self._broken is None:
+                self._dealer.send(frame_of(new_command_id(), ForgetWait(wait_id=asked_as)))
+            raise
 
     @property
     def known_instance(self) -> str | None:

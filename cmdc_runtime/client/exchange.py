@@ -182,7 +182,14 @@ class Exchange:
     async def look_for_end(self, opened: OpenedCycle) -> None:
         """Have a cycle's stream end behind its events though the one that shows its end is lost."""
         connection = await self._connector.connected()
-        connection.spawn(self._look_for_end(connection, opened))
+        look = connection.spawn(self._look_for_end(connection, opened))
+        leave = opened.subscription.on_finish
+
+        def give_up(finished: Subscription) -> None:
+            look.cancel()
+            leave(finished)
+
+        opened.subscription.on_finish = give_up
 
     async def _look_for_end(self, connection: Connection, opened: OpenedCycle) -> None:
         wanted = AwaitCycle(prompt_id=opened.command_id, within_s=WAIT_TURN_S)

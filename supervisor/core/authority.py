@@ -71,7 +71,7 @@ REACH: Final[Mapping[type[requests.Request], Reach]] = {
 }
 # fmt: on
 
-AGENT_COMMANDS: Final = frozenset({"prompt", "await_cycle", "next_page"})
+AGENT_COMMANDS: Final = frozenset({"prompt", "await_cycle", "forget_wait", "next_page"})
 """What an agent may tell the sessions below it, by the names that commands travel under; to decide
 for a person, above all, is not among it."""
 

@@ -55,9 +55,8 @@ def test_waves_of_waits_that_were_given_up_are_in_nobodys_way(agent, scripted, c
     assert asyncio.run(main()) == "done"
 
 
-def test_a_wait_that_was_cancelled_ends_with_its_turn(agent, scripted, cmdc_daemon, monkeypatch):
-    """Nobody tells the agent; but it waits for no turn that nobody begins. Who is patient stays."""
-    monkeypatch.setattr(exchange, "WAIT_TURN_S", SHORT_S)
+def test_waits_that_were_cancelled_are_in_nobodys_way(agent, scripted, cmdc_daemon):
+    """The agent is told of each at once. Who is patient stays."""
     model = scripted((Hold(), "done"))
     session = agent(model)
     prompt_in(session, model)
@@ -73,6 +72,33 @@ def test_a_wait_that_was_cancelled_ends_with_its_turn(agent, scripted, cmdc_daem
                 assert not done
                 for one in waits:
                     one.cancel()
+                await asyncio.wait(waits)
+            fresh = asyncio.ensure_future(client.collect_reply(session.id, timeout=TURN_S))
+            await asyncio.sleep(SHORT_S)  # tidy: a refusal would come by then
+            model.release()
+            return [await fresh, await patient]
+
+    assert asyncio.run(main()) == ["done", "done"]
+
+
+def test_a_wait_whose_client_is_gone_ends_with_its_turn(agent, scripted, cmdc_daemon, monkeypatch):
+    """Nobody tells the agent; but it waits for no turn that nobody begins. Who is patient stays."""
+    monkeypatch.setattr(exchange, "WAIT_TURN_S", SHORT_S)
+    model = scripted((Hold(), "done"))
+    session = agent(model)
+    prompt_in(session, model)
+
+    async def main():
+        async with cmdc.AsyncClient(cmdc_daemon.address) as client:
+            patient = asyncio.ensure_future(client.collect_reply(session.id))
+            for _ in range(WAVES):
+                async with cmdc.AsyncClient(cmdc_daemon.address) as gone:
+                    waits = [
+                        asyncio.ensure_future(gone.collect_reply(session.id)) for _ in range(WAVE)
+                    ]
+                    done, _ = await asyncio.wait(waits, timeout=SHORT_S)
+                    assert not done
+                await asyncio.wait(waits)
                 await asyncio.sleep(2 * SHORT_S)  # tidy: the end of their turns
             fresh = asyncio.ensure_future(client.collect_reply(session.id, timeout=TURN_S))
             await asyncio.sleep(SHORT_S)  # tidy: a refusal would come by then

@@ -191,10 +191,18 @@ def came_with(packed: Packed, records: Iterable[Record]) -> str:
     return "the saved state"
 
 
+def naming(snapshot: bytes, records: Iterable[Record]) -> SetAside | None:
+    """Return the record of ``records`` that sets this snapshot aside, None without one."""
+    named = [one for one in records if isinstance(one, SetAside) and one.what == SNAPSHOT]
+    if not named:
+        return None
+    digest = digest_of(snapshot)
+    return next((one for one in named if one.digest == digest), None)
+
+
 def is_left_out(snapshot: bytes, records: Iterable[Record]) -> bool:
     """Say whether a record of ``records`` sets this snapshot aside."""
-    named = {one.digest for one in records if isinstance(one, SetAside) and one.what == SNAPSHOT}
-    return bool(named) and digest_of(snapshot) in named
+    return naming(snapshot, records) is not None
 
 
 def damage_of(snapshot: bytes, error: CheckpointUnreadable) -> SetAside:

@@ -16,6 +16,7 @@ from cmdc_runtime.commands import (
     Command,
     DetachPlugin,
     DetachTools,
+    ForgetWait,
     GetMessages,
     GetStatus,
     NextPage,
@@ -28,7 +29,14 @@ from cmdc_runtime.commands import (
     SwitchModel,
     UserRespond,
 )
-from cmdc_runtime.errors import CmdcError, InvalidText, Overloaded, QueueFull, UsageError
+from cmdc_runtime.errors import (
+    CmdcError,
+    CollectTimeout,
+    InvalidText,
+    Overloaded,
+    QueueFull,
+    UsageError,
+)
 from workers.core import cycle, pluginset
 from workers.core.conversation import (
     cycle_result,
@@ -130,6 +138,16 @@ def await_cycle(state: State, memory: Memory, order: Order, command: AwaitCycle)
     return Step(state, replace(memory, waiters=waiters))
 
 
+def forget_wait(state: State, memory: Memory, order: Order, command: ForgetWait) -> Step:
+    """Let go of a caller that has given up."""
+    done = Answer(order.id, None)
+    left = tuple(one for one in memory.waiters if one.id != command.wait_id)
+    if len(left) == len(memory.waiters):
+        return Step(state, memory, (done,))
+    gone = Refuse(command.wait_id, CollectTimeout("the wait was given up; the cycle goes on"))
+    return Step(state, replace(memory, waiters=left), (gone, done))
+
+
 def tell_status(state: State, memory: Memory, order: Order, _command: GetStatus) -> Step:
     """Answer how the session stands."""
     return Step(state, memory, (TellStatus(order.id),))
@@ -173,6 +191,7 @@ _TABLE: Final[Mapping[type[Command], tuple[Handler, ...]]] = {
     SwitchModel:  (switch,             switch,        switch,        switch),
     SaveCheckpoint: (save_checkpoint,  save_checkpoint, save_checkpoint, save_checkpoint),
     AwaitCycle:   (await_cycle,        await_cycle,   await_cycle,   await_cycle),
+    ForgetWait:   (forget_wait,        forget_wait,   forget_wait,   forget_wait),
     GetStatus:    (tell_status,        tell_status,   tell_status,   tell_status),
     GetMessages:  (tell_messages,      tell_messages, tell_messages, tell_messages),
     NextPage:     (tell_page,          tell_page,     tell_page,     tell_page),

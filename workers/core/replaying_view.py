@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from cmdc_runtime.checkpoints import plain_state
-from workers.core.records import Record
+from workers.core.records import Record, SetAside
 from workers.core.replaying import Difference, Played, Unplayable
 from workers.core.snapshot import saved
 from workers.core.state import Memory, State
@@ -28,6 +28,17 @@ def of_step(step: Played) -> Plain:
         "ref": step.cause.ref,
         "records": [_tag(entry.record) for entry in step.entries],
         "stands": brief(step.state, step.memory),
+    }
+
+
+def of_left_out(left_out: SetAside, passed_over: int) -> Plain:
+    """Return that the snapshot is left out, and how many records were decided on it."""
+    return {
+        "kind": "set_aside",
+        "what": left_out.what,
+        "digest": left_out.digest,
+        "why": left_out.why,
+        "passed_over": passed_over,
     }
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.board import RESUME_STEP, SNAPSHOT_STEP
+from cmdc_runtime.client.engine import ClientEngine
 from cmdc_runtime.events import RecordSetAside
 from cmdc_runtime.testing import Hold
 from supervisor.adapters.journal.operations import AppendRecords
@@ -23,8 +24,8 @@ from tests.fault.cases.journals import with_journal
 pytestmark = [pytest.mark.fault, pytest.mark.process]
 
 TURN_S = 60.0
-DEEP = msgspec.Raw(b"\x81\xa1a" * 970 + b"\x01")
-"""Arguments as an older program took them."""
+DEEP = [970, 80]
+"""Levels of arguments as an older program took them: one kills, one is only above what is taken."""
 WRITTEN = "set_aside"
 """The kind of the record that names what is left out."""
 OFTEN = 5
@@ -87,6 +88,13 @@ def set_aside(client, session):
         return found
 
 
+def written(place, session):
+    """Return how many records of the session's journal set something aside."""
+    with contextlib.closing(ClientEngine(place.address)) as engine:
+        past = engine.call(engine.exchange.past(session.id))
+    return sum(record.kind == WRITTEN for record in past.records)
+
+
 @pytest.fixture
 def damaged(place, poll, audit):
     """Change single rows of the journal while there is no daemon, as nothing but a damage would."""
@@ -105,7 +113,7 @@ def damaged(place, poll, audit):
 
 
 @pytest.mark.fault_case("F91")
-def test_record_that_kills_its_readers_is_set_aside(agent, client, scripted, deadly):
+def test_record_that_kills_its_readers_is_set_aside(agent, client, scripted, deadly, plans):
     """Two processes die of it; the third leaves it out, and so does every later one."""
     session = agent(scripted("one", default="fine"), max_restarts=2)
     session.run("First.", timeout=TURN_S)
@@ -124,6 +132,8 @@ def test_record_that_kills_its_readers_is_set_aside(agent, client, scripted, dea
     assert said == ["First.", "Second.", "fine"]
     assert restarts == 1  # the processes that fell in between are no restarts
     assert again.text == "fine"
+    # It has killed two, and nobody after them: what is set aside is written down.
+    assert len((plans / f"{session.id}.plan").read_text().splitlines()) == OFTEN - DEATHS_MAX
 
 
 @pytest.mark.fault_case("F91")
@@ -154,12 +164,16 @@ def test_death_while_it_is_written_down_loses_nothing(  # noqa: PLR0913, PLR0917
 
     assert session.run("Second.", timeout=TURN_S).text == "fine"
     assert set_aside(client, session).what == "said"
+    assert [one.content for one in session.messages()[-3:]] == ["First.", "Second.", "fine"]
     assert (plans / f"{session.id}.plan").read_text() == ""  # all have died that were to
 
 
 @pytest.mark.fault_case("F91")
-def test_state_that_kills_its_readers_is_set_aside(agent, client, scripted, deadly):
-    """A session that is resumed from it begins anew, and says so, where it could not begin."""
+def test_state_that_kills_its_readers_is_set_aside(agent, client, scripted, deadly, place):
+    """A session that is resumed from it begins anew, and says so, where it could not begin.
+
+    So does who plays it again.
+    """
     model = scripted(default="fine")
     first = agent(model)
     first.run("First.", timeout=TURN_S)
@@ -171,10 +185,14 @@ def test_state_that_kills_its_readers_is_set_aside(agent, client, scripted, dead
         result = session.run("Second.", timeout=TURN_S)
         told = set_aside(client, session)
         contents = [message.content for message in session.messages()]
+        played = replayed(session, place.address)
 
     assert result.text == "fine"
     assert told.what == "snapshot"
     assert "First." not in contents
+    assert (played.returncode, played.stderr) == (1, "")
+    assert played.stdout.startswith(f"the snapshot is set aside: {told.why}\n")
+    assert " records, the same; 1 were passed over\n" in played.stdout
 
 
 @pytest.mark.fault_case("F91")
@@ -210,14 +228,18 @@ def test_command_that_kills_who_takes_it_is_refused(agent, client, deadly):
 
 
 @pytest.mark.fault_case("F91")
-def test_record_of_an_older_program_is_set_aside_before_it_kills(agent, client, audit, place, poll):
-    """Arguments 970 deep were taken once; today's processes do not even try them."""
+@pytest.mark.parametrize("levels", DEEP)
+def test_record_of_an_older_program_is_set_aside_before_it_kills(  # noqa: PLR0913, PLR0917
+    agent, client, audit, place, poll, levels
+):
+    """Arguments so deep were taken once; today's processes do not even try them."""
     audit.daemon_died = audit.bystander_died = True
     session = agent()
     session.run("First.", timeout=TURN_S)
     place.kill()
     assert poll(lambda: not place.left())
-    call = {"call_id": "c", "name": "x", "arguments": DEEP}
+    call = {"call_id": "c", "name": "x"}
+    call["arguments"] = msgspec.Raw(b"\x81\xa1a" * levels + b"\x01")
     deep = {"record": "said", "message": {"role": "assistant", "id": "m", "tool_calls": [call]}}
 
     async def poison(journal):
@@ -260,7 +282,7 @@ FIRST_ANSWER = """
 
 
 @pytest.mark.fault_case("F91")
-def test_malformed_record_is_left_out(agent, client, damaged):
+def test_malformed_record_is_left_out(agent, client, damaged, place):
     """It kills nobody: the first process that meets it names it and goes on with the rest."""
     sessions = [agent() for _ in BROKEN]
     for session in sessions:
@@ -278,6 +300,7 @@ def test_malformed_record_is_left_out(agent, client, damaged):
         assert result.text == "fine"
         assert (told.what, len(told.digest)) == (what, 32)
         assert why in told.why
+        assert written(place, session) == 1
         assert said == ["First.", "Second.", "fine", "Third.", "fine"]
         assert session.status().restarts <= 1  # the daemon's own end
 
@@ -290,7 +313,7 @@ CHECKPOINT = "UPDATE checkpoints SET body = ? WHERE session_id = ?"
 
 
 @pytest.mark.fault_case("F91")
-def test_state_that_cannot_be_read_is_left_out(agent, client, damaged):
+def test_state_that_cannot_be_read_is_left_out(agent, client, damaged, place):
     """What came after it is there; a session that would begin with it is refused, and told why."""
     session, other = agent(), agent()
     for one in (session, other):
@@ -304,8 +327,40 @@ def test_state_that_cannot_be_read_is_left_out(agent, client, damaged):
 
     assert result.text == "fine"
     assert told.what == "snapshot"
+    assert written(place, session) == 1
     assert "the snapshot is damaged: Object missing required field `state`" in told.why
     assert [message.content for message in session.messages()[1:]] == ["Second.", "fine"]
+
+
+STATE_BETWEEN = """
+    INSERT INTO snapshots SELECT session_id, min(seq), ? FROM records
+    WHERE session_id = ? AND kind = 'cycle_ended'
+"""
+OLDEST_GONE = """
+    DELETE FROM records
+    WHERE session_id = ? AND seq = (SELECT min(seq) FROM records WHERE session_id = ?)
+"""
+
+
+@pytest.mark.fault_case("F91")
+def test_who_plays_the_session_again_leaves_the_state_out_as_well(agent, client, damaged, place):
+    """What was decided on it is passed over; what came after that is decided again."""
+    session = agent()
+    for text in ("First.", "Second."):
+        session.run(text, timeout=TURN_S)
+    pruned = [(OLDEST_GONE, (session.id, session.id))] * 4
+    damaged([(STATE_BETWEEN, (UNREADABLE, session.id)), *pruned])
+    session.run("Third.", timeout=TURN_S)
+    told = set_aside(client, session)
+    played = replayed(session, place.address)
+    shown = played.stdout.splitlines()
+
+    assert (played.returncode, played.stderr) == (1, "")
+    assert shown[0] == f"the snapshot is set aside: {told.why}"
+    assert shown[1] == "  passed over: 5 records, up to the one that says so"
+    assert "stream_ended -> said, turn_spent, cycle_ended" in shown[-2]
+    assert "can't be played" not in played.stdout
+    assert shown[-1].endswith(" records, the same; 5 were passed over")
 
 
 @pytest.mark.fault_case("F91")

@@ -7,6 +7,7 @@ from cmdc_runtime.commands import (
     AwaitCycle,
     Command,
     CycleResult,
+    ForgetWait,
     GetMessages,
     GetStatus,
     NextPage,
@@ -21,7 +22,7 @@ KINDS = Command.__subclasses__()
 
 def test_only_what_changes_a_session_is_durable():
     """A question may be asked again; a change is journaled and takes effect once."""
-    questions = {AwaitCycle, GetStatus, GetMessages, NextPage}
+    questions = {AwaitCycle, ForgetWait, GetStatus, GetMessages, NextPage}
     # What it makes has the name of the command, so that it is made once all the same.
     assert {kind for kind in KINDS if not kind.durable} == {*questions, SaveCheckpoint}
 

@@ -1,5 +1,6 @@
 """Envelopes, headers and topics."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,12 +9,14 @@ from cmdc_runtime.codec import decode, decode_as, encode
 from cmdc_runtime.errors import ProtocolError
 from cmdc_runtime.frames import (
     BATCH_EVENTS_MAX,
+    COMMAND_ID_CHARS_MAX,
     FRAME_BYTES_MAX,
     HEADER,
     MAGIC,
     WIRE_VERSION,
     Adrift,
     Answer,
+    Ask,
     Batch,
     EventEntry,
     FromClient,
@@ -21,6 +24,7 @@ from cmdc_runtime.frames import (
     JournalRecord,
     Published,
     Refusal,
+    Send,
     Settled,
     ToClient,
     ToWorker,
@@ -122,6 +126,21 @@ def test_a_worker_says_no_number_or_name_beyond_its_bounds(frame):
 def test_a_worker_may_go_to_the_bounds(frame):
     """The last value that is allowed is."""
     assert decode(FromWorker, encode(frame)) == frame
+
+
+@pytest.mark.parametrize("id_", ["c\0", "c" * (COMMAND_ID_CHARS_MAX + 1)], ids=["control", "long"])
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Ask(id="c", body=msgspec.Raw(b"\xc0")),
+        Send(id="c", session_id="s-1", durable=True, body=msgspec.Raw(b"\xc0")),
+    ],
+    ids=lambda frame: type(frame).__name__,
+)
+def test_a_client_names_a_request_as_its_answer_can_be_filed(frame, id_):
+    """Else the process that files it would say what it may not, and be ended for it."""
+    with pytest.raises(ProtocolError, match="not a FromClient: "):
+        decode(FromClient, encode(msgspec.structs.replace(frame, id=id_)))
 
 
 @pytest.mark.parametrize("at_ms", [-1, TIME_MS_MAX + 1, 2**64 - 1])

@@ -61,15 +61,31 @@ def test_what_cannot_be_played_is_said(capsys):
 
 
 @pytest.mark.parametrize(
-    ("count", "last"),
-    [(7, "7 records, the same\n"), (3, "3 of 7 records, the same; then not\n")],
-    ids=["all", "some"],
+    ("count", "passed", "last"),
+    [
+        (7, 0, "7 records, the same\n"),
+        (3, 0, "3 of 7 records, the same; then not\n"),
+        (3, 4, "3 of 7 records, the same; 4 were passed over\n"),
+        (2, 4, "2 of 7 records, the same; then not\n"),
+    ],
+    ids=["all", "some", "all that were not passed over", "some of those"],
 )
-def test_the_last_line_counts(capsys, count, last):
+def test_the_last_line_counts(capsys, count, passed, last):
     """All of them, or how far it went; before it stands the state that was asked for."""
-    end = {"kind": "end", "records": count, "of": 7, "state": {"model": "x:m"}}
+    end = {"kind": "end", "records": count, "of": 7, "passed_over": passed}
+    end["state"] = {"model": "x:m"}
 
     assert shown(capsys, end) == f'model: "x:m"\n{last}'
+
+
+def test_what_is_set_aside_is_said(capsys):
+    """With the reason, and how many records go with it."""
+    told = {"kind": "set_aside", "what": "snapshot", "why": "it\nkills", "passed_over": 5}
+
+    assert shown(capsys, told) == (
+        "the snapshot is set aside: it kills\n"
+        "  passed over: 5 records, up to the one that says so\n"
+    )
 
 
 def test_a_fork_is_named(capsys):

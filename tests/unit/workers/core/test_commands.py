@@ -13,6 +13,7 @@ from cmdc_runtime.commands import (
     Abort,
     AwaitCycle,
     Command,
+    ForgetWait,
     GetMessages,
     GetStatus,
     NextPage,
@@ -205,6 +206,17 @@ def test_asking_again_does_not_wait_twice(session):
     after = session.at(State.RUNNING).give(AwaitCycle(), "w").give(AwaitCycle(), "w")
 
     assert after.memory.waiters == (Waiter("w", "p-1"),)
+
+
+def test_a_wait_that_is_given_up_ends_at_once(session):
+    """Nobody else's does; one that is over already is none to end."""
+    waiting = session.at(State.RUNNING).give(AwaitCycle(), "w").give(AwaitCycle(), "other")
+    after = waiting.give(ForgetWait(wait_id="w"), "f")
+    again = after.give(ForgetWait(wait_id="w"), "g")
+
+    assert [(type(one), one.id) for one in after.effects] == [(Refuse, "w"), (Answer, "f")]
+    assert [one.id for one in after.memory.waiters] == ["other"]
+    assert (again.effects, again.memory) == ((Answer("g", None),), after.memory)
 
 
 @every_state

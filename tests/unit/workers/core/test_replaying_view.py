@@ -8,9 +8,9 @@ import pytest
 from cmdc_runtime.commands import Prompt
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.parcels import Packed
-from workers.core.records import Cause, CycleEnded, Said, Where
+from workers.core.records import Cause, CycleEnded, Said, SetAside, Where
 from workers.core.replaying import Difference, Unplayable, play
-from workers.core.replaying_view import brief, of_end, of_step, whole
+from workers.core.replaying_view import brief, of_end, of_left_out, of_step, whole
 from workers.core.state import Approval, PluginFacts, State, Steering, ToolFacts
 
 PACKED = Packed(kind="value", label="secret", data=b"\x00code", python=(3, 11))
@@ -88,6 +88,19 @@ def test_what_cannot_be_played_is_shown_with_its_number():
     shown = of_end(Unplayable(4, "why not"))
 
     assert shown == {"kind": "unplayable", "number": 4, "why": "why not"}
+
+
+def test_what_is_left_out_is_shown_with_what_goes_with_it():
+    """Its name in the journal, why, and how many records were decided on it."""
+    shown = of_left_out(SetAside(digest="5e94", what="snapshot", why="it kills"), 5)
+
+    assert shown == {
+        "kind": "set_aside",
+        "what": "snapshot",
+        "digest": "5e94",
+        "why": "it kills",
+        "passed_over": 5,
+    }
 
 
 def test_of_code_only_names_are_shown(session):
