@@ -214,6 +214,15 @@ def test_a_branch_waits_for_room(session):
     assert answers(done(again, "s.2"))[2:] == [("a:branch-b3", None, None)]
 
 
+def test_room_for_one_is_one_branch_s(session):
+    """The next in the line waits on, as long as another one runs."""
+    full = wanted(wanted(running(session, max_children=2)), OTHER)
+    free = done(wanted(wanted(full, "a:branch-b3"), "a:branch-b4"))
+
+    assert answers(free)[2:] == [("a:branch-b3", None, None)]
+    assert free.memory.waiting_branches == (("a", "a:branch-b4"),)
+
+
 def test_a_branch_waits_for_other_subagents_too(session):
     """Whatever has started them."""
     full = running(session, max_children=1).report(SubagentWanted, "a", "a:task-1", "any", "do it")

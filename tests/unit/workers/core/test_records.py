@@ -1,5 +1,6 @@
 """What is written down can be read back, by this version and by a later one."""
 
+import inspect
 import random
 
 import msgspec
@@ -106,6 +107,13 @@ EXAMPLES = [
         plugins=(AttachedPlugin(name="p", hooks=frozenset({"before_tool"}), packed=TOOL.packed),),
     ),
 ]
+
+IN_ORDER = (records.Where, records.Cause)
+"""A pair of values each, which everybody gives in their order."""
+
+
+def is_struct(kind):
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
 def test_a_tool_of_an_older_version_adds_nothing_to_what_the_model_is_told():
@@ -226,3 +234,20 @@ def test_random_bytes_are_no_record():
 def test_every_number_of_a_record_has_its_range(record):
     """Memory adds them up and is saved as 64 bits; a journal from elsewhere may say anything."""
     assert unbounded(record) == []
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind
+        for kind in vars(records).values()
+        if is_struct(kind) and kind.__module__ == records.__name__
+    ],
+    ids=lambda kind: kind.__name__,
+)
+def test_what_is_written_down_is_never_changed_and_says_what_it_is(kind):
+    """Its fields are given by name, so that one more in their midst changes no meaning."""
+    kinds = {one.kind for one in inspect.signature(kind).parameters.values()}
+
+    assert kind.__struct_config__.frozen
+    assert kinds <= {inspect.Parameter.KEYWORD_ONLY} or kind in IN_ORDER
