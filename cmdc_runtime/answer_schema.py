@@ -10,10 +10,12 @@ from typing import Any, Final
 import msgspec
 
 from cmdc_runtime.lines import one_line
+from cmdc_runtime.plain import reason_of
+from cmdc_runtime.schema_values import values_problem
 
 Schema = dict[str, Any]  # Any: JSON
 
-PROBLEM_CHARS_MAX: Final = 160
+PROBLEM_CHARS_MAX: Final = 280
 
 
 def answer_schema(response_format: object) -> Schema:
@@ -36,13 +38,14 @@ def schema_problem(schema: Schema) -> str | None:
     """Say what keeps ``schema`` from being a JSON Schema that stands by itself, or None."""
     import jsonschema  # noqa: PLC0415 - 100 ms, for sessions with a response_format alone
 
+    if (problem := values_problem(schema)) is not None:
+        return one_line(f"no JSON: {problem}", PROBLEM_CHARS_MAX)
     try:
         validator_class(schema).check_schema(schema)
-        msgspec.json.encode(schema)
     except jsonschema.SchemaError as error:
         return one_line(f"no JSON Schema: {error.message} at {error.json_path}", PROBLEM_CHARS_MAX)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        return one_line(f"no JSON: {error}", PROBLEM_CHARS_MAX)
+    except (ValueError, OverflowError, RecursionError) as error:  # a pattern that re cannot take
+        return one_line(f"no JSON Schema: {error}", PROBLEM_CHARS_MAX)
     return None
 
 
@@ -51,7 +54,7 @@ def _told(make: Any) -> Schema:  # Any: a maker of schemas, the library's or the
         made = make()
     except Exception as error:  # the class of an application may do anything
         raise TypeError(
-            one_line(f"this type has no JSON Schema: {error}", PROBLEM_CHARS_MAX)
+            one_line(f"this type has no JSON Schema: {reason_of(error)}", PROBLEM_CHARS_MAX)
         ) from error
     if not isinstance(made, dict):
         raise TypeError(f"model_json_schema() gave {type(made).__name__}, not a dict")

@@ -32,6 +32,7 @@ DEPTH_MAX: Final = 64
 LIKENESS: Final = 0.6
 MISTYPED_CHARS_MAX: Final = 64
 """Of a name that is compared with those there are: it takes time by the square of its length."""
+TOO_DEEP: Final = f"it nests more than {DEPTH_MAX} levels deep"
 VALUES_MAX: Final = 4_000_000
 """Of one value, the parts of its parts included: what holds itself has no end."""
 INT_MIN: Final = -(2**63)
@@ -51,6 +52,8 @@ _HALVES: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\ud800-\udfff]")
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 _MANY: Final = (list, tuple, set, frozenset)
 _HOLDERS: Final = (dict, *_MANY)
+_HOLDERS_IN_JSON: Final = (dict, list, tuple)
+_BLOBS: Final = (bytes, bytearray, msgspec.Raw)
 _DATA: Final = (dict, list, tuple, msgspec.Struct)
 """What data has its parts in that keep their kind, but for a tuple and a Struct."""
 _TEXTS: Final = (str, bytes, bytearray)
@@ -114,13 +117,15 @@ def is_data(value: object) -> bool:
     return is_a(value, tuple(_BASES))
 
 
-def problem_of(value: object, holders: tuple[type, ...] = _HOLDERS) -> str | None:
+def problem_of(
+    value: object, holders: tuple[type, ...] = _HOLDERS, blobs: tuple[type, ...] = _BLOBS
+) -> str | None:
     """Return what of ``value`` cannot be kept, with its place, or None where all of it can.
 
     A place reads as Python would: ``['rows'][3]: inf is not a finite number``. ``holders`` are the
-    types that may have parts.
+    types that may have parts, ``blobs`` those whose bytes are taken as they are.
     """
-    if (wrong := _own_problem(value, holders)) is not None or not is_a(value, holders):
+    if (wrong := _own_problem(value, holders, blobs)) is not None or not is_a(value, holders):
         return wrong
     keys: list[object] = []
     count = 0
@@ -130,7 +135,7 @@ def problem_of(value: object, holders: tuple[type, ...] = _HOLDERS) -> str | Non
             kind = type(part)
             if kind is str and part.isascii():  # most are: nothing else is asked of them
                 continue
-            wrong = _own_problem(part, holders)
+            wrong = _own_problem(part, holders, blobs)
             is_holder = wrong is None and is_a(part, holders)
             count += is_holder
             if is_holder and (excess := _excess(len(open_), count)) is not None:
@@ -149,6 +154,19 @@ def problem_of(value: object, holders: tuple[type, ...] = _HOLDERS) -> str | Non
     return None
 
 
+def json_problem(value: object) -> str | None:
+    """Return what of ``value`` has no form in JSON or cannot be kept, with its place, or None."""
+    return problem_of(value, _HOLDERS_IN_JSON, ())
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a value could not be encoded, in the words of a problem where there are some."""
+    if isinstance(error, RecursionError):
+        return TOO_DEEP
+    unwritten = problem_of(error.object) if isinstance(error, UnicodeEncodeError) else None
+    return unwritten or str(error) or type(error).__name__
+
+
 def nests_deeper(value: object, levels: int) -> bool:
     """Say whether ``value`` nests more than ``levels`` levels deep, the outermost counted."""
     left: list[tuple[object, int]] = [(value, 1)]
@@ -163,7 +181,7 @@ def nests_deeper(value: object, levels: int) -> bool:
 
 def _excess(levels: int, holders: int) -> str | None:
     if levels >= DEPTH_MAX:
-        return f"it nests more than {DEPTH_MAX} levels deep"
+        return TOO_DEEP
     return f"it has more than {VALUES_MAX:,} lists and dicts" if holders > VALUES_MAX else None
 
 
@@ -390,7 +408,7 @@ def without_controls(text: str) -> str:
     return _CONTROL.sub("�", mended(text))
 
 
-def _own_problem(value: object, holders: tuple[type, ...]) -> str | None:
+def _own_problem(value: object, holders: tuple[type, ...], blobs: tuple[type, ...]) -> str | None:
     """Return what is wrong with a value but for its parts."""
     kind = type(value)
     if issubclass(kind, str):
@@ -403,7 +421,7 @@ def _own_problem(value: object, holders: tuple[type, ...]) -> str | None:
         return None if math.isfinite(number) else f"{number} is not a finite number"
     if issubclass(kind, dict):
         return next(filter(None, (_key_problem(key) for key, _ in _parts_of(value))), None)
-    if value is None or issubclass(kind, (*holders, bytes, bytearray, msgspec.Raw)):
+    if value is None or issubclass(kind, holders) or issubclass(kind, blobs):
         return None
     return f"a {_name_of(value)} is no plain value"
 

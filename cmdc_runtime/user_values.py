@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec.msgpack import Ext
 
-from cmdc_runtime.plain import DEPTH_MAX, VALUES_MAX, problem_of, short
+from cmdc_runtime.plain import DEPTH_MAX, TOO_DEEP, VALUES_MAX, problem_of, short
 
 _PLAIN: Final = (type(None), bool, int, float, str, bytes)
 _OFFERED: Final = (
@@ -171,7 +171,7 @@ def _own_problem(value: object, depth: int, count: int) -> str | None:
     """Return what is wrong with a value but for its parts."""
     kind = type(value)
     if depth > DEPTH_MAX:
-        return f"it nests more than {DEPTH_MAX} levels deep"
+        return TOO_DEEP
     if count > VALUES_MAX:
         return f"there are more than {VALUES_MAX:,} values"
     if kind is dict:

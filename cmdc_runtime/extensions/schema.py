@@ -26,6 +26,8 @@ import msgspec
 from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions import pydantic_types
 from cmdc_runtime.extensions.context import Context
+from cmdc_runtime.plain import reason_of
+from cmdc_runtime.schema_values import values_problem
 
 Schema = dict[str, Any]  # Any: JSON
 Fields = tuple[tuple[str, Any, Any], ...]  # name, annotation, default; Any: whatever was written
@@ -86,7 +88,7 @@ def arguments_struct(fields: Fields) -> type[msgspec.Struct]:
         try:
             _components(_struct([_field(name, annotation, default)]))
         except Exception as error:  # foreign classes may do anything
-            reason = (str(error).splitlines() or [type(error).__name__])[-1]
+            reason = (reason_of(error).splitlines() or [type(error).__name__])[-1]
             raise InvalidTool(f"parameter {name!r} has no JSON Schema: {reason}") from error
     return _struct([_field(*field) for field in fields])
 
@@ -159,6 +161,14 @@ def schema_of(struct: type[msgspec.Struct], described: Mapping[str, str]) -> Sch
     return converted
 
 
+def unsendable(schema: object) -> str | None:
+    """Say what of a tool's parameters can be sent to no provider, or None."""
+    problem = values_problem(schema)
+    if problem is None:
+        return None
+    return f"parameters{'' if problem.startswith('[') else ': '}{problem}"
+
+
 def check_schema(schema: object) -> str | None:
     """Say what is wrong with a schema written by hand, or None."""
     import jsonschema  # noqa: PLC0415 - 100 ms, for hand-written schemas alone
@@ -169,6 +179,8 @@ def check_schema(schema: object) -> str | None:
         jsonschema.Draft7Validator.check_schema(schema)
     except jsonschema.SchemaError as error:
         return f"parameters are no JSON Schema draft 7: {error.message} at {error.json_path}"
+    except (ValueError, OverflowError, RecursionError) as error:  # a pattern that re cannot take
+        return f"parameters are no JSON Schema draft 7: {error}"
     return None
 
 

@@ -41,6 +41,7 @@ from cmdc_runtime.extensions.schema import (
     read_docstring,
     schema_of,
     signature_of,
+    unsendable,
 )
 from cmdc_runtime.plain import short
 
@@ -285,7 +286,8 @@ def tool(
     Parameters become a JSON Schema, ``Annotated[int, msgspec.Meta(ge=1)]`` with its bounds; a
     dataclass, TypedDict, NamedTuple, Struct, Enum or pydantic model arrives as itself. The
     docstring's first paragraph describes the tool and a Google-style ``Args:`` section its
-    arguments. A parameter annotated ``Context`` is filled in and hidden from the model.
+    arguments. A parameter annotated ``Context`` is filled in and hidden from the model. What JSON
+    has no form for, as a default of ``nan``, is refused wherever it stands in the schema.
 
     Raises:
         InvalidTool: this function, or an option, cannot make a tool.
@@ -393,10 +395,10 @@ def _isolation_problem(candidate: Tool) -> str | None:
 
 
 def _schema_problem(candidate: Tool) -> str | None:
-    if isinstance(candidate, FunctionTool):  # msgspec's work, and right by construction
+    if isinstance(candidate, FunctionTool):  # msgspec's work, and right but for its values
         candidate.prepare()
-        return None
-    return check_schema(candidate.parameters)
+        return unsendable(candidate.parameters)
+    return unsendable(candidate.parameters) or check_schema(candidate.parameters)
 
 
 def _is_above(value: Any, bound: int, kind: Any) -> bool:  # Any: a value and a type of any kind

@@ -66,7 +66,6 @@ NEWER: Final = (
     "a record is of the kind {!r}, which this program does not know: use the program that wrote "
     "it, or a newer one"
 )
-TOO_DEEP: Final = f"it nests more than {plain.DEPTH_MAX} levels deep"
 LEANS: Final = "it leans on what was set aside: {}"
 
 
@@ -235,13 +234,13 @@ def _decoded(kind: str, body: bytes) -> Record | str:
         record = decode_record(body)
     except msgspec.DecodeError as error:
         if isinstance(error.__cause__, RecursionError):
-            return TOO_DEEP
+            return plain.TOO_DEEP
         if _is_of_newer(kind, body):
             raise msgspec.DecodeError(NEWER.format(kind)) from error
         return MALFORMED.format(error)
     foreign = _FOREIGN.get(type(record))
     if foreign is not None and plain.nests_deeper(foreign(record), plain.DEPTH_MAX + 1):
-        return TOO_DEEP
+        return plain.TOO_DEEP
     return plain.PACKED_TOO_DEEP if plain.packed_nests_too_deep(body) else record
 
 

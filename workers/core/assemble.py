@@ -181,7 +181,7 @@ def read_arguments(raw: str) -> dict[str, object]:
     try:
         arguments = msgspec.json.decode(raw, type=dict[str, object])
     except RecursionError:
-        raise ValueError(f"it nests more than {plain.DEPTH_MAX} levels deep") from None
+        raise ValueError(plain.TOO_DEEP) from None
     except (msgspec.DecodeError, UnicodeError) as error:
         raise ValueError(f"it is no JSON object: {error}") from error
     problem = plain.problem_of(arguments)

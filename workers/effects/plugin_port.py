@@ -21,6 +21,7 @@ from cmdc_runtime.extensions.tool import ToolError
 from cmdc_runtime.messages import Message
 from cmdc_runtime.model_names import model_problem
 from cmdc_runtime.plain import mended
+from cmdc_runtime.schema_values import values_problem
 from workers.core.budget import estimate_tokens
 from workers.core.compaction import chars
 from workers.core.expense import over_budget, side_answer_max
@@ -95,6 +96,8 @@ class Port:
             raise PluginCallError(f"no model was asked: {reason}")
         if model is not None and (problem := model_problem(model)) is not None:
             raise PluginCallError(f"model: {problem}")
+        if problem := values_problem(response_format):
+            raise PluginCallError(f"response_format: {problem}")
         own = memory.provider_opts if model is None else {}
         asked = [Message.user(prompt)] if isinstance(prompt, str) else prompt
         tokens = estimate_tokens(len(system) + sum(map(chars, asked)))

@@ -1,5 +1,6 @@
 """What may stand for the form of an answer."""
 
+import math
 import typing
 
 import msgspec
@@ -20,6 +21,26 @@ class Town(pydantic.BaseModel):
     """A form in pydantic's words."""
 
     name: str
+
+
+class Bounds(msgspec.Struct):
+    """Its default is no number."""
+
+    high: float = math.inf
+
+
+class Range(pydantic.BaseModel):
+    """The same in pydantic's words."""
+
+    low: float = math.nan
+
+
+def deep(levels):
+    """Return a schema of so many levels."""
+    schema = {}
+    for _ in range(levels - 1):
+        schema = {"items": schema}
+    return schema
 
 
 class Odd:
@@ -81,7 +102,24 @@ def test_what_has_no_schema_is_refused(form):
         ({"type": "text"}, "no JSON Schema: 'text' is not valid"),
         ({"properties": []}, "no JSON Schema: [] is not of type 'object' at $.properties"),
         ({"$schema": 7}, "no JSON Schema: 7 is not of type 'string'"),
-        ({"default": object}, "no JSON: "),
+        ({"default": object}, "no JSON: ['default']: a type is no plain value; leave it"),
+        ({"default": math.nan}, "no JSON: ['default']: nan is not a finite number; leave it out; "),
+        ({"minimum": -math.inf}, "no JSON: ['minimum']: -inf is not a finite number; "),
+        ({"enum": [1, {"a": math.nan}]}, "no JSON: ['enum'][1]['a']: nan is not a finite number; "),
+        ({"const": 2**70}, "no JSON: ['const']: it is an integer beyond 64 bits; "),
+        ({"examples": ["\ud800"]}, "no JSON: ['examples'][0]: it is no valid UTF-8: half a "),
+        ({"default": b"a"}, "no JSON: ['default']: a bytes is no plain value; "),
+        ({"default": {1}}, "no JSON: ['default']: a set is no plain value; "),
+        (
+            {"properties": {1: {}}},
+            "no JSON: ['properties']: a key is of type int, and only str can",
+        ),
+        (
+            deep(65),
+            'no JSON: it nests more than 64 levels deep; name its parts under "definitions"',
+        ),
+        (deep(9999), "no JSON: it nests more than 64 levels deep; "),
+        ({"pattern": "a{99999999999}"}, "no JSON Schema: the repetition number is too large"),
         ({"description": "x" * 500, "type": "y" * 500}, "no JSON Schema: "),
     ],
 )
@@ -91,6 +129,25 @@ def test_a_dict_that_is_no_schema_is_told(schema, told):
 
     assert problem.startswith(told)
     assert len(problem) <= PROBLEM_CHARS_MAX
+
+
+@pytest.mark.parametrize(
+    ("form", "place"),
+    [
+        (Bounds, "['$defs']['Bounds']['properties']['high']['default']: inf"),
+        (list[Bounds], "['$defs']['Bounds']['properties']['high']['default']: inf"),
+        (Range, "['properties']['low']['default']: nan"),
+    ],
+)
+def test_a_type_whose_schema_is_no_json_is_told(form, place):
+    """By the class and the field."""
+    assert schema_problem(answer_schema(form)).startswith(f"no JSON: {place} is not a finite")
+
+
+def test_a_type_with_half_a_character_is_told():
+    """In our words, not in those of a codec."""
+    with pytest.raises(TypeError, match="no JSON Schema: it is no valid UTF-8: half a surrogate"):
+        answer_schema(typing.Literal["\ud800"])
 
 
 def test_a_schema_may_name_its_draft():

@@ -192,6 +192,7 @@ def test_a_typo_gets_a_suggestion(typo, meant):
         ("reasoning_strategy", ["adaptive"]),
         ("response_format", {"type": "text"}),
         ("response_format", {"const": b"bytes are no JSON", "enum": {1}}),
+        ("response_format", {"type": "number", "default": float("nan")}),
         ("subagents", SubAgent("a", "b")),
         ("subagents", ["researcher"]),
         ("subagents", [SubAgent(f"a{at}", "b") for at in range(SUBAGENTS_MAX + 1)]),

@@ -19,9 +19,11 @@ from cmdc_runtime.plain import (
     PACKED_DEPTH_MAX,
     SHOWN_BITS_MAX,
     SHOWN_CHARS_MAX,
+    TOO_DEEP,
     copied,
     ends_of,
     is_data,
+    json_problem,
     mended,
     nearest,
     nests_deeper,
@@ -29,6 +31,7 @@ from cmdc_runtime.plain import (
     own,
     packed_problem,
     problem_of,
+    reason_of,
     short,
     shown,
     text_problem,
@@ -550,3 +553,27 @@ def test_a_text_that_is_too_long_keeps_its_ends():
     """The way out stands at the end of many."""
     assert ends_of("x" * 100, 100) == "x" * 100
     assert ends_of("a" * 500 + "b" * 500, 40) == "a" * 27 + " … " + "b" * 10
+
+
+def test_why_a_value_was_not_encoded_is_said_in_our_words():
+    """Where there are some; an encoder's own are those of its library."""
+    half = UnicodeEncodeError("utf-8", "a\ud800", 1, 2, "surrogates not allowed")
+
+    assert reason_of(half) == "it is no valid UTF-8: half a surrogate pair (U+D800) at 1"
+    assert reason_of(RecursionError("maximum recursion depth exceeded")) == TOO_DEEP
+    assert [reason_of(TypeError("no")), reason_of(TypeError())] == ["no", "TypeError"]
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"a": [1, (2.5, None, True, "b")]}, None),
+        ({"a": b""}, "['a']: a bytes is no plain value"),
+        ({"a": bytearray()}, "['a']: a bytearray is no plain value"),
+        ([{1}], "[0]: a set is no plain value"),
+        ([math.nan], "[0]: nan is not a finite number"),
+    ],
+)
+def test_what_json_has_no_form_for_is_said(value, problem):
+    """Bytes and sets can be kept, and are no JSON."""
+    assert json_problem(value) == problem

@@ -1,15 +1,19 @@
 """The contract of tools: what ``@tool`` reads, what ``check`` accepts, what ``as_tool`` refuses."""
 
 import asyncio
+import dataclasses
+import math
 import pickle
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import jsonschema
 import msgspec
+import pydantic
 import pytest
 
 from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions import Context, Tool, ToolContext, ToolError, ToolSpec, as_tool, tool
+from cmdc_runtime.plain import DEPTH_MAX
 
 CALL = Context(session_id="s-1", call_id="call_1", working_dir="/tmp")
 
@@ -299,6 +303,121 @@ def test_what_is_no_tool_is_refused(candidate, text):
         as_tool(candidate)
 
     assert text in str(caught.value)
+
+
+class Reading(NamedTuple):
+    """Its default is no number."""
+
+    value: float = math.nan
+
+
+@dataclasses.dataclass
+class Sample:
+    """The same as a dataclass."""
+
+    value: float = math.nan
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """The same in msgspec's words."""
+
+    high: float = math.inf
+
+
+class Range(pydantic.BaseModel):
+    """The same in pydantic's words."""
+
+    low: float = -math.inf
+
+
+class Hinted(pydantic.BaseModel):
+    """What it adds to its schema is no JSON."""
+
+    low: float = pydantic.Field(json_schema_extra={"examples": [{"a": math.nan}]})
+
+
+def taking(annotation, *default):
+    """Return a function with one argument ``x``."""
+
+    def f(x=None):
+        """Take it."""
+        return str(x)
+
+    f.__annotations__ = {"x": annotation}
+    f.__defaults__ = default or None
+    return f
+
+
+def meaning(**more):
+    """Return the annotation of a float with something more in its schema."""
+    return Annotated[float, msgspec.Meta(**more)]
+
+
+X = "parameters['properties']['x']"
+DEEP = {"type": "integer"}
+for _ in range(DEPTH_MAX):
+    DEEP = {"items": DEEP}
+# fmt: off
+UNSENDABLE = {
+    "nan":              (taking(float, math.nan), f"{X}['default']: nan is"),
+    "inf":              (taking(float, math.inf), f"{X}['default']: inf is"),
+    "in a tuple":       (taking(tuple[float, ...], (math.inf,)), f"{X}['default'][0]: inf"),
+    "beyond 64 bits":   (taking(int, 2**70), f"{X}['default']: it is an integer beyond 64"),
+    "NamedTuple":       (taking(Reading), "['Reading']['items'][0]['default']: nan is not"),
+    "dataclass":        (taking(list[Sample]), "['Sample']['properties']['value']['default']"),
+    "instance":         (taking(Bounds, Bounds(2.0)), "['Bounds']['properties']['high']"),
+    "Struct":           (taking(Bounds | None), "['Bounds']['properties']['high']['default']"),
+    "pydantic":         (taking(Range), "['low']['default']: -inf is not a finite number"),
+    "pydantic's more":  (taking(Hinted), "['examples'][0]['a']: nan is not a finite number"),
+    "examples":         (taking(meaning(examples=[1.0, math.nan])), f"{X}['examples'][1]: nan"),
+    "description":      (taking(meaning(description="a\udc00")), f"{X}['description']: it is"),
+    "Literal":          (taking(Literal["\ud800"]), "'x' has no JSON Schema: it is no valid"),
+}
+BY_HAND = {
+    "default":          ({"default": math.nan}, f"{X}['default']: nan is not a finite number"),
+    "const":            ({"const": -math.inf}, f"{X}['const']: -inf is not a finite number"),
+    "enum":             ({"enum": ["\ud800"]}, f"{X}['enum'][0]: it is no valid UTF-8: half a"),
+    "minimum":          ({"minimum": math.inf}, f"{X}['minimum']: inf is not a finite number"),
+    "maximum":          ({"maximum": 2**70}, f"{X}['maximum']: it is an integer beyond"),
+    "examples":         ({"examples": [[math.nan]]}, f"{X}['examples'][0][0]: nan is not a"),
+    "set":              ({"enum": {1, 2}}, f"{X}['enum']: a set is no plain value"),
+    "bytes":            ({"const": b"a"}, f"{X}['const']: a bytes is no plain value"),
+    "key of no text":   ({1: {}}, f"{X}: a key is of type int, and only str can be kept"),
+    "key of no UTF-8":  ({"\ud800": {}}, f"{X}: a key of it: it is no valid UTF-8"),
+    "deep":             (DEEP, "parameters: it nests more than 64 levels deep; name its parts"),
+    "pattern":          ({"pattern": "a{99999999999}"}, "draft 7: the repetition number is too"),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize(("function", "told"), UNSENDABLE.values(), ids=UNSENDABLE)
+def test_a_function_whose_schema_is_no_json_is_no_tool(function, told):
+    """It is refused where it is decorated, by the tool, the field and the way out."""
+    with pytest.raises(InvalidTool) as caught:
+        tool(function)
+
+    assert str(caught.value).startswith("tool 'f': ")
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(("schema", "told"), BY_HAND.values(), ids=BY_HAND)
+def test_a_schema_written_by_hand_that_is_no_json_is_refused(schema, told):
+    """Wherever tools come in, since they all come in by ``as_tool``."""
+    odd = made(parameters={"type": "object", "properties": {"x": schema}})
+
+    with pytest.raises(InvalidTool) as caught:
+        as_tool(odd)
+
+    assert str(caught.value).startswith("tool 'multiply': parameters")
+    assert told in str(caught.value)
+
+
+def test_the_way_out_of_an_unsendable_default_is_told():
+    """And it is one."""
+    with pytest.raises(InvalidTool, match="leave it out; a default can be None, which the code"):
+        tool(taking(float, math.nan))
+
+    assert tool(taking(float | None, None)).parameters["properties"]["x"]["default"] is None
 
 
 def test_class_that_fails_is_named():

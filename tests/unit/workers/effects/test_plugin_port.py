@@ -1,6 +1,7 @@
 """What a plugin asks of its session: one question to a model, one task for a subagent."""
 
 import asyncio
+import math
 
 import pytest
 
@@ -118,6 +119,25 @@ def test_a_question_may_be_a_conversation():
 
     assert request.messages == tuple(said)
     assert request.response_format == schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        (
+            {"default": math.nan},
+            r"response_format: \['default'\]: nan is not a finite number; leave",
+        ),
+        ({"enum": ["\ud800"]}, r"response_format: \['enum'\]\[0\]: it is no valid UTF-8"),
+    ],
+)
+def test_a_form_that_cannot_be_sent_asks_no_model(schema, told):
+    """The plugin is told where it is, and no request fails again and again."""
+    desk = Desk()
+
+    with pytest.raises(PluginCallError, match=told):
+        desk.run(lambda port: port.complete("Well?", response_format=schema))
+    assert desk.asker.requests == []
 
 
 def test_a_failure_is_told_to_the_plugin():

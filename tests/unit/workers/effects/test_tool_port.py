@@ -1,6 +1,7 @@
 """The port of a call: what it asks is posted, and answered once; bounds are errors it reads."""
 
 import asyncio
+import math
 import threading
 
 import pytest
@@ -212,6 +213,10 @@ def test_a_branch_is_waited_for_once_at_a_time():
         ({"model": "gpt"}, "model: expected 'provider:model_id'"),
         ({"response_format": {"type": "nothing"}}, "response_format: no JSON Schema"),
         ({"response_format": object()}, "response_format: this type has no JSON Schema"),
+        (
+            {"response_format": {"default": math.nan}},
+            "response_format: no JSON: ['default']: nan is",
+        ),
         ({"response_format": {"title": "x" * 2**20}}, "response_format: at most 1,048,576 bytes"),
         ({"tokens": 0}, "tokens: 0 is not between 1"),
         ({"cost_usd": -1.0}, "cost_usd: -1"),
