@@ -22,6 +22,7 @@ from cmdc_runtime.frames import (
     ToWorker,
 )
 from cmdc_runtime.ids import CommandId
+from cmdc_runtime.plain import reason_of
 from cmdc_runtime.requests import Request
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ def encode(value: object) -> bytes:
     try:
         return _encoder.encode(value)
     except Exception as error:  # msgspec's own, or of a part whose class is a stranger's
-        raise UsageError(f"a {type(value).__name__} cannot be sent: {error}") from error
+        raise UsageError(f"a {type(value).__name__} cannot be sent: {reason_of(error)}") from error
 
 
 def raw(value: object) -> msgspec.Raw:

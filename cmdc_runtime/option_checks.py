@@ -16,6 +16,7 @@ from cmdc_runtime.answer_schema import answer_schema, schema_problem
 from cmdc_runtime.commands import PLUGINS_MAX, TOOLS_MAX
 from cmdc_runtime.header_values import header_problem
 from cmdc_runtime.ids import is_session_id
+from cmdc_runtime.messages import Message
 from cmdc_runtime.plain import is_data, nearest, problem_of, short, text_problem
 from cmdc_runtime.ranges import MEMORY_BYTES_MAX, NAME_CHARS_MAX
 from cmdc_runtime.subagent import SubAgent
@@ -57,6 +58,20 @@ def check_user_data(value: object) -> object:
     if problem is not None:
         raise Unfit(problem if problem.startswith("[") else f": {problem}")
     return value
+
+
+def message_problem(message: Message) -> str | None:
+    """Return what of a message of a history cannot be kept, with its place, or None."""
+    parts = msgspec.structs.asdict(message)
+    calls = enumerate(parts.pop("tool_calls"))
+    places = {f".{name}": part for name, part in parts.items()}
+    for at, call in calls:
+        told = msgspec.structs.asdict(call)
+        places |= {f".tool_calls[{at}].{name}": part for name, part in told.items()}
+    for place, part in places.items():
+        if (problem := problem_of(part)) is not None:
+            return f"{place}{problem}" if problem.startswith("[") else f"{place}: {problem}"
+    return None
 
 
 def check_text(value: object) -> object:

@@ -36,6 +36,7 @@ from cmdc_runtime.foreign import text_of, told
 from cmdc_runtime.messages import Message, without_system
 from cmdc_runtime.model_names import model_problem
 from cmdc_runtime.option_checks import (
+    TEXT_CHARS_MAX,
     Unfit,
     check_group_id,
     check_memory_limit,
@@ -50,9 +51,10 @@ from cmdc_runtime.option_checks import (
     check_tools,
     check_user_data,
     check_working_dir,
+    message_problem,
     unknown_name,
 )
-from cmdc_runtime.plain import own, short
+from cmdc_runtime.plain import TOO_DEEP, own, short, text_problem
 from cmdc_runtime.ranges import (
     Cores,
     Cost,
@@ -310,10 +312,19 @@ def _model(value: object) -> object:
     return value
 
 
+def _messages(value: object) -> list[Message]:
+    messages: list[Message] = msgspec.convert(value, _TYPES["messages"])
+    for at, message in enumerate(messages):
+        if (problem := message_problem(message)) is not None:
+            raise Unfit(f"[{at}]{problem}")
+    return messages
+
+
 _OWN_CHECKS: Final[Mapping[str, Callable[[object], object]]] = {
     "blueprint": _blueprint,
     "group_id": check_group_id,
     "memory_limit": check_memory_limit,
+    "messages": _messages,
     "model": _model,
     "plugins": check_plugins,
     "provider_opts": check_provider_opts,
@@ -352,6 +363,8 @@ def _problems_of(subagent: SubAgent, label: str) -> list[str]:
     text: object = subagent.description
     if not isinstance(text, str) or not text.strip():
         problems.append(f"{label}.description: expected what it is good for, got {short(text)}")
+    elif (problem := text_problem(text, chars_max=TEXT_CHARS_MAX)) is not None:
+        problems.append(f"{label}.description: {problem}")
     for shared in set(SubAgent.__struct_fields__) & _TYPES.keys():
         value = getattr(subagent, shared)
         if value is not None:  # None is the parent's
@@ -392,7 +405,8 @@ def _line(label: str, name: str, error: Exception, value: object) -> str:
         return f"{label}{error}"
     words = _choices(_TYPES[name])
     choices = f", expected of {', '.join(words)}" if words else ""
-    return f"{label}: {text_of(error)}{choices}, got {short(value, (name,))}"
+    problem = TOO_DEEP if isinstance(error, RecursionError) else text_of(error)
+    return f"{label}: {problem}{choices}, got {short(value, (name,))}"
 
 
 def _choices(kind: Any) -> tuple[str, ...]:  # Any: an annotation

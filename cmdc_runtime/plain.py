@@ -167,6 +167,23 @@ def reason_of(error: Exception) -> str:
     return unwritten or str(error) or type(error).__name__
 
 
+def unread_reason(text: str, error: Exception) -> str:
+    """Return why ``text``, which a model or a person wrote, was not read as JSON.
+
+    Its own decoder said ``error``, which for half of a surrogate pair in an escape, or for a number
+    that JSON has not, names something else than what is wrong.
+    """
+    import json  # noqa: PLC0415 - an error's cost, not a start's
+
+    if isinstance(error, RecursionError):
+        return TOO_DEEP
+    try:
+        problem = problem_of(json.loads(text))
+    except (ValueError, RecursionError):
+        problem = None
+    return problem or str(error)
+
+
 def nests_deeper(value: object, levels: int) -> bool:
     """Say whether ``value`` nests more than ``levels`` levels deep, the outermost counted."""
     left: list[tuple[object, int]] = [(value, 1)]

@@ -13,6 +13,7 @@ import msgspec
 from cmdc_runtime.answer_schema import validator_class
 from cmdc_runtime.extensions.schema import PROBLEM_CHARS_MAX, PROBLEMS_MAX
 from cmdc_runtime.lines import one_line
+from cmdc_runtime.plain import unread_reason
 
 _FENCE: Final = "```"
 _OPENINGS: Final = {_FENCE, f"{_FENCE}json"}
@@ -39,7 +40,7 @@ def problem(schema: Mapping[str, Any], text: str) -> str | None:  # Any: JSON Sc
     try:
         value = msgspec.json.decode(bare)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        return _one_line(f"the answer is no JSON: {error}")
+        return _one_line(f"the answer is no JSON: {unread_reason(bare, error)}")
     return _mismatch(schema, value)
 
 

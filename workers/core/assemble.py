@@ -183,7 +183,8 @@ def read_arguments(raw: str) -> dict[str, object]:
     except RecursionError:
         raise ValueError(plain.TOO_DEEP) from None
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise ValueError(f"it is no JSON object: {error}") from error
+        reason = plain.unread_reason(raw, error)
+        raise ValueError(f"it is no JSON object: {reason}") from error
     problem = plain.problem_of(arguments)
     if problem is not None:
         raise ValueError(problem)

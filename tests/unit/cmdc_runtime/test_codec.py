@@ -18,6 +18,7 @@ from cmdc_runtime.errors import (
     CmdcError,
     ProtocolError,
     SessionNotAlive,
+    UsageError,
 )
 from cmdc_runtime.events import Event, MessageDelta, StreamReset, UnknownEvent
 from cmdc_runtime.frames import (
@@ -280,3 +281,11 @@ def test_nested_reasons_cross_the_wire():
 
     assert error.reason == spent
     assert codec.raised(codec.failed("c-1", AgentAborted(None))).reason is None
+
+
+def test_half_a_character_is_told_in_our_words():
+    """Not in those of a codec, wherever a value is made ready to travel."""
+    with pytest.raises(
+        UsageError, match="a dict cannot be sent: it is no valid UTF-8: half a surr"
+    ):
+        codec.encode({"a": "\ud800"})

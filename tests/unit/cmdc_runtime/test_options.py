@@ -8,7 +8,7 @@ import pytest
 
 from cmdc_runtime.commands import TOOLS_MAX
 from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
-from cmdc_runtime.messages import Message
+from cmdc_runtime.messages import Message, ToolCall
 from cmdc_runtime.option_checks import SUBAGENTS_MAX
 from cmdc_runtime.options import HISTORY_MESSAGES_MAX, Options, parse
 from cmdc_runtime.subagent import SubAgent
@@ -56,6 +56,14 @@ class Place:
 
     def __fspath__(self):
         return "."
+
+
+def nested(levels):
+    """Return a dict of so many levels."""
+    value = {}
+    for _ in range(levels - 1):
+        value = {"a": value}
+    return value
 
 
 def problems(**given):
@@ -221,6 +229,52 @@ def test_a_wrong_value_is_told_with_its_name(name, value):
 
     assert line.startswith(f"{name}: ")
     assert len(line) < 250
+
+
+HALF = "it is no valid UTF-8: half a surrogate pair (U+D800) at 0"
+UNKEPT = {
+    "content": ({"content": "\ud800"}, f".content: {HALF}"),
+    "thinking": ({"thinking": "\ud800"}, f".thinking: {HALF}"),
+    "id": ({"id": "\ud800"}, f".id: {HALF}"),
+    "metadata": ({"metadata": {"a": ["\ud800"]}}, f".metadata['a'][0]: {HALF}"),
+    "nan": ({"metadata": {"a": math.nan}}, ".metadata['a']: nan is not a finite number"),
+    "key": ({"metadata": {1: 2}}, ".metadata: a key is of type int, and only str can be kept"),
+    "object": ({"metadata": {"a": object}}, ".metadata['a']: a type is no plain value"),
+    "deep": ({"metadata": nested(65)}, ".metadata: it nests more than 64 levels deep"),
+    "stack": ({"metadata": nested(9999)}, ".metadata: it nests more than 64 levels deep"),
+    "arguments": (
+        {"tool_calls": (ToolCall(call_id="c", name="x", arguments={"n": "\ud800"}),)},
+        f".tool_calls[0].arguments['n']: {HALF}",
+    ),
+    "call": (
+        {"tool_calls": (ToolCall(call_id="c", name="\ud800"),)},
+        f".tool_calls[0].name: {HALF}",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "told"), UNKEPT.values(), ids=UNKEPT)
+def test_a_message_that_cannot_be_kept_is_told_with_its_place(fields, told):
+    """In the words that every other option has, before anything is encoded."""
+    kept = Message(id="m", role="user")
+    wrong = Message(**{"id": "m", "role": "assistant", **fields})
+
+    assert problems(messages=[kept, wrong]) == (f"messages[1]{told}",)
+
+
+def test_a_message_may_nest_as_deep_as_any_value():
+    """What a session has kept can begin another one."""
+    call = ToolCall(call_id="c", name="x", arguments=nested(64))
+    kept = Message(id="m", role="assistant", tool_calls=(call,), metadata=nested(64))
+
+    assert parse(None, {"model": MODEL, "messages": [kept]}).messages == [kept]
+
+
+def test_a_description_that_cannot_be_sent_is_told():
+    """As any text of an option is."""
+    odd = SubAgent(name="a", description="\ud800")
+
+    assert problems(subagents=[odd]) == (f"subagents[0].description: {HALF}",)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ from cmdc_runtime.plain import (
     short,
     shown,
     text_problem,
+    unread_reason,
     whole_problem,
     without_controls,
 )
@@ -577,3 +578,21 @@ def test_why_a_value_was_not_encoded_is_said_in_our_words():
 def test_what_json_has_no_form_for_is_said(value, problem):
     """Bytes and sets can be kept, and are no JSON."""
     assert json_problem(value) == problem
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (r'["\ud800"]', "[0]: it is no valid UTF-8: half a surrogate pair (U+D800) at 0"),
+        ("[Infinity]", "[0]: inf is not a finite number"),
+        ("[1", "cut"),
+        ("1" * 5000, "cut"),
+        ("[" * 99_999, "cut"),
+        (r'["\ud83d\ude00"]', "cut"),
+    ],
+    ids=["half", "infinity", "cut", "digits", "stack", "pair"],
+)
+def test_why_a_text_is_no_json_is_said(text, reason):
+    """Where the decoder names something else; else its words stand."""
+    assert unread_reason(text, ValueError("cut")) == reason
+    assert unread_reason(text, RecursionError("stack")) == TOO_DEEP

@@ -153,12 +153,25 @@ def test_arguments_that_are_no_json_object_are_kept_as_written(raw):
 
 PROBLEMS = {
     '{"a":[18446744073709551616]}': "['a'][0]: it is an integer beyond 64 bits",
+    '{"n":["\\ud800"]}': (
+        "it is no JSON object: ['n'][0]: it is no valid UTF-8: half a surrogate pair (U+D800) at 0"
+    ),
+    '{"\\udc00": 1}': (
+        "it is no JSON object: a key of it: it is no valid UTF-8: half a surrogate pair (U+DC00)"
+        " at 0"
+    ),
+    '{"n": NaN}': "it is no JSON object: ['n']: nan is not a finite number",
+    '{"n": -1e999}': "it is no JSON object: ['n']: -inf is not a finite number",
+    '{"n": ': "it is no JSON object: Input data was truncated",
     '{"a":' * 65 + "1" + "}" * 65: "it nests more than 64 levels deep",
     '{"a":' * 9999 + "1" + "}" * 9999: "it nests more than 64 levels deep",
 }
 
 
-@pytest.mark.parametrize(("raw", "problem"), PROBLEMS.items(), ids=["integer", "depth", "stack"])
+WRONG = ("integer", "half", "half a key", "nan", "inf", "cut", "depth", "stack")
+
+
+@pytest.mark.parametrize(("raw", "problem"), PROBLEMS.items(), ids=WRONG)
 def test_what_is_wrong_with_arguments_is_said(raw, problem):
     """The model can send others."""
     with pytest.raises(ValueError, match=f"^{re.escape(problem)}$"):
