@@ -287,7 +287,9 @@ def tool(
     dataclass, TypedDict, NamedTuple, Struct, Enum or pydantic model arrives as itself. The
     docstring's first paragraph describes the tool and a Google-style ``Args:`` section its
     arguments. A parameter annotated ``Context`` is filled in and hidden from the model. What JSON
-    has no form for, as a default of ``nan``, is refused wherever it stands in the schema.
+    has no form for, as a default of ``nan``, is refused wherever it stands in the schema. The
+    check of a call's arguments gets 1 s of CPU time, and the model reads so where a ``pattern``
+    takes longer on its text: write patterns that have no repetition inside of a repetition.
 
     Raises:
         InvalidTool: this function, or an option, cannot make a tool.

@@ -191,3 +191,25 @@ def test_a_wish_is_a_turn(agent, scripted, cycle_of):
 
     assert (ended.kind, ended.reason) == ("agent_abort", "max_turns_exceeded")
     assert len(model.requests) == 1
+
+
+@cmdc.tool(effects="read")
+def greet(name: Annotated[str, msgspec.Meta(pattern="^(a+)+$")]) -> str:
+    """Greet somebody, whose name takes years to be matched."""
+    return name
+
+
+def test_a_pattern_that_takes_for_ever_costs_no_process(agent, scripted):
+    """The model reads that its text cannot be checked, and the session goes on as it is."""
+    endless = "a" * 40 + "b"
+    model = scripted(ToolCalls(ToolUse("greet", {"name": endless})), f'"{endless}"', '"aa"')
+    form = {"type": "string", "pattern": "^(a+)+$"}
+    session = agent(model, tools=[greet], response_format=form)
+    reply = session.run("Who?", timeout=3 * TURN_S)  # it takes 2 s of a CPU
+    [result] = [text for role, text in said(session) if role == "tool_result"]
+    asked = [text for role, text in said(session) if role == "user"][-1]
+
+    assert reply.text == '"aa"'
+    assert "cannot be checked: it took more than 1 s of CPU time" in result
+    assert "cannot be checked: it took more than 1 s of CPU time" in asked
+    assert session.status().incarnation == 1

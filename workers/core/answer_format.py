@@ -2,7 +2,7 @@
 
 The form is a JSON Schema: of the draft that its ``$schema`` names, else of 2020-12, which msgspec
 and pydantic write. It was checked when the session was started. References outside the schema are
-never fetched.
+never fetched, and a check has a bound of CPU time: a pattern may take for ever on some texts.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from cmdc_runtime.answer_schema import validator_class
+from cmdc_runtime.bounded_check import CheckTooLongError, bounded
 from cmdc_runtime.extensions.schema import PROBLEM_CHARS_MAX, PROBLEMS_MAX
 from cmdc_runtime.lines import one_line
 from cmdc_runtime.plain import unread_reason
@@ -64,7 +65,11 @@ def _mismatch(schema: Mapping[str, Any], value: object) -> str | None:  # Any: J
     # A registry of its own keeps the validator from fetching a "$ref" from the network.
     validator = validator_class(dict(schema))(schema, registry=referencing.Registry())
     try:
-        found = sorted(validator.iter_errors(value), key=lambda error: error.json_path)
+        found = bounded(
+            lambda: sorted(validator.iter_errors(value), key=lambda error: error.json_path)
+        )
+    except CheckTooLongError as error:
+        return f"the answer cannot be checked: {error}, perhaps for a pattern of response_format"
     except referencing.exceptions.Unresolvable as error:
         return _one_line(f"response_format refers to {error.ref}, which is nowhere")
     except RecursionError:

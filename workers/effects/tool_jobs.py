@@ -10,6 +10,7 @@ import msgspec
 import structlog
 
 from cmdc_runtime import foreign, plain
+from cmdc_runtime.bounded_check import CheckTooLongError, bounded
 from cmdc_runtime.extensions.kernel_emits import APPROVAL_TIMEOUT_S, RequireApproval
 from cmdc_runtime.extensions.tool import Tool, ToolError
 from cmdc_runtime.foreign import ForeignError
@@ -25,6 +26,10 @@ SUMMARY_CHARS_MAX: Final = 200
 """Of what a tool says about a call, for people."""
 MALFORMED_CHARS_SHOWN: Final = 200
 """Of arguments that are no JSON object which can be kept."""
+TOO_LONG: Final = (
+    "Invalid arguments for {}: they cannot be checked: {}. A pattern of this tool's schema may take"
+    " too long for such a text: send a shorter or simpler one."
+)
 
 Todos = tuple[dict[str, str], ...]
 T = TypeVar("T")
@@ -97,10 +102,13 @@ def checked(call: ToolCall, tool: Tool) -> dict[str, Any]:  # Any: whatever the 
     if call.malformed is not None:
         raise ToolError(_malformed(call.malformed))
     try:
-        return foreign.call(lambda: tool.check(call.arguments))
+        return foreign.call(lambda: bounded(lambda: tool.check(call.arguments)))
     except ForeignError as failed:
         if isinstance(failed.error, ToolError):
             raise failed.error from failed
+        if isinstance(failed.error, CheckTooLongError):
+            log.warning("tool.check_ended", tool=call.name, call_id=call.call_id)
+            raise ToolError(TOO_LONG.format(call.name, failed.error)) from failed
         _log_crash(call, failed)
         raise ToolError(str(failed)) from failed
 

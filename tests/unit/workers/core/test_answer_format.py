@@ -5,6 +5,7 @@ import json
 import msgspec
 import pytest
 
+from cmdc_runtime import bounded_check
 from cmdc_runtime.answer_schema import schema_problem
 from workers.core.answer_format import parsed_text, problem, repair_request
 
@@ -67,6 +68,15 @@ def test_a_problem_is_told_with_its_place(text, found):
     told = problem(PERSON, text)
 
     assert told is None if found is None else told.startswith(found)
+
+
+def test_a_pattern_without_an_end_is_told(monkeypatch):
+    """Whoever wrote the pattern reads of it, and no process is lost."""
+    monkeypatch.setattr(bounded_check, "CHECK_CPU_S", 0.05)
+    told = problem({"pattern": "^(a+)+$"}, json.dumps("a" * 40 + "b"))
+
+    assert told.startswith("the answer cannot be checked: it took more than 0.05 s of CPU time, ")
+    assert "pattern" in told
 
 
 def test_a_problem_is_one_bounded_line():

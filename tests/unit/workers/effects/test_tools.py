@@ -6,12 +6,14 @@ Calls in processes need a tool host: see tests/integration/workers/test_toolhost
 import asyncio
 import threading
 from pathlib import Path
+from typing import Annotated
 
 import pytest
+from msgspec import Meta
 from structlog.testing import capture_logs
 
-from cmdc_runtime import foreign
-from cmdc_runtime.extensions.tool import Tool, ToolError
+from cmdc_runtime import bounded_check, foreign
+from cmdc_runtime.extensions.tool import Tool, ToolError, tool
 from cmdc_runtime.messages import ToolCall
 from cmdc_runtime.parcels import Packed
 from workers.core.effects import RunTools
@@ -175,6 +177,30 @@ def test_arguments_that_do_not_fit_are_a_result(tool, call, said):
     assert not result.ok
     assert said in result.text
     assert runner.synced_after == []
+
+
+@tool
+def by_signature(x: Annotated[str, Meta(pattern="^(a+)+$")]) -> str:
+    """Take what takes years to be matched."""
+    return x
+
+
+class ByHand(Picky):
+    name = "by_hand"
+    parameters = {"type": "object", "properties": {"x": {"pattern": "^(a+)+$"}}}  # noqa: RUF012
+
+
+@pytest.mark.parametrize("found", [by_signature, ByHand()], ids=["signature", "by hand"])
+def test_a_check_without_an_end_is_a_result(found, monkeypatch):
+    """The model chose the text: it reads so, and the session goes on."""
+    monkeypatch.setattr(bounded_check, "CHECK_CPU_S", 0.05)
+    call = ToolCall(call_id="a", name=found.name, arguments={"x": "a" * 40 + "b"})
+    with capture_logs() as logs:
+        result = result_of(found, calls=(call,))
+
+    assert not result.ok
+    assert "they cannot be checked: it took more than 0.05 s of CPU time. A pattern" in result.text
+    assert [entry["event"] for entry in logs] == ["tool.check_ended"]
 
 
 @pytest.mark.parametrize(
