@@ -124,7 +124,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
 
     # --- agent ---
     model: Any = None  # "provider:model_id", "provider/model_id" or a ModelSource
-    session_id: str | None = None  # 1 to 128 of A-Z a-z 0-9 . _ : @ -; made up if None
+    session_id: str | None = None  # made up if None
     system_prompt: str | None = None  # before the runtime's own; None: what messages has of one
     tools: list[Any] = []  # tools, decorated functions, classes or "module:name"
     plugins: list[Any] = []  # plugins, classes, (class, options) or "module:Class"

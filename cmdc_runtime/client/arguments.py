@@ -29,7 +29,14 @@ from cmdc_runtime.errors import (
 from cmdc_runtime.extensions.tool import as_tool
 from cmdc_runtime.foreign import told
 from cmdc_runtime.header_values import header_problem
-from cmdc_runtime.ids import SUPERVISOR, MonitorRef, SessionId, is_monitor_ref, is_session_id
+from cmdc_runtime.ids import (
+    SESSION_ID_RULE,
+    SUPERVISOR,
+    MonitorRef,
+    SessionId,
+    is_monitor_ref,
+    is_session_id,
+)
 from cmdc_runtime.model_names import EXPECTED, model_problem
 from cmdc_runtime.option_checks import unknown_name
 from cmdc_runtime.options import ModelSource
@@ -90,7 +97,7 @@ def checked_id(session: SessionLike) -> SessionId:
     """
     found = id_of(session)
     if not is_session_id(found) and found != SUPERVISOR:
-        raise InvalidSession(f"not a session id: {short(found)}")
+        raise InvalidSession(f"not a session id: {short(found)}, expected {SESSION_ID_RULE}")
     return found
 
 
