@@ -67,9 +67,11 @@ def check_text(value: object) -> object:
 
 
 def check_group_id(value: object) -> object:
-    """Return the name of a group, or None."""
+    """Return the name of a group, or None; no stream is of a group without a name."""
     if value is None:
         return None
+    if not isinstance(value, str) or not value:
+        raise TypeError("expected a non-empty str")
     if (problem := text_problem(value, chars_max=NAME_CHARS_MAX, one_line=True)) is not None:
         raise TypeError(problem)
     return value

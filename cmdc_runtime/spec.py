@@ -22,6 +22,7 @@ from cmdc_runtime.foreign import told
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.messages import Message, OpeningCall
 from cmdc_runtime.model_names import model_parts, model_problem
+from cmdc_runtime.option_checks import Unfit, check_provider_opts
 from cmdc_runtime.options import Code, ModelSource, Options
 from cmdc_runtime.packing import Packed, brings_code, pack, pack_function, pack_plugin
 from cmdc_runtime.plain import short, text_problem
@@ -405,5 +406,9 @@ def _model(model: object, provider_opts: dict[str, Any]) -> tuple[str, dict[str,
             raise InvalidOptions([f"model: {short(model)} failed: {told(error)}"]) from error
         if problem := model_problem(name):
             raise InvalidOptions([f"model: {short(model)} names none: {problem}"])
+        try:
+            check_provider_opts(opts)
+        except Unfit as error:
+            raise InvalidOptions([f"model: {short(model)} gives provider_opts{error}"]) from None
         return name, opts
     return str(model), dict(provider_opts)
