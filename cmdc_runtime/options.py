@@ -192,11 +192,16 @@ _AS_GIVEN: Final = frozenset({"user_data"})
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-def parse(options: Options | None, given: Mapping[str, object]) -> Options:
+def parse(
+    options: Options | None,
+    given: Mapping[str, object],
+    others: Callable[[Options], list[str]] = lambda _options: [],
+) -> Options:
     """Return ``options`` with ``given`` on top and their blueprint below, checked.
 
     ``response_format`` comes back as a JSON Schema, and ``blueprint`` as the one that says who the
-    agent is.
+    agent is. Where something is wrong, ``others`` says of the options that are right, the wrong
+    ones left out, what a later check would refuse of them: all of it is one error.
 
     Raises:
         InvalidOptions: ``problems`` has one line for each wrong field.
@@ -223,9 +228,12 @@ def parse(options: Options | None, given: Mapping[str, object]) -> Options:
             problems.append(_line(name, name, error, merged[name]))
     if merged.get("model") is None and failure is None:
         problems.append("model: required, for example model='openai:gpt-4o-mini'")
-    problems += _subagent_problems(values.get("subagents", []))
+    if wrong := _subagent_problems(values.get("subagents", [])):
+        problems += wrong
+        del values["subagents"]
     problems += _orders(values, wrong=merged.keys() - values.keys())
     if problems:
+        problems += others(Options(**values))
         raise InvalidOptions(sorted(problems)) from failure
     history, prompt = without_system(values.get("messages", []), values.get("system_prompt"))
     return Options(**{**values, "messages": history, "system_prompt": prompt})

@@ -16,7 +16,7 @@ from cmdc_runtime.ids import SESSION_ID_RULE, SessionId, is_session_id, new_comm
 from cmdc_runtime.options import FIELDS, ModelSource, parse
 from cmdc_runtime.plain import short
 from cmdc_runtime.requests import Origin, StartSession, Supervision
-from cmdc_runtime.spec import AgentSpec, Resumption, agent_spec, carries_code
+from cmdc_runtime.spec import AgentSpec, Resumption, agent_spec, carries_code, refused_parts
 from cmdc_runtime.user_values import unpacked
 
 _REFUSED: Final = {
@@ -53,7 +53,8 @@ def resume_request(
         raise InvalidOptions(refused)
     session_id = origin.session_id if new_id is None else new_id
     known = {name: value for name, value in _known(old).items() if name not in given}
-    options = parse(None, {"model": old.model, **known, **given, "session_id": session_id})
+    merged = {"model": old.model, **known, **given, "session_id": session_id}
+    options = parse(None, merged, refused_parts)
     fresh = agent_spec(options)
     changes = _changes(given)
     kept = {
