@@ -182,6 +182,7 @@ class TransientError(CmdcError):
 class DaemonUnavailable(TransientError):
     """No daemon is there to be asked: what was to be done has no effect, now or later.
 
+    A first call raises it at once, one to a daemon that has gone since after 30 s without another.
     An embedded daemon that has died took its sessions along, with what they were doing.
     """
 

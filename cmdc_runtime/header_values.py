@@ -24,7 +24,11 @@ def header_problem(options: Mapping[str, object]) -> str | None:
             return f"[{name!r}]: {problem}"
     for name in HEADERS:
         headers = options.get(name)
-        for field, value in headers.items() if isinstance(headers, Mapping) else ():
+        if headers is None:
+            continue
+        if not isinstance(headers, Mapping):
+            return f"[{name!r}]: expected a dict of names and values, got {type(headers).__name__}"
+        for field, value in headers.items():
             if not isinstance(field, str) or _NAME.fullmatch(field) is None:
                 return f"[{name!r}]: one of its names is no name of a header; give letters and -"
             if value is not None and (problem := value_problem(value)):

@@ -24,6 +24,8 @@ SUPERVISOR: Final = SessionId("_supervisor")
 """Whose events are the reports of the supervision tree; no session can be called so."""
 SESSION_ID: Final = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}\Z"
 """What may name a session, as a regular expression."""
+SESSION_ID_RULE: Final = "1 to 128 of A-Z a-z 0-9 . _ : @ -, the first a letter or a digit"
+"""The same in words, for whoever gave another one."""
 _MONITOR_REF: Final = re.compile(r"r-[0-9a-f]{16}")
 _SESSION_ID: Final = re.compile(SESSION_ID)
 
@@ -73,7 +75,7 @@ def branch_ref(call_id: CallId, branch_id: str) -> str:
 
 
 def is_session_id(text: str) -> bool:
-    """Say whether ``text`` may name a session: 1 to 128 of ``A-Z a-z 0-9 . _ : @ -``."""
+    """Say whether ``text`` may name a session: ``SESSION_ID_RULE``."""
     return _SESSION_ID.fullmatch(text) is not None
 
 

@@ -15,7 +15,7 @@ import msgspec
 from cmdc_runtime.answer_schema import answer_schema, schema_problem
 from cmdc_runtime.commands import PLUGINS_MAX, TOOLS_MAX
 from cmdc_runtime.header_values import header_problem
-from cmdc_runtime.ids import is_session_id
+from cmdc_runtime.ids import SESSION_ID_RULE, is_session_id
 from cmdc_runtime.messages import Message
 from cmdc_runtime.plain import is_data, nearest, problem_of, short, text_problem
 from cmdc_runtime.ranges import MEMORY_BYTES_MAX, NAME_CHARS_MAX
@@ -82,9 +82,11 @@ def check_text(value: object) -> object:
 
 
 def check_group_id(value: object) -> object:
-    """Return the name of a group, or None."""
+    """Return the name of a group, or None; no stream is of a group without a name."""
     if value is None:
         return None
+    if not isinstance(value, str) or not value:
+        raise TypeError("expected a non-empty str")
     if (problem := text_problem(value, chars_max=NAME_CHARS_MAX, one_line=True)) is not None:
         raise TypeError(problem)
     return value
@@ -93,7 +95,7 @@ def check_group_id(value: object) -> object:
 def check_session_id(value: object) -> object:
     """Return a session id, or None."""
     if value is not None and not (isinstance(value, str) and is_session_id(value)):
-        raise TypeError("expected 1 to 128 of A-Z a-z 0-9 . _ : @ -")
+        raise TypeError(f"expected {SESSION_ID_RULE}")
     return value
 
 

@@ -126,7 +126,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
 
     # --- agent ---
     model: Any = None  # "provider:model_id", "provider/model_id" or a ModelSource
-    session_id: str | None = None  # 1 to 128 of A-Z a-z 0-9 . _ : @ -; made up if None
+    session_id: str | None = None  # made up if None
     system_prompt: str | None = None  # before the runtime's own; None: what messages has of one
     tools: list[Any] = []  # tools, decorated functions, classes or "module:name"
     plugins: list[Any] = []  # plugins, classes, (class, options) or "module:Class"
@@ -194,11 +194,16 @@ _AS_GIVEN: Final = frozenset({"user_data"})
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-def parse(options: Options | None, given: Mapping[str, object]) -> Options:
+def parse(
+    options: Options | None,
+    given: Mapping[str, object],
+    others: Callable[[Options], list[str]] = lambda _options: [],
+) -> Options:
     """Return ``options`` with ``given`` on top and their blueprint below, checked.
 
     ``response_format`` comes back as a JSON Schema, and ``blueprint`` as the one that says who the
-    agent is.
+    agent is. Where something is wrong, ``others`` says of the options that are right, the wrong
+    ones left out, what a later check would refuse of them: all of it is one error.
 
     Raises:
         InvalidOptions: ``problems`` has one line for each wrong field.
@@ -225,9 +230,12 @@ def parse(options: Options | None, given: Mapping[str, object]) -> Options:
             problems.append(_line(name, name, error, merged[name]))
     if merged.get("model") is None and failure is None:
         problems.append("model: required, for example model='openai:gpt-4o-mini'")
-    problems += _subagent_problems(values.get("subagents", []))
+    if wrong := _subagent_problems(values.get("subagents", [])):
+        problems += wrong
+        del values["subagents"]
     problems += _orders(values, wrong=merged.keys() - values.keys())
     if problems:
+        problems += others(Options(**values))
         raise InvalidOptions(sorted(problems)) from failure
     history, prompt = without_system(values.get("messages", []), values.get("system_prompt"))
     return Options(**{**values, "messages": history, "system_prompt": prompt})

@@ -50,6 +50,7 @@ SHOWN_BITS_MAX: Final = 1024
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _HALVES: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\ud800-\udfff]")
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
+_NUMBERS: Final = (int, float)
 _MANY: Final = (list, tuple, set, frozenset)
 _HOLDERS: Final = (dict, *_MANY)
 _HOLDERS_IN_JSON: Final = (dict, list, tuple)
@@ -64,6 +65,8 @@ _BRACKETS: Final[Mapping[type, tuple[str, str]]] = {
     set: ("{", "}"),
     frozenset: ("frozenset({", "})"),
 }
+_NUMBERED: Final = (*_NUMBERS, *_HOLDERS, msgspec.Struct)
+"""What is a number, or may have one in it."""
 _PAIR: Final = 2
 _BRACKETS_OF_NONE: Final = (set, frozenset)
 _PATHS: Final = (PurePosixPath, PosixPath)
@@ -182,6 +185,27 @@ def unread_reason(text: str, error: Exception) -> str:
     except (ValueError, RecursionError):
         problem = None
     return problem or str(error)
+
+
+def kept_numbers_problem(value: object) -> str | None:
+    """Return which number in ``value`` cannot be kept, with its place, whatever else is in it.
+
+    For options whose other parts may be anything, such as functions: what is no number is the
+    affair of whoever takes them.
+    """
+    open_: list[tuple[str, object]] = [("", value)]
+    count = 0
+    while open_ and count < VALUES_MAX:  # what holds itself has no end, and no other number
+        place, part = open_.pop()
+        count += 1
+        if is_a(part, _NUMBERS):
+            if (wrong := _own_problem(part, (), ())) is not None:
+                return f"{place}: {wrong}" if place else wrong
+        elif is_a(part, _NUMBERED):
+            with suppress(AttributeError):  # a Struct may lack a field
+                parts = [(key, one) for key, one in _parts_of(part) if is_a(one, _NUMBERED)]
+                open_ += [(_short(f"{place}[{short(own(key))}]"), one) for key, one in parts[::-1]]
+    return None
 
 
 def nests_deeper(value: object, levels: int) -> bool:

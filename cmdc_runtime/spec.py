@@ -7,9 +7,10 @@ its parent's unless ``child_request`` says otherwise.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -22,6 +23,7 @@ from cmdc_runtime.foreign import told
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.messages import Message, OpeningCall
 from cmdc_runtime.model_names import model_parts, model_problem
+from cmdc_runtime.option_checks import Unfit, check_provider_opts
 from cmdc_runtime.options import Code, ModelSource, Options
 from cmdc_runtime.packing import Packed, brings_code, pack, pack_function, pack_plugin
 from cmdc_runtime.plain import short, text_problem
@@ -38,6 +40,8 @@ from cmdc_runtime.subagent import (
     SubagentSpec,
 )
 from cmdc_runtime.user_values import packed
+
+T = TypeVar("T")
 
 
 class Resumption(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,17 +142,29 @@ def agent_spec(options: Options) -> AgentSpec:
     Where subagents are given, the task tool comes along; with ``max_depth`` 0 it is left out.
 
     Raises:
+        InvalidOptions: plugins or other parts are wrong or cannot travel; it names each.
         InvalidTool: a tool cannot travel; the message names it.
     """
-    model, provider_opts = _model(options.model, options.provider_opts)
-    tools = _packed(options.tools, "tools")
+    refused = _Refused()
+    parts = _parts_of(options, refused)
+    refused.check()
+    return _spec_of(options, parts)
+
+
+def refused_parts(options: Options) -> list[str]:
+    """Return a line for each part of ``options`` that ``agent_spec`` would refuse."""
+    refused = _Refused()
+    _parts_of(options, refused)
+    return [*refused.problems, *refused.tools]
+
+
+def _spec_of(options: Options, parts: "_Parts") -> AgentSpec:
+    model, provider_opts = parts.model
+    tools, strategy = parts.tools, parts.strategy
     if options.subagents and not any(tool.label == TASK_TOOL for tool in tools):
         tools = (*tools, Packed(kind="ref", label=TASK_TOOL, ref=TASK_TOOL))
     may_delegate = options.max_depth > 0
     response_format = options.response_format
-    chain = _chain_plugin(options)
-    given = options.reasoning_strategy if chain is None else None
-    strategy = _strategy_tool(given, may_branch=may_delegate)
     call = None if strategy is None else OpeningCall(name=STRATEGY_TOOL, text_as="question")
     tools = tools if strategy is None else (*tools, strategy)
     return AgentSpec(
@@ -156,16 +172,16 @@ def agent_spec(options: Options) -> AgentSpec:
         identity=identity_of(options.blueprint),
         opening_call=call,
         tools=tools if may_delegate else _without_task(tools),
-        plugins=(*_packed_plugins(options.plugins, "plugins"), *filter(None, (chain,))),
-        subagents=_subagents(options.subagents) if may_delegate else (),
-        working_dir=_absolute(options.working_dir),
+        plugins=(*parts.plugins, *filter(None, (parts.chain,))),
+        subagents=parts.subagents if may_delegate else (),
+        working_dir=parts.working_dir,
         provider_opts=provider_opts,
         messages=tuple(options.messages),
         user_data=packed(options.user_data),
         response_format=None if response_format is None else answer_schema(response_format),
         depth=0,
         supervision=supervision(options),
-        redact=None if options.redact is None else pack_function(options.redact, "redact"),
+        redact=parts.redact,
         **_copied(options),
     )
 
@@ -300,6 +316,84 @@ def _child_opts(parent: Parent, subagent: SubagentSpec) -> dict[str, Any]:
 # --- parts --------------------------------------------------------------------------------------
 
 
+_NO_MODEL: Final[tuple[str, dict[str, Any]]] = ("", {})  # Any: litellm's own arguments
+
+
+class _Refused:
+    """What cannot be made of the options, all of it, before anything is refused."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self.tools: list[str] = []
+        self._errors: list[InvalidOptions | InvalidTool] = []
+
+    def made(self, make: Callable[[], T], other: T) -> T:
+        """Return what ``make`` returns, or ``other`` where it refuses."""
+        try:
+            return make()
+        except InvalidOptions as error:
+            self.problems += error.problems
+            self._errors.append(error)
+        except InvalidTool as error:
+            self.tools.append(str(error))
+            self._errors.append(error)
+        return other
+
+    def check(self) -> None:
+        """Raise what was refused, as one error."""
+        if len(self._errors) == 1:
+            raise self._errors[0]
+        if self.problems:
+            raise InvalidOptions([*self.problems, *self.tools]) from self._errors[0]
+        if self.tools:
+            raise InvalidTool("; ".join(self.tools)) from self._errors[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """What of a definition has a form of its own there."""
+
+    model: tuple[str, dict[str, Any]]  # Any: litellm's own arguments
+    tools: tuple[Packed, ...]
+    plugins: tuple[Packed, ...]
+    chain: Packed | None
+    strategy: Packed | None
+    subagents: tuple[SubagentSpec, ...]
+    working_dir: str
+    redact: Packed | None
+
+
+def _parts_of(options: Options, refused: _Refused) -> _Parts:
+    made, redact = refused.made, options.redact
+    plugins = _each_packed(options.plugins, "plugins", pack_plugin, refused)
+    chain = made(lambda: _chain_plugin(options, plugins), None)
+    given = None if _is_chain(options) else options.reasoning_strategy
+    return _Parts(
+        model=made(lambda: _model(options.model, options.provider_opts), _NO_MODEL),
+        tools=_each_packed(options.tools, "tools", pack, refused),
+        plugins=plugins,
+        chain=chain,
+        strategy=made(lambda: _strategy_tool(given, may_branch=options.max_depth > 0), None),
+        subagents=_subagents(options.subagents, refused) if options.max_depth > 0 else (),
+        working_dir=made(lambda: _absolute(options.working_dir), ""),
+        redact=None if redact is None else made(lambda: pack_function(redact, "redact"), None),
+    )
+
+
+def _each_packed(
+    things: Iterable[object],
+    label: str,
+    packed_as: Callable[[object, str], Packed],
+    refused: _Refused,
+) -> tuple[Packed, ...]:
+    """Return the things that can travel, each packed."""
+    found = (
+        refused.made(partial(packed_as, thing, f"{label}[{at}]"), None)
+        for at, thing in enumerate(things)
+    )
+    return tuple(filter(None, found))
+
+
 def _absolute(directory: str) -> str:
     try:
         path = os.path.abspath(directory)  # noqa: PTH100 - no link is resolved
@@ -318,27 +412,30 @@ def _copied(options: Options) -> dict[str, Any]:  # Any: values of options
     return {**names, **{name: getattr(options, name) for name in rest}}
 
 
-def _subagents(given: Iterable[SubAgent]) -> tuple[SubagentSpec, ...]:
-    packed = [_subagent(one, f"subagents[{at}]") for at, one in enumerate(given)]
+def _subagents(given: Iterable[SubAgent], refused: _Refused) -> tuple[SubagentSpec, ...]:
+    packed = [_subagent(one, f"subagents[{at}]", refused) for at, one in enumerate(given)]
     if all(one.name != GENERAL_PURPOSE.name for one in packed):
         packed.append(GENERAL_PURPOSE)
     return tuple(packed)
 
 
-def _subagent(given: SubAgent, label: str) -> SubagentSpec:
+def _subagent(given: SubAgent, label: str, refused: _Refused) -> SubagentSpec:
     model, provider_opts = given.model, given.provider_opts
     if isinstance(model, ModelSource):
-        model, provider_opts = _model(model, provider_opts or {})
+        source, opts = model, provider_opts or {}
+        model, provider_opts = refused.made(lambda: _model(source, opts), _NO_MODEL)
     return SubagentSpec(
         name=given.name,
         description=given.description,
         system_prompt=given.system_prompt,
         model=model,
         provider_opts=provider_opts,
-        tools=None if given.tools is None else _packed(given.tools, f"{label}.tools"),
+        tools=None
+        if given.tools is None
+        else _each_packed(given.tools, f"{label}.tools", pack, refused),
         plugins=None
         if given.plugins is None
-        else _packed_plugins(given.plugins, f"{label}.plugins"),
+        else _each_packed(given.plugins, f"{label}.plugins", pack_plugin, refused),
         user_data=None if given.user_data is None else packed(given.user_data),
         prompt_mode=given.prompt_mode,
         group_id=given.group_id,
@@ -346,20 +443,20 @@ def _subagent(given: SubAgent, label: str) -> SubagentSpec:
     )
 
 
-def _packed(tools: Iterable[object], label: str) -> tuple[Packed, ...]:
-    return tuple(pack(tool, label=f"{label}[{at}]") for at, tool in enumerate(tools))
-
-
-def _packed_plugins(plugins: Iterable[object], label: str) -> tuple[Packed, ...]:
-    return tuple(pack_plugin(one, label=f"{label}[{at}]") for at, one in enumerate(plugins))
-
-
 def _without_task(tools: Iterable[Packed]) -> tuple[Packed, ...]:
     """Return the tools without those that start sessions."""
     return tuple(tool for tool in tools if tool.ref not in (TASK_TOOL, REASON_TOOL))
 
 
-def _chain_plugin(options: Options) -> Packed | None:
+def _is_chain(options: Options) -> bool:
+    """Say whether the session's own strategy is a chain, be its options right or wrong."""
+    try:
+        return chain_of(options.reasoning_strategy) is not None
+    except InvalidOptions:
+        return True
+
+
+def _chain_plugin(options: Options, plugins: Iterable[Packed]) -> Packed | None:
     """Return the plugin that runs the session's own strategy where that is a chain."""
     try:
         chain = chain_of(options.reasoning_strategy)
@@ -372,7 +469,7 @@ def _chain_plugin(options: Options) -> Packed | None:
         label = snake(type(chain).__name__)[:LABEL_CHARS_MAX]
         asked = {"strategy": OWN, "templates": chain.phases, "label": label}
     packed = pack_plugin((CHAIN_PLUGIN, asked), "reasoning_strategy")
-    if any(one.ref == packed.ref for one in _packed_plugins(options.plugins, "plugins")):
+    if any(one.ref == packed.ref for one in plugins):
         raise InvalidOptions(
             ["reasoning_strategy: the plugin Reasoning is there: give one of them"]
         )
@@ -405,5 +502,9 @@ def _model(model: object, provider_opts: dict[str, Any]) -> tuple[str, dict[str,
             raise InvalidOptions([f"model: {short(model)} failed: {told(error)}"]) from error
         if problem := model_problem(name):
             raise InvalidOptions([f"model: {short(model)} names none: {problem}"])
+        try:
+            check_provider_opts(opts)
+        except Unfit as error:
+            raise InvalidOptions([f"model: {short(model)} gives provider_opts{error}"]) from None
         return name, opts
     return str(model), dict(provider_opts)

@@ -24,6 +24,7 @@ from cmdc_runtime.extensions.tool import Tool, as_tool, resolve
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.packing import FUNCTION_KEY, STRATEGY_KEY
 from cmdc_runtime.parcels import Packed
+from cmdc_runtime.subagent import STRATEGY_TOOL
 from workers.builtin import providers as built_in_providers
 from workers.builtin import reasoning as built_in_strategies
 from workers.builtin import tools as built_in_tools
@@ -62,7 +63,13 @@ class LoadError(Exception):
         """Keep both parts; together they are the message."""
         self.label = label
         self.message = message
-        super().__init__(f"{noun} {label!r} cannot be loaded: {message}")
+        # A session's own strategy is an option, and travels as a tool's parcel.
+        what = label if label == STRATEGY_TOOL else f"{noun} {label!r} cannot be loaded"
+        super().__init__(f"{what}: {message}")
+
+
+class UnknownNameError(LookupError):
+    """No built-in has this short name here; the message says which there are."""
 
 
 class CodeChangedError(LoadError):
@@ -174,7 +181,7 @@ def _unpack(packed: Packed, kind: Kind) -> object:
     names = _built_in_names(kind)
     if reference not in names:
         known = ", ".join(sorted(names))
-        raise LookupError(f"there is no built-in {kind.noun} {reference!r}, only {known}")
+        raise UnknownNameError(f"there is no built-in {kind.noun} {reference!r}, only {known}")
     # Any: create() of a built-in, with arguments of its own.
     create: Any = resolve(f"{kind.built_in.__name__}.{reference}:create")
     created: object = create(**options)
@@ -221,6 +228,8 @@ def _explain(error: BaseException) -> str:
         return f"{foreign.text_of(error)}; install it where the daemon runs"
     if isinstance(error, ImportError | AttributeError):
         return f"{foreign.text_of(error)}; is another version installed where the daemon runs?"
+    if isinstance(error, LoadError | UnknownNameError):  # of what travelled among its options
+        return str(error)
     if isinstance(error, SystemExit):
         return f"its code called sys.exit({foreign.text_of(error)})"
     return foreign.told(error)

@@ -28,10 +28,21 @@ from cmdc_runtime.errors import (
 )
 from cmdc_runtime.extensions.tool import as_tool
 from cmdc_runtime.foreign import told
-from cmdc_runtime.header_values import header_problem
-from cmdc_runtime.ids import SUPERVISOR, MonitorRef, SessionId, is_monitor_ref, is_session_id
+from cmdc_runtime.ids import (
+    SESSION_ID_RULE,
+    SUPERVISOR,
+    MonitorRef,
+    SessionId,
+    is_monitor_ref,
+    is_session_id,
+)
 from cmdc_runtime.model_names import EXPECTED, model_problem
-from cmdc_runtime.option_checks import unknown_name
+from cmdc_runtime.option_checks import (
+    Unfit,
+    check_group_id,
+    check_provider_opts,
+    unknown_name,
+)
 from cmdc_runtime.options import ModelSource
 from cmdc_runtime.packing import Packed, pack
 from cmdc_runtime.plain import (
@@ -90,7 +101,7 @@ def checked_id(session: SessionLike) -> SessionId:
     """
     found = id_of(session)
     if not is_session_id(found) and found != SUPERVISOR:
-        raise InvalidSession(f"not a session id: {short(found)}")
+        raise InvalidSession(f"not a session id: {short(found)}, expected {SESSION_ID_RULE}")
     return found
 
 
@@ -101,9 +112,12 @@ def checked_group(group_id: object) -> str:
         UsageError: no session can have it.
 
     """
-    if not isinstance(group_id, str) or not group_id:
-        raise UsageError(f"group_id: a group is named by a non-empty str, got {short(group_id)}")
-    return checked_name(group_id, "group_id")
+    if group_id is None:
+        raise UsageError("group_id: expected a non-empty str, got None")
+    try:
+        return str(check_group_id(group_id))
+    except TypeError as error:
+        raise UsageError(f"group_id: {error}, got {short(group_id)}") from None
 
 
 def checked_name(name: object, what: str) -> str:
@@ -439,9 +453,8 @@ def _model_problems(model: object) -> list[str]:
 
 
 def _opts_problems(opts: object) -> list[str]:
-    if opts is None:
-        return []
-    if not isinstance(opts, dict) or not all(isinstance(name, str) for name in opts):
-        return [f"provider_opts: expected a dict with names as keys, got {type(opts).__name__}"]
-    problem = problem_of(opts) or header_problem(opts)
-    return [] if problem is None else [f"provider_opts{problem}"]
+    try:
+        check_provider_opts({} if opts is None else own(opts))
+    except Unfit as error:
+        return [f"provider_opts{error}"]
+    return []

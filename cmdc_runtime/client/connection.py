@@ -7,9 +7,11 @@ when another daemon took over; the daemon takes it once. Everything here runs in
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import secrets
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -19,6 +21,7 @@ from cmdc_runtime.client.address import DaemonPlace
 from cmdc_runtime.client.dispatcher import Dispatcher
 from cmdc_runtime.client.down_order import DownOrder
 from cmdc_runtime.client.limits import (
+    ABSENCE_S,
     COMMAND_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
     FACTS_S,
@@ -75,6 +78,16 @@ _OPEN: Final = "the command may still take effect, once"
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wait:
+    """How long a call waits for its answer, and for a daemon that could give it; in seconds."""
+
+    timeout_s: float | None
+    absence_s: float = math.inf
+    is_done: Callable[[CmdcError], bool] | None = None
+    """Says of an error to a request that was sent again whether the first one has had effect."""
+
+
 class Connection:
     """Asks and sends requests, and receives, until ``fail``."""
 
@@ -101,6 +114,8 @@ class Connection:
         self._facts_id: CommandId | None = None
         self._tick: asyncio.TimerHandle | None = None
         self._beat: asyncio.TimerHandle | None = None
+        self._absent_s: float | None = None
+        """Since when no daemon is there, as far as open requests have shown."""
         self._death_fd = -1
         self._held: set[SessionId] = set()
         """Sessions that end with an embedded daemon."""
@@ -139,17 +154,20 @@ class Connection:
         """Return the daemon's answer to ``request``: what its ``answer`` says (Any).
 
         ``is_done`` says of an error to a request that was sent again whether it only says that the
-        first one has had its effect: then there is no error, and None is returned.
+        first one has had its effect: then there is no error, and None is returned. However long
+        the daemon may take, nobody waits longer than ``ABSENCE_S`` for one that is not there.
 
         Raises:
             CmdcError: what the daemon says is wrong, or CommandTimeout.
+            DaemonUnavailable: none was there to take the request.
 
         """
 
         def frame_of(id_: CommandId, asked: Request) -> bytes:
             return encode(Ask(id=id_, body=_packed(asked, VALUES_MAX), token=self._shown()))
 
-        return await self._read(request, frame_of, ReadPage, timeout_s, is_done)
+        wait = _Wait(timeout_s=timeout_s, absence_s=ABSENCE_S, is_done=is_done)
+        return await self._read(request, frame_of, ReadPage, wait)
 
     async def send(
         self,
@@ -186,7 +204,7 @@ class Connection:
             )
 
         try:
-            return await self._read(command, frame_of, NextPage, timeout_s)
+            return await self._read(command, frame_of, NextPage, _Wait(timeout_s=timeout_s))
         except asyncio.CancelledError:
             if command.waits and asked_as is not None and self._broken is None:
                 self._dealer.send(frame_of(new_command_id(), ForgetWait(wait_id=asked_as)))
@@ -337,14 +355,13 @@ class Connection:
         asked: _Q,
         frame_of: Callable[[CommandId, _Q], bytes],
         next_page: Callable[..., _Q],
-        timeout_s: float | None,
-        is_done: Callable[[CmdcError], bool] | None = None,
+        wait: _Wait,
     ) -> Any:
-        """Return the answer to ``asked``, page by page where it is long; each has ``timeout_s``."""
+        """Return the answer to ``asked``, page by page where it is long; each is waited for."""
         for _ in range(READS_MAX):
             id_ = new_command_id()
             try:
-                reply = await self._exchange(id_, frame_of(id_, asked), timeout_s, is_done)
+                reply = await self._exchange(id_, frame_of(id_, asked), wait)
             except CommandTimeout:
                 # What changes nothing is not open where nobody is there who could answer.
                 if _has_effect(asked) or (absence := self.place.absence()) is None:
@@ -356,7 +373,7 @@ class Connection:
                 found = codec.decode_as(asked.answer, reply.body)
                 is_status = reply.unsaved and isinstance(found, Status)
                 return msgspec.structs.replace(found, unsaved=True) if is_status else found
-            body = await self._rest(reply, frame_of, next_page, timeout_s)
+            body = await self._rest(reply, frame_of, next_page, wait)
             if body is not None:
                 return codec.decode_as(asked.answer, body)
         raise TransientError(
@@ -369,13 +386,13 @@ class Connection:
         begun: Paged,
         frame_of: Callable[[CommandId, _Q], bytes],
         next_page: Callable[..., _Q],
-        timeout_s: float | None,
+        wait: _Wait,
     ) -> bytes | None:
         """Return all bytes of an answer, or None where the rest of it is gone."""
         pieces, offset = [begun.body], len(begun.body)
         while True:
             id_, wanted = new_command_id(), next_page(page_id=begun.page_id, offset=offset)
-            reply = await self._exchange(id_, frame_of(id_, wanted), timeout_s)
+            reply = await self._exchange(id_, frame_of(id_, wanted), wait)
             if not isinstance(reply, Reply):
                 raise ProtocolError("a page of an answer came in pages")
             page: Page = codec.decode_as(Page, reply.body)
@@ -386,23 +403,19 @@ class Connection:
             if page.is_last:
                 return b"".join(pieces)
 
-    async def _exchange(
-        self,
-        id_: CommandId,
-        frame: bytes,
-        timeout_s: float | None,
-        is_done: Callable[[CmdcError], bool] | None = None,
-    ) -> Reply | Paged | None:
+    async def _exchange(self, id_: CommandId, frame: bytes, wait: _Wait) -> Reply | Paged | None:
         if self._broken is not None:
             raise self._broken.with_traceback(None)  # each raise would lengthen it
-        due_s = self._mailbox.open(id_, frame, self.loop.time(), timeout_s)
+        now_s = self.loop.time()
+        due_s = self._mailbox.open(id_, frame, now_s, wait.timeout_s, wait.absence_s)
         future = self._waiting[id_] = self.loop.create_future()
         try:
             self._dealer.send(frame)
             self._set_tick(due_s)
             reply: Reply | Paged = await future
         except CmdcError as error:
-            if self._mailbox.close(id_) and is_done is not None and is_done(error):
+            is_repeated = self._mailbox.close(id_)
+            if is_repeated and wait.is_done is not None and wait.is_done(error):
                 return None
             raise
         finally:
@@ -447,11 +460,15 @@ class Connection:
 
     def _on_tick(self) -> None:
         self._tick = None
-        due = self._mailbox.due(self.loop.time())
+        now_s, absence = self.loop.time(), self.place.absence()
+        if absence is None:
+            self._absent_s = None
+        elif self._absent_s is None:
+            self._absent_s = now_s
+        due = self._mailbox.due(now_s, self._absent_s)
         if not self._dealer.has_unsent:  # what still waits for the connection is sent anyway
             self._send_again(due.frames)
         never_sent = self._dealer.withdraw(set(due.expired))
-        absence = self.place.absence() if due.expired else None
         for id_ in due.expired:
             future = self._waiting.get(id_)
             if future is not None and not future.done():

@@ -226,7 +226,8 @@ class Exchange:
 
     async def collect_reply(self, session_id: SessionId, timeout_s: float | None) -> str:
         """Wait for the end of this client's latest prompt; see ``collect_reply``."""
-        result = await self._cycle(session_id, self._prompts.get(session_id), timeout_s)
+        prompt_id = self._prompts.get(session_id)
+        result = await self._cycle(session_id, prompt_id, timeout_s, time.monotonic())
         return result.text
 
     async def run(self, session_id: SessionId, command: Prompt, timeout_s: float | None) -> Reply:
@@ -234,8 +235,7 @@ class Exchange:
         started_s = time.monotonic()
         limit_s = COMMAND_TIMEOUT_S if timeout_s is None else min(timeout_s, COMMAND_TIMEOUT_S)
         receipt = await self.prompt(session_id, command, limit_s)
-        left_s = None if timeout_s is None else timeout_s - (time.monotonic() - started_s)
-        result = await self._cycle(session_id, receipt.command_id, left_s)
+        result = await self._cycle(session_id, receipt.command_id, timeout_s, started_s)
         return Reply(text=result.text, messages=result.messages, usage=result.usage)
 
     async def resume(
@@ -438,10 +438,17 @@ class Exchange:
                 return result
 
     async def _cycle(
-        self, session_id: SessionId, prompt_id: CommandId | None, timeout_s: float | None
+        self,
+        session_id: SessionId,
+        prompt_id: CommandId | None,
+        timeout_s: float | None,
+        begun_s: float,
     ) -> CycleResult:
+        """Return how a cycle ended; the time of the call counts from ``begun_s``."""
+        spent_s = time.monotonic() - begun_s
+        left_s = None if timeout_s is None else max(0.0, timeout_s - spent_s)
         try:
-            result = await self._end_of(session_id, prompt_id, timeout_s)
+            result = await self._end_of(session_id, prompt_id, left_s)
         except (CommandTimeout, CollectTimeout) as error:
             raise CollectTimeout(
                 f"the cycle of session {session_id} did not end within {timeout_s:g} s; it goes on"

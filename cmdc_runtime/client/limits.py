@@ -10,6 +10,9 @@ COMMAND_TIMEOUT_S: Final = 30.0
 """How long a call waits for its answer unless it is about a cycle or a start."""
 START_GRACE_S: Final = 120.0
 """What a start gets on top of its own timeout: the zygote may still be warming up."""
+ABSENCE_S: Final = COMMAND_TIMEOUT_S
+"""How long a request to a daemon waits for one while none is there, whatever else its time is: a
+start for no longer than any other call. A look for one is taken every ``RESEND_S``."""
 RESEND_S: Final = 2.0
 """An open request is sent again this often, under its own id; the daemon takes it once."""
 READS_MAX: Final = 3

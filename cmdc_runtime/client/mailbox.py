@@ -15,13 +15,22 @@ from cmdc_runtime.ids import CommandId
 @dataclass(slots=True)
 class _Open:
     frame: bytes
+    opened_s: float
     deadline_s: float
+    absence_s: float
+    """How long it waits for a daemon while none is there."""
     resend_s: float
     is_repeated: bool = False
     copies: int = 1
     """How often the frame was sent as it is now."""
     earlier: int = 0
     """How often one was sent that it was changed from, and no refusal has come for."""
+
+    def is_over(self, now_s: float, absent_s: float | None) -> bool:
+        """Say whether its time is up, or no daemon has been there for too long."""
+        if self.deadline_s <= now_s:
+            return True
+        return absent_s is not None and now_s - max(absent_s, self.opened_s) >= self.absence_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +56,17 @@ class Mailbox:
         """Return how many requests are open."""
         return len(self._open)
 
-    def open(self, id_: CommandId, frame: bytes, now_s: float, timeout_s: float | None) -> float:
+    def open(
+        self,
+        id_: CommandId,
+        frame: bytes,
+        now_s: float,
+        timeout_s: float | None,
+        absence_s: float = math.inf,
+    ) -> float:
         """Remember a request that is sent now and return when it is due; None: no deadline.
+
+        Where no daemon is there for ``absence_s``, its time is up before its deadline.
 
         Raises:
             Overloaded: too many requests are open.
@@ -60,7 +78,8 @@ class Mailbox:
                 "wait for some of them, or use a second client"
             )
         deadline_s = math.inf if timeout_s is None else now_s + timeout_s
-        one = self._open[id_] = _Open(frame, deadline_s, now_s + self._every_s)
+        resend_s = now_s + self._every_s
+        one = self._open[id_] = _Open(frame, now_s, deadline_s, absence_s, resend_s)
         return min(one.deadline_s, one.resend_s)
 
     def close(self, id_: CommandId) -> bool:
@@ -89,9 +108,12 @@ class Mailbox:
         one.earlier -= 1
         return True
 
-    def due(self, now_s: float) -> Due:
-        """Return what is due, and count the frames in it as sent again."""
-        expired = tuple(id_ for id_, one in self._open.items() if one.deadline_s <= now_s)
+    def due(self, now_s: float, absent_s: float | None = None) -> Due:
+        """Return what is due, and count the frames in it as sent again.
+
+        ``absent_s`` is since when no daemon is there, None where one is.
+        """
+        expired = tuple(id_ for id_, one in self._open.items() if one.is_over(now_s, absent_s))
         for id_ in expired:
             del self._open[id_]
         again = [one for one in self._open.values() if one.resend_s <= now_s]

@@ -12,11 +12,11 @@ import msgspec
 from cmdc_runtime import codec
 from cmdc_runtime.client.start import agent_bytes
 from cmdc_runtime.errors import InvalidOptions, SessionExists
-from cmdc_runtime.ids import SessionId, is_session_id, new_command_id
+from cmdc_runtime.ids import SESSION_ID_RULE, SessionId, is_session_id, new_command_id
 from cmdc_runtime.options import FIELDS, ModelSource, parse
 from cmdc_runtime.plain import short
 from cmdc_runtime.requests import Origin, StartSession, Supervision
-from cmdc_runtime.spec import AgentSpec, Resumption, agent_spec, carries_code
+from cmdc_runtime.spec import AgentSpec, Resumption, agent_spec, carries_code, refused_parts
 from cmdc_runtime.user_values import unpacked
 
 _REFUSED: Final = {
@@ -53,7 +53,8 @@ def resume_request(
         raise InvalidOptions(refused)
     session_id = origin.session_id if new_id is None else new_id
     known = {name: value for name, value in _known(old).items() if name not in given}
-    options = parse(None, {"model": old.model, **known, **given, "session_id": session_id})
+    merged = {"model": old.model, **known, **given, "session_id": session_id}
+    options = parse(None, merged, refused_parts)
     fresh = agent_spec(options)
     changes = _changes(given)
     kept = {
@@ -87,8 +88,7 @@ def check_free(origin: Origin, new_id: str | None, *, is_alive: bool) -> None:
     """
     given: object = new_id
     if given is not None and not (isinstance(given, str) and is_session_id(given)):
-        expected = "expected 1 to 128 of A-Z a-z 0-9 . _ : @ -"
-        raise InvalidOptions([f"new_id: {expected}, got {short(given)}"])
+        raise InvalidOptions([f"new_id: expected {SESSION_ID_RULE}, got {short(given)}"])
     if is_alive and new_id in (None, origin.session_id):
         raise SessionExists(
             f"session {origin.session_id!r} is alive: give new_id to fork it, or stop it first"

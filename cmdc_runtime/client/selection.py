@@ -16,8 +16,9 @@ import msgspec
 from cmdc_runtime.client.edge import parts_of
 from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
 from cmdc_runtime.events import Envelope, Event, EventsLost, PluginEvent, UnknownEvent
+from cmdc_runtime.extensions.actions import NAME_CHARS_MAX
 from cmdc_runtime.extensions.plugin import declared_events
-from cmdc_runtime.plain import nearest, short
+from cmdc_runtime.plain import nearest, short, text_problem
 
 EventTypes = Iterable[type[Event] | str]
 
@@ -75,14 +76,25 @@ def _problem(chosen: object) -> str | None:
         is_event = isinstance(chosen, type) and issubclass(chosen, Event) and chosen is not Event
         return None if is_event else f"types: not an event: {short(chosen)}"
     known = _kinds() | _emitted_by_ours() | declared_events()
-    if chosen in known or (chosen.startswith(PREFIX) and chosen != PREFIX):
+    if chosen in known:
         return None
+    if chosen.startswith(PREFIX):
+        return _emitted_problem(chosen)
     near = nearest(chosen, known)
     hint = "." if near is None else f", did you mean {near!r}?"
     return (
         f"types: no event is called {short(chosen)}{hint} One that a plugin or a tool of yours"
         f" emits is chosen as {short(PREFIX + chosen)}, those of a newer daemon as UnknownEvent"
     )
+
+
+def _emitted_problem(chosen: str) -> str | None:
+    """Return why nothing that plugins and tools emit can be called so, or None."""
+    name = chosen.removeprefix(PREFIX)
+    problem = text_problem(name, chars_max=NAME_CHARS_MAX) if name else "it ends there"
+    if problem is None:
+        return None
+    return f"types: {short(chosen)}: the name of an event comes behind {PREFIX!r}; {problem}"
 
 
 def _kind(event: type[Event]) -> str:

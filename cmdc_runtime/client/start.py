@@ -10,7 +10,7 @@ from cmdc_runtime.ids import SessionId, new_command_id, new_session_id
 from cmdc_runtime.options import Options, parse
 from cmdc_runtime.plain import VALUES_MAX, packed_problem
 from cmdc_runtime.requests import StartSession
-from cmdc_runtime.spec import AgentSpec, agent_spec, carries_code, supervision
+from cmdc_runtime.spec import AgentSpec, agent_spec, carries_code, refused_parts, supervision
 
 _FROM_OUTSIDE: Final = ("provider_opts", "user_data", "messages", "response_format", "subagents")
 """What holds values of the application's own."""
@@ -26,7 +26,7 @@ def start_request(options: Options | None, given: dict[str, Any]) -> StartSessio
     """
     if options is not None and not isinstance(options, Options):
         raise InvalidOptions([f"options: expected Options, got {type(options).__name__}"])
-    checked = parse(options, given)
+    checked = parse(options, given, refused_parts)
     spec = agent_spec(checked)
     return StartSession(
         session_id=SessionId(checked.session_id) if checked.session_id else new_session_id(),

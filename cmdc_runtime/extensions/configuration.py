@@ -8,6 +8,7 @@ import msgspec
 
 from cmdc_runtime.checked_struct import no_such
 from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
+from cmdc_runtime.plain import kept_numbers_problem
 
 _S = TypeVar("_S", bound=msgspec.Struct)
 
@@ -33,7 +34,8 @@ def made(
 ) -> _S:
     """Return what ``make`` returns for the options of ``owner``, converted to ``config``'s types.
 
-    What the types of the fields convert to is taken: a list is as good as a set or a tuple.
+    What the types of the fields convert to is taken: a list is as good as a set or a tuple. A
+    number in them is finite and of 64 bits, as everywhere.
 
     Raises:
         InvalidOptions: options are missing, unknown or wrong, or ``make`` refuses them together.
@@ -49,6 +51,10 @@ def made(
         if name not in given:
             if field.required:
                 problems.append(f"{owner}: option {name!r} is missing")
+            continue
+        if (problem := kept_numbers_problem(given[name])) is not None:
+            place = problem if problem.startswith("[") else f": {problem}"
+            problems.append(f"{owner}: option {name!r}{place}")
             continue
         try:
             values[name] = msgspec.convert(given[name], field.type)

@@ -4,10 +4,12 @@ An application never says which. Add a rule for what counts as importable to ``o
 for what can be turned into bytes to ``byvalue``.
 """
 
+import importlib
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
@@ -23,7 +25,7 @@ from cmdc_runtime.extensions.tool import as_tool
 from cmdc_runtime.foreign import told
 from cmdc_runtime.packing.origin import reference_of
 from cmdc_runtime.parcels import Packed
-from cmdc_runtime.plain import short
+from cmdc_runtime.plain import kept_numbers_problem, nearest, problem_of, short
 
 PACKED_BYTES_MAX: Final = 4 * 1024 * 1024
 """One tool's or plugin's code; with it all of a session fit into a frame and the journal."""
@@ -37,6 +39,13 @@ Function: TypeAlias = Any
 """The type of an option that is a function, or the ``"module:name"`` of one."""
 _PARCEL_KEYS: Final = (FUNCTION_KEY, STRATEGY_KEY)
 _PAIR: Final = 2
+_HOMES: Final[Mapping[str, str]] = {
+    "plugin": "cmdc_runtime.plugins",
+    "strategy": "cmdc_runtime.reasoning",
+    "tool": "cmdc_runtime.tools",
+}
+"""Where the built-in extensions of each noun are. They stand on this module, and are loaded when
+somebody names one."""
 _Admit: TypeAlias = Callable[[object], Plugin | ReasoningStrategy]
 
 
@@ -102,8 +111,9 @@ class _CannotTravelError(Exception):
 def pack(thing: object, label: str) -> Packed:
     """Return ``thing`` ready to travel; ``label`` says where the caller found it, for errors.
 
-    Takes what ``as_tool`` takes, and ``cmdc_runtime.tools`` and short names besides. A string is
-    not looked up here: what it names may be installed only where the daemon runs.
+    Takes what ``as_tool`` takes, and ``cmdc_runtime.tools`` and short names besides. A short name
+    is that of a built-in; ``module:name`` is not looked up here, since what it names may be
+    installed only where the daemon runs.
 
     Raises:
         InvalidTool: it is no tool, or cannot travel; the message names the part and the way out.
@@ -222,13 +232,10 @@ def _with_options(
     if isinstance(thing, type) and issubclass(thing, BuiltIn):
         return _built_in(_made(thing, options))
     if isinstance(thing, str):
-        data = _encoded(options)
-        if data is None:
-            raise _CannotTravelError(
-                f"options of {short(thing)} must be numbers, strings, lists or dicts:"
-                f" {short(options, ('opts',))}"
-            )
-        return msgspec.structs.replace(_named(thing, noun), data=data)
+        named = _named(thing, noun)
+        if _is_short(thing):
+            return _built_in(_made(_known(thing, noun), options))
+        return msgspec.structs.replace(named, data=_data_of(thing, options))
     name = admit((thing, options)).name
     packed, data = _by_reference(thing, name), _encoded(options)
     if packed is None or data is None:
@@ -236,18 +243,36 @@ def _with_options(
     return msgspec.structs.replace(packed, data=data)
 
 
+def _data_of(
+    reference: str,
+    options: Mapping[str, Any],  # Any: options as they come
+) -> bytes:
+    """Return the options of what is named as they travel, as plain data."""
+    problem, data = kept_numbers_problem(options), _encoded(options)
+    if problem is None and data is None:
+        found = problem_of(options) or "they cannot travel"
+        problem = f"{found}; give numbers, strings, lists or dicts"
+    if problem is not None or data is None:
+        place = f"{problem}" if f"{problem}".startswith("[") else f": {problem}"
+        raise _CannotTravelError(f"options of {short(reference)}{place}")
+    return data
+
+
 def _encoded(options: Mapping[str, Any]) -> bytes | None:
     """Return options as they travel, None where MessagePack does not take them."""
     try:
         return msgspec.msgpack.encode(dict(options))
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError, RecursionError):
         return None
 
 
 def _by_name(thing: object, noun: str) -> Packed | None:
     """Return what is a name already, or stands for one of ours."""
     if isinstance(thing, str):
-        return _named(thing, noun)
+        named = _named(thing, noun)
+        if _is_short(thing):
+            _made(_known(thing, noun), {})
+        return named
     if isinstance(thing, BuiltIn):
         return _built_in(thing)
     if isinstance(thing, type) and issubclass(thing, BuiltIn):
@@ -262,6 +287,28 @@ def _named(reference: str, noun: str) -> Packed:
             f" {noun}"
         )
     return Packed(kind="ref", label=reference, ref=reference)
+
+
+def _is_short(reference: str) -> bool:
+    """Say whether it is the short name of a built-in, which is known before anything is started."""
+    return ":" not in reference
+
+
+def _known(name: str, noun: str) -> type[BuiltIn]:
+    """Return the built-in extension of a short name."""
+    built_ins = _built_ins(noun)
+    if (found := built_ins.get(name)) is None:
+        near = nearest(name, built_ins)
+        hint = f"only {', '.join(sorted(built_ins))}" if near is None else f"did you mean {near}?"
+        raise _CannotTravelError(f"there is no built-in {noun} {short(name)}, {hint}")
+    return found
+
+
+@cache
+def _built_ins(noun: str) -> Mapping[str, type[BuiltIn]]:
+    home = vars(importlib.import_module(_HOMES[noun]))
+    kinds = (one for one in home.values() if isinstance(one, type) and issubclass(one, BuiltIn))
+    return {one.short_name: one for one in kinds if "short_name" in vars(one)}
 
 
 # Any: options as they come.

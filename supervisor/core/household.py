@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from cmdc_runtime.errors import InvalidOptions, TransientError
-from cmdc_runtime.ids import Incarnation, SessionId, is_session_id
+from cmdc_runtime.ids import SESSION_ID_RULE, Incarnation, SessionId, is_session_id
 from cmdc_runtime.process import CODE_STAGE, FRAME_STAGE
 from cmdc_runtime.reasons import AnyReason, StartFailed
 from cmdc_runtime.requests import SessionPhase, StartSession, Supervision
@@ -175,8 +175,7 @@ def check_session(spec: StartSession) -> None:
     problems = child_problems(session_spec(spec, None, incarnation=Incarnation(0), restarts=0))
     if not is_session_id(spec.session_id):
         problems.append(
-            f"session_id: expected 1 to 128 of A-Z a-z 0-9 . _ : @ -, got "
-            f"{spec.session_id[:SHOWN_CHARS_MAX]!r}"
+            f"session_id: expected {SESSION_ID_RULE}, got {spec.session_id[:SHOWN_CHARS_MAX]!r}"
         )
     silent_s = spec.supervision.unresponsive_after
     if not SILENT_S_MIN <= silent_s < math.inf:

@@ -12,6 +12,7 @@ from cmdc_runtime.errors import ERRORS_BY_CODE
 from cmdc_runtime.events import Event
 from cmdc_runtime.extensions.actions import MATRIX
 from cmdc_runtime.extensions.hooks import HOOKS
+from cmdc_runtime.ids import SESSION_ID_RULE
 from cmdc_runtime.options import FIELDS
 from cmdc_runtime.reasons import DownReason
 from scripts.reference import commands, evasions, markdown, options, pages, reasons, scenes
@@ -163,6 +164,6 @@ def test_a_scene_is_in_its_state(state):
 
 def test_an_option_tells_the_rule_of_its_check():
     """What no annotation says comes out of the check itself."""
-    assert options.rules_of("session_id") == ["1 to 128 of A-Z a-z 0-9 . _ : @ -"]
+    assert options.rules_of("session_id") == [SESSION_ID_RULE]
     assert options.rules_of("stall_after") == ["not more than `stall_timeout`"]
     assert options.rules_of("max_turns") == []

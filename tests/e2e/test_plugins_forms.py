@@ -157,7 +157,7 @@ class Strict(cmdc.Plugin):
         ((Herald, {"wrod": "x"}), ["herald", "wrod"]),
         (42, ["42", "no plugin"]),
         (cmdc.tool, ["no plugin"]),
-        (("cost_guard", {"max_tokens": object()}), ["cost_guard", "options"]),
+        (("cost_guard", {"max_tokens": object()}), ["cost_guard", "option 'max_tokens'"]),
     ],
     ids=["all wrong", "missing", "unknown", "number", "function", "unfit"],
 )

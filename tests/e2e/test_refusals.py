@@ -101,6 +101,36 @@ def test_tool_by_name_that_is_not_there_fails_the_start(client, scripted, tool, 
     assert client.list_sessions() == []
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"plugins": ["nosuch"]},
+        {"plugins": [("cost_guard", {"nosuch": 1})]},
+        {"reasoning_strategy": "nosuch"},
+        {"tools": ["nosuch"]},
+    ],
+    ids=["plugin", "option of a plugin", "strategy", "tool"],
+)
+def test_name_that_no_built_in_has_starts_nothing(client, scripted, given):
+    """It is known before: the daemon never hears of the session."""
+    with pytest.raises((cmdc.InvalidOptions, cmdc.InvalidTool), match="'nosuch'"):
+        client.create_agent(model=scripted(default="fine"), session_id="never", **given)
+    with pytest.raises(cmdc.InvalidSession):
+        client.status("never")
+
+
+def test_strategy_that_only_the_worker_can_miss_is_told_in_plain_words(client, scripted):
+    """As the option that it is, by the module that is not there."""
+    with pytest.raises(cmdc.StartFailed) as caught:
+        client.create_agent(model=scripted(default="fine"), reasoning_strategy="absent_module:Mine")
+    reason = caught.value.reason
+
+    assert isinstance(reason, reasons.StartFailed)
+    assert reason.message.startswith(
+        "reasoning_strategy: strategy 'absent_module:Mine' cannot be loaded: No module named"
+    )
+
+
 def test_code_that_cannot_be_opened_fails_the_start(client, scripted):
     """What is packed here and cannot be opened there is told by tool, module and way out."""
     with pytest.raises(cmdc.StartFailed) as caught:

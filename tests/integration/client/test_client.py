@@ -192,6 +192,17 @@ def test_collect_reply_takes_its_time_only(peer, client):
     assert type(caught.value) is cmdc.CollectTimeout
 
 
+@pytest.mark.parametrize("call", ["run", "collect_reply"])
+def test_a_wait_that_is_over_tells_the_time_that_it_was_given(peer, client, call):
+    """Not what was left of it for the part of the call that it ended in."""
+    peer.answers[Prompt] = receipt_of
+    peer.answers[AwaitCycle] = None
+    given = ("s1", "2 + 2?") if call == "run" else ("s1",)
+
+    with pytest.raises(cmdc.CollectTimeout, match=r"did not end within 0\.5 s; it goes on"):
+        getattr(client, call)(*given, timeout=0.5)
+
+
 def test_run_returns_the_whole_reply(peer, client):
     """``run`` waits for its own prompt and returns text, messages and usage."""
     peer.answers[Prompt] = receipt_of

@@ -3,6 +3,7 @@
 import pytest
 
 from cmdc_runtime.client.arguments import checked_model
+from cmdc_runtime.client.start import start_request
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.header_values import header_problem
 from cmdc_runtime.options import parse
@@ -27,6 +28,18 @@ BAD = {
         {"headers": {"x-n": 5}},
         "['headers']['x-n']: expected a str, got int",
     ),
+    "headers as text": (
+        {"extra_headers": SECRET},
+        "['extra_headers']: expected a dict of names and values, got str",
+    ),
+    "headers as a list": (
+        {"headers": [SECRET]},
+        "['headers']: expected a dict of names and values, got list",
+    ),
+    "headers as pairs": (
+        {"default_headers": [("x-key", SECRET)]},
+        "['default_headers']: expected a dict of names and values, got list",
+    ),
     "name of a header": ({"extra_headers": {"x y": "1"}}, "['extra_headers']: one of its names"),
 }
 FINE = {
@@ -35,6 +48,7 @@ FINE = {
     "no key": {"api_key": None},
     "empty": {"api_key": ""},
     "headers": {"extra_headers": {"X-Title": "a b", "x-none": None}},
+    "no headers": {"extra_headers": None, "headers": {}},
     "other options": {"stop": ["\n", "ä"], "timeout": 5},
 }
 
@@ -54,6 +68,16 @@ def test_what_can_be_sent_has_no_problem(options):
     assert header_problem(options) is None
 
 
+class Source:
+    """A model that brings the options that reach it."""
+
+    def __init__(self, opts):
+        self.opts = opts
+
+    def model_source(self):
+        return "openai:x", self.opts
+
+
 GIVEN = {
     "options": lambda opts: parse(None, {"model": "openai:x", "provider_opts": opts}),
     "subagent": lambda opts: parse(
@@ -64,6 +88,15 @@ GIVEN = {
         },
     ),
     "switch": lambda opts: checked_model("openai:x", opts),
+    "model object": lambda opts: start_request(None, {"model": Source(opts)}),
+    "model object of a subagent": lambda opts: start_request(
+        None,
+        {
+            "model": "openai:x",
+            "subagents": [SubAgent(name="a", description="b", model=Source(opts))],
+        },
+    ),
+    "switch to a model object": lambda opts: checked_model(Source(opts), None),
 }
 
 

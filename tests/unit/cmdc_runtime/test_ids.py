@@ -38,6 +38,15 @@ def test_names_that_could_be_mistaken_are_refused(text):
     assert not ids.is_session_id(text)
 
 
+@pytest.mark.parametrize("sign", "._:@-")
+def test_the_rule_in_words_tells_what_may_come_first(sign):
+    """A sign that may stand within an id is refused at its beginning, and the words say so."""
+    assert sign in ids.SESSION_ID_RULE
+    assert ids.is_session_id(f"a{sign}")
+    assert not ids.is_session_id(f"{sign}a")
+    assert ids.SESSION_ID_RULE.endswith("the first a letter or a digit")
+
+
 @given(st.text(max_size=8))
 def test_a_session_id_is_printable_ascii(text):
     """Whatever is accepted can stand in a topic, a path and a log."""

@@ -8,6 +8,7 @@ import pytest
 
 from cmdc_runtime.commands import TOOLS_MAX
 from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
+from cmdc_runtime.ids import SESSION_ID_RULE
 from cmdc_runtime.messages import Message, ToolCall
 from cmdc_runtime.option_checks import SUBAGENTS_MAX
 from cmdc_runtime.options import HISTORY_MESSAGES_MAX, Options, parse
@@ -275,6 +276,14 @@ def test_a_description_that_cannot_be_sent_is_told():
     odd = SubAgent(name="a", description="\ud800")
 
     assert problems(subagents=[odd]) == (f"subagents[0].description: {HALF}",)
+
+
+@pytest.mark.parametrize("session_id", [".x", "_x", "-x", ":", "@a"])
+def test_a_session_id_that_begins_with_a_sign_is_refused_by_the_whole_rule(session_id):
+    """What is told says that the first is a letter or a digit."""
+    (line,) = problems(session_id=session_id)
+
+    assert line == f"session_id: expected {SESSION_ID_RULE}, got {session_id!r}"
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from cmdc_runtime.plain import (
     ends_of,
     is_data,
     json_problem,
+    kept_numbers_problem,
     mended,
     nearest,
     nests_deeper,
@@ -198,6 +199,37 @@ def test_large_bounds_can_be_read():
     assert number_problem(10_000_000, 1_000, 10_000_000) is None
     assert number_problem(1_000, 1_000, 10_000_000) is None
     assert number_problem(5, 1_000, 10_000_000) == "5 is not between 1,000 and 10,000,000"
+
+
+class Part(msgspec.Struct):
+    """A part of options."""
+
+    share: float = 0.5
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (2**64, "it is an integer beyond 64 bits"),
+        (math.nan, "nan is not a finite number"),
+        ({"a": [len, {"b": -math.inf}]}, "['a'][1]['b']: -inf is not a finite number"),
+        ([Part(), Part(share=math.inf)], "[1]['share']: inf is not a finite number"),
+        ((1, 2**80, math.nan), "[1]: it is an integer beyond 64 bits"),
+        ({"a": len, "b": {1: 2.5, None: True}, "c": Part()}, None),
+    ],
+)
+def test_numbers_are_judged_among_values_of_any_kind(value, problem):
+    """The first that cannot be kept is named by its place; what is no number is passed over."""
+    assert kept_numbers_problem(value) == problem
+
+
+def test_numbers_in_what_holds_itself_have_an_end(monkeypatch):
+    """It is looked at as long as any other value is."""
+    monkeypatch.setattr("cmdc_runtime.plain.VALUES_MAX", 1_000)
+    circle = []
+    circle.append(circle)
+
+    assert kept_numbers_problem(circle) is None
 
 
 def test_mended_text_is_valid():

@@ -117,7 +117,7 @@ def test_options_that_are_code_travel_by_value(installed):
         ((Guard, 7), "is no plugin"),
         ((plugins.CostGuard, {"max_tokens": 0}), "plugin 'cost_guard': option 'max_tokens': Expec"),
         ((plugins.CostGuard, {"colour": 1}), "plugin 'cost_guard': there is no option 'colour'"),
-        (("m:x", {"f": len}), "options of 'm:x' must be numbers, strings, lists or dicts"),
+        (("m:x", {"f": len}), "options of 'm:x'['f']: a builtin_function_or_metho"),
         (Locked, None),
         (Locked(), "plugin 'locked' cannot travel, because of attribute 'lock' (_thread.lock)"),
         (Large, "plugin 'large' takes 4,"),

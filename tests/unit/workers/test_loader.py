@@ -3,6 +3,7 @@
 import ast
 import inspect
 import pickle
+import pkgutil
 import signal
 import sys
 from pathlib import Path
@@ -11,9 +12,13 @@ import msgspec
 import pytest
 
 from cmdc_runtime import tools
+from cmdc_runtime.errors import UsageError
 from cmdc_runtime.extensions import Context, Tool, tool
-from cmdc_runtime.packing import BuiltIn, Packed, pack
-from workers.loader import LoadError, load_tools
+from cmdc_runtime.options import Options
+from cmdc_runtime.packing import BuiltIn, Packed, pack, pack_plugin, pack_strategy
+from cmdc_runtime.spec import agent_spec
+from workers.loader import STRATEGIES, TOOLS, LoadError, load_tools
+from workers.plugin_loader import PLUGINS
 
 ROOT = Path(__file__).parents[3]
 
@@ -89,7 +94,7 @@ def test_two_tools_of_one_name_are_refused():
         (by_value(7), "InvalidTool: 7 is no tool"),
         (
             Packed(kind="ref", label="odd", ref="nothing"),
-            "LookupError: there is no built-in tool 'nothing', only ask_user, ",
+            "there is no built-in tool 'nothing', only ask_user, ",
         ),
         (
             Packed(kind="ref", label="odd", ref="shell", data=msgspec.msgpack.encode({"x": 1})),
@@ -109,6 +114,44 @@ def test_whatever_goes_wrong_is_one_error(packed, message):
 
     assert caught.value.label == "odd"
     assert str(caught.value).startswith(f"tool 'odd' cannot be loaded: {message}")
+
+
+@pytest.mark.parametrize(
+    ("tool", "told"),
+    [
+        (tools.Reason(strategies=["no_such:Mine"]), "tool 'reason' cannot be loaded: "),
+        ("own", "reasoning_strategy: "),
+    ],
+)
+def test_a_strategy_that_is_not_there_is_told_in_plain_words(tool, told):
+    """By its name, without the classes of errors; a session's own is an option, and no tool."""
+    if tool == "own":
+        spec = agent_spec(Options(model="a:b", reasoning_strategy="no_such:Mine"))
+        (parcel,) = spec.tools
+    else:
+        parcel = pack(tool, "")
+    with pytest.raises(LoadError) as caught:
+        load_tools([parcel])
+
+    assert str(caught.value) == (
+        f"{told}strategy 'no_such:Mine' cannot be loaded: No module named 'no_such'; install it"
+        " where the daemon runs"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "packed_as"), [(TOOLS, pack), (STRATEGIES, pack_strategy), (PLUGINS, pack_plugin)]
+)
+def test_an_application_knows_the_names_of_all_built_ins(kind, packed_as):
+    """Those that a worker has, each by the name of its module."""
+    found = pkgutil.iter_modules(kind.built_in.__path__)
+    names = sorted(one.name for one in found if not one.name.startswith("_"))
+    with pytest.raises(UsageError) as caught:
+        packed_as("nosuch", "")
+
+    assert str(caught.value).endswith(
+        f"there is no built-in {kind.noun} 'nosuch', only {', '.join(names)}"
+    )
 
 
 def references():

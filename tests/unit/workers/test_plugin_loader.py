@@ -86,11 +86,11 @@ def test_every_session_has_plugins_of_its_own():
     [
         (
             Packed(kind="ref", label="odd", ref="nothing"),
-            "LookupError: there is no built-in plugin",
+            "there is no built-in plugin",
         ),
         (
             Packed(kind="ref", label="odd", ref="read_file"),
-            "LookupError: there is no built-in plugin 'read_file', only ",
+            "there is no built-in plugin 'read_file', only ",
         ),
         (
             Packed(kind="ref", label="odd", ref="cost_guard", data=b"\x81\xa1x\x01"),

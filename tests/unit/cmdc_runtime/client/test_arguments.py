@@ -6,6 +6,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.client.arguments import checked_group, checked_id, id_of
+from cmdc_runtime.options import parse
 
 
 @dataclass(frozen=True)
@@ -36,3 +37,31 @@ def test_what_cannot_be_a_group_is_refused(group):
     """A stream of no group would be silent for ever."""
     with pytest.raises(cmdc.UsageError, match="non-empty str"):
         checked_group(group)
+
+
+@pytest.mark.parametrize(
+    "group", [5, "", "a\nb", "\ud800", "x" * 10_000, "a", "team a", "ü", " "], ids=ascii
+)
+def test_a_group_that_can_be_made_can_be_followed(group):
+    """One rule and one text for ``create_agent``, subagents and ``subscribe_group``."""
+    helper = cmdc.SubAgent(name="a", description="b", group_id=group)
+    ways = (
+        lambda: checked_group(group),
+        lambda: parse(None, {"model": "a:b", "group_id": group}),
+        lambda: parse(None, {"model": "a:b", "subagents": [helper]}),
+    )
+    told = {said(way).replace("subagents[0].", "") for way in ways}
+
+    assert len(told) == 1
+
+
+def said(way):
+    """Return the text of the refusal, "" where there is none."""
+    try:
+        way()
+    except cmdc.InvalidOptions as error:
+        (problem,) = error.problems
+        return problem
+    except cmdc.UsageError as error:
+        return str(error)
+    return ""

@@ -1,5 +1,6 @@
 """What a call sends, before it is sent."""
 
+import re
 import threading
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime import codec
 from cmdc_runtime.commands import Abort, Approve, Command, Reject, Steer
+from cmdc_runtime.options import parse
 from tests.sent import sent
 
 LOCK = threading.Lock()
@@ -29,6 +31,13 @@ def local(text: str) -> str:
 def locked(text: str) -> str:
     """Use what cannot travel."""
     return f"{text}{LOCK}"
+
+
+def nested(levels):
+    value = {}
+    for _ in range(levels):
+        value = {"in": value}
+    return value
 
 
 def test_every_order_survives_the_wire():
@@ -161,6 +170,22 @@ def test_what_is_no_model_is_named(model, opts, names):
         sent.switch_model(model, provider_opts=opts)
 
     assert [line.partition(":")[0] for line in caught.value.problems] == names
+
+
+@pytest.mark.parametrize(
+    "opts",
+    [nested(100), {"x": nested(100)}, {1: "x"}, [], "text", {"x": float("nan")}, {"x": 2**80}],
+    ids=["deep", "deep within", "a key", "list", "text", "not a number", "too large"],
+)
+def test_provider_options_are_refused_by_one_rule(opts):
+    """``switch_model`` says of them what ``create_agent`` says, in the same words."""
+    with pytest.raises(cmdc.InvalidOptions) as switched:
+        sent.switch_model("a:b", provider_opts=opts)
+    with pytest.raises(cmdc.InvalidOptions) as created:
+        parse(None, {"model": "a:b", "provider_opts": opts})
+
+    assert switched.value.problems == created.value.problems
+    assert re.match(r"provider_opts(\[.+\])?: ", switched.value.problems[0])
 
 
 @pytest.mark.parametrize(

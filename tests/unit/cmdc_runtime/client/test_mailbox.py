@@ -35,6 +35,21 @@ def test_short_deadline_is_due_first():
     assert Mailbox(resend_every_s=2.0).open("a", b"A", 5.0, 0.5) == 5.5
 
 
+def test_a_request_is_given_up_where_no_daemon_is_there():
+    """From its opening or from when none was there; with one there, its deadline alone counts."""
+    mailbox = Mailbox(resend_every_s=2.0)
+    mailbox.open("early", b"E", 0.0, 600.0, 30.0)
+    mailbox.open("late", b"L", 20.0, 600.0, 30.0)
+    mailbox.open("any", b"A", 0.0, None)
+
+    assert mailbox.due(40.0).expired == ()
+    assert mailbox.due(49.9, 20.0).expired == ()
+    assert mailbox.due(50.0, 20.1).expired == ()
+    assert mailbox.due(49.9, 15.0).expired == ("early",)
+    assert mailbox.due(50.0, 15.0).expired == ("late",)
+    assert mailbox.due(9_999.0, 15.0).expired == ()
+
+
 def test_all_frames_count_as_sent():
     """What was sent to another daemon at once is not due a moment later."""
     mailbox = Mailbox(resend_every_s=2.0)

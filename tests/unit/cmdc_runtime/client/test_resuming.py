@@ -6,6 +6,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime.client.resuming import check_free, definition_of, resume_request
 from cmdc_runtime.errors import InvalidOptions, SessionExists
+from cmdc_runtime.ids import SESSION_ID_RULE
 from cmdc_runtime.options import Options
 from cmdc_runtime.requests import Origin
 from cmdc_runtime.spec import agent_spec
@@ -129,3 +130,12 @@ def test_a_live_session_is_not_had_twice(new_id):
         check_free(ORIGIN, new_id, is_alive=True)
     check_free(ORIGIN, new_id, is_alive=False)
     check_free(ORIGIN, "fork", is_alive=True)
+
+
+@pytest.mark.parametrize("new_id", ["", ".x", "a b", 5])
+def test_a_new_id_that_no_session_can_have_is_refused_by_the_whole_rule(new_id):
+    """With the words that ``create_agent`` has for it."""
+    with pytest.raises(InvalidOptions) as caught:
+        check_free(ORIGIN, new_id, is_alive=False)
+
+    assert caught.value.problems == (f"new_id: expected {SESSION_ID_RULE}, got {new_id!r}",)

@@ -14,6 +14,7 @@ from cmdc_runtime.events import (
     PluginEvent,
     UnknownEvent,
 )
+from cmdc_runtime.extensions.actions import NAME_CHARS_MAX, BadActionError, Emit
 from cmdc_runtime.extensions.plugin import Plugin
 
 EVENTS = (
@@ -94,6 +95,28 @@ def test_a_name_of_any_length_is_refused_in_a_line():
         Selection(["x" * 20_000_000])
 
     assert len(str(caught.value)) < 1_000
+
+
+@pytest.mark.parametrize("name", ["", "\ud800", "a\udc00", "x" * (NAME_CHARS_MAX + 1)], ids=ascii)
+def test_a_name_that_no_plugin_can_emit_is_refused(name):
+    """With what is wrong with it, and no advice that would be refused, too."""
+    with pytest.raises(InvalidOptions) as caught:
+        Selection([f"plugin:{name}"])
+    (told,) = caught.value.problems
+
+    assert told.startswith("types: 'plugin:")
+    assert "plugin:plugin:" not in told
+    with pytest.raises(BadActionError):
+        Emit(name).sealed()
+
+
+@pytest.mark.parametrize("name", ["a", "plugin:", "a b\n", "x" * NAME_CHARS_MAX], ids=ascii)
+def test_a_name_that_a_plugin_can_emit_can_be_chosen(name):
+    """Whatever it looks like."""
+    ((emitted, _),) = Emit(name).sealed().events()
+    event = Envelope(session_id="s", index=1, at_ms=0, event=PluginEvent(name=emitted, payload={}))
+
+    assert Selection([f"plugin:{name}"]).of([event]) == [event]
 
 
 def test_what_plugins_emit_is_chosen_by_its_name():
