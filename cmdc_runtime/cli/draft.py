@@ -107,8 +107,9 @@ class _NewFile(Draft):
                     raise
 
     def deliver(self) -> None:
-        """Rename it."""
+        """Rename it, without the room that was reserved."""
         with self._told():
+            self._file.truncate()
             Path(self._file.name).replace(self._place)
 
 

@@ -13,7 +13,7 @@ from cmdc_runtime.cli.choices import address_option, json_option, running_client
 from cmdc_runtime.cli.draft import Draft, drafted
 from cmdc_runtime.cli.terminal import Terminal, show_table
 from cmdc_runtime.cli.text import json_line, moment
-from cmdc_runtime.errors import UsageError
+from cmdc_runtime.errors import CmdcError, UsageError
 from cmdc_runtime.lines import one_line
 
 if TYPE_CHECKING:
@@ -50,8 +50,12 @@ def export(session: str, *, move: bool, output: str | None, address: str | None)
 
     session_id = checked_id(session)
     with drafted(output) as draft, running_engine(address) as engine:
-        header = _write_whole(engine, session_id, draft, move=move)
-        draft.deliver()
+        header = _write_whole(engine, session_id, draft)
+        draft.prepare()
+        if move and not header.is_over:
+            header = _end_and_deliver(engine, session_id, draft)
+        else:
+            draft.deliver()
     how = "moved" if move else "copied"
     if not header.is_over:
         how = "copied; it goes on here"
@@ -138,14 +142,48 @@ def resume(
     Terminal().line(json_line(outcome) if as_json else f"{found.id} goes on")
 
 
-def _write_whole(
-    engine: "ClientEngine", session_id: "SessionId", draft: Draft, *, move: bool
-) -> "Header":
+def _write_whole(engine: "ClientEngine", session_id: "SessionId", draft: Draft) -> "Header":
     from cmdc_runtime.transfer import MAGIC  # noqa: PLC0415 - with the client
 
     with draft.whole() as write:
         write(MAGIC)
-        return engine.call(engine.exchange.export(session_id, write, move=move))
+        return engine.call(engine.exchange.export(session_id, write))
+
+
+def _end_and_deliver(engine: "ClientEngine", session_id: "SessionId", draft: Draft) -> "Header":
+    """End a session of which a draft is whole, and deliver what it has come to.
+
+    Where no file comes of it, the session goes on here. All of it is in the journal all the time,
+    so that nothing is lost where this process is killed in between.
+    """
+    is_ours = True
+    try:
+        is_ours = engine.call(engine.exchange.end_to_move(session_id))
+        header = _write_whole(engine, session_id, draft)
+        draft.deliver()
+    except BaseException:
+        if is_ours:
+            _bring_back(engine, session_id)
+        raise
+    return header
+
+
+def _bring_back(engine: "ClientEngine", session_id: "SessionId") -> None:
+    """Let a session go on that was ended for a file that did not come into being; say so."""
+    from cmdc_runtime.requests import Origin  # noqa: PLC0415 - with the client
+
+    try:
+        engine.call(engine.exchange.end_to_move(session_id))  # its end may still be under way
+        engine.call(engine.exchange.resume(Origin(session_id=session_id), None, {}))
+    except (CmdcError, KeyboardInterrupt) as error:
+        why = f" ({error})" if str(error) else ""
+        Terminal().note(
+            f"nothing of {session_id} is lost, but it has ended{why}: `cmdc resume {session_id}` "
+            "lets it go on here",
+            "warning",
+        )
+    else:
+        Terminal().note(f"{session_id} was not moved, and goes on here")
 
 
 @contextlib.contextmanager
