@@ -13,7 +13,7 @@ from cmdc_runtime.cli.choices import address_option, json_option, running_client
 from cmdc_runtime.cli.draft import Draft, drafted
 from cmdc_runtime.cli.terminal import Terminal, show_table
 from cmdc_runtime.cli.text import json_line, moment
-from cmdc_runtime.errors import CmdcError, UsageError
+from cmdc_runtime.errors import CmdcError, InvalidOptions, UsageError
 from cmdc_runtime.lines import one_line
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ def export(session: str, *, move: bool, output: str | None, address: str | None)
     session_id = checked_id(session)
     with drafted(output) as draft, running_engine(address) as engine:
         header = _write_whole(engine, session_id, draft)
-        draft.prepare()
         if move and not header.is_over:
+            draft.prepare()
             header = _end_and_deliver(engine, session_id, draft)
         else:
             draft.deliver()
@@ -100,6 +100,7 @@ def checkpoints(
     session: str, *, label: str | None, gone: str | None, as_json: bool, address: str | None
 ) -> None:
     """List the checkpoints of SESSION, newest first; with --json as one array."""
+    _check_label(label)
     with running_client(address) as client:
         if label is not None:
             client.checkpoint(session, label=label)
@@ -184,6 +185,15 @@ def _bring_back(engine: "ClientEngine", session_id: "SessionId") -> None:
         )
     else:
         Terminal().note(f"{session_id} was not moved, and goes on here")
+
+
+def _check_label(label: str | None) -> None:
+    from cmdc_runtime.checkpoints import checkpoint_facts  # noqa: PLC0415 - with the client
+
+    try:
+        checkpoint_facts(label, None)
+    except UsageError as error:
+        raise InvalidOptions([f"--save: {str(error).removeprefix('label: ')}"]) from error
 
 
 @contextlib.contextmanager

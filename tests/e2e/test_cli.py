@@ -122,7 +122,8 @@ def test_failed_run_is_told_in_one_line(cmdc_daemon):
 def test_failed_run_has_json_too(cmdc_daemon):
     """With ``--json`` the last line is the error, also when no agent could be started."""
     with ScriptedModel([]) as model:
-        done = cmdc("run", "hi", "--json", *agent(model), "--tool", "no_such", daemon=cmdc_daemon)
+        tool = ("--tool", "no_such:tool")
+        done = cmdc("run", "hi", "--json", *agent(model), *tool, daemon=cmdc_daemon)
     (last,) = lines(done.stdout)
 
     assert (done.returncode, last["error"]["code"]) == (1, "start_failed")
