@@ -49,6 +49,8 @@ _SECRET: Final = {
 """What an error must not repeat, and what it says instead."""
 SECRET_VARIABLES: Final = frozenset(f"{_PREFIX}{name.upper()}" for name in _SECRET)
 """Variables that the daemon's children must not inherit."""
+_WORDS: Final = {int: "a whole number", float: "a number", bool: "true or false", Path: "a path"}
+"""What the types of options are called."""
 _LIKENESS_MIN: Final = 0.5
 """Of a misspelt name to the one that is offered; below it the valid names are listed."""
 
@@ -137,8 +139,8 @@ def load_config(
     for item in found:
         try:
             merged[item.field] = _convert(item)
-        except msgspec.ValidationError as error:
-            problems.append(f"{item.source}: {_explain(item, error)}")
+        except msgspec.ValidationError:
+            problems.append(f"{item.source}: {_explain(item)}")
     if problems:
         raise InvalidOptions(problems)
     return DaemonConfig(**merged)
@@ -208,7 +210,7 @@ def _from_file(path: Path, problems: list[str]) -> list[_Given]:
     valid = [name for name in _TYPES if name not in _FLAGS_ONLY]
     problems += (f"{path}: {line}" for line in _unknown(table.keys() - set(valid), valid))
     chosen = {name: value for name, value in table.items() if name in valid}
-    return [_Given(str(path), name, value, is_text=False) for name, value in chosen.items()]
+    return [_Given(f"{path}: {name}", name, value, is_text=False) for name, value in chosen.items()]
 
 
 def _unknown(names: Iterable[str], valid: Iterable[str], prefix: str = "") -> Iterator[str]:
@@ -233,16 +235,29 @@ def _path(wanted: type, value: object) -> object:
     return Path(os.path.abspath(Path(value).expanduser()))  # noqa: PTH100 - resolves no link
 
 
-def _explain(item: _Given, error: msgspec.ValidationError) -> str:
+def _explain(item: _Given) -> str:
+    """Return what a value should be, and what it is."""
     wanted = _TYPES[item.field]
     if item.field in _SECRET:
         return f"{item.field} is {_SECRET[item.field]}; what it was is not shown"
     if get_origin(wanted) is not Literal:
-        return f"{item.field}: {error}, got {short(item.value)}"
+        return f"expected {_expected(wanted)}, got {short(item.value)}"
     choices = get_args(wanted)
     near = nearest(str(item.value), choices, _LIKENESS_MIN)
     offer = f"; did you mean {near}?" if near else ""
-    return f"{item.field} is one of {', '.join(choices)}, got {short(item.value)}{offer}"
+    return f"expected one of {', '.join(choices)}, got {short(item.value)}{offer}"
+
+
+def _expected(wanted: Any) -> str:  # Any: an annotation
+    """Return in words what an option takes."""
+    if wanted in _WORDS:
+        return _WORDS[wanted]
+    bounded = (one for one in (wanted, *get_args(wanted)) if get_origin(one) is Annotated)
+    kind, meta = get_args(next(bounded))
+    if kind is str:
+        return f"text like {meta.pattern}"
+    range_ = f", {meta.ge} or more" if meta.le is None else f" from {meta.ge} to {meta.le}"
+    return f"{_WORDS[kind]}{range_}"
 
 
 def _flag(name: str) -> str:

@@ -214,11 +214,15 @@ class Daemon:
     async def run(self) -> None:
         """Serve until asked to stop; then end everything."""
         self._journal.health.on_change = self._journal_turned
+        has_begun = False
         try:
             await self._journal.open()
+            has_begun = True
             await self._serve()
         finally:
             await self._close()
+            if has_begun:  # else whoever started it is told why it did not
+                log.info("daemon.stopped")
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
@@ -435,7 +439,6 @@ class Daemon:
                 part.close()
             self._context.destroy(linger=0)
             self._endpoint.close()
-            log.info("daemon.stopped")
 
     async def _try(self, end: Callable[[], Awaitable[None]]) -> None:
         """End one part; what stands behind it ends all the same, the journal above all."""

@@ -15,7 +15,8 @@ import click
 import msgspec
 
 from cmdc_runtime.commands import PROMPT_CHARS_MAX
-from cmdc_runtime.errors import DaemonUnavailable
+from cmdc_runtime.errors import DaemonUnavailable, InvalidTool
+from cmdc_runtime.plain import short
 from cmdc_runtime.runtime_dir import candidate_runtime_dirs, find_daemon
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class AgentChoice:
 
         Raises:
             click.UsageError: the model is missing, or an option cannot be read.
+            InvalidTool: no tool is called so.
             DaemonUnavailable: the session is to be kept, and no daemon would keep it.
 
         """
@@ -104,6 +106,7 @@ class AgentChoice:
         provider_opts = provider_opts_of(given["provider_opts"])
         if given["api_base"]:
             provider_opts["api_base"] = given["api_base"]
+        _check_tools(given["tools"])
         address = given["address"] or _running()
         if given["keep"] and address is None:
             raise DaemonUnavailable(f"--keep needs a daemon that goes on; {_none_runs()}")
@@ -192,6 +195,19 @@ def line_of_input() -> str:
 
     """
     return _bounded(sys.stdin.readline(PROMPT_CHARS_MAX + 1))
+
+
+def _check_tools(names: Iterable[str]) -> None:
+    """Refuse a short name that no tool has; what a module has is for the agent to find."""
+    from cmdc_runtime import tools  # noqa: PLC0415 - with the client
+    from cmdc_runtime.packing import BuiltIn  # noqa: PLC0415 - with it
+
+    found = (one for one in vars(tools).values() if isinstance(one, type))
+    known = {one.short_name for one in found if issubclass(one, BuiltIn) and one is not BuiltIn}
+    for name in names:
+        if ":" not in name and name not in known:
+            listed = ", ".join(sorted(known))
+            raise InvalidTool(f"--tool: expected module:name or one of {listed}, got {short(name)}")
 
 
 def _bounded(text: str) -> str:

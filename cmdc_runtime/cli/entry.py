@@ -1,6 +1,7 @@
 """``cmdc``: finds the command, runs it, and says in one line what went wrong.
 
-Exit status: 0 done, 1 the agent or the call failed, 2 wrong usage, 3 no daemon, 130 interrupted.
+Exit status: 0 done, 1 the agent or the call failed or the output cannot be written, 2 wrong usage,
+3 no daemon, 130 interrupted.
 Rules: a command's module is imported when it is used and loads what is slow (rich, the client)
 inside its function; a ``CmdcError`` never shows a traceback. To add a command: its function in one
 of the modules here, decorated with ``click.command``, and its row in ``COMMANDS``.
@@ -8,13 +9,13 @@ of the modules here, decorated with ``click.command``, and its row in ``COMMANDS
 
 import importlib
 import io
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import click
 
+from cmdc_runtime.cli.streams import OutputLost, flush_output, give_up_output, open_streams
 from cmdc_runtime.cli.text import typed
 from cmdc_runtime.errors import (
     CmdcError,
@@ -99,6 +100,7 @@ def cmdc() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, and return the exit status for the process."""
+    open_streams()
     for stream in (sys.stdout, sys.stderr, sys.stdin):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="replace" if stream is sys.stdin else "backslashreplace")
@@ -111,7 +113,10 @@ def exit_status(work: Callable[[], object]) -> int:
     """Return the exit status of a command, its error told on standard error."""
     try:
         status = work()
+        flush_output()
     except click.ClickException as error:
+        if isinstance(error, OutputLost):
+            give_up_output()
         shown = io.StringIO()
         error.show(shown)
         click.echo(neutral(shown.getvalue()), nl=False, err=True)
@@ -119,8 +124,7 @@ def exit_status(work: Callable[[], object]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output has gone; what the interpreter still flushes goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        give_up_output()  # whoever read it has gone
         return EXIT_FAILED
     except CmdcError as error:
         click.echo(f"cmdc: {neutral(str(error)) or type(error).__name__}", err=True)

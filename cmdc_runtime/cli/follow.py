@@ -9,6 +9,7 @@ from cmdc_runtime.cli.terminal import Terminal
 from cmdc_runtime.cli.text import clock, json_line
 from cmdc_runtime.errors import InvalidSession, SessionNotAlive
 from cmdc_runtime.lines import one_line
+from cmdc_runtime.ranges import INDEX_MAX
 from cmdc_runtime.reasons import Down, NoProcess, Normal, Shutdown
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _ORDERLY: Final = (Normal, Shutdown)
 @click.argument("session")
 @click.option(
     "--since",
-    type=click.IntRange(0),
+    type=click.IntRange(0, INDEX_MAX),
     metavar="N",
     help="Begin after event N, 0 for all that can be had.  [default: from now on]",
 )

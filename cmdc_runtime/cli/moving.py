@@ -1,7 +1,6 @@
 """``cmdc export``, ``import``, ``checkpoints``, ``resume``: states of sessions, kept and moved."""
 
 import contextlib
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -11,13 +10,17 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 import click
 
 from cmdc_runtime.cli.choices import address_option, json_option, running_client, running_engine
+from cmdc_runtime.cli.draft import Draft, drafted
 from cmdc_runtime.cli.terminal import Terminal, show_table
 from cmdc_runtime.cli.text import json_line, moment
-from cmdc_runtime.errors import UsageError
+from cmdc_runtime.errors import CmdcError, InvalidOptions, UsageError
 from cmdc_runtime.lines import one_line
 
 if TYPE_CHECKING:
     from cmdc_runtime.checkpoints import Snapshot
+    from cmdc_runtime.client.engine import ClientEngine
+    from cmdc_runtime.ids import SessionId
+    from cmdc_runtime.transfer import Header
 
 STDIN_IN_MEMORY_BYTES_MAX: Final = 16 * 2**20
 """Of a file from standard input; a larger one waits on the disk."""
@@ -44,12 +47,15 @@ def export(session: str, *, move: bool, output: str | None, address: str | None)
     keep those. Without --move it is a copy, and goes on elsewhere only under another id.
     """
     from cmdc_runtime.client.arguments import checked_id  # noqa: PLC0415 - loads zmq
-    from cmdc_runtime.transfer import MAGIC  # noqa: PLC0415 - with it
 
     session_id = checked_id(session)
-    with running_engine(address) as engine, _written(output) as file:
-        file.write(MAGIC)
-        header = engine.call(engine.exchange.export(session_id, _to(file), move=move))
+    with drafted(output) as draft, running_engine(address) as engine:
+        header = _write_whole(engine, session_id, draft)
+        if move and not header.is_over:
+            draft.prepare()
+            header = _end_and_deliver(engine, session_id, draft)
+        else:
+            draft.deliver()
     how = "moved" if move else "copied"
     if not header.is_over:
         how = "copied; it goes on here"
@@ -94,6 +100,7 @@ def checkpoints(
     session: str, *, label: str | None, gone: str | None, as_json: bool, address: str | None
 ) -> None:
     """List the checkpoints of SESSION, newest first; with --json as one array."""
+    _check_label(label)
     with running_client(address) as client:
         if label is not None:
             client.checkpoint(session, label=label)
@@ -136,35 +143,57 @@ def resume(
     Terminal().line(json_line(outcome) if as_json else f"{found.id} goes on")
 
 
-def _to(file: BinaryIO) -> Callable[[bytes], None]:
-    def write(frame: bytes) -> None:
-        file.write(frame)
+def _write_whole(engine: "ClientEngine", session_id: "SessionId", draft: Draft) -> "Header":
+    from cmdc_runtime.transfer import MAGIC  # noqa: PLC0415 - with the client
 
-    return write
+    with draft.whole() as write:
+        write(MAGIC)
+        return engine.call(engine.exchange.export(session_id, write))
 
 
-@contextlib.contextmanager
-def _written(output: str | None) -> Iterator[BinaryIO]:
-    """Open what is written to; a file is there as a whole or not at all, and for its owner only."""
-    if output is None:
-        if sys.stdout.isatty():
-            raise click.UsageError("the file is no text: send it into one with > or -o")
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    place = Path(output).absolute()
+def _end_and_deliver(engine: "ClientEngine", session_id: "SessionId", draft: Draft) -> "Header":
+    """End a session of which a draft is whole, and deliver what it has come to.
+
+    Where no file comes of it, the session goes on here. All of it is in the journal all the time,
+    so that nothing is lost where this process is killed in between.
+    """
+    is_ours = True
     try:
-        descriptor, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}-")
-    except OSError as error:
-        raise UsageError(f"{output} cannot be written: {error}") from error
+        is_ours = engine.call(engine.exchange.end_to_move(session_id))
+        header = _write_whole(engine, session_id, draft)
+        draft.deliver()
+    except BaseException:
+        if is_ours:
+            _bring_back(engine, session_id)
+        raise
+    return header
+
+
+def _bring_back(engine: "ClientEngine", session_id: "SessionId") -> None:
+    """Let a session go on that was ended for a file that did not come into being; say so."""
+    from cmdc_runtime.requests import Origin  # noqa: PLC0415 - with the client
+
     try:
-        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(place)
-    finally:
-        Path(name).unlink(missing_ok=True)
+        engine.call(engine.exchange.end_to_move(session_id))  # its end may still be under way
+        engine.call(engine.exchange.resume(Origin(session_id=session_id), None, {}))
+    except (CmdcError, KeyboardInterrupt) as error:
+        why = f" ({error})" if str(error) else ""
+        Terminal().note(
+            f"nothing of {session_id} is lost, but it has ended{why}: `cmdc resume {session_id}` "
+            "lets it go on here",
+            "warning",
+        )
+    else:
+        Terminal().note(f"{session_id} was not moved, and goes on here")
+
+
+def _check_label(label: str | None) -> None:
+    from cmdc_runtime.checkpoints import checkpoint_facts  # noqa: PLC0415 - with the client
+
+    try:
+        checkpoint_facts(label, None)
+    except UsageError as error:
+        raise InvalidOptions([f"--save: {str(error).removeprefix('label: ')}"]) from error
 
 
 @contextlib.contextmanager

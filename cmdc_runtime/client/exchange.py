@@ -32,7 +32,7 @@ from cmdc_runtime.client.limits import (
 )
 from cmdc_runtime.client.link import Connector
 from cmdc_runtime.client.monitors import Watch
-from cmdc_runtime.client.moving import export_session, import_session
+from cmdc_runtime.client.moving import end_to_move, export_session, import_session
 from cmdc_runtime.client.past import keep_checkpoint, new_facts, read_past
 from cmdc_runtime.client.resuming import check_free, definition_of, resume_request
 from cmdc_runtime.client.subscription import Subscription
@@ -313,12 +313,14 @@ class Exchange:
             raise SessionNotAlive(found.reason or Other(detail="its reason is not known"))
         return found
 
-    async def export(
-        self, session_id: SessionId, write: Callable[[bytes], None], *, move: bool
-    ) -> Header:
-        """Give the frames of a session's file to ``write``; ``move`` ends the session first."""
+    async def export(self, session_id: SessionId, write: Callable[[bytes], None]) -> Header:
+        """Give the frames of a session's file to ``write``; one that has ended may be moved."""
         connection = await self._connector.connected(session_id)
-        return await export_session(connection, session_id, write, move=move)
+        return await export_session(connection, session_id, write)
+
+    async def end_to_move(self, session_id: SessionId) -> bool:
+        """End a session that is to go on elsewhere; False where it had ended otherwise."""
+        return await end_to_move(await self._connector.connected(session_id), session_id)
 
     async def bring(self, frames: Iterable[bytes], as_id: SessionId | None) -> SessionInfo:
         """Start a session from the frames of its file."""

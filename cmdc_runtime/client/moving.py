@@ -15,6 +15,7 @@ from cmdc_runtime.client.past import read_past
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.errors import CheckpointNotFound, SessionNotAlive
 from cmdc_runtime.ids import EventIndex, SessionId, new_command_id
+from cmdc_runtime.reasons import Shutdown
 from cmdc_runtime.requests import (
     CheckpointFound,
     FindSession,
@@ -52,21 +53,25 @@ START_S: Final = 300.0
 """The longest start that an import waits for."""
 
 
+async def end_to_move(daemon: Connection, session_id: SessionId) -> bool:
+    """End a session that is to go on elsewhere; return False where it had ended otherwise."""
+    try:
+        wanted = StopSession(session_id=session_id, reason=MOVED, timeout=STOP_S)
+        await daemon.ask(wanted, timeout_s=STOP_S + COMMAND_TIMEOUT_S)
+    except SessionNotAlive as ended:
+        return ended.reason == Shutdown(detail=MOVED)  # the answer to the first time was lost
+    return True
+
+
 async def export_session(
-    daemon: Connection, session_id: SessionId, write: Callable[[bytes], None], *, move: bool
+    daemon: Connection, session_id: SessionId, write: Callable[[bytes], None]
 ) -> Header:
-    """Give each frame of a session's file to ``write``; ``move`` ends the session first.
+    """Give each frame of a session's file to ``write``.
 
     Raises:
         InvalidSession: there was never such a session.
         UsageError: a part of it is too large for a file.
     """
-    if move:
-        try:
-            wanted = StopSession(session_id=session_id, reason=MOVED, timeout=STOP_S)
-            await daemon.ask(wanted, timeout_s=STOP_S + COMMAND_TIMEOUT_S)
-        except SessionNotAlive:  # it has ended by itself
-            pass
     past = await read_past(daemon, session_id)
     info: SessionInfo = await daemon.ask(FindSession(session_id=session_id))
     header = _header(info, past)

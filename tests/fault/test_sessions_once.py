@@ -66,7 +66,7 @@ def test_daemon_killed_while_a_session_begins_with_a_past(cradle, armed, scripte
         events, saved = past_of(client, "s-1"), client.list_checkpoints("s-1")
         session.stop()
         frames = []
-        client._run(lambda calls: calls.export("s-1", frames.append, move=True))
+        client._run(lambda calls: calls.export("s-1", frames.append))
         armed("s-1", f"{point}:1=daemon")
         _, deaths = reviving(cradle, lambda: begin(client, frames))
         now = past_of(client, "s-1")

@@ -96,7 +96,7 @@ def test_all_problems_are_told_at_once(config_file):
         ({"CMDC_OWNER_PID": "1"}, "CMDC_OWNER_PID is unknown"),
         ({"CMDC_XYZZY": "1"}, "there are CMDC_ADDRESS, "),
         ({"CMDC_DURABILITY": "powr"}, "did you mean power?"),
-        ({"CMDC_SPARES": "-1"}, "CMDC_SPARES: spares: Expected `int` >= 0"),
+        ({"CMDC_SPARES": "-1"}, "CMDC_SPARES: expected a whole number from 0 to 64, got '-1'"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -106,6 +106,36 @@ def test_a_wrong_variable_says_what_would_be_right(environ, word):
 
     assert len(found) == 1
     assert word in found[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("spares", "-1", "a whole number from 0 to 64"),
+        ("max_sessions", "1e300", "a whole number from 1 to 100000"),
+        ("max_sessions", "many", "a whole number from 1 to 100000"),
+        ("retain_days", "1.5", "a whole number from 0 to 36500"),
+        ("agent_grace", "nan", "a number from 0 to 3600"),
+        ("owner_pid", 0, "a whole number, 1 or more"),
+        ("embedded", "perhaps", "true or false"),
+        ("state_dir", "", "a path"),
+        ("journal_schema", "A-b", "text like ^[a-z_][a-z0-9_]{0,62}$"),
+        ("log_format", "xml", "one of console, json"),
+    ],
+)
+def test_a_wrong_value_is_told_once(name, value, expected):
+    """The option as it was typed, what it takes, and what it was given: whatever its type."""
+    flag = f"--{name.replace('_', '-')}"
+
+    assert problems({name: value}) == (f"{flag}: expected {expected}, got {value!r}",)
+
+
+def test_a_wrong_value_of_the_file_is_told_once(config_file):
+    """The file is named before the option."""
+    config_file.write_text("spares = '1'")
+    problem = f"{config_file}: spares: expected a whole number from 0 to 64, got '1'"
+
+    assert problems({"config": config_file}) == (problem,)
 
 
 def test_a_misspelt_flag_says_what_would_be_right():
@@ -143,7 +173,7 @@ def test_a_missing_file_is_a_problem(config_file):
 
 def test_an_empty_path_is_a_problem():
     """An empty name would be the directory in which the daemon happens to start."""
-    assert problems({"state_dir": ""}) == ("--state-dir: state_dir: Expected a path, got ''",)
+    assert problems({"state_dir": ""}) == ("--state-dir: expected a path, got ''",)
 
 
 @pytest.mark.parametrize("journal", ["memory", "postgresql://h/d", "postgres://u:p@h:1/d?a=b"])
@@ -177,7 +207,8 @@ def test_a_schema_has_a_plain_name(schema):
     """It stands in statements as it is."""
     (found,) = problems({"journal_schema": schema})
 
-    assert found.startswith("--journal-schema: journal_schema: Expected `str` matching")
+    expected = "--journal-schema: expected text like ^[a-z_][a-z0-9_]{0,62}$, got "
+    assert found.startswith(expected)
 
 
 def test_what_a_running_daemon_takes_over_is_applied():

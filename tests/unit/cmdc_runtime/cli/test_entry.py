@@ -4,7 +4,8 @@ import click
 import pytest
 
 from cmdc_runtime import errors
-from cmdc_runtime.cli.entry import COMMANDS, cmdc, exit_status, status_of
+from cmdc_runtime.cli.entry import COMMANDS, cmdc, exit_status, main, status_of
+from cmdc_runtime.ranges import INDEX_MAX
 from cmdc_runtime.reasons import Normal
 
 
@@ -65,3 +66,26 @@ def test_bugs_are_not_hidden():
     """What nobody raised on purpose keeps its traceback."""
     with pytest.raises(ZeroDivisionError):
         exit_status(raising(ZeroDivisionError()))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["checkpoints", "s", "--save", "x" * 300], "--save: expected a str of 1 to "),
+        (["checkpoints", "s", "--save", ""], "--save: expected a str of 1 to "),
+        (["checkpoints", "s", "--save", "a\nb"], "--save: "),
+        (["tail", "s", "--since", str(10**23)], "'--since': 1"),
+        (["tail", "s", "--since", str(INDEX_MAX + 1)], "'--since': 9"),
+        (["tail", "s", "--since", "-1"], "'--since': -1"),
+        (["run", "hi", "--model", "openai:m", "--tool", "nosuch"], "--tool: expected "),
+        (["chat", "--model", "openai:m", "--tool", ""], "--tool: expected "),
+    ],
+    ids=["long", "empty", "lines", "wild", "above", "below", "unknown", "nameless"],
+)
+def test_wrong_usage_has_its_status(arguments, problem, capsys, tmp_path, monkeypatch):
+    """A value that no option takes is told with the option that it is for."""
+    monkeypatch.setenv("CMDC_ADDRESS", str(tmp_path))
+    status = main(arguments)
+
+    assert status == 2
+    assert problem in capsys.readouterr().err
