@@ -246,13 +246,13 @@ class Control(Caller):
         It is the state that the journal would give a new process: a running cycle is part of it.
 
         Raises:
-            CheckpointFailed: the session's ``redact`` refused, or the state is too large.
+            CheckpointFailed: the session's ``redact`` refused or killed two processes in a row, or
+                the state is too large.
 
         """
         wish = checkpoint_facts(label, metadata)
         command = SaveCheckpoint(label=wish.label, metadata=wish.metadata)
-        made: Snapshot = self._run(Exchange.send, checked_id(session), command)
-        return made
+        return self._run(Exchange.checkpoint, checked_id(session), command)
 
     def list_checkpoints(self, session: SessionLike) -> list[Snapshot]:
         """Return the session's checkpoints without their states, newest first."""
