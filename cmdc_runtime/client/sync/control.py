@@ -4,7 +4,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from cmdc_runtime.checkpoints import Snapshot, checkpoint_facts, snapshot_of
+from cmdc_runtime.checkpoints import Snapshot, checkpoint_facts, listed_snapshot, snapshot_of
 from cmdc_runtime.client.arguments import (
     SessionLike,
     checked,
@@ -255,10 +255,13 @@ class Control(Caller):
         return self._run(Exchange.checkpoint, checked_id(session), command)
 
     def list_checkpoints(self, session: SessionLike) -> list[Snapshot]:
-        """Return the session's checkpoints without their states, newest first."""
+        """Return the session's checkpoints without their states, newest first.
+
+        One whose ``problem`` is not None is damaged: ``delete_checkpoint`` takes it away.
+        """
         session_id = checked_id(session)
         wanted = ListCheckpoints(session_id=session_id)
-        return [snapshot_of(one) for one in self._run(Exchange.ask, wanted, session_id)]
+        return [listed_snapshot(one) for one in self._run(Exchange.ask, wanted, session_id)]
 
     def load_checkpoint(self, session: SessionLike, checkpoint_id: str | None = None) -> Snapshot:
         """Return a checkpoint with its state, or with None the newest.
