@@ -93,7 +93,8 @@ that fills it; the client asks again for the rest."""
 REASONS_KEPT_MAX: Final = 1_000
 """Ended sessions whose last reason is answered from memory; older ones come from the journal."""
 INACTIVE_LISTED_MAX: Final = 500
-"""Sessions in one list of those that are parked or ended: the parked first, then the newest."""
+"""Sessions in one list of those that are parked or ended: the parked first, then the newest. Those
+that ended under an earlier daemon come from the journal."""
 
 # Workers.
 HISTORY_BYTES_MAX: Final = 2**20
