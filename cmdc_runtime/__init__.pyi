@@ -74,6 +74,7 @@ from cmdc_runtime.errors import CheckpointNotFound as CheckpointNotFound
 from cmdc_runtime.errors import CheckpointUnreadable as CheckpointUnreadable
 from cmdc_runtime.errors import CmdcError as CmdcError
 from cmdc_runtime.errors import CollectTimeout as CollectTimeout
+from cmdc_runtime.errors import CommandDropped as CommandDropped
 from cmdc_runtime.errors import CommandTimeout as CommandTimeout
 from cmdc_runtime.errors import DaemonUnavailable as DaemonUnavailable
 from cmdc_runtime.errors import ExtensionError as ExtensionError

@@ -44,6 +44,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
 
     ``state`` is what the session remembers, as plain values, and None where only the facts were
     asked for. ``stripped_fields`` are what a process has for itself, and the next one makes anew.
+    ``problem`` says why what is told of a checkpoint in a list cannot be read, None where it can.
     """
 
     __repr__ = printed
@@ -57,6 +58,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     metadata: dict[str, Any] = {}  # Any: whoever made it put it there
     stripped_fields: tuple[str, ...] = ()
     state: dict[str, Any] | None = None  # Any: a field of the state by its name
+    problem: str | None = None
 
 
 class SavedState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -138,10 +140,15 @@ def facts_problem(facts: CheckpointFacts, body: bytes) -> str | None:
             return f"{name}: {wrong}"
     if len(body) > CHECKPOINT_BYTES_MAX:
         return f"body: {len(body):,} bytes, at most {CHECKPOINT_BYTES_MAX:,} are kept"
-    if len(facts.metadata) > METADATA_BYTES_MAX + METADATA_SLACK_BYTES:
-        return f"metadata: {len(facts.metadata):,} bytes, at most {METADATA_BYTES_MAX:,} are kept"
-    wrong = packed_problem(facts.metadata, values_max=len(facts.metadata))
+    wrong = _unkept(facts.metadata)
     return None if wrong is None else f"metadata: {wrong}"
+
+
+def _unkept(metadata: bytes) -> str | None:
+    """Return why these metadata may not be kept, or None."""
+    if len(metadata) > METADATA_BYTES_MAX + METADATA_SLACK_BYTES:
+        return f"{len(metadata):,} bytes, at most {METADATA_BYTES_MAX:,} are kept"
+    return packed_problem(metadata, values_max=len(metadata)) or _metadata_problem(metadata)
 
 
 def _label_problem(label: object) -> str | None:
@@ -156,9 +163,38 @@ class _Metadata(msgspec.Struct, frozen=True, kw_only=True):
     stripped_fields: tuple[str, ...] = ()
 
 
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
 def encode_facts(metadata: dict[str, Any], stripped_fields: tuple[str, ...]) -> bytes:
     """Return what is told of a checkpoint beside its own fields."""
     return msgspec.msgpack.encode(_Metadata(metadata=metadata, stripped_fields=stripped_fields))
+
+
+def _metadata_problem(packed: bytes) -> str | None:
+    try:
+        msgspec.msgpack.decode(packed, type=_Metadata)
+    except _UNREADABLE as error:
+        return str(error)
+    return None
+
+
+def movable(facts: CheckpointFacts) -> CheckpointFacts:
+    """Return facts that a file may hold: metadata that may not be kept are bytes in them."""
+    if _unkept(facts.metadata) is None:
+        return facts
+    kept = facts.metadata[:METADATA_BYTES_MAX]
+    return msgspec.structs.replace(facts, metadata=encode_facts({"unreadable": kept}, ()))
+
+
+def listed_snapshot(facts: CheckpointFacts) -> Snapshot:
+    """Return a checkpoint as it is listed; one that cannot be read hides none of the others."""
+    if (problem := _metadata_problem(facts.metadata)) is None:
+        return snapshot_of(facts)
+    readable = msgspec.structs.replace(facts, metadata=encode_facts({}, ()))
+    return msgspec.structs.replace(
+        snapshot_of(readable), problem=f"its metadata cannot be read: {problem}"
+    )
 
 
 def snapshot_of(facts: CheckpointFacts, body: bytes = b"") -> Snapshot:
@@ -169,7 +205,7 @@ def snapshot_of(facts: CheckpointFacts, body: bytes = b"") -> Snapshot:
     """
     try:
         told = msgspec.msgpack.decode(facts.metadata, type=_Metadata)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise CheckpointUnreadable(f"checkpoint {facts.checkpoint_id}: {error}") from error
     return Snapshot(
         checkpoint_id=facts.checkpoint_id,

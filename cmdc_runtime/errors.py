@@ -12,7 +12,7 @@ The tree answers one question, "what should the catcher do?"::
         CollectTimeout
       SessionError              what the session did or became
         SessionNotAlive, SessionParked, StartFailed, AgentAborted, AgentFailed, SteeringRejected,
-        CheckpointFailed
+        CheckpointFailed, CommandDropped
       ExtensionError            what a tool, plugin, provider or store could not do, or was refused
         ToolError (with OtherBranchError), PluginCallError, ProviderError, MemoryStoreError: each
         stands beside the contract that it is part of
@@ -321,9 +321,18 @@ class SteeringRejected(SessionError):
 
 
 class CheckpointFailed(SessionError):
-    """No checkpoint was made: the session's ``redact`` refused, or the state can't be stored."""
+    """No checkpoint was made: ``redact`` refused or killed its process, or there is no room."""
 
     code = "checkpoint_failed"
+
+
+class CommandDropped(SessionError):
+    """Processes died one after the other with the command in hand; no other one is given it.
+
+    It may be what they died of. Whoever asks anew has another try.
+    """
+
+    code = "command_dropped"
 
 
 class ExtensionError(CmdcError):

@@ -89,6 +89,7 @@ HOMES: Final = {
         "CheckpointUnreadable",
         "CmdcError",
         "CollectTimeout",
+        "CommandDropped",
         "CommandTimeout",
         "DaemonUnavailable",
         "ExtensionError",

@@ -3,6 +3,8 @@
 import asyncio
 from dataclasses import dataclass, field
 
+import structlog
+
 from cmdc_runtime import requests
 from cmdc_runtime.checkpoints import (
     CHECKPOINT_BYTES_MAX,
@@ -26,10 +28,17 @@ from supervisor.adapters.journal.operations import (
     ListCheckpoints,
     SaveCheckpoint,
 )
+from supervisor.adapters.journal.rows import (
+    checkpoint_problem,
+    is_checkpoint_id,
+    shown_checkpoint,
+)
 from supervisor.core.limits import PIECES_IDLE_S, PIECES_OPEN_MAX
 from supervisor.revival import checkpoint_row
 from supervisor.sessions import Sessions
 from supervisor.specs import spec_of
+
+log = structlog.get_logger()
 
 
 @dataclass(slots=True)
@@ -125,9 +134,17 @@ async def keep(sessions: Sessions, pieces: Pieces, request: requests.KeepCheckpo
 async def listed(
     sessions: Sessions, request: requests.ListCheckpoints
 ) -> tuple[CheckpointFacts, ...]:
-    """Answer the checkpoints of a session, newest first."""
+    """Answer the checkpoints of a session, newest first.
+
+    A damaged one is among them as far as it can be shown, and in the log; one that nobody could ask
+    for is in the log only.
+    """
     await sessions.look_up(request.session_id)
-    return tuple(map(facts_of, await sessions.journal.read(ListCheckpoints(request.session_id))))
+    found = await sessions.journal.read(ListCheckpoints(request.session_id))
+    for row in found:
+        if (problem := checkpoint_problem(row)) is not None:
+            log.warning("checkpoint.damaged", session_id=request.session_id, problem=problem)
+    return tuple(facts_of(row) for row in found if is_checkpoint_id(row.checkpoint_id))
 
 
 async def get(sessions: Sessions, request: requests.GetCheckpoint) -> CheckpointFound:
@@ -157,7 +174,8 @@ async def definition(sessions: Sessions, request: requests.GetDefinition) -> Ses
 
 
 def facts_of(row: CheckpointRow) -> CheckpointFacts:
-    """Return what is told of a checkpoint."""
+    """Return what is told of a checkpoint; of a damaged one what can be shown."""
+    row = shown_checkpoint(row)
     return CheckpointFacts(
         session_id=row.session_id,
         checkpoint_id=row.checkpoint_id,

@@ -127,7 +127,7 @@ async def list_inactive(
     house: House, _client: bytes, _request: requests.ListInactive
 ) -> tuple[SessionInfo, ...]:
     """Answer the parked sessions, and of those that ended the newest."""
-    return house.sessions.inactive()
+    return await house.sessions.inactive()
 
 
 async def get_tree(house: House, _client: bytes, _request: requests.GetTree) -> TreeNode:

@@ -6,7 +6,7 @@ daemon dies meanwhile, the id is as it was before.
 
 from dataclasses import dataclass, replace
 
-from cmdc_runtime.errors import CheckpointNotFound
+from cmdc_runtime.errors import CheckpointNotFound, CheckpointUnreadable
 from cmdc_runtime.ids import EventIndex, Incarnation, SessionId
 from cmdc_runtime.process import RESUMED
 from cmdc_runtime.reasons import AnyReason, Other
@@ -18,6 +18,7 @@ from supervisor.adapters.journal.operations import (
     ReadHistory,
     ReplayEvents,
 )
+from supervisor.adapters.journal.rows import checkpoint_problem
 from supervisor.adapters.journal.store import Journal
 from supervisor.core.limits import INDEX_JUMP, REPLAY_BATCHES_MAX
 
@@ -81,11 +82,15 @@ async def checkpoint_row(
 
     Raises:
         CheckpointNotFound: it is not there.
+        CheckpointUnreadable: its row is damaged, so that there is no state.
     """
     row = await journal.read(FindCheckpoint(session_id, checkpoint_id))
     if row is None:
         which = "no checkpoint" if checkpoint_id is None else f"no checkpoint {checkpoint_id!r}"
         raise CheckpointNotFound(f"session {session_id} has {which}; list_checkpoints tells them")
+    problem = checkpoint_problem(row)
+    if problem is not None and not isinstance(row.body, bytes):
+        raise CheckpointUnreadable(f"the checkpoint's row in the journal is damaged: {problem}")
     return row
 
 

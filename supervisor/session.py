@@ -167,8 +167,8 @@ class Session:
         Raises:
             Overloaded: too many commands wait for this session.
         """
-        if self.waiting.renew(client, command_id):
-            return  # the client asks again: only where to send the answer may be new
+        if self._knows(client, command_id):
+            return
         if not durable:
             self.waiting.check_room(command_id)
         command = Deliver(id=command_id, body=body, durable=durable)
@@ -181,6 +181,13 @@ class Session:
         elif self.phase is Phase.HIBERNATED:
             self._wake()
 
+    def _knows(self, client: bytes, command_id: CommandId) -> bool:
+        """Say whether a client asks again: only where to send the answer may be new."""
+        if (told := self.waiting.told(command_id)) is not None:
+            self.desk.answer(client, told)
+            return True
+        return self.waiting.renew(client, command_id)
+
     def look(
         self, client: bytes, command_id: CommandId, body: msgspec.Raw, *, waits: bool = False
     ) -> None:
@@ -191,7 +198,7 @@ class Session:
         Raises:
             Overloaded: too many commands wait for this session.
         """
-        if self.waiting.renew(client, command_id):
+        if self._knows(client, command_id):
             return
         self.waiting.check_room(command_id)
         question = Deliver(id=command_id, body=body, durable=False)
@@ -381,6 +388,9 @@ class Session:
         self.phase, self.was_up = Phase.UP, True
         process.begin(self.spec.supervision)
         self.desk.runtime.up(process.ref, process.worker.pid)
+        for client, refusal in self.waiting.dropped():
+            log.warning("question.dropped", session_id=self.id, incarnation=self.incarnation)
+            self.desk.answer(client, refusal)
         for command in self.waiting.owed():
             process.send(command)
         self.met.set()
@@ -408,6 +418,7 @@ class Session:
         self._hiring.vacate()
         self._hiring, self._evidence = None, ended.evidence
         self._chores.cancel_timers()
+        self.waiting.process_ended(crashed=ended.ending is Ending.CRASH)
         self._falls.note(ended.fell_at, was_up=self.phase is Phase.UP)
         if ended.fell_at is not None and self._may_try_again(process):
             log.warning(

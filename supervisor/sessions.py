@@ -39,6 +39,7 @@ from supervisor.adapters.journal.operations import (
     EndSession,
     FindLastIndex,
     FindSession,
+    ListEndedSessions,
     RestoreSession,
 )
 from supervisor.adapters.journal.rows import check_row, shown_row
@@ -248,11 +249,25 @@ class Sessions:
     async def _end_in_journal(self, parked: Parked, reason: AnyReason) -> None:
         await self.journal.write(EndSession(parked.kept_as, encode(reason), now_ms()))
 
-    def inactive(self) -> tuple[SessionInfo, ...]:
-        """Return the parked sessions and the newest of the ended, as they are told to clients."""
-        parked = (one.info for one in self._parked.values())
-        newest = itertools.islice(reversed(self._ended.values()), INACTIVE_LISTED_MAX)
-        return tuple(itertools.islice((*parked, *newest), INACTIVE_LISTED_MAX))
+    async def inactive(self) -> tuple[SessionInfo, ...]:
+        """Return the parked sessions and the newest of the ended, as they are told to clients.
+
+        What ended before this daemon began is in the journal until it is pruned.
+        """
+        earlier = await self.journal.read(ListEndedSessions(INACTIVE_LISTED_MAX))
+        known = (*(one.info for one in self._parked.values()), *reversed(self._ended.values()))
+        listed = {info.session_id: info for info in known}
+        for row, last in earlier:
+            info = self._ended_info(row, last)
+            if info.session_id not in self.live:  # it is resumed meanwhile
+                listed.setdefault(info.session_id, info)
+        return tuple(itertools.islice(listed.values(), INACTIVE_LISTED_MAX))
+
+    def _ended_info(self, row: SessionRow, last: EventIndex) -> SessionInfo:
+        """Return what the journal tells of a session that ended; ``last`` is its last event."""
+        info = info_of(shown_row(row), phase="ended", reason=_reason_of(row.reason))
+        newest = max(last, self.hub.last_index(row.session_id))
+        return msgspec.structs.replace(info, last_index=newest)
 
     async def find(self, session_id: SessionId) -> Session:
         """Return a live session.
@@ -287,10 +302,7 @@ class Sessions:
         row = await self.journal.read(FindSession(session_id))
         if row is None:
             raise InvalidSession(f"no session {session_id!r} was ever seen here")
-        last = await self.journal.read(FindLastIndex(session_id))
-        info = info_of(shown_row(row), phase="ended", reason=_reason_of(row.reason))
-        newest = max(last, self.hub.last_index(session_id))
-        return msgspec.structs.replace(info, last_index=newest)
+        return self._ended_info(row, await self.journal.read(FindLastIndex(session_id)))
 
     # --- what a session needs -------------------------------------------------------------------
 

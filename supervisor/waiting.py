@@ -2,7 +2,8 @@
 
 A durable command is in the journal, from which a new process gets it; only one that came while
 there was no process to take it is kept here as well, since the journal was perhaps read before.
-Any other command is kept until it is answered, and given to each process anew.
+Any other command is kept until it is answered, and given to each process anew; but one that
+``DEATHS_MAX`` processes in a row died with may be what they died of, and is given to no other.
 """
 
 from collections.abc import Iterator
@@ -10,9 +11,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from cmdc_runtime.errors import Overloaded
+from cmdc_runtime.codec import encode, failed
+from cmdc_runtime.errors import CommandDropped, Overloaded
 from cmdc_runtime.frames import Answer, Deliver, Failed, Paged, Refusal, Reply
 from cmdc_runtime.ids import CommandId, SessionId
+from supervisor.core.falls import DEATHS_MAX
 from supervisor.core.limits import COMMANDS_PENDING_MAX, TOLD_EARLY_MAX
 
 
@@ -21,13 +24,17 @@ class _Pending:
     """Who waits; ``body`` is kept where a new process must be asked again.
 
     One that ``looks`` needs no process of the session: a reader can answer it, unless it ``waits``
-    for what the session has not done yet.
+    for what the session has not done yet. ``is_sent``: the present process has it. ``deaths`` are
+    those of processes that had it; none is counted for one that waits, since a cycle outlives as
+    many as ``max_cycle_crashes`` lets it, and the wait for its end does nothing before that end.
     """
 
     client: bytes
     body: msgspec.Raw | None
     looks: bool
     waits: bool
+    is_sent: bool
+    deaths: int = 0
 
 
 @dataclass(slots=True)
@@ -79,19 +86,49 @@ class Waiting:
     ) -> None:
         """Keep a new command; ``is_sent``: a process has it."""
         body = None if command.durable else command.body
-        self._pending[command.id] = _Pending(client, body, looks, waits)
+        self._pending[command.id] = _Pending(client, body, looks, waits, is_sent)
         if command.durable and not is_sent:
             self._backlog.append(command)
 
     def owed(self) -> list[Deliver]:
         """Return what a new process must be given beyond its history, and take it as sent."""
-        asked_again = [
-            Deliver(id=command_id, body=pending.body, durable=False)
-            for command_id, pending in self._pending.items()
-            if pending.body is not None
-        ]
+        asked_again = []
+        for command_id, pending in self._pending.items():
+            if pending.body is not None:
+                pending.is_sent = True
+                asked_again.append(Deliver(id=command_id, body=pending.body, durable=False))
         backlog, self._backlog = self._backlog, []
         return asked_again + backlog
+
+    def process_ended(self, *, crashed: bool) -> None:
+        """Take what the process had as unsent, and count a crash for it."""
+        for pending in self._pending.values():
+            if crashed and pending.is_sent and not pending.waits:
+                pending.deaths += 1
+            pending.is_sent = False
+
+    def dropped(self) -> list[tuple[bytes, bytes]]:
+        """Return the refusals of what no other process is given, each behind who gets it.
+
+        ``told`` has them: a copy of a question may be on its way while it is refused.
+        """
+        deadly = [
+            command_id
+            for command_id, pending in self._pending.items()
+            if pending.body is not None and pending.deaths >= DEATHS_MAX
+        ]
+        refusals = []
+        for command_id in deadly:
+            error = CommandDropped(
+                f"{DEATHS_MAX} processes of session {self.session_id} died one after the other"
+                " with this command in hand, so it is not given to the next one; the session goes"
+                " on"
+            )
+            refusal = encode(failed(command_id, error))
+            client = self.answered_early(command_id, refusal)
+            if client is not None:
+                refusals.append((client, refusal))
+        return refusals
 
     def answered(self, command_id: CommandId) -> bytes | None:
         """Return who waits for this answer, None for nobody, and forget the command."""
@@ -112,7 +149,7 @@ class Waiting:
         return self.answered(command_id)
 
     def told(self, command_id: CommandId) -> bytes | None:
-        """Return what was answered to a command that is not in the journal."""
+        """Return what was answered for good to a command that is not in the journal."""
         return self._told.get(command_id)
 
     def is_look(self, command_id: CommandId) -> bool:

@@ -19,17 +19,23 @@ if TYPE_CHECKING:
     from cmdc_runtime.commands import Status
     from cmdc_runtime.requests import TreeNode
 
+
+def _left(shown: Callable[["Status"], str]) -> Callable[["Status"], str]:
+    """Show of a session what its agent tells, ``-`` where none has: it names its model always."""
+    return lambda one: shown(one) if one.model else "-"
+
+
 _COLUMNS: Final[Mapping[str, Callable[["Status"], str]]] = {
     "SESSION": lambda one: one.session_id,
     "STATE": lambda one: one.state,
     "PID": lambda one: "-" if one.pid is None else str(one.pid),
-    "MODEL": lambda one: one_line(one.model),
-    "TURNS": lambda one: str(one.turns),
-    "QUEUED": lambda one: str(one.queued_prompts),
-    "TOKENS": lambda one: str(one.total_tokens),
+    "MODEL": _left(lambda one: one_line(one.model)),
+    "TURNS": _left(lambda one: str(one.turns)),
+    "QUEUED": _left(lambda one: str(one.queued_prompts)),
+    "TOKENS": _left(lambda one: str(one.total_tokens)),
     "COST": lambda one: "-" if one.cost_usd is None else f"${one.cost_usd:.4f}",
     "RESTARTS": lambda one: str(one.restarts),
-    "UP": lambda one: duration(one.uptime_ms),
+    "UP": _left(lambda one: duration(one.uptime_ms)),
 }
 _ALL_COLUMNS: Final = {
     **_COLUMNS,
@@ -45,7 +51,9 @@ def ps(*, is_all: bool, as_json: bool, address: str | None) -> None:
     """List the live sessions; with --json as one array.
 
     A parked session is one that the daemon can't go on with: all that is kept of it stays until
-    `cmdc resume` goes on with it or `cmdc stop` ends it. The column REASON says why.
+    `cmdc resume` goes on with it or `cmdc stop` ends it. The column REASON says why. Of what ended,
+    also before the daemon began, the newest are told while the journal keeps them (retain_days). A
+    column that only a session's process could fill has a `-` where none answers.
     """
     with running_engine(address) as engine:
         found = engine.call(engine.exchange.list_sessions())

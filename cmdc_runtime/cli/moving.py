@@ -30,7 +30,9 @@ _COLUMNS: Final[Mapping[str, Callable[["Snapshot"], str]]] = {
     "CHECKPOINT": lambda one: one.checkpoint_id,
     "SAVED": lambda one: moment(one.saved_at_ms),
     "LABEL": lambda one: one_line(one.label or "-"),
-    "METADATA": lambda one: one_line(json_line(one.metadata)) if one.metadata else "-",
+    "METADATA": lambda one: one_line(
+        one.problem or (json_line(one.metadata) if one.metadata else "-")
+    ),
 }
 
 

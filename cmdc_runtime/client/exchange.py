@@ -16,7 +16,7 @@ import msgspec
 
 from cmdc_runtime import codec
 from cmdc_runtime.checked_struct import Checked
-from cmdc_runtime.checkpoints import read_saved
+from cmdc_runtime.checkpoints import Snapshot, read_saved
 from cmdc_runtime.client.connection import Connection
 from cmdc_runtime.client.cycle import OpenedCycle, ending
 from cmdc_runtime.client.limits import (
@@ -46,13 +46,16 @@ from cmdc_runtime.commands import (
     Prompt,
     PromptReceipt,
     Reject,
+    SaveCheckpoint,
     Status,
     Steer,
     SteerReceipt,
 )
 from cmdc_runtime.errors import (
+    CheckpointFailed,
     CmdcError,
     CollectTimeout,
+    CommandDropped,
     CommandTimeout,
     DaemonUnavailable,
     InvalidSession,
@@ -217,6 +220,14 @@ class Exchange:
         if receipt.opened:
             self._remember(session_id, CommandId(receipt.ref))
         return receipt.ref
+
+    async def checkpoint(self, session_id: SessionId, command: SaveCheckpoint) -> Snapshot:
+        """Have a session save its state; see ``checkpoint``."""
+        try:
+            made: Snapshot = await self.send(session_id, command)
+        except CommandDropped as error:
+            raise CheckpointFailed(str(error)) from error
+        return made
 
     async def decide(self, session_id: SessionId, command: Approve | Reject) -> None:
         """Send a person's word about a call; see ``approve`` and ``reject``."""
@@ -401,6 +412,8 @@ class Exchange:
         while True:
             try:
                 found: Status = await self.send(session_id, GetStatus(), timeout_s)
+            except CommandDropped:  # its processes die in a row
+                return None
             except (CommandTimeout, DaemonUnavailable):
                 await self.find_live(session_id)  # a daemon that ends says no more than who it is
                 before, asked = asked, await connection.instance()

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
-from cmdc_runtime.checkpoints import CheckpointFacts
+from cmdc_runtime.checkpoints import CheckpointFacts, movable
 from cmdc_runtime.client.connection import Connection
 from cmdc_runtime.client.limits import COMMAND_TIMEOUT_S, START_GRACE_S
 from cmdc_runtime.client.past import read_past
@@ -157,7 +157,7 @@ async def _checkpoints(daemon: Connection, session_id: SessionId) -> AsyncIterat
             found: CheckpointFound = await daemon.ask(wanted)
         except CheckpointNotFound:  # deleted meanwhile
             continue
-        for part in in_pieces(found.body, partial(_checkpoint_part, found.facts)):
+        for part in in_pieces(found.body, partial(_checkpoint_part, movable(found.facts))):
             yield part
 
 

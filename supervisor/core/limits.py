@@ -76,7 +76,8 @@ LOCK_RETRY_S: Final = 0.01
 COMMANDS_PENDING_MAX: Final = 2_000
 """Commands of one session that wait for its answer; the next one is refused as Overloaded."""
 TOLD_EARLY_MAX: Final = 64
-"""Answers of one session that are remembered, to commands that the journal had no room for."""
+"""Answers of one session that are remembered, to commands that the journal had no room for, and to
+questions that are given to no other process."""
 MONITORS_MAX: Final = 100_000
 """Monitors of all clients; one costs about 0.5 kB."""
 MONITORS_SWEEP_MIN: Final = 1_000
@@ -92,7 +93,8 @@ that fills it; the client asks again for the rest."""
 REASONS_KEPT_MAX: Final = 1_000
 """Ended sessions whose last reason is answered from memory; older ones come from the journal."""
 INACTIVE_LISTED_MAX: Final = 500
-"""Sessions in one list of those that are parked or ended: the parked first, then the newest."""
+"""Sessions in one list of those that are parked or ended: the parked first, then the newest. Those
+that ended under an earlier daemon come from the journal."""
 
 # Workers.
 HISTORY_BYTES_MAX: Final = 2**20

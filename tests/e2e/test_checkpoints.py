@@ -318,6 +318,18 @@ def test_a_redact_that_fails_makes_no_checkpoint(agent, scripted, redact, proble
     assert session.run("Hi.", timeout=TURN_S).text == "hello"
 
 
+def test_a_redact_that_kills_its_process_ends_no_session(agent, scripted):
+    """The next process is asked once more, no third one, and what was said is still there."""
+    session = agent(scripted("hello", "again"), redact=lambda _state: os._exit(9))
+    session.run("precious", timeout=TURN_S)
+
+    with pytest.raises(cmdc.CheckpointFailed, match=f"2 processes of session {session.id} died"):
+        session.checkpoint()
+    assert session.list_checkpoints() == []
+    assert session.run("Hi.", timeout=TURN_S).text == "again"
+    assert ("user", "precious") in said(session)
+
+
 @pytest.mark.parametrize("redact", [5, "no name", "module:"])
 def test_what_cannot_redact_is_refused(client, redact):
     """Before the session starts."""

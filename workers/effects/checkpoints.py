@@ -18,6 +18,7 @@ from cmdc_runtime.checkpoints import (
     CheckpointFacts,
     Snapshot,
     encode_facts,
+    listed_snapshot,
     plain_state,
     snapshot_of,
 )
@@ -112,7 +113,7 @@ class Checkpoints:
             CmdcError: the daemon did not tell.
         """
         found = await self.ask(ListCheckpoints(session_id=self._whose.session_id))
-        return [snapshot_of(one) for one in found]
+        return [listed_snapshot(one) for one in found]
 
     async def delete(self, checkpoint_id: str) -> None:
         """Delete one; none of this id is no error.

@@ -4,7 +4,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from cmdc_runtime.checkpoints import Snapshot, checkpoint_facts, snapshot_of
+from cmdc_runtime.checkpoints import Snapshot, checkpoint_facts, listed_snapshot, snapshot_of
 from cmdc_runtime.client.arguments import (
     SessionLike,
     checked,
@@ -246,19 +246,22 @@ class Control(Caller):
         It is the state that the journal would give a new process: a running cycle is part of it.
 
         Raises:
-            CheckpointFailed: the session's ``redact`` refused, or the state is too large.
+            CheckpointFailed: the session's ``redact`` refused or killed two processes in a row, or
+                the state is too large.
 
         """
         wish = checkpoint_facts(label, metadata)
         command = SaveCheckpoint(label=wish.label, metadata=wish.metadata)
-        made: Snapshot = self._run(Exchange.send, checked_id(session), command)
-        return made
+        return self._run(Exchange.checkpoint, checked_id(session), command)
 
     def list_checkpoints(self, session: SessionLike) -> list[Snapshot]:
-        """Return the session's checkpoints without their states, newest first."""
+        """Return the session's checkpoints without their states, newest first.
+
+        One whose ``problem`` is not None is damaged: ``delete_checkpoint`` takes it away.
+        """
         session_id = checked_id(session)
         wanted = ListCheckpoints(session_id=session_id)
-        return [snapshot_of(one) for one in self._run(Exchange.ask, wanted, session_id)]
+        return [listed_snapshot(one) for one in self._run(Exchange.ask, wanted, session_id)]
 
     def load_checkpoint(self, session: SessionLike, checkpoint_id: str | None = None) -> Snapshot:
         """Return a checkpoint with its state, or with None the newest.

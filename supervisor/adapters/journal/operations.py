@@ -272,6 +272,16 @@ class ListLiveSessions(Query[list[SessionRow]], frozen=True):
     """Return the sessions that have not ended, oldest first."""
 
 
+class ListEndedSessions(Query[list[tuple[SessionRow, EventIndex]]], frozen=True):
+    """Return the sessions that ended last, newest first, each with the index of its last event.
+
+    At most ``limit`` of them, and never more than ``INACTIVE_LISTED_MAX``. Their rows are without
+    ``spec``, which may be large, and without ``written``.
+    """
+
+    limit: int
+
+
 class LoadSession(Query[Stored | None], frozen=True):
     """Return what the session is rebuilt from, or None when it was never there."""
 

@@ -1,4 +1,4 @@
-"""What of a session's row in a journal cannot be gone on with. Pure.
+"""What of a row of a session, or of a checkpoint, in a journal cannot be gone on with. Pure.
 
 SQLite keeps any value in any column, and a file may have been edited, restored from elsewhere or
 written by a program with a fault: a row is looked at as what comes from a client is.
@@ -8,14 +8,16 @@ import hashlib
 from dataclasses import replace
 from typing import Any, Final
 
+from cmdc_runtime.checkpoints import CHECKPOINT_ID, SCHEMA_VERSION_MAX
 from cmdc_runtime.errors import UsageError
 from cmdc_runtime.ids import is_session_id
 from cmdc_runtime.plain import text_problem, whole_problem
 from cmdc_runtime.ranges import INCARNATION_MAX, INDEX_MAX, TIME_MS_MAX
-from supervisor.adapters.journal.base import SessionRow
+from supervisor.adapters.journal.base import CheckpointRow, SessionRow
 
 TEXT_CHARS_MAX: Final = 2**20
 """Of a parent's id or a group's name; older programs had no bound for these."""
+_CHECKPOINT_NUMBERS: Final = (("saved_ms", TIME_MS_MAX), ("schema_version", SCHEMA_VERSION_MAX))
 _NUMBERS: Final = (
     ("created_ms", TIME_MS_MAX),
     ("incarnation", INCARNATION_MAX - 1),  # the next process has a number, too
@@ -69,3 +71,44 @@ def shown_row(row: SessionRow) -> SessionRow:
         if text_problem(getattr(row, name), chars_max=TEXT_CHARS_MAX) is not None:
             changes[name] = None
     return replace(row, **changes)
+
+
+def checkpoint_problem(row: CheckpointRow) -> str | None:
+    """Return what of a checkpoint's row cannot be what a daemon has written, or None."""
+    if not is_checkpoint_id(row.checkpoint_id):
+        return f"checkpoint_id: no checkpoint can be called {ascii(row.checkpoint_id)[:80]}"
+    for name, high in _CHECKPOINT_NUMBERS:
+        if (wrong := whole_problem(getattr(row, name), 0, high)) is not None:
+            return f"{name}: {wrong}"
+    if (wrong := _label_problem(row.label)) is not None:
+        return f"label: {wrong}"
+    for name in ("metadata", "body"):
+        value: object = getattr(row, name)
+        if not isinstance(value, bytes):
+            return f"{name}: expected bytes, got {type(value).__name__}"
+    return None
+
+
+def is_checkpoint_id(found: object) -> bool:
+    """Say whether a checkpoint that is called so can be asked for."""
+    return isinstance(found, str) and CHECKPOINT_ID.fullmatch(found) is not None
+
+
+def shown_checkpoint(row: CheckpointRow) -> CheckpointRow:
+    """Return a row that can be shown to clients: what is damaged of it reads as if never set.
+
+    Its metadata are left empty then, which nobody can read: so the client knows.
+    """
+    if checkpoint_problem(row) is None:
+        return row
+    changes: dict[str, Any] = {"metadata": b""}  # Any: values of columns
+    for name, high in _CHECKPOINT_NUMBERS:
+        if whole_problem(getattr(row, name), 0, high) is not None:
+            changes[name] = 0
+    if _label_problem(row.label) is not None:
+        changes["label"] = None
+    return replace(row, **changes)
+
+
+def _label_problem(label: object) -> str | None:
+    return None if label is None else text_problem(label, chars_max=TEXT_CHARS_MAX)

@@ -30,6 +30,7 @@ from supervisor.adapters.journal.operations import (
     FindSession,
     ListCheckpoints,
     ListDowns,
+    ListEndedSessions,
     ListLiveSessions,
     LoadSession,
     Query,
@@ -40,6 +41,7 @@ from supervisor.adapters.journal.operations import (
 from supervisor.core.limits import (
     DOWNS_READ_MAX,
     HISTORY_ITEMS_MAX,
+    INACTIVE_LISTED_MAX,
     PAST_BYTES_MAX,
     REPLAY_BATCHES_MAX,
     REPLAY_BYTES_MAX,
@@ -58,6 +60,14 @@ _SESSIONS: Final = f"""
     SELECT {", ".join(SESSION)}, coalesce(
         (SELECT written FROM marks WHERE marks.session_id = sessions.session_id), 0)
     FROM sessions
+"""  # noqa: S608 - our names
+_TOLD: Final = tuple(name for name in SESSION if name != "spec")
+_LAST_INDEX: Final = "first + count - 1 FROM events WHERE session_id"
+_ENDED: Final = f"""
+    SELECT {", ".join(_TOLD)}, coalesce(
+        (SELECT {_LAST_INDEX} = sessions.session_id ORDER BY first DESC LIMIT 1), 0)
+    FROM sessions WHERE ended_ms IS NOT NULL
+    ORDER BY ended_ms DESC, created_ms DESC, session_id LIMIT ?
 """  # noqa: S608 - our names
 _SNAPSHOTS: Final = "SELECT seq, body FROM snapshots WHERE session_id = ? ORDER BY seq"
 # A batch that starts before the range may reach into it: start at the last one that does.
@@ -88,6 +98,15 @@ def live_sessions(db: Database, _query: ListLiveSessions) -> list[SessionRow]:
     """Return the live sessions, oldest first."""
     found = db.execute(f"{_SESSIONS} WHERE ended_ms IS NULL ORDER BY created_ms, rowid").fetchall()
     return [_session(row) for row in found]
+
+
+def ended_sessions(db: Database, query: ListEndedSessions) -> list[tuple[SessionRow, EventIndex]]:
+    """Return what ended last, with the indexes of the last events."""
+    found = db.execute(_ENDED, (max(0, min(query.limit, INACTIVE_LISTED_MAX)),)).fetchall()
+    return [
+        (SessionRow(spec=b"", **dict(zip(_TOLD, row, strict=True))), EventIndex(last))
+        for *row, last in found
+    ]
 
 
 def load(db: Database, query: LoadSession) -> Stored | None:
@@ -238,7 +257,7 @@ def replay(db: Database, query: ReplayEvents) -> list[EventRow]:
 def last_index(db: Database, query: FindLastIndex) -> EventIndex:
     """Return the index of the last event, or 0."""
     row = db.execute(
-        "SELECT first + count - 1 FROM events WHERE session_id = ? ORDER BY first DESC LIMIT 1",
+        f"SELECT {_LAST_INDEX} = ? ORDER BY first DESC LIMIT 1",
         (query.session_id,),
     ).fetchone()
     return EventIndex(0 if row is None else row[0])
@@ -293,6 +312,7 @@ Read: TypeAlias = Callable[[Database, Any], Any]  # Any: the query of its row, a
 READS: Final[Mapping[type[Query[Any]], Read]] = {
     FindSession: find_session,
     ListLiveSessions: live_sessions,
+    ListEndedSessions: ended_sessions,
     LoadSession: load,
     ReadHistory: history,
     ReadHistoryPart: history_part,

@@ -3,6 +3,7 @@
 import pytest
 
 from cmdc_runtime.errors import InvalidSession, SessionExists
+from supervisor.adapters.journal import sql_reads
 from supervisor.adapters.journal.base import (
     Accepted,
     CheckpointRow,
@@ -25,6 +26,7 @@ from supervisor.adapters.journal.operations import (
     FindSession,
     ListCheckpoints,
     ListDowns,
+    ListEndedSessions,
     ListLiveSessions,
     LoadSession,
     PruneSessions,
@@ -53,6 +55,33 @@ def test_live_sessions_come_oldest_first(rerun):
     found = rerun(lambda journal: journal.read(ListLiveSessions()))
 
     assert [row.session_id for row in found] == ["s-1", "s-0", "s-3"]
+
+
+def test_ended_sessions_come_newest_first(rerun, monkeypatch):
+    """With the last event and the reason, without what may be large; so many at most."""
+    monkeypatch.setattr(sql_reads, "INACTIVE_LISTED_MAX", 3)
+
+    async def work(journal):
+        for name, ended_ms in [("s-1", 40), ("s-2", 20), ("s-3", 30), ("s-4", 10), ("s-5", None)]:
+            row = SessionRow(session_id=name, created_ms=5, spec=b"large", incarnation=1)
+            await journal.write(CreateSession(row))
+            if ended_ms is not None:
+                await journal.write(PublishEvents(name, 1, ended_ms, b"events"))
+                await journal.write(EndSession(name, b"why", ended_ms))
+
+    async def listed(journal):
+        return [await journal.read(ListEndedSessions(limit)) for limit in (9, 1, 0)]
+
+    rerun(work)
+    found, newest, none = rerun(listed)
+
+    assert [(row.session_id, last) for row, last in found] == [
+        ("s-1", 40),
+        ("s-3", 30),
+        ("s-2", 20),
+    ]
+    assert {(row.reason, row.spec, row.incarnation) for row, _ in found} == {(b"why", b"", 1)}
+    assert (newest, none) == (found[:1], [])
 
 
 def test_a_live_id_is_taken(run):

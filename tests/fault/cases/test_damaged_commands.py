@@ -167,3 +167,44 @@ def test_snapshot_of_another_type_is_set_aside(place, audit, agent, client, valu
 
     assert session.run("Second.", timeout=TURN_S).text == "fine"
     assert set_aside(client, session).what == "snapshot"
+
+
+# fmt: off
+DAMAGED_CHECKPOINTS = {
+    "no map":   "metadata = x'2a'",
+    "no pack":  "metadata = x'c1'",
+    "empty":    "metadata = x''",
+    "text":     "metadata = 'text'",
+    "label":    "label = x'ff'",
+    "no utf8":  "label = CAST(x'63ff' AS TEXT)",
+    "saved":    "saved_ms = 'late'",
+    "version":  "schema_version = -7",
+}
+# fmt: on
+
+
+@pytest.mark.fault_case("F72")
+def test_damaged_checkpoint_hides_no_other(place, audit, agent, client):
+    """It is listed with its problem, resumed from and deleted; one without an id is in the log."""
+    audit.daemon_died = True
+    session = agent()
+    session.run("First.", timeout=TURN_S)
+    made = {name: session.checkpoint().checkpoint_id for name in ["sound", *DAMAGED_CHECKPOINTS]}
+    nameless = session.checkpoint().checkpoint_id
+    end(place)
+    with journal(place) as db:
+        for name, damage in {**DAMAGED_CHECKPOINTS, None: "checkpoint_id = x'ff'"}.items():
+            found = nameless if name is None else made[name]
+            db.execute(f"UPDATE checkpoints SET {damage} WHERE checkpoint_id = ?", (found,))
+    place.start()
+    listed = {one.checkpoint_id: one.problem for one in session.list_checkpoints()}
+    fork = client.resume_session(session, checkpoint_id=made["no map"], new_id="fork")
+
+    assert {name for name, one in made.items() if listed[one] is None} == {"sound"}
+    assert len(listed) == len(made)
+    assert "checkpoint_id: no checkpoint can be called" in place.log.read_text()
+    assert fork.messages() == session.messages()
+    fork.stop()
+    for name in DAMAGED_CHECKPOINTS:
+        session.delete_checkpoint(made[name])
+    assert [one.checkpoint_id for one in session.list_checkpoints()] == [made["sound"]]

@@ -18,6 +18,7 @@ from cmdc_runtime.process import CODE_STAGE
 from cmdc_runtime.ranges import INDEX_MAX
 from cmdc_runtime.reasons import AnyReason, Down, Other, Shutdown, StartFailed, Unkillable
 from cmdc_runtime.requests import StartSession, Supervision
+from supervisor import sessions as all_sessions
 from supervisor import takeover
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import DownRow, JournalFailed, JournalFull, SessionRow
@@ -25,6 +26,7 @@ from supervisor.adapters.journal.health import Condition
 from supervisor.adapters.journal.memory import MemoryJournal
 from supervisor.adapters.journal.operations import (
     CreateSession,
+    EndSession,
     FindLastIndex,
     FindNewestDown,
     FindSession,
@@ -380,6 +382,37 @@ def test_a_session_that_was_parked_stays_so():
     assert alive == 1
 
 
+def test_what_ended_under_an_earlier_daemon_is_listed_with_what_ended_now(monkeypatch):
+    """Newest first, each once and with its reason; what is alive again is not among it."""
+    monkeypatch.setattr(all_sessions, "INACTIVE_LISTED_MAX", 4)
+
+    async def main():
+        rows = [row_of(name) for name in ("live", "parked", "a", "b", "c", "d", "e")]
+        rows[1] = row_of("parked", restarts=-1)
+        async with asyncio.timeout(WAIT_S), begun(rows) as sessions:
+            for at_ms, name in enumerate("abc"):
+                await sessions.journal.write(EndSession(name, encode(Other(detail=name)), at_ms))
+            await sessions.journal.write(EndSession("d", b"no reason", 9))
+            sessions.live["c"] = sessions.live["live"] = None  # resumed, and not in the journal yet
+            sessions.park(row_of("parked", restarts=-1), GONE)
+            await sessions.stop("parked", "enough", 1.0)
+            sessions.park(row_of("e", restarts=-1), GONE)
+            return await sessions.inactive()
+
+    found = asyncio.run(main())
+    assert [(one.session_id, one.phase) for one in found] == [
+        ("e", "parked"),
+        ("parked", "ended"),
+        ("d", "ended"),
+        ("b", "ended"),
+    ]
+    told = [str(one.reason) for one in found]
+    assert told[0] == str(GONE)
+    assert told[1] == str(Shutdown(detail="enough"))
+    assert "cannot be read" in told[2]
+    assert told[3] == str(Other(detail="b"))
+
+
 @pytest.mark.parametrize("has_agent", [True, False])
 @pytest.mark.parametrize(
     ("row", "newest", "why"),
@@ -423,6 +456,6 @@ def test_a_journal_that_gives_nothing_ends_the_daemon(problem, fails):
                 sessions.journal.health.turn(Condition.FAILED, "x")
             with pytest.raises(problem, match="x"):
                 await TakeOver(sessions, [], GONE).run()
-            return sessions.inactive()
+            return sessions._parked
 
-    assert asyncio.run(main()) == ()
+    assert asyncio.run(main()) == {}

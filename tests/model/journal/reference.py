@@ -261,6 +261,14 @@ class Reference:
         lives.sort(key=lambda life: (life.row.created_ms, life.order))
         return [life.row for life in lives]
 
+    def over(self, limit: int) -> list[tuple[SessionRow, int]]:
+        rows = [life.row for life in self._lives.values() if not life.is_alive]
+        rows.sort(key=lambda row: (-row.ended_ms, -row.created_ms, row.session_id))
+        return [
+            (replace(row, spec=b"", written=0), self.last_index(row.session_id))
+            for row in rows[: max(0, limit)]
+        ]
+
     def find(self, session_id: str) -> SessionRow | None:
         life = self._lives.get(session_id)
         return None if life is None else life.row
@@ -332,6 +340,7 @@ METHODS = {
     operations.DeleteCheckpoint: "delete_checkpoint",
     operations.FindSession: "find",
     operations.ListLiveSessions: "alive",
+    operations.ListEndedSessions: "over",
     operations.LoadSession: "load",
     operations.ReadHistory: "history",
     operations.FindAnswer: "answer",

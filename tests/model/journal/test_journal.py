@@ -29,6 +29,7 @@ from supervisor.adapters.journal.operations import (
     FindNewestDown,
     ListCheckpoints,
     ListDowns,
+    ListEndedSessions,
     ListLiveSessions,
     LoadSession,
     PruneSessions,
@@ -126,6 +127,7 @@ READS = st.one_of(
     st.builds(FindAnswer, unknown, commands),
     st.builds(ListDowns, unknown, small, st.integers(-1, 3)),
     st.builds(FindCheckpoint, unknown, st.none() | checkpoints),
+    st.builds(ListEndedSessions, st.integers(-1, 3)),
 )
 SOME = st.lists(
     st.one_of(
@@ -177,7 +179,8 @@ class Runner:
         everything = [kind(name) for name in NAMES for kind in kinds]
         everything += [ReplayEvents(name, 0, 99, 99) for name in NAMES]
         everything += [ListDowns(name, 0, 99) for name in NAMES]
-        await self._ask([*everything, ListLiveSessions()], reference, found, right)
+        everything += [ListLiveSessions(), ListEndedSessions(99)]
+        await self._ask(everything, reference, found, right)
         return found, right
 
     async def _ask(self, operations, reference, found, right):

@@ -6,8 +6,16 @@ from enum import IntEnum, StrEnum
 import msgspec
 import pytest
 
-from cmdc_runtime.checkpoints import CheckpointFacts, checkpoint_facts, encode_facts, snapshot_of
-from cmdc_runtime.errors import UsageError
+from cmdc_runtime.checkpoints import (
+    CheckpointFacts,
+    checkpoint_facts,
+    encode_facts,
+    facts_problem,
+    listed_snapshot,
+    movable,
+    snapshot_of,
+)
+from cmdc_runtime.errors import CheckpointUnreadable, UsageError
 from tests.sent import sent
 
 
@@ -66,13 +74,16 @@ CHANGING = {
 }
 
 
+def facts_of(packed):
+    return CheckpointFacts(
+        session_id="s", checkpoint_id="c", label="l", saved_ms=1, schema_version=1, metadata=packed
+    )
+
+
 def kept(metadata):
     """Return metadata as they are read back."""
     made = encode_facts(checkpoint_facts(None, metadata).metadata, ())
-    facts = CheckpointFacts(
-        session_id="s", checkpoint_id="c", label=None, saved_ms=1, schema_version=1, metadata=made
-    )
-    return snapshot_of(facts).metadata
+    return snapshot_of(facts_of(made)).metadata
 
 
 @pytest.mark.parametrize("place", ["own", "in a dict", "in a list"])
@@ -108,3 +119,41 @@ def test_what_is_plain_comes_back():
     given = {"a": [1, 2.5, None, True, "x", b"y", {"b": []}]}
 
     assert kept(given) == given
+
+
+@pytest.mark.parametrize(
+    "packed", [b"", b"\xc1", b"\x2a", b"\x81\xa8metadata\xc0", b"\x81\xa8metadata\x81\xa1\xff\x01"]
+)
+def test_metadata_that_are_none_are_not_kept_and_hide_no_checkpoint(packed):
+    """A list tells why they cannot be read, and a file keeps what they are."""
+    facts = facts_of(packed)
+    with pytest.raises(CheckpointUnreadable):
+        snapshot_of(facts)
+    listed = listed_snapshot(facts)
+
+    assert "metadata: " in facts_problem(facts, b"")
+    assert (listed.checkpoint_id, listed.label, listed.metadata) == ("c", "l", {})
+    assert "its metadata cannot be read: " in listed.problem
+    assert facts_problem(movable(facts), b"") is None
+    assert listed_snapshot(movable(facts)).metadata == {"unreadable": packed}
+
+
+def test_what_is_sound_is_listed_and_moved_as_it_is():
+    """Without a problem."""
+    facts = facts_of(encode_facts({"n": 1}, ("a",)))
+
+    assert listed_snapshot(facts) == snapshot_of(facts)
+    assert listed_snapshot(facts).problem is None
+    assert movable(facts) is facts
+
+
+def test_metadata_that_may_be_read_and_not_kept_move_as_bytes():
+    """Of an older program, which let them nest deeper."""
+    deep = []
+    for _ in range(900):
+        deep = [deep]
+    facts = facts_of(encode_facts({"d": deep}, ()))
+
+    assert listed_snapshot(facts).problem is None
+    assert "metadata: it nests" in facts_problem(facts, b"")
+    assert facts_problem(movable(facts), b"") is None

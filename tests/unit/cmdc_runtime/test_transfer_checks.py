@@ -143,6 +143,8 @@ def test_what_a_daemon_has_written_is_kept():
         (of_facts(saved_ms=10**18), r"checkpoints\[0\]: saved_ms: "),
         (of_facts(schema_version=-1), r"checkpoints\[0\]: schema_version: -1"),
         (of_facts(metadata=DEEP), r"checkpoints\[0\]: metadata: it nests"),
+        (of_facts(metadata=b"\x2a"), r"checkpoints\[0\]: metadata: Expected `object`, got `int`"),
+        (of_facts(metadata=b"\x81\xa8metadata\xc0"), r"checkpoints\[0\]: metadata: .*metadata`"),
         (whole(checkpoints=[changed(CHECKPOINT, body=DEEP)]), r"checkpoints\[0\]: body: it nests"),
         (whole(checkpoints=[CHECKPOINT] * (CHECKPOINTS_MAX + 1)), "checkpoints: 1,001 of them"),
     ],

@@ -1,10 +1,11 @@
 """What a session begins with: a checkpoint, another one's past, or its own after its end."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from cmdc_runtime.errors import CheckpointNotFound
+from cmdc_runtime.errors import CheckpointNotFound, CheckpointUnreadable
 from cmdc_runtime.requests import Origin
 from supervisor.adapters.journal.base import CheckpointRow, SessionRow
 from supervisor.adapters.journal.memory import MemoryJournal
@@ -23,7 +24,7 @@ from supervisor.adapters.journal.operations import (
     SaveCheckpoint,
 )
 from supervisor.core.limits import INDEX_JUMP, REPLAY_BATCHES_MAX
-from supervisor.revival import all_events, brought_from
+from supervisor.revival import all_events, brought_from, checkpoint_row
 
 EVENTS = 4 * REPLAY_BATCHES_MAX
 """In batches of two: more than one look into the journal finds."""
@@ -147,3 +148,16 @@ async def test_what_is_not_there_is_told(journal):
     for origin in (Origin(session_id="s", checkpoint_id="gone"), Origin(session_id="never")):
         with pytest.raises(CheckpointNotFound):
             await brought_from(journal, origin, row("f"))
+
+
+@with_past
+async def test_a_checkpoint_without_a_state_is_told_from_one_with_damaged_facts(journal):
+    """What is told of it matters to nobody who goes on from it."""
+    [sound] = await journal.read(ListCheckpoints("s"))
+    await journal.write(SaveCheckpoint(replace(sound, body=b"kept", label=5)))
+    found = await checkpoint_row(journal, "s", "k")
+    await journal.write(SaveCheckpoint(replace(sound, body="text")))
+
+    assert found.body == b"kept"
+    with pytest.raises(CheckpointUnreadable, match="damaged: body: expected bytes, got str"):
+        await checkpoint_row(journal, "s", "k")

@@ -4,11 +4,14 @@ A row without a cell for something says that it can't happen there: the tree tel
 while there is one.
 """
 
+from functools import partial
+
 import msgspec
 import pytest
 
+from cmdc_runtime.codec import decode
 from cmdc_runtime.errors import SessionNotAlive, StartFailed, TransientError
-from cmdc_runtime.frames import Deliver, Doze, Failed, Started, Terminate
+from cmdc_runtime.frames import Deliver, Doze, Failed, Started, Terminate, ToClient
 from cmdc_runtime.process import HIBERNATE
 from cmdc_runtime.reasons import NoProcess, Normal, Shutdown, Signal
 from supervisor.core.household import AGENT, HAVING_CHILDREN, Phase
@@ -342,6 +345,34 @@ def test_commands_wait_for_a_process_and_then_for_the_answer():
         return [one.id for one in case.desk.worker.sent if isinstance(one, Deliver)]
 
     assert play(scenario) == ["c-1", "c-2", "c-3"]
+
+
+@pytest.mark.parametrize("ask", ["deliver", "look"])
+def test_question_that_two_processes_died_with_is_refused_for_good(ask):
+    """The next process is not given it, nor is it by a copy that comes late."""
+
+    async def scenario():
+        case = Case()
+        await case.reach(Phase.UP)
+        give = partial(getattr(case.session, ask), body=NIL)
+        given = {"durable": False} if ask == "deliver" else {}
+        give(CLIENT, "c-1", **given)
+        for _ in range(2):
+            for step in ("died", "again", "launch", "up"):
+                await case.do(step)
+        give(b"again", "c-1", **given)
+        return case
+
+    case = play(scenario)
+    sent = [
+        [one.id for one in each.sent if isinstance(one, Deliver)]
+        for each in case.desk.workforce.workers
+    ]
+    [(first, refusal), (second, copy)] = case.desk.answers
+    assert sent == [["c-1"], ["c-1"], []]
+    assert (first, second, refusal) == (CLIENT, b"again", copy)
+    assert decode(ToClient, refusal).code == "command_dropped"
+    assert case.session.phase is Phase.UP
 
 
 def test_command_that_comes_while_it_falls_asleep_wakes_it():

@@ -3,8 +3,10 @@
 import msgspec
 import pytest
 
-from cmdc_runtime.errors import Overloaded
-from cmdc_runtime.frames import Deliver
+from cmdc_runtime.codec import decode
+from cmdc_runtime.errors import CommandDropped, Overloaded
+from cmdc_runtime.frames import Deliver, Failed, ToClient
+from supervisor.core.falls import DEATHS_MAX
 from supervisor.core.limits import COMMANDS_PENDING_MAX, TOLD_EARLY_MAX
 from supervisor.waiting import Waiting
 
@@ -28,6 +30,54 @@ def test_a_question_is_given_to_every_process_until_it_is_answered():
     assert waiting.owed() == waiting.owed() == [question]
     assert waiting.answered("q") == b"client"
     assert waiting.owed() == []
+
+
+def died(waiting, times=1):
+    """Give processes what waits, and let each of them crash with it."""
+    for _ in range(times):
+        waiting.owed()
+        waiting.process_ended(crashed=True)
+
+
+def test_what_processes_die_with_in_a_row_is_refused():
+    """One death may be anything's doing; after the last one no other process is given it."""
+    waiting = keeping(command("deadly"), is_sent=True)
+    waiting.process_ended(crashed=True)
+    died(waiting, DEATHS_MAX - 2)
+    before = waiting.dropped()
+    assert [one.id for one in waiting.owed()] == ["deadly"]
+    waiting.process_ended(crashed=True)
+    [(client, refusal)] = waiting.dropped()
+    told = decode(ToClient, refusal)
+
+    assert before == waiting.dropped() == waiting.owed() == []
+    assert isinstance(told, Failed)
+    assert (client, told.id, told.code) == (b"client", "deadly", CommandDropped.code)
+    assert f"{DEATHS_MAX} processes of session s1 died" in told.message
+    assert waiting.told("deadly") == refusal
+
+
+def test_only_a_crash_with_it_in_hand_counts():
+    """Not an end that was asked for, nor that of a process that was not given it yet."""
+    waiting = keeping(command("q"))
+    for _ in range(DEATHS_MAX + 1):
+        waiting.process_ended(crashed=True)
+        waiting.owed()
+        waiting.process_ended(crashed=False)
+
+    assert waiting.dropped() == []
+
+
+def test_a_wait_and_a_durable_command_outlive_any_crash():
+    """A cycle's crashes are counted by its agent, and what the journal has by the steps of it."""
+    waiting = Waiting("s1")
+    waiting.add(b"client", command("w"), is_sent=True, looks=True, waits=True)
+    waiting.add(b"client", command("o", durable=True), is_sent=True)
+    waiting.add(b"client", command("q"), is_sent=True, looks=True)
+    died(waiting, DEATHS_MAX + 1)
+
+    assert len(waiting.dropped()) == 1
+    assert (waiting.has("w"), waiting.has("o"), waiting.has("q")) == (True, True, False)
 
 
 def test_who_waits_for_the_session_looks_and_keeps_it_awake():
