@@ -25,8 +25,8 @@ class _Pending:
 
     One that ``looks`` needs no process of the session: a reader can answer it, unless it ``waits``
     for what the session has not done yet. ``is_sent``: the present process has it. ``deaths`` are
-    those of processes that had it; none is counted for one that waits, since a cycle outlives as
-    many as ``max_cycle_crashes`` lets it, and the wait for its end does nothing before that end.
+    those of processes that had it; none is counted for one that looks: it runs nobody's code, and
+    may be in hand at any death.
     """
 
     client: bytes
@@ -103,7 +103,7 @@ class Waiting:
     def process_ended(self, *, crashed: bool) -> None:
         """Take what the process had as unsent, and count a crash for it."""
         for pending in self._pending.values():
-            if crashed and pending.is_sent and not pending.waits:
+            if crashed and pending.is_sent and not pending.looks:
                 pending.deaths += 1
             pending.is_sent = False
 

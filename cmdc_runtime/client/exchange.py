@@ -412,8 +412,6 @@ class Exchange:
         while True:
             try:
                 found: Status = await self.send(session_id, GetStatus(), timeout_s)
-            except CommandDropped:  # its processes die in a row
-                return None
             except (CommandTimeout, DaemonUnavailable):
                 await self.find_live(session_id)  # a daemon that ends says no more than who it is
                 before, asked = asked, await connection.instance()

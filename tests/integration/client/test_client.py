@@ -268,15 +268,6 @@ def test_silent_session_is_listed(peer, client):
     assert found["again"].restarts == 2
 
 
-def test_session_whose_processes_die_in_a_row_shows_what_the_daemon_knows(peer, client):
-    """The question how it stands is dropped with them, which says nothing against the question."""
-    peer.add("s1", phase="up", restarts=2)
-    peer.answers[GetStatus] = cmdc.CommandDropped("2 processes died")
-    found = [client.status("s1"), *client.list_sessions()]
-
-    assert [(one.state, one.restarts) for one in found] == [("unresponsive", 2)] * 2
-
-
 def test_silent_sessions_hold_a_list_up_once(peer, client):
     """However many there are, and the others are asked meanwhile; nonsense hides nobody either."""
     for number in range(300):

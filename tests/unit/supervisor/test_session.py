@@ -347,20 +347,18 @@ def test_commands_wait_for_a_process_and_then_for_the_answer():
     assert play(scenario) == ["c-1", "c-2", "c-3"]
 
 
-@pytest.mark.parametrize("ask", ["deliver", "look"])
-def test_question_that_two_processes_died_with_is_refused_for_good(ask):
+def test_question_that_two_processes_died_with_is_refused_for_good():
     """The next process is not given it, nor is it by a copy that comes late."""
 
     async def scenario():
         case = Case()
         await case.reach(Phase.UP)
-        give = partial(getattr(case.session, ask), body=NIL)
-        given = {"durable": False} if ask == "deliver" else {}
-        give(CLIENT, "c-1", **given)
+        give = partial(case.session.deliver, body=NIL, durable=False)
+        give(CLIENT, "c-1")
         for _ in range(2):
             for step in ("died", "again", "launch", "up"):
                 await case.do(step)
-        give(b"again", "c-1", **given)
+        give(b"again", "c-1")
         return case
 
     case = play(scenario)
