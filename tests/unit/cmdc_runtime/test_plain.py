@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cmdc_runtime import plain
 from cmdc_runtime.plain import (
     DEPTH_MAX,
     INT_MAX,
@@ -628,3 +629,11 @@ def test_why_a_text_is_no_json_is_said(text, reason):
     """Where the decoder names something else; else its words stand."""
     assert unread_reason(text, ValueError("cut")) == reason
     assert unread_reason(text, RecursionError("stack")) == TOO_DEEP
+
+
+def test_numbers_are_looked_for_in_so_many_values(monkeypatch):
+    """The holder counts as one; the last one that is looked at is seen as any other."""
+    monkeypatch.setattr(plain, "VALUES_MAX", 3)
+
+    assert kept_numbers_problem([1, math.inf]) == "[1]: inf is not a finite number"
+    assert kept_numbers_problem([1, 2, math.inf]) is None
