@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmdc_runtime import plain
 from cmdc_runtime.plain import (
     DEPTH_MAX,
     INT_MAX,
@@ -25,7 +24,6 @@ from cmdc_runtime.plain import (
     ends_of,
     is_data,
     json_problem,
-    kept_numbers_problem,
     mended,
     nearest,
     nests_deeper,
@@ -200,37 +198,6 @@ def test_large_bounds_can_be_read():
     assert number_problem(10_000_000, 1_000, 10_000_000) is None
     assert number_problem(1_000, 1_000, 10_000_000) is None
     assert number_problem(5, 1_000, 10_000_000) == "5 is not between 1,000 and 10,000,000"
-
-
-class Part(msgspec.Struct):
-    """A part of options."""
-
-    share: float = 0.5
-
-
-@pytest.mark.parametrize(
-    ("value", "problem"),
-    [
-        (2**64, "it is an integer beyond 64 bits"),
-        (math.nan, "nan is not a finite number"),
-        ({"a": [len, {"b": -math.inf}]}, "['a'][1]['b']: -inf is not a finite number"),
-        ([Part(), Part(share=math.inf)], "[1]['share']: inf is not a finite number"),
-        ((1, 2**80, math.nan), "[1]: it is an integer beyond 64 bits"),
-        ({"a": len, "b": {1: 2.5, None: True}, "c": Part()}, None),
-    ],
-)
-def test_numbers_are_judged_among_values_of_any_kind(value, problem):
-    """The first that cannot be kept is named by its place; what is no number is passed over."""
-    assert kept_numbers_problem(value) == problem
-
-
-def test_numbers_in_what_holds_itself_have_an_end(monkeypatch):
-    """It is looked at as long as any other value is."""
-    monkeypatch.setattr("cmdc_runtime.plain.VALUES_MAX", 1_000)
-    circle = []
-    circle.append(circle)
-
-    assert kept_numbers_problem(circle) is None
 
 
 def test_mended_text_is_valid():
@@ -629,11 +596,3 @@ def test_why_a_text_is_no_json_is_said(text, reason):
     """Where the decoder names something else; else its words stand."""
     assert unread_reason(text, ValueError("cut")) == reason
     assert unread_reason(text, RecursionError("stack")) == TOO_DEEP
-
-
-def test_numbers_are_looked_for_in_so_many_values(monkeypatch):
-    """The holder counts as one; the last one that is looked at is seen as any other."""
-    monkeypatch.setattr(plain, "VALUES_MAX", 3)
-
-    assert kept_numbers_problem([1, math.inf]) == "[1]: inf is not a finite number"
-    assert kept_numbers_problem([1, 2, math.inf]) is None
