@@ -172,7 +172,7 @@ def test_refusal_of_a_batch_keeps_its_problems(peer, client):
     peer.answers[ReplaceTools] = cmdc.ToolValidationFailed(problems)
 
     with pytest.raises(cmdc.ToolValidationFailed) as caught:
-        client.replace_tools("s1", ["x", "y", "y"])
+        client.replace_tools("s1", ["m:x", "m:y", "m:y"])
     assert caught.value.problems == problems
 
 
