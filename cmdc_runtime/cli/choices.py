@@ -199,11 +199,9 @@ def line_of_input() -> str:
 
 def _check_tools(names: Iterable[str]) -> None:
     """Refuse a short name that no tool has; what a module has is for the agent to find."""
-    from cmdc_runtime import tools  # noqa: PLC0415 - with the client
-    from cmdc_runtime.packing import BuiltIn  # noqa: PLC0415 - with it
+    from cmdc_runtime.packing import built_ins  # noqa: PLC0415 - with the client
 
-    found = (one for one in vars(tools).values() if isinstance(one, type))
-    known = {one.short_name for one in found if issubclass(one, BuiltIn) and one is not BuiltIn}
+    known = built_ins("tool")
     for name in names:
         if ":" not in name and name not in known:
             listed = ", ".join(sorted(known))

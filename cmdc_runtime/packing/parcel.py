@@ -296,16 +296,17 @@ def _is_short(reference: str) -> bool:
 
 def _known(name: str, noun: str) -> type[BuiltIn]:
     """Return the built-in extension of a short name."""
-    built_ins = _built_ins(noun)
-    if (found := built_ins.get(name)) is None:
-        near = nearest(name, built_ins)
-        hint = f"only {', '.join(sorted(built_ins))}" if near is None else f"did you mean {near}?"
+    known = built_ins(noun)
+    if (found := known.get(name)) is None:
+        near = nearest(name, known)
+        hint = f"only {', '.join(sorted(known))}" if near is None else f"did you mean {near}?"
         raise _CannotTravelError(f"there is no built-in {noun} {short(name)}, {hint}")
     return found
 
 
 @cache
-def _built_ins(noun: str) -> Mapping[str, type[BuiltIn]]:
+def built_ins(noun: str) -> Mapping[str, type[BuiltIn]]:
+    """Return the built-in extensions by their short names; ``noun`` is plugin, strategy or tool."""
     home = vars(importlib.import_module(_HOMES[noun]))
     kinds = (one for one in home.values() if isinstance(one, type) and issubclass(one, BuiltIn))
     return {one.short_name: one for one in kinds if "short_name" in vars(one)}
