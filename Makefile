@@ -180,7 +180,7 @@ lock: ## Write requirements.lock: exact core dependencies with hashes, for deplo
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && \
 	$(PYTHON) -m venv "$$tmp" && \
 	"$$tmp"/bin/python -m pip --disable-pip-version-check install $(QUIET) uv && \
-	"$$tmp"/bin/uv pip compile pyproject.toml --quiet --universal --generate-hashes \
+	"$$tmp"/bin/uv pip compile pyproject.toml --quiet --upgrade --universal --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' \
 	  --output-file requirements.lock >/dev/null
 	@grep -c '^[a-z]' requirements.lock | sed 's/$$/ distributions in requirements.lock/'

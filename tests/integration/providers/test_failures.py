@@ -1,6 +1,8 @@
 """Refusals by HTTP status, and what is read from them, on every wire."""
 
 import email.utils
+import json
+import re
 import time
 
 import pytest
@@ -26,6 +28,54 @@ def test_a_status_decides(ask, aimock, wire, status, kind):
     assert (failure.kind, failure.status) == (kind, status)
     assert failure.reason.endswith(": not now")
     assert len(aimock.seen()) == 1  # nothing below us tries again
+
+
+BODIES = {
+    "plain text": (b"no such model: none", "no such model: none"),
+    "page": (b"<html><body>Bad gateway</body></html>", "<html><body>Bad gateway</body></html>"),
+    "error is a text": (b'{"error": "model none not found"}', "model none not found"),
+    "detail": (b'{"detail": "not allowed here"}', "not allowed here"),
+    "message": (b'{"message": "not allowed here"}', "not allowed here"),
+    "detail is a list": (b'{"detail": [{"msg": "field required"}]}', "field required"),
+    "no words": (b'{"reason": 7}', r"reason\W+7"),
+    "list": (b'[{"error": "not now"}]', "not now"),
+    "half a body": (b'{"error": {"message": "cut o', "cut o"),
+}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize(("body", "told"), BODIES.values(), ids=BODIES)
+def test_what_is_no_error_of_the_vendors_shape_is_told_too(ask, raw, wire, body, told):
+    """Proxies and local servers answer in shapes of their own; whoever looks for why reads them."""
+    raw.status, raw.headers, raw.body = 400, {"content-type": "application/json"}, body
+    _, failure = ask(raw, wire)
+
+    assert (failure.kind, failure.status) == (P, 400)
+    assert re.search(told, failure.reason)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_key_that_a_body_repeats_is_not_told(ask, raw, wire):
+    """Whatever the shape it is repeated in."""
+    raw.status, raw.headers = 401, {"content-type": "text/plain"}
+    raw.body = b"nobody knows the key " + raw.options(wire)["api_key"].encode()
+    _, failure = ask(raw, wire)
+
+    assert "nobody knows the key" in failure.reason
+    assert raw.options(wire)["api_key"] not in failure.reason
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("shape", [{"error": "{}"}, {"detail": "{}"}, "{}"], ids=str)
+def test_too_long_in_another_shape_is_an_overflow(ask, raw, wire, shape):
+    """Words decide wherever they stand."""
+    words = "This model's maximum context length is 8 tokens."
+    body = json.dumps(shape).replace("{}", words)
+    raw.status, raw.headers = 400, {"content-type": "application/json"}
+    raw.body = body.encode()
+    _, failure = ask(raw, wire)
+
+    assert (failure.kind, failure.status) == (O, 400)
 
 
 @pytest.mark.parametrize("wire", WIRES)

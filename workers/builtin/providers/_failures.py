@@ -34,6 +34,12 @@ _NOISE: Final = re.compile(
 """What litellm puts around a provider's own words: names of classes, and advice."""
 _BODY: Final = re.compile(r"^b?(['\"]?)(\{.*\})\1$")
 """A whole answer in the place of its message: litellm does so for Anthropic and Google."""
+_BARE: Final = re.compile(r"^Error code: \d{3}$")
+"""What openai says, since its third version, of an answer that has no message in ``error``."""
+_TELLING: Final = ("error", "message", "detail")
+"""Members of a body that may hold the words of an error, or a body that does."""
+BODY_DEPTH_MAX: Final = 4
+"""How deep the words of a body are looked for."""
 
 
 _NO_KEY: Final = re.compile(
@@ -119,7 +125,8 @@ def translated(error: Exception, asked: Asked) -> ProviderError:
     names = [cls.__name__ for cause in causes for cls in type(cause).__mro__]
     # What a provider names by a code, it does not always say in words.
     codes = [getattr(cause, name, None) for cause in causes for name in ("code", "type")]
-    texts = [_text(told), *(code for code in codes if isinstance(code, str))]
+    body = _words_of_body(causes)
+    texts = [_text(told), *(code for code in codes if isinstance(code, str)), body]
     status = _status_of(causes, names)
     unread = _unread(causes, names) if status is None else None
     if unread is not None:
@@ -128,7 +135,7 @@ def translated(error: Exception, asked: Asked) -> ProviderError:
         return ProviderError(
             FailureKind.PERMANENT, f"the answer of {asked.model} could not be read: {shown}"
         )
-    reason = reason_of(told, asked.secrets)
+    reason = reason_of(told, asked.secrets, body)
     if status == HTTPStatus.UNAUTHORIZED and asked.missing:
         reason = f"{_no_key(asked.model, asked.missing)} {reason}"
     if status == HTTPStatus.NOT_FOUND and asked.model not in reason:
@@ -219,13 +226,41 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         at = at.__cause__ or at.__context__
 
 
-def reason_of(error: Exception, secrets: frozenset[str]) -> str:
-    """Return one readable line: what kind of error, and in whose words."""
+def reason_of(error: Exception, secrets: frozenset[str], body: str = "") -> str:
+    """Return one readable line: what kind of error, and in whose words; else those of ``body``."""
     # Cut first: patterns cost more than their text is long.
     text = _ECHOES.sub("", hidden(_text(error), secrets))
     words = _message_of(" ".join(_NOISE.sub("", text).split()))
+    if body and _BARE.match(words):
+        words = " ".join(hidden(body, secrets).split())
     line = f"{type(error).__name__}: {words}" if words else type(error).__name__
     return hidden(line, secrets)[:REASON_MAX_CHARS]
+
+
+def _words_of_body(causes: Sequence[BaseException]) -> str:
+    """Return the vendor's words in the body that a cause carries; "" where none has any.
+
+    They are not cut here: answers are, and ``hidden`` cuts with an eye on secrets.
+    """
+    bodies = (getattr(cause, "body", None) for cause in causes)
+    return next((words for body in bodies if (words := _words(body))), "")
+
+
+def _words(body: object, depth: int = 0) -> str:
+    if isinstance(body, Mapping) and depth < BODY_DEPTH_MAX:
+        told = (_words(body.get(name), depth + 1) for name in _TELLING)
+        return next((words for words in told if words), "" if depth else _shown(body))
+    if isinstance(body, str):
+        return body
+    return _shown(body) if isinstance(body, list) else ""
+
+
+def _shown(body: object) -> str:
+    """Return a body that has no words as it came."""
+    try:
+        return msgspec.json.encode(body).decode() if body else ""
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
+        return ""
 
 
 def _message_of(words: str) -> str:
