@@ -18,6 +18,7 @@ from cmdc_runtime.frames import (
     FromClient,
     FromWorker,
     Published,
+    Reply,
     ToClient,
     ToWorker,
 )
@@ -108,6 +109,15 @@ def _event(data: msgspec.Raw) -> Event:
         fields = _untyped.decode(data)
         return UnknownEvent(name=str(fields.pop("kind", "")), data=fields)
     return event
+
+
+def is_answer(packed: bytes, command_id: str) -> bool:
+    """Say whether ``packed`` can be sent to a client as the answer to a command."""
+    try:
+        frame = decode(ToClient, packed)
+    except ProtocolError:
+        return False
+    return isinstance(frame, Reply | Failed) and frame.id == command_id
 
 
 def failed(command_id: CommandId, error: CmdcError) -> Failed:

@@ -183,6 +183,10 @@ class Assign(ToWorker, frozen=True, kw_only=True, array_like=True):
     """Steps of rebuilding that have killed processes before: they are left out."""
 
 
+MISPLACED: Final = "?"
+"""The kind of a record whose number in the journal is none: who reads it does not apply it."""
+
+
 class JournalRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """One durable record of a session."""
 

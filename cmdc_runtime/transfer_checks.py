@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from cmdc_runtime.checkpoints import CHECKPOINTS_MAX, facts_problem
-from cmdc_runtime.codec import decode, decode_as
+from cmdc_runtime.codec import decode_as, is_answer
 from cmdc_runtime.errors import ProtocolError, UsageError
-from cmdc_runtime.frames import Failed, Reply, ToClient
 from cmdc_runtime.ids import is_session_id
 from cmdc_runtime.plain import packed_problem, text_problem, whole_problem
 from cmdc_runtime.ranges import (
@@ -124,16 +123,8 @@ def _command_problems(commands: Sequence[PastCommand]) -> Iterator[str]:
         if one.id in seen:
             yield f"{place}: id: {one.id[:80]!r} is that of an earlier one"
         seen.add(one.id)
-        if one.answer is not None and not _is_answer(one.answer, one.id):
+        if one.answer is not None and not is_answer(one.answer, one.id):
             yield f"{place}: answer: it is no answer to this command"
-
-
-def _is_answer(packed: bytes, command_id: str) -> bool:
-    try:
-        frame = decode(ToClient, packed)
-    except ProtocolError:
-        return False
-    return isinstance(frame, Reply | Failed) and frame.id == command_id
 
 
 def _order_problems(whole: Whole) -> Iterator[str]:

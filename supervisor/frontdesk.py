@@ -21,7 +21,7 @@ import msgspec
 import structlog
 
 from cmdc_runtime.clock import now_ms
-from cmdc_runtime.codec import decode, encode, failed
+from cmdc_runtime.codec import decode, encode, failed, is_answer
 from cmdc_runtime.errors import (
     AccessDenied,
     CmdcError,
@@ -211,10 +211,22 @@ class FrontDesk:
         if self._sessions.is_silent:
             return  # it is safe, and the next daemon has it done
         if isinstance(accepted, Duplicate) and accepted.answer is not None:
-            self.control.send_encoded(client, accepted.answer)
+            self._send_kept(client, send, accepted.answer)
             return
         session = await self._sessions.find(send.session_id)
         session.deliver(client, send.id, send.body, durable=True)
+
+    def _send_kept(self, client: bytes, send: Send, answer: bytes) -> None:
+        """Answer as the journal says; a row that is damaged goes to nobody."""
+        if is_answer(answer, send.id):
+            self.control.send_encoded(client, answer)
+            return
+        error = ProtocolError(
+            f"the answer to command {send.id!r} is damaged in the journal: it was carried out or"
+            " refused before, and is not done again; messages() and events() tell what came of it"
+        )
+        log.error("answer.damaged", session_id=send.session_id, command_id=send.id)
+        self.control.send(client, failed(send.id, error))
 
 
 def _question(session: Session, client: bytes, send: Send) -> None:

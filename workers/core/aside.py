@@ -26,6 +26,7 @@ from cmdc_runtime.board import SNAPSHOT_STEP, greeting_step, parcel_step
 from cmdc_runtime.checkpoints import is_newer
 from cmdc_runtime.commands import Command
 from cmdc_runtime.errors import CheckpointUnreadable
+from cmdc_runtime.frames import MISPLACED
 from cmdc_runtime.messages import OpeningCall
 from cmdc_runtime.parcels import Packed
 from workers.core.rebuild import CODE, FOLD, GREETING, TOOL
@@ -60,6 +61,8 @@ BROUGHT: Final = "processes that opened {!r}, which it brings, have died of it"
 """Of a command; what its parcel is called is told."""
 MALFORMED: Final = "it cannot be read: {}"
 """Of a record or the snapshot; the decoder's own words are told."""
+OUT_OF_PLACE: Final = "its number is damaged, so that its place among the others is not known"
+"""Of a record that could be read."""
 UNNAMED: Final = "record"
 """What stands for the kind of a record whose row names none."""
 NEWER: Final = (
@@ -230,6 +233,8 @@ def _read(kind: str, body: bytes, new: list[SetAside]) -> Record:
 
 def _decoded(kind: str, body: bytes) -> Record | str:
     """Return the record of a row, or why it is left out."""
+    if kind == MISPLACED:
+        return OUT_OF_PLACE
     try:
         record = decode_record(body)
     except msgspec.DecodeError as error:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any, Final, TypeAlias
 
-from cmdc_runtime.ids import EventIndex, SessionId
+from cmdc_runtime.frames import MISPLACED
+from cmdc_runtime.ids import EventIndex, Incarnation, SessionId
 from cmdc_runtime.ranges import INDEX_MAX
 from supervisor.adapters.journal.base import (
     CheckpointRow,
@@ -118,7 +119,7 @@ def load(db: Database, query: LoadSession) -> Stored | None:
     seq, snapshot = newest or (0, b"")
     return Stored(
         row=row,
-        records=_records(db, query.session_id, seq),
+        records=_records(db, query.session_id, seq) + _misplaced(db, query.session_id),
         unanswered=_commands(db, query.session_id, "AND answer IS NULL"),
         snapshot=snapshot,
     )
@@ -187,7 +188,8 @@ def _last_fitting(db: Database, table: str, size: str, session_id: SessionId, af
     """Return the seq of the first row that an answer has no room for, or of the last one."""
     query = f"SELECT seq, {size} FROM {table} WHERE session_id = ? AND seq > ?"  # noqa: S608 - our names
     found = db.execute(
-        f"{query} ORDER BY seq LIMIT ?", (session_id, after, HISTORY_ITEMS_MAX + 1)
+        f"{query} AND seq <= ? ORDER BY seq LIMIT ?",
+        (session_id, after, INDEX_MAX, HISTORY_ITEMS_MAX + 1),
     ).fetchall()
     last, total = after, 0
     for seq, bytes_ in found:
@@ -208,10 +210,29 @@ def _records(
     return tuple(RecordRow(**dict(zip(RECORD, row, strict=True))) for row in found)
 
 
+def _misplaced(db: Database, session_id: SessionId) -> tuple[RecordRow, ...]:
+    """Return the records whose ``seq`` is no number: SQLite sorts texts and bytes behind them.
+
+    They keep nothing of their row but the body, by which their process sets them aside.
+    """
+    query = "SELECT body FROM records WHERE session_id = ? AND seq > ?"
+    found = db.execute(query, (session_id, INDEX_MAX)).fetchall()
+    return tuple(
+        RecordRow(seq=INDEX_MAX, incarnation=Incarnation(0), kind=MISPLACED, body=body)
+        for (body,) in found
+    )
+
+
 def _commands(db: Database, session_id: SessionId, which: str = "") -> tuple[CommandRow, ...]:
     query = f"SELECT {', '.join(COMMAND)} FROM commands WHERE session_id = ?"  # noqa: S608 - our names
     found = db.execute(f"{query} {which} ORDER BY seq", (session_id,)).fetchall()
-    return tuple(CommandRow(**dict(zip(COMMAND, row, strict=True))) for row in found)
+    rows = (dict(zip(COMMAND, row, strict=True)) for row in found)
+    return tuple(CommandRow(**row | {"answer": _answer(row["answer"])}) for row in rows)
+
+
+def _answer(found: object) -> bytes | None:
+    """Return an answer as it is kept; one of another type can't be read, which "" can't either."""
+    return found if found is None or isinstance(found, bytes) else b""
 
 
 def _session(row: Any) -> SessionRow:  # Any: what SQL returns, in the order of the columns
@@ -227,7 +248,7 @@ def find_command(db: Database, query: FindCommand) -> Duplicate | None:
         "SELECT answer FROM commands WHERE session_id = ? AND command_id = ?",
         (query.session_id, query.command_id),
     ).fetchone()
-    return None if known is None else Duplicate(known[0])
+    return None if known is None else Duplicate(_answer(known[0]))
 
 
 def find_answer(db: Database, query: FindAnswer) -> bytes | None:

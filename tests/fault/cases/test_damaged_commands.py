@@ -4,13 +4,16 @@ import contextlib
 import signal
 import sqlite3
 
+import msgspec
 import pytest
 
-from cmdc_runtime.codec import decode, encode, raised
+from cmdc_runtime.codec import decode, encode, raised, raw
 from cmdc_runtime.commands import Prompt
-from cmdc_runtime.frames import Failed, ToClient
+from cmdc_runtime.frames import Failed, Reply, Send, ToClient
+from cmdc_runtime.runtime_dir import read_token
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE
 from tests.fault.cases.test_poison import set_aside
+from tests.fault.cases.test_starts import Wire
 from tests.fault.conftest import poll_for
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
@@ -167,6 +170,70 @@ def test_snapshot_of_another_type_is_set_aside(place, audit, agent, client, valu
 
     assert session.run("Second.", timeout=TURN_S).text == "fine"
     assert set_aside(client, session).what == "snapshot"
+
+
+# fmt: off
+DAMAGED_ANSWERS = {
+    "text":     "answer = 'done'",
+    "number":   "answer = 7",
+    "empty":    "answer = x''",
+    "torn":     "answer = substr(answer, 1, length(answer) - 1)",
+    "no pack":  "answer = x'c1'",
+    "another":  "answer = replace(CAST(answer AS TEXT), 'again', 'other')",
+}
+# fmt: on
+
+
+@pytest.mark.fault_case("F72")
+@pytest.mark.parametrize("damage", DAMAGED_ANSWERS.values(), ids=DAMAGED_ANSWERS)
+def test_damaged_answer_is_told_to_whoever_asks_again_and_the_command_not_done_twice(
+    place, audit, agent, damage
+):
+    """It is filed under the id of what was carried out; no client gets what lies there."""
+    audit.daemon_died = True
+    session = agent()
+    body = raw(Prompt(text="Once."))
+    asked = Send(session_id=session.id, id="again", durable=True, body=body)
+    with Wire(place.address / "control.sock") as wire:
+        wire.send(msgspec.structs.replace(asked, token=read_token(place.address)))
+        assert isinstance(decode(ToClient, wire.receive()), Reply)
+    end(place)
+    with journal(place) as db:
+        changed = f"UPDATE commands SET {damage} WHERE session_id = ? AND command_id = 'again'"
+        assert db.execute(changed, (session.id,)).rowcount == 1
+    place.start()
+    with Wire(place.address / "control.sock") as wire:
+        wire.send(msgspec.structs.replace(asked, token=read_token(place.address)))
+        answer = decode(ToClient, wire.receive())
+
+    assert (type(answer), answer.id) == (Failed, "again")
+    assert "the answer to command 'again' is damaged in the journal" in str(raised(answer))
+    assert session.run("Twice.", timeout=TURN_S).text == "fine"
+    said = [one.content for one in session.messages() if one.role == "user"]
+    assert said == ["Once.", "Twice."]
+
+
+@pytest.mark.fault_case("F72")
+@pytest.mark.parametrize("value", ["'late'", "x'ff'"])
+def test_record_without_a_number_is_set_aside_and_told(place, audit, agent, client, value):
+    """Its place among the others is not known, so it is not applied, and not dropped in silence."""
+    audit.daemon_died = True
+    session = agent()
+    session.run("First.", timeout=TURN_S)
+    end(place)
+    with journal(place) as db:
+        last = "SELECT max(seq) FROM records WHERE session_id = ? AND kind = 'said'"
+        ((seq,),) = db.execute(last, (session.id,)).fetchall()
+        found = db.execute(
+            f"UPDATE records SET seq = {value} WHERE session_id = ? AND seq = ?", (session.id, seq)
+        )
+        assert found.rowcount == 1
+    place.start()
+    found = set_aside(client, session)
+
+    assert "its number is damaged" in found.why
+    assert session.run("Second.", timeout=TURN_S).text == "fine"
+    assert place.log.read_text().count("Traceback") == 0
 
 
 # fmt: off
