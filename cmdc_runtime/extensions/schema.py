@@ -23,6 +23,7 @@ from typing import (
 
 import msgspec
 
+from cmdc_runtime.bounded_check import CheckTooLongError
 from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions import pydantic_types
 from cmdc_runtime.extensions.context import Context
@@ -184,18 +185,43 @@ def check_schema(schema: object) -> str | None:
     return None
 
 
-def problems_of(schema: Mapping[str, Any], arguments: object) -> list[str]:
-    """Return what a schema written by hand has against ``arguments``, each with its place."""
-    import jsonschema  # noqa: PLC0415 - 100 ms, for hand-written schemas alone
+class UncheckableError(Exception):
+    """A value can't be held against a schema; the text says what of the schema is at fault."""
+
+
+def mismatches(kind: Any, schema: Mapping[str, Any], value: object) -> list[Any]:
+    """Return what ``schema`` has against ``value``, by place; ``kind`` is a class of validators.
+
+    ``Any``: jsonschema makes these classes. Nothing is fetched from the network.
+
+    Raises:
+        UncheckableError: what the schema refers to is nowhere, no schema, or without an end.
+    """
     import referencing  # noqa: PLC0415 - comes with jsonschema
     import referencing.exceptions  # noqa: PLC0415
 
-    # A registry of its own keeps the validator from fetching a "$ref" from the network.
-    validator = jsonschema.Draft7Validator(schema, registry=referencing.Registry())
+    # A registry of its own keeps the validator from fetching a "$ref".
+    validator = kind(schema, registry=referencing.Registry())
     try:
-        found = sorted(validator.iter_errors(arguments), key=lambda error: error.json_path)
+        return sorted(validator.iter_errors(value), key=lambda error: error.json_path)
     except referencing.exceptions.Unresolvable as error:
-        return [f"the schema of this tool refers to {error.ref}, which is nowhere"]
+        raise UncheckableError(f"refers to {error.ref}, which is nowhere") from error
+    except RecursionError as error:
+        raise UncheckableError("refers to what is nested too deeply to be checked") from error
+    except CheckTooLongError:
+        raise
+    except Exception as error:  # a value in the place of a schema fails in any way
+        raise UncheckableError(f"refers to what is no schema: {reason_of(error)}") from error
+
+
+def problems_of(schema: Mapping[str, Any], arguments: object) -> list[str]:
+    """Return what a schema written by hand has against ``arguments``, each with its place."""
+    import jsonschema  # noqa: PLC0415 - 100 ms, for hand-written schemas alone
+
+    try:
+        found = mismatches(jsonschema.Draft7Validator, schema, arguments)
+    except UncheckableError as error:
+        return [f"the schema of this tool {error}"]
     lines = [f"{_clip(error.message)} - at `{error.json_path}`" for error in found[:PROBLEMS_MAX]]
     if len(found) > PROBLEMS_MAX:
         lines.append(f"and {len(found) - PROBLEMS_MAX} more")

@@ -12,7 +12,12 @@ import msgspec
 
 from cmdc_runtime.answer_schema import validator_class
 from cmdc_runtime.bounded_check import CheckTooLongError, bounded
-from cmdc_runtime.extensions.schema import PROBLEM_CHARS_MAX, PROBLEMS_MAX
+from cmdc_runtime.extensions.schema import (
+    PROBLEM_CHARS_MAX,
+    PROBLEMS_MAX,
+    UncheckableError,
+    mismatches,
+)
 from cmdc_runtime.lines import one_line
 from cmdc_runtime.plain import unread_reason
 
@@ -59,21 +64,13 @@ def _is_block(opening: str, closing: str) -> bool:
 
 
 def _mismatch(schema: Mapping[str, Any], value: object) -> str | None:  # Any: JSON Schema
-    import referencing  # noqa: PLC0415 - comes with jsonschema
-    import referencing.exceptions  # noqa: PLC0415
-
-    # A registry of its own keeps the validator from fetching a "$ref" from the network.
-    validator = validator_class(dict(schema))(schema, registry=referencing.Registry())
+    kind = validator_class(dict(schema))
     try:
-        found = bounded(
-            lambda: sorted(validator.iter_errors(value), key=lambda error: error.json_path)
-        )
+        found = bounded(lambda: mismatches(kind, schema, value))
     except CheckTooLongError as error:
         return f"the answer cannot be checked: {error}, perhaps for a pattern of response_format"
-    except referencing.exceptions.Unresolvable as error:
-        return _one_line(f"response_format refers to {error.ref}, which is nowhere")
-    except RecursionError:
-        return "the answer, or what response_format refers to, is nested too deeply to be checked"
+    except UncheckableError as error:
+        return _one_line(f"response_format {error}")
     lines = [_one_line(f"{error.message} at {error.json_path}") for error in found[:PROBLEMS_MAX]]
     if len(found) > PROBLEMS_MAX:
         lines.append(f"and {len(found) - PROBLEMS_MAX} more")
