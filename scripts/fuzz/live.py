@@ -209,6 +209,10 @@ _REFUSED: Final = "refused"
 _OF_THE_GATE: Final = frozenset({AccessDenied.code, ProtocolError.code})
 
 
+STORMS_CHECKED_MIN: Final = 5
+"""As few may all be harmless."""
+
+
 @cmdc.tool(effects="read", timeout=120.0)
 async def storm(seed: str, frames: int) -> str:
     """Send frames by the connection of the agent that this runs in; each by a seed of its own."""
@@ -242,17 +246,23 @@ def cmdc_encode(frame: object) -> bytes:
 def workers_target() -> Iterator[Callable[[Entropy], None]]:
     """Yield a target of which each input is a storm of frames by an agent of its own.
 
-    An agent that breaks the contract may be ended, and its session with it; nobody else may.
+    An agent that breaks the contract may be ended, and its session with it; nobody else may. Not
+    one that was ended so in all storms means that nothing arrived.
     """
+    storms = ended = 0
     with _watched() as watched:
 
         def send(entropy: Entropy) -> None:
+            nonlocal storms, ended
+            storms += 1
             seed = entropy.blob(8).hex()
             call = ToolCalls(ToolUse("storm", {"seed": seed, "frames": STORM_FRAMES}))
             with ScriptedModel([call, Text("done")], default=Text("done")) as model:
                 session = watched.client.create_agent(model=model, tools=[storm])
-                with contextlib.suppress(CmdcError):
+                try:
                     session.run("go", timeout=ANSWER_S)
+                except CmdcError as error:
+                    ended += "it broke the contract of the wire" in str(error)
                 watched.look()
                 deadline_s = time.monotonic() + ANSWER_S
                 with contextlib.suppress(CmdcError):
@@ -260,3 +270,4 @@ def workers_target() -> Iterator[Callable[[Entropy], None]]:
                 assert time.monotonic() < deadline_s, "the session did not stop"  # noqa: S101
 
         yield send
+        assert ended or storms < STORMS_CHECKED_MIN, f"none of {storms} storms arrived"  # noqa: S101
