@@ -44,6 +44,10 @@ JOURNAL_ROOM_LOOK_S: Final = 1.0
 JOURNAL_WAL_PAGES: Final = 2_000
 """Pages in the write-ahead log, about, when they are copied to the file; it takes four syncs. After
 a crash each of them takes a start of the daemon 0.1 ms to check."""
+JOURNAL_PROGRESS_FIRST_S: Final = 1.0
+"""Of a start's work on the journal; what is over by then is not worth a line in the log."""
+JOURNAL_PROGRESS_S: Final = 5.0
+"""Between two lines about it from then on; 1 GiB that is edited or damaged takes several."""
 JOURNAL_COPIES_KEPT: Final = 3
 """Damaged files that are kept aside, the newest; each is as large as the journal was."""
 REPLAY_BATCHES_MAX: Final = 1_000

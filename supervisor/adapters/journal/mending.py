@@ -1,8 +1,9 @@
 """Looks at a journal's files before SQLite does, and puts right what is wrong with them.
 
-In this order: a torn end of the log is cut by SQLite itself and told here; a single wrong bit is
-turned back; what is damaged beyond that is left behind, the rows that are whole come into a new
-file, and the sessions that miss one are ended. The damaged files are kept beside the journal.
+In this order: a torn end of the log is cut by SQLite itself and told here; a file that somebody has
+edited is taken as it is; a single wrong bit is turned back; what is damaged beyond that is left
+behind, the rows that are whole come into a new file, and the sessions that miss one are ended. The
+damaged files are kept beside the journal.
 
 A kill may come at any moment of it. Until the new file is whole and durable under the name
 ``READY`` the old one stays with its log; from then on the new one is the journal, and the next
@@ -13,6 +14,7 @@ import os
 import shutil
 import sqlite3
 import struct
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,12 +26,13 @@ from cmdc_runtime.clock import now_ms
 from supervisor.adapters.journal.aside import Aside
 from supervisor.adapters.journal.base import JournalFull, JournalRefused
 from supervisor.adapters.journal.durable import settle, write_whole
+from supervisor.adapters.journal.progress import Progress
 from supervisor.adapters.journal.restoring import finish_restoring, take_place
 from supervisor.adapters.journal.salvage import Salvaged, UnreadableError, salvage
 from supervisor.adapters.journal.schema import check_file
 from supervisor.adapters.journal.sums import PAGE_BYTES, PageSums
 from supervisor.adapters.journal.volume import FILE_MODE, lacks_room, wal_of
-from supervisor.adapters.journal.wal import HEADER, Log, read_log
+from supervisor.adapters.journal.wal import HEADER, Frame, Log, read_log
 
 log = structlog.get_logger(__name__)
 
@@ -67,6 +70,7 @@ class Mender:
 
     path: Path
     sums: PageSums
+    progress: Progress = field(default_factory=Progress)
     mended: Mended = field(default_factory=Mended)
     _data: bytearray = field(default_factory=bytearray)
     """The log."""
@@ -131,11 +135,12 @@ class Mender:
         wal = wal_of(self.path)
         with suppress(FileNotFoundError):
             self._data = bytearray(wal.read_bytes())
+        self.progress.begin("reading the log")
         found = read_log(bytes(self._data))
         if found.page_size not in {0, PAGE_BYTES}:
             raise JournalRefused(f"{wal} has pages of {found.page_size} bytes, not {PAGE_BYTES}")
         if found.repairs:
-            self._aside.keep_files()
+            self._keep_files()
             for at, bit in found.repairs:
                 self._data[at] ^= 1 << bit
             write_whole(wal, bytes(self._data))
@@ -162,7 +167,7 @@ class Mender:
                 self.mended.torn_bytes = len(self._data) - begin
                 self._aside.keep_tail(bytes(self._data[begin:]))
             return None
-        self._aside.keep_files()
+        self._keep_files()
         bad = [one for one in found.frames[: found.committed] if not one.is_whole]
         if not all(one.is_ours for one in bad):  # which pages were there is not known
             self.mended.lost_commits = found.lost_commits
@@ -173,41 +178,54 @@ class Mender:
     def _damaged_pages(self, found: Log) -> set[int] | None:
         """Return the pages of the file that are damaged for good, None where none is."""
         in_log = found.pages(found.committed if found.lost_commits else found.good)
-        wrong = self.sums.wrong(in_log.keys() - {1})
+        one_bit: dict[int, bytes] = {}
         left: set[int] = set()
-        for page, data in wrong.items():
-            if page in in_log:  # the first one, whose header is looked at before the log is
-                newer = bytes(self._data[in_log[page].offset :][:PAGE_BYTES])
-                if _names(data) != _names(newer):
-                    self._aside.keep_files()
-                    self._write(page, newer)
-                    self.mended.bits += 1
-                continue
-            right = self.sums.repaired(page, data)
-            if right is None:
+        for page, data in self.sums.wrong(in_log.keys() - {1}):
+            if page in in_log:
+                self._look_at_first(data, in_log[page])
+            elif (right := self.sums.repaired(page, data)) is not None:
+                one_bit[page] = right
+            else:
                 left.add(page)
-                continue
-            self._aside.keep_files()
-            self._write(page, right)
-            self.mended.bits += 1
-        if not left:
+        # Asked before a bit is turned back: one of the edited pages may differ in a single one.
+        if left and self._was_edited():
+            self.mended.edited_pages = len(left) + len(one_bit)
             return None
-        if not self.sums.is_untouched and self._was_edited():
-            self.mended.edited_pages = len(left)
-            return None
-        return left
+        if one_bit:
+            self._write(one_bit)
+            if left and self._was_edited():  # there was damage, too, which is no more
+                self.mended.edited_pages = len(left)
+                return None
+        return left or None
+
+    def _look_at_first(self, data: bytes, frame: Frame) -> None:
+        """Put the first page right where the log has it: its header is looked at before that."""
+        newer = bytes(self._data[frame.offset :][:PAGE_BYTES])
+        if _names(data) != _names(newer):
+            self._write({1: newer})
 
     def _was_edited(self) -> bool:
         """Say whether the file is as a program leaves it that knows its format, and still ours."""
-        is_cut = self.path.stat().st_size % PAGE_BYTES
-        return not is_cut and self._is_consistent(needs="SELECT count(*) FROM sessions")
+        if self.sums.is_untouched or self.path.stat().st_size % PAGE_BYTES:
+            return False
+        return self._is_consistent(needs="SELECT count(*) FROM sessions")
 
-    def _write(self, page: int, data: bytes) -> None:
+    def _write(self, pages: Mapping[int, bytes]) -> None:
+        """Write pages that are right again, each of which had a wrong bit."""
+        self._keep_files()
         self._is_changed = True
         with self.path.open("r+b") as file:
-            file.seek((page - 1) * PAGE_BYTES)
-            file.write(data)
+            for page, data in pages.items():
+                file.seek((page - 1) * PAGE_BYTES)
+                file.write(data)
+            file.flush()
             os.fsync(file.fileno())
+        self.mended.bits += len(pages)
+
+    def _keep_files(self) -> None:
+        if self._aside.files is None:
+            self.progress.begin("copying the file as it was found")
+            self._aside.keep_files()
 
     def _damage_without_sums(self) -> set[int] | None:
         """Judge a file of which no checksums are there: return None where it is consistent."""
@@ -219,9 +237,11 @@ class Mender:
         """Ask SQLite, of a copy: a damaged log must not come into the file."""
         copy = self.path.with_name(_WORK)
         try:
+            self.progress.begin("copying the file for SQLite to check it")
             shutil.copyfile(self.path, copy)
             if self._data:
                 wal_of(copy).write_bytes(self._data)
+            self.progress.begin("having SQLite check all of the copy")
             with closing(sqlite3.connect(copy)) as db:
                 db.execute(needs).fetchone()
                 (verdict,) = db.execute("PRAGMA integrity_check").fetchone()
@@ -237,11 +257,12 @@ class Mender:
 
     def _salvage(self, found: Log, damaged: set[int], overlay: set[int] | None) -> None:
         self._copies = 3  # one that is kept, one to work on, and what comes of it
-        self._aside.keep_files()
+        self._keep_files()
         work, fresh = self.path.with_name(_WORK), self.path.with_name(f"{_WORK}.new")
         for path in (work, fresh):
             _remove(path)
         try:
+            self.progress.begin("copying the file to take out what is whole")
             shutil.copyfile(self.path, work)
             count = found.committed if overlay is not None else found.good
             self._lay_over(work, found, count, damaged)
@@ -249,6 +270,7 @@ class Mender:
             damaged -= _restore_schema(work, self.path.with_name(SCHEMA_FILE), damaged)
             _unlog(work)
             fresh.touch(FILE_MODE)
+            self.progress.begin("taking out all rows that are whole")
             self.mended.salvaged = salvage(work, fresh, damaged, now_ms())
             ready = self.path.with_name(READY)
             settle(fresh, ready)

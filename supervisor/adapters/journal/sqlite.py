@@ -27,6 +27,7 @@ from supervisor.adapters.endpoint import make_private
 from supervisor.adapters.journal.base import Durability, JournalFailed, JournalRefused
 from supervisor.adapters.journal.log_copy import LogCopy, Stamp, stamp_of
 from supervisor.adapters.journal.mending import Mended, Mender, keep_schema
+from supervisor.adapters.journal.progress import Progress
 from supervisor.adapters.journal.restoring import (
     leave_damaged,
     put_aside,
@@ -76,7 +77,8 @@ class SqliteStore(SqlStore):
         self._file: BinaryIO | None = None
         """The same file, to read it as it is; closed after the connection, whose locks go then."""
         self._volume = Volume(self._path)
-        self._sums = PageSums(directory / SUMS_FILE, self._path)
+        self._progress = Progress()
+        self._sums = PageSums(directory / SUMS_FILE, self._path, self._progress)
         self._wal = wal_of(self._path)
         self._log = LogCopy(self._wal)
         self._file_seen: Stamp | None = None
@@ -99,9 +101,10 @@ class SqliteStore(SqlStore):
             self._path.chmod(FILE_MODE)
             self._volume.claim()
             self._volume.reserve()
-            self.mended = Mender(self._path, self._sums).mend()
-            check_file(self._path)
-            self._connection = self._connect()
+            with self._progress.logged():
+                self.mended = Mender(self._path, self._sums, self._progress).mend()
+                check_file(self._path)
+                self._connection = self._connect()
         except (OSError, sqlite3.Error) as error:
             self._volume.release()
             raise JournalFailed(f"cannot open the journal {self._path}: {error}") from error

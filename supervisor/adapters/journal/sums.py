@@ -3,13 +3,17 @@
 SQLite has none outside its write-ahead log, so a flipped bit inside a body would go unseen. Pages
 come into the file by checkpoints only: what is about to come is read from the log, made durable
 there, noted here, made durable too, and then it comes. So at a start a page is either in the log
-still, or its checksum is right, or it is damaged. A single wrong bit is found by its checksum.
+still, or its checksum is right, or it is damaged.
+
+The checksum is linear: a flipped bit changes it by an amount that names the bit, and two of them
+by one that names none.
 
 Where somebody else has written to the file since, which its time of change tells, SQLite's own
 check is the judge.
 """
 
 import errno
+import functools
 import os
 import struct
 import zlib
@@ -17,6 +21,8 @@ from array import array
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
+
+from supervisor.adapters.journal.progress import Progress
 
 PAGE_BYTES: Final = 4096
 """SQLite's default since 2016, which every journal was made with."""
@@ -28,14 +34,17 @@ _BLOCK_BYTES: Final = 4096
 _BLOCK_SUMS: Final = _BLOCK_BYTES // 4 - 1
 _CHUNK_PAGES: Final = 256
 _SECTOR_BYTES: Final = 512
+_POLYNOMIAL: Final = 0xEDB88320
+"""Of CRC-32, reversed as zlib has it: what the last bit of a page does to its checksum."""
 
 
 class PageSums:
     """The checksums of one file; on the writer's thread only."""
 
-    def __init__(self, path: Path, journal: Path) -> None:
-        """Prepare; nothing is read."""
+    def __init__(self, path: Path, journal: Path, progress: Progress | None = None) -> None:
+        """Prepare; nothing is read. ``progress`` hears how far the file is read."""
         self._path, self._journal = path, journal
+        self._progress = progress or Progress()
         self._sums: array[int] = array("I")
         self.is_known = False
         """Whether there are any to go by."""
@@ -72,14 +81,15 @@ class PageSums:
         """Return how many pages the file has."""
         return len(self._sums)
 
-    def wrong(self, skip: Collection[int]) -> dict[int, bytes]:
-        """Return the pages whose checksum is wrong but those of ``skip``, as they were read.
+    def wrong(self, skip: Collection[int]) -> Iterator[tuple[int, bytes]]:
+        """Yield the pages whose checksum is wrong but those of ``skip``, as they were read.
 
-        A page that is missing or cannot be read comes as what there is of it. One that was never
-        written (SQLite leaves one out at 1 GiB) has no checksum, which is 0.
+        One at a time: of an edited file all may be. A page that is missing or cannot be read comes
+        as what there is of it. One that was never written (SQLite leaves one out at 1 GiB) has no
+        checksum, which is 0.
         """
         with self._journal.open("rb", buffering=0) as file:
-            return {page: data for page, data in self.differing(file) if page not in skip}
+            yield from (one for one in self.differing(file) if one[0] not in skip)
 
     def differing(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
         """Yield the pages of the file, which comes open, whose checksum is wrong, as ``wrong``."""
@@ -91,18 +101,12 @@ class PageSums:
         """Return a page put right, where a single bit of it is wrong."""
         if len(data) != PAGE_BYTES:
             return None
-        wanted = zlib.crc32(data) ^ self._sums[page - 1]
-        blank = bytearray(PAGE_BYTES)
-        base = zlib.crc32(blank)
-        for at in range(PAGE_BYTES):
-            for bit in range(8):
-                blank[at] = 1 << bit
-                if zlib.crc32(blank) ^ base == wanted:
-                    right = bytearray(data)
-                    right[at] ^= 1 << bit
-                    return bytes(right)
-            blank[at] = 0
-        return None
+        place = _places().get(zlib.crc32(data) ^ self._sums[page - 1])
+        if place is None:
+            return None
+        right = bytearray(data)
+        right[place // 8] ^= 1 << place % 8
+        return bytes(right)
 
     def note(self, pages: Mapping[int, int]) -> None:
         """Write down the checksums of pages that are about to come, durably."""
@@ -139,9 +143,14 @@ class PageSums:
         It comes open: closing a file of ours drops the locks that SQLite has on it.
         """
         self.drop()
+        size = file.seek(0, os.SEEK_END)
         file.seek(0)
-        chunks = iter(lambda: file.read(PAGE_BYTES), b"")
-        self.note({page: zlib.crc32(data) for page, data in enumerate(chunks, 1)})
+        self._progress.begin("noting the checksums of all pages", size)
+        sums: dict[int, int] = {}
+        for page, data in enumerate(iter(lambda: file.read(PAGE_BYTES), b""), 1):
+            sums[page] = zlib.crc32(data)
+            self._progress.done_bytes += PAGE_BYTES
+        self.note(sums)
         self.settle()
         self.is_known = True
 
@@ -152,12 +161,14 @@ class PageSums:
         self.is_known = False
 
     def _pages(self, file: BinaryIO) -> Iterator[bytes]:
+        self._progress.begin("checking all pages", len(self._sums) * PAGE_BYTES)
         for first in range(0, len(self._sums), _CHUNK_PAGES):
             count = min(_CHUNK_PAGES, len(self._sums) - first)
             offset = first * PAGE_BYTES
             chunk = read_what_is_there(file, offset, count * PAGE_BYTES)
             for at in range(0, count * PAGE_BYTES, PAGE_BYTES):
                 yield chunk[at : at + PAGE_BYTES]
+            self._progress.done_bytes += count * PAGE_BYTES
 
     def _open(self) -> BinaryIO:
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -176,6 +187,20 @@ def read_what_is_there(file: BinaryIO, offset: int, size: int) -> bytes:
     half = size // 2
     before = read_what_is_there(file, offset, half)
     return before.ljust(half, b"\0") + read_what_is_there(file, offset + half, size - half)
+
+
+@functools.cache
+def _places() -> dict[int, int]:
+    """Return by what each bit of a page changes its checksum, with the bit's place.
+
+    Walks backwards from the last bit: each one before it goes through one more step of the CRC.
+    """
+    places: dict[int, int] = {}
+    change = _POLYNOMIAL
+    for place in reversed(range(PAGE_BYTES * 8)):
+        places[change] = place
+        change = change >> 1 ^ (_POLYNOMIAL if change & 1 else 0)
+    return places
 
 
 def _check(data: bytes) -> bytes:
