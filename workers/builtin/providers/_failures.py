@@ -269,7 +269,8 @@ def _message_of(words: str) -> str:
     if found is None:
         return words
     try:
-        return msgspec.json.decode(found[2], type=_Body).error.message
+        # Python writes the quotes of an answer so, and JSON never does.
+        return msgspec.json.decode(found[2].replace("\\'", "'"), type=_Body).error.message
     except (msgspec.DecodeError, UnicodeEncodeError):
         return words
 
