@@ -10,6 +10,7 @@ its models, give it the methods of ``ModelTable`` and ``AnswerTable`` too; ask f
 ``context_window_of``, ``price_usd_of`` and ``answer_tokens_of``.
 """
 
+import re
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from enum import StrEnum
 from typing import Final, Protocol, TypeAlias, runtime_checkable
@@ -237,23 +238,48 @@ _UNCLEAR_STATUSES: Final = frozenset({None, 400, 413, 422})
 
 OVERFLOW_TEXTS: Final = (
     "context_length_exceeded",
-    "maximum context length",
-    "max_tokens",
     "max_prompt_tokens",
-    "too many tokens",
-    "prompt is too long",
     "prompt_tokens_exceeded",
-    "request too large",
-    "context window",
-    "token limit",
-    "exceeds the limit",
-    "input too long",
-    "exceeds the model's maximum",
-    "reduce the length",
-    "maximum number of tokens",
     "content_too_large",
     "string_above_max_length",
+    "maximum context length",
+    "maximum context size",
+    "maximum model length",
+    "maximum prompt length",
+    "maximum input length",
+    "context limit",
+    "too many tokens",
+    "too many input tokens",
+    "request too large",
+    "range of input length",
+    "input token count",
+    "prompt token count",
 )
+"""What vendors call a conversation that does not fit, and nothing else: their codes and phrases."""
+_INPUT: Final = r"(?:prompt|inputs?|messages?|conversation|context|request)"
+_OVERFLOW_SHAPES: Final = re.compile(
+    # The conversation is too long; of "an image input" it is said as well.
+    r"(?<!image )(?<!audio )(?<!file )(?<!video )\b(?:prompt|inputs?|messages|conversation|context)"
+    r" (?:(?:is|are|was|were) )?(?:too long|too large for|longer than)\b"
+    # It has more tokens, or more length, than the model takes.
+    rf"|\b{_INPUT}(?: length| size|[ _]tokens?(?: count)?)[^.;]{{0,60}}\bexceed"
+    rf"|\b{_INPUT}\b[^.;:]{{0,60}}\bexceed\w*[^.;]{{0,40}}\btoken limit"
+    rf"|\b{_INPUT} exceeds? (?:the )?max(?:imum)? length"
+    r"|`inputs` (?:tokens \+|must have less than)"
+    r"|requested tokens[^.;]{0,40}\bexceed"
+    # The model's window is too small for it.
+    r"|\b(?:exceed|longer|larger|greater|overflow|too (?:long|large)|fit)\w*\b[^.;]{0,60}"
+    r"\bcontext (?:window|length|size)"
+    r"|\bcontext (?:window|length|size)\b[^.;]{0,40}\b(?:exceed|full\b|overflow|of only\b)"
+    # What to do about it.
+    r"|\b(?:reduce|shorten) (?:the (?:length|size) of )?(?:the |your )?"
+    r"(?:input |chat |conversation )?(?:prompt|input|messages?|conversation|context)\b"
+)
+_OTHER_STRING: Final = re.compile(
+    r"\binvalid '(?!messages\[\d+\]\.content|input'|input\[\d+\]\.(?:content|output)|instructions'"
+    r"|prompt)[^']{1,200}'"
+)
+"""A parameter that one string is too long for, and that is no part of the conversation."""
 PERMANENT_TEXTS: Final = ("unauthorized", "invalid_api_key", "authentication")
 TRANSIENT_TEXTS: Final = (
     "overloaded",
@@ -281,7 +307,7 @@ TRANSIENT_TEXTS: Final = (
     "closed",
     "transport_error",
 )
-_TEXT_KINDS: Final = ((OVERFLOW_TEXTS, _O), (PERMANENT_TEXTS, _P), (TRANSIENT_TEXTS, _T))
+_TEXT_KINDS: Final = ((PERMANENT_TEXTS, _P), (TRANSIENT_TEXTS, _T))
 """First match wins, so that what can't succeed is never retried."""
 
 
@@ -293,11 +319,12 @@ def classify(status: int | None, class_names: Iterable[str], text: str) -> Failu
     that only hints, the text. What nothing is known of is permanent: no retry is safe for it.
     """
     names = tuple(class_names)
-    lowered = text.lower()
+    lowered = text.lower().replace("\\", "")  # of quotes within quotes
     clear = _first(CLASS_KINDS, names)
-    if clear is not None:
+    # The classes of an overflow come of words too, and some read them wrongly.
+    if clear is not None and not (clear is _O and _OTHER_STRING.search(lowered)):
         return clear
-    if status in _UNCLEAR_STATUSES and any(part in lowered for part in OVERFLOW_TEXTS):
+    if status in _UNCLEAR_STATUSES and _is_overflow(lowered):
         return FailureKind.OVERFLOW
     by_status = _by_status(status)
     if by_status is not None:
@@ -313,6 +340,18 @@ def _by_status(status: int | None) -> FailureKind | None:
     if status is None:
         return None
     return STATUS_KINDS.get(status) or _STATUS_CLASS_KINDS.get(status // 100)
+
+
+def _is_overflow(lowered: str) -> bool:
+    """Say whether a text means that the conversation does not fit into the model's window.
+
+    What exceeds a limit of another kind, such as the length of the answer that is asked for, an
+    image or the number of tools, is cured by no shorter conversation.
+    """
+    if _OTHER_STRING.search(lowered):
+        return False
+    known = any(part in lowered for part in OVERFLOW_TEXTS)
+    return known or _OVERFLOW_SHAPES.search(lowered) is not None
 
 
 def _by_text(lowered: str) -> FailureKind:

@@ -173,13 +173,31 @@ def test_a_body_that_is_too_large_is_an_overflow(ask, aimock, wire):
     assert (failure.kind, failure.status) == (O, 413)
 
 
-@pytest.mark.parametrize("wire", WIRES)
-def test_another_mistake_is_no_overflow(ask, aimock, wire):
-    """A refused parameter is not cured by a shorter conversation."""
-    aimock.serve({"error": {"message": "temperature: must be below 2"}, "status": 400})
-    _, failure = ask(aimock, wire)
+MISTAKES = {
+    "parameter": {"message": "temperature: must be below 2"},
+    "name": {"message": "Unsupported parameter: 'max_tokens' is not supported with this model."},
+    "answer": {"message": "max_tokens: 99999 exceeds the limit of 4096"},
+    "image": {"message": "image exceeds the limit of 20 MB"},
+    "tools": {"message": "'tools': array too long, exceeds the limit of 128 tools"},
+    "stop": {"message": "stop: exceeds the limit of 4 sequences"},
+    "string": {
+        "message": "Invalid 'tools[0].function.description': string too long. Expected a string"
+        " with maximum length 1024, but got a string with length 2000 instead.",
+        "code": "string_above_max_length",
+    },
+}
 
-    assert failure.kind == P
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("error", MISTAKES.values(), ids=MISTAKES)
+def test_another_mistake_is_no_overflow(ask, raw, wire, error):
+    """What is refused for another limit is not cured by a shorter conversation."""
+    raw.status, raw.headers = 400, {"content-type": "application/json"}
+    raw.body = json.dumps({"error": REFUSED | error}).encode()
+    _, failure = ask(raw, wire)
+
+    assert (failure.kind, failure.status) == (P, 400)
+    assert error["message"][:40] in failure.reason
 
 
 @pytest.mark.parametrize("wire", WIRES)

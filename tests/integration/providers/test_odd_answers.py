@@ -142,6 +142,44 @@ def test_a_usage_that_can_be_read_is_told(ask, raw, wire):
     assert told.prompt_tokens == 7
 
 
+DIGITS = "9" * 5_000
+"""More than Python makes an int of."""
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("sign", ["", "-"], ids=["plus", "minus"])
+@pytest.mark.parametrize("place", ["count", "part", "beside"])
+def test_a_number_of_endless_digits_in_a_usage_costs_no_reply(ask, raw, wire, sign, place):
+    """Such a usage is unknown too, wherever the number lies in it."""
+    first, *others = NAMES[wire]
+    usages = {
+        "count": {first: "DIGITS"},
+        "part": {first: 7, "x_details": {"x_tokens": "DIGITS"}},
+        "beside": {first: 7, "tier": ["DIGITS"]},
+    }
+    body = said(wire, "fine", dict.fromkeys(others, 7) | usages[place])
+    raw.body = body.replace(b'"DIGITS"', f"{sign}{DIGITS}".encode())
+    with structlog.testing.capture_logs() as logs:
+        chunks, failure = ask(raw, wire)
+    (refused,) = [entry for entry in logs if entry["event"] == "usage.refused"]
+
+    assert failure is None
+    assert [type(chunk) for chunk in chunks] == [TextChunk, FinishChunk]
+    assert len(refused["problem"]) < 300
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_number_of_endless_digits_elsewhere_is_an_answer_that_cannot_be_read(ask, raw, wire):
+    """What its reader says of a limit is no word of the server: no conversation is too long."""
+    raw.body = said(wire, "fine").replace(b'"index": 0', b'"index": ' + DIGITS.encode())
+    _, failure = ask(raw, wire)
+
+    assert failure.kind is FailureKind.PERMANENT
+    assert failure.reason.startswith(f"the answer of {conftest.MODELS[wire]} could not be read: ")
+    assert len(failure.reason) < 250
+    assert len(raw.seen) == 1
+
+
 UNREAD = {
     "openai": b'data: {"id": "x", "choices": "none"}\n\n',
     "anthropic": b'event: message_start\ndata: {"type": "message_start", "message": 1}\n\n',

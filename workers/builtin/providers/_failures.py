@@ -55,6 +55,8 @@ _UNREAD: Final = frozenset(
     )
 )
 """Classes of what code raises at an answer of a shape that it does not expect."""
+_UNREAD_NUMBER: Final = "integer string conversion"
+"""What Python says of a whole number with too many digits, in a plain ``ValueError``."""
 _UNCERTAIN: Final = frozenset({"OSError", "TransportError", "ClientError", "Timeout"})
 """Classes of what may end otherwise the next time, whatever was raised on the way."""
 _ECHOES: Final = re.compile(
@@ -187,6 +189,7 @@ def _unread(causes: Sequence[BaseException], names: Sequence[str]) -> BaseExcept
             cause
             for cause in reversed(causes)
             if any(cls.__name__ in _UNREAD for cls in type(cause).__mro__)
+            or (isinstance(cause, ValueError) and _UNREAD_NUMBER in _text(cause)[:TEXT_CHARS_MAX])
         ),
         None,
     )
@@ -269,7 +272,8 @@ def _message_of(words: str) -> str:
     if found is None:
         return words
     try:
-        return msgspec.json.decode(found[2], type=_Body).error.message
+        # Python writes the quotes of an answer so, and JSON never does.
+        return msgspec.json.decode(found[2].replace("\\'", "'"), type=_Body).error.message
     except (msgspec.DecodeError, UnicodeEncodeError):
         return words
 

@@ -9,6 +9,7 @@ told.
 
 import contextlib
 import json
+import math
 import re
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -25,6 +26,8 @@ _COUNT: Final = re.compile(r"(?:tokens|token_?count)$", re.IGNORECASE)
 _DETAILS: Final = re.compile(r"details$", re.IGNORECASE)
 PLACE_CHARS_MAX: Final = 160
 """Of where in a usage something is wrong, as the log says it."""
+DIGITS_MAX: Final = 400
+"""Of a whole number in an answer; one with more is infinite, as it is for a reader of floats."""
 _CARRIED_BYTES: Final = 3
 """Of what was looked through: the longest end of an event but for its last byte."""
 
@@ -90,7 +93,7 @@ class UsageSieve:
         lines = event.splitlines()
         data = [line[5:].strip() for line in lines if line.startswith(b"data:")]
         try:
-            told = json.loads(b"\n".join(data) if data else event)
+            told = json.loads(b"\n".join(data) if data else event, parse_int=_whole)
             is_changed = self._sift(told)
             if is_long_error and isinstance(told, dict):
                 is_changed |= cut_error(told)
@@ -124,6 +127,11 @@ class UsageSieve:
                 else:
                     is_changed |= _drop_untold(usage)
         return is_changed
+
+
+def _whole(digits: str) -> int | float:
+    # Python makes no int of more than 4,300 digits.
+    return int(digits) if len(digits) <= DIGITS_MAX else math.copysign(math.inf, float(digits))
 
 
 def usage_problem(usage: Any) -> str | None:  # Any: JSON as it came

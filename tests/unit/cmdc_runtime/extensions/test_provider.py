@@ -107,3 +107,111 @@ def test_a_status_with_a_meaning_of_its_own_decides(status):
 def test_the_rest_goes_by_status_then_by_hint(status, names, text, kind):
     """What nothing is known of is permanent: no retry is safe for it."""
     assert classify(status, names, text) == kind
+
+
+OVERFLOWS = {
+    "openai": "This model's maximum context length is 128000 tokens. However, your messages"
+    " resulted in 140210 tokens. Please reduce the length of the messages.",
+    "openai responses": "Your input exceeds the context window of this model. Please adjust it.",
+    "openai tokens": "Input tokens exceed the configured limit of 272000 tokens.",
+    "openai code": "bad request context_length_exceeded",
+    "openai string": "Invalid 'messages[1].content': string too long. string_above_max_length",
+    "openai input": "Invalid 'input[2].content[0].text': string too long. string_above_max_length",
+    "anthropic": "prompt is too long: 201512 tokens > 200000 maximum",
+    "anthropic sum": "input length and `max_tokens` exceed context limit: 195000 + 8192 > 200000",
+    "google": "The input token count (1300000) exceeds the maximum number of tokens allowed (8).",
+    "vertex": "Unable to submit request because the input token count is 11 but model only supports"
+    " up to 10.",
+    "bedrock": "Input is too long for requested model.",
+    "bedrock nova": "Input Tokens Exceeded: Number of input tokens exceeds maximum length.",
+    "copilot": "prompt token count of 130000 exceeds the limit of 128000",
+    "copilot code": "model_max_prompt_tokens_exceeded",
+    "llama.cpp": "the request exceeds the available context size. try increasing it",
+    "llama.cpp new": "request (9000 tokens) exceeds the available context size (8192 tokens)",
+    "llama-cpp-python": "Requested tokens (9000) exceed context window of 8192",
+    "lm studio": "The number of tokens to keep from the initial prompt is greater than the context"
+    " length.",
+    "lm studio only": "Trying to keep the first 4690 tokens when context the overflows. However,"
+    " the model is loaded with context length of only 4096 tokens",
+    "lm studio size": "Context size has been exceeded.",
+    "vllm": "The decoder prompt (length 9000) is longer than the maximum model length of 8192.",
+    "sglang": "The input (9000 tokens) is longer than the model's context length (8192 tokens).",
+    "sglang count": "Requested token count exceeds the model's maximum context length of 8192.",
+    "tgi": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4097.",
+    "tgi inputs": "Input validation error: `inputs` must have less than 1024 tokens. Given: 2000",
+    "ollama": "the input length exceeds the context length",
+    "mistral": "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768"
+    " maximum context length",
+    "mistral many": "Prompt has too many tokens",
+    "cohere": "too many tokens: total number of tokens in the prompt exceed limit of 4096",
+    "deepseek": "This model's maximum context length is 65536 tokens. Please reduce the length of"
+    " the messages or completion.",
+    "xai": "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
+    "groq": "Request too large for model `m`: Limit 6000, please reduce your message size",
+    "groq messages": "Please reduce the length of the messages or completion.",
+    "cerebras": "Please reduce the length of the messages or completion. Current length is 9000"
+    " while limit is 8192",
+    "openrouter": "This endpoint's maximum context length is 8192 tokens. However, you requested"
+    " about 9000 tokens.",
+    "moonshot": "Invalid request: Your request exceeded model token limit: 8192",
+    "dashscope": "Range of input length should be [1, 30720]",
+    "zhipu": "Prompt exceeds max length",
+    "minimax": "invalid params, context window exceeds limit (2013)",
+    "fireworks": "The prompt is too long: 9000, model maximum context length: 8192",
+    "deepinfra": "Requested input length 10000 exceeds maximum input length 8192",
+}
+NO_OVERFLOWS = {
+    "another parameter": "Unsupported parameter: 'max_tokens' is not supported with this model. Use"
+    " 'max_completion_tokens' instead.",
+    "a long answer": "max_tokens: 99999 exceeds the limit of 4096",
+    "a long answer, openai": "max_tokens is too large: 99999. This model supports at most 4096"
+    " completion tokens, whereas you provided 99999.",
+    "a long answer, anthropic": "max_tokens: 99999 > 8192, which is the maximum allowed number of"
+    " output tokens for m",
+    "a long answer, bedrock": "The maximum tokens you requested exceeds the model limit of 4096.",
+    "a long answer, google": "Unable to submit request because it has a maxOutputTokens value of"
+    " 99999 but the supported range is from 1 to 8193.",
+    "no answer": "max_tokens: must be greater than or equal to 1",
+    "thoughts": "`max_tokens` must be greater than `thinking.budget_tokens`",
+    "image": "image exceeds the limit of 20 MB",
+    "image, anthropic": "messages.0.content.1.image.source.base64: image exceeds 5 MB maximum",
+    "image input": "Image input is too long on one side",
+    "tools": "'tools': array too long, exceeds the limit of 128 tools",
+    "tools, openai": "Invalid 'tools': array too long. Expected an array with maximum length 128",
+    "stop": "stop: exceeds the limit of 4 sequences",
+    "digits": "Exceeds the limit (4300 digits) for integer string conversion",
+    "user": "Invalid 'user': string too long. Expected a string with maximum length 64, but got a"
+    " string with length 99 instead. string_above_max_length",
+    "tool": "Invalid 'tools[0].function.description': string too long. Expected a string with"
+    " maximum length 1024. string_above_max_length",
+    "call": "Invalid 'messages[2].tool_calls[0].id': string too long. string_above_max_length",
+    "name": "Invalid 'messages[1].name': string too long. string_above_max_length",
+    "budget": "Your daily token limit is used up.",
+    "beta": "The 1M context window is not available for this subscription.",
+    "option": "Extra inputs are not permitted: context_window",
+    "temperature": "temperature exceeds the model's maximum of 1",
+    "metadata": "metadata: exceeds the limit of 16 keys; reduce the length",
+}
+
+
+@pytest.mark.parametrize("status", [400, 413, 422, None])
+@pytest.mark.parametrize("text", OVERFLOWS.values(), ids=OVERFLOWS)
+def test_what_vendors_say_of_a_conversation_that_is_too_long_is_an_overflow(text, status):
+    """Each in its own words; the conversation is compacted, and asked again."""
+    assert classify(status, ["BadRequestError"], text) == O
+    assert classify(401, ["BadRequestError"], text) == P
+
+
+@pytest.mark.parametrize("text", NO_OVERFLOWS.values(), ids=NO_OVERFLOWS)
+def test_what_exceeds_another_limit_is_no_overflow(text):
+    """No shorter conversation cures it; to compact one for it loses what was said for nothing."""
+    assert classify(400, ["BadRequestError"], text) == P
+    assert classify(None, [], text) == P
+
+
+def test_a_class_that_takes_another_string_for_the_conversation_does_not_decide():
+    """Clients read the same words, and some call every long string a conversation."""
+    names = ["ContextWindowExceededError", "BadRequestError"]
+
+    assert classify(400, names, NO_OVERFLOWS["tool"]) == P
+    assert classify(400, names, "oh") == O

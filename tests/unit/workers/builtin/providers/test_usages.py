@@ -40,7 +40,7 @@ UNTOUCHED = {
     "a usage further in": b'data: {"a": {"b": {"usage": "many"}}}\n\n',
     "no JSON": b'data: {"usage": \n\n',
     "deep": b'data: {"usage": ' + b"[" * 100_000 + b"\n\n",
-    "endless number": b'data: {"usage": ' + b"9" * 5_000 + b"}\n\n",
+    "endless number elsewhere": b'data: {"usage": null, "n": ' + b"9" * 5_000 + b"}\n\n",
     "no object": b'data: ["usage"]\n\n',
     "cut": b'data: {"us',
     "null": b'data: {"usage": null}\n\n',
