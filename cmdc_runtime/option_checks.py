@@ -5,28 +5,43 @@ the value to what is raised. To check one more field, add its function here and 
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 import msgspec
+from msgspec import Meta
 
 from cmdc_runtime.answer_schema import answer_schema, schema_problem
 from cmdc_runtime.commands import PLUGINS_MAX, TOOLS_MAX
+from cmdc_runtime.errors import PROBLEMS_MAX
+from cmdc_runtime.foreign import text_of
 from cmdc_runtime.header_values import header_problem
 from cmdc_runtime.ids import SESSION_ID_RULE, is_session_id
-from cmdc_runtime.messages import Message
-from cmdc_runtime.plain import is_data, nearest, problem_of, short, text_problem
+from cmdc_runtime.messages import Message, ToolCall
+from cmdc_runtime.plain import (
+    TOO_DEEP,
+    is_a,
+    is_data,
+    nearest,
+    own,
+    problem_of,
+    short,
+    text_problem,
+)
 from cmdc_runtime.ranges import MEMORY_BYTES_MAX, NAME_CHARS_MAX
 from cmdc_runtime.subagent import SubAgent
 from cmdc_runtime.user_values import user_problem
 
+HISTORY_MESSAGES_MAX: Final = 100_000
 SUBAGENTS_MAX: Final = 64
 TEXT_CHARS_MAX: Final = 8_000_000
 """Of a system prompt: half of what a message may have."""
 MEMORY_BYTES_MIN: Final = 16 * 2**20
 """Less than any agent needs to start; what is lower is a unit that was forgotten."""
+_History = Annotated[list[Any], Meta(max_length=HISTORY_MESSAGES_MAX)]  # Any: unchecked
 _REFERENCE: Final = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _STRATEGY: Final = re.compile(rf"[a-z][a-z0-9_]{{0,63}}|{_REFERENCE.pattern}")
 _UNITS: Final[Mapping[str, int]] = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -37,7 +52,7 @@ _SIZE: Final = re.compile(
 
 
 class Unfit(TypeError):
-    """What is wrong with a part of a value; the value stays untold, since it may hold a key."""
+    """What is wrong with parts of a value, one argument for each; the value itself stays untold."""
 
 
 def check_provider_opts(value: object) -> object:
@@ -60,18 +75,85 @@ def check_user_data(value: object) -> object:
     return value
 
 
-def message_problem(message: Message) -> str | None:
-    """Return what of a message of a history cannot be kept, with its place, or None."""
-    parts = msgspec.structs.asdict(message)
-    calls = enumerate(parts.pop("tool_calls"))
-    places = {f".{name}": part for name, part in parts.items()}
-    for at, call in calls:
-        told = msgspec.structs.asdict(call)
-        places |= {f".tool_calls[{at}].{name}": part for name, part in told.items()}
-    for place, part in places.items():
-        if (problem := problem_of(part)) is not None:
-            return f"{place}{problem}" if problem.startswith("[") else f"{place}: {problem}"
+def check_messages(value: object) -> list[Message]:
+    """Return a history. Each wrong part of each message is told with its place."""
+    messages: list[Message] = []
+    problems: list[str] = []
+    for at, given in enumerate(msgspec.convert(value, _History)):
+        message = _kept_message(given)
+        if message is not None:
+            messages.append(message)
+            continue
+        wrong = list(islice(_struct_problems(given, Message), PROBLEMS_MAX))
+        problems += (f"[{at}]{one}" for one in wrong or [f": {short(given)} can't be kept"])
+        if len(problems) >= PROBLEMS_MAX:
+            break
+    if problems:
+        raise Unfit(*problems)
+    return messages
+
+
+def _kept_message(given: object) -> Message | None:
+    """Return a message, which may come as a dict; None where anything is wrong with it."""
+    try:
+        parts = msgspec.structs.asdict(given) if is_a(given, Message) else given
+        message = msgspec.convert(parts, Message)
+        calls = [msgspec.structs.asdict(one) for one in message.tool_calls]
+        msgspec.convert(calls, list[ToolCall])
+    except Exception:  # noqa: BLE001 - whatever it is, it is looked for part by part
+        return None
+    texts = {**msgspec.structs.asdict(message), "tool_calls": None}
+    held = [texts.values(), *(call.values() for call in calls)]
+    return None if any(problem_of(part) for parts in held for part in parts) else message
+
+
+# Any, here and below: a struct's fields, and what a type can be.
+def _struct_problems(given: Any, kind: Any) -> Iterator[str]:
+    """Yield what is wrong with a struct, or with a dict that is to be one, with each place."""
+    if not is_a(given, (dict, kind)):
+        yield f": {_misfit(given, kind, '')}"
+        return
+    parts = own(given) if is_a(given, dict) else msgspec.structs.asdict(given)
+    for field in msgspec.structs.fields(kind):
+        if field.name in parts:
+            yield from _part_problems(own(parts[field.name]), field)
+        elif field.required:
+            yield f".{field.name}: required"
+
+
+def _part_problems(part: Any, field: msgspec.structs.FieldInfo) -> Iterator[str]:
+    place, inner = f".{field.name}", (*get_args(field.type), None)[0]
+    is_struct = isinstance(inner, type) and issubclass(inner, msgspec.Struct)
+    if is_struct and is_a(part, (list, tuple)):
+        for at, one in enumerate(part):
+            yield from (f"{place}[{at}]{problem}" for problem in _struct_problems(one, inner))
+    elif is_data(part) and (problem := problem_of(part)) is not None:
+        yield f"{place}{problem}" if problem.startswith("[") else f"{place}: {problem}"
+    elif (misfit := _misfit(part, field.type, field.name)) is not None:
+        yield f"{place}: {misfit}"
+
+
+def _misfit(value: object, kind: Any, name: str) -> str | None:
+    """Return why ``value`` is none of ``kind``, in the words of every option, or None."""
+    try:
+        msgspec.convert(value, kind)
+    except Exception as error:  # noqa: BLE001 - a value may have code of its own
+        return refusal(error, kind, value, name)
     return None
+
+
+def refusal(error: Exception, kind: Any, value: object, name: str) -> str:
+    """Return the words for a value that cannot be converted to the type of the option ``name``."""
+    words = _choices(kind)
+    choices = f", expected of {', '.join(words)}" if words else ""
+    problem = TOO_DEEP if isinstance(error, RecursionError) else text_of(error)
+    return f"{problem}{choices}, got {short(value, (name,))}"
+
+
+def _choices(kind: Any) -> tuple[str, ...]:
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    return next(filter(None, map(_choices, get_args(kind))), ())
 
 
 def check_text(value: object) -> object:

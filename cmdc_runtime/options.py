@@ -19,8 +19,6 @@ from typing import (
     Final,
     Literal,
     Protocol,
-    get_args,
-    get_origin,
     get_type_hints,
     runtime_checkable,
 )
@@ -36,10 +34,12 @@ from cmdc_runtime.foreign import text_of, told
 from cmdc_runtime.messages import Message, without_system
 from cmdc_runtime.model_names import model_problem
 from cmdc_runtime.option_checks import (
+    HISTORY_MESSAGES_MAX,
     TEXT_CHARS_MAX,
     Unfit,
     check_group_id,
     check_memory_limit,
+    check_messages,
     check_plugins,
     check_provider_opts,
     check_redact,
@@ -51,10 +51,10 @@ from cmdc_runtime.option_checks import (
     check_tools,
     check_user_data,
     check_working_dir,
-    message_problem,
+    refusal,
     unknown_name,
 )
-from cmdc_runtime.plain import TOO_DEEP, own, short, text_problem
+from cmdc_runtime.plain import own, short, text_problem
 from cmdc_runtime.ranges import (
     Cores,
     Cost,
@@ -81,7 +81,6 @@ PromptMode = Literal["full", "task", "minimal", "none"]
 ToolName = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
 ToolNames = Annotated[list[ToolName], Meta(max_length=512)]
 
-HISTORY_MESSAGES_MAX: Final = 100_000
 BLUEPRINTS_MAX: Final = 8
 """So many blueprints may stand on each other before they are taken for a circle."""
 
@@ -227,7 +226,7 @@ def parse(
         try:
             values[name] = _checked(name, merged[name])
         except Exception as error:  # noqa: BLE001 - a value may have code of its own
-            problems.append(_line(name, name, error, merged[name]))
+            problems += _lines(name, name, error, merged[name])
     if merged.get("model") is None and failure is None:
         problems.append("model: required, for example model='openai:gpt-4o-mini'")
     if wrong := _subagent_problems(values.get("subagents", [])):
@@ -320,19 +319,11 @@ def _model(value: object) -> object:
     return value
 
 
-def _messages(value: object) -> list[Message]:
-    messages: list[Message] = msgspec.convert(value, _TYPES["messages"])
-    for at, message in enumerate(messages):
-        if (problem := message_problem(message)) is not None:
-            raise Unfit(f"[{at}]{problem}")
-    return messages
-
-
 _OWN_CHECKS: Final[Mapping[str, Callable[[object], object]]] = {
     "blueprint": _blueprint,
     "group_id": check_group_id,
     "memory_limit": check_memory_limit,
-    "messages": _messages,
+    "messages": check_messages,
     "model": _model,
     "plugins": check_plugins,
     "provider_opts": check_provider_opts,
@@ -384,7 +375,7 @@ def _problem_of(shared: str, value: object, label: str) -> list[str]:
     try:
         _checked(shared, value)
     except Exception as error:  # noqa: BLE001 - a value may have code of its own
-        return [_line(label, shared, error, value)]
+        return _lines(label, shared, error, value)
     return []
 
 
@@ -408,19 +399,10 @@ def _orders(values: Mapping[str, Any], *, wrong: Collection[str]) -> list[str]:
 # --- words --------------------------------------------------------------------------------------
 
 
-def _line(label: str, name: str, error: Exception, value: object) -> str:
+def _lines(label: str, name: str, error: Exception, value: object) -> list[str]:
     if isinstance(error, Unfit):
-        return f"{label}{error}"
-    words = _choices(_TYPES[name])
-    choices = f", expected of {', '.join(words)}" if words else ""
-    problem = TOO_DEEP if isinstance(error, RecursionError) else text_of(error)
-    return f"{label}: {problem}{choices}, got {short(value, (name,))}"
-
-
-def _choices(kind: Any) -> tuple[str, ...]:  # Any: an annotation
-    if get_origin(kind) is Literal:
-        return get_args(kind)
-    return next(filter(None, map(_choices, get_args(kind))), ())
+        return [f"{label}{problem}" for problem in error.args]
+    return [f"{label}: {refusal(error, _TYPES[name], value, name)}"]
 
 
 def _reason(error: Exception) -> str:

@@ -25,6 +25,7 @@ from cmdc_runtime.client.arguments import checked_kind
 from cmdc_runtime.client.callbacks import AsyncCallback, Callback
 from cmdc_runtime.client.engine import ClientEngine
 from cmdc_runtime.client.exchange import Exchange
+from cmdc_runtime.client.forks import check_own, is_own
 from cmdc_runtime.client.link import Connector, Link
 from cmdc_runtime.client.monitors import OnDown, Watch
 from cmdc_runtime.client.offload import offload
@@ -39,34 +40,39 @@ _log = logging.getLogger(__name__)
 
 
 class AsyncPost:
-    """Runs what belongs into the loop of a stream; for who is in that loop."""
+    """Runs what belongs into the loop of a stream, and nothing in a fork; for who is in it."""
 
     def __init__(self) -> None:
         """Take the running loop."""
         self._loop = asyncio.get_running_loop()
+        self._pid = os.getpid()
 
     def now(self, call: Callable[[], None]) -> None:
         """Run ``call``."""
-        call()
+        if is_own(self._pid):
+            call()
 
     def soon(self, call: Callable[[], None]) -> None:
         """Have the loop run ``call``; from anywhere, as where the garbage collector runs."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(call)
+        if is_own(self._pid):
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(call)
 
 
 class Post:
-    """Runs what belongs into the loop of a stream; from any thread."""
+    """Runs what belongs into the loop of a stream, and nothing in a fork; from any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, owner: object) -> None:
         """Run in ``loop``; ``owner`` lives as long as this."""
         self._loop = loop
         self._owner = owner
+        self._pid = os.getpid()
 
     def now(self, call: Callable[[], None]) -> None:
         """Have the loop run ``call``."""
-        with contextlib.suppress(RuntimeError):  # the client is closed, and its loop with it
-            self._loop.call_soon_threadsafe(call)
+        if is_own(self._pid):
+            with contextlib.suppress(RuntimeError):  # the client is closed, and its loop with it
+                self._loop.call_soon_threadsafe(call)
 
     soon = now
 
@@ -211,14 +217,12 @@ class Caller:
 
     def _started(self) -> ClientEngine:
         engine = self._engine
-        if engine is not None and engine.pid == os.getpid():
+        if engine is not None and not self._is_shared:
+            check_own(engine.pid)
+        if engine is not None and is_own(engine.pid):
             return engine
         with self._lock:
-            if self._engine is not None and self._engine.pid != os.getpid():
-                if not self._is_shared:
-                    raise UsageError(
-                        "this client was made before the fork: make one in each process"
-                    )
+            if self._engine is not None and not is_own(self._engine.pid):
                 _inherited.append(self._engine)
                 self._engine = None
             if self._is_closed:

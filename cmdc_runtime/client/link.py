@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 from cmdc_runtime.client.address import Address, resolve
 from cmdc_runtime.client.connection import Connection
 from cmdc_runtime.client.embedded import Lease
+from cmdc_runtime.client.forks import check_own, is_own
 from cmdc_runtime.client.limits import CONNECT_RETRY_S
 from cmdc_runtime.client.offload import offload
 from cmdc_runtime.errors import DaemonUnavailable, UsageError
@@ -58,7 +59,7 @@ class Link:
     @property
     def is_foreign(self) -> bool:
         """Say whether it was made by the process that this one was forked from."""
-        return self._connection is not None and self._connection.pid != os.getpid()
+        return self._connection is not None and not is_own(self._connection.pid)
 
     async def connected(self, session_id: SessionId | None = None) -> Connection:
         """Return the connection, made at the first call.
@@ -70,6 +71,8 @@ class Link:
 
         """
         connection = self._connection
+        if connection is not None:
+            check_own(connection.pid)
         if connection is None or (self._renews and connection.is_lost):
             if connection is not None and session_id is not None:
                 connection.check_held(session_id)
@@ -78,13 +81,13 @@ class Link:
             connection.check_gone(session_id)
         if connection.loop is not asyncio.get_running_loop():
             raise UsageError("this client belongs to another event loop: make one in each")
-        if connection.pid != os.getpid():
-            raise UsageError("this client was made before the fork: make one in each process")
         return connection
 
     async def disconnect(self) -> Lease | None:
         """Close the connection and return the lease that is to be released now."""
         self.is_closed = True
+        if self.is_foreign:  # its sockets and tasks are the parent's
+            return None
         connection, self._connection = self._connection, None
         if connection is None:
             return None

@@ -4,14 +4,20 @@ Both are filled in the client's loop and emptied by the application. What still 
 is finished can be fetched; after that every ``get`` raises the error it was finished with. An
 queue holds what its filler puts in: the bound is the filler's, or ``items_max``, where the oldest
 make room.
+
+Every wait of the client for what is published passes ``get``, which is refused in a process that
+was forked from the one that fills the queue.
 """
 
 import asyncio
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
+
+from cmdc_runtime.client.forks import check_own, is_own
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -38,10 +44,15 @@ class AsyncQueue(Generic[T]):
         self._items: deque[T] = deque(maxlen=items_max)
         self._error: Exception | None = None
         self._changed = asyncio.Event()
+        self._pid = os.getpid()
 
     def __len__(self) -> int:
         """Return how many items wait."""
         return len(self._items)
+
+    def has_ended_with(self, error: Exception) -> bool:
+        """Say whether it was finished with this very error."""
+        return error is self._error
 
     def put(self, items: Sequence[T]) -> None:
         """Add items; nothing after the end."""
@@ -62,8 +73,10 @@ class AsyncQueue(Generic[T]):
 
         Raises:
             TimeoutError: none came within ``timeout_s`` seconds.
+            UsageError: another process fills it, which this one was forked from.
 
         """
+        check_own(self._pid)
         if not self._items and self._error is None:
             async with asyncio.timeout(timeout_s):
                 while not self._items and self._error is None:
@@ -83,10 +96,15 @@ class ThreadQueue(Generic[T]):
         self._items: deque[T] = deque(maxlen=items_max)
         self._error: Exception | None = None
         self._changed = threading.Condition()
+        self._pid = os.getpid()
 
     def __len__(self) -> int:
         """Return how many items wait."""
         return len(self._items)
+
+    def has_ended_with(self, error: Exception) -> bool:
+        """Say whether it was finished with this very error."""
+        return error is self._error
 
     def put(self, items: Sequence[T]) -> None:
         """Add items; nothing after the end."""
@@ -97,6 +115,8 @@ class ThreadQueue(Generic[T]):
 
     def finish(self, error: Exception, *, drop: bool = False) -> None:
         """Let nothing more in; ``drop`` discards what waits. Only the first call counts."""
+        if not is_own(self._pid):  # a thread that this process does not have may hold the lock
+            return
         with self._changed:
             if self._error is None:
                 self._error = error
@@ -109,8 +129,10 @@ class ThreadQueue(Generic[T]):
 
         Raises:
             TimeoutError: none came within ``timeout_s`` seconds.
+            UsageError: another process fills it, which this one was forked from.
 
         """
+        check_own(self._pid)
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
             while not self._items and self._error is None:

@@ -49,7 +49,7 @@ class AsyncEventStream:
         try:
             return await self.get()
         except CmdcError as error:
-            if type(error) in _ENDS:
+            if type(error) in _ENDS and self._queue.has_ended_with(error):
                 raise StopAsyncIteration from None
             raise
 

@@ -46,7 +46,7 @@ class EventStream:
         try:
             return self.get()
         except CmdcError as error:
-            if type(error) in _ENDS:
+            if type(error) in _ENDS and self._queue.has_ended_with(error):
                 raise StopIteration from None
             raise
 

@@ -207,7 +207,7 @@ def test_a_typo_gets_a_suggestion(typo, meant):
         ("subagents", [SubAgent(f"a{at}", "b") for at in range(SUBAGENTS_MAX + 1)]),
         ("blueprint", 5),
         ("prompt_mode", "fully"),
-        ("messages", ["hi"]),
+        ("messages", "hi"),
         ("tools", "read_file"),
         ("tools", {1, 2}),
         ("tools", [None] * (TOOLS_MAX + 1)),
@@ -261,6 +261,59 @@ def test_a_message_that_cannot_be_kept_is_told_with_its_place(fields, told):
     wrong = Message(**{"id": "m", "role": "assistant", **fields})
 
     assert problems(messages=[kept, wrong]) == (f"messages[1]{told}",)
+
+
+TYPES = {
+    "role": ("zebra", "expected of system, user, assistant, tool_result, got 'zebra'"),
+    "content": (5, "Expected `str`, got `int`, got 5"),
+    "id": (5, "Expected `str`, got `int`, got 5"),
+    "tool_calls": ("x", "Expected `array`, got `str`, got 'x'"),
+    "call_id": (b"c", "Expected `str | null`, got `bytes`, got b'c'"),
+    "name": (b"x", "Expected `str | null`, got `bytes`, got b'x'"),
+    "is_error": ("no", "Expected `bool`, got `str`, got 'no'"),
+    "thinking": (object, "Expected `str | null`, got `type`, got <class 'object'>"),
+    "parent_id": ([1], "Expected `str | null`, got `array`, got [1]"),
+    "metadata": (5, "Expected `object`, got `int`, got 5"),
+}
+
+
+@pytest.mark.parametrize("name", Message.__struct_fields__)
+def test_a_field_of_a_message_is_checked_whoever_made_it(name):
+    """By place, in the words of every other option, of a struct as of a dict."""
+    value, told = TYPES[name]
+    fields = {"role": "user", name: value}
+
+    for wrong in (Message(**fields), fields):
+        (line,) = problems(messages=[Message.user("a"), wrong])
+        assert line.startswith(f"messages[1].{name}: ")
+        assert line.endswith(told)
+
+
+def test_each_wrong_part_of_a_history_is_told_at_once():
+    """Of all messages, and of the calls in them; what is no message is told by its index."""
+    call = ToolCall(call_id=5, name=b"n", arguments=[1])
+    history = [
+        Message(role="user", content=5, metadata={1: 2}),
+        Message(role="assistant", tool_calls=(ToolCall(call_id="c", name="n"), call, 5)),
+        {"content": "no role"},
+        "hi",
+    ]
+
+    assert [line.partition(": ")[0] for line in problems(messages=history)] == [
+        "messages[0].content",
+        "messages[0].metadata",
+        "messages[1].tool_calls[1].arguments",
+        "messages[1].tool_calls[1].call_id",
+        "messages[1].tool_calls[1].name",
+        "messages[1].tool_calls[2]",
+        "messages[2].role",
+        "messages[3]",
+    ]
+
+
+def test_as_many_problems_of_a_history_are_told_as_of_anything():
+    """A long one that is wrong throughout is not told line by line."""
+    assert len(problems(messages=[Message(role="user", content=5)] * 1000)) <= PROBLEMS_MAX
 
 
 def test_a_message_may_nest_as_deep_as_any_value():
