@@ -10,8 +10,10 @@ The checksum is linear: a flipped bit changes it by an amount that names the bit
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import BinaryIO, Final, TypeAlias
 
 HEADER: Final = struct.Struct(">8I")
@@ -272,15 +274,33 @@ def _wrong_bit(body: bytes, seed: Sum, stored: Sum, order: str) -> tuple[int, in
     found = checksum(body, seed, order)
     wanted = (stored[0] - found[0] & _WORD, stored[1] - found[1] & _WORD)
     words = struct.unpack(f"{order}{len(body) // 4}I", body)
-    found_bits: list[tuple[int, int]] = []
-    for place, ((one, other), word) in enumerate(zip(_weights(len(words)), words, strict=True)):
-        for bit in range(_BITS):
-            change = -(1 << bit) if word >> bit & 1 else 1 << bit
-            if (one * change & _WORD, other * change & _WORD) == wanted:
-                byte = bit // 8 if order == "<" else 3 - bit // 8
-                found_bits.append((place * 4 + byte, bit % 8))
+    found_bits = [
+        (place, bit)
+        for place, bit, was_set in _turns(len(words)).get(wanted, ())
+        if words[place] >> bit & 1 == was_set
+    ]
     # High bits count the same at several places: then it is not known which one it was.
-    return found_bits[0] if len(found_bits) == 1 else None
+    if len(found_bits) != 1:
+        return None
+    place, bit = found_bits[0]
+    byte = bit // 8 if order == "<" else 3 - bit // 8
+    return place * 4 + byte, bit % 8
+
+
+@lru_cache(maxsize=1)  # a log has pages of one size; of 4 KiB the table takes some 15 MiB
+def _turns(count: int) -> Mapping[Sum, Sequence[tuple[int, int, bool]]]:
+    """Return what turning a bit of one of ``count`` words adds to the checksum.
+
+    By the sum: in which word, which bit, and whether it was set. A log may be ruined from end to
+    end, and is looked through for a wrong bit before anybody knows.
+    """
+    found: defaultdict[Sum, list[tuple[int, int, bool]]] = defaultdict(list)
+    for place, (one, other) in enumerate(_weights(count)):
+        for bit in range(_BITS):
+            change = 1 << bit
+            found[one * change & _WORD, other * change & _WORD].append((place, bit, False))
+            found[-one * change & _WORD, -other * change & _WORD].append((place, bit, True))
+    return found
 
 
 def _weights(count: int) -> list[Sum]:
