@@ -18,7 +18,6 @@ from cmdc_runtime.answer_schema import answer_schema, schema_problem
 from cmdc_runtime.commands import PLUGINS_MAX, TOOLS_MAX
 from cmdc_runtime.errors import PROBLEMS_MAX
 from cmdc_runtime.foreign import text_of
-from cmdc_runtime.header_values import header_problem
 from cmdc_runtime.ids import SESSION_ID_RULE, is_session_id
 from cmdc_runtime.messages import Message, ToolCall
 from cmdc_runtime.plain import (
@@ -31,6 +30,7 @@ from cmdc_runtime.plain import (
     short,
     text_problem,
 )
+from cmdc_runtime.provider_options import options_problem
 from cmdc_runtime.ranges import MEMORY_BYTES_MAX, NAME_CHARS_MAX
 from cmdc_runtime.subagent import SubAgent
 from cmdc_runtime.user_values import user_problem
@@ -56,10 +56,10 @@ class Unfit(TypeError):
 
 
 def check_provider_opts(value: object) -> object:
-    """Return a dict of plain values whose keys and headers can be sent."""
+    """Return a dict of plain values that a request can have: see ``provider_options``."""
     if not isinstance(value, dict):
         raise Unfit(f": expected a dict, got {type(value).__name__}")
-    problem = problem_of(value) or header_problem(value)
+    problem = problem_of(value) or options_problem(value)
     if problem is not None:
         raise Unfit(problem if problem.startswith("[") else f": {problem}")
     return value

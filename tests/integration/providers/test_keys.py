@@ -39,6 +39,14 @@ def test_a_header_of_the_options_is_named(ask, raw, wire):
 
 
 @pytest.mark.parametrize("wire", VARIABLES)
+def test_an_option_that_can_never_work_is_named(ask, raw, wire):
+    """As a plugin may bring it, whose options nobody checks before."""
+    chunks, failure = ask(raw, wire, provider_opts={"n": 2})
+
+    assert_refused(raw, chunks, failure, "provider_opts['n']: a request has one answer")
+
+
+@pytest.mark.parametrize("wire", VARIABLES)
 @pytest.mark.parametrize("key", BAD, ids=repr)
 def test_a_key_of_the_environment_is_named_by_its_variable(ask, raw, monkeypatch, wire, key):
     """Where the options have none."""

@@ -168,3 +168,34 @@ def test_a_pair_that_is_cut_in_arguments_is_one_character(ask, raw):
 
     assert failure is None
     assert assemble(chunks, id_prefix="m").tool_calls[0].arguments == {"a": "😀"}
+
+
+def several(wire):
+    """Return two answers to one request, each in pieces of its own, the second one first."""
+    said = [(1, "I do not ", None), (0, "The capital ", None), (1, "know it.", "stop")]
+    said += [(0, "is Paris.", None), (0, "", "stop")]
+    if wire == "openai":
+        return [
+            {"id": "x", "choices": [chunk({"content": text}, finish)["choices"][0] | {"index": at}]}
+            for at, text, finish in said
+        ]
+    pieces = [part({"text": text})[0]["candidates"][0] | {"index": at} for at, text, _ in said]
+    for piece, (*_, finish) in zip(pieces, said, strict=True):
+        piece["finishReason"] = finish and "STOP"
+    return [{"candidates": [piece]} for piece in pieces]
+
+
+@pytest.mark.parametrize("wire", ["openai", "gemini"])
+@pytest.mark.parametrize("is_joined", [False, True], ids=["apart", "together"])
+def test_of_several_answers_to_one_request_the_first_is_the_reply(ask, raw, wire, is_joined):
+    """Whether or not several were asked for, and whichever ends first; they are never mixed."""
+    events, name = several(wire), "choices" if wire == "openai" else "candidates"
+    if is_joined:
+        pairs = [(0, 1), (2, 3), (4,)]
+        events = [{"id": "x", name: [events[at][name][0] for at in pair]} for pair in pairs]
+    raw.stream(*events)
+    chunks, failure = ask(raw, wire)
+    told = "".join(chunk.text for chunk in chunks if isinstance(chunk, TextChunk))
+
+    assert failure is None
+    assert told == "The capital is Paris."

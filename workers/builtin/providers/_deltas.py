@@ -39,7 +39,24 @@ def settle_event(told: Mapping[str, Any]) -> bool:  # Any: JSON as it came
         for part in _objects(content.get("parts") if isinstance(content, dict) else None):
             _check(part, _PART, "a part")
             _check(part.get("functionCall") or {}, _GOOGLES_CALL, "a function call")
-    return sum(_settle_choice(choice) for choice in _objects(told.get("choices"))) > 0
+    is_changed = _drop_others(told)
+    return sum(_settle_choice(choice) for choice in _objects(told.get("choices"))) > 0 or is_changed
+
+
+def _drop_others(told: Mapping[str, Any]) -> bool:
+    """Leave of several answers to one request the first; say whether there were others."""
+    is_changed = False
+    for choices in (told.get("choices"), told.get("candidates")):
+        if isinstance(choices, list):
+            own = [one for one in choices if not _is_other(one)]
+            is_changed |= len(own) < len(choices)
+            choices[:] = own
+    return is_changed
+
+
+def _is_other(choice: object) -> bool:
+    index = choice.get("index") if isinstance(choice, dict) else None
+    return isinstance(index, int | float) and index != 0
 
 
 def _settle_choice(choice: dict[str, Any]) -> bool:

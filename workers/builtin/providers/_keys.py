@@ -1,10 +1,11 @@
-"""Whether the key of a request can be sent, wherever it was given."""
+"""Whether the options and the key of a request can be sent, wherever they were given."""
 
 import os
 from typing import Final
 
 from cmdc_runtime.extensions.provider import FailureKind, ModelRequest, ProviderError
-from cmdc_runtime.header_values import KEYS, header_problem, value_problem
+from cmdc_runtime.header_values import KEYS, value_problem
+from cmdc_runtime.provider_options import options_problem
 
 _ENDS: Final = ("_API_KEY", "_AUTH_TOKEN", "_API_TOKEN")
 """Of the variables that litellm looks for the key of a provider in."""
@@ -12,12 +13,12 @@ _OTHERS: Final = {"gemini": ("GOOGLE_API_KEY",), "huggingface": ("HF_TOKEN",)}
 
 
 def check_keys(request: ModelRequest, provider: str) -> None:
-    """Check the key and the headers that a request to ``provider`` would have.
+    """Check the options, and the key, that a request to ``provider`` would have.
 
     Raises:
-        ProviderError: one can't be sent; the text names it and does not show it.
+        ProviderError: one can't work; the text names it and does not show it.
     """
-    problem = header_problem(request.provider_opts)
+    problem = options_problem(request.provider_opts)
     if problem is not None:
         raise _refused(f"provider_opts{problem}")
     if any(request.provider_opts.get(name) for name in KEYS):
