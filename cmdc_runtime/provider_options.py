@@ -4,15 +4,87 @@
 request is made, since a plugin or an older session may bring them too.
 """
 
+import math
 from collections.abc import Mapping
+from typing import Final
 
 from cmdc_runtime.header_values import header_problem
-from cmdc_runtime.plain import short
+from cmdc_runtime.plain import problem_of, short
+
+_TIMES: Final = ("timeout", "request_timeout", "stream_timeout")
+"""Options that are seconds."""
+OURS: Final[Mapping[str, str]] = {
+    "model": "give the model as model",
+    "messages": "give a history as messages, or a prompt",
+    "stream": "every answer comes as a stream; leave it out",
+    "stream_options": "every stream tells its usage; leave it out",
+    "num_retries": "give max_retries beside provider_opts",
+    "max_retries": "give it beside provider_opts",
+}
+"""Options that the runtime sets for every request, and what to do in their place.
+
+It sets them as well where somebody gave others, so they harm no session that has them already.
+"""
+_OF_TESTS: Final = "mock_"
+INTERNAL: Final = frozenset(
+    (
+        *("client", "shared_session", "azure_ad_token_provider", "logger_fn", "complete_response"),
+        *("litellm_logging_obj", "model_list", "acompletion", "async_call", "kwargs", "self"),
+        *(
+            "text_completion",
+            "atext_completion",
+            "use_client",
+            "litellm_params",
+            "original_function",
+        ),
+    )
+)
+"""Arguments of litellm that are objects in its own process, or that it passes to itself."""
 
 
 def options_problem(options: Mapping[str, object]) -> str | None:
     """Return what among a model's ``options`` can never work, by its place, or None."""
-    return header_problem(options) or _many_answers_problem(options)
+    return (
+        header_problem(options)
+        or _name_problem(options)
+        or _bytes_problem(options)
+        or _time_problem(options)
+        or _many_answers_problem(options)
+    )
+
+
+def _name_problem(options: Mapping[str, object]) -> str | None:
+    for name, value in options.items():
+        if value is None or not isinstance(name, str):
+            continue
+        if name in OURS:
+            return f"[{name!r}]: it is set by the runtime; {OURS[name]}"
+        if name.startswith(_OF_TESTS):
+            told = "it is for tests of litellm; use cmdc_runtime.testing.ScriptedModel"
+            return f"[{short(name)}]: {told}"
+        if name in INTERNAL or name.startswith("_"):
+            return f"[{short(name)}]: it is an argument that litellm keeps for itself; leave it out"
+    return None
+
+
+def _bytes_problem(options: Mapping[str, object]) -> str | None:
+    problem = problem_of(options, blobs=())
+    if problem is None or not problem.endswith("is no plain value"):
+        return problem
+    place, _, kind = problem.partition(": a ")
+    kind = kind.partition(" ")[0]
+    return f"{place}: {kind} have no form in JSON; give a str"
+
+
+def _time_problem(options: Mapping[str, object]) -> str | None:
+    for name in _TIMES:
+        value = options.get(name)
+        if value is None:
+            continue
+        is_number = isinstance(value, int | float) and 0 < value < math.inf
+        if not is_number or isinstance(value, bool):
+            return f"[{name!r}]: expected seconds, a number above 0, got {_shown(value)}"
+    return None
 
 
 def _many_answers_problem(options: Mapping[str, object]) -> str | None:
@@ -21,6 +93,11 @@ def _many_answers_problem(options: Mapping[str, object]) -> str | None:
     places["['extra_body']['n']"] = body.get("n") if isinstance(body, Mapping) else None
     for place, value in places.items():
         if value is not None and (isinstance(value, bool) or value != 1):
-            told = f"a request has one answer, so n is 1, not {short(value)}; leave it out"
+            told = f"a request has one answer, so n is 1, not {_shown(value)}; leave it out"
             return f"{place}: {told}, and use reasoning_strategy or sessions for more answers"
     return None
+
+
+def _shown(value: object) -> str:
+    """Return a number as it is, and of all else its type: it may be a key in the wrong place."""
+    return short(value) if isinstance(value, int | float) else type(value).__name__

@@ -5,7 +5,7 @@ from typing import Final
 
 from cmdc_runtime.extensions.provider import FailureKind, ModelRequest, ProviderError
 from cmdc_runtime.header_values import KEYS, value_problem
-from cmdc_runtime.provider_options import options_problem
+from cmdc_runtime.provider_options import OURS, options_problem
 
 _ENDS: Final = ("_API_KEY", "_AUTH_TOKEN", "_API_TOKEN")
 """Of the variables that litellm looks for the key of a provider in."""
@@ -18,7 +18,8 @@ def check_keys(request: ModelRequest, provider: str) -> None:
     Raises:
         ProviderError: one can't work; the text names it and does not show it.
     """
-    problem = options_problem(request.provider_opts)
+    options = request.provider_opts
+    problem = options_problem({name: options[name] for name in options.keys() - OURS})
     if problem is not None:
         raise _refused(f"provider_opts{problem}")
     if any(request.provider_opts.get(name) for name in KEYS):
