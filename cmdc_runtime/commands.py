@@ -296,6 +296,7 @@ class SaveCheckpoint(Command, frozen=True, kw_only=True):
 class AwaitCycle(Command, frozen=True, kw_only=True):
     """Answer when the cycle of prompt ``prompt_id`` has ended; None means the latest prompt.
 
+    Where no prompt was given yet, that is an error at once, and so it is for one that is unknown.
     After ``within_s`` seconds nobody waits any more: the answer is ``CollectTimeout`` then. A
     client that wants to wait for longer asks anew, so that one that has gone is not waited upon.
     """

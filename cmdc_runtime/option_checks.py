@@ -93,7 +93,7 @@ def check_messages(value: object) -> list[Message]:
     return messages
 
 
-def _kept_message(given: object) -> Message | None:
+def _kept_message(given: Any) -> Message | None:  # Any: whatever a history holds
     """Return a message, which may come as a dict; None where anything is wrong with it."""
     try:
         parts = msgspec.structs.asdict(given) if is_a(given, Message) else given

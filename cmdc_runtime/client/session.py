@@ -128,6 +128,7 @@ class AsyncClient(AsyncControl):
             CollectTimeout: the cycle takes longer than ``timeout`` seconds; it goes on.
             AgentAborted: it was aborted, or the prompt was dropped from the queue.
             AgentFailed: the provider or the kernel failed for good.
+            UsageError: nobody has given the session a prompt yet.
 
         """
         timeout_s = checked_timeout(timeout)

@@ -152,17 +152,19 @@ def test_who_collects_a_reply_wakes_nobody(asleep, client, cmdc_daemon):
     assert (session.agent_pid(), session.status().incarnation) == (None, incarnation)
 
 
-def test_who_collects_a_reply_that_is_to_come_sleeps_along(agent, scripted, cmdc_daemon, poll):
-    """Until somebody else's prompt; it has that one's reply."""
+def test_who_collects_a_reply_to_no_prompt_is_refused_and_wakes_nobody(
+    agent, scripted, client, cmdc_daemon, poll
+):
+    """There is no cycle to wait for; whoever asks again behind a prompt has its reply."""
     session = agent(scripted("hello"), hibernate_after=SOON_S)
     assert poll(lambda: sleeps(session))
-    with ThreadPoolExecutor(1) as pool, cmdc.Client(cmdc_daemon.address) as other:
-        reply = pool.submit(other.collect_reply, session, timeout=TURN_S)
-        with pytest.raises(cmdc.CollectTimeout):  # behind the other one's question
-            session.collect_reply(timeout=SOON_S)
+    with cmdc.Client(cmdc_daemon.address) as other:
+        for one in (client, other):
+            with pytest.raises(cmdc.UsageError, match="no prompt was given yet"):
+                one.collect_reply(session, timeout=TURN_S)
         incarnation, is_asleep = session.status().incarnation, sleeps(session)
         session.prompt("Hi.")
-        found = reply.result(TURN_S)
+        found = other.collect_reply(session, timeout=TURN_S)
 
     assert (incarnation, is_asleep, found) == (1, True, "hello")
 

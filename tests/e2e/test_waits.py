@@ -1,6 +1,10 @@
 """Who waits for a cycle and gives up is waited upon no more."""
 
 import asyncio
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -14,6 +18,9 @@ WAVE = 275
 WAVES = 4
 """More than a session lets wait at once, in all."""
 SHORT_S = 0.2
+
+
+NO_PROMPT = "no prompt was given yet"
 
 
 def prompt_in(session, model):
@@ -106,3 +113,50 @@ def test_a_wait_whose_client_is_gone_ends_with_its_turn(agent, scripted, cmdc_da
             return [await fresh, await patient]
 
     assert asyncio.run(main()) == ["done", "done"]
+
+
+@pytest.mark.parametrize("timeout", [None, TURN_S])
+def test_a_reply_to_no_prompt_is_an_error_at_once(agent, scripted, timeout):
+    """Also with a history, which holds no prompt of its own; a prompt behind it is served."""
+    model = scripted("fine")
+    session = agent(model, messages=[cmdc.Message.user("a"), cmdc.Message.assistant("b")])
+    begun_s = time.monotonic()
+    with pytest.raises(cmdc.UsageError, match=NO_PROMPT):
+        session.collect_reply(timeout=timeout)
+    assert time.monotonic() - begun_s < TURN_S / 2
+
+    session.prompt("Go.")
+    assert session.collect_reply(timeout=TURN_S) == "fine"
+
+
+def test_the_last_reply_is_there_for_every_client_and_process(client, agent, scripted, cmdc_daemon):
+    """For one that gave no prompt, for the next process of the session, and for who resumes it."""
+    model = scripted("fine")
+    session = agent(model)
+    session.run("Go.", timeout=TURN_S)
+    saved = session.checkpoint()
+
+    with cmdc.Client(cmdc_daemon.address) as other:
+        assert other.collect_reply(session.id, timeout=TURN_S) == "fine"
+        before = session.status().incarnation
+        monitor = session.monitor()
+        os.kill(session.agent_pid(), signal.SIGKILL)
+        monitor.wait(TURN_S)
+        assert other.collect_reply(session.id, timeout=TURN_S) == "fine"
+        assert session.status().incarnation > before
+        options = {"checkpoint_id": saved.checkpoint_id, "new_id": "waits-1"}
+        with client.resume_session(session.id, **options) as fork:
+            assert other.collect_reply(fork.id, timeout=TURN_S) == "fine"
+
+
+def test_a_wait_for_the_cycle_of_another_client_outlives_its_process(agent, scripted, cmdc_daemon):
+    """The cycle goes on in the next process, and whoever waits for it gets its reply."""
+    model = scripted((Hold(), "lost"), default="done")
+    session = agent(model)
+    prompt_in(session, model)
+
+    with cmdc.Client(cmdc_daemon.address) as other, ThreadPoolExecutor() as threads:
+        waits = [threads.submit(one.collect_reply, session.id) for one in (other, session.client)]
+        os.kill(session.agent_pid(), signal.SIGKILL)
+        model.release()
+        assert {one.result(TURN_S) for one in waits} <= {"done", "lost"}

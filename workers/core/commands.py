@@ -121,13 +121,15 @@ def _refused(prompt: Prompt) -> CmdcError | None:
 def await_cycle(state: State, memory: Memory, order: Order, command: AwaitCycle) -> Step:
     """Answer at once if that cycle has ended, else when it does."""
     prompt_id = command.prompt_id or memory.latest_prompt
-    if prompt_id is not None:
-        outcome = find_outcome(memory, prompt_id)
-        if outcome is not None:
-            return Step(state, memory, (Answer(order.id, cycle_result(memory, outcome)),))
-        if not _is_open(memory, prompt_id):
-            error = UsageError(f"prompt {prompt_id!r} is unknown, or its end is forgotten")
-            return Step(state, memory, (Refuse(order.id, error),))
+    if prompt_id is None:
+        none = UsageError("no prompt was given yet: there is no cycle to wait for")
+        return Step(state, memory, (Refuse(order.id, none),))
+    outcome = find_outcome(memory, prompt_id)
+    if outcome is not None:
+        return Step(state, memory, (Answer(order.id, cycle_result(memory, outcome)),))
+    if not _is_open(memory, prompt_id):
+        error = UsageError(f"prompt {prompt_id!r} is unknown, or its end is forgotten")
+        return Step(state, memory, (Refuse(order.id, error),))
     if len(memory.waiters) >= WAITERS_MAX:
         full = Overloaded(f"{WAITERS_MAX} callers wait for this session already")
         return Step(state, memory, (Refuse(order.id, full),))

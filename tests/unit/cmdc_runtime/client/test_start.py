@@ -5,7 +5,8 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime import codec
-from cmdc_runtime.client.start import start_request
+from cmdc_runtime.client.start import AGENT_BYTES_MAX, start_request
+from cmdc_runtime.frames import ASKED_BYTES_MAX
 
 
 def test_start_request_carries_the_definition():
@@ -59,3 +60,47 @@ def test_options_that_cannot_travel_are_named(options, given, problem):
         start_request(options, given)
 
     assert [line.partition(":")[0] for line in caught.value.problems] == [problem]
+
+
+LARGE = "x" * (AGENT_BYTES_MAX - 100)
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string", "description": LARGE}}}
+TOO_LARGE = {
+    "user_data": {"user_data": {"k": LARGE}},
+    "provider_opts": {"provider_opts": {"k": LARGE}},
+    "messages": {"messages": [cmdc.Message.user(LARGE)]},
+    "metadata": {"messages": [cmdc.Message(role="user", metadata={"k": LARGE})]},
+    "response_format": {"response_format": SCHEMA},
+    "subagents": {"subagents": [cmdc.SubAgent("a", "b", user_data={"k": LARGE})]},
+}
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_an_option_that_is_too_large_is_named(name):
+    """With its size and the bound, before anything is sent; what is small is not."""
+    with pytest.raises(cmdc.InvalidOptions) as caught:
+        start_request(None, {"model": "a:b", "system_prompt": "y" * 1000, **TOO_LARGE[name]})
+
+    (line,) = caught.value.problems
+    assert line.startswith("messages: " if name == "metadata" else f"{name}: ")
+    assert f"{AGENT_BYTES_MAX:,} is the most" in line
+
+
+def test_options_that_are_too_large_together_are_all_named():
+    """The largest first, as many as there is too much."""
+    third = "x" * (AGENT_BYTES_MAX // 3)
+    large = {"k": third + third}
+    given = {"user_data": large, "provider_opts": large, "messages": [cmdc.Message.user(third * 2)]}
+    with pytest.raises(cmdc.InvalidOptions) as caught:
+        start_request(None, {"model": "a:b", **given})
+
+    named = [line.partition(":")[0] for line in caught.value.problems]
+    assert len(named) == len(set(named)) == 2
+    assert set(named) < set(given)
+
+
+def test_options_of_the_largest_size_are_sent():
+    """The whole request fits into what a daemon takes."""
+    room = AGENT_BYTES_MAX - len(start_request(None, {"model": "a:b"}).agent) - 100
+    request = start_request(None, {"model": "a:b", "user_data": {"k": "x" * room}})
+
+    assert len(codec.encode(request)) < ASKED_BYTES_MAX - 4096

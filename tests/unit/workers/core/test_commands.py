@@ -132,11 +132,14 @@ def test_awaiting_an_open_cycle_is_answered_once_at_its_end(session, prompt_id):
     assert over.memory.waiters == ()
 
 
-def test_awaiting_before_any_prompt_waits_for_the_first(session):
-    """There is no latest prompt yet, so it is the one to come."""
-    after = session.new().give(AwaitCycle(), "w").prompt().give(Abort())
+def test_awaiting_before_any_prompt_is_refused(session):
+    """There is no cycle to wait for, and perhaps there never is; nobody waits then."""
+    after = session.new().give(AwaitCycle(), "w")
+    (refusal,) = after.effects
 
-    assert [(answer.id, answer.value.outcome) for answer in after.of(Answer)] == [("w", "aborted")]
+    assert (refusal.id, type(refusal.error)) == ("w", UsageError)
+    assert "no prompt was given yet" in str(refusal.error)
+    assert after.memory.waiters == ()
 
 
 @every_state
