@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cmdc_runtime.plain import problem_of
+from cmdc_runtime.plain import TOO_DEEP, problem_of
 
 Schema = dict[str, Any]  # Any: JSON
 
@@ -61,21 +61,59 @@ def text_of(value: object) -> str:
     """Return what the model reads of a tool's result.
 
     A text is itself and a plain number what Python writes; what has a form in JSON is that: dicts,
-    lists, members of an Enum, instances of dataclasses, Structs and pydantic models.
+    lists, members of an Enum, instances of dataclasses, Structs and pydantic models. All else is
+    its ``str()``, and so is what has two keys in one dict that JSON writes alike, as 1 and "1".
 
     Raises:
-        ValueError: the model would read something else than what is there, as null for nan; the
-            text says what of it and where.
+        ValueError: the model would read something else than what is there, as null for nan, or it
+            nests without an end; the text says what of it and where.
+        BaseException: whatever a class of the tool's own raises when it is asked for its text.
     """
     if type(value) in _SHOWN_AS_TEXT or isinstance(value, str):
         return _valid(str.__str__(value) if isinstance(value, str) else str(value))
     try:
         data = msgspec.to_builtins(value, enc_hook=enc_hook, str_keys=True)
     except (TypeError, ValueError, OverflowError, RecursionError):
-        return _valid(str(value))
+        return _written(value)
     if (problem := problem_of(data)) is not None:
         raise ValueError(problem)
-    return msgspec.json.encode(data).decode()
+    body = msgspec.json.encode(data)
+    return _written(value) if _loses_keys(value, body) else body.decode()
+
+
+def _written(value: object) -> str:
+    try:
+        return _valid(str(value))
+    except RecursionError as error:
+        raise ValueError(TOO_DEEP) from error
+
+
+def _loses_keys(value: object, body: bytes) -> bool:
+    """Say whether keys of one dict in ``value`` fell together in ``body``, which is its JSON."""
+    try:
+        whole = msgspec.json.encode(value, enc_hook=_enc_hook_whole)
+        if whole == body:
+            return False
+        json.loads(whole, object_pairs_hook=_distinct)
+    except _KeysAlikeError:
+        return True
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return False
+    return False
+
+
+class _KeysAlikeError(Exception):
+    """A dict has one key twice."""
+
+
+def _distinct(pairs: list[tuple[str, object]]) -> None:
+    if len(dict(pairs)) != len(pairs):
+        raise _KeysAlikeError
+
+
+def _enc_hook_whole(value: object) -> msgspec.Raw:
+    written: str = _method_of(type(value), "model_dump_json")(value)
+    return msgspec.Raw(written.encode())
 
 
 def _valid(text: str) -> str:

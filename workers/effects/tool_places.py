@@ -13,7 +13,7 @@ from cmdc_runtime.extensions.context import Context
 from cmdc_runtime.extensions.tool import Tool
 from cmdc_runtime.foreign import ForeignError
 from workers import threads
-from workers.toolhost.words import Ending, failed, returned
+from workers.toolhost.words import Ending, failed, is_awaitable, returned
 
 
 # Any: whatever the tool takes.
@@ -37,8 +37,8 @@ class Threads(threads.Threads):
         """
 
         def work() -> Ending | Awaitable[object]:
-            value: object = tool.execute(arguments, context)
-            return value if inspect.isawaitable(value) else returned(value)
+            value: Any = tool.execute(arguments, context)  # Any: the tool's own
+            return value if is_awaitable(value) else returned(value)
 
         try:
             found = await self.run(work)

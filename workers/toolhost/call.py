@@ -5,7 +5,6 @@ only by ``os._exit``; nothing is said after the ending; arguments are checked an
 check returns need not be anything that travels.
 """
 
-import inspect
 import os
 import signal
 import sys
@@ -33,6 +32,7 @@ from workers.toolhost.words import (
     Word,
     checked_event,
     failed,
+    is_awaitable,
     returned,
 )
 
@@ -122,8 +122,8 @@ def _awaited_order(pipe: int) -> Run:
 # Any: whatever the model sent.
 def _run(tool: Tool, arguments: dict[str, Any], context: Context) -> Ending:
     def work() -> Ending:
-        value: object = tool.execute(tool.check(arguments), context)
-        return returned(_awaited(value) if inspect.isawaitable(value) else value)
+        value: Any = tool.execute(tool.check(arguments), context)  # Any: the tool's own
+        return returned(_awaited(value) if is_awaitable(value) else value)
 
     try:
         return foreign.call(work)

@@ -4,6 +4,7 @@ The agent makes these values for its threads and tasks, a forked call sends them
 Rules: whatever a tool returned or raised becomes one of them, bounded, and fit to be written down.
 """
 
+import inspect
 from typing import Any, Final, TypeAlias, Union
 
 import msgspec
@@ -12,7 +13,7 @@ from cmdc_runtime import foreign
 from cmdc_runtime.extensions.pydantic_types import text_of
 from cmdc_runtime.extensions.tool import Effect, ToolError
 from cmdc_runtime.foreign import ForeignError
-from cmdc_runtime.plain import mended, problem_of, without_controls
+from cmdc_runtime.plain import is_a, mended, problem_of, without_controls
 from cmdc_runtime.reasons import PlainReason, snake
 
 RESULT_CHARS_MAX: Final = 400_000
@@ -103,18 +104,28 @@ def returned(value: object) -> Returned:
         ToolError: the result cannot be kept as it is; or an effect is too large, has a bad name, or
             a payload that cannot be kept.
     """
-    if not isinstance(value, Effect):
+    if not is_a(value, Effect):
         return Returned(text=_result_text(value))
-    name, payload = checked_event(value.name, value.payload)
-    return Returned(text=_result_text(str(value.text)), effect=(name, payload))
+    effect: Any = value  # Any: one, with attributes that nobody has checked
+    name, payload = checked_event(effect.name, effect.payload)
+    return Returned(text=_result_text(effect.text), effect=(name, payload))
 
 
 def _result_text(value: object) -> str:
+    """Return a result as text; that is its class's code, whose failure is none of the tool."""
     try:
-        return fit(text_of(value))
-    except ValueError as error:
-        told = f"the tool has run, but its result cannot be kept: {foreign.told(error)}"
-        raise ToolError(told) from error
+        return foreign.call(lambda: fit(text_of(value)))
+    except ForeignError as failure:
+        told = f"the tool has run, but its result cannot be kept: {failure}"
+        raise ToolError(told) from failure
+
+
+def is_awaitable(value: object) -> bool:
+    """Say whether a result is to be awaited; one whose class fails when asked is not."""
+    try:
+        return foreign.call(lambda: inspect.isawaitable(value))
+    except ForeignError:
+        return False
 
 
 def failed(failure: ForeignError) -> Refused | Crashed:
@@ -158,6 +169,8 @@ def checked_event(name: object, payload: object) -> tuple[str, Any]:
         )
     copy = msgspec.msgpack.decode(body)
     problem = problem_of(copy)
+    if problem is None and len(msgspec.msgpack.encode(copy)) != len(body):
+        problem = "two keys of one dict in it are the same text"
     if problem is not None:
         raise ToolError(f"the payload of {name!r} cannot be kept: {problem}")
     return name, copy
@@ -165,10 +178,9 @@ def checked_event(name: object, payload: object) -> tuple[str, Any]:
 
 def _encoded_payload(name: str, payload: object) -> bytes:
     try:
-        body = msgspec.msgpack.encode(payload)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise ToolError(f"the payload of {name!r} cannot be kept: {foreign.told(error)}") from error
-    return body
+        return foreign.call(lambda: msgspec.msgpack.encode(payload))
+    except ForeignError as failure:
+        raise ToolError(f"the payload of {name!r} cannot be kept: {failure}") from failure
 
 
 def heard(body: bytes) -> Emitted | Ending:

@@ -53,10 +53,20 @@ def write_garbage():
     return "unheard"
 
 
+class Unprintable:
+    """A result whose text ends the program."""
+
+    def __str__(self):
+        raise SystemExit(4)
+
+    __repr__ = __str__
+
+
 ENDS = {
     "text": lambda: "né",
     "none": lambda: None,
     "odd": lambda: "\udcff",
+    "unprintable": Unprintable,
     "long": lambda: "x" * 400_001,
     "awaitable": later,
     "expected": lambda: fail(ToolError("no file")),
@@ -80,6 +90,7 @@ ENDS = {
         ("text", True, "né"),
         ("none", True, "None"),
         ("odd", False, "the tool has run, but its result cannot be kept"),
+        ("unprintable", False, "the tool has run, but its result cannot be kept: SystemExit"),
         ("long", True, "x" * 400_000 + "\n[cut: the result had 400001 characters]"),
         ("awaitable", True, "later"),
         ("expected", False, "no file"),

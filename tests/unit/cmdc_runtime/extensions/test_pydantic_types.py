@@ -156,6 +156,34 @@ def test_a_result_is_told_as_json(value, text):
     assert text_of(value) == text
 
 
+class Scores(pydantic.BaseModel):
+    """A model that may hold two keys that JSON has one form for."""
+
+    by_key: dict[int | str, int]
+
+
+ALIKE = [
+    {1: "a", "1": "b"},
+    {None: "a", 2: "b", "2": "c"},
+    {Colour.RED: 1, "red": 2},
+    {dt.date(2026, 1, 2): 1, "2026-01-02": 2},
+    [{"x": ({1.5: 1, "1.5": 2},)}],
+    Basket([{1: 1, "1": 2}]),
+    Scores(by_key={1: 1, "1": 2}),
+]
+
+
+@pytest.mark.parametrize("value", ALIKE, ids=repr)
+def test_no_key_is_lost_to_another_that_json_writes_alike(value):
+    """Such a value is told as Python writes it, at any depth."""
+    assert text_of(value) == str(value)
+
+
+def test_keys_that_differ_are_told_as_json():
+    """One form for each, in whatever dict of the value it stands."""
+    assert text_of([{1: "a", "2": {"1": 3}}, {"1": 4}]) == '[{"1":"a","2":{"1":3}},{"1":4}]'
+
+
 Bounded = Annotated[int, pydantic.Field(gt=3)]
 Named = NewType("Named", Bounded)
 

@@ -76,6 +76,16 @@ class Unprintable:
     def __str__(self):
         raise SystemExit
 
+    __repr__ = __str__
+
+
+class Faceless(Unprintable):
+    """It does not even say what it is."""
+
+    @property
+    def __class__(self):
+        raise SystemExit
+
 
 class Sudden(BaseException):
     """What no tool should raise."""
@@ -107,12 +117,13 @@ def test_a_failure_without_a_text_is_told_by_its_type(run):
 
 
 @BOTH
-def test_a_result_that_is_no_text_is_a_crash(run):
-    """Making text of a result runs the tool's code, too."""
-    ending = run(Unprintable)
+@pytest.mark.parametrize("make", [Unprintable, lambda: [Unprintable()], Faceless])
+def test_a_result_without_a_text_is_told_as_one(run, make):
+    """Making text of a result runs the code of its class; that the tool has run is told first."""
+    ending = run(make)
 
-    assert isinstance(ending, Crashed | Refused)
-    assert "SystemExit" in ending.text
+    assert isinstance(ending, Refused)
+    assert ending.text.startswith("the tool has run, but its result cannot be kept: SystemExit")
 
 
 @BOTH

@@ -1,8 +1,11 @@
 """Words of a call: whatever a tool returned or raised, made fit and bounded."""
 
 import math
+from asyncio import CancelledError
 from dataclasses import dataclass
+from enum import Enum
 
+import msgspec
 import pytest
 
 from cmdc_runtime.extensions import Effect, ToolError
@@ -54,6 +57,12 @@ def nested(levels):
     return value
 
 
+class Answer(Enum):
+    """A member whose value is another key, too."""
+
+    YES = "yes"
+
+
 UNKEPT = {
     "deep": (nested(70), "it nests more than 64 levels deep"),
     "very deep": (nested(5_000), "RecursionError"),
@@ -62,6 +71,10 @@ UNKEPT = {
     "surrogate": ("\ud800", "UnicodeEncodeError"),
     "object": (object(), "TypeError"),
     "keys": ({1: 2}, "a key is of type int"),
+    "keys that are one": (
+        {Answer.YES: 1, "yes": 2},
+        "two keys of one dict in it are the same text",
+    ),
 }
 
 
@@ -92,6 +105,8 @@ CHANGED = {
     "surrogate in a key": ({"a\udce4": 1}, "a key of it: it is no valid UTF-8"),
     "text of an effect": (Effect("n", 1, text="\ud800"), "half a surrogate pair (U+D800)"),
     "deep": (nested(70), "it nests more than 64 levels deep"),
+    "very deep": (nested(5_000), "it nests more than 64 levels deep"),
+    "many digits": (10**6_000, "ValueError"),
     "large integer": ([2**64], "[0]: it is an integer beyond 64 bits"),
 }
 
@@ -104,6 +119,54 @@ def test_a_result_that_cannot_be_kept_is_told(value, why):
 
     assert str(caught.value).startswith("the tool has run, but its result cannot be kept: ")
     assert why in str(caught.value)
+
+
+def failing_with(error):
+    """Return values whose text fails so: by themselves, in a list, as a model, in an effect."""
+
+    class Failing:
+        def __str__(self):
+            raise error
+
+        __repr__ = __str__
+
+    class Model(Failing):
+        def model_json_schema(self): ...
+
+        def model_dump(self, mode):
+            raise error
+
+    class Faceless(Failing):
+        @property
+        def __class__(self):
+            raise error
+
+    yield from (Failing(), Model(), Faceless(), [Failing()], {"a": {Failing(): 1}})
+    yield unchecked_effect(Failing())
+
+
+def unchecked_effect(text):
+    """Return an effect with a text that is none, as who goes around its checks can make it."""
+    effect = Effect("n")
+    msgspec.structs.force_setattr(effect, "text", text)
+    return effect
+
+
+FAILURES = [
+    *(RuntimeError("no repr"), AttributeError("no"), RecursionError(), MemoryError()),
+    *(SystemExit(4), KeyboardInterrupt(), GeneratorExit(), StopIteration(), CancelledError()),
+    *(ToolError("not this"), BaseExceptionGroup("g", [SystemExit(1)])),
+]
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
+def test_a_result_whose_text_fails_is_told_as_one(error):
+    """Whatever its class raises, the tool has run: it neither failed nor tried to end a process."""
+    for value in failing_with(error):
+        with pytest.raises(ToolError) as caught:
+            returned(value)
+
+        assert str(caught.value).startswith("the tool has run, but its result cannot be kept: ")
 
 
 @pytest.mark.parametrize(("value", "text"), [(math.nan, "nan"), (2**80, str(2**80))])
