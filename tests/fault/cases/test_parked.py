@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import queue
 import signal
 import sqlite3
 import subprocess
@@ -18,6 +19,7 @@ from cmdc_runtime.client.engine import ClientEngine
 from cmdc_runtime.errors import SessionNotAlive, SessionParked
 from cmdc_runtime.transfer import MAGIC, Header, Seal, frame_of, part_of, read_frames
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE
+from supervisor.specs import spec_bytes, spec_of
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 
@@ -38,13 +40,20 @@ COLUMNS = {
 }
 """A value for each column of a live session's row that a daemon reads and never writes."""
 BESIDE = {
-    "incarnation": "INSERT INTO downs VALUES ({seq}, {id}, 'many', 1, 5, x'c0')",
     "body": "INSERT INTO downs VALUES ({seq}, {id}, 1, 0, 5, x'ff')",
     "written": "INSERT INTO marks VALUES ({id}, 'all', 0)",
     "first": "INSERT INTO events VALUES ({id}, 'one', 'two', x'90')",
     "index": "INSERT INTO events VALUES ({id}, 4611686018427387904, 1, x'90')",
 }
 """Rows in other tables that it looks at when it takes a session over."""
+ENDS = {
+    "seq": "(9223372036854775807, {id}, 1, 1, 5, x'c0')",
+    "incarnation": "(2, {id}, 'many', 1, 5, x'c0')",
+    "restarting": "(3, {id}, 1, 'y', 5, x'c0')",
+    "at_ms": "(4, {id}, 1, 1, 'late', x'c0')",
+    "body": "(5, {id}, 1, 1, 5, 'text')",
+}
+"""An end for each column of one that no daemon has written so."""
 
 
 def run(place, *arguments):
@@ -73,10 +82,12 @@ def stopped(place):
 
 
 def copied(db, origin, **values):
-    """Add a row that is that of the session ``origin``, but for some columns."""
+    """Add a row that is that of the session ``origin``, but for its id and some columns."""
     cursor = db.execute("SELECT * FROM sessions WHERE session_id = ?", (origin,))
     columns = [one[0] for one in cursor.description]
-    row = dict(zip(columns, cursor.fetchone(), strict=True)) | values
+    row = dict(zip(columns, cursor.fetchone(), strict=True))
+    spec = msgspec.structs.replace(spec_of(row["spec"]), session_id=str(values["session_id"]))
+    row |= {"spec": spec_bytes(spec)} | values
     places = ", ".join("?" * len(columns))
     db.execute(f"INSERT INTO sessions VALUES ({places})", [row[one] for one in columns])
 
@@ -137,6 +148,39 @@ def test_rows_damaged_by_hand_park_their_sessions_and_no_other(place, audit, bys
         assert len([row for row in db.iterdump() if "INSERT" in row]) >= len(before)
     told = json.loads(run(place, "ps", "--all", "--json").stdout)
     assert [one["session_id"] for one in told if one["state"] != "ended"] == [bystander.id]
+
+
+@pytest.mark.fault_case("F72")
+def test_an_end_damaged_by_hand_hinders_no_session(place, audit, bystander, agent, client):
+    """It is left out and told, of a session that is alive and of one that ended; new ends are told.
+
+    Rows of ends have one order for all sessions, so one of them must not decide about the others.
+    """
+    audit.daemon_died = True
+    gone = agent()
+    gone.stop()
+    start = len(place.log.read_text())
+    names = {f"end-{column}": insert for column, insert in ENDS.items()}
+    with stopped(place) as db:
+        for name, insert in names.items():
+            copied(db, bystander.id, session_id=name, incarnation=1)
+            db.execute(f"INSERT INTO downs VALUES {insert.format(id=repr(name))}")
+        changed = "UPDATE downs SET seq = 9223372036854775806 WHERE session_id = ?"
+        assert db.execute(changed, (gone.id,)).rowcount == 1
+    said = place.log.read_text()[start:]
+    assert "session.parked" not in said
+    assert "Traceback" not in said
+    for name in names:
+        lines = [one for one in said.splitlines() if "down.damaged" in one and name in one]
+        assert f"{name.removeprefix('end-')}: " in lines[0]
+    assert bystander.run("Still there?", timeout=TURN_S).text == "fine"
+    listed = {one.session_id for one in client.list_sessions()}
+    assert listed == {bystander.id, *names}
+    told = queue.SimpleQueue()
+    for name in names:
+        client.monitor(name, told.put)
+        client.stop(name)
+        assert told.get(timeout=TURN_S).session_id == name
 
 
 def altered(data, **fields):
