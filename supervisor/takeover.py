@@ -21,7 +21,7 @@ from cmdc_runtime.clock import now_ms
 from cmdc_runtime.codec import encode
 from cmdc_runtime.errors import CmdcError, UsageError
 from cmdc_runtime.ids import EventIndex, Incarnation, SessionId
-from cmdc_runtime.plain import whole_problem
+from cmdc_runtime.plain import SHOWN_CHARS_MAX, whole_problem
 from cmdc_runtime.ranges import INDEX_MAX
 from cmdc_runtime.reasons import AnyReason, Other, Shutdown, Unkillable
 from cmdc_runtime.requests import StartSession
@@ -135,8 +135,7 @@ class TakeOver:
         """
         left = self._left.pop(row.session_id, None)
         try:
-            spec = spec_of(row.spec)
-            check_session(spec)
+            spec = _own_spec(row)
             return await self._continue(row, spec, left)
         except Exception as error:
             if isinstance(error, JournalFull) or self.sessions.journal.health.has_failed:
@@ -221,3 +220,20 @@ class TakeOver:
         sessions.live[session.id] = session
         sessions.hub.open_channel(session.id, session.spec.supervision.event_buffer_size, last)
         sessions.begin(session)
+
+
+def _own_spec(row: SessionRow) -> StartSession:
+    """Return a row's definition, whose names are those that the tree knows the session by.
+
+    Raises:
+        UsageError: it is another session's, which it would end or speak for.
+        CmdcError: no session can be kept like that.
+    """
+    spec = spec_of(row.spec)
+    if spec.session_id != row.session_id:
+        raise UsageError(
+            "the journal's row of the session is damaged: spec: session_id: "
+            f"{spec.session_id[:SHOWN_CHARS_MAX]!r}, and the row is of another session"
+        )
+    check_session(spec)
+    return spec

@@ -81,15 +81,23 @@ def stopped(place):
         place.start()
 
 
-def copied(db, origin, **values):
-    """Add a row that is that of the session ``origin``, but for its id and some columns."""
+def copied(db, origin, names=None, **values):
+    """Add a row that is that of ``origin``, but for some columns; its definition ``names`` it."""
     cursor = db.execute("SELECT * FROM sessions WHERE session_id = ?", (origin,))
     columns = [one[0] for one in cursor.description]
     row = dict(zip(columns, cursor.fetchone(), strict=True))
-    spec = msgspec.structs.replace(spec_of(row["spec"]), session_id=str(values["session_id"]))
+    spec = msgspec.structs.replace(
+        spec_of(row["spec"]), session_id=names or str(values["session_id"])
+    )
     row |= {"spec": spec_bytes(spec)} | values
     places = ", ".join("?" * len(columns))
     db.execute(f"INSERT INTO sessions VALUES ({places})", [row[one] for one in columns])
+
+
+def forget(place, names):
+    """Take sessions out of the journal that never had a process: nobody misses their ends."""
+    with stopped(place) as db:
+        db.executemany("DELETE FROM sessions WHERE session_id = ?", [(name,) for name in names])
 
 
 @pytest.mark.fault_case("F72")
@@ -181,6 +189,32 @@ def test_an_end_damaged_by_hand_hinders_no_session(place, audit, bystander, agen
         client.monitor(name, told.put)
         client.stop(name)
         assert told.get(timeout=TURN_S).session_id == name
+
+
+@pytest.mark.fault_case("F72")
+def test_a_definition_of_another_session_parks_the_row_that_has_it(
+    place, audit, bystander, agent, client
+):
+    """Whom it names, alive, ended or nobody, is neither ended nor spoken for, and goes on."""
+    audit.daemon_died = True
+    gone, other = agent(), agent()
+    gone.stop()
+    named = {"live": bystander.id, "ended": gone.id, "nobody": "nobody", "none": "a b"}
+    with stopped(place) as db:
+        for kind, session_id in named.items():
+            copied(db, bystander.id, session_id=f"names-{kind}", names=session_id)
+        for rowid, name in ((-9, "before"), (2**40, "behind")):  # whoever is looked at first
+            copied(db, other.id, session_id=name, names=other.id)
+            db.execute("UPDATE sessions SET rowid = ? WHERE session_id = ?", (rowid, name))
+    assert bystander.run("Still there?", timeout=TURN_S).text == "fine"
+    assert other.run("And you?", timeout=TURN_S).text == "fine"
+    told = json.loads(run(place, "ps", "--all", "--json").stdout)
+    parked = {one["session_id"]: one["reason"] for one in told if one["state"] == "parked"}
+    names = {*(f"names-{kind}" for kind in named), "before", "behind"}
+    assert all("spec: session_id: " in parked[name] for name in names)
+    assert {one.session_id for one in client.list_sessions()} >= {bystander.id, other.id}
+    other.stop()
+    forget(place, names)
 
 
 def altered(data, **fields):
