@@ -41,6 +41,10 @@ def row_problem(row: SessionRow) -> str | None:
     for name, high in _NUMBERS:
         if (wrong := whole_problem(getattr(row, name), 0, high)) is not None:
             return f"{name}: {wrong}"
+    if row.ended_ms is not None:
+        wrong = whole_problem(row.ended_ms, 0, TIME_MS_MAX)
+        if wrong is not None:
+            return f"ended_ms: {wrong}"
     spec: object = row.spec
     if not isinstance(spec, bytes):
         return f"spec: expected bytes, got {type(spec).__name__}"
@@ -74,6 +78,8 @@ def shown_row(row: SessionRow) -> SessionRow:
     for name, high in _NUMBERS:
         if whole_problem(getattr(row, name), 0, high) is not None:
             changes[name] = 0
+    if whole_problem(row.ended_ms, 0, TIME_MS_MAX) is not None:
+        changes["ended_ms"] = None
     for name in ("parent_id", "group_id"):
         if text_problem(getattr(row, name), chars_max=TEXT_CHARS_MAX) is not None:
             changes[name] = None

@@ -3,6 +3,7 @@
 ``operations`` says what each one returns. To add one, add its class there and its row here.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final, TypeAlias
@@ -41,6 +42,7 @@ from supervisor.adapters.journal.operations import (
     ReadHistoryPart,
     ReplayEvents,
 )
+from supervisor.adapters.journal.retention import IS_DAMAGED_END
 from supervisor.adapters.journal.rows import down_problem
 from supervisor.core.limits import (
     DOWNS_READ_MAX,
@@ -72,7 +74,7 @@ _LAST_INDEX: Final = "first + count - 1 FROM events WHERE session_id"
 _ENDED: Final = f"""
     SELECT {", ".join(_TOLD)}, coalesce(
         (SELECT {_LAST_INDEX} = sessions.session_id ORDER BY first DESC LIMIT 1), 0)
-    FROM sessions WHERE ended_ms IS NOT NULL
+    FROM sessions WHERE ended_ms IS NOT NULL AND NOT {IS_DAMAGED_END}
     ORDER BY ended_ms DESC, created_ms DESC, session_id LIMIT ?
 """  # noqa: S608 - our names
 _SNAPSHOTS: Final = "SELECT seq, body FROM snapshots WHERE session_id = ? ORDER BY seq"
@@ -103,9 +105,13 @@ def find_session(db: Database, query: FindSession | LoadSession | ReadHistory) -
 
 
 def live_sessions(db: Database, _query: ListLiveSessions) -> list[SessionRow]:
-    """Return the live sessions, oldest first."""
-    found = db.execute(f"{_SESSIONS} WHERE ended_ms IS NULL ORDER BY created_ms, rowid").fetchall()
-    return [_session(row) for row in found]
+    """Return the live sessions, oldest first, and behind them those of a damaged end."""
+    wanted = ("ended_ms IS NULL", f"ended_ms IS NOT NULL AND {IS_DAMAGED_END}")
+    found = [
+        db.execute(f"{_SESSIONS} WHERE {which} ORDER BY created_ms, rowid").fetchall()
+        for which in wanted  # an index has each
+    ]
+    return [_session(row) for row in itertools.chain(*found)]
 
 
 def ended_sessions(db: Database, query: ListEndedSessions) -> list[tuple[SessionRow, EventIndex]]:

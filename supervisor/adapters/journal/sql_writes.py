@@ -162,7 +162,8 @@ def begin_incarnation(db: Database, heads: Heads, write: BeginIncarnation) -> No
 def end_session(db: Database, heads: Heads, write: EndSession) -> None:
     """End a session."""
     ended = db.execute(  # without its head: damaged rows have none
-        "UPDATE sessions SET ended_ms = ?, reason = ? WHERE session_id = ? AND ended_ms IS NULL",
+        "UPDATE sessions SET ended_ms = ?, reason = ?"  # noqa: S608 - our names
+        f" WHERE session_id = ? AND (ended_ms IS NULL OR {retention.IS_DAMAGED_END})",
         (write.at_ms, write.reason, write.session_id),
     )
     heads.forget(write.session_id)
@@ -183,10 +184,11 @@ def _check_known(db: Database, session_id: SessionId) -> None:
 
 def _make_room(db: Database, session_id: SessionId) -> None:
     """Delete an ended session, whose id is to be used again."""
-    old = db.execute("SELECT ended_ms FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
+    is_alive = f"SELECT ended_ms IS NULL OR {retention.IS_DAMAGED_END} FROM sessions"  # noqa: S608 - our names
+    old = db.execute(f"{is_alive} WHERE session_id = ?", (session_id,)).fetchone()
     if old is None:
         return
-    if old[0] is None:
+    if old[0]:
         raise SessionExists(f"the session {session_id} is alive")
     retention.delete_history(db, session_id)
     db.execute("UPDATE downs SET incarnation = NULL WHERE session_id = ?", (session_id,))

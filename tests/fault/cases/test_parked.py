@@ -217,6 +217,36 @@ def test_a_definition_of_another_session_parks_the_row_that_has_it(
     forget(place, names)
 
 
+@pytest.mark.fault_case("F72")
+def test_a_session_of_a_damaged_end_is_parked_and_not_pruned(place, audit, bystander, client):
+    """Nobody can say whether it has ended, so it is shown with its column until it is told to."""
+    audit.daemon_died = True
+    ends = {"below": -1, "text": "abc", "bytes": b"\0", "part": 1.5, "far": 2**62, "sound": 5}
+    names = {f"ended-{kind}": value for kind, value in ends.items()}
+    start = len(place.log.read_text())
+    with stopped(place) as db:
+        for name, ended_ms in names.items():
+            copied(db, bystander.id, session_id=name, ended_ms=ended_ms, reason=STRANGE)
+    del names["ended-sound"]
+    assert bystander.run("Still there?", timeout=TURN_S).text == "fine"
+
+    def is_pruned():  # the one that ended long ago, as it should be
+        return "journal.pruned" in place.log.read_text()[start:]
+
+    assert place.poll(is_pruned, TURN_S)
+    told = json.loads(run(place, "ps", "--all", "--json").stdout)
+    parked = {one["session_id"]: one["reason"] for one in told if one["state"] == "parked"}
+    assert all("ended_ms: " in parked[name] for name in names)
+    assert "ended-sound" not in {one["session_id"] for one in told}
+    client.stop("ended-text")
+    with pytest.raises(SessionNotAlive, match="normal"):
+        client.status("ended-text")
+    with stopped(place) as db:
+        kept = db.execute("SELECT session_id FROM sessions WHERE session_id GLOB 'ended-*'")
+        assert {one for (one,) in kept} == names.keys()
+    forget(place, names)
+
+
 def altered(data, **fields):
     """Return a session's file with other numbers in its header, and a good seal."""
     header, *parts, _end = map(part_of, read_frames(io.BytesIO(data)))

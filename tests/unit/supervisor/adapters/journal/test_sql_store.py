@@ -32,6 +32,7 @@ from supervisor.adapters.journal.operations import (
     FindSession,
     ListCheckpoints,
     ListDowns,
+    ListEndedSessions,
     ListLiveSessions,
     LoadSession,
     PruneSessions,
@@ -459,3 +460,24 @@ def test_a_page_of_ends_is_full_where_damaged_ones_are_among_them(store):
 
     assert [one.incarnation for one in store.perform(ListDowns("s", 0, 2))] == [3, 5]
     assert [one.incarnation for one in store.perform(ListDowns("s", 1_004, 2))] == [7]
+
+
+@pytest.mark.parametrize("ended_ms", [-1, -(2**63), 2**62, 1.5, float("inf"), "abc", "", b"\xff"])
+def test_a_session_of_a_damaged_end_is_neither_over_nor_deleted(store, ended_ms):
+    """It is listed among those to go on with, behind them; it ends once, and makes room then."""
+    store.perform(CreateSession(SessionRow(session_id="alive", created_ms=9, spec=b"")))
+    store.db.execute("UPDATE sessions SET ended_ms = ? WHERE session_id = 's'", (ended_ms,))
+    store.heads.forget()
+
+    assert store.perform(PruneSessions(2**62, 10)) == 0
+    live = store.perform(ListLiveSessions())
+    assert [(one.session_id, one.ended_ms) for one in live] == [("alive", None), ("s", ended_ms)]
+    assert store.perform(ListEndedSessions(10)) == []
+    with pytest.raises(SessionExists):
+        store.perform(CreateSession(ROW))
+    with pytest.raises(SessionEnded):
+        store.perform(AcceptCommand("s", "c1", b"one", 1))
+    store.perform(EndSession("s", b"over", 7))
+    store.perform(EndSession("s", b"again", 8))
+    assert [row.ended_ms for row, _ in store.perform(ListEndedSessions(10))] == [7]
+    assert store.perform(PruneSessions(8, 10)) == 1
