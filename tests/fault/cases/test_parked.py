@@ -247,6 +247,25 @@ def test_a_session_of_a_damaged_end_is_parked_and_not_pruned(place, audit, bysta
     forget(place, names)
 
 
+@pytest.mark.fault_case("F72")
+def test_sessions_that_are_below_themselves_are_parked(place, audit, bystander, client):
+    """Alone, two of each other, or more; whose parent is only gone ends as before."""
+    audit.daemon_died = True
+    parents = {"self": "self", "left": "right", "right": "left", "one": "two", "two": "three"}
+    parents |= {"three": "one"}
+    with stopped(place) as db:
+        for name, parent in (parents | {"orphan": "nobody"}).items():
+            copied(db, bystander.id, session_id=name, parent_id=parent)
+    assert bystander.run("Still there?", timeout=TURN_S).text == "fine"
+    told = json.loads(run(place, "ps", "--all", "--json").stdout)
+    parked = {one["session_id"]: one["reason"] for one in told if one["state"] == "parked"}
+    for name, parent in parents.items():
+        assert f"parent_id: {parent!r} is below the session itself" in parked[name]
+    with pytest.raises(SessionNotAlive, match="the parent's process ended"):
+        client.status("orphan")
+    forget(place, [*parents, "orphan"])
+
+
 def altered(data, **fields):
     """Return a session's file with other numbers in its header, and a good seal."""
     header, *parts, _end = map(part_of, read_frames(io.BytesIO(data)))
