@@ -21,7 +21,7 @@ from cmdc_runtime.clock import now_ms
 from cmdc_runtime.codec import encode
 from cmdc_runtime.errors import CmdcError, UsageError
 from cmdc_runtime.ids import EventIndex, Incarnation, SessionId
-from cmdc_runtime.plain import whole_problem
+from cmdc_runtime.plain import SHOWN_CHARS_MAX, whole_problem
 from cmdc_runtime.ranges import INDEX_MAX
 from cmdc_runtime.reasons import AnyReason, Other, Shutdown, Unkillable
 from cmdc_runtime.requests import StartSession
@@ -34,7 +34,14 @@ from supervisor.adapters.journal.operations import (
 )
 from supervisor.adapters.journal.rows import row_problem
 from supervisor.adapters.left import Left
-from supervisor.core.household import PARENT_ENDED, Phase, check_session, parks, session_path
+from supervisor.core.household import (
+    PARENT_ENDED,
+    Phase,
+    check_session,
+    own_ancestors,
+    parks,
+    session_path,
+)
 from supervisor.core.limits import ADOPT_WAIT_S, INDEX_JUMP, TAKEN_OVER_AT_ONCE_MAX
 from supervisor.hiring import Inherited, dismiss
 from supervisor.session import Session
@@ -71,11 +78,8 @@ class TakeOver:
 
     async def run(self) -> TakenOver:
         """Go on with all of them; return when those that were kept have called, or do not soon."""
-        rows = [
-            row
-            for row in await self.sessions.journal.read(ListLiveSessions())
-            if self._is_sound(row)
-        ]
+        found = await self.sessions.journal.read(ListLiveSessions())
+        rows = self._below_others([row for row in found if self._is_sound(row)])
         await self._match(rows)
         top = [row for row in rows if row.parent_id is None]
         below = [row for row in rows if row.parent_id is not None]
@@ -92,9 +96,21 @@ class TakeOver:
     def _is_sound(self, row: SessionRow) -> bool:
         """Say whether a row can be worked with at all; else it is parked."""
         if (problem := row_problem(row)) is not None:
-            why = f"the journal's row of the session is damaged: {problem}"
-            self.sessions.park(row, Other(detail=why))
+            self._park_damaged(row, problem)
         return problem is None
+
+    def _below_others(self, rows: Sequence[SessionRow]) -> list[SessionRow]:
+        """Return the rows but for those that are below themselves, which are parked."""
+        above = {row.session_id: row.parent_id for row in rows if row.parent_id is not None}
+        rings = own_ancestors(above)
+        for row in rows:
+            if row.session_id in rings:
+                self._park_damaged(row, f"parent_id: {row.parent_id!r} is below the session itself")
+        return [row for row in rows if row.session_id not in rings]
+
+    def _park_damaged(self, row: SessionRow, problem: str) -> None:
+        why = f"the journal's row of the session is damaged: {problem}"
+        self.sessions.park(row, Other(detail=why))
 
     async def _match(self, rows: Iterable[SessionRow]) -> None:
         """Find out which agent is whose; the others are ended."""
@@ -135,8 +151,7 @@ class TakeOver:
         """
         left = self._left.pop(row.session_id, None)
         try:
-            spec = spec_of(row.spec)
-            check_session(spec)
+            spec = _own_spec(row)
             return await self._continue(row, spec, left)
         except Exception as error:
             if isinstance(error, JournalFull) or self.sessions.journal.health.has_failed:
@@ -221,3 +236,20 @@ class TakeOver:
         sessions.live[session.id] = session
         sessions.hub.open_channel(session.id, session.spec.supervision.event_buffer_size, last)
         sessions.begin(session)
+
+
+def _own_spec(row: SessionRow) -> StartSession:
+    """Return a row's definition, whose names are those that the tree knows the session by.
+
+    Raises:
+        UsageError: it is another session's, which it would end or speak for.
+        CmdcError: no session can be kept like that.
+    """
+    spec = spec_of(row.spec)
+    if spec.session_id != row.session_id:
+        raise UsageError(
+            "the journal's row of the session is damaged: spec: session_id: "
+            f"{spec.session_id[:SHOWN_CHARS_MAX]!r}, and the row is of another session"
+        )
+    check_session(spec)
+    return spec

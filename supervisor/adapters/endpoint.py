@@ -11,6 +11,7 @@ import fcntl
 import os
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,12 @@ log = structlog.get_logger()
 
 _TEMPORARY: Final = ("pymp-*", "cmdc-nursery-*")
 """Folders that a daemon was killed with: multiprocess's, and that of the nursery's first child."""
+
+
+_PRIVATE: Final = (*SOCKETS, LOCK_FILE, TOKEN_FILE, ROLL)
+"""What is in the directory and is for no other user."""
+_OTHERS: Final = 0o077
+_FILE_MODE: Final = 0o600
 
 
 class DaemonRunning(UsageError):
@@ -189,6 +196,28 @@ class Lock:
             )
         except OSError:
             return False
+
+    def keep_private(self) -> None:
+        """Close what was opened to other users again: the directory, then what is in it.
+
+        The directory is the one that is locked, wherever it is; nothing in another one is touched.
+
+        Raises:
+            OSError: it can't be closed.
+        """
+        found = _stat(self._directory_fd)
+        if (mode := _private(found)) is not None:
+            # First, and by what is open: from then on nobody else can put a link in a file's place.
+            os.fchmod(_open_fd(self._directory_fd), mode)
+            _tell_mode(self._directory, found, mode)
+        if not self.is_held():
+            return
+        for path in (self._directory / name for name in _PRIVATE):
+            with contextlib.suppress(FileNotFoundError):
+                found = path.lstat()
+                if not stat.S_ISLNK(found.st_mode) and (mode := _private(found)) is not None:
+                    path.chmod(mode)
+                    _tell_mode(path, found, mode)
 
     def restore(self) -> None:
         """Make what is gone of it anew, the directory too.
@@ -337,7 +366,23 @@ class Endpoint:
 
 def _stat(fd: int | None) -> os.stat_result:
     """Return what is open; raises OSError where nothing is."""
-    return os.fstat(-1 if fd is None else fd)
+    return os.fstat(_open_fd(fd))
+
+
+def _open_fd(fd: int | None) -> int:
+    return -1 if fd is None else fd
+
+
+def _private(found: os.stat_result) -> int | None:
+    """Return the mode that closes a path to other users; None where it is closed."""
+    if not found.st_mode & _OTHERS:
+        return None
+    return _FILE_MODE if stat.S_ISREG(found.st_mode) else PRIVATE_MODE
+
+
+def _tell_mode(path: Path, found: os.stat_result, mode: int) -> None:
+    before = stat.S_IMODE(found.st_mode)
+    log.warning("directory.mode_changed", path=str(path), mode=oct(before), restored=oct(mode))
 
 
 def _holder_of(path: Path) -> Holder | None:

@@ -3,9 +3,10 @@
 A cleaner of temporary files, or a person, removes a socket under the daemon: who is connected goes
 on, and nobody else ever gets in. So every ``LOOK_S`` each path is compared with what was put there,
 what is gone or another one is told, and restored. The lock comes first: while another daemon has
-the directory nothing in it is touched. A log file that was moved away or removed is opened again by
-its name, as programs do that rotate logs. To have another path kept, add a ``Kept`` where the
-daemon makes this.
+the directory nothing in it is touched. What was opened to other users is told and closed again: the
+next daemon would refuse it. A log file that was moved away or removed is opened again by its name,
+as programs do that rotate logs. To have another path kept, add a ``Kept`` where the daemon makes
+this.
 """
 
 import asyncio
@@ -94,12 +95,13 @@ class Presence:
                     log.error("directory.not_restored", problem=self._problem)
 
     def look(self) -> None:
-        """Restore what is gone.
+        """Close what was opened to other users, and restore what is gone.
 
         Raises:
             CmdcError: another daemon has the directory, or it is not this user's alone any more.
             OSError, zmq.ZMQError: it can't be restored.
         """
+        self._lock.keep_private()
         if not self._doors.are_open:  # then they are elsewhere on purpose
             return
         if not self._lock.is_held():

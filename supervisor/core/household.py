@@ -109,6 +109,22 @@ def session_path(parent: SupervisorPath | None, session_id: SessionId) -> Superv
     return (*above, f"session:{session_id}")
 
 
+def own_ancestors(parents: Mapping[SessionId, SessionId]) -> frozenset[SessionId]:
+    """Return who is above themselves, by the parent of each: what no daemon has made so."""
+    found: set[SessionId] = set()
+    looked_at: set[SessionId] = set()
+    for first in parents:
+        path: dict[SessionId, int] = {}
+        one = first
+        while one in parents and one not in looked_at:
+            looked_at.add(one)
+            path[one] = len(path)
+            one = parents[one]
+        if one in path:
+            found.update(list(path)[path[one] :])
+    return frozenset(found)
+
+
 def session_spec(
     spec: StartSession,
     agent: object,

@@ -269,7 +269,10 @@ class FindSession(Query[SessionRow | None], frozen=True):
 
 
 class ListLiveSessions(Query[list[SessionRow]], frozen=True):
-    """Return the sessions that have not ended, oldest first."""
+    """Return the sessions that have not ended, oldest first.
+
+    Behind them come those of which nobody can say it, since their ``ended_ms`` is damaged.
+    """
 
 
 class ListEndedSessions(Query[list[tuple[SessionRow, EventIndex]]], frozen=True):

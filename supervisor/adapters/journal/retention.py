@@ -2,16 +2,23 @@
 
 A live session's tables are bounded when a snapshot is written: the state is then in one row, and
 what led to it is of use only for a way back, for late duplicates and for late readers. An ended
-session goes as a whole.
+session goes as a whole. Whether one has ended cannot be said of a damaged ``ended_ms``: such a
+session is neither gone on with nor deleted.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
 from cmdc_runtime.ids import SessionId
+from cmdc_runtime.ranges import TIME_MS_MAX
 from supervisor.adapters.journal.database import Database
 from supervisor.core.limits import COMMANDS_KEPT, EVENTS_KEPT, PRUNED_MAX, SNAPSHOTS_KEPT
 
+IS_DAMAGED_END: Final = (
+    f"(ended_ms < 0 OR ended_ms > {TIME_MS_MAX} OR ended_ms <> CAST(ended_ms AS BIGINT))"
+)
+"""Of a session's row; what is no number is above every number for SQLite, in a file that somebody
+has edited."""
 HISTORY_TABLES: Final = ("events", "records", "commands", "snapshots", "marks", "sessions")
 """What makes room for a new session of the same id."""
 _ALL_TABLES: Final = (*HISTORY_TABLES, "downs", "checkpoints")
@@ -85,7 +92,8 @@ def delete_history(db: Database, session_id: SessionId) -> None:
 def prune(db: Database, before_ms: int, limit: int) -> int:
     """Delete sessions that ended before a time, and return how many."""
     ended = db.execute(
-        "SELECT session_id FROM sessions WHERE ended_ms < ? ORDER BY ended_ms LIMIT ?",
+        f"SELECT session_id FROM sessions WHERE ended_ms < ? AND NOT {IS_DAMAGED_END}"  # noqa: S608 - our names
+        " ORDER BY ended_ms LIMIT ?",
         (before_ms, max(0, min(limit, PRUNED_MAX))),
     ).fetchall()
     for (session_id,) in ended:

@@ -1,10 +1,11 @@
-"""What of a row of a session, or of a checkpoint, in a journal cannot be gone on with. Pure.
+"""What of a row of a session, a checkpoint or an end in a journal cannot be gone on with. Pure.
 
 SQLite keeps any value in any column, and a file may have been edited, restored from elsewhere or
 written by a program with a fault: a row is looked at as what comes from a client is.
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -17,6 +18,12 @@ from supervisor.adapters.journal.base import CheckpointRow, SessionRow
 
 TEXT_CHARS_MAX: Final = 2**20
 """Of a parent's id or a group's name; older programs had no bound for these."""
+_DOWN_NUMBERS: Final = (
+    ("seq", INDEX_MAX),
+    ("incarnation", INCARNATION_MAX),
+    ("restarting", 1),
+    ("at_ms", TIME_MS_MAX),
+)
 _CHECKPOINT_NUMBERS: Final = (("saved_ms", TIME_MS_MAX), ("schema_version", SCHEMA_VERSION_MAX))
 _NUMBERS: Final = (
     ("created_ms", TIME_MS_MAX),
@@ -34,6 +41,10 @@ def row_problem(row: SessionRow) -> str | None:
     for name, high in _NUMBERS:
         if (wrong := whole_problem(getattr(row, name), 0, high)) is not None:
             return f"{name}: {wrong}"
+    if row.ended_ms is not None:
+        wrong = whole_problem(row.ended_ms, 0, TIME_MS_MAX)
+        if wrong is not None:
+            return f"ended_ms: {wrong}"
     spec: object = row.spec
     if not isinstance(spec, bytes):
         return f"spec: expected bytes, got {type(spec).__name__}"
@@ -67,6 +78,8 @@ def shown_row(row: SessionRow) -> SessionRow:
     for name, high in _NUMBERS:
         if whole_problem(getattr(row, name), 0, high) is not None:
             changes[name] = 0
+    if whole_problem(row.ended_ms, 0, TIME_MS_MAX) is not None:
+        changes["ended_ms"] = None
     for name in ("parent_id", "group_id"):
         if text_problem(getattr(row, name), chars_max=TEXT_CHARS_MAX) is not None:
             changes[name] = None
@@ -108,6 +121,18 @@ def shown_checkpoint(row: CheckpointRow) -> CheckpointRow:
     if _label_problem(row.label) is not None:
         changes["label"] = None
     return replace(row, **changes)
+
+
+def down_problem(columns: Mapping[str, object]) -> str | None:
+    """Return what of an end's columns cannot be what a daemon has written, or None."""
+    for name, high in _DOWN_NUMBERS:
+        value = columns[name]
+        is_unset = name == "incarnation" and value is None  # its id was used again
+        if not is_unset and (wrong := whole_problem(value, 0, high)) is not None:
+            return f"{name}: {wrong}"
+    if not isinstance(body := columns["body"], bytes):
+        return f"body: expected bytes, got {type(body).__name__}"
+    return None
 
 
 def _label_problem(label: object) -> str | None:

@@ -3,9 +3,12 @@
 ``operations`` says what each one returns. To add one, add its class there and its row here.
 """
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final, TypeAlias
+
+import structlog
 
 from cmdc_runtime.frames import MISPLACED
 from cmdc_runtime.ids import EventIndex, Incarnation, SessionId
@@ -39,6 +42,8 @@ from supervisor.adapters.journal.operations import (
     ReadHistoryPart,
     ReplayEvents,
 )
+from supervisor.adapters.journal.retention import IS_DAMAGED_END
+from supervisor.adapters.journal.rows import down_problem
 from supervisor.core.limits import (
     DOWNS_READ_MAX,
     HISTORY_ITEMS_MAX,
@@ -48,6 +53,8 @@ from supervisor.core.limits import (
     REPLAY_BYTES_MAX,
 )
 from supervisor.core.ring import filling
+
+log = structlog.get_logger()
 
 SESSION: Final = tuple(field.name for field in fields(SessionRow) if field.name != "written")
 """The columns of each row, as its class has them."""
@@ -67,7 +74,7 @@ _LAST_INDEX: Final = "first + count - 1 FROM events WHERE session_id"
 _ENDED: Final = f"""
     SELECT {", ".join(_TOLD)}, coalesce(
         (SELECT {_LAST_INDEX} = sessions.session_id ORDER BY first DESC LIMIT 1), 0)
-    FROM sessions WHERE ended_ms IS NOT NULL
+    FROM sessions WHERE ended_ms IS NOT NULL AND NOT {IS_DAMAGED_END}
     ORDER BY ended_ms DESC, created_ms DESC, session_id LIMIT ?
 """  # noqa: S608 - our names
 _SNAPSHOTS: Final = "SELECT seq, body FROM snapshots WHERE session_id = ? ORDER BY seq"
@@ -82,6 +89,8 @@ _IN_RANGE: Final = """
 _REPLAY_SIZES: Final = f"SELECT length(body) {_IN_RANGE}"
 _REPLAY: Final = f"SELECT first, count, body {_IN_RANGE}"
 _DOWNS: Final = f"SELECT {', '.join(DOWN)} FROM downs"  # noqa: S608 - our names
+_BELOW_ALL: Final = -(2**63)
+"""What a column's number can be; a damaged one below 0 is to be told."""
 # A saved one gets a new rowid, so of two in one millisecond the later one comes first.
 _NEWEST_FIRST: Final = " WHERE session_id = ? ORDER BY saved_ms DESC, rowid DESC"
 
@@ -96,9 +105,13 @@ def find_session(db: Database, query: FindSession | LoadSession | ReadHistory) -
 
 
 def live_sessions(db: Database, _query: ListLiveSessions) -> list[SessionRow]:
-    """Return the live sessions, oldest first."""
-    found = db.execute(f"{_SESSIONS} WHERE ended_ms IS NULL ORDER BY created_ms, rowid").fetchall()
-    return [_session(row) for row in found]
+    """Return the live sessions, oldest first, and behind them those of a damaged end."""
+    wanted = ("ended_ms IS NULL", f"ended_ms IS NOT NULL AND {IS_DAMAGED_END}")
+    found = [
+        db.execute(f"{_SESSIONS} WHERE {which} ORDER BY created_ms, rowid").fetchall()
+        for which in wanted  # an index has each
+    ]
+    return [_session(row) for row in itertools.chain(*found)]
 
 
 def ended_sessions(db: Database, query: ListEndedSessions) -> list[tuple[SessionRow, EventIndex]]:
@@ -288,25 +301,38 @@ def last_index(db: Database, query: FindLastIndex) -> EventIndex:
 
 
 def list_downs(db: Database, query: ListDowns) -> list[DownRow]:
-    """Return the ends that somebody is notified of."""
-    rows = db.execute(
-        f"{_DOWNS} WHERE session_id = ? AND seq > ? AND length(body) > 0 ORDER BY seq LIMIT ?",
-        (query.session_id, query.after, max(0, min(query.limit, DOWNS_READ_MAX))),
-    )
-    return [_down(*row) for row in rows.fetchall()]
+    """Return the ends that somebody is notified of; what is damaged is told in the log only."""
+    statement = f"{_DOWNS} WHERE session_id = ? AND seq > ? AND length(body) > 0 ORDER BY seq"
+    found: list[DownRow] = []
+    limit = left = max(0, min(query.limit, DOWNS_READ_MAX))
+    after: int = query.after or _BELOW_ALL
+    while left > 0:
+        rows = db.execute(f"{statement} LIMIT ?", (query.session_id, after, left)).fetchall()
+        found += (row for values in rows if (row := _down(values)) is not None)
+        if len(rows) < left:
+            break
+        after, left = rows[-1][DOWN.index("seq")], limit - len(found)
+    return found
 
 
 def newest_down(db: Database, query: FindNewestDown) -> DownRow | None:
-    """Return the newest end."""
-    row = db.execute(
-        f"{_DOWNS} WHERE session_id = ? ORDER BY seq DESC LIMIT 1", (query.session_id,)
-    ).fetchone()
-    return None if row is None else _down(*row)
+    """Return the newest end; what is damaged is told in the log only."""
+    statement = f"{_DOWNS} WHERE session_id = ? ORDER BY seq DESC LIMIT 1 OFFSET ?"
+    damaged = 0
+    while (values := db.execute(statement, (query.session_id, damaged)).fetchone()) is not None:
+        if (found := _down(values)) is not None:
+            return found
+        damaged += 1
+    return None
 
 
-def _down(*values: Any) -> DownRow:  # Any: what SQL returns, in the order of the columns
-    found = dict(zip(DOWN, values, strict=True))
-    return DownRow(**found | {"restarting": bool(found["restarting"])})
+def _down(values: Sequence[Any]) -> DownRow | None:  # Any: what SQL returns, by column
+    """Return an end, or None for one that no daemon has written so."""
+    columns = dict(zip(DOWN, values, strict=True))
+    if (problem := down_problem(columns)) is not None:
+        log.warning("down.damaged", session_id=columns["session_id"], problem=problem)
+        return None
+    return DownRow(**columns | {"restarting": bool(columns["restarting"])})
 
 
 def list_checkpoints(db: Database, query: ListCheckpoints) -> list[CheckpointRow]:

@@ -8,7 +8,8 @@ The table ``marks`` has what a session's row is too large for, two numbers that 
 of the last event that was dropped. A session without a row there has 0 for both.
 
 The number of an end is the time in milliseconds, or one more than the last: in a new file too,
-numbers are larger than those that a client remembers of another. The ends of an ended session whose
+numbers are larger than those that a client remembers of another. One that is far beyond all times
+is of a damaged row, and counts for no session but its own. The ends of an ended session whose
 id is used again lose their incarnation, and with it their place among those of the new one.
 """
 
@@ -19,10 +20,12 @@ from typing import Any, Final, TypeAlias
 
 from cmdc_runtime.errors import InvalidSession, SessionExists
 from cmdc_runtime.ids import DownSeq, EventIndex, SessionId
+from cmdc_runtime.ranges import INDEX_MAX
 from supervisor.adapters.journal import retention
 from supervisor.adapters.journal.base import (
     Accepted,
     CheckpointRow,
+    DownRow,
     Duplicate,
     EventConflict,
     EventRow,
@@ -91,6 +94,22 @@ _KNOWN_DOWN: Final = """
     SELECT seq FROM downs
     WHERE session_id = :session_id AND incarnation = :incarnation AND restarting = :restarting
 """
+_RENUMBER_DOWN: Final = """
+    UPDATE downs SET seq = :seq
+    WHERE session_id = :session_id AND incarnation = :incarnation AND restarting = :restarting
+"""
+_LAST_DOWNS: Final = """
+    SELECT (SELECT max(seq) FROM downs WHERE seq <= :counted),
+           (SELECT max(seq) FROM downs WHERE session_id = :session_id AND seq < :high)
+"""
+_COUNTED_MAX: Final = INDEX_MAX // 2
+"""Of the ends of all sessions; far beyond every time, and as far below what a number may be."""
+# The first number from ``seq`` on that is free: behind one that is taken, unless it is that itself.
+_FREE_DOWN: Final = """
+    SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM downs WHERE seq = :seq) THEN :seq
+    ELSE (SELECT min(seq) + 1 FROM downs AS taken WHERE seq >= :seq AND seq < :high
+          AND NOT EXISTS (SELECT 1 FROM downs WHERE downs.seq = taken.seq + 1)) END
+"""
 # A session that hibernates often must not push out the ends that somebody is to be notified of.
 _DROP_DOWNS: Final = """
     DELETE FROM downs
@@ -143,7 +162,8 @@ def begin_incarnation(db: Database, heads: Heads, write: BeginIncarnation) -> No
 def end_session(db: Database, heads: Heads, write: EndSession) -> None:
     """End a session."""
     ended = db.execute(  # without its head: damaged rows have none
-        "UPDATE sessions SET ended_ms = ?, reason = ? WHERE session_id = ? AND ended_ms IS NULL",
+        "UPDATE sessions SET ended_ms = ?, reason = ?"  # noqa: S608 - our names
+        f" WHERE session_id = ? AND (ended_ms IS NULL OR {retention.IS_DAMAGED_END})",
         (write.at_ms, write.reason, write.session_id),
     )
     heads.forget(write.session_id)
@@ -164,10 +184,11 @@ def _check_known(db: Database, session_id: SessionId) -> None:
 
 def _make_room(db: Database, session_id: SessionId) -> None:
     """Delete an ended session, whose id is to be used again."""
-    old = db.execute("SELECT ended_ms FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
+    is_alive = f"SELECT ended_ms IS NULL OR {retention.IS_DAMAGED_END} FROM sessions"  # noqa: S608 - our names
+    old = db.execute(f"{is_alive} WHERE session_id = ?", (session_id,)).fetchone()
     if old is None:
         return
-    if old[0] is None:
+    if old[0]:
         raise SessionExists(f"the session {session_id} is alive")
     retention.delete_history(db, session_id)
     db.execute("UPDATE downs SET incarnation = NULL WHERE session_id = ?", (session_id,))
@@ -346,15 +367,33 @@ def record_down(db: Database, heads: Heads, write: RecordDown) -> DownSeq:
 
 def _insert_down(db: Database, write: RecordDown) -> DownSeq:
     row = write.row
-    last: tuple[int | None] = db.execute("SELECT max(seq) FROM downs").fetchone()
-    seq = DownSeq(max(row.at_ms, 1 + (last[0] or 0)))
     given = {name: getattr(row, name) for name in DOWN}
-    given |= {"seq": seq, "restarting": int(row.restarting)}
+    given |= {"seq": _next_down(db, row), "restarting": int(row.restarting)}
     if db.execute(_INSERT_DOWN, given).rowcount == 0:
         known: tuple[DownSeq] = db.execute(_KNOWN_DOWN, given).fetchone()
-        return known[0]
-    db.execute(_DROP_DOWNS, {"session_id": row.session_id, "seq": seq, "kept": DOWNS_KEPT_MAX})
-    return seq
+        if 0 <= known[0] <= INDEX_MAX:
+            return known[0]
+        db.execute(_RENUMBER_DOWN, given)
+        return DownSeq(given["seq"])
+    db.execute(
+        _DROP_DOWNS,
+        {"session_id": row.session_id, "seq": given["seq"], "kept": DOWNS_KEPT_MAX},
+    )
+    return DownSeq(given["seq"])
+
+
+def _next_down(db: Database, row: DownRow) -> DownSeq:
+    """Return the number of a new end: larger than those of its session, and of nobody else's."""
+    bounds = {"session_id": row.session_id, "high": INDEX_MAX}
+    lasts = db.execute(_LAST_DOWNS, bounds | {"counted": _COUNTED_MAX}).fetchone()
+    last, own = (found or 0 for found in lasts)
+    lowest = max(row.at_ms, 1 + last)
+    free: tuple[int | None] = (None,)
+    for first in (max(lowest, 1 + own), lowest):  # without its own, where those have come to an end
+        free = db.execute(_FREE_DOWN, {"seq": first, "high": INDEX_MAX}).fetchone()
+        if free[0] is not None:
+            break
+    return DownSeq(free[0] or lowest)
 
 
 def save_checkpoint(db: Database, _heads: Heads, write: SaveCheckpoint) -> None:

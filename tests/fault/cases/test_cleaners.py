@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from cmdc_runtime.roll import ROLL
-from cmdc_runtime.runtime_dir import LOCK_FILE, SOCKETS, running_daemon
+from cmdc_runtime.runtime_dir import LOCK_FILE, SOCKETS, TOKEN_FILE, running_daemon
 from tests.fault.cases.test_daemon import run_to_end
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
@@ -95,6 +95,36 @@ def test_a_directory_that_is_removed_comes_back(place, audit, agent, scripted):
 
     assert place.address.stat().st_mode & 0o777 == 0o700
     assert run_to_end(place).returncode == 3
+
+
+@pytest.mark.fault_case("F76")
+@pytest.mark.parametrize("mode", [0o777, 0o755, 0o701, 0o660], ids=oct)
+def test_what_is_opened_to_other_users_is_closed_again(place, audit, scripted, mode):
+    """It is told with both modes, nobody notices it, and the next daemon starts there."""
+    audit.daemon_died = True
+    (place.address / ROLL).mkdir(0o700, exist_ok=True)  # as where agents may outlive their daemon
+    paths = [place.address, *(place.address / name for name in (*PUT, TOKEN_FILE, ROLL))]
+    before = {path: path.stat().st_mode & 0o777 for path in paths}
+    start = len(place.log.read_text())
+    for path in reversed(paths):
+        path.chmod(mode)
+
+    def is_closed():
+        return all(not path.stat().st_mode & 0o077 for path in paths)
+
+    assert place.poll(is_closed, SOON_S)
+    works(place, scripted)
+    said = [one for one in place.log.read_text()[start:].splitlines() if "mode_changed" in one]
+    assert not any(mode & 0o077 for mode in before.values())
+    for path in paths:
+        (line,) = [one for one in said if f"path={path} " in one]
+        now = path.stat().st_mode & 0o777
+        assert f"mode={oct(mode)} " in line
+        assert f"restored={oct(now)}" in line
+        assert now == (0o600 if path.is_file() else 0o700)
+    place.process.send_signal(signal.SIGTERM)
+    place.process.wait(SOON_S)
+    place.start()
 
 
 @pytest.mark.fault_case("F76")

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import queue
 import signal
 import sqlite3
 import subprocess
@@ -18,6 +19,7 @@ from cmdc_runtime.client.engine import ClientEngine
 from cmdc_runtime.errors import SessionNotAlive, SessionParked
 from cmdc_runtime.transfer import MAGIC, Header, Seal, frame_of, part_of, read_frames
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE
+from supervisor.specs import spec_bytes, spec_of
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 
@@ -38,13 +40,20 @@ COLUMNS = {
 }
 """A value for each column of a live session's row that a daemon reads and never writes."""
 BESIDE = {
-    "incarnation": "INSERT INTO downs VALUES ({seq}, {id}, 'many', 1, 5, x'c0')",
     "body": "INSERT INTO downs VALUES ({seq}, {id}, 1, 0, 5, x'ff')",
     "written": "INSERT INTO marks VALUES ({id}, 'all', 0)",
     "first": "INSERT INTO events VALUES ({id}, 'one', 'two', x'90')",
     "index": "INSERT INTO events VALUES ({id}, 4611686018427387904, 1, x'90')",
 }
 """Rows in other tables that it looks at when it takes a session over."""
+ENDS = {
+    "seq": "(9223372036854775807, {id}, 1, 1, 5, x'c0')",
+    "incarnation": "(2, {id}, 'many', 1, 5, x'c0')",
+    "restarting": "(3, {id}, 1, 'y', 5, x'c0')",
+    "at_ms": "(4, {id}, 1, 1, 'late', x'c0')",
+    "body": "(5, {id}, 1, 1, 5, 'text')",
+}
+"""An end for each column of one that no daemon has written so."""
 
 
 def run(place, *arguments):
@@ -72,13 +81,23 @@ def stopped(place):
         place.start()
 
 
-def copied(db, origin, **values):
-    """Add a row that is that of the session ``origin``, but for some columns."""
+def copied(db, origin, names=None, **values):
+    """Add a row that is that of ``origin``, but for some columns; its definition ``names`` it."""
     cursor = db.execute("SELECT * FROM sessions WHERE session_id = ?", (origin,))
     columns = [one[0] for one in cursor.description]
-    row = dict(zip(columns, cursor.fetchone(), strict=True)) | values
+    row = dict(zip(columns, cursor.fetchone(), strict=True))
+    spec = msgspec.structs.replace(
+        spec_of(row["spec"]), session_id=names or str(values["session_id"])
+    )
+    row |= {"spec": spec_bytes(spec)} | values
     places = ", ".join("?" * len(columns))
     db.execute(f"INSERT INTO sessions VALUES ({places})", [row[one] for one in columns])
+
+
+def forget(place, names):
+    """Take sessions out of the journal that never had a process: nobody misses their ends."""
+    with stopped(place) as db:
+        db.executemany("DELETE FROM sessions WHERE session_id = ?", [(name,) for name in names])
 
 
 @pytest.mark.fault_case("F72")
@@ -137,6 +156,114 @@ def test_rows_damaged_by_hand_park_their_sessions_and_no_other(place, audit, bys
         assert len([row for row in db.iterdump() if "INSERT" in row]) >= len(before)
     told = json.loads(run(place, "ps", "--all", "--json").stdout)
     assert [one["session_id"] for one in told if one["state"] != "ended"] == [bystander.id]
+
+
+@pytest.mark.fault_case("F72")
+def test_an_end_damaged_by_hand_hinders_no_session(place, audit, bystander, agent, client):
+    """It is left out and told, of a session that is alive and of one that ended; new ends are told.
+
+    Rows of ends have one order for all sessions, so one of them must not decide about the others.
+    """
+    audit.daemon_died = True
+    gone = agent()
+    gone.stop()
+    start = len(place.log.read_text())
+    names = {f"end-{column}": insert for column, insert in ENDS.items()}
+    with stopped(place) as db:
+        for name, insert in names.items():
+            copied(db, bystander.id, session_id=name, incarnation=1)
+            db.execute(f"INSERT INTO downs VALUES {insert.format(id=repr(name))}")
+        changed = "UPDATE downs SET seq = 9223372036854775806 WHERE session_id = ?"
+        assert db.execute(changed, (gone.id,)).rowcount == 1
+    said = place.log.read_text()[start:]
+    assert "session.parked" not in said
+    assert "Traceback" not in said
+    for name in names:
+        lines = [one for one in said.splitlines() if "down.damaged" in one and name in one]
+        assert f"{name.removeprefix('end-')}: " in lines[0]
+    assert bystander.run("Still there?", timeout=TURN_S).text == "fine"
+    listed = {one.session_id for one in client.list_sessions()}
+    assert listed == {bystander.id, *names}
+    told = queue.SimpleQueue()
+    for name in names:
+        client.monitor(name, told.put)
+        client.stop(name)
+        assert told.get(timeout=TURN_S).session_id == name
+
+
+@pytest.mark.fault_case("F72")
+def test_a_definition_of_another_session_parks_the_row_that_has_it(
+    place, audit, bystander, agent, client
+):
+    """Whom it names, alive, ended or nobody, is neither ended nor spoken for, and goes on."""
+    audit.daemon_died = True
+    gone, other = agent(), agent()
+    gone.stop()
+    named = {"live": bystander.id, "ended": gone.id, "nobody": "nobody", "none": "a b"}
+    with stopped(place) as db:
+        for kind, session_id in named.items():
+            copied(db, bystander.id, session_id=f"names-{kind}", names=session_id)
+        for rowid, name in ((-9, "before"), (2**40, "behind")):  # whoever is looked at first
+            copied(db, other.id, session_id=name, names=other.id)
+            db.execute("UPDATE sessions SET rowid = ? WHERE session_id = ?", (rowid, name))
+    assert bystander.run("Still there?", timeout=TURN_S).text == "fine"
+    assert other.run("And you?", timeout=TURN_S).text == "fine"
+    told = json.loads(run(place, "ps", "--all", "--json").stdout)
+    parked = {one["session_id"]: one["reason"] for one in told if one["state"] == "parked"}
+    names = {*(f"names-{kind}" for kind in named), "before", "behind"}
+    assert all("spec: session_id: " in parked[name] for name in names)
+    assert {one.session_id for one in client.list_sessions()} >= {bystander.id, other.id}
+    other.stop()
+    forget(place, names)
+
+
+@pytest.mark.fault_case("F72")
+def test_a_session_of_a_damaged_end_is_parked_and_not_pruned(place, audit, bystander, client):
+    """Nobody can say whether it has ended, so it is shown with its column until it is told to."""
+    audit.daemon_died = True
+    ends = {"below": -1, "text": "abc", "bytes": b"\0", "part": 1.5, "far": 2**62, "sound": 5}
+    names = {f"ended-{kind}": value for kind, value in ends.items()}
+    start = len(place.log.read_text())
+    with stopped(place) as db:
+        for name, ended_ms in names.items():
+            copied(db, bystander.id, session_id=name, ended_ms=ended_ms, reason=STRANGE)
+    del names["ended-sound"]
+    assert bystander.run("Still there?", timeout=TURN_S).text == "fine"
+
+    def is_pruned():  # the one that ended long ago, as it should be
+        return "journal.pruned" in place.log.read_text()[start:]
+
+    assert place.poll(is_pruned, TURN_S)
+    told = json.loads(run(place, "ps", "--all", "--json").stdout)
+    parked = {one["session_id"]: one["reason"] for one in told if one["state"] == "parked"}
+    assert all("ended_ms: " in parked[name] for name in names)
+    assert "ended-sound" not in {one["session_id"] for one in told}
+    client.stop("ended-text")
+    with pytest.raises(SessionNotAlive, match="normal"):
+        client.status("ended-text")
+    with stopped(place) as db:
+        kept = db.execute("SELECT session_id FROM sessions WHERE session_id GLOB 'ended-*'")
+        assert {one for (one,) in kept} == names.keys()
+    forget(place, names)
+
+
+@pytest.mark.fault_case("F72")
+def test_sessions_that_are_below_themselves_are_parked(place, audit, bystander, client):
+    """Alone, two of each other, or more; whose parent is only gone ends as before."""
+    audit.daemon_died = True
+    parents = {"self": "self", "left": "right", "right": "left", "one": "two", "two": "three"}
+    parents |= {"three": "one"}
+    with stopped(place) as db:
+        for name, parent in (parents | {"orphan": "nobody"}).items():
+            copied(db, bystander.id, session_id=name, parent_id=parent)
+    assert bystander.run("Still there?", timeout=TURN_S).text == "fine"
+    told = json.loads(run(place, "ps", "--all", "--json").stdout)
+    parked = {one["session_id"]: one["reason"] for one in told if one["state"] == "parked"}
+    for name, parent in parents.items():
+        assert f"parent_id: {parent!r} is below the session itself" in parked[name]
+    with pytest.raises(SessionNotAlive, match="the parent's process ended"):
+        client.status("orphan")
+    forget(place, [*parents, "orphan"])
 
 
 def altered(data, **fields):

@@ -153,3 +153,26 @@ def test_what_options_allow_is_kept():
     )
     check_session(msgspec.structs.replace(request(), supervision=least))
     check_session(request(parent_id="p"))
+
+
+# fmt: off
+FAMILIES = {
+    "nobody":              ({},                                          ""),
+    "its own parent":      ({"a": "a"},                                  "a"),
+    "two":                 ({"a": "b", "b": "a"},                        "ab"),
+    "three, and another":  ({"a": "b", "b": "c", "c": "a", "d": "x"},    "abc"),
+    "below a ring":        ({"e": "d", "d": "a", "a": "b", "b": "a"},    "ab"),
+    "two rings":           ({"a": "a", "b": "c", "c": "b", "d": "b"},    "abc"),
+    "a long line":         ({"a": "b", "b": "c", "c": "d"},              ""),
+    "of one parent":       ({"a": "c", "b": "c", "c": "d"},              ""),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize(("parents", "rings"), FAMILIES.values(), ids=FAMILIES)
+def test_who_is_above_itself_is_found(parents, rings):
+    """And nobody who is only below such a one, in whatever order they are looked at."""
+    backwards = dict(reversed(parents.items()))
+
+    assert household.own_ancestors(parents) == frozenset(rings)
+    assert household.own_ancestors(backwards) == frozenset(rings)

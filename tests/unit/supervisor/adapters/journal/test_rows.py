@@ -30,6 +30,8 @@ ROW = SessionRow(session_id="s-1", created_ms=5, spec=b"spec", incarnation=2, re
         ({"incarnation": 2**62}, "incarnation: "),
         ({"incarnation": 1.5}, "incarnation: expected an int, got float"),
         ({"restarts": None}, "restarts: expected an int, got NoneType"),
+        ({"ended_ms": -1}, "ended_ms: -1 is not between"),
+        ({"ended_ms": "late"}, "ended_ms: expected an int, got str"),
         ({"written": b""}, "written: expected an int, got bytes"),
         ({"spec": "spec"}, "spec: expected bytes, got str"),
         ({"parent_id": 5}, "parent_id: expected a str, got int"),

@@ -3,6 +3,7 @@
 import pytest
 
 from cmdc_runtime.errors import InvalidSession, SessionExists
+from cmdc_runtime.ranges import INDEX_MAX
 from supervisor.adapters.journal.base import (
     Accepted,
     CheckpointRow,
@@ -31,6 +32,7 @@ from supervisor.adapters.journal.operations import (
     FindSession,
     ListCheckpoints,
     ListDowns,
+    ListEndedSessions,
     ListLiveSessions,
     LoadSession,
     PruneSessions,
@@ -350,3 +352,132 @@ def test_what_ended_long_ago_is_pruned():
         None,
         "s",
     )
+
+
+def end_of(incarnation, *, session_id="s", at_ms=1_000):
+    return RecordDown(
+        DownRow(
+            session_id=session_id,
+            incarnation=incarnation,
+            restarting=True,
+            at_ms=at_ms,
+            body=b"told",
+        )
+    )
+
+
+def known_ends(store, session_id="s"):
+    return [one.incarnation for one in store.perform(ListDowns(session_id, 0, 100))]
+
+
+# fmt: off
+STRANGE_SEQS = {
+    "the last":         (2**63 - 1,),
+    "the first":        (-(2**63),),
+    "negative":         (-1,),
+    "beyond the edge":  (INDEX_MAX + 1,),
+    "at the edge":      (INDEX_MAX,),
+    "below the edge":   (INDEX_MAX - 1,),
+    "all at the edge":  (INDEX_MAX - 1, INDEX_MAX, INDEX_MAX + 1, 2**63 - 1),
+    "at the middle":    (INDEX_MAX // 2, INDEX_MAX // 2 + 3),
+    "and now":          (INDEX_MAX, 1_000, 1_001),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("seqs", STRANGE_SEQS.values(), ids=STRANGE_SEQS)
+def test_a_damaged_number_of_an_end_hinders_no_other_session(store, seqs):
+    """Each of the others gets numbers that can be asked for, all different, in their order."""
+    insert = "INSERT INTO downs VALUES (?, 'kid', ?, 1, 5, x'c0')"
+    store.perform(CreateSession(SessionRow(session_id="other", created_ms=5, spec=b"")))
+    for number, seq in enumerate(seqs):
+        store.db.execute(insert, (seq, number))
+    given = [store.perform(end_of(number)) for number in range(1, 5)]
+
+    others = [store.perform(end_of(9, session_id="other")), store.perform(end_of(5))]
+
+    assert given == sorted(set(given))
+    assert len({*given, *others, *seqs}) == len(given) + len(others) + len(seqs)
+    assert all(0 < seq <= INDEX_MAX for seq in (*given, *others))
+    assert known_ends(store) == [1, 2, 3, 4, 5]
+    assert store.perform(FindNewestDown("s")).incarnation == 5
+
+
+@pytest.mark.parametrize("seq", [2**63 - 1, -1, INDEX_MAX, INDEX_MAX + 1])
+def test_a_damaged_number_of_an_own_end_is_given_to_nobody(store, seq):
+    """The end that is told again has one that can be asked for, and the next one has another."""
+    store.perform(end_of(1))
+    store.db.execute("UPDATE downs SET seq = ?", (seq,))
+    given = [store.perform(end_of(1)), store.perform(end_of(2)), store.perform(end_of(3))]
+
+    assert all(0 < one <= INDEX_MAX for one in given)
+    assert len(set(given)) == 3
+    assert sorted(known_ends(store)) == [1, 2, 3]
+
+
+# fmt: off
+STRANGE_ENDS = {
+    "seq":                 "seq = 9223372036854775807",
+    "seq, negative":       "seq = -5",
+    "incarnation":         "incarnation = 'many'",
+    "incarnation, bytes":  "incarnation = x'ff'",
+    "incarnation, large":  "incarnation = 4611686018427387904",
+    "incarnation, part":   "incarnation = 1.5",
+    "incarnation, below":  "incarnation = -1",
+    "restarting":          "restarting = 'y'",
+    "restarting, large":   "restarting = 2",
+    "at_ms":               "at_ms = 'late'",
+    "at_ms, below":        "at_ms = -1",
+    "body":                "body = 'text'",
+    "body, number":        "body = 7",
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("damage", STRANGE_ENDS.values(), ids=STRANGE_ENDS)
+def test_a_damaged_end_is_left_out_and_told(store, damage, capsys):
+    """The log has its session and its column; the ends around it are there, the newest included."""
+    for number in (1, 2, 3):
+        store.perform(end_of(number))
+    store.db.execute(f"UPDATE downs SET {damage} WHERE incarnation = 3")
+    newest = store.perform(FindNewestDown("s"))
+    pages = [store.perform(ListDowns("s", after, 1)) for after in (0, 1_000, 1_001)]
+
+    assert newest.incarnation == 2
+    assert known_ends(store) == [1, 2]
+    assert [[one.incarnation for one in page] for page in pages] == [[1], [2], []]
+    said = capsys.readouterr().out
+    assert "down.damaged" in said
+    assert f"{damage.partition(' ')[0]}: " in said
+    assert "session_id=s" in said
+
+
+def test_a_page_of_ends_is_full_where_damaged_ones_are_among_them(store):
+    """Who asks for the next page until one is not full has all that are sound."""
+    for number in range(1, 8):
+        store.perform(end_of(number))
+    store.db.execute("UPDATE downs SET at_ms = 'late' WHERE incarnation IN (1, 2, 4, 6)")
+
+    assert [one.incarnation for one in store.perform(ListDowns("s", 0, 2))] == [3, 5]
+    assert [one.incarnation for one in store.perform(ListDowns("s", 1_004, 2))] == [7]
+
+
+@pytest.mark.parametrize("ended_ms", [-1, -(2**63), 2**62, 1.5, float("inf"), "abc", "", b"\xff"])
+def test_a_session_of_a_damaged_end_is_neither_over_nor_deleted(store, ended_ms):
+    """It is listed among those to go on with, behind them; it ends once, and makes room then."""
+    store.perform(CreateSession(SessionRow(session_id="alive", created_ms=9, spec=b"")))
+    store.db.execute("UPDATE sessions SET ended_ms = ? WHERE session_id = 's'", (ended_ms,))
+    store.heads.forget()
+
+    assert store.perform(PruneSessions(2**62, 10)) == 0
+    live = store.perform(ListLiveSessions())
+    assert [(one.session_id, one.ended_ms) for one in live] == [("alive", None), ("s", ended_ms)]
+    assert store.perform(ListEndedSessions(10)) == []
+    with pytest.raises(SessionExists):
+        store.perform(CreateSession(ROW))
+    with pytest.raises(SessionEnded):
+        store.perform(AcceptCommand("s", "c1", b"one", 1))
+    store.perform(EndSession("s", b"over", 7))
+    store.perform(EndSession("s", b"again", 8))
+    assert [row.ended_ms for row, _ in store.perform(ListEndedSessions(10))] == [7]
+    assert store.perform(PruneSessions(8, 10)) == 1
