@@ -16,6 +16,8 @@ from cmdc_runtime.extensions.tool import OtherBranchError
 INTERNAL = {
     "bounded_check.CheckTooLongError": "whoever bounds a check says what took too long",
     "cli.streams.OutputLost": "the command line ends with its text",
+    "extensions.pydantic_types._KeysAlikeError": "the tool is told which keys of its result",
+    "extensions.schema.UncheckableError": "whoever checks tells the model what of the schema",
     "faults.PlanError": "a plan of faults is read by tests alone, as the process starts",
     "foreign.ForeignError": "whoever called foreign code catches it, and says whose failure it is",
     "local_model.engine.Declined": "the local model's server answers it with a status of HTTP",
