@@ -31,6 +31,7 @@ from cmdc_runtime.discretion import (
 )
 from cmdc_runtime.extensions.provider import ModelRequest
 from workers.builtin.providers._error_texts import TEXT_CHARS_MAX
+from workers.builtin.providers._likeness import ALIKE_CHARS_MIN, spans_alike
 
 SECRETS_MAX: Final = 512
 """Values that are hidden; where there are more, nothing of a text is shown."""
@@ -39,7 +40,7 @@ STRINGS_MAX: Final = 10_000
 ALL: Final = ""
 """Stands among secrets for whatever a text says."""
 _SECRET_SHAPE: Final = re.compile(
-    r"\b(?:sk|pk|rk|gsk|xai|hf|key)[-_][\w*.-]{6,}"  # prefixed keys, also when masked with stars
+    r"\b(?:sk|pk|rk|gsk|xai|hf|key)[-_][\w*./+=~-]{6,}"  # also when masked with stars
     r"|\bAIza[\w-]{20,}"
     r"|\bAKIA[A-Z0-9]{12,}"
     r"|\bBearer\s+[^\s'\",]+"
@@ -81,15 +82,16 @@ def hidden(text: str, secrets: frozenset[str]) -> str:
     # Who quotes a text that is quoted already doubles the backslashes in it, so none counts.
     places = [at for at, char in enumerate(text) if char != "\\"]
     bare = text.replace("\\", "")
-    spans = [span for secret in secrets for span in _found(bare, secret)]
+    found = [span for secret in secrets for span in _found(bare, secret)]
     if is_cut:
         begun = max((_begun(bare, secret) for secret in secrets), default=0)
-        spans += [(len(bare) - begun, len(bare))] if begun else []
+        found += [(len(bare) - begun, len(bare))] if begun else []
+    spans = [(places[start], places[end - 1] + 1) for start, end in found]
     shown, done = list[str](), -1
-    for start, end in sorted(spans):
-        if places[start] > done:
-            shown += [text[max(done, 0) : places[start]], HIDDEN]
-        done = max(done, places[end - 1] + 1)
+    for start, end in sorted((*spans, *spans_alike(text, secrets))):
+        if start > done:
+            shown += [text[max(done, 0) : start], HIDDEN]
+        done = max(done, end)
     return _SECRET_SHAPE.sub(HIDDEN, "".join((*shown, text[max(done, 0) :])))
 
 
@@ -137,7 +139,17 @@ def _forms(value: str) -> Iterable[str]:
         encoded,
         encoded.replace("+", "-").replace("/", "_"),
     }
+    if len(value) >= ALIKE_CHARS_MIN:
+        forms |= {raw.hex(), *_cores(raw)}
     return {form.replace("\\", "") for form in forms}
+
+
+def _cores(raw: bytes) -> Iterator[str]:
+    """Yield what base64 makes of ``raw`` behind any other bytes, such as ``Bearer `` or a user."""
+    for before in (1, 2):
+        encoded = base64.b64encode(bytes(before) + raw).decode()
+        core = encoded[before + 1 : (before + len(raw)) * 8 // 6]
+        yield from (core, core.replace("+", "-").replace("/", "_"))
 
 
 def _found(text: str, secret: str) -> Iterator[tuple[int, int]]:
