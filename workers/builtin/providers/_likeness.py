@@ -27,9 +27,10 @@ _KINDS_MIN: Final = 4
 _ESCAPE: Final = re.compile(
     r"\\+u([0-9a-f]{4})|\\+x([0-9a-f]{2})|%(?:25)*([0-9a-f]{2})"
     r"|&(?:amp;)*#(?:x([0-9a-f]{1,6})|([0-9]{1,7}));|&(?:amp;)*([a-z]{2,8};)"
-    r"|\\+[nrt]?|\s+",
+    r"|\\+",
     re.IGNORECASE,
 )
+_SPACE: Final = re.compile(r"\s+|\\+[nrt]")
 _SIGNS: Final = re.compile(r"[\W_]")
 _PHRASE: Final = re.compile(r"\s|://|^[/~.]")
 """What phrases, addresses and paths have in them, and keys do not."""
@@ -87,17 +88,24 @@ def _runs(chars: str) -> Iterator[str]:
 
 def _bare(text: str) -> tuple[str, list[tuple[int, int]]]:
     """Return the bytes of a text as characters, and where each begins and ends in it."""
+    # White space goes first: it may stand within an escape.
+    kept, done = list[int](), 0
+    for space in _SPACE.finditer(text):
+        kept += range(done, space.start())
+        done = space.end()
+    kept += range(done, len(text))
+    text = "".join([text[at] for at in kept])
     chars, places, done = list[str](), list[tuple[int, int]](), 0
     for found in (*_ESCAPE.finditer(text), None):
         upto = len(text) if found is None else found.start()
-        pieces = [(_as_bytes(text[at]), (at, at + 1)) for at in range(done, upto)]
+        pieces = [(_as_bytes(text[at]), at, at + 1) for at in range(done, upto)]
         if found is not None:
-            pieces.append((_meant(found), found.span()))
+            pieces.append((_meant(found), found.start(), found.end()))
             done = found.end()
-        for piece, span in pieces:
+        for piece, start, end in pieces:
             if not (piece.isascii() and piece.isspace()):
                 chars.append(piece)
-                places += [span] * len(piece)
+                places += [(kept[start], kept[end - 1] + 1)] * len(piece)
     return "".join(chars), places
 
 
