@@ -50,7 +50,9 @@ R = TypeVar("R")
 
 Isolation = Literal["process", "thread", "task"]
 """Where a call runs, and so how it ends when it has to: a process is killed with all that it
-started, a thread is left alone and what it returns is discarded, a task is cancelled.
+started, a thread is left alone and what it returns is discarded, a task is cancelled. Programs that
+a thread or a task (an ``async def``) has started run on until the session's process ends, whatever
+ends the call: where they must end with it, choose "process", which takes an ``async def`` too.
 
 A thread shares the interpreter with its agent: one that computes without a pause slows down all
 that the session does, the answer to an abort included. It is for calls that wait.

@@ -52,9 +52,12 @@ of it:
   service of the same user that does something for it is not: cron, `systemd-run --user`, a
   terminal multiplexer, ssh to the same machine.
 - What a call that ends by itself has set free (`setsid`, a double fork) runs on until the session's
-  process ends. Where a call is killed, timed out or aborted, or a signal ends its process, all that
-  it has started ends with it. A shell command that kills the process above it (`$PPID`), and lets
-  go of its environment, keeps what it has set free until the session's process ends.
+  process ends. Where a call with `isolation="process"`, or of the shell, is killed, timed out or
+  aborted, or a signal ends its process, all that it has started ends with it. What a call in a
+  thread or a task (an `async def`) has started descends from the agent, and runs on until the
+  session's process ends: choose `isolation="process"` for it, which takes an `async def` too.
+  A shell command that kills the process above it (`$PPID`), and lets go of its environment, keeps
+  what it has set free until the session's process ends.
 - As root it reads and does everything.
 
 A container, or a user of its own for the daemon, keeps a tool from the rest of a machine."""
