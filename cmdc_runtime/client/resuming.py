@@ -14,9 +14,11 @@ from cmdc_runtime.client.start import agent_bytes
 from cmdc_runtime.errors import InvalidOptions, SessionExists
 from cmdc_runtime.ids import SESSION_ID_RULE, SessionId, is_session_id, new_command_id
 from cmdc_runtime.options import FIELDS, ModelSource, parse
+from cmdc_runtime.parcels import Packed
 from cmdc_runtime.plain import short
 from cmdc_runtime.requests import Origin, StartSession, Supervision
 from cmdc_runtime.spec import AgentSpec, Resumption, agent_spec, carries_code, refused_parts
+from cmdc_runtime.subagent import GENERAL_PURPOSE, STRATEGY_TOOL, TASK_TOOL
 from cmdc_runtime.user_values import unpacked
 
 _REFUSED: Final = {
@@ -33,6 +35,8 @@ _STAYS: Final = frozenset(
     }
 )
 """Options that a definition holds in another form: given anew or left as they are."""
+_HOLD_MORE: Final = frozenset({"tools", "plugins"})
+"""Parts of a definition that hold what another option has brought along, too."""
 
 
 def resume_request(
@@ -62,6 +66,7 @@ def resume_request(
         for name in AgentSpec.__struct_fields__
         if name in changes or (name in FIELDS and name not in _STAYS)
     }
+    kept |= {name: _with_own(name, old, given, kept[name]) for name in _HOLD_MORE & kept.keys()}
     spec = msgspec.structs.replace(
         old,
         **kept,
@@ -115,6 +120,29 @@ def _known(old: AgentSpec) -> dict[str, Any]:
         name: list(value) if isinstance(value, tuple) and name != "restart_delay" else value
         for name, value in plain.items()
     }
+
+
+def _with_own(
+    part: str,
+    old: AgentSpec,
+    given: dict[str, Any],  # Any: see ``Options``
+    fresh: tuple[Packed, ...],
+) -> tuple[Packed, ...]:
+    """Return what was given anew of ``part``, with what options that stay have brought along.
+
+    Raises:
+        InvalidOptions: it takes the strategy's place.
+    """
+    own = [one for one in getattr(old, part) if one.label == STRATEGY_TOOL]
+    has_kinds = any(one.name != GENERAL_PURPOSE.name for one in old.subagents)
+    if part == "tools" and has_kinds and "subagents" not in given:
+        there = {one.ref for one in fresh}
+        own += [one for one in old.tools if one.ref == TASK_TOOL and TASK_TOOL not in there]
+    if part == "plugins" and {one.ref for one in own} & {one.ref for one in fresh}:
+        raise InvalidOptions(
+            ["plugins: the session has a strategy of its own: leave Reasoning out"]
+        )
+    return (*fresh, *own)
 
 
 def _changes(given: dict[str, Any]) -> frozenset[str]:

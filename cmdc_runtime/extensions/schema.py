@@ -1,7 +1,8 @@
 """Parameters of a tool: from a function's signature to JSON Schema, and arguments against both.
 
-Schemas are JSON Schema draft 7, which every provider takes. What msgspec writes in a newer draft
-is put into the older words by ``_draft7``: to support one more keyword, add it there.
+Schemas are valid in JSON Schema's draft 7 and in 2020-12, since a provider knows the one or the
+other. What msgspec says in words of the newer one, ``_in_both_drafts`` says in words of both: to
+support one more keyword, add it there.
 """
 
 import copy
@@ -156,9 +157,9 @@ def schema_of(struct: type[msgspec.Struct], described: Mapping[str, str]) -> Sch
     if components:
         root["definitions"] = components
     hoisted: Schema = {}
-    converted: Schema = _draft7(_hoisted(root, hoisted))
+    converted: Schema = _in_both_drafts(_hoisted(root, hoisted))
     if hoisted:
-        converted.setdefault("definitions", {}).update(_draft7(hoisted))
+        converted.setdefault("definitions", {}).update(_in_both_drafts(hoisted))
     return converted
 
 
@@ -317,16 +318,36 @@ def _with_description(schema: Schema, text: str) -> Schema:
     return {**schema, "description": text}
 
 
-def _draft7(schema: Any) -> Any:  # Any: JSON at any depth
+def _in_both_drafts(schema: Any) -> Any:  # Any: JSON at any depth
+    """Return a schema without a keyword that one of the drafts lacks, or takes for another.
+
+    A list of items has no word that both know: each item is one of them, and a text has the order.
+    """
     if isinstance(schema, list):
-        return [_draft7(item) for item in schema]
+        return [_in_both_drafts(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    converted = {key: _draft7(value) for key, value in schema.items()}
+    converted = {key: _in_both_drafts(value) for key, value in schema.items()}
     if isinstance(converted.get("prefixItems"), list):
-        converted["additionalItems"] = converted.pop("items", True)
-        converted["items"] = converted.pop("prefixItems")
+        listed = converted.pop("prefixItems")
+        kinds_of = [one for at, one in enumerate(listed) if one not in listed[:at]]
+        converted["items"] = kinds_of[0] if len(kinds_of) == 1 else {"anyOf": kinds_of}
+        converted["maxItems"] = len(listed)
+        if len(kinds_of) > 1:
+            order = f"Its items, in this order: {', '.join(map(_kind_in_words, listed))}."
+            said = converted.get("description")
+            converted["description"] = f"{said} {order}" if said else order
     return converted
+
+
+def _kind_in_words(schema: Any) -> str:  # Any: JSON Schema
+    """Return what an item is, in a word or two."""
+    found = schema if isinstance(schema, dict) else {}
+    if "$ref" in found:
+        return str(found["$ref"]).rpartition("/")[2]
+    if "anyOf" in found:
+        return " or ".join(map(_kind_in_words, found["anyOf"]))
+    return str(found.get("title") or found.get("type") or "any")
 
 
 def _clip(text: str) -> str:

@@ -108,6 +108,19 @@ def test_a_chain_runs_inside_its_session(agent, scripted, given, name, answers):
     assert not any(isinstance(one.event, events.ToolExecutionStart) for one in told)
 
 
+@pytest.mark.parametrize(
+    ("given", "anew", "answer"),
+    [("step_back", {"plugins": []}, "else."), (Ask, {"tools": []}, "0 1")],
+    ids=["chain", "branches"],
+)
+def test_a_resumed_session_keeps_its_strategy(agent, scripted, given, anew, answer):
+    """Also where it gets other plugins or tools, among which the strategy was."""
+    session = agent(scripted(), reasoning_strategy=given)
+    session.stop()
+    with session.resume_session(model=scripted(default=last_word), **anew) as again:
+        assert again.run("Well?", timeout=TURN_S).text == answer
+
+
 def test_a_runner_takes_a_chain_of_ones_own(client, scripted):
     """There each of its texts is a branch."""
     model = scripted(default=last_word)

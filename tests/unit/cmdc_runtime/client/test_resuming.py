@@ -31,6 +31,9 @@ OLD = agent_spec(
 )
 
 
+KIND = cmdc.SubAgent("reader", "Reads.")
+
+
 class Source:
     """A model that knows how it is reached."""
 
@@ -102,6 +105,48 @@ def test_a_model_that_is_only_named_is_reached_as_before():
     """As ``switch_model`` does."""
     assert made(model="y:n")[0].provider_opts == {"api_key": "k"}
     assert made(model=Source())[0].provider_opts == {"api_base": "there"}
+
+
+def labels(packed):
+    """Return what these are called in error texts, which for others than ours is their place."""
+    return [one.ref or one.label for one in packed]
+
+
+@pytest.mark.parametrize(
+    ("was", "given", "part", "expected"),
+    [
+        ({"reasoning_strategy": "step_back"}, {"plugins": []}, "plugins", ["reasoning"]),
+        (
+            {"reasoning_strategy": "step_back", "plugins": ["telemetry"]},
+            {"plugins": ["cost_guard"]},
+            "plugins",
+            ["cost_guard", "reasoning"],
+        ),
+        ({"reasoning_strategy": "self_consistency"}, {"tools": []}, "tools", ["reason"]),
+        ({"subagents": [KIND]}, {"tools": ["read_file"]}, "tools", ["read_file", "task"]),
+        ({"subagents": [KIND]}, {"tools": ["task"]}, "tools", ["task"]),
+        ({"subagents": [KIND]}, {"tools": [], "subagents": []}, "tools", []),
+        ({"tools": ["task"]}, {"tools": []}, "tools", []),
+        ({"plugins": ["reasoning"]}, {"plugins": []}, "plugins", []),
+    ],
+    ids=[
+        *("chain", "chain beside a plugin", "strategy", "kinds", "kinds with the tool"),
+        *("other kinds", "tool by hand", "plugin by hand"),
+    ],
+)
+def test_what_another_option_brought_along_stays(was, given, part, expected):
+    """A strategy's plugin or tool, and the tool that starts the kinds of subagents."""
+    old = agent_spec(Options(model="x:m", **was))
+    spec = definition_of(resume_request(ORIGIN, None, old, "g", given).agent)
+
+    assert labels(getattr(spec, part)) == expected
+
+
+def test_a_sessions_own_chain_is_not_given_a_second_time():
+    """As ``create_agent`` refuses it."""
+    old = agent_spec(Options(model="x:m", reasoning_strategy="step_back"))
+    with pytest.raises(InvalidOptions, match="plugins: the session has a strategy of its own"):
+        resume_request(ORIGIN, None, old, "g", {"plugins": ["reasoning"]})
 
 
 @pytest.mark.parametrize("name", ["session_id", "messages", "blueprint"])

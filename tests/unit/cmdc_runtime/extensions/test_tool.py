@@ -127,20 +127,52 @@ def test_schema_comes_from_the_signature_and_the_docstring():
     )
 
 
-@pytest.mark.parametrize("made_tool", [search, wait, plot], ids=lambda found: found.name)
-def test_schema_of_a_function_is_draft_7(made_tool):
-    """What msgspec says in a newer draft is said in the words of draft 7."""
-    jsonschema.Draft7Validator.check_schema(made_tool.parameters)
+class Pair(NamedTuple):
+    """A place with a name."""
+
+    place: Point
+    name: str = ""
+
+
+@tool
+def join(pairs: list[Pair], ends: tuple[int, int], size: tuple[int | None, Point]) -> str:
+    """Join points."""
+    return f"{pairs} {ends} {size}"
+
+
+@pytest.mark.parametrize("made_tool", [search, wait, plot, join], ids=lambda found: found.name)
+@pytest.mark.parametrize(
+    "draft", [jsonschema.Draft7Validator, jsonschema.Draft202012Validator], ids=["7", "2020-12"]
+)
+def test_schema_of_a_function_is_valid_in_both_drafts(draft, made_tool):
+    """Providers know the one or the other, and refuse a request whose tool has a wrong one."""
+    draft.check_schema(made_tool.parameters)
 
     assert "prefixItems" not in str(made_tool.parameters)
 
 
-def test_tuple_is_told_item_by_item():
-    """Draft 7 lists the items of a tuple under ``items``."""
-    assert plot.parameters["properties"]["pair"]["items"] == [
-        {"type": "integer"},
-        {"type": "string"},
-    ]
+def test_a_tuple_is_told_item_by_item():
+    """Both drafts say what each item may be, and a text says which is where."""
+    assert plot.parameters["properties"]["pair"] == {
+        "type": "array",
+        "items": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+        "minItems": 2,
+        "maxItems": 2,
+        "default": (1, "a"),
+        "description": "Its items, in this order: integer, string.",
+    }
+    ends = join.parameters["properties"]["ends"]
+    assert ends == {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
+    size = join.parameters["properties"]["size"]
+    assert size["description"] == "Its items, in this order: integer or null, Point."
+
+
+def test_named_tuple_is_told_item_by_item():
+    """With its default, which the model may leave out."""
+    pair = join.parameters["definitions"]["Pair"]
+
+    assert (pair["minItems"], pair["maxItems"]) == (1, 2)
+    assert pair["description"].endswith("Its items, in this order: Point, string.")
 
 
 def test_decorated_function_is_still_a_function():
@@ -363,7 +395,7 @@ UNSENDABLE = {
     "inf":              (taking(float, math.inf), f"{X}['default']: inf is"),
     "in a tuple":       (taking(tuple[float, ...], (math.inf,)), f"{X}['default'][0]: inf"),
     "beyond 64 bits":   (taking(int, 2**70), f"{X}['default']: it is an integer beyond 64"),
-    "NamedTuple":       (taking(Reading), "['Reading']['items'][0]['default']: nan is not"),
+    "NamedTuple":       (taking(Reading), "['Reading']['items']['default']: nan is not"),
     "dataclass":        (taking(list[Sample]), "['Sample']['properties']['value']['default']"),
     "instance":         (taking(Bounds, Bounds(2.0)), "['Bounds']['properties']['high']"),
     "Struct":           (taking(Bounds | None), "['Bounds']['properties']['high']['default']"),
