@@ -126,9 +126,14 @@ def test_a_question_may_be_a_conversation():
     [
         (
             {"default": math.nan},
-            r"response_format: \['default'\]: nan is not a finite number; leave",
+            r"response_format: no JSON: \['default'\]: nan is not a finite number; leave",
         ),
-        ({"enum": ["\ud800"]}, r"response_format: \['enum'\]\[0\]: it is no valid UTF-8"),
+        ({"enum": ["\ud800"]}, r"response_format: no JSON: \['enum'\]\[0\]: it is no valid UTF-8"),
+        ({"type": "text"}, "response_format: no JSON Schema: 'text' is not valid"),
+        (
+            {"$ref": "#/$defs/A"},
+            r"response_format: the schema refers to '#/\$defs/A', which is now",
+        ),
     ],
 )
 def test_a_form_that_cannot_be_sent_asks_no_model(schema, told):
