@@ -21,6 +21,7 @@ from cmdc_runtime.extensions.provider import ModelRequest, ProviderError
 from cmdc_runtime.extensions.tool import ToolError
 from cmdc_runtime.messages import Message
 from cmdc_runtime.model_names import model_problem
+from cmdc_runtime.option_checks import Unfit, check_provider_opts
 from cmdc_runtime.plain import mended
 from workers.core.budget import estimate_tokens
 from workers.core.compaction import chars
@@ -96,6 +97,10 @@ class Port:
             raise PluginCallError(f"no model was asked: {reason}")
         if model is not None and (problem := model_problem(model)) is not None:
             raise PluginCallError(f"model: {problem}")
+        try:
+            check_provider_opts(provider_opts or {})
+        except Unfit as error:
+            raise PluginCallError(f"provider_opts{error}") from None
         if response_format is not None and (problem := schema_problem(response_format)):
             raise PluginCallError(f"response_format: {problem}")
         own = memory.provider_opts if model is None else {}

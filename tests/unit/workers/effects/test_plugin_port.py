@@ -145,6 +145,16 @@ def test_a_form_that_cannot_be_sent_asks_no_model(schema, told):
     assert desk.asker.requests == []
 
 
+@pytest.mark.parametrize("name", ["tools", "tool_choice", "response_format", "n"])
+def test_options_that_can_never_work_ask_no_model(name):
+    """The plugin is told which, and what to do in its place."""
+    desk = Desk()
+
+    with pytest.raises(PluginCallError, match=rf"provider_opts\['{name}'\]: .*; .*"):
+        desk.run(lambda port: port.complete("Well?", provider_opts={name: 2}))
+    assert desk.asker.requests == []
+
+
 def test_a_failure_is_told_to_the_plugin():
     """As its own error, with the provider's reason; nothing is counted."""
     desk = Desk(error=ProviderError(FailureKind.PERMANENT, "no such model"))
