@@ -73,10 +73,10 @@ class _LiteLLM:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         """Yield the reply's chunks as they come; see ``Provider.stream``."""
         silence_s = silence_max_s(request)
-        with border(request, missing_keys):
+        watch = UsageWatch()
+        with border(request, missing_keys, watch.heard):
             check_addresses(request.provider_opts)
             check_keys(request, facts_of(request.model).provider)
-            watch = UsageWatch()
             async with _bound(silence_s):
                 with watch.on():
                     wrapper = await litellm.acompletion(**call_arguments(request))
