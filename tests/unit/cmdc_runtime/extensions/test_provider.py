@@ -171,8 +171,8 @@ OVERFLOWS = {
 }
 NO_OVERFLOWS = {
     "vllm, a long answer": "'max_tokens' or 'max_completion_tokens' is too large: 99999. This"
-    " model's maximum context length is 8192 tokens and your request has 12 input tokens (99999 > 8192 -"
-    " 12).",
+    " model's maximum context length is 8192 tokens and your request has 12 input tokens (99999 >"
+    " 8192 - 12).",
     "vllm, older": "max_tokens is too large: 8192. This model's maximum context length is 8192"
     " tokens and your request has 5 input tokens.",
     "openai, a long answer": "This model's maximum context length is 8192 tokens. However, you"
