@@ -11,6 +11,7 @@ import msgspec
 
 from cmdc_runtime.lines import one_line
 from cmdc_runtime.plain import reason_of
+from cmdc_runtime.schema_references import reference_problem
 from cmdc_runtime.schema_values import values_problem
 
 Schema = dict[str, Any]  # Any: JSON
@@ -35,18 +36,23 @@ def answer_schema(response_format: object) -> Schema:
 
 
 def schema_problem(schema: Schema) -> str | None:
-    """Say what keeps ``schema`` from being a JSON Schema that stands by itself, or None."""
+    """Say what keeps ``schema`` from being a JSON Schema that stands by itself, or None.
+
+    A reference out of it, or to a part that is none, counts: nothing is ever fetched.
+    """
     import jsonschema  # noqa: PLC0415 - 100 ms, for sessions with a response_format alone
 
     if (problem := values_problem(schema)) is not None:
         return one_line(f"no JSON: {problem}", PROBLEM_CHARS_MAX)
+    kind = validator_class(schema)
     try:
-        validator_class(schema).check_schema(schema)
+        kind.check_schema(schema)
     except jsonschema.SchemaError as error:
         return one_line(f"no JSON Schema: {error.message} at {error.json_path}", PROBLEM_CHARS_MAX)
     except (ValueError, OverflowError, RecursionError) as error:  # a pattern that re cannot take
         return one_line(f"no JSON Schema: {error}", PROBLEM_CHARS_MAX)
-    return None
+    problem = reference_problem(kind, schema)
+    return None if problem is None else one_line(f"the schema {problem}", PROBLEM_CHARS_MAX)
 
 
 def _told(make: Any) -> Schema:  # Any: a maker of schemas, the library's or the application's

@@ -28,10 +28,17 @@ _VISIBLE: Final = {
     ord("\r"): None,
 }
 
+_VISIBLE_BREAKS: Final = {ord(sign): chr(_NUL_PICTURE + ord(sign)) for sign in "\n\t"}
+
 
 def neutral(text: str) -> str:
     """Return ``text`` with every control character but newline and tab made visible."""
     return text.translate(_VISIBLE)
+
+
+def unbroken(text: str) -> str:
+    """Return ``text`` neutral, with newlines and tabs made visible too, so that it is one line."""
+    return neutral(text).translate(_VISIBLE_BREAKS)
 
 
 def one_line(text: str, chars_max: int = LINE_CHARS_MAX) -> str:

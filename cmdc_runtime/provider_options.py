@@ -16,14 +16,19 @@ _TIMES: Final = ("timeout", "request_timeout", "stream_timeout")
 OURS: Final[Mapping[str, str]] = {
     "model": "give the model as model",
     "messages": "give a history as messages, or a prompt",
+    "tools": "give tools beside provider_opts",
+    "tool_choice": "the model chooses among the session's tools; say in system_prompt when to call",
+    "functions": "give tools beside provider_opts",
+    "function_call": "the model chooses among the session's tools; leave it out",
+    "response_format": "give it beside provider_opts, as a JSON Schema or a type",
     "stream": "every answer comes as a stream; leave it out",
     "stream_options": "every stream tells its usage; leave it out",
     "num_retries": "give max_retries beside provider_opts",
     "max_retries": "give it beside provider_opts",
 }
-"""Options that the runtime sets for every request, and what to do in their place.
+"""What the runtime alone sets of a request, and what to do in the place of these options.
 
-It sets them as well where somebody gave others, so they harm no session that has them already.
+Nothing of them is sent, so they harm no session that has them already.
 """
 _OF_TESTS: Final = "mock_"
 INTERNAL: Final = frozenset(

@@ -20,6 +20,7 @@ import structlog
 
 import supervisor
 from cmdc_runtime.errors import CmdcError, InvalidOptions
+from cmdc_runtime.lines import unbroken
 from cmdc_runtime.prctl import set_dumpable
 from supervisor.adapters import systemd
 from supervisor.adapters.allocator import bound_arenas
@@ -73,7 +74,7 @@ async def _run(config: DaemonConfig, notifier: Notifier, read: Callable[[], Daem
 
 
 def _parse(arguments: list[str]) -> dict[str, object]:
-    parser = argparse.ArgumentParser(prog="cmdc serve", description="Run the cmdc daemon.")
+    parser = _Parser(prog="cmdc serve", description="Run the cmdc daemon.")
     parser.add_argument("--runtime-dir", help="where the sockets are")
     parser.add_argument("--state-dir", help="where the journal is")
     parser.add_argument("--config", help="a TOML file with the same names")
@@ -107,10 +108,18 @@ def _check_platform(config: DaemonConfig) -> None:
         _fail(config.ready_fd, problem, EXIT_FAILED)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with arguments in one line, whatever they are."""
+
+    def error(self, message: str) -> NoReturn:
+        """End the process."""
+        super().error(unbroken(message))
+
+
 def _fail(ready_fd: object, problem: str, status: int) -> NoReturn:
     if isinstance(ready_fd, int):
         # Once ready was told the pipe is closed: then the log has to do.
         with contextlib.suppress(OSError), os.fdopen(ready_fd, "w", encoding="utf-8") as pipe:
             pipe.write(json.dumps({"error": problem}) + "\n")
-    sys.stderr.write(f"cmdc serve: {problem}\n")
+    sys.stderr.write(f"cmdc serve: {unbroken(problem)}\n")
     sys.exit(status)

@@ -24,7 +24,7 @@ from cmdc_runtime.errors import (
     InvalidText,
     InvalidTool,
 )
-from cmdc_runtime.lines import neutral
+from cmdc_runtime.lines import neutral, unbroken
 from cmdc_runtime.version import VERSION
 
 EXIT_FAILED: Final = 1
@@ -117,9 +117,7 @@ def exit_status(work: Callable[[], object]) -> int:
     except click.ClickException as error:
         if isinstance(error, OutputLost):
             give_up_output()
-        shown = io.StringIO()
-        error.show(shown)
-        click.echo(neutral(shown.getvalue()), nl=False, err=True)
+        click.echo(_shown(error), nl=False, err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
@@ -127,9 +125,16 @@ def exit_status(work: Callable[[], object]) -> int:
         give_up_output()  # whoever read it has gone
         return EXIT_FAILED
     except CmdcError as error:
-        click.echo(f"cmdc: {neutral(str(error)) or type(error).__name__}", err=True)
+        click.echo(f"cmdc: {unbroken(str(error)) or type(error).__name__}", err=True)
         return status_of(error)
     return status if isinstance(status, int) else 0
+
+
+def _shown(error: click.ClickException) -> str:
+    """Return an error as click shows it, its message on one line: it may repeat what was typed."""
+    shown, message = io.StringIO(), error.format_message()
+    error.show(shown)  # without colours that the message may ask for
+    return neutral(shown.getvalue().replace(click.unstyle(message), unbroken(message)))
 
 
 def status_of(error: CmdcError) -> int:

@@ -79,7 +79,7 @@ class Place:
             shown = " ".join(command)
             raise click.ClickException(f"{shown}: no end within {SYSTEMCTL_S:g} s") from None
         if done.returncode != 0:
-            raise click.ClickException(f"{' '.join(command)}: {done.stderr.strip()}")
+            raise click.ClickException(f"{' '.join(command)}: {' '.join(done.stderr.split())}")
         return done.stdout.strip()
 
     def reads_unit(self) -> bool:

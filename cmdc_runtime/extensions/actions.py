@@ -38,6 +38,7 @@ from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS, RequireApproval
 from cmdc_runtime.messages import Message
 from cmdc_runtime.model_names import model_problem
 from cmdc_runtime.plain import copied, is_a, own, short
+from cmdc_runtime.provider_options import options_problem
 from cmdc_runtime.reasons import snake
 
 ACTION_BYTES_MAX: Final = 2**20
@@ -169,10 +170,13 @@ class SwitchModel(Action, frozen=True):
     provider_opts: dict[str, Any] | None = None  # Any: whatever the provider takes
 
     def sealed(self) -> Self:
-        """Return a copy that names a model."""
+        """Return a copy that names a model, with options that can work."""
         if (problem := model_problem(self.model)) is not None:
             raise BadActionError(f"{self.kind}: model: {problem}")
-        return _copy(self, ACTION_BYTES_MAX)
+        sealed = _copy(self, ACTION_BYTES_MAX)
+        if (problem := options_problem(sealed.provider_opts or {})) is not None:
+            raise BadActionError(f"{self.kind}: provider_opts{problem}")
+        return sealed
 
 
 class ReplaceMessages(Action, frozen=True):

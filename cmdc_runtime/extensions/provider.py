@@ -280,6 +280,26 @@ _OTHER_STRING: Final = re.compile(
     r"|prompt)[^']{1,200}'"
 )
 """A parameter that one string is too long for, and that is no part of the conversation."""
+_ANSWER_TOO_LONG: Final = (
+    # vLLM: the answer is named first.
+    re.compile(
+        r"max_(?:completion_)?tokens['`]? is too large: (?P<answer>\d{1,18})\b.{0,80}?"
+        r"maximum context length is (?P<window>\d{1,18})\b"
+    ),
+    # OpenAI, DeepSeek, OpenRouter, SGLang: both parts of the sum are told.
+    re.compile(
+        r"maximum context length (?:is|of) (?P<window>\d{1,18})\b.{0,240}?"
+        r"\b(?P<answer>\d{1,18}) (?:tokens )?(?:in|for) the (?:completion|output)"
+    ),
+    # Anthropic.
+    re.compile(r"context limit: \d{1,18} \+ (?P<answer>\d{1,18}) > (?P<window>\d{1,18})\b"),
+    # TGI.
+    re.compile(
+        r"must be <= (?P<window>\d{1,18})\. given: \d{1,18} `inputs` tokens and"
+        r" (?P<answer>\d{1,18}) `max_new_tokens`"
+    ),
+)
+"""How vendors tell of a sum that exceeds the window: of the conversation, and of the answer."""
 PERMANENT_TEXTS: Final = ("unauthorized", "invalid_api_key", "authentication")
 TRANSIENT_TEXTS: Final = (
     "overloaded",
@@ -314,15 +334,16 @@ _TEXT_KINDS: Final = ((PERMANENT_TEXTS, _P), (TRANSIENT_TEXTS, _T))
 def classify(status: int | None, class_names: Iterable[str], text: str) -> FailureKind:
     """Say what kind of failure an exception is, by what is most telling about it.
 
-    ``class_names`` are those of the exception and its bases, most derived first. In order: a class
-    that is clear by itself, an overflow's text where the status is unclear, the status, a class
-    that only hints, the text. What nothing is known of is permanent: no retry is safe for it.
+    ``class_names`` are those of the exception and its bases, most derived first. ``text`` is what
+    the server has said: words of a client's own, or of the conversation, are no sign. In order:
+    a class that is clear by itself, an overflow's text where the status is unclear, the status, a
+    class that only hints, the text. What nothing is known of is permanent: no retry is safe for it.
     """
     names = tuple(class_names)
     lowered = text.lower().replace("\\", "")  # of quotes within quotes
     clear = _first(CLASS_KINDS, names)
     # The classes of an overflow come of words too, and some read them wrongly.
-    if clear is not None and not (clear is _O and _OTHER_STRING.search(lowered)):
+    if clear is not None and not (clear is _O and _is_other_limit(lowered)):
         return clear
     if status in _UNCLEAR_STATUSES and _is_overflow(lowered):
         return FailureKind.OVERFLOW
@@ -348,10 +369,17 @@ def _is_overflow(lowered: str) -> bool:
     What exceeds a limit of another kind, such as the length of the answer that is asked for, an
     image or the number of tools, is cured by no shorter conversation.
     """
-    if _OTHER_STRING.search(lowered):
+    if _is_other_limit(lowered):
         return False
     known = any(part in lowered for part in OVERFLOW_TEXTS)
     return known or _OVERFLOW_SHAPES.search(lowered) is not None
+
+
+def _is_other_limit(lowered: str) -> bool:
+    """Say whether what is too long is no part of the conversation, or the answer all by itself."""
+    sums = (found for one in _ANSWER_TOO_LONG if (found := one.search(lowered)) is not None)
+    is_answer = any(int(found["answer"]) >= int(found["window"]) for found in sums)
+    return is_answer or _OTHER_STRING.search(lowered) is not None
 
 
 def _by_text(lowered: str) -> FailureKind:

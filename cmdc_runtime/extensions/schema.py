@@ -9,7 +9,7 @@ import copy
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import (
     Annotated,
@@ -23,12 +23,13 @@ from typing import (
 )
 
 import msgspec
+from msgspec import inspect as kinds
 
-from cmdc_runtime.bounded_check import CheckTooLongError
 from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions import pydantic_types
 from cmdc_runtime.extensions.context import Context
 from cmdc_runtime.plain import reason_of
+from cmdc_runtime.schema_references import UncheckableError, mismatches, reference_problem
 from cmdc_runtime.schema_values import values_problem
 
 Schema = dict[str, Any]  # Any: JSON
@@ -40,6 +41,12 @@ PROBLEM_CHARS_MAX: Final = 300
 
 _CONSTRAINING: Final = frozenset({"annotated_types", "pydantic"})
 """Libraries whose marks on a plain type say what its values may be."""
+_KEYS: Final = (
+    *(kinds.AnyType, kinds.StrType, kinds.IntType, kinds.FloatType, kinds.DecimalType),
+    *(kinds.DateTimeType, kinds.DateType, kinds.TimeType, kinds.TimeDeltaType, kinds.UUIDType),
+    *(kinds.BytesType, kinds.EnumType, kinds.LiteralType),
+)
+"""Kinds of keys that msgspec makes of the text that each key is in JSON."""
 _EMPTY: Final = inspect.Parameter.empty
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _SECTION: Final = re.compile(r"(Args|Arguments|Parameters):\s*")
@@ -84,15 +91,46 @@ def arguments_struct(fields: Fields) -> type[msgspec.Struct]:
     """Return the class that decodes and checks arguments; an unknown argument is an error.
 
     Raises:
-        InvalidTool: msgspec knows no JSON for an annotation; the message names the parameter.
+        InvalidTool: msgspec knows no JSON for an annotation, or for the keys of a dict in it; the
+            message names the parameter.
     """
     for name, annotation, default in fields:
+        one = _struct([_field(name, annotation, default)])
         try:
-            _components(_struct([_field(name, annotation, default)]))
+            _components(one)
         except Exception as error:  # foreign classes may do anything
             reason = (reason_of(error).splitlines() or [type(error).__name__])[-1]
             raise InvalidTool(f"parameter {name!r} has no JSON Schema: {reason}") from error
+        key = next(_unreachable_keys(kinds.type_info(one), set()), None)
+        if key is not None:
+            raise InvalidTool(
+                f"parameter {name!r}: no text of JSON becomes a key of type {key}: take str, a"
+                " number, an Enum, a date or a UUID for the keys of a dict, or a list of pairs"
+            )
     return _struct([_field(*field) for field in fields])
+
+
+def _unreachable_keys(part: object, seen: set[int]) -> Iterator[str]:
+    """Yield what the keys of dicts are that no call can bring, wherever they stand in a type."""
+    if isinstance(part, tuple):
+        for one in part:
+            yield from _unreachable_keys(one, seen)
+    if not isinstance(part, kinds.Type | kinds.Field) or id(part) in seen:
+        return
+    seen.add(id(part))
+    if isinstance(part, kinds.DictType):
+        key = part.key_type
+        members: tuple[kinds.Type, ...] = (key,)
+        if isinstance(key, kinds.UnionType):
+            members = tuple(one for one in key.types if not isinstance(one, kinds.NoneType))
+        yield from (_name_of(one) for one in members if not isinstance(one, _KEYS))
+    for name in part.__struct_fields__:
+        yield from _unreachable_keys(getattr(part, name), seen)
+
+
+def _name_of(kind: kinds.Type) -> str:
+    made = getattr(kind, "cls", None)
+    return made.__name__ if made is not None else type(kind).__name__.removesuffix("Type").lower()
 
 
 # Any, four times: whatever was written.
@@ -183,36 +221,8 @@ def check_schema(schema: object) -> str | None:
         return f"parameters are no JSON Schema draft 7: {error.message} at {error.json_path}"
     except (ValueError, OverflowError, RecursionError) as error:  # a pattern that re cannot take
         return f"parameters are no JSON Schema draft 7: {error}"
-    return None
-
-
-class UncheckableError(Exception):
-    """A value can't be held against a schema; the text says what of the schema is at fault."""
-
-
-def mismatches(kind: Any, schema: Mapping[str, Any], value: object) -> list[Any]:
-    """Return what ``schema`` has against ``value``, by place; ``kind`` is a class of validators.
-
-    ``Any``: jsonschema makes these classes. Nothing is fetched from the network.
-
-    Raises:
-        UncheckableError: what the schema refers to is nowhere, no schema, or without an end.
-    """
-    import referencing  # noqa: PLC0415 - comes with jsonschema
-    import referencing.exceptions  # noqa: PLC0415
-
-    # A registry of its own keeps the validator from fetching a "$ref".
-    validator = kind(schema, registry=referencing.Registry())
-    try:
-        return sorted(validator.iter_errors(value), key=lambda error: error.json_path)
-    except referencing.exceptions.Unresolvable as error:
-        raise UncheckableError(f"refers to {error.ref}, which is nowhere") from error
-    except RecursionError as error:
-        raise UncheckableError("refers to what is nested too deeply to be checked") from error
-    except CheckTooLongError:
-        raise
-    except Exception as error:  # a value in the place of a schema fails in any way
-        raise UncheckableError(f"refers to what is no schema: {reason_of(error)}") from error
+    problem = reference_problem(jsonschema.Draft7Validator, schema)
+    return None if problem is None else f"parameters: the schema {problem}"
 
 
 def problems_of(schema: Mapping[str, Any], arguments: object) -> list[str]:

@@ -242,7 +242,10 @@ class FunctionTool(Tool, Generic[P, R]):
     def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments as the annotations say, defaults filled in."""
         try:
-            decoded = msgspec.convert(arguments, self.prepare(), dec_hook=pydantic_types.dec_hook)
+            # Keys of JSON are text, whatever they are here.
+            decoded = msgspec.convert(
+                arguments, self.prepare(), str_keys=True, dec_hook=pydantic_types.dec_hook
+            )
         except msgspec.ValidationError as error:
             raise _bad_arguments(self.name, str(error)) from error
         return {name: getattr(decoded, name) for name, _, _ in self._fields}
@@ -286,7 +289,8 @@ def tool(
     """Make a tool from a function: ``@tool``, or ``@tool(effects="read", timeout=10)``.
 
     Parameters become a JSON Schema, ``Annotated[int, msgspec.Meta(ge=1)]`` with its bounds; a
-    dataclass, TypedDict, NamedTuple, Struct, Enum or pydantic model arrives as itself. The
+    dataclass, TypedDict, NamedTuple, Struct, Enum or pydantic model arrives as itself, and so do
+    the keys of a ``dict[int, str]``; keys that no text can become, as ``bool``, are refused. The
     docstring's first paragraph describes the tool and a Google-style ``Args:`` section its
     arguments. A parameter annotated ``Context`` is filled in and hidden from the model. What JSON
     has no form for, as a default of ``nan``, is refused wherever it stands in the schema. The

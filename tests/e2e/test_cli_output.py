@@ -24,6 +24,11 @@ COMMANDS = [
     ("plugins",),
     ("ps", "--json"),
     ("ps",),
+    ("tree",),
+    ("doctor",),
+    ("checkpoints", "printed"),
+    ("checkpoints", "printed", "--json"),
+    ("replay", "printed"),
     ("tail", "printed", "--since", "0", "--json"),
     ("export", "printed"),
 ]
@@ -35,6 +40,7 @@ def printed(cmdc_daemon):
     with ScriptedModel([], default="Said.") as model, cmdc_daemon.client() as client:
         session = client.create_agent(model=model, session_id="printed")
         session.run("Hi.")
+        session.checkpoint(label="said")
         yield model
         session.stop()
 

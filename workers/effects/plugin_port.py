@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from cmdc_runtime.answer_schema import schema_problem
 from cmdc_runtime.checkpoints import Snapshot, checkpoint_facts
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.extensions.actions import BadActionError, Emit
@@ -20,8 +21,8 @@ from cmdc_runtime.extensions.provider import ModelRequest, ProviderError
 from cmdc_runtime.extensions.tool import ToolError
 from cmdc_runtime.messages import Message
 from cmdc_runtime.model_names import model_problem
+from cmdc_runtime.option_checks import Unfit, check_provider_opts
 from cmdc_runtime.plain import mended
-from cmdc_runtime.schema_values import values_problem
 from workers.core.budget import estimate_tokens
 from workers.core.compaction import chars
 from workers.core.expense import over_budget, side_answer_max
@@ -96,7 +97,11 @@ class Port:
             raise PluginCallError(f"no model was asked: {reason}")
         if model is not None and (problem := model_problem(model)) is not None:
             raise PluginCallError(f"model: {problem}")
-        if problem := values_problem(response_format):
+        try:
+            check_provider_opts(provider_opts or {})
+        except Unfit as error:
+            raise PluginCallError(f"provider_opts{error}") from None
+        if response_format is not None and (problem := schema_problem(response_format)):
             raise PluginCallError(f"response_format: {problem}")
         own = memory.provider_opts if model is None else {}
         asked = [Message.user(prompt)] if isinstance(prompt, str) else prompt

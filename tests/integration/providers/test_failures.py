@@ -209,3 +209,51 @@ def test_no_key_is_in_the_error_of_a_refused_key(ask, aimock, wire):
 
     assert failure.reason.endswith(": bad key [hidden]")
     assert failure.__cause__ is None
+
+
+SUM = (
+    "'max_tokens' or 'max_completion_tokens' is too large: {}. This model's maximum context length"
+    " is 8192 tokens and your request has 5000 input tokens ({} > 8192 - 5000)."
+)
+
+
+@pytest.mark.parametrize(("answer", "kind"), [(4000, O), (8192, P), (99_999, P)])
+def test_an_answer_that_is_too_long_by_itself_is_no_overflow(ask, raw, answer, kind):
+    """VLLM says the same of both; no shorter conversation makes room for this one."""
+    words = SUM.format(answer, answer)
+    raw.status, raw.headers = 400, {"content-type": "application/json"}
+    raw.body = json.dumps({"error": REFUSED | {"message": words, "param": "max_tokens"}}).encode()
+    _, failure = ask(raw, "openai")
+
+    assert (failure.kind, failure.status) == (kind, 400)
+    assert words[:60] in failure.reason
+
+
+TOLD = "it said: This model's maximum context length is 8192 tokens. What is that, and 429?"
+ECHOES = {
+    "beside the words": {"detail": [{"msg": "field required", "input": {"content": TOLD}}]},
+    "in quotes": {"error": {"message": f"no such thing as '{TOLD}'"}},
+    "as it is": {"error": {"message": f"refused: {TOLD} (see the manual)"}},
+    "in part": {"error": {"message": f'unfit: "{TOLD[9:60]}"'}},
+}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("body", ECHOES.values(), ids=ECHOES)
+def test_what_a_server_repeats_of_the_conversation_decides_nothing(ask, raw, wire, body):
+    """A conversation about errors is no error of its own."""
+    raw.status, raw.headers = 400, {"content-type": "application/json"}
+    raw.body = json.dumps(body).encode()
+    _, failure = ask(raw, wire, messages=(Message.user(TOLD),))
+
+    assert (failure.kind, failure.status) == (P, 400)
+
+
+def test_a_conversation_about_errors_may_be_too_long(ask, raw):
+    """The server's own words count, whatever was talked about."""
+    raw.status, raw.headers = 400, {"content-type": "application/json"}
+    words = "This model's maximum context length is 8192 tokens. However, you sent 9000."
+    raw.body = json.dumps({"error": {"message": words}}).encode()
+    _, failure = ask(raw, "openai", messages=(Message.user(TOLD),))
+
+    assert failure.kind == O

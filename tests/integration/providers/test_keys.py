@@ -1,5 +1,7 @@
 """A key that can't be sent is named before anything is sent, wherever it came from."""
 
+import os
+
 import pytest
 
 from cmdc_runtime.extensions.provider import FailureKind
@@ -63,3 +65,44 @@ def test_a_key_of_the_options_stands_for_that_of_the_environment(ask, raw, monke
     ask(raw, wire)
 
     assert raw.seen
+
+
+NO_KEYS = {
+    "openai": ("openai:gpt-4o", "OPENAI_API_KEY"),
+    "snowflake": ("snowflake:mistral-7b", "SNOWFLAKE_JWT"),
+    "cohere": ("cohere:command-r", "COHERE_API_KEY"),
+    "cohere's chat": ("cohere_chat:command-r", "COHERE_API_KEY"),
+    "sagemaker": ("sagemaker:endpoint", "AWS_ACCESS_KEY_ID or AWS_SECRET_ACCESS_KEY"),
+    "groq": ("groq:m", "GROQ_API_KEY"),
+    "github": ("github:m", "GITHUB_API_KEY"),
+}
+
+
+@pytest.fixture
+def keyless(monkeypatch):
+    """No variable of the environment is a key, and no cloud is asked for one."""
+    for name in os.environ:
+        if name.endswith(("_KEY", "_TOKEN", "_JWT", "_KEY_ID")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_REGION_NAME", "eu-west-1")
+
+
+@pytest.mark.parametrize(("model", "variables"), NO_KEYS.values(), ids=NO_KEYS)
+def test_a_key_that_is_nowhere_is_named(ask, raw, keyless, model, variables):
+    """By us, or as a server refuses; it is never asked again."""
+    raw.status, raw.body = 401, b'{"message": "no"}'
+    _, failure = ask(raw, "openai", model=model, provider_opts={"api_key": None})
+
+    assert failure.kind == FailureKind.PERMANENT
+    assert failure.reason.startswith(f"there is no key for {model}: set {variables} in the env")
+    assert len(raw.seen) < 2
+
+
+def test_what_is_missing_before_anybody_is_asked_is_not_asked_again(ask, raw, keyless):
+    """It misses the next time as well."""
+    options = {"api_key": "some-key", "api_base": None}
+    _, failure = ask(raw, "openai", model="predibase:m", provider_opts=options)
+
+    assert failure.kind == FailureKind.PERMANENT
+    assert "PREDIBASE_TENANT_ID" in failure.reason

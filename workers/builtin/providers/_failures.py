@@ -10,7 +10,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
 
@@ -20,6 +20,7 @@ from cmdc_runtime import foreign
 from cmdc_runtime.extensions.provider import FailureKind, ModelRequest, ProviderError, classify
 from workers.builtin.providers._addresses import BadAddressError
 from workers.builtin.providers._error_texts import TEXT_CHARS_MAX
+from workers.builtin.providers._heard import Heard
 from workers.builtin.providers._secrets import hidden, is_safe, secrets_of
 
 _NO_ANSWER: Final = frozenset({"APIConnectionError", "TransportError"})
@@ -43,7 +44,7 @@ BODY_DEPTH_MAX: Final = 4
 
 
 _NO_KEY: Final = re.compile(
-    r"missing credentials|missing [\w ]*api key|no key is set"
+    r"missing credentials|missing [\w ]*\bkey\b|no key is set|unable to locate credentials"
     r"|[A-Z0-9]_(?:KEY|TOKEN)\b[\w ,'\"`]{0,60}(?:is|are) (?:not set|missing|required)",
     re.IGNORECASE,
 )
@@ -88,20 +89,28 @@ class Asked:
     """What is told of a failed request beside the failure: its model, and what hides secrets.
 
     ``missing`` are the variables that its key is looked for in, where it has none; ``has_key``:
-    one was given with the request.
+    one was given with the request. ``heard`` is what a server has said, and ``conversation`` what
+    it may have repeated of the request.
     """
 
     model: str = ""
     secrets: frozenset[str] = frozenset()
     missing: Sequence[str] = ()
     has_key: bool = False
+    heard: Heard = field(default_factory=Heard)
+    conversation: Sequence[str] = ()
 
 
 @contextlib.contextmanager
 def border(
-    request: ModelRequest, missing: Callable[[ModelRequest], Sequence[str]] = lambda _request: ()
+    request: ModelRequest,
+    missing: Callable[[ModelRequest], Sequence[str]] = lambda _request: (),
+    heard: Heard | None = None,
 ) -> Iterator[None]:
-    """Let nothing but ``ProviderError`` out; ``missing`` names the variables without a key."""
+    """Let nothing but ``ProviderError`` out; ``missing`` names the variables without a key.
+
+    ``heard`` is what the transport notes of the request.
+    """
     try:
         yield
     except ProviderError:
@@ -111,7 +120,14 @@ def border(
         # A traceback prints the causes too, so one that holds a secret is left out of it.
         leaks = not all(is_safe(_text(cause), secrets) for cause in _chain(error))
         has_key = bool(request.provider_opts.get("api_key"))
-        asked = Asked(request.model, secrets, () if has_key else missing(request), has_key)
+        asked = Asked(
+            model=request.model,
+            secrets=secrets,
+            missing=() if has_key else missing(request),
+            has_key=has_key,
+            heard=heard or Heard(),
+            conversation=[request.system, *(one.content for one in request.messages)],
+        )
         raise translated(error, asked) from (None if leaks else error)
 
 
@@ -125,11 +141,8 @@ def translated(error: Exception, asked: Asked) -> ProviderError:
         kind, reason = plainly
         return ProviderError(kind, hidden(reason, asked.secrets)[:REASON_MAX_CHARS])
     names = [cls.__name__ for cause in causes for cls in type(cause).__mro__]
-    # What a provider names by a code, it does not always say in words.
-    codes = [getattr(cause, name, None) for cause in causes for name in ("code", "type")]
     body = _words_of_body(causes)
-    texts = [_text(told), *(code for code in codes if isinstance(code, str)), body]
-    status = _status_of(causes, names)
+    status = asked.heard.status or _status_of(causes, names)
     unread = _unread(causes, names) if status is None else None
     if unread is not None:
         words = f"{type(unread).__name__}: {_ECHOES.sub('', _text(unread)[:TEXT_CHARS_MAX])}"
@@ -143,11 +156,26 @@ def translated(error: Exception, asked: Asked) -> ProviderError:
     if status == HTTPStatus.NOT_FOUND and asked.model not in reason:
         reason = f"{asked.model}: {reason}"
     return ProviderError(
-        classify(status, names, " ".join(text[:TEXT_CHARS_MAX] for text in texts)),
+        _kind(status, names, asked),
         reason[:REASON_MAX_CHARS],
         status=status,
         retry_after_s=retry_after_s(getattr(told, "litellm_response_headers", None), time.time()),
     )
+
+
+def _kind(status: int | None, names: Sequence[str], asked: Asked) -> FailureKind:
+    """Return the kind of a failure: by what a server has said, and else by its classes.
+
+    Clients choose classes by words too, so that none counts where a server has refused. What fails
+    before anybody is asked fails the next time as well.
+    """
+    heard = asked.heard
+    if heard.is_asked:
+        words = heard.words(asked.conversation)
+        return classify(status, () if heard.status else names, words)
+    if status is None and _UNCERTAIN.isdisjoint(names):
+        return FailureKind.PERMANENT
+    return classify(status, names, "")
 
 
 def _plainly(causes: Sequence[BaseException], asked: Asked) -> tuple[FailureKind, str] | None:
@@ -162,10 +190,10 @@ def _plainly(causes: Sequence[BaseException], asked: Asked) -> tuple[FailureKind
             told = f"the address of {asked.model} is no URL that can be asked: {why}"
             return FailureKind.PERMANENT, f"{told}; api_base reads like http://host:port/path"
     text = _text(causes[0])[:TEXT_CHARS_MAX]
-    if _NO_PROVIDER in text:
+    if not asked.heard.is_asked and _NO_PROVIDER in text:
         told = f"no provider is known by the name in model {asked.model!r}"
         return FailureKind.PERMANENT, f"{told}; a model reads like openai:gpt-4o"
-    if not asked.has_key and _NO_KEY.search(text):
+    if not asked.heard.is_asked and not asked.has_key and _NO_KEY.search(text):
         variables = [*dict.fromkeys(_VARIABLE.findall(text))]
         return FailureKind.PERMANENT, _no_key(asked.model, variables or asked.missing)
     return _no_package(causes, asked)

@@ -9,7 +9,12 @@ from cmdc_runtime.provider_options import OURS, options_problem
 
 _ENDS: Final = ("_API_KEY", "_AUTH_TOKEN", "_API_TOKEN")
 """Of the variables that litellm looks for the key of a provider in."""
-_OTHERS: Final = {"gemini": ("GOOGLE_API_KEY",), "huggingface": ("HF_TOKEN",)}
+_OTHERS: Final = {
+    "gemini": ("GOOGLE_API_KEY",),
+    "huggingface": ("HF_TOKEN",),
+    "snowflake": ("SNOWFLAKE_JWT",),
+    "cohere_chat": ("COHERE_API_KEY",),
+}
 
 
 def check_keys(request: ModelRequest, provider: str) -> None:
@@ -29,6 +34,13 @@ def check_keys(request: ModelRequest, provider: str) -> None:
         held = os.environ.get(variable)
         if held and (problem := value_problem(held)):
             raise _refused(f"{variable} in the environment: {problem}")
+
+
+def unset_keys(provider: str) -> tuple[str, ...]:
+    """Return the variables of a provider that litellm says nothing of, if none of them is set."""
+    names = _OTHERS.get(provider, ())
+    own = (provider.upper() + end for end in _ENDS)
+    return () if any(os.environ.get(name) for name in (*own, *names)) else names
 
 
 def _refused(problem: str) -> ProviderError:

@@ -13,6 +13,7 @@ import msgspec
 from cmdc_runtime.extensions.provider import ModelRequest
 from cmdc_runtime.messages import TokenUsage
 from workers.builtin.providers._facts import ModelFacts
+from workers.builtin.providers._keys import unset_keys
 from workers.builtin.providers._library import litellm
 
 MODELS_MAX: Final = 256
@@ -59,7 +60,8 @@ def missing_keys(request: ModelRequest) -> tuple[str, ...]:
         found = litellm.validate_environment(litellm_model(request.model))
     except Exception:  # noqa: BLE001 - as above; then nobody knows which
         return ()
-    return tuple(map(str, found.get("missing_keys") or ()))
+    missing = tuple(map(str, found.get("missing_keys") or ()))
+    return missing or unset_keys(facts_of(request.model).provider)
 
 
 def price_usd(model: str, prompt_tokens: int, completion_tokens: int) -> float | None:

@@ -19,6 +19,7 @@ import httpx
 from workers.builtin.providers._addresses import BadAddressError, address_problem, shown_address
 from workers.builtin.providers._error_texts import ERROR_BYTES_MAX
 from workers.builtin.providers._failures import NoServerError, RefusedAnswerError
+from workers.builtin.providers._heard import Heard
 from workers.builtin.providers._usages import UsageSieve, current_watch
 
 ENCODING: Final = "gzip"
@@ -60,12 +61,17 @@ class BoundedStream(httpx.AsyncByteStream):
         is_packed: bool,
         meter: "Meter",
         sieve: UsageSieve | None = None,
+        refusal: Heard | None = None,
     ) -> None:
-        """Read ``stream``, which is gzip where it ``is_packed``, and pass it through ``sieve``."""
+        """Read ``stream``, which is gzip where it ``is_packed``, and pass it through ``sieve``.
+
+        It is noted in ``refusal`` as well.
+        """
         self._stream = stream
         self._is_packed = is_packed
         self._meter = meter
         self._sieve = sieve
+        self._refusal = refusal
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Yield pieces.
@@ -77,6 +83,8 @@ class BoundedStream(httpx.AsyncByteStream):
         async for raw in self._stream:
             for piece in _pieces(raw, unpacker):
                 taken = self._meter.take(piece)
+                if self._refusal is not None:
+                    self._refusal.note(taken)
                 passed = taken if self._sieve is None else self._sieve.take(taken)
                 if passed:
                     yield passed
@@ -171,6 +179,9 @@ def bounded(response: httpx.Response, request: httpx.Request) -> httpx.Response:
     watch = current_watch()
     is_text = response.is_success and ("json" in kind or "text/" in kind)
     ends = _EVENT_ENDS if has_events else _LINE_ENDS
+    refusal = watch.heard if watch is not None and response.is_error else None
+    if refusal is not None:
+        refusal.refuse(response.status_code)
     assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101 - of an async transport
     return httpx.Response(
         response.status_code,
@@ -180,6 +191,7 @@ def bounded(response: httpx.Response, request: httpx.Request) -> httpx.Response:
             is_packed=packed not in {"", "identity"},
             meter=meter,
             sieve=UsageSieve(watch, ends) if watch is not None and is_text else None,
+            refusal=refusal,
         ),
         request=request,
         extensions=response.extensions,
@@ -204,6 +216,8 @@ class BoundedTransport(httpx.AsyncBaseTransport):
             # httpx has made a header of it; aiohttp refuses a request that has both.
             request.url = request.url.copy_with(userinfo=b"")
         request.headers["accept-encoding"] = ENCODING
+        if (watch := current_watch()) is not None:
+            watch.heard.ask()
         try:
             response = await super().handle_async_request(request)
         except httpx.ConnectError as error:

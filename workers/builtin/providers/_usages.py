@@ -18,10 +18,12 @@ from typing import Any, Final
 from cmdc_runtime import plain, ranges
 from workers.builtin.providers._deltas import MARKS, settle_event
 from workers.builtin.providers._error_texts import cut_error, may_be_long_error
+from workers.builtin.providers._heard import Heard
 
 NAMES: Final = ("usage", "usageMetadata", "usage_metadata")
 """Keys of a usage, in an event or in an object of it: Anthropic's first is in its ``message``."""
 _MARK: Final = re.compile(rb'"(?:%s)"|%s' % ("|".join(NAMES).encode(), b"|".join(MARKS)))
+_ERROR: Final = b'"error"'
 _COUNT: Final = re.compile(r"(?:tokens|token_?count)$", re.IGNORECASE)
 _DETAILS: Final = re.compile(r"details$", re.IGNORECASE)
 PLACE_CHARS_MAX: Final = 160
@@ -33,11 +35,15 @@ _CARRIED_BYTES: Final = 3
 
 
 class UsageWatch:
-    """What is wrong with the usage of one reply; ``problem`` is the first thing, or None."""
+    """What is wrong with the usage of one reply; ``problem`` is the first thing, or None.
+
+    ``heard`` is what servers say where they refuse the request.
+    """
 
     def __init__(self) -> None:
         """Begin with nothing."""
         self.problem: str | None = None
+        self.heard = Heard()
 
     @contextlib.contextmanager
     def on(self) -> Iterator[None]:
@@ -88,12 +94,14 @@ class UsageSieve:
 
     def _sifted(self, event: bytes) -> bytes:
         is_long_error = may_be_long_error(event)
-        if _MARK.search(event) is None and not is_long_error:
+        if _MARK.search(event) is None and _ERROR not in event:
             return event
         lines = event.splitlines()
         data = [line[5:].strip() for line in lines if line.startswith(b"data:")]
         try:
             told = json.loads(b"\n".join(data) if data else event, parse_int=_whole)
+            if isinstance(told, dict) and told.get("error"):
+                self._watch.heard.note_event(json.dumps(told).encode())
             is_changed = self._sift(told)
             if is_long_error and isinstance(told, dict):
                 is_changed |= cut_error(told)

@@ -28,6 +28,7 @@ from cmdc_runtime.extensions.provider import (
 )
 from cmdc_runtime.ids import CallId
 from cmdc_runtime.messages import Message, ToolCall
+from cmdc_runtime.provider_options import OURS
 from workers.builtin.providers._addresses import check_addresses
 from workers.builtin.providers._ending import Ending
 from workers.builtin.providers._facts import ModelFacts, is_claude, is_gemini
@@ -51,7 +52,7 @@ log = structlog.get_logger()
 
 CLOSE_TIMEOUT_S: Final = 2.0
 """How long the end of a cancelled request may take before its connection is left to itself."""
-_OURS: Final[Mapping[str, object]] = {
+_ALWAYS: Final[Mapping[str, object]] = {
     "stream": True,
     "stream_options": {"include_usage": True},
     "num_retries": 0,
@@ -72,10 +73,10 @@ class _LiteLLM:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk, None]:
         """Yield the reply's chunks as they come; see ``Provider.stream``."""
         silence_s = silence_max_s(request)
-        with border(request, missing_keys):
+        watch = UsageWatch()
+        with border(request, missing_keys, watch.heard):
             check_addresses(request.provider_opts)
             check_keys(request, facts_of(request.model).provider)
-            watch = UsageWatch()
             async with _bound(silence_s):
                 with watch.on():
                     wrapper = await litellm.acompletion(**call_arguments(request))
@@ -153,9 +154,9 @@ def call_arguments(request: ModelRequest) -> dict[str, object]:
     """Return the arguments of litellm's ``acompletion`` for ``request``."""
     facts = facts_of(request.model)
     arguments: dict[str, object] = {
-        **request.provider_opts,
+        **{name: one for name, one in request.provider_opts.items() if name not in OURS},
         "model": litellm_model(request.model),
-        **_OURS,
+        **_ALWAYS,
     }
     system = request.system
     schema = request.response_format

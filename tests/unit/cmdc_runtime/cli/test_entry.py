@@ -89,3 +89,19 @@ def test_wrong_usage_has_its_status(arguments, problem, capsys, tmp_path, monkey
 
     assert status == 2
     assert problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        click.UsageError("no account x\ny\x1b[31m\tz"),
+        click.ClickException("no account x\ny\x1b[31m\tz"),
+        errors.UsageError("no account x\ny\x1b[31m\tz"),
+    ],
+    ids=["usage", "click", "own"],
+)
+def test_an_error_is_one_line_whatever_was_typed(error, capsys):
+    """Nothing of it begins a line of its own, or is taken by a terminal for a command."""
+    exit_status(raising(error))
+
+    assert capsys.readouterr().err.endswith(": no account x␊y␛[31m␉z\n")

@@ -143,6 +143,7 @@ def test_emit_has_five_forms(emit, events):
         (Action(), "Action is no action"),
         (Intervene(7), "intervene: Expected `str`, got `int`"),
         (SwitchModel("x:m", []), "switch_model: Expected `object | null`"),
+        (SwitchModel("x:m", {"tools": []}), "provider_opts['tools']: it is set by the runtime; "),
         (ReplaceToolArgs({"x": object()}), "replace_tool_args can't be told"),
         (ReplaceMessages(["hi"]), "replace_messages: Expected `object`, got `str`"),
         (Intervene("\ud800"), "intervene can't be told"),
@@ -156,7 +157,7 @@ def test_emit_has_five_forms(emit, events):
         ([Continue()] * (ACTIONS_MAX + 1), f"more than {ACTIONS_MAX}"),
     ],
     ids=[
-        "number", "list in list", "base", "text", "opts", "args", "messages", "surrogate",
+        "number", "list in list", "base", "text", "opts", "tools", "args", "messages", "surrogate",
         "large", "large payload", "payload", "no name", "long name", "triple", "many events",
         "many actions",
     ],

@@ -134,6 +134,15 @@ OVERFLOWS = {
     "lm studio only": "Trying to keep the first 4690 tokens when context the overflows. However,"
     " the model is loaded with context length of only 4096 tokens",
     "lm studio size": "Context size has been exceeded.",
+    "vllm sum": "'max_tokens' or 'max_completion_tokens' is too large: 4000. This model's maximum"
+    " context length is 8192 tokens and your request has 5000 input tokens (4000 > 8192 - 5000).",
+    "openai sum": "This model's maximum context length is 8192 tokens. However, you requested 9000"
+    " tokens (5000 in the messages, 4000 in the completion). Please reduce the length.",
+    "sglang sum": "Requested token count exceeds the model's maximum context length of 8192 tokens."
+    " You requested a total of 9000 tokens: 5000 tokens from the input messages and 4000 tokens for"
+    " the completion.",
+    "tgi sum": "`inputs` tokens + `max_new_tokens` must be <= 4097. Given: 4000 `inputs` tokens and"
+    " 200 `max_new_tokens`",
     "vllm": "The decoder prompt (length 9000) is longer than the maximum model length of 8192.",
     "sglang": "The input (9000 tokens) is longer than the model's context length (8192 tokens).",
     "sglang count": "Requested token count exceeds the model's maximum context length of 8192.",
@@ -161,6 +170,23 @@ OVERFLOWS = {
     "deepinfra": "Requested input length 10000 exceeds maximum input length 8192",
 }
 NO_OVERFLOWS = {
+    "vllm, a long answer": "'max_tokens' or 'max_completion_tokens' is too large: 99999. This"
+    " model's maximum context length is 8192 tokens and your request has 12 input tokens (99999 >"
+    " 8192 - 12).",
+    "vllm, older": "max_tokens is too large: 8192. This model's maximum context length is 8192"
+    " tokens and your request has 5 input tokens.",
+    "openai, a long answer": "This model's maximum context length is 8192 tokens. However, you"
+    " requested 9012 tokens (12 in the messages, 9000 in the completion). Please reduce the length"
+    " of the messages or completion.",
+    "openrouter, a long answer": "This endpoint's maximum context length is 8192 tokens. However,"
+    " you requested about 9012 tokens (12 of text input, 9000 in the output). Please reduce it.",
+    "sglang, a long answer": "Requested token count exceeds the model's maximum context length of"
+    " 8192 tokens. You requested a total of 9012 tokens: 12 tokens from the input messages and 9000"
+    " tokens for the completion. Please reduce the number of tokens in the input messages.",
+    "anthropic sum, a long answer": "input length and `max_tokens` exceed context limit: 12 +"
+    " 200000 > 200000, decrease input length or `max_tokens` and try again",
+    "tgi, a long answer": "Input validation error: `inputs` tokens + `max_new_tokens` must be <="
+    " 4097. Given: 6 `inputs` tokens and 4097 `max_new_tokens`",
     "another parameter": "Unsupported parameter: 'max_tokens' is not supported with this model. Use"
     " 'max_completion_tokens' instead.",
     "a long answer": "max_tokens: 99999 exceeds the limit of 4096",
@@ -214,4 +240,5 @@ def test_a_class_that_takes_another_string_for_the_conversation_does_not_decide(
     names = ["ContextWindowExceededError", "BadRequestError"]
 
     assert classify(400, names, NO_OVERFLOWS["tool"]) == P
+    assert classify(400, names, NO_OVERFLOWS["vllm, a long answer"]) == P
     assert classify(400, names, "oh") == O

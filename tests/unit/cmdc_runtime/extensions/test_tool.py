@@ -240,7 +240,7 @@ def test_problems_of_one_call_are_bounded():
 def test_reference_out_of_a_schema_is_never_fetched():
     """A schema that points to the network makes an error result, not a request."""
     schema = {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/a.json"}}}
-    with pytest.raises(ToolError, match="refers to http://127"):
+    with pytest.raises(ToolError, match=r"refers to .http://127"):
         made(parameters=schema).check({"a": 1})
 
 

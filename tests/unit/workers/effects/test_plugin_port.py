@@ -126,9 +126,14 @@ def test_a_question_may_be_a_conversation():
     [
         (
             {"default": math.nan},
-            r"response_format: \['default'\]: nan is not a finite number; leave",
+            r"response_format: no JSON: \['default'\]: nan is not a finite number; leave",
         ),
-        ({"enum": ["\ud800"]}, r"response_format: \['enum'\]\[0\]: it is no valid UTF-8"),
+        ({"enum": ["\ud800"]}, r"response_format: no JSON: \['enum'\]\[0\]: it is no valid UTF-8"),
+        ({"type": "text"}, "response_format: no JSON Schema: 'text' is not valid"),
+        (
+            {"$ref": "#/$defs/A"},
+            r"response_format: the schema refers to '#/\$defs/A', which is now",
+        ),
     ],
 )
 def test_a_form_that_cannot_be_sent_asks_no_model(schema, told):
@@ -137,6 +142,16 @@ def test_a_form_that_cannot_be_sent_asks_no_model(schema, told):
 
     with pytest.raises(PluginCallError, match=told):
         desk.run(lambda port: port.complete("Well?", response_format=schema))
+    assert desk.asker.requests == []
+
+
+@pytest.mark.parametrize("name", ["tools", "tool_choice", "response_format", "n"])
+def test_options_that_can_never_work_ask_no_model(name):
+    """The plugin is told which, and what to do in its place."""
+    desk = Desk()
+
+    with pytest.raises(PluginCallError, match=rf"provider_opts\['{name}'\]: .*; .*"):
+        desk.run(lambda port: port.complete("Well?", provider_opts={name: 2}))
     assert desk.asker.requests == []
 
 

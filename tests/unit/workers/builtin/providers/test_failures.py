@@ -8,6 +8,7 @@ import pytest
 from cmdc_runtime.extensions.provider import FailureKind, ModelRequest, ProviderError
 from cmdc_runtime.messages import Message
 from workers.builtin.providers import _failures
+from workers.builtin.providers._heard import Heard
 
 pytestmark = [
     # litellm and pydantic disagree about each other's newest versions; both work.
@@ -60,6 +61,16 @@ def litellm_error(litellm, name, message="oh", **attributes):
     return error
 
 
+def test_a_connection_that_breaks_has_no_status(litellm):
+    """A server was asked, and it is asked again."""
+    asked = Heard()
+    asked.ask()
+    error = litellm_error(litellm, "APIConnectionError")
+    failure = _failures.translated(error, _failures.Asked(heard=asked))
+
+    assert (failure.kind, failure.status) == (FailureKind.TRANSIENT, None)
+
+
 @pytest.mark.parametrize(
     ("name", "attributes", "kind", "status"),
     [
@@ -70,7 +81,6 @@ def litellm_error(litellm, name, message="oh", **attributes):
         ("NotFoundError", {}, FailureKind.PERMANENT, 404),
         ("ContextWindowExceededError", {}, FailureKind.OVERFLOW, 400),
         ("Timeout", {}, FailureKind.TIMEOUT, 408),
-        ("APIConnectionError", {}, FailureKind.TRANSIENT, None),
         ("InternalServerError", {}, FailureKind.TRANSIENT, 500),
         ("ServiceUnavailableError", {}, FailureKind.TRANSIENT, 503),
     ],
@@ -141,13 +151,54 @@ def test_a_harmless_cause_is_kept():
     assert caught.value.kind == FailureKind.PERMANENT
 
 
-def test_a_code_tells_what_the_words_do_not(litellm):
-    """A provider's error code is read from the cause that has it."""
-    error = litellm_error(litellm, "BadRequestError", "no")
-    error.__cause__ = ValueError("no")
-    error.__cause__.code = "context_length_exceeded"
+def heard(status, body):
+    """Return what was noted of a server that refuses."""
+    found = Heard()
+    found.ask()
+    found.refuse(status)
+    found.note(body)
+    return found
 
-    assert _failures.translated(error, NOTHING).kind == FailureKind.OVERFLOW
+
+def test_a_code_tells_what_the_words_do_not(litellm):
+    """It is a part of what the server has said."""
+    error = litellm_error(litellm, "BadRequestError", "no")
+    said = heard(400, b'{"error": {"message": "no", "code": "context_length_exceeded"}}')
+
+    told = _failures.translated(error, _failures.Asked(heard=said))
+    assert told.kind == FailureKind.OVERFLOW
+    assert _failures.translated(error, NOTHING).kind == FailureKind.PERMANENT
+
+
+@pytest.mark.parametrize(
+    "name", ["ContextWindowExceededError", "RateLimitError", "Timeout", "AuthenticationError"]
+)
+def test_a_class_chosen_by_words_does_not_outrank_the_server(litellm, name):
+    """Clients look for these words in what was typed, too."""
+    error = litellm_error(litellm, name)
+
+    told = _failures.translated(error, _failures.Asked(heard=heard(503, b"busy")))
+    assert (told.kind, told.status) == (FailureKind.TRANSIENT, 503)
+
+
+@pytest.mark.parametrize(
+    "words", ["Missing Acme tenant", "maximum context length", "the connection timeout is 500"]
+)
+def test_what_fails_before_anybody_is_asked_is_not_asked_again(litellm, words):
+    """Whatever the client says of it, it fails the next time as well."""
+    for name in ("APIConnectionError", "InternalServerError"):
+        error = litellm_error(litellm, name, words)
+        error.status_code = None
+        assert _failures.translated(error, NOTHING).kind == FailureKind.PERMANENT
+    assert _failures.translated(ValueError(words), NOTHING).kind == FailureKind.PERMANENT
+
+
+def test_a_key_is_not_said_to_be_missing_by_a_server_that_repeats(litellm):
+    """A conversation may be about keys."""
+    error = litellm_error(litellm, "BadRequestError", "you said: missing credentials")
+    told = _failures.translated(error, _failures.Asked("openai:m", heard=heard(400, b"unfit")))
+
+    assert told.reason == "BadRequestError: you said: missing credentials"
 
 
 def test_an_earlier_failure_does_not_colour_the_next():

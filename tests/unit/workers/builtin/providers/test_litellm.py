@@ -13,6 +13,7 @@ from cmdc_runtime.extensions.provider import (
     ToolSpec,
 )
 from cmdc_runtime.messages import Message, ToolCall
+from cmdc_runtime.provider_options import OURS
 
 pytestmark = [
     # litellm and pydantic disagree about each other's newest versions; both work.
@@ -105,6 +106,14 @@ def test_what_the_adapter_stands_on_outranks_the_options(adapter):
         "max_retries": 0,
         "_skip_mcp_handler": True,
     }
+
+
+def test_nothing_that_the_runtime_alone_sets_comes_from_the_options(adapter):
+    """An older session may have it; a model would call tools that nobody has."""
+    given = dict.fromkeys(OURS, "x")
+    told = adapter.call_arguments(request(provider_opts={"seed": 1, **given}))
+
+    assert told == adapter.call_arguments(request(provider_opts={"seed": 1}))
 
 
 @pytest.mark.parametrize(
