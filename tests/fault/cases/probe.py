@@ -67,6 +67,15 @@ def probing(place, sessions):
             process.kill()
 
 
+def is_asked():
+    """Pause, and say whether a lap is asked for; end when there is nobody to ask any more."""
+    if not select.select([sys.stdin], [], [], PAUSE_S)[0]:
+        return False
+    if not sys.stdin.readline():
+        sys.exit()
+    return True
+
+
 def main():
     """Answer each line of standard input with a list of seconds."""
     address, *ids = sys.argv[1:]
