@@ -29,16 +29,16 @@ pytestmark = [
 ]
 
 AT_ONCE = 3
-KILLED = 200 if IS_FULL else 40
+KILLED = 200 if IS_FULL else 60
 WAITING = 8
-WANTED = 1_000 if IS_FULL else 40
+WANTED = 1_000 if IS_FULL else 60
 OTHERS = 100 if IS_FULL else 10
 DIED = Signal(number=9, name="SIGKILL")
 START_CPU_S = 0.2
 """Of a processor for each start: what the import of an application's tools costs."""
-GROWTH_MAX = 6.0
-"""Of the p99: 1 to 3.5 on two processors that others want, too; 8 to 16 where all start at once."""
-ENOUGH_S = 0.05
+GROWTH_MAX = 5.0
+"""Of the p99: 1 to 6 on two processors that others want, too; 8 to 16 where all start at once."""
+ENOUGH_S = 0.1
 """No p99 below this is too long, whatever it was before."""
 DAEMON_SHARE_MAX = 0.5
 """Of one processor, for the daemon itself."""
