@@ -5,6 +5,7 @@ neither who brings about the storm nor what is measured waits for the other's in
 """
 
 import contextlib
+import itertools
 import json
 import select
 import subprocess
@@ -76,25 +77,26 @@ def is_asked():
     return True
 
 
+def took_s(client, session_id):
+    """Return the seconds that one command takes."""
+    before_s = time.monotonic()
+    client.status(session_id)
+    return time.monotonic() - before_s
+
+
 def main():
     """Answer each line of standard input with a list of seconds."""
     address, *ids = sys.argv[1:]
-    took_s, wanted = [], 0
+    found, wanted = [], 0
     with cmdc.Client(address) as client:
         for one in ids:
-            client.status(one)
-        while True:
-            for one in ids:
-                before_s = time.monotonic()
-                client.status(one)
-                took_s.append(time.monotonic() - before_s)
-                if select.select([sys.stdin], [], [], PAUSE_S)[0]:
-                    if not sys.stdin.readline():
-                        return
-                    wanted += 1
-                if wanted and len(took_s) >= SAMPLES_MIN:
-                    print(json.dumps(took_s), flush=True)
-                    took_s, wanted = [], wanted - 1
+            took_s(client, one)
+        for one in itertools.cycle(ids):
+            found.append(took_s(client, one))
+            wanted += is_asked()
+            if wanted and len(found) >= SAMPLES_MIN:
+                print(json.dumps(found), flush=True)
+                found, wanted = [], wanted - 1
 
 
 if __name__ == "__main__":
