@@ -12,7 +12,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime.faults import Step
 from cmdc_runtime.reasons import Signal, StartFailed
-from cmdc_runtime.testing import ToolCalls, ToolUse
+from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
 from tests.fault.audit import SLEEPER
 from tests.fault.conftest import poll_for
 
@@ -173,20 +173,47 @@ def test_changed_code_parks_its_session_and_is_not_run(place, agent, scripted, a
     resumed.stop()
 
 
-def test_the_old_code_put_back_goes_on(agent, scripted, application):
-    """What is parked is as it was: the cycle that was cut off goes on where it was."""
-    model = scripted(CALL, "one", "two")
-    session = agent(model, tools=[application.tool])
-    session.run("1", timeout=TURN_S)
-    application.say(SECOND)
-    kill(session)
+@pytest.fixture
+def amid(agent, scripted, application):
+    """Have a session's process die amid a turn, between two calls of the tool, the code changed."""
+
+    def cut(**options):
+        model = scripted(CALL, Hold(), default=last_of)
+        session = agent(model, tools=[application.tool], **options)
+        session.prompt("1")
+        model.wait_held()
+        application.say(SECOND)
+        kill(session)
+        model.release()
+        return session
+
+    return cut
+
+
+def last_of(request):
+    """Call the tool a second time; then the turn is over."""
+    results = sum(one["role"] == "tool" for one in request["messages"])
+    return "done" if results == 2 else CALL
+
+
+def test_a_turn_that_was_cut_off_is_done_with_the_code_it_began_with(amid, application):
+    """Put back, it goes on where it was: no part of the turn has seen the other code."""
+    session = amid()
     parked(session)
     application.say("first")
     resumed = session.resume_session()
 
-    assert resumed.run("2", timeout=TURN_S).text == "two"
-    assert (results(resumed), resumed.status().incarnation) == (["first"], 3)
+    assert resumed.collect_reply(timeout=TURN_S) == "done"
+    assert (results(resumed), resumed.status().incarnation) == (["first"] * 2, 3)
     resumed.stop()
+
+
+def test_a_turn_that_was_cut_off_goes_on_with_the_latest_code_if_its_options_say_so(amid):
+    """Only then: what was answered stays, what is called next is the code of now."""
+    session = amid(code="latest")
+
+    assert session.collect_reply(timeout=TURN_S) == "done"
+    assert results(session) == ["first", SECOND]
 
 
 def test_with_the_latest_code_the_next_process_runs_what_is_there(agent, scripted, application):

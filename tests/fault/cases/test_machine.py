@@ -45,6 +45,10 @@ from supervisor import log_sink
 log_sink.LINES_QUEUED_MAX = {SHORT_LINES}
 runpy.run_module("supervisor", run_name="__main__", alter_sys=True)
 """
+SHORT_LOG_DAEMON = [
+    *(sys.executable, "-P", "-c", SHORT_LOG),
+    *("--log-level", "debug", "--log-format", "json"),
+]
 FEW = 3
 """Descriptors: fewer than any process has, so that there are no new ones."""
 KILLED = Signal(number=9, name="SIGKILL")
@@ -366,21 +370,8 @@ def test_tool_out_of_descriptors_fails_alone(agent, scripted, audit):
 @pytest.mark.parametrize("end", ["full", "gone", "/dev/full"])
 def test_log_that_nobody_takes_holds_up_nothing(cradle, poll, end):
     """A pipe that is full, a reader that is gone, a full disk: requests and the stop go on."""
-    reader, writer = os.pipe()
-    if end == "gone":
-        os.close(reader)
-    elif end == "/dev/full":
-        os.close(writer)
-        writer = os.open(end, os.O_WRONLY)
-    cradle.process = subprocess.Popen(
-        cradle.command("--log-level", "debug"),
-        env=cradle.environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=writer,
-        start_new_session=True,
-    )
-    os.close(writer)
+    writer, reader = log_to(end)
+    log_into(cradle, writer, cradle.command("--log-level", "debug"))
     assert poll((cradle.address / "control.sock").exists)
     with cradle.client() as client:
         slowest_s = 0.0
@@ -394,7 +385,7 @@ def test_log_that_nobody_takes_holds_up_nothing(cradle, poll, end):
     cradle.process.send_signal(signal.SIGTERM)
     status = cradle.process.wait(END_S)
     took_s = time.monotonic() - began
-    if end != "gone":
+    if reader is not None:
         os.close(reader)
 
     assert status == 0
@@ -404,19 +395,29 @@ def test_log_that_nobody_takes_holds_up_nothing(cradle, poll, end):
 
 
 @pytest.mark.fault_case("F57")
+@pytest.mark.parametrize("end", ["full", "gone", "/dev/full"])
+def test_what_a_log_that_nobody_takes_loses_is_counted(cradle, poll, end):
+    """Whoever asks the daemon is told how many lines that were, however they were lost."""
+    writer, reader = log_to(end)
+    if end == "full":
+        fill(writer)
+    log_into(cradle, writer, SHORT_LOG_DAEMON)
+    control = cradle.address / "control.sock"
+    assert poll(control.exists)
+    for lost in range(2):  # the second time it goes on counting
+        for _ in range(2 * SHORT_LINES):
+            shout(control, 1)
+        assert poll(lambda lost=lost: lost_lines(control) > lost * SHORT_LINES)
+    if reader is not None:
+        os.close(reader)
+
+
+@pytest.mark.fault_case("F57")
 def test_what_the_log_has_lost_is_counted_and_told_when_it_is_read_again(cradle, poll):
     """Nobody reads: requests are answered, and among the answers is how many lines are lost."""
     reader, writer = os.pipe()
     fill(writer)
-    cradle.process = subprocess.Popen(
-        [sys.executable, "-P", "-c", SHORT_LOG, "--log-level", "debug", "--log-format", "json"],
-        env=cradle.environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=writer,
-        start_new_session=True,
-    )
-    os.close(writer)
+    log_into(cradle, writer, SHORT_LOG_DAEMON)
     control = cradle.address / "control.sock"
     assert poll(control.exists)
     for _ in range(2 * SHORT_LINES):
@@ -435,6 +436,30 @@ def test_what_the_log_has_lost_is_counted_and_told_when_it_is_read_again(cradle,
     reading.join(END_S)
 
     assert (status, took_s < 1.0) == (0, True)
+
+
+def log_to(end):
+    """Return where a log goes that nobody takes, and what reads it, if anything does."""
+    if end == "/dev/full":
+        return os.open(end, os.O_WRONLY), None
+    reader, writer = os.pipe()
+    if end == "gone":
+        os.close(reader)
+        return writer, None
+    return writer, reader
+
+
+def log_into(cradle, writer, command):
+    """Start the cradle's daemon by a command, with its log there; it is closed here."""
+    cradle.process = subprocess.Popen(
+        command,
+        env=cradle.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=writer,
+        start_new_session=True,
+    )
+    os.close(writer)
 
 
 def read_all(pipe, heard):

@@ -1,21 +1,49 @@
-"""A session takes memory until there is none: its own limit is met, or the machine is full."""
+"""A session takes memory until there is none: its own limit is met, or the machine is full.
 
+The daemon of these cases is a large process from its start on, so that the kernel would take it
+where it goes by size alone.
+"""
+
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.reasons import OutOfMemory
 from tests.fault.cases.poison import poisoned
+from tests.fault.conftest import Cradle
 
 pytestmark = [pytest.mark.fault, pytest.mark.process]
 
 TURN_S = 30.0
 LIMIT_BYTES = 64 * 2**20
 CHUNK_BYTES = 4 * 2**20
-HEADROOM_BYTES = 96 * 2**20
-"""What all processes of a daemon may use beyond what they have, where the machine is to be full."""
+DAEMON_BYTES = 512 * 2**20
+LARGE = f"""
+import runpy
+kept = b"x" * {DAEMON_BYTES}
+runpy.run_module("supervisor", run_name="__main__", alter_sys=True)
+"""
+AHEAD = 0.15
+"""Of all memory: how far the daemon is ahead of the session by size, and behind by its score."""
 MEMORY = Path("/sys/fs/cgroup/memory")
+
+
+class LargeCradle(Cradle):
+    """Daemons that are large processes."""
+
+    def command(self, *flags):
+        return [sys.executable, "-P", "-c", LARGE, *flags]
+
+
+@pytest.fixture(scope="module")
+def new_cradle():
+    """Directories for such a daemon."""
+    found = LargeCradle()
+    yield found
+    found.close()
 
 
 @cmdc.tool(effects="read", isolation="thread")
@@ -64,12 +92,19 @@ def test_session_over_its_memory_limit_is_told_so_and_its_poison_is_given_up(
     assert session.run("Again.", timeout=TURN_S).text == "fine"
 
 
+def headroom(daemon, eater, used_bytes):
+    """Return the bytes after which the eater is smaller than the daemon, by so much of all."""
+    large, small = (psutil.Process(pid).memory_info().rss for pid in (daemon, eater))
+    return round((large - small - AHEAD * used_bytes) / (1 + AHEAD))
+
+
 @pytest.mark.fault_case("F15")
 def test_full_machine_takes_the_session_that_eats_and_not_the_daemon(
     agent, scripted, memory, audit
 ):
     """Daemon and sessions share a cgroup that gets full, as if it were the machine.
 
+    The daemon is the largest process in it, and is spared for its lower score alone.
     The kernel may take the next largest, too, while it gives back what the first one had: its log
     has shown a second choice 3 ms later, with the usage below the limit again.
     """
@@ -84,7 +119,7 @@ def test_full_machine_takes_the_session_that_eats_and_not_the_daemon(
     home, limit = memory_cgroup(daemon), memory / "memory.limit_in_bytes"
     (memory / "cgroup.procs").write_text(str(daemon))
     used_bytes = int((memory / "memory.usage_in_bytes").read_text())
-    limit.write_text(str(used_bytes + HEADROOM_BYTES))
+    limit.write_text(str(used_bytes + headroom(daemon, session.agent_pid(), used_bytes)))
     try:
         session.prompt("Go.")
         down = monitor.wait(TURN_S)
