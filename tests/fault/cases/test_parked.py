@@ -20,6 +20,7 @@ from cmdc_runtime.errors import SessionNotAlive, SessionParked
 from cmdc_runtime.transfer import MAGIC, Header, Seal, frame_of, part_of, read_frames
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE
 from supervisor.specs import spec_bytes, spec_of
+from tests.fault.cases.conftest import WARM_S, is_warm
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 
@@ -70,7 +71,7 @@ def run(place, *arguments):
 
 @contextlib.contextmanager
 def stopped(place):
-    """Lend the journal of a daemon that has ended; the next one starts behind it."""
+    """Lend the journal of a daemon that has ended; the next one is warm behind it."""
     place.process.send_signal(signal.SIGTERM)
     place.process.wait(END_S)
     try:
@@ -79,6 +80,8 @@ def stopped(place):
             db.commit()
     finally:
         place.start()
+        with place.client() as client:
+            assert place.poll(lambda: is_warm(client), WARM_S)
 
 
 def copied(db, origin, names=None, below=None, **values):

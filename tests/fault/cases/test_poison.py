@@ -377,7 +377,7 @@ QUICK_S = 20.0
 
 @pytest.mark.fault_case("F72")
 def test_rows_that_are_gone_are_named_and_the_session_goes_on(agent, client, damaged, place):
-    """What leans on them is left out; what goes by right, as the commands of a fork, is not missed."""
+    """What leans on them is left out; what a fork has not, its origin's commands, is not missed."""
     no_record, no_command, sound = (agent() for _ in range(3))
     for session in (no_record, no_command, sound):
         session.run("First.", timeout=TURN_S)
@@ -426,9 +426,7 @@ def test_record_that_contradicts_those_before_it_is_left_out(agent, client, dama
 
 
 @pytest.mark.fault_case("F91")
-def test_agent_that_fails_over_what_it_reads_ends_at_once(  # noqa: PLR0913, PLR0917
-    agent, audit, client, damaged, place
-):
+def test_agent_that_fails_over_what_it_reads_ends_at_once(agent, audit, client, damaged, place):
     """Whatever it raises: it is a death like any other, told with what it was and where."""
     audit.log_says = ("Traceback (most recent call last)",)
     session = agent()
