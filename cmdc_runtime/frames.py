@@ -185,6 +185,8 @@ class Assign(ToWorker, frozen=True, kw_only=True, array_like=True):
 
 MISPLACED: Final = "?"
 """The kind of a record whose number in the journal is none: who reads it does not apply it."""
+MISSING: Final = "-"
+"""The kind of what stands for rows that are gone from the journal; its body says which."""
 
 
 class JournalRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=True):

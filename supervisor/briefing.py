@@ -1,5 +1,6 @@
 """What a new process is told before it is the agent of a session: who it is, and what was."""
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
@@ -13,7 +14,7 @@ from cmdc_runtime.reasons import AnyReason
 from cmdc_runtime.requests import StartSession
 from supervisor.adapters.journal.base import CommandRow, Stored
 from supervisor.adapters.journal.operations import BeginIncarnation, LoadSession
-from supervisor.core.history import command_problem, delivery, slices
+from supervisor.core.history import command_problem, delivery, hole_text, slices
 from supervisor.desk import Desk
 
 log = structlog.get_logger()
@@ -47,9 +48,12 @@ async def briefing(desk: Desk, session: Briefed) -> tuple[ToWorker, ...]:
             BeginIncarnation(spec.session_id, assign.incarnation, assign.restarts)
         )
     if assign.incarnation > 1 or spec.origin is not None:
-        stored = await desk.journal.read(LoadSession(spec.session_id))
+        stored = await _stored(desk, spec)
     if stored is not None:
         _tell_left_out(spec.session_id, stored.unanswered)
+        if stored.missing:
+            gone = ", ".join(map(hole_text, stored.missing))
+            log.error("rows.missing", session_id=spec.session_id, seqs=gone)
     next_index = EventIndex(desk.hub.taken_index(spec.session_id) + 1)
     return (replace(assign, next_index=next_index), *slices(stored))
 
@@ -60,8 +64,23 @@ async def reading(desk: Desk, session: Briefed) -> tuple[ToWorker, ...]:
     Raises:
         CmdcError: the journal could not be read.
     """
-    stored = await desk.journal.read(LoadSession(session.spec.session_id))
+    stored = await _stored(desk, session.spec)
     return (replace(_assign(desk, session), looks=True), *slices(stored))
+
+
+async def _stored(desk: Desk, spec: StartSession) -> Stored | None:
+    """Return what a session is rebuilt from.
+
+    One that began with the history of another has rows of its own, of which none may be missing,
+    only behind its second snapshot: that history may be without its commands.
+
+    Raises:
+        CmdcError: the journal could not be read.
+    """
+    stored = await desk.journal.read(LoadSession(spec.session_id))
+    if stored is None or spec.origin is None or stored.snapshots > 1:
+        return stored
+    return dataclasses.replace(stored, missing=())
 
 
 def deliveries(session_id: SessionId, stored: Stored | None) -> Iterator[ToWorker]:

@@ -242,14 +242,22 @@ def _own_spec(row: SessionRow) -> StartSession:
     """Return a row's definition, whose names are those that the tree knows the session by.
 
     Raises:
-        UsageError: it is another session's, which it would end or speak for.
+        UsageError: it is another session's, which it would end or speak for, or it has another
+            parent than the row: that one's end would be the session's.
         CmdcError: no session can be kept like that.
     """
     spec = spec_of(row.spec)
+    problem = ""
     if spec.session_id != row.session_id:
-        raise UsageError(
-            "the journal's row of the session is damaged: spec: session_id: "
-            f"{spec.session_id[:SHOWN_CHARS_MAX]!r}, and the row is of another session"
-        )
+        problem = f"spec: session_id: {_shown(spec.session_id)}, and the row is of another session"
+    elif spec.parent_id != row.parent_id:
+        problem = f"parent_id: {_shown(row.parent_id)}, and by its definition it has "
+        problem += "none" if spec.parent_id is None else f"the parent {_shown(spec.parent_id)}"
+    if problem:
+        raise UsageError(f"the journal's row of the session is damaged: {problem}")
     check_session(spec)
     return spec
+
+
+def _shown(session_id: SessionId | None) -> str:
+    return "none" if session_id is None else repr(session_id[:SHOWN_CHARS_MAX])

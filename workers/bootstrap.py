@@ -226,6 +226,16 @@ class Worker:
             self._end(EXIT_CRASHED, reasons.Other(detail=why))
 
     def _on_frame(self, frame: ToWorker) -> None:
+        """Take a frame, or end at once and say why: who sent it would wait for what came of it.
+
+        A socket only tells the loop of what its reader raises, and gives it the next message.
+        """
+        try:
+            self._take_frame(frame)
+        except Exception as error:  # noqa: BLE001 - the process ends for it
+            self._crash(error)
+
+    def _take_frame(self, frame: ToWorker) -> None:
         if self._agent is None and self._ended.done():
             return  # it has given up, perhaps for want of a frame that this one leans on
         match frame:

@@ -3,11 +3,12 @@
 An edited or damaged file has any value in any column. A record, a snapshot or a command whose body
 is none of ours is sent as bytes of the same size limit: its process says what is wrong with it,
 sets it aside or refuses it. A command whose id is none is sent to nobody, since nobody could be
-answered: ``command_problem`` says why, and the daemon tells it.
+answered: ``command_problem`` says why, and the daemon tells it. Where rows are gone, their process
+is told which in their place.
 """
 
-from collections.abc import Iterator
-from typing import Final, Protocol
+from collections.abc import Iterable, Iterator
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -16,6 +17,7 @@ from cmdc_runtime.errors import ProtocolError
 from cmdc_runtime.frames import (
     COMMAND_ID_CHARS_MAX,
     FRAME_BYTES_MAX,
+    MISSING,
     Deliver,
     History,
     JournalCommand,
@@ -23,7 +25,10 @@ from cmdc_runtime.frames import (
 )
 from cmdc_runtime.ids import CommandId
 from cmdc_runtime.plain import text_problem
-from supervisor.core.limits import HISTORY_BYTES_MAX, HISTORY_ITEMS_MAX
+from supervisor.core.limits import HISTORY_BYTES_MAX, HISTORY_ITEMS_MAX, HOLES_MAX
+
+Hole: TypeAlias = tuple[int, int]
+"""The first and the last of some numbers that no row has."""
 
 KIND_CHARS_MAX: Final = 64
 """Of a record's kind: what a frame takes."""
@@ -35,6 +40,10 @@ _NO_BODY: Final = msgspec.Raw(b"\xc0")
 
 class KeptRecord(Protocol):
     """One record, as the journal gives it."""
+
+    @property
+    def seq(self) -> int:
+        """Its number."""
 
     @property
     def kind(self) -> str:
@@ -69,6 +78,10 @@ class Kept(Protocol):
         """The state that the records come after, empty where they begin at the start."""
 
     @property
+    def missing(self) -> tuple[Hole, ...]:
+        """Which numbers no row has, lowest first."""
+
+    @property
     def unanswered(self) -> tuple[KeptCommand, ...]:
         """Its unanswered commands, oldest first."""
 
@@ -81,8 +94,7 @@ def slices(kept: Kept | None) -> Iterator[History]:
     for first in range(0, len(snapshot), HISTORY_BYTES_MAX):
         piece = snapshot[first : first + HISTORY_BYTES_MAX]
         yield History(records=(), commands=(), complete=False, snapshot=piece)
-    for record in kept.records if kept is not None else ():
-        sent = _sent(record)
+    for sent in _told(kept) if kept is not None else ():
         if records and _is_full(len(records), size + len(sent.body)):
             yield History(records=tuple(records), commands=(), complete=False)
             records, size = [], 0
@@ -99,6 +111,41 @@ def slices(kept: Kept | None) -> Iterator[History]:
         commands.append(JournalCommand(id=command.command_id, body=body))
         size += len(body)
     yield History(records=tuple(records), commands=tuple(commands), complete=True)
+
+
+def holes(after: int, numbers: Iterable[int]) -> tuple[Hole, ...]:
+    """Return which numbers between ``after`` and the highest of ``numbers`` are not among them.
+
+    Of more than ``HOLES_MAX`` holes the last ones are told as one: from the first number of theirs
+    that is missing to the last.
+    """
+    found: list[Hole] = []
+    for number in sorted(numbers):
+        if number > after + 1:
+            first = after + 1 if len(found) < HOLES_MAX else found.pop()[0]
+            found.append((first, number - 1))
+        after = max(after, number)
+    return tuple(found)
+
+
+def _told(kept: Kept) -> Iterator[JournalRecord]:
+    """Yield the records as frames take them, and in their places the holes among them."""
+    missing = list(reversed(kept.missing))
+    for record in kept.records:
+        while missing and missing[-1][0] < record.seq:
+            yield _hole(missing.pop())
+        yield _sent(record)
+    yield from map(_hole, reversed(missing))
+
+
+def hole_text(hole: Hole) -> str:
+    """Return a hole as people read it."""
+    first, last = hole
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def _hole(hole: Hole) -> JournalRecord:
+    return JournalRecord(kind=MISSING, body=hole_text(hole).encode())
 
 
 def command_problem(command: KeptCommand) -> str | None:

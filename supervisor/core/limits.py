@@ -105,6 +105,8 @@ HISTORY_BYTES_MAX: Final = 2**20
 """Of one History frame; a longer history takes several."""
 HISTORY_ITEMS_MAX: Final = 5_000
 """Records and commands of one History frame."""
+HOLES_MAX: Final = 16
+"""Holes in the numbers of a session's rows that are told one by one; each is recorded."""
 SPARE_PAUSE_S: Final = 0.05
 """Between a spare's leaving and the fork of the next one: the new agent starts undisturbed."""
 SPARE_ANSWER_S: Final = 0.5

@@ -1,10 +1,12 @@
 """What of a session's journal is left out when its memory is rebuilt, and why.
 
 A record, or the snapshot, is left out where it has killed processes that read it, where it cannot
-be read, or where it holds what no process of today could bear. A ``SetAside`` record names it from
-then on by its digest, so that it is left out again wherever the history goes: in the next process,
-a fork, another daemon. It stays in the journal. What leans on it and cannot be taken without it is
-left out as well. What a newer program wrote is not left out: the start is refused.
+be read, where it cannot be after those before it, or where it holds what no process of today could
+bear. A ``SetAside`` record names it from then on by its digest, so that it is left out again
+wherever the history goes: in the next process, a fork, another daemon. It stays in the journal.
+What leans on it and cannot be taken without it is left out as well. What a newer program wrote is
+not left out: the start is refused. Of rows that are gone the daemon says where, and which: so the
+hole is named in the same way.
 
 Tools are foreign code, which runs when it is unpacked. One that has killed processes is left out in
 the same way, by the digest of its parcel, whether it came with the definition or was attached. So
@@ -16,7 +18,7 @@ and far behind them the parcels and the greetings.
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -26,10 +28,10 @@ from cmdc_runtime.board import SNAPSHOT_STEP, greeting_step, parcel_step
 from cmdc_runtime.checkpoints import is_newer
 from cmdc_runtime.commands import Command
 from cmdc_runtime.errors import CheckpointUnreadable
-from cmdc_runtime.frames import MISPLACED
+from cmdc_runtime.frames import MISPLACED, MISSING
 from cmdc_runtime.messages import OpeningCall
 from cmdc_runtime.parcels import Packed
-from workers.core.rebuild import CODE, FOLD, GREETING, TOOL
+from workers.core.rebuild import CODE, FOLD, GREETING, TOOL, ContradictionError
 from workers.core.records import (
     RECORDS,
     ApprovalAsked,
@@ -70,6 +72,10 @@ NEWER: Final = (
     "it, or a newer one"
 )
 LEANS: Final = "it leans on what was set aside: {}"
+CONTRADICTS: Final = "the journal is damaged, since this cannot be after what is before it: {}"
+"""Of a record that could be read, behind which nothing was left out; what is wrong is told."""
+MISSES: Final = "the journal is damaged: of its rows, records and commands, these are gone: {}"
+"""Of what stands in the place of rows that are not there."""
 
 
 def _arguments(call: OpeningCall | None) -> dict[str, Any]:  # Any: whatever the tool takes
@@ -235,6 +241,8 @@ def _decoded(kind: str, body: bytes) -> Record | str:
     """Return the record of a row, or why it is left out."""
     if kind == MISPLACED:
         return OUT_OF_PLACE
+    if kind == MISSING:
+        return MISSES.format(body.decode(errors="replace"))
     try:
         record = decode_record(body)
     except msgspec.DecodeError as error:
@@ -262,14 +270,15 @@ def _is_of_newer(kind: str, body: bytes) -> bool:
 
 
 def fold(
-    memory: Memory, records: Iterable[Record], at: Callable[[int], None]
+    memory: Memory, records: Sequence[Record], at: Callable[[int], None]
 ) -> tuple[Memory, tuple[SetAside, ...]]:
-    """Return ``memory`` after ``records``, and what of them leans on something that is left out.
+    """Return ``memory`` after ``records``, and what of them is newly left out.
 
-    ``at`` is told of each step before it is taken. Without anything left out, what cannot be taken
-    is an error.
+    That is what contradicts those before it, and what leans on something that is left out. ``at``
+    is told of each step before it is taken. Without either, what cannot be taken is an error.
     """
     new: list[SetAside] = []
+    told = {one.digest for one in records if isinstance(one, SetAside)}
     is_torn = False
     for step, record in enumerate(records, SNAPSHOT_STEP + 1):
         if isinstance(record, SetAside):
@@ -279,10 +288,17 @@ def fold(
         at(step)
         try:
             memory = FOLD[type(record)](memory, record)
+        except ContradictionError as error:
+            new.append(_left_out(record, (LEANS if is_torn else CONTRADICTS).format(error)))
+            is_torn = True
         except Exception as error:
             if not is_torn:
                 raise
-            kind = str(record.__struct_config__.tag)
-            why = LEANS.format(type(error).__name__)
-            new.append(set_aside(kind, msgspec.msgpack.encode(record), why))
-    return memory, tuple(new)
+            new.append(_left_out(record, LEANS.format(type(error).__name__)))
+    # By its row's bytes one that was told is known before; these may be others of the same record.
+    return memory, tuple(one for one in new if one.digest not in told)
+
+
+def _left_out(record: Record, why: str) -> SetAside:
+    kind = str(record.__struct_config__.tag)
+    return set_aside(kind, msgspec.msgpack.encode(record), why)

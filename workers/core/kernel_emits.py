@@ -49,9 +49,14 @@ def obey(memory: Memory, name: str, payload: object) -> tuple[Memory, tuple[Effe
     return changed, (Keep(PluginOrdered(name=name, payload=payload)),)
 
 
-def reapply(memory: Memory, record: PluginOrdered) -> Memory:
-    """Change the memory as the order did when it was given."""
-    return apply(memory, msgspec.convert(record.payload, KERNEL_EMITS[record.name]))
+def order_of(record: PluginOrdered) -> KernelEmit:
+    """Return the order that was given; ``apply`` changes a memory as it did then.
+
+    Raises:
+        KeyError: there is no order of this name.
+        msgspec.ValidationError: it has none of this payload.
+    """
+    return msgspec.convert(record.payload, KERNEL_EMITS[record.name])
 
 
 def apply(memory: Memory, order: KernelEmit) -> Memory:

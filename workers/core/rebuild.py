@@ -1,13 +1,18 @@
 """An agent's memory from its journal, and what a new process does with what it finds.
 
-``replay`` folds the records; ``resume`` says how to go on. A started call without an end runs again
-only if its tool may; otherwise its outcome is unknown, and the model is told so.
+``replay`` folds the records; ``resume`` says how to go on. A record that cannot be after those
+before it is a ``ContradictionError``: the journal is damaged, and not the program wrong. A started
+call without an end runs again only if its tool may; otherwise its outcome is unknown, and the model
+is told so.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal
 
+import msgspec
+
+from cmdc_runtime import plain
 from cmdc_runtime.events import AgentRecovered, RecordSetAside, StreamReset
 from cmdc_runtime.extensions.hooks import SessionStart, kind_of
 from cmdc_runtime.ids import Incarnation
@@ -75,6 +80,11 @@ from workers.core.state import (
     Steering,
 )
 
+
+class ContradictionError(Exception):
+    """A record says what cannot be after the records before it: the journal is damaged."""
+
+
 _NOBODYS_FAULT: Final = (DAEMON_RESTARTED, RESUMED)
 TOOL: Final = "tool"
 """What a ``SetAside`` calls a tool."""
@@ -93,6 +103,35 @@ def _cycle_started(memory: Memory, record: CycleStarted) -> Memory:
 
 def _turn_spent(memory: Memory, record: TurnSpent) -> Memory:
     return count_answer(count_turn(memory), record.usage)
+
+
+def _tool_ended(memory: Memory, record: ToolEnded) -> Memory:
+    if record.message.call_id is None:
+        raise ContradictionError("a call ended, and it does not say which")
+    return end_call(memory, record.message, record.run_end)
+
+
+def _cycle_ended(memory: Memory, record: CycleEnded) -> Memory:
+    if memory.cycle is None:
+        raise ContradictionError("a cycle ended, and none had begun")
+    return close_cycle(memory, record.outcome, record.reason)
+
+
+def _compacted(memory: Memory, record: Compacted) -> Memory:
+    said = len(memory.messages)
+    if record.evicted > said:
+        raise ContradictionError(f"{record.evicted} messages were compacted, and there were {said}")
+    return changes.compact(memory, record.evicted, record.summary, record.usage)
+
+
+def _plugin_ordered(memory: Memory, record: PluginOrdered) -> Memory:
+    try:
+        order = kernel_emits.order_of(record)
+    except KeyError as error:
+        raise ContradictionError(f"there is no order {plain.short(record.name)}") from error
+    except msgspec.ValidationError as error:
+        raise ContradictionError(f"there is no such order {record.name}: {error}") from error
+    return kernel_emits.apply(memory, order)
 
 
 def _approval_asked(memory: Memory, record: ApprovalAsked) -> Memory:
@@ -139,8 +178,8 @@ FOLD: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
         memory, record.call_id, record.at_ms, record.allowance
     ),
     ToolTold: lambda memory, record: count_told(memory, record.call_id, record.step),
-    ToolEnded: lambda memory, record: end_call(memory, record.message, record.run_end),
-    CycleEnded: lambda memory, record: close_cycle(memory, record.outcome, record.reason),
+    ToolEnded: _tool_ended,
+    CycleEnded: _cycle_ended,
     PromptDiscarded: lambda memory, record: discard(memory, record.command_id),
     Steered: lambda memory, record: changes.steer(memory, Steering(record.ref, record.text)),
     ApprovalAsked: _approval_asked,
@@ -156,9 +195,7 @@ FOLD: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
     ModelChanged: lambda memory, record: changes.switch_model(
         memory, record.model, record.provider_opts
     ),
-    Compacted: lambda memory, record: changes.compact(
-        memory, record.evicted, record.summary, record.usage
-    ),
+    Compacted: _compacted,
     SubagentSpawned: _subagent_spawned,
     SubagentSpent: changes.settle_child,
     Noted: lambda memory, record: changes.note(memory, record.notes),
@@ -166,7 +203,7 @@ FOLD: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
     PluginSetChanged: lambda memory, record: changes.change_plugin_set(
         memory, record.attached, record.detached
     ),
-    PluginOrdered: kernel_emits.reapply,
+    PluginOrdered: _plugin_ordered,
     PluginSpent: lambda memory, record: spend(memory, record.usage),
     Resumed: _resumed,
     Continued: changes.go_on_with,
@@ -178,7 +215,11 @@ FOLD: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
 
 
 def replay(memory: Memory, records: Iterable[Record]) -> Memory:
-    """Return ``memory`` after ``records``, oldest first."""
+    """Return ``memory`` after ``records``, oldest first.
+
+    Raises:
+        ContradictionError: one cannot be after those before it.
+    """
     for record in records:
         memory = FOLD[type(record)](memory, record)
     return memory

@@ -15,6 +15,7 @@ from cmdc_runtime.errors import (
     UsageError,
 )
 from cmdc_runtime.ids import CommandId, DownSeq, EventIndex, Incarnation, SessionId
+from supervisor.core.history import Hole
 
 Durability: TypeAlias = Literal["process", "power"]
 """``process``: committed outlives the death of any process; ``power``: also that of the machine."""
@@ -141,12 +142,15 @@ class Stored:
     """What a session is rebuilt from; ``seq`` of records and commands is one common counter.
 
     ``snapshot`` is the newest one, empty where there is none; ``records`` are those after it.
+    ``missing`` are the numbers after it that no row has, ``snapshots`` is how many are kept.
     """
 
     row: SessionRow
     records: tuple[RecordRow, ...]
     unanswered: tuple[CommandRow, ...]
     snapshot: bytes = b""
+    missing: tuple[Hole, ...] = ()
+    snapshots: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

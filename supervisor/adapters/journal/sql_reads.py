@@ -44,6 +44,7 @@ from supervisor.adapters.journal.operations import (
 )
 from supervisor.adapters.journal.retention import IS_DAMAGED_END
 from supervisor.adapters.journal.rows import down_problem
+from supervisor.core.history import Hole, holes
 from supervisor.core.limits import (
     DOWNS_READ_MAX,
     HISTORY_ITEMS_MAX,
@@ -78,6 +79,7 @@ _ENDED: Final = f"""
     ORDER BY ended_ms DESC, created_ms DESC, session_id LIMIT ?
 """  # noqa: S608 - our names
 _SNAPSHOTS: Final = "SELECT seq, body FROM snapshots WHERE session_id = ? ORDER BY seq"
+_SNAPSHOTS_COUNT: Final = "SELECT count(*) FROM snapshots WHERE session_id = ?"
 # A batch that starts before the range may reach into it: start at the last one that does.
 _IN_RANGE: Final = """
     FROM events WHERE session_id = :session_id
@@ -128,13 +130,17 @@ def load(db: Database, query: LoadSession) -> Stored | None:
     row = find_session(db, query)
     if row is None:
         return None
-    newest = db.execute(f"{_SNAPSHOTS} DESC LIMIT 1", (query.session_id,)).fetchone()
+    session_id = query.session_id
+    newest = db.execute(f"{_SNAPSHOTS} DESC LIMIT 1", (session_id,)).fetchone()
     seq, snapshot = newest or (0, b"")
+    records, misplaced = _records(db, session_id, seq), _misplaced(db, session_id)
     return Stored(
         row=row,
-        records=_records(db, query.session_id, seq) + _misplaced(db, query.session_id),
-        unanswered=_commands(db, query.session_id, "AND answer IS NULL"),
+        records=records + misplaced,
+        unanswered=_commands(db, session_id, "AND answer IS NULL"),
         snapshot=snapshot,
+        missing=_missing(db, session_id, seq, records, len(misplaced)),
+        snapshots=db.execute(_SNAPSHOTS_COUNT, (session_id,)).fetchone()[0],
     )
 
 
@@ -234,6 +240,25 @@ def _misplaced(db: Database, session_id: SessionId) -> tuple[RecordRow, ...]:
         RecordRow(seq=INDEX_MAX, incarnation=Incarnation(0), kind=MISPLACED, body=body)
         for (body,) in found
     )
+
+
+def _missing(
+    db: Database,
+    session_id: SessionId,
+    after: int,
+    records: Sequence[RecordRow],
+    misplaced: int,
+) -> tuple[Hole, ...]:
+    """Return which numbers behind ``after`` no row has, though records and commands have each one.
+
+    Where rows have no number that is one, as many numbers are theirs: these rows are told as such.
+    """
+    query = "SELECT seq FROM commands WHERE session_id = ? AND seq > ?"
+    commands = [seq for (seq,) in db.execute(query, (session_id, after)).fetchall()]
+    numbers = [seq for seq in commands if isinstance(seq, int) and seq <= INDEX_MAX]
+    found = holes(after, itertools.chain((one.seq for one in records), numbers))
+    gone = sum(last - first + 1 for first, last in found)
+    return () if gone <= misplaced + len(commands) - len(numbers) else found
 
 
 def _commands(db: Database, session_id: SessionId, which: str = "") -> tuple[CommandRow, ...]:

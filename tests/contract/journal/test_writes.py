@@ -11,6 +11,7 @@ from supervisor.adapters.journal.base import (
     EventRow,
     JournalFailed,
     MissingWrite,
+    Past,
     RecordRow,
     SessionRow,
     StaleIncarnation,
@@ -28,6 +29,7 @@ from supervisor.adapters.journal.operations import (
     LoadSession,
     PublishEvents,
     ReplayEvents,
+    RestoreSession,
 )
 
 ROW = SessionRow(session_id="s-1", created_ms=5, spec=b"spec", group_id="g", incarnation=1)
@@ -349,3 +351,24 @@ def test_close_finishes_what_was_called(rerun):
         calls[0].read(ListLiveSessions())
     assert calls[2].result() == Accepted(1)
     assert rerun(look) == Duplicate(None)
+
+
+def test_rows_that_are_gone_are_told(run):
+    """Commands and records share their numbers, so that each one is there; a snapshot ends that."""
+
+    async def work(journal):
+        gone = RecordRow(seq=9, incarnation=1, kind="turn", body=b"")
+        before = RecordRow(seq=4, incarnation=1, kind="turn", body=b"")
+        asked = CommandRow(command_id="c-1", seq=6, at_ms=1, body=b"", answer=b"done")
+        past = Past(
+            row=ROW, snapshot=b"s", records=(before, gone), commands=(asked,), snapshot_seq=3
+        )
+        await journal.write(RestoreSession(past))
+        first = await journal.read(LoadSession("s-1"))
+        await journal.write(AppendRecords("s-1", 1, [("turn", b"")], [], snapshot=b"t"))
+        return first, await journal.read(LoadSession("s-1"))
+
+    first, second = run(work)
+
+    assert (first.missing, first.snapshots) == (((5, 5), (7, 8)), 1)
+    assert (second.missing, second.snapshots) == ((), 2)

@@ -20,6 +20,7 @@ from cmdc_runtime.errors import SessionNotAlive, SessionParked
 from cmdc_runtime.transfer import MAGIC, Header, Seal, frame_of, part_of, read_frames
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE
 from supervisor.specs import spec_bytes, spec_of
+from tests.fault.cases.conftest import WARM_S, is_warm
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]
 
@@ -70,7 +71,7 @@ def run(place, *arguments):
 
 @contextlib.contextmanager
 def stopped(place):
-    """Lend the journal of a daemon that has ended; the next one starts behind it."""
+    """Lend the journal of a daemon that has ended; the next one is warm behind it."""
     place.process.send_signal(signal.SIGTERM)
     place.process.wait(END_S)
     try:
@@ -79,15 +80,20 @@ def stopped(place):
             db.commit()
     finally:
         place.start()
+        with place.client() as client:
+            assert place.poll(lambda: is_warm(client), WARM_S)
 
 
-def copied(db, origin, names=None, **values):
-    """Add a row that is that of ``origin``, but for some columns; its definition ``names`` it."""
+def copied(db, origin, names=None, below=None, **values):
+    """Add a row that is that of ``origin``, but for some columns.
+
+    Its definition ``names`` it, and is ``below`` that parent.
+    """
     cursor = db.execute("SELECT * FROM sessions WHERE session_id = ?", (origin,))
     columns = [one[0] for one in cursor.description]
     row = dict(zip(columns, cursor.fetchone(), strict=True))
     spec = msgspec.structs.replace(
-        spec_of(row["spec"]), session_id=names or str(values["session_id"])
+        spec_of(row["spec"]), session_id=names or str(values["session_id"]), parent_id=below
     )
     row |= {"spec": spec_bytes(spec)} | values
     places = ", ".join("?" * len(columns))
@@ -255,7 +261,7 @@ def test_sessions_that_are_below_themselves_are_parked(place, audit, bystander, 
     parents |= {"three": "one"}
     with stopped(place) as db:
         for name, parent in (parents | {"orphan": "nobody"}).items():
-            copied(db, bystander.id, session_id=name, parent_id=parent)
+            copied(db, bystander.id, below=parent, session_id=name, parent_id=parent)
     assert bystander.run("Still there?", timeout=TURN_S).text == "fine"
     told = json.loads(run(place, "ps", "--all", "--json").stdout)
     parked = {one["session_id"]: one["reason"] for one in told if one["state"] == "parked"}
@@ -264,6 +270,41 @@ def test_sessions_that_are_below_themselves_are_parked(place, audit, bystander, 
     with pytest.raises(SessionNotAlive, match="the parent's process ended"):
         client.status("orphan")
     forget(place, [*parents, "orphan"])
+
+
+@pytest.mark.fault_case("F72")
+def test_a_parent_that_the_definition_has_not_parks_its_session(
+    place, audit, bystander, agent, client
+):
+    """It would end with that one's process; without its own one it would work for nobody."""
+    audit.daemon_died = True
+    parent = agent()
+    damaged = {  # the column, and what the definition has
+        "taken": (bystander.id, None),
+        "gone": ("nobody", None),
+        "changed": (bystander.id, parent.id),
+        "lost": (None, parent.id),
+    }
+    with stopped(place) as db:
+        for name, (column, below) in damaged.items():
+            copied(db, parent.id, below=below, session_id=f"child-{name}", parent_id=column)
+        changed = "UPDATE sessions SET parent_id = ? WHERE session_id = ?"
+        assert db.execute(changed, (bystander.id, parent.id)).rowcount == 1
+    assert bystander.run("Still there?", timeout=TURN_S).text == "fine"
+    told = json.loads(run(place, "ps", "--all", "--json").stdout)
+    parked = {one["session_id"]: one["reason"] for one in told if one["state"] == "parked"}
+    names = {f"child-{name}" for name in damaged}
+    assert parked.keys() == names | {parent.id}
+    assert all("the session is damaged: parent_id: " in parked[name] for name in names)
+    assert f"parent_id: {bystander.id!r}, and by its definition it has none" in parked[parent.id]
+    assert (
+        f"parent_id: none, and by its definition it has the parent {parent.id!r}"
+        in (parked["child-lost"])
+    )
+    with stopped(place) as db:
+        db.execute("UPDATE sessions SET parent_id = NULL WHERE session_id = ?", (parent.id,))
+    assert parent.run("And you?", timeout=TURN_S).text == "fine"
+    forget(place, names)
 
 
 def altered(data, **fields):

@@ -19,7 +19,10 @@ from cmdc_runtime.testing import Hold
 from supervisor.adapters.journal.operations import AppendRecords
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE
 from supervisor.core.falls import DEATHS_MAX
+from tests.fault.cases.conftest import WARM_S, is_warm
 from tests.fault.cases.journals import with_journal
+from workers.core.snapshot import encode as encode_state
+from workers.core.state import Memory, ToolFacts
 
 pytestmark = [pytest.mark.fault, pytest.mark.process]
 
@@ -96,7 +99,7 @@ def written(place, session):
 
 
 @pytest.fixture
-def damaged(place, poll, audit):
+def damaged(place, poll, audit, client):
     """Change single rows of the journal while there is no daemon, as nothing but a damage would."""
     audit.daemon_died = audit.bystander_died = True
 
@@ -107,6 +110,7 @@ def damaged(place, poll, audit):
             changed = [file.execute(*statement).rowcount for statement in statements]
             file.commit()
         place.start()
+        assert poll(lambda: is_warm(client), WARM_S)  # what takes long from here on hangs
         assert changed == [1] * len(changed)
 
     return change
@@ -361,6 +365,85 @@ def test_who_plays_the_session_again_leaves_the_state_out_as_well(agent, client,
     assert "stream_ended -> said, turn_spent, cycle_ended" in shown[-2]
     assert "can't be played" not in played.stdout
     assert shown[-1].endswith(" records, the same; 5 were passed over")
+
+
+SECOND_BEGINNING = """
+    (session_id, seq) = (SELECT session_id, max(seq) FROM records
+                         WHERE session_id = ? AND kind = 'cycle_started')
+"""
+QUICK_S = 20.0
+"""Less than a start may take: who only waits for that is late."""
+
+
+@pytest.mark.fault_case("F72")
+def test_rows_that_are_gone_are_named_and_the_session_goes_on(agent, client, damaged, place):
+    """What leans on them is left out; what a fork has not, its origin's commands, is not missed."""
+    no_record, no_command, sound = (agent() for _ in range(3))
+    for session in (no_record, no_command, sound):
+        session.run("First.", timeout=TURN_S)
+        session.run("Second.", timeout=TURN_S)
+    fork = client.resume_session(sound, new_id="s-fork")
+    first = "SELECT session_id, min(seq) FROM commands WHERE session_id = ?"
+    damaged(
+        [
+            (f"DELETE FROM records WHERE {SECOND_BEGINNING}", (no_record.id,)),
+            (f"DELETE FROM commands WHERE (session_id, seq) = ({first})", (no_command.id,)),
+        ]
+    )
+    for session in (no_record, no_command, sound, fork):
+        assert session.run("Third.", timeout=QUICK_S).text == "fine"
+        assert session.status().restarts <= 1  # the daemon's own end
+    said = [message.content for message in no_record.messages()[1:]]
+    gone = "the journal is damaged: of its rows, records and commands, these are gone: "
+
+    assert said == ["First.", "fine", "fine", "Third.", "fine"]
+    assert set_aside(client, no_record).why.startswith(gone)
+    assert set_aside(client, no_command).why == f"{gone}1"
+    counts = [written(place, one) for one in (no_record, no_command, sound, fork)]
+    assert counts == [2, 1, 0, 0]  # with the record goes the end of its cycle
+    assert place.log.read_text().count("rows.missing") == 2
+    fork.stop()
+
+
+@pytest.mark.fault_case("F72")
+def test_record_that_contradicts_those_before_it_is_left_out(agent, client, damaged, place):
+    """An end of a cycle that never began, with no row missing: no process dies of it."""
+    session = agent()
+    session.run("First.", timeout=TURN_S)
+    session.run("Second.", timeout=TURN_S)
+    other = ("noted", packed("noted", notes=[]), session.id)
+    before = place.log.read_text().count("process.fell")
+    damaged([(f"UPDATE records SET kind = ?, body = ? WHERE {SECOND_BEGINNING}", other)])
+    result = session.run("Third.", timeout=QUICK_S)
+    told = set_aside(client, session)
+
+    assert result.text == "fine"
+    assert told.what == "cycle_ended"
+    assert told.why.startswith("the journal is damaged, since this cannot be after what is before")
+    assert told.why.endswith(": a cycle ended, and none had begun")
+    assert written(place, session) == 1
+    assert place.log.read_text().count("process.fell") == before
+
+
+@pytest.mark.fault_case("F91")
+def test_agent_that_fails_over_what_it_reads_ends_at_once(agent, audit, client, damaged, place):
+    """Whatever it raises: it is a death like any other, told with what it was and where."""
+    audit.log_says = ("Traceback (most recent call last)",)
+    session = agent()
+    session.run("First.", timeout=TURN_S)
+    log = place.log.read_text()
+    impossible = encode_state(Memory(tools=(ToolFacts("without a parcel"),)))
+    damaged([(ONLY_STATE, (impossible, session.id))])
+    result = session.run("Second.", timeout=QUICK_S)
+    told = set_aside(client, session)
+    fallen = [line for line in place.log.read_text()[len(log) :].splitlines() if session.id in line]
+
+    assert result.text == "fine"
+    assert (told.what, told.why) == ("snapshot", "processes that read it have died of it")
+    falls = [line for line in fallen if "process.fell" in line]
+    assert len(falls) == DEATHS_MAX
+    assert all("exception: AssertionError" in line for line in falls)
+    assert "in tools_of" in place.log.read_text()[len(log) :]
 
 
 @pytest.mark.fault_case("F91")

@@ -42,6 +42,7 @@ class Life:
     snapshots: list[tuple[int, bytes]] = field(default_factory=list)
     events: list[EventRow] = field(default_factory=list)
     dropped: int = 0
+    is_restored: bool = False
 
     @property
     def is_alive(self) -> bool:
@@ -86,6 +87,7 @@ class Reference:
     ) -> None:
         self.create(replace(past.row, ended_ms=None, reason=None))
         life = self._lives[past.row.session_id]
+        life.is_restored = True
         life.records, life.commands = list(past.records), list(past.commands)
         if past.snapshot:
             life.snapshots = [(past.snapshot_seq, past.snapshot)]
@@ -234,11 +236,21 @@ class Reference:
         if life is None:
             return None
         seq, snapshot = life.snapshots[-1] if life.snapshots else (0, b"")
+        taken = {row.seq for row in (*life.records, *life.commands)}
+        gone = [one for one in range(seq + 1, max(taken, default=seq)) if one not in taken]
+        assert life.is_restored or not gone  # nothing that a daemon does leaves a hole
+        missing = [[one, one] for one in gone[:1]]
+        for one in gone[1:]:
+            if one > missing[-1][1] + 1:
+                missing.append([one, one])
+            missing[-1][1] = one
         return Stored(
             row=life.row,
             records=tuple(row for row in life.records if row.seq > seq),
             unanswered=tuple(row for row in life.commands if row.answer is None),
             snapshot=snapshot,
+            missing=tuple((first, last) for first, last in missing),
+            snapshots=len(life.snapshots),
         )
 
     def history(self, session_id: str) -> Past | None:

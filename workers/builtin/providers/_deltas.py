@@ -6,6 +6,7 @@ litellm reads it: content in parts, a refusal, a call in the older form.
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -56,7 +57,9 @@ def _drop_others(told: Mapping[str, Any]) -> bool:
 
 def _is_other(choice: object) -> bool:
     index = choice.get("index") if isinstance(choice, dict) else None
-    return isinstance(index, int | float) and index != 0
+    if not isinstance(index, int | float) or math.isinf(index):  # the reader's to refuse
+        return False
+    return index != 0
 
 
 def _settle_choice(choice: dict[str, Any]) -> bool:

@@ -16,13 +16,14 @@ from cmdc_runtime.frames import (
 )
 from supervisor.core import history
 from supervisor.core.history import command_problem, delivery, slices
-from supervisor.core.limits import HISTORY_BYTES_MAX, HISTORY_ITEMS_MAX
+from supervisor.core.limits import HISTORY_BYTES_MAX, HISTORY_ITEMS_MAX, HOLES_MAX
 
 
 @dataclass(frozen=True)
 class Record:
     body: bytes
     kind: str = "said"
+    seq: int = 0
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Kept:
     records: tuple = ()
     unanswered: tuple = ()
     snapshot: bytes = b""
+    missing: tuple = ()
 
 
 def kept(record_sizes, command_sizes):
@@ -66,6 +68,49 @@ def test_a_short_history_is_one_frame():
     assert frame.records == (JournalRecord(kind="resumed", body=b"r"),)
     assert frame.commands == (JournalCommand(id="c-1", body=b"p"),)
     assert frame.complete
+
+
+def test_a_process_is_told_which_rows_are_gone_in_their_place():
+    """Before, between and behind the records that are there."""
+    found = (Record(b"a", seq=3), Record(b"b", seq=4), Record(b"c", seq=8))
+    (frame,) = slices(Kept(found, missing=((1, 2), (5, 6), (9, 9))))
+
+    assert [(one.kind, one.body) for one in frame.records] == [
+        ("-", b"1 to 2"),
+        ("said", b"a"),
+        ("said", b"b"),
+        ("-", b"5 to 6"),
+        ("said", b"c"),
+        ("-", b"9"),
+    ]
+
+
+# fmt: off
+HOLES = {
+    "nothing": (0, [],           ()),
+    "whole":   (0, [2, 1, 3],    ()),
+    "behind":  (7, [8, 9],       ()),
+    "first":   (7, [9],          ((8, 8),)),
+    "some":    (0, [2, 5, 6, 9], ((1, 1), (3, 4), (7, 8))),
+    "before":  (7, [-3, 2, 9],   ((8, 8),)),
+    "twice":   (0, [1, 1, 3, 3], ((2, 2),)),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize(("after", "numbers", "gone"), HOLES.values(), ids=HOLES)
+def test_numbers_that_no_row_has_are_holes(after, numbers, gone):
+    """Whatever order they come in."""
+    assert history.holes(after, numbers) == gone
+
+
+def test_many_holes_are_told_as_so_many():
+    """The last ones as one."""
+    found = history.holes(0, range(2, 2_000, 2))
+
+    assert len(found) == HOLES_MAX
+    assert found[:2] == ((1, 1), (3, 3))
+    assert found[-1] == (2 * HOLES_MAX - 1, 1_997)
 
 
 short = st.lists(st.integers(0, 9), max_size=30)

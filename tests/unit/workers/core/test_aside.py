@@ -9,7 +9,7 @@ from cmdc_runtime.board import RESUME_STEP, SNAPSHOT_STEP, greeting_step, parcel
 from cmdc_runtime.checkpoints import SCHEMA_VERSION
 from cmdc_runtime.commands import AttachPlugin, AttachTools, Command, Prompt, ReplaceTools
 from cmdc_runtime.errors import CheckpointUnreadable
-from cmdc_runtime.messages import Message, OpeningCall, ToolCall
+from cmdc_runtime.messages import Message, OpeningCall, TokenUsage, ToolCall
 from cmdc_runtime.parcels import Packed
 from cmdc_runtime.parcels import digest_of as parcel_digest
 from workers.core import aside
@@ -18,6 +18,7 @@ from workers.core.records import (
     ApprovalAsked,
     AttachedPlugin,
     AttachedTool,
+    Compacted,
     Continued,
     CycleEnded,
     CycleStarted,
@@ -38,6 +39,9 @@ STARTED = CycleStarted(command_id="p-1", text="go", at_ms=1)
 SAID = Said(message=Message(id="m-2", role="assistant", content="yes"))
 ENDED = CycleEnded(command_id="p-1", outcome="finished")
 HISTORY = (STARTED, SAID, ENDED)
+NOT_FOLDED = object()
+"""What the fold fails over, as over a bug of ours."""
+DAMAGED = "the journal is damaged"
 
 
 def nested(levels):
@@ -219,14 +223,72 @@ def test_a_fold_without_what_it_leans_on_leaves_that_out_as_well():
 
     assert memory.cycle is None
     assert [one.what for one in leaning] == ["cycle_ended"]
-    assert leaning[0].why == "it leans on what was set aside: AssertionError"
+    assert leaning[0].why == "it leans on what was set aside: a cycle ended, and none had begun"
     assert steps == [2, 3]
 
 
 def test_a_fold_of_a_whole_history_hides_no_bug():
     """Nothing is left out, so nothing may fail."""
-    with pytest.raises(AssertionError):
-        fold(Memory(), (ENDED,), lambda _step: None)
+    with pytest.raises(KeyError):
+        fold(Memory(), (NOT_FOLDED,), lambda _step: None)
+
+
+# fmt: off
+CONTRADICTING = {
+    "cycle": (ENDED, "a cycle ended, and none had begun"),
+    "call": (ToolEnded(message=SAID.message), "a call ended, and it does not say which"),
+    "summary": (Compacted(evicted=2, summary=SAID.message, usage=TokenUsage()),
+                "2 messages were compacted, and there were 1"),
+    "order": (PluginOrdered(name="x", payload={}), "there is no order 'x'"),
+    "payload": (PluginOrdered(name="decide_approval", payload=5),
+                "there is no such order decide_approval: Expected `object`, got `int`"),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize(("record", "why"), CONTRADICTING.values(), ids=CONTRADICTING)
+def test_what_cannot_be_after_what_is_before_it_is_left_out(record, why):
+    """The journal is damaged, and it says so; the fold goes on as if the record were not there."""
+    memory, (told,) = fold(Memory(), (SAID, record, STARTED), lambda _step: None)
+
+    assert told.digest == digest_of(row(record)[1])
+    assert told.why.startswith(f"{DAMAGED}, since this cannot be after what is before it: {why}")
+    assert memory == fold(Memory(), (SAID, STARTED), lambda _step: None)[0]
+
+
+def test_what_contradicts_is_told_once():
+    """Its name is in the journal; the next process leaves it out by that."""
+    _, new = fold(Memory(), (ENDED, STARTED), lambda _step: None)
+    found, again, _ = read(ENDED, STARTED, *new)
+
+    assert (found, again) == ((*new, STARTED, *new), ())
+    assert fold(Memory(), found, lambda _step: None)[1] == ()
+    assert fold(Memory(), (ENDED, STARTED, *new), lambda _step: None)[1] == ()  # other bytes of it
+
+
+def test_behind_what_contradicts_nothing_is_a_bug():
+    """What leans on it is left out with it."""
+    _, new = fold(Memory(), (ENDED, PluginOrdered(name="x", payload={})), lambda _step: None)
+
+    assert [one.why.partition(":")[0] for one in new] == [
+        "the journal is damaged, since this cannot be after what is before it",
+        "it leans on what was set aside",
+    ]
+
+
+def test_rows_that_are_gone_are_named_in_their_place():
+    """Once; what leans on them is left out."""
+    rows = [row(SAID), ("-", b"5 to 7"), row(ENDED)]
+    found, (told,) = read_records(rows, frozenset(), lambda _step: None)
+    memory, leaning = fold(Memory(), found, lambda _step: None)
+    _, again = read_records([*rows, row(told)], frozenset(), lambda _step: None)
+
+    assert found == (SAID, told, ENDED)
+    assert told.what == "record"
+    assert told.why == f"{DAMAGED}: of its rows, records and commands, these are gone: 5 to 7"
+    assert memory.messages == (SAID.message,)
+    assert [one.what for one in leaning] == ["cycle_ended"]
+    assert again == ()
 
 
 def test_calls_of_an_answer_that_is_left_out_change_nothing():
@@ -322,8 +384,8 @@ def test_a_tool_that_is_left_out_is_gone_from_the_memory():
 def test_a_fold_behind_a_tool_that_is_left_out_hides_no_bug():
     """No record leans on a tool."""
     told = aside.set_tool_aside(TRAP, "trap", "the definition")
-    with pytest.raises(AssertionError):
-        fold(BOTH, (told, ENDED), lambda _step: None)
+    with pytest.raises(KeyError):
+        fold(BOTH, (told, NOT_FOLDED), lambda _step: None)
 
 
 def test_a_tool_that_is_attached_again_is_there():
@@ -373,8 +435,8 @@ def test_a_plugin_whose_greeting_is_left_out_is_there():
     assert (memory.plugins, memory.left_out, new) == (GREETED.plugins, {told.digest}, ())
     assert aside.tools_left_out((told,)) == frozenset()
     assert again.left_out == frozenset()
-    with pytest.raises(AssertionError):  # a bug is none of its doing
-        fold(GREETED, (told, ENDED), lambda _step: None)
+    with pytest.raises(KeyError):  # a bug is none of its doing
+        fold(GREETED, (told, NOT_FOLDED), lambda _step: None)
 
 
 def test_what_brought_a_tool_is_named():

@@ -20,7 +20,7 @@ from cmdc_runtime.messages import Message, ToolCall
 from workers.core import kernel_emits
 from workers.core.consult import heed
 from workers.core.inputs import ApprovalNeeded
-from workers.core.kernel_emits import obey, patched, reapply
+from workers.core.kernel_emits import apply, obey, order_of, patched
 from workers.core.records import ApprovalDecided, PluginOrdered
 from workers.core.state import Memory, OpenCall, State
 from workers.core.verdict import Reaction, fold
@@ -57,7 +57,7 @@ def test_an_order_is_written_down_and_read_back(order):
     record = msgspec.msgpack.decode(msgspec.msgpack.encode(kept.record), type=PluginOrdered)
 
     assert memory != ORPHANED
-    assert reapply(ORPHANED, record) == memory
+    assert apply(ORPHANED, order_of(record)) == memory
     assert ordered(memory, order) == (memory, ())
 
 
