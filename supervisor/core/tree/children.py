@@ -77,7 +77,6 @@ class Fact:
     """What a report says beyond the child itself."""
 
     reason: AnyReason | None = None
-    handle: object = None
     next_attempt_s: float | None = None
 
 
@@ -104,7 +103,7 @@ class TreeChild:
     unjudged: AnyReason | None = None
     """It ended by itself while the supervisor was at work: what becomes of it is not decided."""
     is_due_back: bool = False
-    """It ended, and ``Departed`` said that another process follows, which is not up yet."""
+    """``Departed`` said of its last process that another one follows."""
     kill_at_s: float = math.inf
     brutal: bool = False
     timers: set[TimerKind] = field(default_factory=set)
@@ -217,7 +216,6 @@ class Children(dict[str, TreeChild]):
 
     def next_generation(self, child: TreeChild) -> None:
         """Have the child be starting, as its next generation."""
-        self.forget_timers(child)
         self.settle(child, restarting=True)
         child.generation = Incarnation(child.generation + 1)
         child.state, child.handle, child.extra = ChildState.STARTING, None, None
@@ -363,7 +361,7 @@ class Children(dict[str, TreeChild]):
                 context=context,
                 child=child.spec,
                 reason=fact.reason,
-                handle=child.handle if fact.handle is None else fact.handle,
+                handle=child.handle,
                 generation=child.generation,
                 restarts=child.restarts,
                 in_window=self.window.count(self.step.now_s),
