@@ -59,7 +59,8 @@ DROPPED: Final = "its specification was deleted"
 class TreeStep:
     """What the supervisors of one tree share while it handles an input."""
 
-    now_s: float = 0.0
+    now_s: float = field(init=False)
+    """The time of the input."""
     effects: list[Effect] = field(default_factory=list)
 
     def emit(self, effect: Effect) -> None:
@@ -105,7 +106,8 @@ class TreeChild:
     is_due_back: bool = False
     """``Departed`` said of its last process that another one follows."""
     kill_at_s: float = math.inf
-    brutal: bool = False
+    brutal: bool = field(init=False)
+    """Its time was over when it was to be asked: each start says that it is not."""
     timers: set[TimerKind] = field(default_factory=set)
 
     @classmethod
@@ -119,7 +121,6 @@ class Children(dict[str, TreeChild]):
 
     def __init__(self, step: TreeStep, path: SupervisorPath, spec: SupervisorSpec) -> None:
         """Have the children of ``spec``, none of them started."""
-        super().__init__()
         self.step = step
         self.path = path
         self.window = Window(spec.flags.max_restarts, spec.flags.max_seconds)
