@@ -19,7 +19,11 @@ TREE: Final = (
     "tests/conformance",
 )
 JOURNAL: Final = ("tests/contract/journal", "tests/model/journal", "tests/integration/supervisor")
-SQL: Final = (*JOURNAL[:2], "tests/unit/supervisor/adapters/journal/test_sql_store.py")
+SQL: Final = (
+    *JOURNAL[:2],
+    "tests/unit/supervisor/adapters/journal/test_sql_store.py",
+    "tests/unit/supervisor/adapters/journal/test_misplaced.py",
+)
 AGENT: Final = (
     "tests/unit/workers/core",
     "tests/model/test_recovery.py",
