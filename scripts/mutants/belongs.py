@@ -19,6 +19,11 @@ TREE: Final = (
     "tests/conformance",
 )
 JOURNAL: Final = ("tests/contract/journal", "tests/model/journal", "tests/integration/supervisor")
+SQL: Final = (
+    *JOURNAL[:2],
+    "tests/unit/supervisor/adapters/journal/test_sql_store.py",
+    "tests/unit/supervisor/adapters/journal/test_misplaced.py",
+)
 AGENT: Final = (
     "tests/unit/workers/core",
     "tests/model/test_recovery.py",
@@ -53,13 +58,13 @@ BELONGS: Final[dict[str, tuple[str, ...]]] = {
         "tests/integration/supervisor/test_takeover.py",
     ),
     "supervisor/runtime.py": ("tests/unit/supervisor/test_runtime.py", "tests/conformance"),
-    "supervisor/adapters/journal/sql_writes.py": JOURNAL[:2],
+    "supervisor/adapters/journal/sql_writes.py": SQL,
     "supervisor/adapters/journal/writer.py": (
         "tests/integration/supervisor/test_writer.py",
         "tests/integration/supervisor/test_journal_faults.py",
         *JOURNAL[:1],
     ),
-    "supervisor/adapters/journal/sql_reads.py": JOURNAL[:2],
+    "supervisor/adapters/journal/sql_reads.py": SQL,
     "workers/core": AGENT,
     "cmdc_runtime/packing": (
         "tests/unit/cmdc_runtime/test_packing.py",

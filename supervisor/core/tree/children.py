@@ -59,7 +59,8 @@ DROPPED: Final = "its specification was deleted"
 class TreeStep:
     """What the supervisors of one tree share while it handles an input."""
 
-    now_s: float = 0.0
+    now_s: float = field(init=False)
+    """The time of the input."""
     effects: list[Effect] = field(default_factory=list)
 
     def emit(self, effect: Effect) -> None:
@@ -77,7 +78,6 @@ class Fact:
     """What a report says beyond the child itself."""
 
     reason: AnyReason | None = None
-    handle: object = None
     next_attempt_s: float | None = None
 
 
@@ -104,9 +104,10 @@ class TreeChild:
     unjudged: AnyReason | None = None
     """It ended by itself while the supervisor was at work: what becomes of it is not decided."""
     is_due_back: bool = False
-    """It ended, and ``Departed`` said that another process follows, which is not up yet."""
+    """``Departed`` said of its last process that another one follows."""
     kill_at_s: float = math.inf
-    brutal: bool = False
+    brutal: bool = field(init=False)
+    """Its time was over when it was to be asked: each start says that it is not."""
     timers: set[TimerKind] = field(default_factory=set)
 
     @classmethod
@@ -120,7 +121,6 @@ class Children(dict[str, TreeChild]):
 
     def __init__(self, step: TreeStep, path: SupervisorPath, spec: SupervisorSpec) -> None:
         """Have the children of ``spec``, none of them started."""
-        super().__init__()
         self.step = step
         self.path = path
         self.window = Window(spec.flags.max_restarts, spec.flags.max_seconds)
@@ -217,7 +217,6 @@ class Children(dict[str, TreeChild]):
 
     def next_generation(self, child: TreeChild) -> None:
         """Have the child be starting, as its next generation."""
-        self.forget_timers(child)
         self.settle(child, restarting=True)
         child.generation = Incarnation(child.generation + 1)
         child.state, child.handle, child.extra = ChildState.STARTING, None, None
@@ -363,7 +362,7 @@ class Children(dict[str, TreeChild]):
                 context=context,
                 child=child.spec,
                 reason=fact.reason,
-                handle=child.handle if fact.handle is None else fact.handle,
+                handle=child.handle,
                 generation=child.generation,
                 restarts=child.restarts,
                 in_window=self.window.count(self.step.now_s),

@@ -157,7 +157,7 @@ class Recorder:
         return iter([_ENCODER.encode(head), *(line for line, _ in self._lines.values())])
 
     def _story_of(self, place: SupervisorPath) -> deque[int] | None:
-        paths = (place[:depth] for depth in range(1, len(place) + 1))
+        paths = (place[: depth + 1] for depth in range(len(place)))
         return next((self._stories[path] for path in paths if path in self._stories), None)
 
 

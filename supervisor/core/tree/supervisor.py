@@ -301,8 +301,7 @@ class Supervisor:
         first = child
         if self.put_off in members and self.flags.strategy is Strategy.REST_FOR_ONE:
             # The group is known by the first who failed, or it would be smaller the next time.
-            failed = (child.spec.id, self.put_off)
-            first = self.children[next(name for name in members if name in failed)]
+            first = self.children[next(iter(members))]
         self.put_off = None
         self.children.forget_timers(first)
         for one in (self.children[name] for name in members):
@@ -395,7 +394,6 @@ class Supervisor:
             return  # it is being ended; its exit follows
         self.children.forget_timers(child)
         child.state, child.handle, child.extra = ChildState.UP, handle, extra
-        child.is_due_back = False
         if child.is_new and child.spec.restart == "temporary" and child.spec.type == WORKER:
             # Nothing starts it again, and what it was started with may be large: OTP does the same.
             child.spec = replace(child.spec, start=None)
@@ -572,7 +570,6 @@ class Supervisor:
         """SIGKILL did not end it: go on without it, and start no other in its place."""
         reason, was_up = unkillable(), child.state is ChildState.UP
         self.children.report(Label.UNKILLABLE, "unkillable", child, Fact(reason))
-        self.children.forget_timers(child)
         child.state = ChildState.UNKILLABLE
         self.children.depart(child, reason, asked=not was_up)
         is_new = child.is_new

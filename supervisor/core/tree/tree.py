@@ -178,7 +178,6 @@ class Tree:
             child = supervisor.children.get(given.child)
             outcome = _presence(child)
             if child is not None and outcome is Outcome.OK:
-                supervisor.children.let_down(child, "deleted")
                 supervisor.children.drop(child)
             supervisor.children.reply(given.call, outcome)
 

@@ -415,6 +415,15 @@ def test_a_damaged_number_of_an_own_end_is_given_to_nobody(store, seq):
     assert sorted(known_ends(store)) == [1, 2, 3]
 
 
+def test_a_new_end_comes_behind_those_of_its_session_that_are_damaged(store):
+    """However far beyond all times one is, as long as there are numbers behind it."""
+    store.perform(end_of(1))
+    store.db.execute("UPDATE downs SET seq = ?", (INDEX_MAX - 2,))
+
+    assert store.perform(end_of(2)) == INDEX_MAX - 1
+    assert known_ends(store) == [1, 2]
+
+
 # fmt: off
 STRANGE_ENDS = {
     "seq":                 "seq = 9223372036854775807",
