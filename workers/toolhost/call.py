@@ -23,7 +23,7 @@ from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.prctl import set_child_subreaper, set_parent_death_signal
 from cmdc_runtime.process import EXIT_CRASHED, EXIT_OK, EXIT_ORPHANED
 from cmdc_runtime.user_values import unpacked
-from workers.output import mark_lines
+from workers.output import end_lines, mark_lines
 from workers.toolhost.wire import WORD_BYTES_MAX, Begin, Frames, Run, framed, to_host
 from workers.toolhost.words import (
     EMITTED_MAX,
@@ -76,7 +76,9 @@ def become_call(given: Run | int, place: Place) -> NoReturn:
             todos=order.todos,
             session=port,
         )
-        port.end(_run(tool, order.arguments, context))
+        ending = _run(tool, order.arguments, context)
+        end_lines()
+        port.end(ending)
         code = EXIT_OK
     finally:
         for stream in (sys.stdout, sys.stderr):
