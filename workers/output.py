@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import mmap
 import os
 import select
 import socket
@@ -47,6 +48,8 @@ MARKED_BYTES_MAX: Final = LINE_BYTES_MAX // 2
 BEGUN_BYTES_MAX: Final = LINE_BYTES_MAX + 1
 """Of a line that has not ended: the daemon sees that it is too long, and cuts it."""
 
+_LENGTH: Final = struct.Struct("I")
+_SLOT_BYTES: Final = _LENGTH.size + BEGUN_BYTES_MAX
 _STREAMS: Final[dict[int, Stream]] = {1: "out", 2: "err"}
 _TIMEVAL: Final = struct.Struct("ll")
 _FIRST_FREE: Final = 3
@@ -94,14 +97,50 @@ def keep_printing() -> None:
     sys.stdout, sys.stderr = _text(1), _text(2)
 
 
-def mark_lines(call_id: str, tool: str) -> None:
+class Unended:
+    """Memory for what a call's process has begun of its lines, which outlives that process.
+
+    Made before the fork, by who tells it when the process was killed.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing; raises OSError where there is no memory."""
+        self._memory = mmap.mmap(-1, len(_STREAMS) * _SLOT_BYTES)
+
+    def keep(self, fd: int, begun: bytes) -> None:
+        """Have ``begun`` as what is to be told of a descriptor."""
+        at = (fd - 1) * _SLOT_BYTES
+        _LENGTH.pack_into(self._memory, at, 0)  # whoever is killed here leaves nothing
+        self._memory[at + _LENGTH.size : at + _LENGTH.size + len(begun)] = begun
+        _LENGTH.pack_into(self._memory, at, len(begun))
+
+    def tell(self, call_id: str, tool: str) -> None:
+        """Tell what is left as lines of the call."""
+        marks = _Marks.of(call_id, tool)
+        for fd in _STREAMS:
+            at = (fd - 1) * _SLOT_BYTES
+            (length,) = _LENGTH.unpack_from(self._memory, at)
+            begun = self._memory[
+                at + _LENGTH.size : at + _LENGTH.size + min(length, BEGUN_BYTES_MAX)
+            ]
+            marks.begun[_MarkingWriter(fd, marks)] = begun
+        marks.end()
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._memory.close()
+
+
+def mark_lines(call_id: str, tool: str, unended: Unended | None = None) -> None:
     """Have the daemon know which call prints, in a process of its own.
 
     Each line that Python code prints becomes a record that names the call, and so does what it has
     begun of one when ``end_lines`` is called. What a call's programs and C code write, lines beyond
-    ``MARKED_LINES_MAX`` and very long ones come as they are, with the session alone.
+    ``MARKED_LINES_MAX`` and very long ones come as they are, with the session alone. ``unended``
+    has what is begun if the process is killed.
     """
     marks = _Marks.of(call_id, tool)
+    marks.unended = unended
     for name, fd in (("stdout", 1), ("stderr", 2)):
         setattr(sys, name, _wrapped(_MarkingWriter(fd, marks)))
     _PRINTING.set(marks)
@@ -186,6 +225,7 @@ class _Marks:
     """For the end of a line, where the call's own process flushes what is begun of it."""
     pid: int = dataclasses.field(default_factory=os.getpid)
     begun: dict["_MarkingWriter", bytes] = dataclasses.field(default_factory=dict)
+    unended: Unended | None = None
 
     @classmethod
     def of(cls, call_id: str, tool: str) -> "_Marks":
@@ -196,6 +236,11 @@ class _Marks:
         self.waits = False
         for writer in tuple(self.begun):
             writer.tell_begun(self)
+
+    def keep(self, writer: "_MarkingWriter") -> None:
+        """Have what is begun told if this process is killed, which is the call's own."""
+        if self.unended is not None and self.pid == os.getpid():
+            self.unended.keep(writer.fileno(), self.begun.get(writer, b""))
 
     def marked(self, line: bytes) -> bytes:
         """Return a line, given without its end, as it is written."""
@@ -235,6 +280,7 @@ class _MarkingWriter(_PatientWriter):
                 marks.begun[self] = rest[:BEGUN_BYTES_MAX] if marks.waits else rest
             if len(rest) > BEGUN_BYTES_MAX and not marks.waits:
                 self.tell_begun(marks)
+            marks.keep(self)
         return len(given)
 
     def flush(self) -> None:
@@ -249,3 +295,4 @@ class _MarkingWriter(_PatientWriter):
             begun = marks.begun.pop(self, b"")
             if begun:
                 super().write(marks.marked(begun) if marks.fields else begun)
+                marks.keep(self)

@@ -419,6 +419,23 @@ def test_what_a_tool_prints_without_an_end_of_line_is_seen(alone, tmp_path, isol
     assert sorted(done.stderr.splitlines()) == ["[use] 10%␍20%␍pear", "[use] no end"]
 
 
+def test_what_a_killed_call_has_flushed_is_seen(alone, tmp_path):
+    """Half a line, too: it may say what the call was about to do."""
+    body = 'print("half", item["name"], end="", flush=True)\n    os.kill(os.getpid(), 9)'
+    (tmp_path / "program.py").write_text(printing("process", body))
+    done = subprocess.run(
+        [sys.executable, "program.py"],
+        env=alone,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_S,
+        check=False,
+    )
+
+    assert "[use] half pear" in done.stderr.splitlines(), done.stderr
+
+
 def test_tools_of_an_installed_module_travel_by_name(served, tmp_path):
     """What is installed is imported where it runs, and is not what the script has made of it."""
     (tmp_path / "program.py").write_text(INSTALLED + TAIL)
