@@ -24,6 +24,7 @@ from cmdc_runtime.frames import (
 )
 from cmdc_runtime.ids import CommandId
 from cmdc_runtime.plain import reason_of
+from cmdc_runtime.reasons import snake
 from cmdc_runtime.requests import Request
 
 T = TypeVar("T")
@@ -82,7 +83,15 @@ def decode_as(kind: Any, data: bytes | memoryview | msgspec.Raw) -> Any:
     try:
         return msgspec.msgpack.decode(data, type=kind)
     except _BAD_BYTES as error:
-        raise ProtocolError(f"not a {kind}: {error}") from error
+        raise ProtocolError(f"not {_told(kind)}: {error}") from error
+
+
+def _told(kind: Any) -> str:  # Any: as above
+    """Return the words for what should have come: a person reads them in the reason of an end."""
+    if not isinstance(kind, type):
+        return "what should be here"
+    called = getattr(kind, "called", "")
+    return called or f"a {snake(kind.__name__).replace('_', ' ')}"
 
 
 def encode_events(entries: Iterable[tuple[int, Event]]) -> bytes:

@@ -12,28 +12,39 @@ LINE_CHARS_MAX: Final = 120
 
 _ELLIPSIS: Final = "…"
 _NUL_PICTURE: Final = 0x2400
-DELETE: Final = 0x7F
+_DELETE: Final = 0x7F
 # U+009B alone is what ESC [ is; terminals that read UTF-8 take it too.
-C1: Final = range(0x80, 0xA0)
-BIDI: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_C1: Final = range(0x80, 0xA0)
+_BREAKS: Final = (0x2028, 0x2029)
+"""Separators of lines and paragraphs: a reader of lines takes what follows for the next one."""
+_BIDI: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
 """Overrides and isolates: text that shows in another order than it is."""
+_UNSEEN: Final = (
+    *(0x180E, 0x200B, *range(0x2060, 0x2065), *range(0x206A, 0x2070)),
+    *(0xFEFF, *range(0xFFF9, 0xFFFC), 0xE0001, *range(0xE0020, 0xE0080)),
+)
+"""What shows nothing and changes nothing that shows: spaces without width, and the tags, in which a
+whole text can be hidden (three flags are spelled with them). Joiners, marks of direction, soft
+hyphens and variation selectors are a part of how scripts and emoji are written."""
+ESCAPED: Final = (_DELETE, *_C1, *_BREAKS, *_BIDI, *_UNSEEN)
+"""What is no sign to see, beside the control characters of ASCII that every JSON escapes."""
 
-_VISIBLE: Final = {
+VISIBLE: Final = {
     **{code: chr(_NUL_PICTURE + code) for code in range(0x20)},
-    DELETE: "\u2421",
-    **{code: f"\\x{code:02x}" for code in C1},
-    **{code: f"\\u{code:04x}" for code in BIDI},
-    ord("\n"): "\n",
+    **{code: chr(code).encode("ascii", "backslashreplace").decode() for code in ESCAPED},
+    _DELETE: "\u2421",
     ord("\t"): "\t",
-    ord("\r"): None,
 }
+"""What makes the text of one line neutral, by ``str.translate``."""
+VISIBLE_LINES: Final = {**VISIBLE, ord("\n"): "\n", ord("\r"): None}
+"""The same for text of several lines."""
 
 _VISIBLE_BREAKS: Final = {ord(sign): chr(_NUL_PICTURE + ord(sign)) for sign in "\n\t"}
 
 
 def neutral(text: str) -> str:
-    """Return ``text`` with every control character but newline and tab made visible."""
-    return text.translate(_VISIBLE)
+    """Return ``text`` with all but newline and tab that is no sign to see made visible."""
+    return text.translate(VISIBLE_LINES)
 
 
 def unbroken(text: str) -> str:

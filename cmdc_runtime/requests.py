@@ -180,6 +180,7 @@ class StartSession(Request, frozen=True, kw_only=True):
     """
 
     answer: ClassVar[Any] = SessionInfo
+    called: ClassVar[str] = "the request that starts a session"
 
     session_id: SessionId
     supervision: Supervision

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 
@@ -56,6 +56,8 @@ class AgentSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     __repr__ = printed
     __rich_repr__ = printed_fields
+    called: ClassVar[str] = "the session's definition"
+    """By who is told of bytes that are none."""
 
     model: str
     system_prompt: str | None

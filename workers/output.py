@@ -13,11 +13,13 @@ import contextlib
 import dataclasses
 import io
 import json
+import mmap
 import os
 import select
 import socket
 import struct
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, BinaryIO, Final, TextIO
@@ -43,6 +45,11 @@ MARKED_LINES_MAX: Final = 1_000
 MARKED_BYTES_MAX: Final = LINE_BYTES_MAX // 2
 """Of one line: as JSON it may be longer."""
 
+BEGUN_BYTES_MAX: Final = LINE_BYTES_MAX + 1
+"""Of a line that has not ended: the daemon sees that it is too long, and cuts it."""
+
+_LENGTH: Final = struct.Struct("I")
+_SLOT_BYTES: Final = _LENGTH.size + BEGUN_BYTES_MAX
 _STREAMS: Final[dict[int, Stream]] = {1: "out", 2: "err"}
 _TIMEVAL: Final = struct.Struct("ll")
 _FIRST_FREE: Final = 3
@@ -90,16 +97,60 @@ def keep_printing() -> None:
     sys.stdout, sys.stderr = _text(1), _text(2)
 
 
-def mark_lines(call_id: str, tool: str) -> None:
+class Unended:
+    """Memory for what a call's process has begun of its lines, which outlives that process.
+
+    Made before the fork, by who tells it when the process was killed.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing; raises OSError where there is no memory."""
+        self._memory = mmap.mmap(-1, len(_STREAMS) * _SLOT_BYTES)
+
+    def keep(self, fd: int, begun: bytes) -> None:
+        """Have ``begun`` as what is to be told of a descriptor."""
+        at = (fd - 1) * _SLOT_BYTES
+        _LENGTH.pack_into(self._memory, at, 0)  # whoever is killed here leaves nothing
+        self._memory[at + _LENGTH.size : at + _LENGTH.size + len(begun)] = begun
+        _LENGTH.pack_into(self._memory, at, len(begun))
+
+    def tell(self, call_id: str, tool: str) -> None:
+        """Tell what is left as lines of the call."""
+        marks = _Marks.of(call_id, tool)
+        for fd in _STREAMS:
+            at = (fd - 1) * _SLOT_BYTES
+            (length,) = _LENGTH.unpack_from(self._memory, at)
+            begun = self._memory[
+                at + _LENGTH.size : at + _LENGTH.size + min(length, BEGUN_BYTES_MAX)
+            ]
+            marks.begun[_MarkingWriter(fd, marks)] = begun
+        marks.end()
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._memory.close()
+
+
+def mark_lines(call_id: str, tool: str, unended: Unended | None = None) -> None:
     """Have the daemon know which call prints, in a process of its own.
 
-    Each line that Python code prints becomes a record that names the call. What a call's programs
-    and C code write, lines beyond ``MARKED_LINES_MAX`` and very long ones come as they are, with
-    the session alone.
+    Each line that Python code prints becomes a record that names the call, and so does what it has
+    begun of one when ``end_lines`` is called. What a call's programs and C code write, lines beyond
+    ``MARKED_LINES_MAX`` and very long ones come as they are, with the session alone. ``unended``
+    has what is begun if the process is killed.
     """
     marks = _Marks.of(call_id, tool)
+    marks.unended = unended
     for name, fd in (("stdout", 1), ("stderr", 2)):
         setattr(sys, name, _wrapped(_MarkingWriter(fd, marks)))
+    _PRINTING.set(marks)
+
+
+def end_lines() -> None:
+    """Tell what the call that prints here has begun of a line: nothing more of it is coming."""
+    marks = _PRINTING.get()
+    if marks is not None:
+        marks.end()
 
 
 @contextlib.contextmanager
@@ -109,6 +160,7 @@ def printing(call_id: str, tool: str) -> Iterator[None]:
     try:
         yield
     finally:
+        end_lines()
         _PRINTING.reset(token)
 
 
@@ -132,9 +184,10 @@ def _text(fd: int) -> TextIO:
     return _wrapped(_MarkingWriter(fd))
 
 
-def _wrapped(raw: io.FileIO) -> TextIO:
+def _wrapped(raw: "_MarkingWriter") -> TextIO:
+    # It keeps nothing back: what waits for the end of its line waits with the call that prints it.
     return io.TextIOWrapper(
-        io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", line_buffering=True
+        raw, encoding="utf-8", errors="backslashreplace", line_buffering=True, write_through=True
     )
 
 
@@ -159,45 +212,87 @@ class _PatientWriter(io.FileIO):
         return bool(poll.poll(WRITABLE_S * 1e3))
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False)
 class _Marks:
-    """The fields of one call's records, and how many lines may still be such."""
+    """The fields of one call's records, how many lines may still be such, and what is begun.
+
+    Who is nobody's call has no fields.
+    """
 
     fields: dict[str, str]
     left: int = MARKED_LINES_MAX
+    waits: bool = True
+    """For the end of a line, where the call's own process flushes what is begun of it."""
+    pid: int = dataclasses.field(default_factory=os.getpid)
+    begun: dict["_MarkingWriter", bytes] = dataclasses.field(default_factory=dict)
+    unended: Unended | None = None
 
     @classmethod
     def of(cls, call_id: str, tool: str) -> "_Marks":
         return cls({"level": "info", "event": TOOL_WROTE, "call_id": call_id, "tool": tool})
+
+    def end(self) -> None:
+        """Tell what is begun; whoever prints on has it told with each flush."""
+        self.waits = False
+        for writer in tuple(self.begun):
+            writer.tell_begun(self)
+
+    def keep(self, writer: "_MarkingWriter") -> None:
+        """Have what is begun told if this process is killed, which is the call's own."""
+        if self.unended is not None and self.pid == os.getpid():
+            self.unended.keep(writer.fileno(), self.begun.get(writer, b""))
+
+    def marked(self, line: bytes) -> bytes:
+        """Return a line, given without its end, as it is written."""
+        if self.fields and self.left and len(line) <= MARKED_BYTES_MAX:
+            told = {**self.fields, "line": line.removesuffix(b"\r").decode(errors="replace")}
+            record = RECORD_MARK + json.dumps(told, ensure_ascii=False).encode()
+            if len(record) <= LINE_BYTES_MAX:
+                self.left -= 1
+                return record + b"\n"
+        return line + b"\n"
 
 
 _PRINTING: Final[ContextVar[_Marks | None]] = ContextVar("call_that_prints", default=None)
 
 
 class _MarkingWriter(_PatientWriter):
-    """A descriptor to which each whole line of a call goes as a record.
+    """A descriptor to which each line of a call goes as a record, when it has ended.
 
-    ``marks`` are of the call that the process is for.
+    So lines of several calls that print at a time never mix. ``marks`` are of the call that the
+    process is for.
     """
 
     def __init__(self, fd: int, marks: _Marks | None = None) -> None:
         super().__init__(fd, "wb", closefd=False)
-        self._marks = marks
-        self._is_at_start = True
+        self._marks = marks or _Marks({}, waits=False)
+        self._turn = threading.RLock()  # a handler of signals may print, too
 
     def write(self, data: "ReadableBuffer", /) -> int:
         """Say that all was written, whatever became of it."""
         given = bytes(data)
-        if given:
-            super().write(b"".join(map(self._marked, given.splitlines(keepends=True))))
+        marks = _PRINTING.get() or self._marks
+        with self._turn:
+            *lines, rest = (marks.begun.pop(self, b"") + given).split(b"\n")
+            if lines:
+                super().write(b"".join(map(marks.marked, lines)))
+            if rest:
+                marks.begun[self] = rest[:BEGUN_BYTES_MAX] if marks.waits else rest
+            if len(rest) > BEGUN_BYTES_MAX and not marks.waits:
+                self.tell_begun(marks)
+            marks.keep(self)
         return len(given)
 
-    def _marked(self, line: bytes) -> bytes:
-        is_whole, self._is_at_start = self._is_at_start, line.endswith(b"\n")
-        is_short = len(line) <= MARKED_BYTES_MAX
+    def flush(self) -> None:
+        """Write what is begun of a line, but where its call tells it in the end."""
         marks = _PRINTING.get() or self._marks
-        if not (is_whole and self._is_at_start and is_short and marks and marks.left):
-            return line
-        marks.left -= 1
-        told = {**marks.fields, "line": line[:-1].decode(errors="replace")}
-        return RECORD_MARK + json.dumps(told, ensure_ascii=False).encode() + b"\n"
+        if not marks.waits or marks.pid != os.getpid():
+            self.tell_begun(marks)
+
+    def tell_begun(self, marks: _Marks) -> None:
+        """Write what is begun of a line: that of a call is one."""
+        with self._turn:
+            begun = marks.begun.pop(self, b"")
+            if begun:
+                super().write(marks.marked(begun) if marks.fields else begun)
+                marks.keep(self)

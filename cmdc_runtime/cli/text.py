@@ -3,16 +3,17 @@
 Times may be any number.
 """
 
+import json
 import time
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
-from cmdc_runtime.lines import BIDI, C1, DELETE
+from cmdc_runtime.lines import ESCAPED
 from cmdc_runtime.ranges import TIME_MS_MAX
 
-_JSON_ESCAPES: Final = {code: f"\\u{code:04x}" for code in (DELETE, *C1, *BIDI)}
+_JSON_ESCAPES: Final = {code: json.dumps(chr(code))[1:-1] for code in ESCAPED}
 """What JSON lets pass as it is; it stands in strings only, where the escape means the same."""
 
 

@@ -58,7 +58,8 @@ A thread shares the interpreter with its agent: one that computes without a paus
 that the session does, the answer to an abort included. It is for calls that wait.
 
 What Python code prints goes to the daemon's log line by line as ``tool.wrote``, with session and
-call, and with an embedded daemon to the program's standard error too. What programs and C code
+call, and with an embedded daemon to the program's standard error too; a line that has no end yet
+goes there when the call ends. What programs and C code
 write is ``worker.wrote``, and no call is told with it; nor is it of a thread that the tool has
 started outside a process of its own."""
 Effects = Literal["read", "idempotent", "write"]

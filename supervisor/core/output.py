@@ -8,6 +8,7 @@ words are kept in ``tail``.
 from dataclasses import dataclass, field
 from typing import Final
 
+from cmdc_runtime.lines import VISIBLE
 from cmdc_runtime.output_lines import LINE_BYTES_MAX, RECORD_MARK
 
 LINES_PER_S: Final = 200
@@ -16,22 +17,6 @@ LINES_BURST: Final = 1_000
 """At once, after a pause: a test's or a compiler's whole output comes through."""
 LINE_UNIT_BYTES: Final = 1024
 """A longer line counts as one for each of these, so that long ones do not fill the log's disk."""
-_NUL_PICTURE: Final = 0x2400
-_DELETE: Final = 0x7F
-_C1: Final = range(0x80, 0xA0)
-_BREAKS: Final = (0x2028, 0x2029)
-_BIDI: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
-"""Overrides and isolates: text that shows in another order than it is."""
-VISIBLE: Final = {
-    **{code: chr(_NUL_PICTURE + code) for code in range(0x20)},
-    _DELETE: "\u2421",
-    **{code: f"\\x{code:02x}" for code in _C1},
-    **{code: f"\\u{code:04x}" for code in (*_BREAKS, *_BIDI)},
-    ord("\t"): "\t",
-}
-"""What makes the text of one line neutral, by ``str.translate``."""
-VISIBLE_LINES: Final = {**VISIBLE, ord("\n"): "\n", ord("\r"): None}
-"""The same for text of several lines."""
 
 
 @dataclass(frozen=True, slots=True)

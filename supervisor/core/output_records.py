@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from cmdc_runtime.lines import VISIBLE, VISIBLE_LINES
 from cmdc_runtime.output_lines import RECORD_MARK
-from supervisor.core.output import VISIBLE, VISIBLE_LINES
 
 FIELDS_MAX: Final = 32
 """Of one record."""

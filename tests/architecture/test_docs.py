@@ -3,6 +3,7 @@
 Both rot without a sound: a link outlives its page, a new dependency never reaches the lock file.
 """
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -10,9 +11,13 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+import cmdc_runtime as cmdc
+from cmdc_runtime import exports
+
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\[[^\]]*\]\((?!https?://|mailto:|#)([^)#\s]+)")
 CODE = re.compile(r"`[^`\n]+`")
+NAMED = re.compile(r"`([a-z_]+)[`(]")
 MAKE_CALL = re.compile(r"`make ([a-z-]+)|^ {4}make ([a-z-]+)", re.MULTILINE)
 MAKE_TARGET = re.compile(r"^([a-z-]+):", re.MULTILINE)
 LOCKED = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
@@ -31,6 +36,28 @@ def test_links_lead_somewhere():
         for path, text in pages()
         for target in LINK.findall(CODE.sub("", text))
         if not (path.parent / target).exists()
+    ]
+
+    assert found == [], "\n".join(found)
+
+
+def test_calls_that_are_told_are_public():
+    """What the client is made of is for nobody to call, so no page names it as a call."""
+    homes = [getattr(cmdc, name) for name in cmdc.__all__]
+    public = {*exports.CALLS, *cmdc.__all__}.union(*map(dir, homes))
+    for home in homes:
+        public.update(getattr(home, "__annotations__", ()))
+    own = {
+        node.name
+        for path in (ROOT / "cmdc_runtime" / "client").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and "_" in node.name.strip("_")
+    } - public
+    found = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path, text in pages()
+        for name in NAMED.findall(text)
+        if name in own
     ]
 
     assert found == [], "\n".join(found)

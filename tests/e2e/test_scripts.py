@@ -344,9 +344,7 @@ import cmdc_runtime as cmdc
 @cmdc.tool(effects="read", isolation=ISOLATION)
 DEF use(item: dict) -> str:
     '''Print it.'''
-    print("looking for", item["name"])
-    print("no \\x1b[31mcolour", file=sys.stderr, end="")
-    print()
+    BODY
     return "printed"
 
 
@@ -354,10 +352,19 @@ TOOLS = [use]
 """
 
 
-def printing(isolation):
+WHOLE_LINES = """print("looking for", item["name"])
+    print("no \\x1b[31mcolour", file=sys.stderr, end="")
+    print()"""
+HALF_LINES = """print("10%\\r20%", end="\\r", flush=True)
+    print(item["name"], end="")
+    sys.stderr.write("no end")"""
+
+
+def printing(isolation, body=WHOLE_LINES):
     """Return a program whose tool prints."""
     kind = "async def" if isolation == "task" else "def"
-    return PRINTING.replace("ISOLATION", repr(isolation)).replace("DEF", kind) + TAIL
+    program = PRINTING.replace("ISOLATION", repr(isolation)).replace("DEF", kind)
+    return program.replace("BODY", body) + TAIL
 
 
 ISOLATIONS = pytest.mark.parametrize("isolation", ["process", "thread", "task"])
@@ -392,6 +399,41 @@ def test_what_a_tool_prints_is_in_the_log(serving, served, tmp_path, isolation):
     assert "tool.wrote" in line
     assert "call_id=" in line
     assert "tool=use" in line
+
+
+@ISOLATIONS
+def test_what_a_tool_prints_without_an_end_of_line_is_seen(alone, tmp_path, isolation):
+    """At the end of the call, a progress bar that is written over in one place, too."""
+    (tmp_path / "program.py").write_text(printing(isolation, HALF_LINES))
+    done = subprocess.run(
+        [sys.executable, "program.py"],
+        env=alone,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_S,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (0, "RESULT printed\n"), done.stderr
+    assert sorted(done.stderr.splitlines()) == ["[use] 10%␍20%␍pear", "[use] no end"]
+
+
+def test_what_a_killed_call_has_flushed_is_seen(alone, tmp_path):
+    """Half a line, too: it may say what the call was about to do."""
+    body = 'print("half", item["name"], end="", flush=True)\n    os.kill(os.getpid(), 9)'
+    (tmp_path / "program.py").write_text(printing("process", body))
+    done = subprocess.run(
+        [sys.executable, "program.py"],
+        env=alone,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_S,
+        check=False,
+    )
+
+    assert "[use] half pear" in done.stderr.splitlines(), done.stderr
 
 
 def test_tools_of_an_installed_module_travel_by_name(served, tmp_path):

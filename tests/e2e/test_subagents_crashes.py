@@ -84,6 +84,24 @@ def test_crash_of_a_subagent_is_a_tool_error_and_nothing_more(agent, client, scr
     below.assert_complete()
 
 
+@pytest.mark.parametrize("given", [{}, {"reason": "not this one"}], ids=["bare", "reason"])
+def test_subagent_that_a_person_stops_has_not_crashed(agent, client, scripted, cycle_of, given):
+    """The parent's model and the stream are told of a stop, with the reason that was given."""
+    model = scripted(ToolCalls(task()), "done")
+    below = scripted((Hold(), "one"))
+    session = agent(model, subagents=[scout(below)])
+    stream = session.subscribe()
+    session.prompt("Go.")
+    below.wait_held(TURN_S)
+    client.stop(f"{session.id}.1", **given)
+    below.release()
+    (end,) = only(events.SubagentEnd, cycle_of(stream))
+    told = ": ".join(["the subagent was stopped", *given.values()])
+
+    assert (end.ok, end.text) == (False, told)
+    assert results(model.requests[-1]) == [f"Error: {told}"]
+
+
 def test_subagent_that_cannot_be_built_is_a_tool_error(agent, client, scripted, cycle_of):
     """A tool that is not installed is the subagent's problem; its type can't be started."""
     model = scripted(ToolCalls(task()), "done")

@@ -10,7 +10,7 @@ To have something else of a subagent's life come back, read it from its events i
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
+from cmdc_runtime import reasons
 from cmdc_runtime.client.link import Link as DaemonLink
 from cmdc_runtime.commands import AwaitCycle, CycleResult, Prompt, PromptReceipt
 from cmdc_runtime.errors import (
@@ -44,8 +45,26 @@ from cmdc_runtime.events import (
     ToolRejected,
 )
 from cmdc_runtime.ids import SessionId
+from cmdc_runtime.lines import one_line
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.plain import shown
+from cmdc_runtime.reasons import (
+    AnyReason,
+    ExitCode,
+    MaxTurnsExceeded,
+    NoProcess,
+    Normal,
+    NurseryLost,
+    Other,
+    OutOfMemory,
+    PluginAborted,
+    ProviderTimeout,
+    RestartIntensityExceeded,
+    Shutdown,
+    Signal,
+    Unkillable,
+    Unresponsive,
+)
 from cmdc_runtime.requests import Origin, StartSession, StopSession
 from workers.core.inputs import Result, SubagentDone
 from workers.effects.past_events import PastEvents
@@ -59,6 +78,25 @@ STOP_S: Final = 5.0
 STOP_ANSWER_S: Final = STOP_S + 30.0
 ENDED: Final = "the subagent was ended"
 LOST: Final = "the subagent ended with the process of its parent"
+_ENDS: Final[Mapping[type[AnyReason], str]] = {
+    Normal: "was stopped",
+    Shutdown: "was stopped",
+    reasons.Exception: "crashed",
+    Signal: "crashed",
+    OutOfMemory: "crashed",
+    Unresponsive: "crashed",
+    Unkillable: "crashed",
+    ExitCode: "crashed",
+    reasons.StartFailed: "did not start",
+    NurseryLost: "did not start",
+    MaxTurnsExceeded: "ended",
+    ProviderTimeout: "ended",
+    PluginAborted: "ended",
+    NoProcess: "ended",
+    Other: "crashed",
+    RestartIntensityExceeded: "crashed",
+}
+"""What a subagent did that is down, for each reason."""
 _UNKNOWN: Final = (CommandTimeout, DaemonUnavailable)
 """Nobody said whether the session was started."""
 
@@ -115,6 +153,15 @@ class _Account:
 # Any: plain data of whoever ended it.
 def _ended(outcome: str, reason: Any) -> str:
     return f"the subagent's cycle was {outcome}: {shown(reason, REASON_CHARS_MAX) or 'no reason'}"
+
+
+def told_end(reason: AnyReason) -> str:
+    """Return what the parent's model reads of a subagent that was down before its answer."""
+    how = _ENDS[type(reason)]
+    if isinstance(reason, Normal | Shutdown):  # "normal" tells a model nothing
+        why = reason.detail if isinstance(reason, Shutdown) else ""
+        return f"the subagent {how}" + (f": {one_line(why, REASON_CHARS_MAX)}" if why else "")
+    return f"the subagent {how}: {reason}"
 
 
 class Subagents:
@@ -207,7 +254,7 @@ class Subagents:
                 child_id, AwaitCycle(prompt_id=receipt.command_id), timeout_s=None
             )
         except SessionNotAlive as error:
-            return False, f"the subagent crashed: {error.reason}"
+            return False, told_end(error.reason)
         except CmdcError as error:
             return False, f"the subagent could not be used: {error}"
         if cycle.outcome == "finished":

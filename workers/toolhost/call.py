@@ -23,7 +23,7 @@ from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.prctl import set_child_subreaper, set_parent_death_signal
 from cmdc_runtime.process import EXIT_CRASHED, EXIT_OK, EXIT_ORPHANED
 from cmdc_runtime.user_values import unpacked
-from workers.output import mark_lines
+from workers.output import Unended, end_lines, mark_lines
 from workers.toolhost.wire import WORD_BYTES_MAX, Begin, Frames, Run, framed, to_host
 from workers.toolhost.words import (
     EMITTED_MAX,
@@ -48,6 +48,7 @@ class Place:
     tools: Mapping[int, Tool | str]
     pipe: int
     host_pid: int
+    unended: Unended
 
 
 def become_call(given: Run | int, place: Place) -> NoReturn:
@@ -62,7 +63,7 @@ def become_call(given: Run | int, place: Place) -> NoReturn:
         tool = place.tools[order.tool]
         assert isinstance(tool, Tool)  # noqa: S101 - for any other the host makes no call
         os.environ["CMDC_CALL_ID"] = order.call_id
-        mark_lines(order.call_id, tool.name)
+        mark_lines(order.call_id, tool.name, place.unended)
         port = PipePort(place.pipe)
         context = Context(
             session_id=place.begin.session_id,
@@ -76,7 +77,9 @@ def become_call(given: Run | int, place: Place) -> NoReturn:
             todos=order.todos,
             session=port,
         )
-        port.end(_run(tool, order.arguments, context))
+        ending = _run(tool, order.arguments, context)
+        end_lines()
+        port.end(ending)
         code = EXIT_OK
     finally:
         for stream in (sys.stdout, sys.stderr):

@@ -15,6 +15,7 @@ from typing import Final
 from cmdc_runtime.process import EXIT_OK
 from cmdc_runtime.process_table import are_gone, end_trees
 from cmdc_runtime.reasons import ExitCode, PlainReason, Signal
+from workers.output import Unended
 from workers.toolhost.wire import WORD_BYTES_MAX, Frames
 
 WELL: Final = ExitCode(code=EXIT_OK)
@@ -31,7 +32,10 @@ class Forked:
     pid: int
     pidfd: int
     pipe: int
+    unended: Unended
     orders: int | None = None
+    called: tuple[str, str] = ("", "")
+    """The call's id and its tool, from its order on."""
     frames: Frames = field(default_factory=lambda: Frames(WORD_BYTES_MAX))
     blamed: PlainReason | None = None
 
@@ -63,6 +67,7 @@ class Forked:
     def close(self) -> None:
         """Give back the descriptors."""
         close_all(self.pidfd, self.pipe, self.orders)
+        self.unended.close()
 
 
 def kill_all(processes: Iterable[Forked]) -> bool:

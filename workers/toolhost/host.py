@@ -20,6 +20,7 @@ from cmdc_runtime.extensions.tool import Tool
 from cmdc_runtime.process import EXIT_CRASHED, EXIT_OK
 from cmdc_runtime.reasons import Other, PlainReason
 from workers.loader import LoadError, load_tools
+from workers.output import Unended
 from workers.toolhost.call import Place, become_call
 from workers.toolhost.forked import WELL, Forked, close_all, kill_all, watch
 from workers.toolhost.strays import Strays
@@ -222,6 +223,7 @@ class Host:
     def _fork(self, order: Run | None) -> None:
         """Fork a process for ``order``, or the spare."""
         assert self._begin is not None  # noqa: S101 - the agent sends it first
+        unended = Unended()
         said, say = os.pipe()
         ordered, orders = os.pipe() if order is None else (None, None)
         ours, theirs = (said, orders), (say, ordered)
@@ -234,7 +236,7 @@ class Host:
         if pid == 0:
             try:
                 self._let_go(*ours)
-                place = Place(self._begin, self._tools, say, host_pid)
+                place = Place(self._begin, self._tools, say, host_pid, unended)
                 given = order or ordered
                 assert given is not None  # noqa: S101 - the one, or else the other
                 become_call(given, place)
@@ -247,13 +249,13 @@ class Host:
             close_all(*ours)
             raise
         os.set_blocking(said, False)
-        process = Forked(0 if order is None else order.number, pid, pidfd, said, orders)
+        process = Forked(0, pid, pidfd, said, unended, orders)
         self._processes.add(process)
         self._selector.register(pidfd, selectors.EVENT_READ, lambda _: self._conclude(process))
         if order is None:
             self._spare = process
         else:
-            self._take_up(process)
+            self._take_up(process, order)
 
     def _give_to_spare(self, order: Run) -> bool:
         """Let the spare make the call; False where there is none, or the order is too large."""
@@ -264,11 +266,14 @@ class Host:
             os.write(spare.orders, request)
         except BrokenPipeError:  # it was killed by somebody, and is about to be buried
             return False
-        self._spare, spare.number = None, order.number
-        self._take_up(spare)
+        self._spare = None
+        self._take_up(spare, order)
         return True
 
-    def _take_up(self, call: Forked) -> None:
+    def _take_up(self, call: Forked, order: Run) -> None:
+        tool = self._tools[order.tool]
+        assert isinstance(tool, Tool)  # noqa: S101 - for any other there is no call
+        call.number, call.called = order.number, (order.call_id, tool.name)
         self._calls[call.number] = call
         if not self._is_muted:
             self._listen(call)
@@ -313,6 +318,7 @@ class Host:
         reason = process.end_of_all()
         if process.number:
             self._drain(process)
+            process.unended.tell(*process.called)
         self._forget(process.pidfd)
         self._forget(process.pipe)
         self._settle(process, reason)

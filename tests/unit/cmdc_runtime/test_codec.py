@@ -30,8 +30,9 @@ from cmdc_runtime.frames import (
     ToWorker,
 )
 from cmdc_runtime.ranges import TIME_MS_MAX
-from cmdc_runtime.reasons import RestartIntensityExceeded, Signal
+from cmdc_runtime.reasons import AnyReason, Down, RestartIntensityExceeded, Signal
 from cmdc_runtime.requests import Request
+from cmdc_runtime.spec import AgentSpec
 
 BASES = (FromClient, ToClient, FromWorker, ToWorker, Published, Command, Request, Event)
 KINDS = {
@@ -192,6 +193,23 @@ def test_a_plain_value_of_another_type_is_a_protocol_error():
     for data in (b"\xa1x", b"", b"\xa1\xff"):
         with pytest.raises(ProtocolError):
             codec.decode_as(int, data)
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (AgentSpec, "not the session's definition: Expected `object`, got `str`"),
+        (Down, "not a down: Expected `object`, got `str`"),
+        (dict[str, int], "not what should be here: Expected `object`, got `str`"),
+        (AnyReason, "not what should be here: Expected `object`, got `str`"),
+    ],
+)
+def test_what_should_have_come_is_told_in_words(kind, told):
+    """A person reads it as the reason of an end, and knows none of our classes."""
+    with pytest.raises(ProtocolError) as raised:
+        codec.decode_as(kind, codec.encode("x"))
+
+    assert str(raised.value) == told
 
 
 def test_a_raw_body_is_the_value_as_it_is():

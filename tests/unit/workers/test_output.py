@@ -124,3 +124,85 @@ def test_a_call_has_a_bound_of_lines(tmp_path):
         True,
         False,
     ]
+
+
+def lines_of(told):
+    """Return each line with its call, None where it is no record."""
+    found = []
+    for line in told.read_bytes().splitlines():
+        record = line.startswith(output.RECORD_MARK) and json.loads(line[1:])
+        found.append((record["call_id"], record["line"]) if record else (None, line.decode()))
+    return found
+
+
+def test_what_a_call_has_begun_of_a_line_is_its_own(tmp_path):
+    """At its end, and whoever prints and flushes meanwhile."""
+    told = tmp_path / "told"
+    with told.open("wb") as file:
+        text = output._wrapped(output._MarkingWriter(file.fileno()))
+
+        async def call(name, other):
+            with output.printing(name, "use"):
+                text.write(f"{name} begins")
+                text.flush()
+                await other.wait()
+
+        async def calls():
+            first, second = asyncio.Event(), asyncio.Event()
+            running = [asyncio.create_task(call(*of)) for of in (("a", first), ("b", second))]
+            await asyncio.sleep(0)
+            print("nobody", file=text)
+            second.set()
+            await running[1]
+            first.set()
+            await running[0]
+
+        asyncio.run(calls())
+
+    assert lines_of(told) == [(None, "nobody"), ("b", "b begins"), ("a", "a begins")]
+
+
+def test_a_line_that_is_written_over_is_one_line_of_its_call(tmp_path):
+    """A carriage return ends no line, and before a newline it is none of the text."""
+    told = tmp_path / "told"
+    with told.open("wb") as file, output.printing("a", "use"):
+        text = output._wrapped(output._MarkingWriter(file.fileno()))
+        for percent in (1, 50):
+            print(f"{percent}%", end="\r", file=text, flush=True)
+        print("done", end="\r\n", file=text)
+        print("\rmore", end="", file=text)
+
+    assert lines_of(told) == [("a", "1%\r50%\rdone"), ("a", "\rmore")]
+
+
+def test_what_is_too_long_for_a_record_is_a_line_of_its_own(tmp_path):
+    """Bounded in what is kept of it, and no text of another call runs into it."""
+    told = tmp_path / "told"
+    with told.open("wb") as file:
+        text = output._wrapped(output._MarkingWriter(file.fileno()))
+        with output.printing("a", "use"):
+            for _ in range(3):
+                text.write("x" * output.LINE_BYTES_MAX)
+        with output.printing("b", "use"):
+            text.write("\x1b" * output.MARKED_BYTES_MAX)
+        with output.printing("c", "use"):
+            text.write("short")
+    long, escapes, short = lines_of(told)
+
+    assert long == (None, "x" * output.BEGUN_BYTES_MAX)
+    assert escapes == (None, "\x1b" * output.MARKED_BYTES_MAX)
+    assert short == ("c", "short")
+
+
+def test_a_forked_child_of_a_call_loses_nothing_that_it_flushes(tmp_path):
+    """Its process has no end of the call to wait for."""
+    told = tmp_path / "told"
+    with told.open("wb") as file, output.printing("a", "use"):
+        text = output._wrapped(output._MarkingWriter(file.fileno()))
+        if (pid := os.fork()) == 0:
+            text.write("of the child")
+            text.flush()
+            os._exit(0)
+        os.waitpid(pid, 0)
+
+    assert lines_of(told) == [("a", "of the child")]

@@ -16,8 +16,8 @@ from cmdc_runtime.events import Envelope, MessageDelta, PluginCrashed, TitleGene
 from cmdc_runtime.reasons import Down, Evidence, Other
 from cmdc_runtime.requests import TreeNode
 
-HOSTILE = "a\x1b[2J\x07\x9b31m\u202eb\x00\x7f\u2066"
-FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+HOSTILE = "a\x1b[2J\x07\x9b31m\u202eb\x00\x7f\u2066\u2028\u2029\u200b"
+FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028-\u202e\u2066-\u2069]")
 WILD_MS = 10**18
 STATUS = Status(
     state=HOSTILE,

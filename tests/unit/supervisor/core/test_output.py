@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cmdc_runtime.lines import VISIBLE_LINES
 from cmdc_runtime.output_lines import LINE_BYTES_MAX
 from supervisor.core.output import (
     LINE_UNIT_BYTES,
-    VISIBLE_LINES,
     Allowance,
     Line,
     LineCutter,
