@@ -338,8 +338,9 @@ class CommandDropped(SessionError):
 class ExtensionError(CmdcError):
     """What a tool, plugin, provider or store could not do, or was refused; the text says why.
 
-    Its author raises it too, and the model may read its text: that stays as it was given. Whoever
-    shows it bounds it and hides what is secret.
+    Its author raises it too, and the model may read its text: the error itself keeps it as it was
+    given. Where an agent shows it, or any other failure of a tool or plugin, the text is bounded,
+    and the credentials of the session are hidden in it.
     """
 
     code = "extension"

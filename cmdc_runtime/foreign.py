@@ -7,6 +7,9 @@ are made there and then, since that runs code of the exception's class; to tell 
 ``told`` and ``traceback_of`` make text of any exception, and never fail. A cancellation by whoever
 runs the task is none of the code's doing, and goes its way.
 
+These texts are shown: to the model, in events, records, logs. In a process that knows credentials
+(``hide_by``) none of them is in such a text.
+
 Such code may fork. The child that goes on in it comes back here, too, with everything that belongs
 to this process: it ends there, and nobody hears of what it returned.
 
@@ -22,6 +25,7 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from cmdc_runtime.discretion import HIDDEN
 from cmdc_runtime.plain import mended
 
 TEXT_CHARS_MAX: Final = 4_000
@@ -32,6 +36,8 @@ OWN_CANCEL: Final = "its own code has cancelled it"
 """The text of a cancellation that has none, and that nobody but the code itself asked for."""
 
 _T = TypeVar("_T")
+_hide: list[Callable[[str], str]] = []
+"""What takes credentials out of a text, where this process knows any."""
 
 
 class ForeignError(Exception):
@@ -54,13 +60,39 @@ class ForeignError(Exception):
         return not isinstance(self.error, Exception) and not is_cancelled
 
 
+def hide_by(hide: Callable[[str], str] | None) -> None:
+    """Have every text that is made here pass ``hide`` from now on, in this process; None: as is."""
+    _hide[:] = [] if hide is None else [hide]
+
+
+def hidden(text: str) -> str:
+    """Return a text of a failure, wherever it was made, without the credentials known here.
+
+    Nothing of it is shown where they cannot be looked for.
+    """
+    try:
+        for hide in _hide:
+            text = hide(text)
+    except Exception:  # noqa: BLE001 - it reads options of others, and what tells must not fail
+        return HIDDEN
+    return text
+
+
 def text_of(value: object, chars_max: int | None = TEXT_CHARS_MAX) -> str:
     """Return ``str(value)``, cut unless None, as valid UTF-8; the words for it where it fails.
 
-    Of a ``ForeignError`` it is the text of what it was raised for.
+    Of a ``ForeignError`` it is the text of what it was raised for. No credential is in it.
     """
     if type(value) is ForeignError:
         return value.text[:chars_max]
+    # Hidden before it is cut: what begins at the cut is known as a whole only.
+    return (
+        hidden(bare_text_of(value, None))[:chars_max] if _hide else bare_text_of(value, chars_max)
+    )
+
+
+def bare_text_of(value: object, chars_max: int | None = TEXT_CHARS_MAX) -> str:
+    """Return ``text_of(value)`` with all that is in it, for who hides it by a rule of its own."""
     try:
         # A str of a class of its own would run its methods later on; a slice of it is a plain one.
         text = str.__getitem__(str(value), slice(chars_max))
@@ -84,7 +116,7 @@ def traceback_of(error: BaseException, chars_max: int = TRACEBACK_CHARS_MAX) -> 
         lines = "".join(traceback.format_exception(error))
     except BaseException:  # noqa: BLE001 - its attributes are a stranger's code
         lines = told(error)
-    return mended(lines[-chars_max:])
+    return mended(hidden(lines)[-chars_max:])
 
 
 def call(work: Callable[[], _T]) -> _T:

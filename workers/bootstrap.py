@@ -11,7 +11,7 @@ import faulthandler
 import os
 import select
 import signal
-import traceback
+import sys
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -446,7 +446,7 @@ def main(boot: dict[str, Any]) -> None:  # Any: str, int or float, by the key
         if _is_over(guard.daemon_fd, DYING_MS if isinstance(error, OSError) else 0):
             code = EXIT_ORPHANED
         else:
-            traceback.print_exc()
+            sys.stderr.write(foreign.traceback_of(error))
     finally:
         os._exit(code)
 

@@ -24,6 +24,7 @@ from cmdc_runtime.reasons import PlainReason
 from cmdc_runtime.spec import AgentSpec
 from cmdc_runtime.tool_environment import chosen
 from cmdc_runtime.user_values import UnreadableValueError, unpacked
+from workers import credentials
 from workers.agent import Agent, Ways
 from workers.code import Code
 from workers.core import aside
@@ -101,6 +102,7 @@ def build_agent(assign: Assign, spec: AgentSpec, past: Past, around: Surrounding
         CheckpointUnreadable: the snapshot is of a newer program, or damaged and all that there is.
     """
     around.at(None)
+    credentials.keep(spec)
     opening = _opening(assign, past, around)
     try:
         provider = load_provider(PROVIDER)
@@ -117,6 +119,7 @@ def build_agent(assign: Assign, spec: AgentSpec, past: Past, around: Surrounding
         memory = replay(memory, news)
         lost = opening.without_doomed(memory, past.records)
         news, memory = (*news, *lost), replay(memory, lost)
+        credentials.keep(spec, memory)
         tools, plugins = opening.tools_of(memory, own), opening.plugins_of(memory, opened)
         redact = None if spec.redact is None else opening.function(spec.redact, "redact")
         around.at(None)
@@ -131,6 +134,7 @@ def build_agent(assign: Assign, spec: AgentSpec, past: Past, around: Surrounding
     greeting = opening.greeting(memory, plugins)
     parts = Parts(provider, tools, plugins, redact, user_data, greeting, around)
     agent = _wire(assign, spec, memory, parts)
+    credentials.keep(spec, agent.memory)
     agent.take_up(Saver(past.unsaved()), news)
     return agent
 

@@ -25,6 +25,7 @@ import psutil
 import pytest
 
 import cmdc_runtime as cmdc
+from cmdc_runtime.testing import ScriptedModel, Text, ToolCalls, ToolUse
 from cmdc_runtime.testing.fixtures import DaemonProcess
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE
 
@@ -292,6 +293,101 @@ def processes_of(daemon):
         with contextlib.suppress(psutil.Error):
             shown.append(f"{process.cmdline()} {process.environ()}")
     return "\n".join(shown)
+
+
+@cmdc.tool(effects="write")
+def apart() -> str:
+    """Fail in a process of its own."""
+    raise ValueError(f"apart: {MARKS['key']}")
+
+
+@cmdc.tool(effects="read", isolation="thread", max_retries=0)
+def beside() -> str:
+    """Fail in a thread of the agent."""
+    raise ValueError(f"beside: {MARKS['key']}")
+
+
+@cmdc.tool(effects="read", isolation="task", max_retries=0)
+async def within() -> str:
+    """Fail in the agent's loop, behind another failure."""
+    raise ValueError(f"within: {MARKS['header']}") from OSError(f"cause: {MARKS['key']}")
+
+
+@cmdc.tool(effects="read")
+def refusing() -> str:
+    """Fail as one has to expect."""
+    raise cmdc.ToolError(f"refusing: {MARKS['key']}")
+
+
+class Open(cmdc.Plugin):
+    """Fails wherever it is asked, and where it only hears."""
+
+    fail = "open"
+
+    def before_tool(self, *_):
+        raise RuntimeError(f"open: {MARKS['key']} {MARKS['header']}")
+
+    def observe(self, event, _context):
+        if event.kind == "agent_start":
+            raise RuntimeError(f"heard: {MARKS['key']}")
+
+
+class Closed(cmdc.Plugin):
+    """Ends the cycle by its failure, which has the credentials of both models."""
+
+    fail = "closed"
+
+    def before_tool(self, *_):
+        raise RuntimeError(f"closed: {MARKS['key']} {MARKS['later']}")
+
+
+FAILING = (apart, beside, within, refusing)
+FAILURES = ("apart:", "beside:", "within:", "refusing:", "open:", "heard:", "closed:")
+"""How the texts of all of them begin."""
+
+
+def fail_everywhere(client, model):
+    """Return a session in which all that is the application's own has failed."""
+    address = {"api_base": model.url}
+    headers = {"X-Our-Odd-Name": MARKS["header"]}
+    session = client.create_agent(
+        model="openai/scripted",
+        provider_opts={**address, "api_key": MARKS["key"], "extra_headers": headers},
+        tools=FAILING,
+        plugins=[Open()],
+        **QUICK,
+    )
+    session.run("Go.", timeout=TURN_S)
+    session.switch_model("openai/other", provider_opts={**address, "api_key": MARKS["later"]})
+    session.attach_plugin(Closed())
+    with pytest.raises(cmdc.AgentAborted) as caught:
+        session.run("Again.", timeout=TURN_S)
+    return session, caught.value
+
+
+def test_failures_of_tools_and_plugins_show_no_secret(daemon, found, tmp_path):
+    """Wherever their code ran: the model, events, the journal and the log read the rest of it."""
+    client = daemon.client()
+    calls = ToolCalls(*(ToolUse(one.name, {}) for one in FAILING))
+    with ScriptedModel([calls, Text("done"), calls], default=Text("done")) as model:
+        session, error = fail_everywhere(client, model)
+        found.add("error", f"{error!r}")
+        found.add("status", f"{session.status()!r} {client.tree()!r}")
+        found.add("messages", repr(session.messages()))
+        found.add("requests", repr(model.requests))
+    hit, rows = read_journal(daemon, tmp_path / "journal")
+    session.stop()
+    events = list(client.subscribe(session, since=0))
+    found.add("events", f"{events!r} {msgspec.json.encode(events).decode()}")
+    found.add("log", daemon.log_text())
+
+    assert found.leaks() == {}
+    assert [one for one in FAILURES if "events" not in found.tells(f"{one} [hidden]")] == []
+    assert found.tells("apart: [hidden]", "cause: [hidden]", "heard: [hidden]") == {"log"}
+    assert "error" in found.tells("closed: [hidden]")
+    assert found.tells("apart: [hidden]", "refusing: [hidden]") >= {"messages", "requests"}
+    assert rows
+    assert hit <= KEPT.keys()
 
 
 def test_a_sessions_secrets_are_in_the_journal_alone(daemon, echo, found, tmp_path, caplog):

@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol
 import msgspec
 import structlog
 
+from cmdc_runtime import foreign
 from cmdc_runtime.frames import FromWorker, HostLost, HostWanted
 from cmdc_runtime.process_table import look_up
 from cmdc_runtime.runtime_dir import host_socket
@@ -192,7 +193,7 @@ class HostLink:
         """Take the daemon's word that a host can't be had, or has ended."""
         why = self._whys.get(frame.address)
         if why is not None and not why.done():
-            why.set_result(frame.message)
+            why.set_result(foreign.hidden(frame.message))
 
     def detach(self, loaded: LoadedTool) -> None:
         """Let the host forget a tool."""

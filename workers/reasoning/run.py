@@ -296,7 +296,7 @@ class Run:
             return
         told = tuple(node.id for node in fresh)
         self._tell(
-            ReasoningPrune(**self._whose(), thought_ids=told, reason=foreign.text_of(reason))
+            ReasoningPrune(**self._whose(), thought_ids=told, reason=foreign.bare_text_of(reason))
         )
         for node in fresh:
             node.is_pruned = True

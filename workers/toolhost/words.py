@@ -186,7 +186,8 @@ def _encoded_payload(name: str, payload: object) -> bytes:
 def heard(body: bytes) -> Emitted | Ending:
     """Return the word that another process has said; what cannot be taken is its crash.
 
-    That process runs foreign code, which can write to the pipe itself.
+    That process runs foreign code, which can write to the pipe itself. It knows no credentials,
+    so what its failures show of them is hidden here.
     """
     try:
         word: Emitted | Ending = _decoder.decode(body)
@@ -197,6 +198,13 @@ def heard(body: bytes) -> Emitted | Ending:
                 pass
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ToolError) as error:
         return Crashed(text=f"the tool's process said what can't be taken: {foreign.told(error)}")
+    match word:
+        case Crashed(text=text, detail=detail):
+            word = Crashed(text=foreign.hidden(text), detail=foreign.hidden(detail))
+        case Refused(text=text) | Cut(text=text):
+            word = msgspec.structs.replace(word, text=foreign.hidden(text))
+        case _:
+            pass
     if isinstance(word, Emitted | Died) or len(word.text) <= HEARD_CHARS_MAX:
         return word
     return msgspec.structs.replace(word, text=fit(word.text))

@@ -301,3 +301,58 @@ def test_what_was_kept_is_told_without_running_code():
     assert foreign.text_of(failed, 5) == "count"
     assert foreign.traceback_of(failed).endswith("Counted: counted\n")
     assert not told
+
+
+@pytest.fixture
+def hides():
+    """Have ``secret`` hidden, as in the process of an agent."""
+    foreign.hide_by(lambda text: text.replace("secret", "***"))
+    yield
+    foreign.hide_by(None)
+
+
+@pytest.mark.usefixtures("hides")
+def test_no_text_of_a_failure_has_what_is_hidden():
+    """Whichever is made of it: its own, with its type, a traceback with causes and notes."""
+    error = ValueError("a secret")
+    error.__cause__ = KeyError("its secret cause")
+    error.add_note("a secret note")
+    with pytest.raises(ForeignError) as caught:
+        foreign.call(raising(error))
+    failed = caught.value
+
+    assert (failed.text, str(failed), repr(failed)) == (
+        "a ***",
+        "ValueError: a ***",
+        "ForeignError('ValueError: a ***')",
+    )
+    for one in (failed, error):
+        assert foreign.text_of(one) == "a ***"
+        assert foreign.told(one) == "ValueError: a ***"
+        assert "its *** cause" in foreign.traceback_of(one)
+        assert "secret" not in foreign.traceback_of(one)
+    assert foreign.bare_text_of(error) == "a secret"
+
+
+@pytest.mark.usefixtures("hides")
+def test_a_text_is_hidden_before_it_is_cut():
+    """What is left of a secret at a cut would not be known."""
+    error = ValueError("to secret")
+
+    assert foreign.text_of(error, 6) == "to ***"
+    assert foreign.text_of(error, 4) == "to *"
+    assert foreign.traceback_of(error, 5) == " ***\n"
+
+
+def test_nothing_is_told_where_nobody_can_say_what_is_hidden():
+    """To tell a failure must not fail."""
+
+    def broken(_text):
+        raise KeyError("no")
+
+    foreign.hide_by(broken)
+    try:
+        assert foreign.told(ValueError("a secret")) == "ValueError: [hidden]"
+    finally:
+        foreign.hide_by(None)
+    assert foreign.told(ValueError("a secret")) == "ValueError: a secret"

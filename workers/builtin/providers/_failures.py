@@ -233,7 +233,7 @@ def _no_key(model: str, variables: Sequence[str]) -> str:
 
 
 def _text(error: BaseException) -> str:
-    return foreign.text_of(error, None)
+    return foreign.bare_text_of(error, None)
 
 
 def _status_of(causes: tuple[BaseException, ...], class_names: list[str]) -> int | None:

@@ -8,6 +8,7 @@ from enum import Enum
 import msgspec
 import pytest
 
+from cmdc_runtime import foreign
 from cmdc_runtime.extensions import Effect, ToolError
 from cmdc_runtime.reasons import Signal
 from workers.toolhost.words import (
@@ -17,6 +18,7 @@ from workers.toolhost.words import (
     RESULT_CHARS_MAX,
     TRACEBACK_CHARS_MAX,
     Crashed,
+    Cut,
     Died,
     Emitted,
     Refused,
@@ -247,3 +249,23 @@ def test_a_death_names_its_reason():
     died = Died(reason=Signal(number=11, name="SIGSEGV"))
 
     assert died.text == "Error: the tool's process died: killed by signal 11 (SIGSEGV)"
+
+
+@pytest.mark.parametrize(
+    ("said", "word"),
+    [
+        (Crashed(text="a secret", detail="the secret"), Crashed(text="a ***", detail="the ***")),
+        (Refused(text="a secret"), Refused(text="a ***")),
+        (Cut(text="a secret"), Cut(text="a ***")),
+        (Returned(text="a secret"), Returned(text="a secret")),
+        (Emitted(name="n", payload="a secret"), Emitted(name="n", payload="a secret")),
+    ],
+    ids=lambda word: type(word).__name__,
+)
+def test_failures_of_another_process_pass_what_hides(said, word):
+    """It knows no credentials; what a tool returns or emits is its own."""
+    foreign.hide_by(lambda text: text.replace("secret", "***"))
+    try:
+        assert heard(encoded(said)) == word
+    finally:
+        foreign.hide_by(None)

@@ -9,6 +9,7 @@ import pytest
 
 from cmdc_runtime.discretion import SECRET_CHARS_MAX
 from cmdc_runtime.extensions.provider import ModelRequest
+from cmdc_runtime.hiding import SECRETS_MAX, STRINGS_MAX
 from cmdc_runtime.messages import Message
 from workers.builtin.providers import _secrets
 from workers.builtin.providers._secrets import HIDDEN, hidden, is_safe, secrets_of
@@ -127,8 +128,8 @@ def test_what_was_given_before_is_a_secret():
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param({f"o{n}": f"value-{n}" for n in range(_secrets.SECRETS_MAX + 1)}, id="values"),
-        pytest.param({"n": [*range(_secrets.STRINGS_MAX + 1)], "api_key": VALUE}, id="parts"),
+        pytest.param({f"o{n}": f"value-{n}" for n in range(SECRETS_MAX + 1)}, id="values"),
+        pytest.param({"n": [*range(STRINGS_MAX + 1)], "api_key": VALUE}, id="parts"),
     ],
 )
 def test_more_than_is_looked_for_hides_everything(options):

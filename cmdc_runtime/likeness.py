@@ -39,7 +39,7 @@ _PHRASE: Final = re.compile(r"\s|://|^[/~.]")
 def spans_alike(text: str, secrets: frozenset[str]) -> Iterator[tuple[int, int]]:
     """Yield where ``text`` repeats any of ``secrets``, or a run of one."""
     wholes, runs = _needles(secrets)
-    if not wholes:
+    if not wholes or not _may_have(text, wholes, runs):
         return
     chars, places = _bare(text)
     lowered = chars.lower()
@@ -53,7 +53,16 @@ def spans_alike(text: str, secrets: frozenset[str]) -> Iterator[tuple[int, int]]
             yield places[at][0], places[at + RUN_CHARS - 1][1]
 
 
-@functools.lru_cache(maxsize=2)
+def _may_have(text: str, wholes: frozenset[str], runs: frozenset[str]) -> bool:
+    """Say whether a text has anything to be found; most have not, and cost less so."""
+    if _ESCAPE.search(text):
+        return True
+    lowered = _as_bytes("".join(text.split())).lower()
+    found = (lowered[at : at + RUN_CHARS] for at in range(len(lowered) - RUN_CHARS + 1))
+    return any(whole in lowered for whole in wholes) or not runs.isdisjoint(found if runs else ())
+
+
+@functools.lru_cache(maxsize=4)
 def _needles(secrets: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
     """Return what is looked for: whole secrets, and runs of the long ones."""
     # A secret may have in it what reads as an escape, and a text may have that or what it means.
