@@ -305,6 +305,7 @@ def test_a_parent_that_the_definition_has_not_parks_its_session(
         db.execute("UPDATE sessions SET parent_id = NULL WHERE session_id = ?", (parent.id,))
     assert parent.run("And you?", timeout=TURN_S).text == "fine"
     forget(place, names)
+    assert parent.run("And now?", timeout=TURN_S).text == "fine"
 
 
 def altered(data, **fields):
