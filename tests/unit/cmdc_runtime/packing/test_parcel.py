@@ -245,3 +245,9 @@ def test_options_that_are_left_out_are_not_sent():
     """So that the defaults of who gets them hold."""
     assert pack(tools.Shell(), "").data is None
     assert pack_plugin(plugins.CostGuard(), "").data is None
+
+
+def test_options_are_given_by_name():
+    """The first that was given by its place is named."""
+    with pytest.raises(InvalidOptions, match=r"'cost_guard'.* by name, not 3"):
+        plugins.CostGuard(3)
