@@ -10,7 +10,7 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -52,13 +52,12 @@ from workers.core.causes import Given, Recovery, with_cause
 from workers.core.conversation import tool_names, uncertain_calls
 from workers.core.effects import (
     Answer,
-    Effect,
     ExitProcess,
     Keep,
     Publish,
     Refuse,
+    Said,
     Settle,
-    Step,
     TellMessages,
     TellPage,
     TellStatus,
@@ -68,6 +67,7 @@ from workers.core.inputs import Order, PluginsSpoke, Result, Stopped
 from workers.core.kernel_emits import patched
 from workers.core.records import Record, SetAside
 from workers.core.state import Memory, OpenCall, State
+from workers.core.step import Step
 from workers.core.verdict import Verdict
 from workers.effects.deadlines import Deadlines
 from workers.effects.hands import Hands
@@ -186,7 +186,7 @@ class Agent:
         return PluginContext(
             session_id=assign.session_id,
             model=memory.model,
-            turn=memory.turns,
+            turn=memory.turns_begun,
             total_tokens=memory.usage.total_tokens,
             cost_usd=memory.usage.cost_usd or 0.0,
             is_priced=is_priced(memory),
@@ -224,14 +224,7 @@ class Agent:
         self._is_begun = True
         at(DROPPED_STEP if RESUME_STEP in doomed else RESUME_STEP)
         if self._news:
-            told = [
-                Publish(
-                    RecordSetAside(what=one.what, why=one.why, digest=one.digest, name=one.name)
-                )
-                for one in self._news
-                if isinstance(one, SetAside)
-            ]
-            self._take(Step(self._state, self._memory, (*map(Keep, self._news), *told)))
+            self._take(self._step(*map(Keep, self._news), *map(Publish, _told(self._news))))
         if RESUME_STEP in doomed:
             self._take(rebuild.drop_cycle(self._memory, aside.KILLED, now_ms()))
         elif reason is not None:
@@ -239,8 +232,7 @@ class Agent:
             resumed = rebuild.resume(self._memory, incarnation, reason, recovery.at_ms)
             self._take(resumed, recovery)
         elif incarnation > 1:
-            woken = Publish(AgentWoken(incarnation=incarnation))
-            self._take(Step(self._state, self._memory, (woken,)))
+            self._take(self._step(Publish(AgentWoken(incarnation=incarnation))))
         for step, command in enumerate(unanswered, RESUME_STEP + 1):
             if step in doomed:
                 self._set_aside(command.id)
@@ -256,8 +248,14 @@ class Agent:
             name = shown(parcel.label, LINE_CHARS_MAX)
             why, digest = aside.BROUGHT.format(name), parcels.digest_of(parcel)
             told = RecordSetAside(what="command", why=why, digest=digest, name=name)
-        refused = Settle(command_id, UsageError(f"the command was set aside: {told.why}"))
-        self._take(Step(self._state, self._memory, (refused, Publish(told))))
+        step = self._step()
+        step.complete(command_id, UsageError(f"the command was set aside: {told.why}"))
+        step.publish(told)
+        self._take(step)
+
+    def _step(self, *said: Said) -> Step:
+        """Return a step that leaves the session as it is, and says this."""
+        return Step(self._state, self._memory, list(said))
 
     def order(
         self,
@@ -274,8 +272,12 @@ class Agent:
         try:
             command = decode(Command, body)
         except ProtocolError as error:
-            refused: Effect = Settle(command_id, error) if durable else Refuse(command_id, error)
-            self._take(Step(self._state, self._memory, (refused,)))
+            refused = self._step()
+            if durable:
+                refused.complete(command_id, error)
+            else:
+                refused.perform(Refuse(command_id, error))
+            self._take(refused)
             return
         if command.durable and self._has_taken(command_id):
             return
@@ -325,7 +327,7 @@ class Agent:
 
     def _take(self, step: Step, given: Given | None = None) -> None:
         """Carry out a step; its records say that it came of ``given``."""
-        kept = [effect.record for effect in step.effects if isinstance(effect, Keep)]
+        kept = list(step.records)
         if given is not None:
             kept = with_cause(kept, given, self._state, self._memory)
         self._state, self._memory = step.state, step.memory
@@ -333,11 +335,11 @@ class Agent:
             JournalRecord(kind=str(one.__struct_config__.tag), body=encode(one)) for one in kept
         ]
         settled = [
-            Settled(id=effect.id, frame=encode(_outcome(effect)))
-            for effect in step.effects
-            if isinstance(effect, Settle)
+            Settled(id=said.id, frame=encode(_outcome(said)))
+            for said in step.said
+            if isinstance(said, Settle)
         ]
-        for said in step.effects:
+        for said in step.said:
             if isinstance(said, Publish):
                 self._publisher.publish(said.event)
                 self._hands.observe(said.event)
@@ -347,11 +349,11 @@ class Agent:
             self._link.write(records, settled, self._publisher.take(), snapshot)
             fault_point(self._assign.session_id, records, settled, "after")
         self._tell_doing()
-        for effect in step.effects:
-            if self._hands.can(effect):
-                self._hands.perform(effect, step.memory)
-            elif not isinstance(effect, Keep | Settle | Publish):
-                self._perform[type(effect)](effect)
+        for work in step.work:
+            if self._hands.can(work):
+                self._hands.perform(work, step.memory)
+            else:
+                self._perform[type(work)](work)
         self._look_at_rest(is_activity=given is None or counts(given))
 
     def _tell_doing(self) -> None:
@@ -366,7 +368,7 @@ class Agent:
                 for seen in memory.calls
                 if seen.started_at_ms is not None and seen.result is None
             )
-        self._note(self._state.value, memory.turns, self._tools, self._publisher.last_index)
+        self._note(self._state.value, memory.turns_begun, self._tools, self._publisher.last_index)
 
     def _look_at_rest(self, *, is_activity: bool = True) -> None:
         """Let the session sleep when nothing runs in it and nobody waits for it."""
@@ -435,7 +437,7 @@ class Agent:
         return Status(
             state="hibernated" if assign.looks else self._state.value,
             session_id=assign.session_id,
-            turns=memory.turns,
+            turns=memory.turns_begun,
             cost_usd=memory.usage.cost_usd,
             uptime_ms=round((time.monotonic() - self._started_s) * 1000),
             timestamp_ms=now_ms(),
@@ -462,6 +464,12 @@ class Agent:
     def _look_at(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._ways.on_crash(error)
+
+
+def _told(news: Iterable[Record]) -> Iterator[RecordSetAside]:
+    for one in news:
+        if isinstance(one, SetAside):
+            yield RecordSetAside(what=one.what, why=one.why, digest=one.digest, name=one.name)
 
 
 def _uncertain(memory: Memory) -> tuple[UncertainCall, ...]:

@@ -29,7 +29,7 @@ from workers.agent import Agent, Ways
 from workers.code import Code
 from workers.core import aside
 from workers.core.budget import Budget
-from workers.core.rebuild import replay
+from workers.core.evolve import replay
 from workers.core.records import CodeTaken, Continued, Record
 from workers.core.retry import Backoff
 from workers.core.snapshot import Past, continued, restore

@@ -31,7 +31,8 @@ from cmdc_runtime.tools import ReadFile
 from workers.build import PROVIDER, first_memory, policy_of
 from workers.core import commands, rebuild, results, snapshot
 from workers.core.assemble import Reply
-from workers.core.effects import Keep, Publish, Step
+from workers.core.effects import Publish
+from workers.core.evolve import replay
 from workers.core.inputs import (
     FirstChunk,
     Order,
@@ -43,6 +44,7 @@ from workers.core.inputs import (
 )
 from workers.core.records import decode_record
 from workers.core.state import Memory, State
+from workers.core.step import Step
 from workers.loader import load_provider
 from workers.opening import Opening
 
@@ -60,7 +62,7 @@ def rehearse() -> None:
     step = Step(State.IDLE, first)
     records: list[bytes] = []
     for given in _inputs():
-        state, memory, _ = step
+        state, memory = step.state, step.memory
         if isinstance(given, Order):
             step = commands.apply(state, memory, given)
         else:
@@ -116,8 +118,8 @@ def _through_the_wire(frame: ToWorker) -> ToWorker:
 
 def _encode(step: Step) -> list[bytes]:
     """Encode what the agent would send, and return the records."""
-    bodies = [codec.encode(kept.record) for kept in step.effects if isinstance(kept, Keep)]
-    events = [(0, said.event) for said in step.effects if isinstance(said, Publish)]
+    bodies = [codec.encode(record) for record in step.records]
+    events = [(0, said.event) for said in step.said if isinstance(said, Publish)]
     codec.encode_events(events)
     kept = tuple(JournalRecord(kind="", body=body) for body in bodies)
     codec.encode(Write(records=kept, settled=(Settled(id=_PROMPT, frame=b""),), number=1))
@@ -131,7 +133,7 @@ def _resume(memory: Memory, records: list[bytes]) -> None:
         complete=True,
     )
     _through_the_wire(frame)
-    rebuilt = rebuild.replay(memory, map(decode_record, records))
+    rebuilt = replay(memory, map(decode_record, records))
     rebuild.resume(rebuilt, Incarnation(2), Signal(number=9, name="SIGKILL"), 0)
     for said in (Ready(pid=0), Started()):
         msgspec.msgpack.encode(said)

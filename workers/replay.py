@@ -32,7 +32,8 @@ from cmdc_runtime.ids import CommandId, EventIndex, Incarnation
 from cmdc_runtime.requests import PastPage, StartSession
 from cmdc_runtime.spec import AgentSpec
 from workers.build import PROVIDER, first_memory, policy_of
-from workers.core import aside, rebuild
+from workers.core import aside
+from workers.core.evolve import replay
 from workers.core.pluginset import with_hooks
 from workers.core.records import Record, SetAside
 from workers.core.replaying import Entry, Played, play
@@ -185,7 +186,7 @@ def perform(script: Script, out: TextIO, *, shows_state: bool, saves: bool) -> i
 
 def _saved(script: Script) -> bytes:
     """Return a checkpoint of what a new process would make of the records."""
-    known = rebuild.replay(script.first, (entry.record for entry in script.entries))
+    known = replay(script.first, (entry.record for entry in script.entries))
     request = script.request
     state = msgspec.structs.replace(
         saved(known), agent=bytes(request.agent), group_id=request.group_id

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import structlog
 
 from cmdc_runtime.frames import JournalRecord
-from workers.core.effects import Step
 from workers.core.snapshot import SNAPSHOT_BYTES_MAX, Unsaved, encode
+from workers.core.step import Step
 
 log = structlog.get_logger()
 

@@ -38,7 +38,7 @@ from cmdc_runtime.messages import TokenUsage, ToolCall
 from cmdc_runtime.parcels import Packed
 from workers.core import commands, results
 from workers.core.assemble import Reply
-from workers.core.effects import Effect, Step
+from workers.core.effects import Effect
 from workers.core.inputs import (
     ApprovalExpired,
     ApprovalNeeded,
@@ -80,6 +80,7 @@ from workers.core.inputs import (
     WaitExpired,
 )
 from workers.core.state import Memory, PluginFacts, Policy, State, ToolFacts
+from workers.core.step import Step
 from workers.core.verdict import Aborted, Verdict
 
 GENERAL: Final = "general-purpose"

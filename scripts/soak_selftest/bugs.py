@@ -82,7 +82,11 @@ def take_late_results(results: Any) -> None:
 
     def taking(state: Any, memory: Any, result: Any) -> Any:
         handler = results.TRANSITIONS.get((state, type(result)))
-        return apply(state, memory, result) if handler is None else handler(state, memory, result)
+        if handler is None:
+            return apply(state, memory, result)
+        step = results.Step(state, memory)
+        handler(step, result)
+        return step
 
     results.apply = taking
 

@@ -10,7 +10,7 @@ there and give it a place in ``HAPPENS``.
 """
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import fields
 
 import msgspec
 import pytest
@@ -25,9 +25,12 @@ from cmdc_runtime.reasons import Signal
 from workers.core import commands, effects, inputs, rebuild, results
 from workers.core.assemble import Reply
 from workers.core.budget import Grant
+from workers.core.evolve import replay
 from workers.core.records import TurnSpent, decode_record
 from workers.core.repair import repair
+from workers.core.snapshot import STRIPPED
 from workers.core.state import Memory, PluginFacts, Policy, State, ToolFacts
+from workers.core.step import Step
 from workers.core.verdict import Aborted, Verdict
 
 KILLED = Signal(number=9, name="SIGKILL")
@@ -57,24 +60,12 @@ VERDICTS = (
     Verdict(abort=Aborted("plugin", "no")),
 )
 WINDOW = 60
-DURABLE = {
-    *("messages", "base", "calls", "outcomes", "usage", "context", "call_hashes", "latest_prompt"),
-    *("queue", "steering", "approvals", "allowances", "always_approved", "asks", "answers"),
-    *("tools", "model", "provider_opts", "todos", "children", "spawns", "notes", "plugin_states"),
-    *("branches", "branched"),
-    *("plugins", "memory_contents", "sections", "system_metadata", "patches"),
-}
+DURABLE = {field.name for field in fields(Memory)} - {*STRIPPED}
 
 
 def durable(memory):
-    """Return what of a memory has to survive a crash.
-
-    That a cycle is blocked is only known as long as its batch runs.
-    """
-    cycle = memory.cycle and replace(memory.cycle, turns=0, is_asking=False)
-    if cycle and not memory.calls:
-        cycle = replace(cycle, is_blocked=False)
-    return {**{name: getattr(memory, name) for name in DURABLE}, "cycle": cycle}
+    """Return what of a memory has to survive a crash."""
+    return {name: getattr(memory, name) for name in DURABLE}
 
 
 def found(name, *, is_fine=True):
@@ -106,7 +97,7 @@ class Life:
         )
         plugins = (PluginFacts("p", heard),)
         memory = Memory(policy=policy, model="x:m", tools=TOOLS, plugins=plugins)
-        self.step = effects.Step(State.IDLE, memory)
+        self.step = Step(State.IDLE, memory)
         self.known = self.step.memory  # what the journal gives
         self.journal = []
         self.incarnation, self.number = 1, 0
@@ -139,9 +130,8 @@ class Life:
     def take(self, step):
         """Do what a step says, and check what holds after every step."""
         self.step = step
-        records = [kept.record for kept in step.effects if isinstance(kept, effects.Keep)]
-        self.journal += records
-        self.known = rebuild.replay(self.known, map(reread, records))
+        self.journal += step.records
+        self.known = replay(self.known, map(reread, step.records))
         for effect in step.effects:
             self.perform(effect)
         self.check()
@@ -203,9 +193,8 @@ class Life:
         """Check what holds in every state."""
         state, memory, policy = self.state, self.memory, self.memory.policy
         assert durable(self.known) == durable(memory)
-        assert self.known.turns == sum(isinstance(one, TurnSpent) for one in self.journal)
-        is_asking = memory.cycle is not None and memory.cycle.is_asking
-        assert memory.turns == self.known.turns + is_asking
+        assert memory.turns == sum(isinstance(one, TurnSpent) for one in self.journal)
+        assert memory.turns_begun == memory.turns + (memory.cycle is not None and memory.is_asking)
         is_asked = memory.consulting is not None
         assert bool(memory.calls) == (state is State.EXECUTING_TOOLS) or is_asked
         assert not is_asked or state is State.RUNNING or memory.compacting  # a call wants that
@@ -248,7 +237,7 @@ class Life:
         """Report a result, of the work under way or of one ``late`` numbers before it."""
         result = kind(self.memory.work - late, *rest, **fields)
         step = results.apply(self.state, self.memory, result)
-        assert not late or step == effects.Step(self.state, self.memory)
+        assert not late or step == Step(self.state, self.memory)
         self.feed(result)
 
     def give_order(self, order):

@@ -38,7 +38,7 @@ from cmdc_runtime.extensions.hooks import HOOKS
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import OpeningCall, TokenUsage
 from cmdc_runtime.parcels import Packed
-from workers.core import inputs, rebuild, records
+from workers.core import evolve, inputs, records
 from workers.core.assemble import Reply
 from workers.core.budget import Budget
 from workers.core.loops import fingerprint
@@ -414,7 +414,7 @@ def test_any_torn_journal_leads_to_a_valid_end(life, history, policy, data):
     cut = records[: data.draw(st.integers(0, len(records)), label="records left")]
     session = life(**POLICIES[policy])
     session.journal += cut
-    session.resume(rebuild.replay(session.memory, cut))
+    session.resume(evolve.replay(session.memory, cut))
     finish(session)
     check_accepted(session.journal)
     check_calls(session.journal)

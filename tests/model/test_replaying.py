@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from cmdc_runtime.commands import SwitchModel
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import TokenUsage, ToolCall
-from workers.core import causes, interrupt, rebuild, replaying, results, snapshot
+from workers.core import causes, evolve, interrupt, replaying, results, snapshot
 from workers.core.assemble import Reply
-from workers.core.batch import give_results
-from workers.core.effects import Keep, Step
+from workers.core.batch import close_call
+from workers.core.effects import Keep
 from workers.core.inputs import (
     BranchDropped,
     CompactWanted,
@@ -38,6 +38,7 @@ from workers.core.inputs import (
 from workers.core.records import CycleEnded, Said, decode_record
 from workers.core.replaying_inputs import INPUTS
 from workers.core.state import State
+from workers.core.step import Step
 
 from .conftest import KILLED, WINDOW, durable
 from .test_recovery import POLICIES, abort, finish, histories, lived, policies, prompt
@@ -148,7 +149,7 @@ def test_a_crash_after_any_step_is_played_too(recorded, history, policy, data):
     session.entries, session.commands = before.entries[:cut], before.commands
     session.journal += before.journal[:cut]
     session.number = before.number
-    session.resume(rebuild.replay(session.memory, session.journal))
+    session.resume(evolve.replay(session.memory, session.journal))
     finish(session)
 
     assert len(session.entries) >= cut
@@ -182,8 +183,8 @@ def test_a_changed_cell_is_found_at_its_first_record(recorded, history, policy):
         assert [(one.number, one.now) for one in found] == [(number, None)], (state, kind)
 
 
-def _idle(state, memory, _given):
-    return Step(state, memory)
+def _idle(_step, _given):
+    pass
 
 
 def chatty(recorded, calls=6, **policy):
@@ -266,9 +267,10 @@ def test_another_order_of_results_is_found(recorded, monkeypatch):
     abort(session, 0)
     ended = [one for one in session.entries if tag(one.record) == "tool_ended"]
 
-    def backwards(memory, text_of):
-        memory, kept = give_results(memory, text_of)
-        return memory, kept[::-1]
+    def backwards(step, end_of):
+        calls = step.memory.calls[::-1]
+        for open_ in calls:
+            close_call(step, open_, end_of(open_))
 
     monkeypatch.setattr(interrupt, "give_results", backwards)
     found = otherwise(played(session))

@@ -16,7 +16,7 @@ from tests.model.test_recovery import (
     lived,
     policies,
 )
-from workers.core import rebuild, snapshot
+from workers.core import evolve, snapshot
 from workers.core.repair import repair
 from workers.core.state import Memory
 
@@ -45,11 +45,11 @@ def test_every_snapshot_with_the_records_after_it_is_the_whole_journal(life, his
     """Wherever it was taken, also in the middle of a cycle, and across crashes."""
     session = lived(writing_down(life), history, policy)
     first = life(**POLICIES[policy]).memory
-    whole = durable(rebuild.replay(first, session.journal))
+    whole = durable(evolve.replay(first, session.journal))
 
     for records, taken in session.snapshots:
         restored = snapshot.restore(first, taken)
-        assert durable(rebuild.replay(restored, session.journal[records:])) == whole
+        assert durable(evolve.replay(restored, session.journal[records:])) == whole
 
 
 @given(history=histories, policy=policies)

@@ -31,7 +31,7 @@ from cmdc_runtime.errors import CheckpointUnreadable
 from cmdc_runtime.frames import MISPLACED, MISSING
 from cmdc_runtime.messages import OpeningCall
 from cmdc_runtime.parcels import Packed
-from workers.core.rebuild import CODE, FOLD, GREETING, TOOL, ContradictionError
+from workers.core.evolve import CODE, GREETING, TOOL, ContradictionError, evolve
 from workers.core.records import (
     RECORDS,
     ApprovalAsked,
@@ -283,11 +283,11 @@ def fold(
     for step, record in enumerate(records, SNAPSHOT_STEP + 1):
         if isinstance(record, SetAside):
             is_torn = is_torn or record.what not in CODE  # nothing leans on that
-            memory = FOLD[SetAside](memory, record)
+            memory = evolve(memory, record)
             continue
         at(step)
         try:
-            memory = FOLD[type(record)](memory, record)
+            memory = evolve(memory, record)
         except ContradictionError as error:
             new.append(_left_out(record, (LEANS if is_torn else CONTRADICTS).format(error)))
             is_torn = True

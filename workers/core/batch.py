@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -14,11 +14,12 @@ from cmdc_runtime.messages import ToolCall
 from cmdc_runtime.plain import shown
 from cmdc_runtime.reasons import LINE_CHARS_MAX
 from workers.core import runs
-from workers.core.conversation import UNCERTAIN, end_call, result_of
-from workers.core.effects import Effect, Keep, Publish, RunTools, Step
+from workers.core.conversation import UNCERTAIN, result_of
+from workers.core.effects import RunTools
 from workers.core.loops import fingerprint
-from workers.core.records import RunEnd, ToolEnded
+from workers.core.records import Record, RunEnd, ToolEnded
 from workers.core.state import Memory, OpenCall, State
+from workers.core.step import Step
 
 _MAY_HAVE_ACTED: Final = (
     "It may or may not have taken effect, and was not made again. Check before you repeat it."
@@ -26,10 +27,11 @@ _MAY_HAVE_ACTED: Final = (
 """What the model reads of a call whose outcome nobody knows, besides how it ended."""
 
 
-def call_tools(memory: Memory, calls: tuple[ToolCall, ...]) -> Step:
+def call_tools(step: Step, calls: tuple[ToolCall, ...]) -> None:
     """Run ``calls`` of the open batch."""
     # A compaction that a call of an earlier batch asked for ended with that call.
-    memory = replace(memory, work=memory.work + 1, compacting=None, consulting=None)
+    step.change(work=step.memory.work + 1, compacting=None, consulting=None)
+    step.state, memory = State.EXECUTING_TOOLS, step.memory
     run = RunTools(
         memory.work,
         memory.turns,
@@ -39,7 +41,8 @@ def call_tools(memory: Memory, calls: tuple[ToolCall, ...]) -> Step:
         is_suspect=memory.cycle is not None and memory.cycle.crashes > 0,
         told={open_.call.call_id: open_.told for open_ in memory.calls if open_.told},
     )
-    return Step(State.EXECUTING_TOOLS, memory, (Publish(ToolCalls(count=len(calls))), run))
+    step.publish(ToolCalls(count=len(calls)))
+    step.perform(run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class CallEnd:
     text: str
     why_not_made: str
     ok: bool = False
-    told: tuple[Effect, ...] = ()
+    told: tuple[Record | Event, ...] = ()
     """What belongs between its beginning and its end."""
     is_cut: bool = False
     """It ends without a word of its tool: with its time, its process, its cycle."""
@@ -69,27 +72,27 @@ def may_have_acted(memory: Memory, open_: OpenCall) -> bool:
     return open_.started_at_ms is not None and not is_harmless
 
 
-def close_call(memory: Memory, open_: OpenCall, end: CallEnd) -> tuple[Memory, tuple[Effect, ...]]:
+def close_call(step: Step, open_: OpenCall, end: CallEnd) -> None:
     """Give one open call its result and tell of its end; every call that ends does it by this.
 
     So observers hear of each call once that it starts, or that it is not made, and once that it is
     over, whatever ended it and however many processes it took.
     """
-    name, call_id = open_.call.name, open_.call.call_id
+    memory, name, call_id = step.memory, open_.call.name, open_.call.call_id
     uncertain = end.is_cut and may_have_acted(memory, open_)
     text = f"{end.text}\n{_MAY_HAVE_ACTED}" if uncertain else end.text
     result = result_of(memory, call_id, text, is_error=not end.ok)
     if uncertain:
         result = msgspec.structs.replace(result, metadata={**result.metadata, UNCERTAIN: True})
-    blocked = Publish(ToolBlocked(name=name, call_id=call_id, reason=end.why_not_made))
+    run_end, run_told = _run_end(memory, open_, end)
+    step.record(ToolEnded(message=result, run_end=run_end))
+    if open_.started_at_ms is None:
+        step.publish(ToolBlocked(name=name, call_id=call_id, reason=end.why_not_made))
+    step.say(*end.told, *run_told)
     ended = ToolExecutionEnd(
         name=name, call_id=call_id, ok=end.ok, text=result.content, uncertain=uncertain
     )
-    first: tuple[Effect, ...] = (blocked,) if open_.started_at_ms is None else ()
-    run_end, run_told = _run_end(memory, open_, end)
-    kept = Keep(ToolEnded(message=result, run_end=run_end))
-    effects = (kept, *first, *end.told, *map(Publish, run_told), Publish(ended))
-    return end_call(memory, result, run_end), effects
+    step.publish(ended)
 
 
 def _run_end(
@@ -107,17 +110,12 @@ def _run_end(
     return run_end, runs.told_at_once(memory, open_, run_end)
 
 
-def give_results(
-    memory: Memory, end_of: Callable[[OpenCall], CallEnd | None]
-) -> tuple[Memory, tuple[Effect, ...]]:
+def give_results(step: Step, end_of: Callable[[OpenCall], CallEnd | None]) -> None:
     """End open calls, so that the conversation stays valid; None: this one runs on."""
-    effects: list[Effect] = []
-    for open_ in tuple(memory.calls):
+    for open_ in step.memory.calls:
         end = end_of(open_) if open_.result is None else None
         if end is not None:
-            memory, told = close_call(memory, open_, end)
-            effects += told
-    return memory, tuple(effects)
+            close_call(step, open_, end)
 
 
 def latest_results(memory: Memory) -> tuple[AfterTool, ...]:

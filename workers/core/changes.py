@@ -196,7 +196,6 @@ def compact(memory: Memory, evicted: int, summary: Message, usage: TokenUsage) -
         messages=(summary, *memory.messages[evicted:]),
         base=memory.base + evicted - 1,
         context=None,
-        compacting=None,
     )
 
 
@@ -208,18 +207,6 @@ def spawn(memory: Memory, child: Child) -> Memory:
         spawns=memory.spawns + 1,
         branched=memory.branched + bool(child.branch),
     )
-
-
-def wait_for_room(memory: Memory, call_id: CallId, ref: str) -> Memory:
-    """Have a branch wait until a subagent has ended; each waits once, in the order of asking."""
-    others = tuple(one for one in memory.waiting_branches if one[1] != ref)
-    return replace(memory, waiting_branches=(*others, (call_id, ref)))
-
-
-def stop_waiting(memory: Memory, ref: str) -> tuple[Memory, bool]:
-    """Return the memory in which this branch waits for no room, and whether it did before."""
-    left = tuple(one for one in memory.waiting_branches if one[1] != ref)
-    return replace(memory, waiting_branches=left), left != memory.waiting_branches
 
 
 def plugin_call(plugin: str) -> CallId:

@@ -4,7 +4,6 @@ To add a command: its class in ``cmdc_runtime/commands.py``, its handlers and it
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from cmdc_runtime.commands import (
@@ -37,20 +36,13 @@ from cmdc_runtime.errors import (
     QueueFull,
     UsageError,
 )
+from cmdc_runtime.ids import CommandId
 from workers.core import cycle, pluginset
-from workers.core.conversation import (
-    cycle_result,
-    enqueue,
-    find_outcome,
-    text_problem,
-)
+from workers.core.conversation import cycle_result, find_outcome, text_problem
 from workers.core.effects import (
     Answer,
-    Keep,
     MakeCheckpoint,
     Refuse,
-    Settle,
-    Step,
     TellMessages,
     TellPage,
     TellStatus,
@@ -65,50 +57,40 @@ from workers.core.interrupt import (
     start_steering,
 )
 from workers.core.opening import call_problem
-from workers.core.people import (
-    approve,
-    reject,
-    respond,
-)
+from workers.core.people import approve, reject, respond
 from workers.core.records import PromptQueued
-from workers.core.state import (
-    WAITERS_MAX,
-    Memory,
-    QueuedPrompt,
-    State,
-    Waiter,
-)
+from workers.core.state import WAITERS_MAX, Memory, QueuedPrompt, State, Waiter
+from workers.core.step import Step
 from workers.core.toolset import detach, load, switch
 
 # Any: a handler takes the command of its own row, which only the table knows.
-Handler = Callable[[State, Memory, Order, Any], Step]
+Handler = Callable[[Step, Order, Any], None]
 
 
-def start(_state: State, memory: Memory, order: Order, prompt: Prompt) -> Step:
+def start(step: Step, order: Order, prompt: Prompt) -> None:
     """Open a cycle."""
     if refused := _refused(prompt):
-        return Step(_state, memory, (Settle(order.id, refused),))
+        step.complete(order.id, refused)
+        return
     queued = QueuedPrompt(order.id, prompt.text, call=prompt.call)
-    receipt = PromptReceipt(queued=False, command_id=order.id)
-    begun = cycle.start(memory, queued, order.at_ms)
-    return cycle.then(begun, (Settle(order.id, receipt), cycle.receive(queued, queued=False)))
+    step.complete(order.id, PromptReceipt(queued=False, command_id=order.id))
+    cycle.receive(step, queued, queued=False)
+    cycle.start(step, queued, order.at_ms)
 
 
-def queue(state: State, memory: Memory, order: Order, prompt: Prompt) -> Step:
+def queue(step: Step, order: Order, prompt: Prompt) -> None:
     """Keep the prompt for the next cycle, if there is room."""
-    if refused := _refused(prompt):
-        return Step(state, memory, (Settle(order.id, refused),))
-    bound = memory.policy.max_queued_prompts
-    if len(memory.queue) >= bound:
-        full = QueueFull(f"{bound} prompts wait already; try again when a cycle has ended")
-        return Step(state, memory, (Settle(order.id, full),))
+    bound, waiting = step.memory.policy.max_queued_prompts, len(step.memory.queue)
+    refused = _refused(prompt)
+    if refused is None and waiting >= bound:
+        refused = QueueFull(f"{bound} prompts wait already; try again when a cycle has ended")
+    if refused is not None:
+        step.complete(order.id, refused)
+        return
     queued = QueuedPrompt(order.id, prompt.text, call=prompt.call)
-    effects = (
-        Keep(PromptQueued(command_id=order.id, text=prompt.text, call=prompt.call)),
-        Settle(order.id, PromptReceipt(queued=True, command_id=order.id)),
-        cycle.receive(queued, queued=True),
-    )
-    return Step(state, enqueue(memory, queued), effects)
+    step.record(PromptQueued(command_id=order.id, text=prompt.text, call=prompt.call))
+    step.complete(order.id, PromptReceipt(queued=True, command_id=order.id))
+    cycle.receive(step, queued, queued=True)
 
 
 def _refused(prompt: Prompt) -> CmdcError | None:
@@ -118,56 +100,62 @@ def _refused(prompt: Prompt) -> CmdcError | None:
     return None if problem is None else UsageError(f"prompt: {problem}")
 
 
-def await_cycle(state: State, memory: Memory, order: Order, command: AwaitCycle) -> Step:
+def await_cycle(step: Step, order: Order, command: AwaitCycle) -> None:
     """Answer at once if that cycle has ended, else when it does."""
+    memory = step.memory
     prompt_id = command.prompt_id or memory.latest_prompt
-    if prompt_id is None:
-        none = UsageError("no prompt was given yet: there is no cycle to wait for")
-        return Step(state, memory, (Refuse(order.id, none),))
-    outcome = find_outcome(memory, prompt_id)
+    outcome = None if prompt_id is None else find_outcome(memory, prompt_id)
     if outcome is not None:
-        return Step(state, memory, (Answer(order.id, cycle_result(memory, outcome)),))
-    if not _is_open(memory, prompt_id):
-        error = UsageError(f"prompt {prompt_id!r} is unknown, or its end is forgotten")
-        return Step(state, memory, (Refuse(order.id, error),))
-    if len(memory.waiters) >= WAITERS_MAX:
-        full = Overloaded(f"{WAITERS_MAX} callers wait for this session already")
-        return Step(state, memory, (Refuse(order.id, full),))
+        step.perform(Answer(order.id, cycle_result(memory, outcome)))
+        return
+    if problem := _wait_problem(memory, prompt_id):
+        step.perform(Refuse(order.id, problem))
+        return
     within_s = command.within_s
     due_ms = None if within_s is None else order.at_ms + round(within_s * 1000)
     others = (seen for seen in memory.waiters if seen.id != order.id)
-    waiters = (*others, Waiter(order.id, prompt_id, due_ms))
-    return Step(state, replace(memory, waiters=waiters))
+    step.change(waiters=(*others, Waiter(order.id, prompt_id, due_ms)))
 
 
-def forget_wait(state: State, memory: Memory, order: Order, command: ForgetWait) -> Step:
+def _wait_problem(memory: Memory, prompt_id: CommandId | None) -> CmdcError | None:
+    """Say why nobody can wait for the cycle of a prompt, which is not known to have ended."""
+    if prompt_id is None:
+        return UsageError("no prompt was given yet: there is no cycle to wait for")
+    if not _is_open(memory, prompt_id):
+        return UsageError(f"prompt {prompt_id!r} is unknown, or its end is forgotten")
+    if len(memory.waiters) >= WAITERS_MAX:
+        return Overloaded(f"{WAITERS_MAX} callers wait for this session already")
+    return None
+
+
+def forget_wait(step: Step, order: Order, command: ForgetWait) -> None:
     """Let go of a caller that has given up."""
-    done = Answer(order.id, None)
-    left = tuple(one for one in memory.waiters if one.id != command.wait_id)
-    if len(left) == len(memory.waiters):
-        return Step(state, memory, (done,))
-    gone = Refuse(command.wait_id, CollectTimeout("the wait was given up; the cycle goes on"))
-    return Step(state, replace(memory, waiters=left), (gone, done))
+    left = tuple(one for one in step.memory.waiters if one.id != command.wait_id)
+    if len(left) < len(step.memory.waiters):
+        error = CollectTimeout("the wait was given up; the cycle goes on")
+        step.perform(Refuse(command.wait_id, error))
+        step.change(waiters=left)
+    step.perform(Answer(order.id, None))
 
 
-def tell_status(state: State, memory: Memory, order: Order, _command: GetStatus) -> Step:
+def tell_status(step: Step, order: Order, _command: GetStatus) -> None:
     """Answer how the session stands."""
-    return Step(state, memory, (TellStatus(order.id),))
+    step.perform(TellStatus(order.id))
 
 
-def tell_messages(state: State, memory: Memory, order: Order, _command: GetMessages) -> Step:
+def tell_messages(step: Step, order: Order, _command: GetMessages) -> None:
     """Answer the conversation."""
-    return Step(state, memory, (TellMessages(order.id),))
+    step.perform(TellMessages(order.id))
 
 
-def tell_page(state: State, memory: Memory, order: Order, command: NextPage) -> Step:
+def tell_page(step: Step, order: Order, command: NextPage) -> None:
     """Answer the next page of an answer that is being read."""
-    return Step(state, memory, (TellPage(order.id, command.page_id, command.offset),))
+    step.perform(TellPage(order.id, command.page_id, command.offset))
 
 
-def save_checkpoint(state: State, memory: Memory, order: Order, command: SaveCheckpoint) -> Step:
+def save_checkpoint(step: Step, order: Order, command: SaveCheckpoint) -> None:
     """Have the memory of now saved, also in the middle of a cycle."""
-    return Step(state, memory, (MakeCheckpoint(order.id, command.label, command.metadata),))
+    step.perform(MakeCheckpoint(order.id, command.label, command.metadata))
 
 
 def _is_open(memory: Memory, prompt_id: str) -> bool:
@@ -209,4 +197,6 @@ HANDLERS: Final[Mapping[tuple[State, type[Command]], Handler]] = {
 
 def apply(state: State, memory: Memory, order: Order) -> Step:
     """Return what a command does in ``state``."""
-    return HANDLERS[state, type(order.command)](state, memory, order, order.command)
+    step = Step(state, memory)
+    HANDLERS[state, type(order.command)](step, order, order.command)
+    return step

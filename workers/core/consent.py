@@ -11,13 +11,14 @@ from cmdc_runtime.events import ApprovalRequired
 from workers.core import cycle
 from workers.core.approvals import Why, settle
 from workers.core.batch import CallEnd, close_call
-from workers.core.changes import WAITS, find_approval, require
+from workers.core.changes import WAITS, find_approval
 from workers.core.conversation import find_running, result_place
-from workers.core.effects import AnswerTool, CancelCalls, Keep, Publish, Step
+from workers.core.effects import AnswerTool, CancelCalls
 from workers.core.inputs import ApprovalExpired, ApprovalNeeded
 from workers.core.loops import fingerprint
 from workers.core.records import ApprovalAsked
-from workers.core.state import Approval, Memory, OpenCall, State
+from workers.core.state import Approval, Memory, OpenCall
+from workers.core.step import Step
 
 _REFUSED: Final = "Error: the call was not made: {why} ({approval_id}). Go on without it."
 _WHY: Final[Mapping[Why, str]] = {
@@ -26,53 +27,53 @@ _WHY: Final[Mapping[Why, str]] = {
 }
 
 
-def require_approval(state: State, memory: Memory, needed: ApprovalNeeded) -> Step:
+def require_approval(step: Step, needed: ApprovalNeeded) -> None:
     """Ask a person in place of running the call."""
-    open_ = find_running(memory, needed.call_id)
+    open_ = find_running(step.memory, needed.call_id)
     if open_ is None:
-        return Step(state, memory)
-    wanted = _approval(memory, open_, needed)
+        return
+    wanted = _approval(step.memory, open_, needed)
     if wanted.ref is not None:
-        return _hold(state, memory, wanted, needed)
-    memory = require(memory, wanted)
-    told = Publish(_told(memory, wanted, needed))
-    text = WAITS.format(approval_id=wanted.id)
-    memory, ended = close_call(memory, open_, CallEnd(text, "approval_required", told=(told,)))
-    return cycle.after_call(memory, (Keep(_asked(wanted)), *ended), needed.at_ms)
+        _hold(step, wanted, needed)
+        return
+    step.record(_asked(wanted))
+    text, told = WAITS.format(approval_id=wanted.id), _told(step.memory, wanted, needed)
+    close_call(step, open_, CallEnd(text, "approval_required", told=(told,)))
+    cycle.after_call(step, needed.at_ms)
 
 
-def expire(state: State, memory: Memory, expired: ApprovalExpired) -> Step:
+def expire(step: Step, expired: ApprovalExpired) -> None:
     """Reject what nobody decided in time."""
-    found = find_approval(memory, expired.approval_id)
-    if found is None or found.due_ms is None or found.due_ms > expired.at_ms:
-        return Step(state, memory)
-    return refuse(state, memory, found, expired.at_ms, "timeout")
+    found = find_approval(step.memory, expired.approval_id)
+    if found is not None and found.due_ms is not None and found.due_ms <= expired.at_ms:
+        refuse(step, found, expired.at_ms, "timeout")
 
 
-def refuse(state: State, memory: Memory, found: Approval, at_ms: int, reason: Why = None) -> Step:
+def refuse(step: Step, found: Approval, at_ms: int, reason: Why = None) -> None:
     """Note that there is no leave; a call that was held for it ends with that."""
-    memory, effects = settle(memory, found, "reject", reason)
-    open_ = None if found.ref is None else find_running(memory, found.call_id)
+    settle(step, found, "reject", reason)
+    open_ = None if found.ref is None else find_running(step.memory, found.call_id)
     if open_ is None:
-        return Step(state, memory, effects)
+        return
+    step.perform(CancelCalls((found.call_id,)))
     text = _REFUSED.format(why=_WHY[reason], approval_id=found.id)
-    memory, ended = close_call(memory, open_, CallEnd(text, reason or "rejected"))
-    return cycle.after_call(memory, (*effects, CancelCalls((found.call_id,)), *ended), at_ms)
+    close_call(step, open_, CallEnd(text, reason or "rejected"))
+    cycle.after_call(step, at_ms)
 
 
-def _hold(state: State, memory: Memory, wanted: Approval, needed: ApprovalNeeded) -> Step:
+def _hold(step: Step, wanted: Approval, needed: ApprovalNeeded) -> None:
     """Have the call wait, unless its leave is there: it came while a process was being replaced.
 
     A call that is held again after a crash waits on under the approval that it has.
     """
+    memory = step.memory
     leave = fingerprint(wanted.tool, wanted.args, None)
     kinds = {(wanted.tool, ""), (wanted.tool, wanted.family)}
     if leave in memory.allowances or not kinds.isdisjoint(memory.always_approved):
-        return Step(state, memory, (AnswerTool(str(wanted.ref), value=True),))
-    if find_approval(memory, wanted.id) is not None:
-        return Step(state, memory)
-    effects = (Keep(_asked(wanted)), Publish(_told(memory, wanted, needed)))
-    return Step(state, require(memory, wanted), effects)
+        step.perform(AnswerTool(str(wanted.ref), value=True))
+    elif find_approval(memory, wanted.id) is None:
+        step.record(_asked(wanted))
+        step.publish(_told(memory, wanted, needed))
 
 
 def _approval(memory: Memory, open_: OpenCall, needed: ApprovalNeeded) -> Approval:

@@ -143,38 +143,24 @@ def spend(memory: Memory, usage: TokenUsage) -> Memory:
 
 
 def count_answer(memory: Memory, usage: TokenUsage) -> Memory:
-    """Note that the model has answered, which used this much.
+    """Note that the model has answered, which took a turn and used this much.
 
     How large the conversation was is remembered where the provider tells.
     """
     cycle = memory.cycle
-    answered = None if cycle is None else replace(cycle, is_asking=False)
-    memory = spend(memory, usage)
+    if cycle is not None:
+        cycle = replace(cycle, turns=cycle.turns + 1, is_blocked=False)
     is_costed = usage.cost_usd is not None
-    memory = replace(memory, has_answered=True, is_costed=is_costed, cycle=answered)
+    memory = replace(
+        spend(memory, usage),
+        turns=memory.turns + 1,
+        has_answered=True,
+        is_costed=is_costed,
+        cycle=cycle,
+    )
     if not usage.total_tokens:
         return memory
     return replace(memory, context=(usage.total_tokens, len(memory.messages)))
-
-
-def count_turn(memory: Memory) -> Memory:
-    """Count a turn of the session and of the cycle, which is to be answered."""
-    cycle = memory.cycle
-    if cycle is not None:
-        cycle = replace(cycle, turns=cycle.turns + 1, is_blocked=False, is_asking=True)
-    return replace(memory, turns=memory.turns + 1, cycle=cycle)
-
-
-def forget_turn(memory: Memory) -> Memory:
-    """Return the memory without a turn that has no answer: nothing was recorded of it.
-
-    So that an end of the cycle, or a saved state, is what any later process knows of the session.
-    """
-    cycle = memory.cycle
-    if cycle is None or not cycle.is_asking:
-        return memory
-    asked = replace(cycle, turns=cycle.turns - 1, is_asking=False)
-    return replace(memory, turns=memory.turns - 1, cycle=asked)
 
 
 def begin_call(memory: Memory, call_id: CallId, at_ms: int, allowance: str | None = None) -> Memory:
@@ -264,8 +250,6 @@ def close_cycle(memory: Memory, outcome: OutcomeKind, reason: Any) -> Memory:
         asks=(),
         answers=(),
         notes=(),
-        consulting=None,
-        compacting=None,
     )
 
 

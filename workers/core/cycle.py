@@ -1,11 +1,11 @@
 """How a cycle begins, asks the model, and ends: the verbs that the tables are built from.
 
-Each returns a whole step. A cycle ends in one of three ways (finished, aborted, failed), and each
-of them brings the agent back to idle or straight into the next cycle: of steerings that came too
-late for this one, else of the next queued prompt.
+A cycle ends in one of three ways (finished, aborted, failed), and each of them brings the agent
+back to idle or straight into the next cycle: of steerings that came too late for this one, else of
+the next queued prompt.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal
 
@@ -42,22 +42,20 @@ from workers.core.conversation import (
     REPAIR,
     STEERING,
     TRIGGER,
-    count_turn,
     find_loop,
     newest,
     next_id,
-    open_cycle,
-    say,
     since,
     waiting,
 )
-from workers.core.effects import CallModel, Effect, ExitProcess, Keep, Publish, Step, Summarize
-from workers.core.endings import aborted, close
+from workers.core.effects import CallModel, ExitProcess, Summarize
+from workers.core.endings import announce_abort, close
 from workers.core.expense import over_budget, request_tokens
 from workers.core.kernel_emits import patched
 from workers.core.records import CycleStarted, Said
 from workers.core.repair import repair
 from workers.core.state import Answering, Compacting, Memory, Point, QueuedPrompt, State
+from workers.core.step import Step
 from workers.core.verdict import Aborted
 
 MAX_TURNS_EXCEEDED: Final = "max_turns_exceeded"
@@ -80,346 +78,351 @@ _EXITS: Final[Mapping[str, Callable[[Memory], PlainReason]]] = {
 """Conditions that end the process where the options' ``exit_on`` names them."""
 
 
-def then(step: Step, effects: Iterable[Effect]) -> Step:
-    """Return ``step`` with ``effects`` before its own."""
-    return Step(step.state, step.memory, (*effects, *step.effects))
-
-
 # --- begin --------------------------------------------------------------------------------------
 
 
-def start(memory: Memory, prompt: QueuedPrompt, at_ms: int) -> Step:
+def start(step: Step, prompt: QueuedPrompt, at_ms: int) -> None:
     """Begin the cycle of ``prompt`` with its first request, or with the call that it makes."""
-    return _go_on(_start(memory, prompt, at_ms), at_ms)
+    _start(step, prompt, at_ms)
+    next_prompt(step, at_ms)
 
 
-def _start(memory: Memory, prompt: QueuedPrompt, at_ms: int) -> Step:
-    prompt = opening.with_call(memory, prompt)
-    begun = CycleStarted(
-        command_id=prompt.command_id,
-        text=prompt.text,
-        at_ms=at_ms,
-        metadata=prompt.metadata,
-        call=prompt.call,
+def _start(step: Step, prompt: QueuedPrompt, at_ms: int) -> None:
+    prompt = opening.with_call(step.memory, prompt)
+    step.record(
+        CycleStarted(
+            command_id=prompt.command_id,
+            text=prompt.text,
+            at_ms=at_ms,
+            metadata=prompt.metadata,
+            call=prompt.call,
+        )
     )
-    started = Publish(AgentStart(command_id=prompt.command_id))
-    effects = (Keep(begun), *_resumed(prompt), started)
-    return then(_opened(open_cycle(memory, prompt, at_ms), prompt, at_ms), effects)
+    _tell_decision(step, prompt)
+    step.publish(AgentStart(command_id=prompt.command_id))
+    _open(step, prompt.text, at_ms)
 
 
-def _resumed(prompt: QueuedPrompt) -> tuple[Effect, ...]:
+def _tell_decision(step: Step, prompt: QueuedPrompt) -> None:
     """Tell that it is a person's decision that opens the cycle, if it is."""
     if APPROVAL not in prompt.metadata:
-        return ()
+        return
     is_refused = prompt.metadata.get(TRIGGER) == "tool_rejected"
     trigger: Literal["tool_approved", "tool_rejected"]
     trigger = "tool_rejected" if is_refused else "tool_approved"
-    told = AgentResumed(trigger=trigger, approval_id=str(prompt.metadata[APPROVAL]))
-    return (Publish(told),)
+    step.publish(AgentResumed(trigger=trigger, approval_id=str(prompt.metadata[APPROVAL])))
 
 
-def open_again(memory: Memory, at_ms: int) -> Step:
+def open_again(step: Step, at_ms: int) -> None:
     """Go on after a crash with a cycle that has only its prompt: plugins hear of it first."""
-    prompt = memory.messages[-1].content
-    assert memory.cycle is not None  # noqa: S101 - a cycle is what there is to go on with
-    opened = QueuedPrompt(memory.cycle.command_id, prompt)
-    return _go_on(_opened(memory, opened, at_ms), at_ms)
+    _open(step, step.memory.messages[-1].content, at_ms)
+    next_prompt(step, at_ms)
 
 
-def _opened(memory: Memory, prompt: QueuedPrompt, at_ms: int) -> Step:
-    return consult(memory, Point.PROMPT, BeforePrompt(prompt.text)) or _begin(memory, at_ms)
+def _open(step: Step, text: str, at_ms: int) -> None:
+    if not consult(step, Point.PROMPT, BeforePrompt(text)):
+        _begin(step, at_ms)
 
 
-def begin(memory: Memory, at_ms: int) -> Step:
+def begin(step: Step, at_ms: int) -> None:
     """Take the first step of the cycle, now that plugins have heard of its prompt."""
-    return _go_on(_begin(memory, at_ms), at_ms)
+    _begin(step, at_ms)
+    next_prompt(step, at_ms)
 
 
-def _begin(memory: Memory, at_ms: int) -> Step:
+def _begin(step: Step, at_ms: int) -> None:
     """Make the call that the cycle opens with, else ask the model."""
-    assert memory.cycle is not None  # noqa: S101 - only a cycle begins
-    call = memory.cycle.opening
+    call, text = step.cycle.opening, step.memory.messages[-1].content
     if call is None:
-        return _ask(memory, at_ms)
-    text = memory.messages[-1].content
-    memory, told = _drain(memory)
-    said = opening.said_call(memory, call, text)
-    called = call_tools(say(memory, said), said.tool_calls)
-    return then(called, (*told, Keep(Said(message=said))))
+        _ask(step, at_ms)
+        return
+    _drain(step)
+    said = opening.said_call(step.memory, call, text)
+    step.record(Said(message=said))
+    call_tools(step, said.tool_calls)
 
 
-def receive(prompt: QueuedPrompt, *, queued: bool) -> Publish:
+def receive(step: Step, prompt: QueuedPrompt, *, queued: bool) -> None:
     """Tell observers that a prompt was accepted."""
-    seen = PromptReceived(text=prompt.text, queued=queued, command_id=prompt.command_id)
-    return Publish(seen)
+    step.publish(PromptReceived(text=prompt.text, queued=queued, command_id=prompt.command_id))
 
 
-def next_prompt(memory: Memory, at_ms: int) -> Step:
-    """Begin the cycle of what waits, steerings before prompts, or rest.
+def next_prompt(step: Step, at_ms: int) -> None:
+    """Where no cycle runs, begin that of what waits, steerings before prompts, or rest.
 
-    Without a budget each of them ends as soon as it begins. There may be more than Python's stack
-    would take, so this is a loop.
+    Nothing follows a cycle that the process ends with. Without a budget each of them ends as soon
+    as it begins. There may be more than Python's stack would take, so this is a loop.
     """
-    state, effects = State.IDLE, list[Effect]()
-    while state is State.IDLE and waiting(memory):
-        state, memory, begun = _start_next(memory, at_ms)
-        effects += begun
-    return Step(state, memory, tuple(effects))
+    while step.state is State.IDLE and not step.exits and waiting(step.memory):
+        _start_next(step, at_ms)
 
 
-def _start_next(memory: Memory, at_ms: int) -> Step:
+def _start_next(step: Step, at_ms: int) -> None:
+    memory = step.memory
     if not memory.steering:
-        return _start(memory, memory.queue[0], at_ms)
+        _start(step, memory.queue[0], at_ms)
+        return
     guidance = _guidance(memory)
+    step.publish(SteeringApplied(count=len(memory.steering)))
     prompt = QueuedPrompt(memory.steering[0].ref, guidance.content, guidance.metadata)
-    applied = Publish(SteeringApplied(count=len(memory.steering)))
-    return then(_start(memory, prompt, at_ms), (applied,))
-
-
-def _go_on(step: Step, at_ms: int) -> Step:
-    """Have the next cycle follow where one ended, unless the process ends with it."""
-    exits = bool(step.effects) and isinstance(step.effects[-1], ExitProcess)
-    if step.state is not State.IDLE or exits:
-        return step
-    return then(next_prompt(step.memory, at_ms), step.effects)
+    _start(step, prompt, at_ms)
 
 
 # --- ask the model ------------------------------------------------------------------------------
 
 
-def ask(memory: Memory, at_ms: int) -> Step:
+def ask(step: Step, at_ms: int) -> None:
     """Begin a turn: tell the steerings, then ask with the whole conversation, or end at a limit.
 
     A conversation that has grown too large is compacted first. At a limit the steerings are not
     told, since nobody would answer them: they open the next cycle.
     """
-    return _go_on(_ask(memory, at_ms), at_ms)
+    _ask(step, at_ms)
+    next_prompt(step, at_ms)
 
 
-def _ask(memory: Memory, at_ms: int) -> Step:
-    assert memory.cycle is not None  # noqa: S101 - only a cycle has turns
-    turns = memory.cycle.turns
-    memory = replace(memory, answering=Answering(), compacting=None)
-    if turns >= memory.policy.max_turns:
-        return _end_at_limit(memory, MAX_TURNS_EXCEEDED, at_ms)
-    if reason := over_budget(memory):
-        return _end_at_limit(memory, reason, at_ms)
-    memory, told = _drain(count_turn(memory))
-    tokens = request_tokens(memory)
-    if compaction.needs_compaction(tokens, memory.policy.window_of(memory.model)):
-        return then(compact(memory, "size") or ask_again(memory), told)
-    return then(ask_again(memory), told)
+def _ask(step: Step, at_ms: int) -> None:
+    step.change(answering=Answering(), compacting=None)
+    if step.cycle.turns >= step.memory.policy.max_turns:
+        _end_at_limit(step, MAX_TURNS_EXCEEDED, at_ms)
+        return
+    if reason := over_budget(step.memory):
+        _end_at_limit(step, reason, at_ms)
+        return
+    step.change(is_asking=True)
+    _drain(step)
+    window = step.memory.policy.window_of(step.memory.model)
+    is_large = compaction.needs_compaction(request_tokens(step.memory), window)
+    if not (is_large and compact(step, "size")):
+        ask_again(step)
 
 
-def ask_again(memory: Memory) -> Step:
+def ask_again(step: Step) -> None:
     """Send the request of the running turn, the first time or once more."""
-    messages = repair(patched(memory))
-    asked = consult(memory, Point.REQUEST, BeforeRequest(messages))
-    return asked or send(memory, messages)
+    messages = repair(patched(step.memory))
+    if not consult(step, Point.REQUEST, BeforeRequest(messages)):
+        send(step, messages)
 
 
-def send(memory: Memory, messages: tuple[Message, ...]) -> Step:
+def send(step: Step, messages: tuple[Message, ...]) -> None:
     """Send a request with these messages."""
-    memory = replace(memory, work=memory.work + 1)
-    begun = Publish(RequestStart(model=memory.model, messages=len(messages)))
-    return Step(State.RUNNING, memory, (begun, CallModel(memory.work, memory.model, messages)))
+    step.change(work=step.memory.work + 1)
+    step.state, model = State.RUNNING, step.memory.model
+    step.publish(RequestStart(model=model, messages=len(messages)))
+    step.perform(CallModel(step.memory.work, model, messages))
 
 
-def compact(memory: Memory, trigger: Literal["size", "overflow"]) -> Step | None:
-    """Have the oldest messages summed up before the request, or return None if none can go."""
-    evicted = compaction.cut(memory.messages, memory.policy.window_of(memory.model))
+def evictable(memory: Memory) -> int:
+    """Return how many of the oldest messages a compaction would take, 0 where none can go."""
+    return compaction.cut(memory.messages, memory.policy.window_of(memory.model))
+
+
+def compact(step: Step, trigger: Literal["size", "overflow"]) -> bool:
+    """Have the oldest messages summed up before the request; return whether any can go."""
+    evicted = evictable(step.memory)
     if not evicted:
-        return None
+        return False
     wanted = Compacting(evicted, trigger)
-    hook = BeforeCompact(memory.messages[:evicted])
-    return consult(memory, Point.COMPACT, hook, wanted) or summarize(memory, wanted)
+    if not consult(step, Point.COMPACT, BeforeCompact(step.memory.messages[:evicted]), wanted):
+        summarize(step, wanted)
+    return True
 
 
-def do_without_summary(memory: Memory, wanted: Compacting, at_ms: int) -> Step:
+def do_without_summary(step: Step, wanted: Compacting, at_ms: int) -> None:
     """Ask with the whole conversation, unless it is known not to fit."""
     if wanted.trigger == "overflow":
-        return end_at_limit(memory, CONTEXT_OVERFLOW, at_ms)
-    answering = replace(memory.answering, is_compacted=True)
-    return ask_again(replace(memory, compacting=None, answering=answering))
+        end_at_limit(step, CONTEXT_OVERFLOW, at_ms)
+        return
+    answering = replace(step.memory.answering, is_compacted=True)
+    step.change(compacting=None, answering=answering)
+    ask_again(step)
 
 
-def summarize(memory: Memory, wanted: Compacting) -> Step:
+def summarize(step: Step, wanted: Compacting) -> None:
     """Have the model sum up what is to go before the request is sent."""
-    memory = replace(memory, work=memory.work + 1, compacting=wanted)
-    evicted = memory.messages[: wanted.evicted]
-    return Step(State.RUNNING, memory, (Summarize(memory.work, memory.model, evicted),))
+    step.change(work=step.memory.work + 1, compacting=wanted)
+    step.state, memory = State.RUNNING, step.memory
+    step.perform(Summarize(memory.work, memory.model, memory.messages[: wanted.evicted]))
 
 
 # --- tools --------------------------------------------------------------------------------------
 
 
-def after_call(memory: Memory, effects: Iterable[Effect], at_ms: int) -> Step:
-    """Wait for the other calls of the batch, or go on after the last one; ``effects`` first."""
-    if memory.calls:
-        return Step(State.EXECUTING_TOOLS, memory, tuple(effects))
-    return then(after_batch(memory, at_ms), effects)
+def after_call(step: Step, at_ms: int) -> None:
+    """Wait for the other calls of the batch, or go on after the last one."""
+    if step.memory.calls:
+        step.state = State.EXECUTING_TOOLS
+    else:
+        after_batch(step, at_ms)
 
 
-def after_batch(memory: Memory, at_ms: int) -> Step:
+def after_batch(step: Step, at_ms: int) -> None:
     """Go on after the last result: plugins first, then as ``go_on_after_batch`` says."""
-    asked = consult(memory, Point.BATCH, AfterToolBatch(latest_results(memory)))
-    return asked or go_on_after_batch(memory, at_ms)
+    if not consult(step, Point.BATCH, AfterToolBatch(latest_results(step.memory))):
+        go_on_after_batch(step, at_ms)
 
 
-def go_on_after_batch(memory: Memory, at_ms: int) -> Step:
+def go_on_after_batch(step: Step, at_ms: int) -> None:
     """Ask the model, or rest where a call waits for a person.
 
     After the call that the cycle opened with nobody is asked: its result is the answer. Guidance
     that ended it, or that it waited with, is for the model still.
     """
-    assert memory.cycle is not None  # noqa: S101 - only a cycle has batches
-    if memory.cycle.is_blocked and not memory.steering and not memory.notes:
-        return finish(memory, at_ms)
+    memory, is_blocked = step.memory, step.cycle.is_blocked
+    if is_blocked and not memory.steering and not memory.notes:
+        finish(step, at_ms)
+        return
     result = opening.find_result(memory)
-    if result is None or memory.cycle.is_blocked or (result.is_error and memory.steering):
-        return ask(memory, at_ms)
+    if result is None or is_blocked or (result.is_error and memory.steering):
+        ask(step, at_ms)
+        return
     if result.is_error:
-        return fail(memory, result.content, at_ms, retryable=False)
+        fail(step, result.content, at_ms, retryable=False)
+        return
     said = opening.answer(memory, result)
-    told = (
-        Keep(Said(message=said)),
-        Publish(MessageStart()),
-        Publish(MessageDelta(delta=said.content)),
-        Publish(ResponseComplete(message=said)),
-    )
-    return then(after_answer(say(memory, said), at_ms), told)
+    step.record(Said(message=said))
+    step.publish(MessageStart(), MessageDelta(delta=said.content), ResponseComplete(message=said))
+    after_answer(step, at_ms)
 
 
 # --- end ----------------------------------------------------------------------------------------
 
 
-def after_answer(memory: Memory, at_ms: int) -> Step:
+def after_answer(step: Step, at_ms: int) -> None:
     """Go on after an answer, the last message or the one with the open calls: plugins first.
 
     They are not asked about a call that no model wants.
     """
-    if memory.calls and OPENING in memory.messages[-1].metadata:
-        return go_on_after_answer(memory, at_ms)
-    asked = consult(memory, Point.RESPONSE, AfterResponse(memory.messages[-1]))
-    return asked or go_on_after_answer(memory, at_ms)
+    said = step.memory.messages[-1]
+    is_opening = step.memory.calls and OPENING in said.metadata
+    if is_opening or not consult(step, Point.RESPONSE, AfterResponse(said)):
+        go_on_after_answer(step, at_ms)
 
 
-def go_on_after_answer(memory: Memory, at_ms: int) -> Step:
+def go_on_after_answer(step: Step, at_ms: int) -> None:
     """Run the calls of the answer, or end the cycle with it."""
-    if memory.calls:
-        return _call_unless_looping(memory, at_ms)
-    return conclude(memory, at_ms)
+    if step.memory.calls:
+        _call_unless_looping(step, at_ms)
+    else:
+        conclude(step, at_ms)
 
 
-def _call_unless_looping(memory: Memory, at_ms: int) -> Step:
+def _call_unless_looping(step: Step, at_ms: int) -> None:
     """Run the open batch, unless the model goes round in circles."""
-    calls = tuple(open_.call for open_ in memory.calls)
-    loop, policy = find_loop(memory), memory.policy
+    calls = tuple(open_.call for open_ in step.memory.calls)
+    loop, policy = find_loop(step.memory), step.memory.policy
     if loop is None:
-        return call_tools(memory, calls)
-    told = Publish(LoopDetected(type=loop.kind, name=loop.name, count=loop.count))
+        call_tools(step, calls)
+        return
+    told = LoopDetected(type=loop.kind, name=loop.name, count=loop.count)
     match loops.verdict(loop.count, policy.loop_threshold, policy.loop_abort):
         case "abort":
-            memory, kept = give_results(memory, lambda _open: _LOOPED)
-            return then(end_at_limit(memory, LOOP_DETECTED, at_ms), (told, *kept))
+            step.publish(told)
+            give_results(step, lambda _open: _LOOPED)
+            end_at_limit(step, LOOP_DETECTED, at_ms)
         case "notice":
-            return then(call_tools(memory, calls), (told,))
+            step.publish(told)
+            call_tools(step, calls)
         case "go_on":  # pragma: no branch - the last of the words
-            return call_tools(memory, calls)
+            call_tools(step, calls)
 
 
-def conclude(memory: Memory, at_ms: int) -> Step:
+def conclude(step: Step, at_ms: int) -> None:
     """Go on after an answer without calls: it ends the cycle, unless there is more to say.
 
     Guidance that came meanwhile is told first; an answer in the wrong form is asked for once more.
     """
-    assert memory.cycle is not None  # noqa: S101 - only a cycle is answered
+    memory = step.memory
     if memory.steering or memory.notes:
-        return ask(memory, at_ms)
-    schema = memory.policy.response_format
-    problem = answer_format.problem(schema, memory.messages[-1].content) if schema else None
+        ask(step, at_ms)
+        return
+    schema, answer = memory.policy.response_format, memory.messages[-1].content
+    problem = answer_format.problem(schema, answer) if schema else None
     if problem is None:
-        return consult(memory, Point.FINISH, BeforeFinish()) or finish(memory, at_ms)
-    if memory.cycle.repairs:
-        answer = short(memory.messages[-1].content)
-        reason = f"response_format: {problem}; the answer was {answer}"
-        return fail(memory, reason, at_ms, retryable=False)
+        if not consult(step, Point.FINISH, BeforeFinish()):
+            finish(step, at_ms)
+        return
+    if step.cycle.repairs:
+        reason = f"response_format: {problem}; the answer was {short(answer)}"
+        fail(step, reason, at_ms, retryable=False)
+        return
     wish = Message(
         id=next_id(memory),
         role="user",
         content=answer_format.repair_request(problem),
         metadata={REPAIR: True},
     )
-    return then(ask(say(memory, wish), at_ms), (Keep(Said(message=wish)),))
+    step.record(Said(message=wish))
+    ask(step, at_ms)
 
 
-def finish(memory: Memory, at_ms: int) -> Step:
+def finish(step: Step, at_ms: int) -> None:
     """End the cycle because the model is done."""
-    assert memory.cycle is not None  # noqa: S101 - only a cycle ends
-    ended = AgentEnd(
-        messages=newest(since(memory, memory.cycle.first)),
-        usage=memory.usage - memory.cycle.usage_before,
-        command_id=memory.cycle.command_id,
+    memory, cycle = step.memory, step.cycle
+    step.publish(
+        AgentEnd(
+            messages=newest(since(memory, cycle.first)),
+            usage=memory.usage - cycle.usage_before,
+            command_id=cycle.command_id,
+        )
     )
-    memory, effects = close(memory, "finished", None, (ended, at_ms))
-    return then(next_prompt(memory, at_ms), effects)
+    close(step, "finished", None, at_ms)
+    next_prompt(step, at_ms)
 
 
 # Any: plain data of the caller.
-def abort(memory: Memory, reason: Any, at_ms: int) -> Step:
-    """End the cycle because a caller says so."""
-    memory, effects = close(memory, "aborted", reason, (aborted(memory, reason), at_ms))
-    return then(next_prompt(memory, at_ms), effects)
+def abort(step: Step, reason: Any, at_ms: int) -> None:
+    """End the cycle, which was announced, because a caller says so."""
+    close(step, "aborted", reason, at_ms)
+    next_prompt(step, at_ms)
 
 
-def end_at_limit(memory: Memory, reason: str, at_ms: int) -> Step:
+def end_at_limit(step: Step, reason: str, at_ms: int) -> None:
     """End the cycle because of a limit, and the process too where the options say so."""
-    return _go_on(_end_at_limit(memory, reason, at_ms), at_ms)
+    _end_at_limit(step, reason, at_ms)
+    next_prompt(step, at_ms)
 
 
-def end_by_plugin(memory: Memory, abort_: Aborted, at_ms: int) -> Step:
+def end_by_plugin(step: Step, abort_: Aborted, at_ms: int) -> None:
     """End the cycle because a plugin says so, and the process too where the options say so."""
-    told = (aborted(memory, abort_.reason), at_ms)
-    memory, effects = close(memory, "aborted", abort_.reason, told)
-    if PLUGIN_ABORTED in memory.policy.exit_on:
-        why = PluginAborted(plugin=abort_.plugin, why=abort_.reason)
-        return Step(State.IDLE, memory, (*effects, ExitProcess(why)))
-    return then(next_prompt(memory, at_ms), effects)
+    announce_abort(step, abort_.reason)
+    close(step, "aborted", abort_.reason, at_ms)
+    if PLUGIN_ABORTED in step.memory.policy.exit_on:
+        step.perform(ExitProcess(PluginAborted(plugin=abort_.plugin, why=abort_.reason)))
+    next_prompt(step, at_ms)
 
 
-def _end_at_limit(memory: Memory, reason: str, at_ms: int) -> Step:
-    told = (aborted(memory, reason), at_ms)
-    memory, effects = close(memory, "aborted", reason, told)
-    if reason in memory.policy.exit_on and reason in _EXITS:
-        effects = (*effects, ExitProcess(_EXITS[reason](memory)))
-    return Step(State.IDLE, memory, effects)
+def _end_at_limit(step: Step, reason: str, at_ms: int) -> None:
+    announce_abort(step, reason)
+    close(step, "aborted", reason, at_ms)
+    if reason in step.memory.policy.exit_on and reason in _EXITS:
+        step.perform(ExitProcess(_EXITS[reason](step.memory)))
 
 
-def fail(memory: Memory, reason: str, at_ms: int, *, retryable: bool) -> Step:
+def fail(step: Step, reason: str, at_ms: int, *, retryable: bool) -> None:
     """End the cycle because the provider failed for good."""
-    assert memory.cycle is not None  # noqa: S101 - only a cycle ends
-    event = AgentError(reason=reason, retryable=retryable, command_id=memory.cycle.command_id)
-    memory, effects = close(memory, "failed", reason, (event, at_ms))
-    return then(next_prompt(memory, at_ms), effects)
+    step.publish(AgentError(reason=reason, retryable=retryable, command_id=step.cycle.command_id))
+    close(step, "failed", reason, at_ms)
+    next_prompt(step, at_ms)
 
 
-def _drain(memory: Memory) -> tuple[Memory, tuple[Effect, ...]]:
+def _drain(step: Step) -> None:
     """Tell the model what plugins have to say, then all guidance that waits as one message."""
-    memory, effects = tell_notes(memory)
-    if not memory.steering:
-        return memory, effects
-    count, guidance = len(memory.steering), _guidance(memory)
-    applied = Publish(SteeringApplied(count=count))
-    return say(memory, guidance), (*effects, Keep(Said(message=guidance)), applied)
+    tell_notes(step)
+    count = len(step.memory.steering)
+    if count:
+        step.record(Said(message=_guidance(step.memory)))
+        step.publish(SteeringApplied(count=count))
 
 
-def tell_notes(memory: Memory) -> tuple[Memory, tuple[Effect, ...]]:
+def tell_notes(step: Step) -> None:
     """Tell the model what plugins have to say, as one message."""
+    memory = step.memory
     if not memory.notes:
-        return memory, ()
+        return
     text = "\n\n".join(memory.notes)
     told = Message(id=next_id(memory), role="user", content=text, metadata={NOTES: True})
-    return say(memory, told), (Keep(Said(message=told)),)
+    step.record(Said(message=told))
 
 
 def _guidance(memory: Memory) -> Message:

@@ -13,17 +13,9 @@ from cmdc_runtime.ids import SessionId
 from cmdc_runtime.subagent import GENERAL_PURPOSE
 from workers.core import runs
 from workers.core.budget import Grant
-from workers.core.changes import (
-    find_branch,
-    find_child,
-    plugin_call,
-    settle_child,
-    spawn,
-    stop_waiting,
-    wait_for_room,
-)
+from workers.core.changes import find_branch, find_child, plugin_call
 from workers.core.conversation import find_call, is_running
-from workers.core.effects import AnswerTool, Effect, EndSubagents, Keep, Publish, RunSubagent, Step
+from workers.core.effects import AnswerTool, EndSubagents, RunSubagent
 from workers.core.expense import grant_child
 from workers.core.inputs import (
     AskedOtherwise,
@@ -36,7 +28,8 @@ from workers.core.inputs import (
     ended_ref,
 )
 from workers.core.records import SubagentSpawned, SubagentSpent
-from workers.core.state import Branch, Child, Memory, State
+from workers.core.state import Branch, Child, Memory
+from workers.core.step import Step
 
 _OTHER: Final = (
     "{}: a branch of this name was asked something else before: what decides on branches must come"
@@ -44,162 +37,163 @@ _OTHER: Final = (
 )
 
 
-def delegate(state: State, memory: Memory, wanted: SubagentWanted) -> Step:
+def delegate(step: Step, wanted: SubagentWanted) -> None:
     """Start a subagent for a call, within the limits of depth, breadth, number and budget."""
-    if not is_running(memory, wanted.call_id):
-        return Step(state, memory)
-    return _start(state, memory, wanted, _waiting_calls(memory, wanted))
+    if is_running(step.memory, wanted.call_id):
+        _start(step, wanted, _waiting_calls(step.memory, wanted))
 
 
-def delegate_for_plugin(state: State, memory: Memory, wanted: PluginDelegated) -> Step:
+def delegate_for_plugin(step: Step, wanted: PluginDelegated) -> None:
     """Start a subagent for a plugin that is being asked while a cycle runs; it ends with that."""
-    if memory.cycle is None:
-        refused = AnswerTool(wanted.ref, error="no subagent was started: no cycle runs")
-        return Step(state, memory, (refused,))
-    call_id = plugin_call(wanted.plugin)
-    asked = SubagentWanted(
-        memory.work, call_id, wanted.ref, wanted.subagent_type, wanted.description
-    )
-    return _start(state, memory, asked, 1)
+    if step.memory.cycle is None:
+        step.perform(AnswerTool(wanted.ref, error="no subagent was started: no cycle runs"))
+        return
+    call_id, work = plugin_call(wanted.plugin), step.memory.work
+    asked = SubagentWanted(work, call_id, wanted.ref, wanted.subagent_type, wanted.description)
+    _start(step, asked, 1)
 
 
-def drop(state: State, memory: Memory, dropped: DelegationDropped) -> Step:
+def drop(step: Step, dropped: DelegationDropped) -> None:
     """End the subagent of a plugin that waits for it no longer; what it used is counted still."""
-    ids = tuple(child.session_id for child in memory.children if child.ref == dropped.ref)
+    children = step.memory.children
+    ids = tuple(child.session_id for child in children if child.ref == dropped.ref)
     if not ids:
-        return Step(state, memory)
-    children = tuple(
-        replace(child, ref=None) if child.ref == dropped.ref else child for child in memory.children
-    )
-    return Step(state, replace(memory, children=children), (EndSubagents(ids),))
+        return
+    # Who waits is known to this process alone: a new one finds nobody.
+    left = (replace(one, ref=None) if one.ref == dropped.ref else one for one in children)
+    step.change(children=tuple(left))
+    step.perform(EndSubagents(ids))
 
 
-def branch(state: State, memory: Memory, wanted: BranchWanted) -> Step:
+def branch(step: Step, wanted: BranchWanted) -> None:
     """Start a subagent that a call has branched into, or give what came of it in the past.
 
     Where ``max_children`` run already it waits: when one has ended, its call is told to ask again.
     One that ends, or is counted after a death, answers when it is settled.
     """
-    if not is_running(memory, wanted.call_id):
-        return Step(state, memory)
-    known = find_branch(memory, wanted.ref)
+    if not is_running(step.memory, wanted.call_id):
+        return
+    known = find_branch(step.memory, wanted.ref)
     if known is None:
-        return _start_branch(state, memory, wanted)
-    if known.digest != wanted.digest:
-        refused = AskedOtherwise(_OTHER.format(wanted.ref))
-        return Step(state, memory, (AnswerTool(wanted.ref, refused),))
-    if isinstance(known, Child):
-        return Step(state, memory)
-    return Step(state, memory, (AnswerTool(wanted.ref, known.answer),))
+        _start_branch(step, wanted)
+    elif known.digest != wanted.digest:
+        step.perform(AnswerTool(wanted.ref, AskedOtherwise(_OTHER.format(wanted.ref))))
+    elif isinstance(known, Branch):
+        step.perform(AnswerTool(wanted.ref, known.answer))
 
 
-def drop_branch(state: State, memory: Memory, dropped: BranchDropped) -> Step:
+def drop_branch(step: Step, dropped: BranchDropped) -> None:
     """End a branch that its call waits for no longer; what it used is counted, and told then.
 
     One that waits for room is none yet: it is answered for, and does not begin.
     """
-    found = find_branch(memory, dropped.ref)
+    found = find_branch(step.memory, dropped.ref)
     if isinstance(found, Child):
-        return Step(state, memory, (EndSubagents((found.session_id,)),))
-    answer = None if found is None else found.answer
-    memory, is_waiting = stop_waiting(memory, dropped.ref)
-    waits = (AnswerTool(dropped.ref),) if is_waiting else ()
-    return Step(state, memory, (*waits, AnswerTool(dropped.ended, answer)))
+        step.perform(EndSubagents((found.session_id,)))
+        return
+    waiting = step.memory.waiting_branches
+    left = tuple(one for one in waiting if one[1] != dropped.ref)
+    step.change(waiting_branches=left)
+    if left != waiting:
+        step.perform(AnswerTool(dropped.ref))
+    step.perform(AnswerTool(dropped.ended, None if found is None else found.answer))
 
 
-def _start_branch(state: State, memory: Memory, wanted: BranchWanted) -> Step:
+def _start_branch(step: Step, wanted: BranchWanted) -> None:
+    memory = step.memory
     if _is_full(memory):
-        return Step(state, wait_for_room(memory, wanted.call_id, wanted.ref))
+        # Each waits once, in the order of asking.
+        others = (one for one in memory.waiting_branches if one[1] != wanted.ref)
+        step.change(waiting_branches=(*others, (wanted.call_id, wanted.ref)))
+        return
     task, kind = wanted.task, GENERAL_PURPOSE.name
     granted = grant_child(memory, wanted.shares, wanted.limit)
-    if problem := _no_room(memory) or (granted if isinstance(granted, str) else None):
-        return _refused(state, memory, wanted.ref, problem)
+    problem = _no_room(memory)
     asked = SubagentWanted(memory.work, wanted.call_id, wanted.ref, kind, task.prompt)
-    return _begin(state, memory, asked, granted, wanted)
+    _begin(step, asked, problem or granted, wanted)
 
 
-def _start(state: State, memory: Memory, wanted: SubagentWanted, waiting: int) -> Step:
-    granted = grant_child(memory, waiting)
-    problem = _refusal(memory, wanted.subagent_type)
-    if problem := problem or (granted if isinstance(granted, str) else None):
-        return _refused(state, memory, wanted.ref, problem)
-    return _begin(state, memory, wanted, granted)
-
-
-def _refused(state: State, memory: Memory, ref: str, problem: str) -> Step:
-    refused = AnswerTool(ref, error=f"no subagent was started: {problem}")
-    return Step(state, memory, (refused,))
+def _start(step: Step, wanted: SubagentWanted, waiting: int) -> None:
+    granted = grant_child(step.memory, waiting)
+    _begin(step, wanted, _refusal(step.memory, wanted.subagent_type) or granted)
 
 
 def _begin(
-    state: State,
-    memory: Memory,
-    wanted: SubagentWanted,
-    granted: Grant | str,
-    branch_: BranchWanted | None = None,
-) -> Step:
-    assert isinstance(granted, Grant)  # noqa: S101 - any other word is a refusal
-    child_id = SessionId(f"{memory.policy.session_id}.{memory.spawns + 1}")
-    digest = "" if branch_ is None else branch_.digest
-    key = "" if branch_ is None else wanted.ref
-    child = Child(child_id, wanted.call_id, wanted.ref, granted, key, digest)
-    started = SubagentStart(
-        call_id=wanted.call_id,
-        subagent_type=wanted.subagent_type,
-        child_session_id=child_id,
-        description=wanted.description,
+    step: Step, wanted: SubagentWanted, granted: Grant | str, branch_: BranchWanted | None = None
+) -> None:
+    """Start a subagent that may spend what was granted; a text says why none is started."""
+    if isinstance(granted, str):
+        step.perform(AnswerTool(wanted.ref, error=f"no subagent was started: {granted}"))
+        return
+    child_id = SessionId(f"{step.memory.policy.session_id}.{step.memory.spawns + 1}")
+    step.record(
+        SubagentSpawned(
+            child_id=child_id,
+            call_id=wanted.call_id,
+            ref=wanted.ref,
+            tokens=granted.tokens,
+            cost_usd=granted.cost_usd,
+            digest="" if branch_ is None else branch_.digest,
+        )
     )
-    spawned = SubagentSpawned(
-        child_id=child_id,
-        call_id=wanted.call_id,
-        ref=wanted.ref,
-        tokens=granted.tokens,
-        cost_usd=granted.cost_usd,
-        digest=digest,
+    step.publish(
+        SubagentStart(
+            call_id=wanted.call_id,
+            subagent_type=wanted.subagent_type,
+            child_session_id=child_id,
+            description=wanted.description,
+        )
     )
     task = None if branch_ is None else branch_.task
-    run = RunSubagent(child_id, wanted.subagent_type, wanted.description, granted, task)
-    return Step(state, spawn(memory, child), (Keep(spawned), Publish(started), run))
+    step.perform(RunSubagent(child_id, wanted.subagent_type, wanted.description, granted, task))
 
 
-def settle_subagent(state: State, memory: Memory, done: SubagentDone) -> Step:
+def settle_subagent(step: Step, done: SubagentDone) -> None:
     """Add what a subagent used, and give its answer to the call, if one still waits.
 
     Of a branch that was lost nothing but the usage is kept: who waits for it asks again.
     """
-    child = find_child(memory, done.child_id)
+    child = find_child(step.memory, done.child_id)
     if child is None:
-        return Step(state, memory)
-    ended = SubagentEnd(
-        call_id=child.call_id,
-        child_session_id=child.session_id,
-        ok=done.ok,
-        text=done.text,
-        usage=done.usage,
-    )
+        return
+    answer = BranchAnswer(ok=done.ok and not done.is_lost, text=done.text, usage=done.usage)
+    run_told = runs.told_of(step.memory, done.child_id, answer)
     is_answer = bool(child.branch) and not done.is_lost
-    spent = SubagentSpent(
-        child_id=done.child_id,
-        usage=done.usage,
-        ok=done.ok if is_answer else None,
-        text=done.text if is_answer else "",
+    step.record(
+        SubagentSpent(
+            child_id=done.child_id,
+            usage=done.usage,
+            ok=done.ok if is_answer else None,
+            text=done.text if is_answer else "",
+        )
     )
-    settled = settle_child(memory, spent)
-    answer_ = BranchAnswer(ok=done.ok and not done.is_lost, text=done.text, usage=done.usage)
-    run_told = runs.told_of(memory, done.child_id, answer_)
-    effects: tuple[Effect, ...] = (Keep(spent), Publish(ended), *map(Publish, run_told))
+    step.publish(
+        SubagentEnd(
+            call_id=child.call_id,
+            child_session_id=child.session_id,
+            ok=done.ok,
+            text=done.text,
+            usage=done.usage,
+        ),
+        *run_told,
+    )
+    _answer(step, child, done)
+    waiting = step.memory.waiting_branches
+    free = max(0, step.memory.policy.max_children - len(step.memory.children))
+    step.perform(*(AnswerTool(ref) for _, ref in waiting[:free]))
+    step.change(waiting_branches=waiting[free:])
+
+
+def _answer(step: Step, child: Child, done: SubagentDone) -> None:
+    """Give what came of a subagent to the call that waits for it."""
     if child.branch:
-        known = find_branch(settled, child.branch)
+        known = find_branch(step.memory, child.branch)
         answer = known.answer if isinstance(known, Branch) else None
         end = BranchAnswer(ok=done.ok, text=done.text, usage=done.usage)
-        effects += (AnswerTool(child.branch, answer), AnswerTool(ended_ref(child.branch), end))
+        step.perform(AnswerTool(child.branch, answer), AnswerTool(ended_ref(child.branch), end))
     elif child.ref is not None:
         value, error = (done.text, None) if done.ok else (None, done.text)
-        effects += (AnswerTool(child.ref, value, error),)
-    free = max(0, settled.policy.max_children - len(settled.children))
-    admitted = tuple(AnswerTool(ref) for _, ref in settled.waiting_branches[:free])
-    settled = replace(settled, waiting_branches=settled.waiting_branches[free:])
-    return Step(state, settled, (*effects, *admitted))
+        step.perform(AnswerTool(child.ref, value, error))
 
 
 def _waiting_calls(memory: Memory, wanted: SubagentWanted) -> int:

@@ -1,12 +1,12 @@
 """What an agent's tables ask for: work to start, things to tell, records to keep.
 
 Each is carried out by one method of ``workers/agent.py``. To add one: its class here, its place in
-``Effect`` and its row there.
+``Work`` and its row there.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from cmdc_runtime.commands import AttachPlugin, AttachTools, ReplaceTools, Steer
 from cmdc_runtime.errors import CmdcError
@@ -18,7 +18,6 @@ from cmdc_runtime.reasons import PlainReason
 from workers.core.budget import Grant
 from workers.core.inputs import BranchTask, Order
 from workers.core.records import Record
-from workers.core.state import Memory, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +240,9 @@ class ExitProcess:
     reason: PlainReason
 
 
-Effect: TypeAlias = (
+Said: TypeAlias = Publish | Keep | Settle
+"""What leaves together, in the order in which it was said, before anything is done."""
+Work: TypeAlias = (
     CallModel
     | Summarize
     | Sleep
@@ -258,9 +259,6 @@ Effect: TypeAlias = (
     | ChangeTools
     | LoadPlugin
     | ChangePlugins
-    | Publish
-    | Keep
-    | Settle
     | Answer
     | Refuse
     | MakeCheckpoint
@@ -269,11 +267,4 @@ Effect: TypeAlias = (
     | TellPage
     | ExitProcess
 )
-
-
-class Step(NamedTuple):
-    """What one input does: the next state, the next memory, the work to do, in order."""
-
-    state: State
-    memory: Memory
-    effects: tuple[Effect, ...] = ()
+Effect: TypeAlias = Said | Work

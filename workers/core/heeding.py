@@ -13,15 +13,8 @@ from cmdc_runtime.events import PluginModelCall, SteeringReceived
 from workers.core import cycle, interrupt, shrink
 from workers.core.batch import CallEnd, close_call, give_results
 from workers.core.consult import heed
-from workers.core.conversation import find_running, spend
-from workers.core.effects import (
-    CancelModel,
-    Effect,
-    Keep,
-    Publish,
-    Settle,
-    Step,
-)
+from workers.core.conversation import find_running
+from workers.core.effects import CancelModel
 from workers.core.inputs import (
     ANY_WORK,
     Consulted,
@@ -34,7 +27,8 @@ from workers.core.inputs import (
 from workers.core.kernel_emits import patched
 from workers.core.records import PluginSpent
 from workers.core.repair import repair
-from workers.core.state import Consulting, Memory, OpenCall, Point, State
+from workers.core.state import Consulting, OpenCall, Point, State
+from workers.core.step import Step
 from workers.core.verdict import Aborted, Verdict
 
 _STOPPED: Final = CallEnd(
@@ -44,67 +38,61 @@ _STOPPED: Final = CallEnd(
 )
 
 
-def go_on(state: State, memory: Memory, consulted: Consulted) -> Step:
+def go_on(step: Step, consulted: Consulted) -> None:
     """Take down what the plugins say and go on from where the cycle waited for them."""
-    wait = memory.consulting
+    wait, verdict = step.memory.consulting, consulted.verdict
     if wait is None:
-        return Step(state, memory)
-    verdict, at_ms = consulted.verdict, consulted.at_ms
-    memory, effects = heed(replace(memory, consulting=None), verdict)
+        return
+    step.change(consulting=None)
+    heed(step, verdict)
     if verdict.abort is not None:
-        return cycle.then(_end(memory, verdict.abort, at_ms), effects)
-    return cycle.then(_CONTINUATIONS[wait.point](memory, wait, verdict, at_ms), effects)
+        _end(step, verdict.abort, consulted.at_ms)
+    else:
+        _CONTINUATIONS[wait.point](step, wait, verdict, consulted.at_ms)
 
 
-def listen(state: State, memory: Memory, spoke: PluginsSpoke) -> Step:
+def listen(step: Step, spoke: PluginsSpoke) -> None:
     """Take down what plugins say where nothing waits for them.
 
     What they want of a batch that is over comes too late for it, and is not for another one.
     """
     verdict = spoke.verdict
-    if spoke.batch not in {ANY_WORK, memory.work}:
+    if spoke.batch not in {ANY_WORK, step.memory.work}:
         verdict = replace(verdict, interventions=(), model=None)
-    memory, effects = heed(memory, verdict)
-    return Step(state, memory, effects)
+    heed(step, verdict)
 
 
-def stop(_state: State, memory: Memory, stopped: PluginsAborted) -> Step:
+def stop(step: Step, stopped: PluginsAborted) -> None:
     """End the cycle with its running calls, as a plugin wants; keep what was said so far."""
-    memory, said = interrupt.keep_partial(memory)
-    ended = _end(memory, stopped.abort, stopped.at_ms)
-    first, *rest = ended.effects
-    return Step(ended.state, ended.memory, (first, *said, *rest))
+    interrupt.keep_partial(step)
+    _end(step, stopped.abort, stopped.at_ms)
 
 
-def charge(state: State, memory: Memory, asked: PluginAskedModel) -> Step:
+def charge(step: Step, asked: PluginAskedModel) -> None:
     """Count what a plugin spent."""
-    kept = Keep(PluginSpent(plugin=asked.plugin, usage=asked.usage))
-    told = Publish(PluginModelCall(plugin=asked.plugin, model=asked.model, usage=asked.usage))
-    return Step(state, spend(memory, asked.usage), (kept, told))
+    step.record(PluginSpent(plugin=asked.plugin, usage=asked.usage))
+    step.publish(PluginModelCall(plugin=asked.plugin, model=asked.model, usage=asked.usage))
 
 
-def refuse(state: State, memory: Memory, refused: ToolRefused) -> Step:
+def refuse(step: Step, refused: ToolRefused) -> None:
     """Give a call that a plugin blocked its result: the reason."""
-    open_ = find_running(memory, refused.call_id)
+    open_ = find_running(step.memory, refused.call_id)
     if open_ is None:
-        return Step(state, memory)
-    end = CallEnd(f"Error: blocked: {refused.reason}", refused.reason)
-    memory, effects = close_call(memory, open_, end)
-    return cycle.after_call(memory, effects, refused.at_ms)
+        return
+    close_call(step, open_, CallEnd(f"Error: blocked: {refused.reason}", refused.reason))
+    cycle.after_call(step, refused.at_ms)
 
 
-def judge(state: State, memory: Memory, judged: SteeringJudged) -> Step:
+def judge(step: Step, judged: SteeringJudged) -> None:
     """Take a steering that plugins have heard, with what they add, or reject it."""
     order, command, verdict = judged.order, judged.command, judged.verdict
-    memory, effects = heed(memory, replace(verdict, interventions=()))
+    heed(step, replace(verdict, interventions=()))
     if verdict.abort is not None:
-        reason = verdict.abort.reason
-        told = SteeringReceived(ref=order.id, status="rejected", text=command.text)
-        rejected = Settle(order.id, SteeringRejected(reason))
-        return Step(state, memory, (*effects, rejected, Publish(told)))
+        step.complete(order.id, SteeringRejected(verdict.abort.reason))
+        step.publish(SteeringReceived(ref=order.id, status="rejected", text=command.text))
+        return
     text = "\n\n".join((command.text, *verdict.interventions))
-    heard = Steer(text=text, scope=command.scope)
-    return cycle.then(_HEARD[state](state, memory, order, heard), effects)
+    _HEARD[step.state](step, order, Steer(text=text, scope=command.scope))
 
 
 _HEARD: Final = {
@@ -116,57 +104,56 @@ _HEARD: Final = {
 """What a steering does that plugins have heard, as the table of commands has it for a new one."""
 
 
-def _end(memory: Memory, abort: Aborted, at_ms: int) -> Step:
-    """End the cycle; the abort is announced before the rest of it is cleared away."""
-    running = [open_ for open_ in memory.calls if open_.result is None]
-    ids = tuple(open_.call.call_id for open_ in running)
-    cleared: list[Effect] = [CancelModel()] if memory.compacting is not None else []
-    cleared += interrupt.cancel(memory, ids)
-    before = memory
+def _end(step: Step, abort: Aborted, at_ms: int) -> None:
+    """End the cycle with its running calls."""
+    before = step.memory
+    if before.compacting is not None:
+        step.perform(CancelModel())
+    interrupt.cancel(step, tuple(one.call.call_id for one in before.calls if one.result is None))
 
     def end_of(open_: OpenCall) -> CallEnd:
         if open_.started_at_ms is None:
             return _STOPPED
         return interrupt.killed(before, open_, _STOPPED, abort.reason)
 
-    memory, kept = give_results(memory, end_of)
-    ended = cycle.end_by_plugin(memory, abort, at_ms)
-    first, *rest = ended.effects
-    return Step(ended.state, ended.memory, (*kept, first, *cleared, *rest))
+    give_results(step, end_of)
+    cycle.end_by_plugin(step, abort, at_ms)
 
 
-def _send(memory: Memory, _wait: Consulting, verdict: Verdict, _at_ms: int) -> Step:
-    known = len(memory.messages)
-    memory, told = cycle.tell_notes(memory)
-    messages = patched(memory)
+def _send(step: Step, _wait: Consulting, verdict: Verdict, _at_ms: int) -> None:
+    known = len(step.memory.messages)
+    cycle.tell_notes(step)
+    messages = patched(step.memory)
     if verdict.messages is not None:
-        messages = (*verdict.messages, *memory.messages[known:])
-    return cycle.then(cycle.send(memory, repair(messages)), told)
+        messages = (*verdict.messages, *step.memory.messages[known:])
+    cycle.send(step, repair(messages))
 
 
-def _finish(memory: Memory, _wait: Consulting, _verdict: Verdict, at_ms: int) -> Step:
-    if memory.notes or memory.steering:
-        return cycle.ask(memory, at_ms)
-    return cycle.finish(memory, at_ms)
+def _finish(step: Step, _wait: Consulting, _verdict: Verdict, at_ms: int) -> None:
+    if step.memory.notes or step.memory.steering:
+        cycle.ask(step, at_ms)
+    else:
+        cycle.finish(step, at_ms)
 
 
-def _compact(memory: Memory, wait: Consulting, verdict: Verdict, at_ms: int) -> Step:
+def _compact(step: Step, wait: Consulting, verdict: Verdict, at_ms: int) -> None:
     wanted = wait.compacting
     assert wanted is not None  # noqa: S101 - it is what the plugins were asked about
     if wanted.trigger == "request":
-        return shrink.compact_unless(memory, wanted, verdict.skipped)
-    if verdict.skipped is None:
-        return cycle.summarize(memory, wanted)
-    return cycle.do_without_summary(memory, wanted, at_ms)
+        shrink.compact_unless(step, wanted, verdict.skipped)
+    elif verdict.skipped is None:
+        cycle.summarize(step, wanted)
+    else:
+        cycle.do_without_summary(step, wanted, at_ms)
 
 
-Continuation = Callable[[Memory, Consulting, Verdict, int], Step]
+Continuation = Callable[[Step, Consulting, Verdict, int], None]
 # fmt: off
 _CONTINUATIONS: Final[Mapping[Point, Continuation]] = {
-    Point.PROMPT:   lambda memory, _wait, _verdict, at_ms: cycle.begin(memory, at_ms),
+    Point.PROMPT:   lambda step, _wait, _verdict, at_ms: cycle.begin(step, at_ms),
     Point.REQUEST:  _send,
-    Point.RESPONSE: lambda memory, _wait, _verdict, at_ms: cycle.go_on_after_answer(memory, at_ms),
-    Point.BATCH:    lambda memory, _wait, _verdict, at_ms: cycle.go_on_after_batch(memory, at_ms),
+    Point.RESPONSE: lambda step, _wait, _verdict, at_ms: cycle.go_on_after_answer(step, at_ms),
+    Point.BATCH:    lambda step, _wait, _verdict, at_ms: cycle.go_on_after_batch(step, at_ms),
     Point.FINISH:   _finish,
     Point.COMPACT:  _compact,
 }

@@ -1,11 +1,12 @@
 """Steer and abort: how a running cycle is interrupted, softly or for good.
 
-An abort is announced before anything is done about it, behind the ends of its calls. What may be
-ended by either is decided by two functions of a call: ``_steering_ends`` and ``_abort_ends``. A
-cycle that has run for as long as it may is aborted as a caller would, but for what waits: that has
-its turn.
+An abort is announced behind the ends of its calls; whatever is done about it comes after all that
+its step says, so within 100 ms in every state. What may be ended by either is decided by two
+functions of a call: ``_steering_ends`` and ``_abort_ends``. A cycle that has run for as long as it
+may is aborted as a caller would, but for what waits: that has its turn.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,31 +20,14 @@ from cmdc_runtime.plain import problem_of, shown
 from cmdc_runtime.reasons import LINE_CHARS_MAX
 from workers.core import cycle
 from workers.core.batch import CallEnd, give_results
-from workers.core.changes import children_of, steer
-from workers.core.conversation import (
-    cycle_result,
-    discard,
-    next_id,
-    say,
-    text_problem,
-    waiting,
-)
-from workers.core.effects import (
-    AnswerTool,
-    CancelCalls,
-    CancelModel,
-    Effect,
-    EndSubagents,
-    JudgeSteering,
-    Keep,
-    Publish,
-    Settle,
-    Step,
-)
-from workers.core.endings import answer_waiters
+from workers.core.changes import children_of
+from workers.core.conversation import cycle_result, next_id, text_problem, waiting
+from workers.core.effects import AnswerTool, CancelCalls, CancelModel, EndSubagents, JudgeSteering
+from workers.core.endings import announce_abort, answer_waiters
 from workers.core.inputs import CycleExpired, Order, Stopped
 from workers.core.records import PromptDiscarded, Said, Steered
-from workers.core.state import Memory, OpenCall, QueuedPrompt, State, Steering
+from workers.core.state import Memory, OpenCall, QueuedPrompt
+from workers.core.step import Step
 from workers.core.tags import flush
 
 CYCLE_TIMEOUT: Final = "cycle_timeout"
@@ -71,136 +55,137 @@ _STEERED: Final = CallEnd(
 )
 
 
-def start_steering(state: State, memory: Memory, order: Order, command: Steer) -> Step:
+def start_steering(step: Step, order: Order, command: Steer) -> None:
     """Nothing runs that could be steered: open a cycle with the text."""
     if problem := text_problem(command.text):
-        return Step(state, memory, (Settle(order.id, InvalidText(problem)),))
+        step.complete(order.id, InvalidText(problem))
+        return
     prompt = QueuedPrompt(order.id, command.text)
-    receipt = SteerReceipt(ref=order.id, opened=True)
-    begun = cycle.start(memory, prompt, order.at_ms)
-    return cycle.then(begun, (Settle(order.id, receipt), cycle.receive(prompt, queued=False)))
+    step.complete(order.id, SteerReceipt(ref=order.id, opened=True))
+    cycle.receive(step, prompt, queued=False)
+    cycle.start(step, prompt, order.at_ms)
 
 
-def keep_steering(state: State, memory: Memory, order: Order, command: Steer) -> Step:
+def keep_steering(step: Step, order: Order, command: Steer) -> None:
     """Keep the guidance for the next gap; plugins that listen are asked first."""
-    return _judged(state, memory, order, command) or keep_heard(state, memory, order, command)
+    if not _have_judged(step, order, command):
+        keep_heard(step, order, command)
 
 
-def interrupt_tools(state: State, memory: Memory, order: Order, command: Steer) -> Step:
+def interrupt_tools(step: Step, order: Order, command: Steer) -> None:
     """Keep the guidance and end calls for it; plugins that listen are asked first."""
-    asked = _judged(state, memory, order, command)
-    return asked or end_calls_and_keep(state, memory, order, command)
+    if not _have_judged(step, order, command):
+        end_calls_and_keep(step, order, command)
 
 
-def _judged(state: State, memory: Memory, order: Order, command: Steer) -> Step | None:
-    is_refused = text_problem(command.text) or _is_full(memory)
-    if is_refused or not memory.hears(BeforeSteering):
-        return None
-    return Step(state, memory, (JudgeSteering(order, command),))
+def _have_judged(step: Step, order: Order, command: Steer) -> bool:
+    """Have plugins asked, if it may be kept at all; return whether any of them listens."""
+    is_refused = text_problem(command.text) or _is_full(step.memory)
+    if is_refused or not step.memory.hears(BeforeSteering):
+        return False
+    step.perform(JudgeSteering(order, command))
+    return True
 
 
 def _is_full(memory: Memory) -> bool:
     return len(memory.steering) >= memory.policy.max_steering_queue
 
 
-def keep_heard(state: State, memory: Memory, order: Order, command: Steer) -> Step:
-    """Keep the guidance for the next gap, if there is room."""
+def keep_heard(step: Step, order: Order, command: Steer) -> bool:
+    """Keep the guidance for the next gap, if there is room; return whether it was kept."""
     problem = text_problem(command.text)
-    bound = memory.policy.max_steering_queue
     if problem is not None:
-        return Step(state, memory, (Settle(order.id, InvalidText(problem)),))
-    if _is_full(memory):
+        step.complete(order.id, InvalidText(problem))
+        return False
+    if _is_full(step.memory):
+        bound = step.memory.policy.max_steering_queue
         full = QueueFull(f"{bound} steerings wait already; try again after the next gap")
-        told = SteeringReceived(ref=order.id, status="rejected_full", text=command.text)
-        return Step(state, memory, (Settle(order.id, full), Publish(told)))
-    effects = (
-        Keep(Steered(ref=order.id, text=command.text)),
-        Settle(order.id, SteerReceipt(ref=order.id, opened=False)),
-        Publish(SteeringReceived(ref=order.id, status="queued", text=command.text)),
-    )
-    return Step(state, steer(memory, Steering(order.id, command.text)), effects)
+        step.complete(order.id, full)
+        step.publish(SteeringReceived(ref=order.id, status="rejected_full", text=command.text))
+        return False
+    step.record(Steered(ref=order.id, text=command.text))
+    step.complete(order.id, SteerReceipt(ref=order.id, opened=False))
+    step.publish(SteeringReceived(ref=order.id, status="queued", text=command.text))
+    return True
 
 
-def end_calls_and_keep(state: State, memory: Memory, order: Order, command: Steer) -> Step:
+def end_calls_and_keep(step: Step, order: Order, command: Steer) -> None:
     """Keep the guidance and end the calls that may be ended, so that the gap comes soon."""
-    kept = keep_heard(state, memory, order, command)
-    if len(kept.memory.steering) == len(memory.steering):
-        return kept
-    doomed = [
+    if not keep_heard(step, order, command):
+        return
+    memory = step.memory
+    doomed = _ids(
         open_
         for open_ in memory.calls
         if open_.result is None and _steering_ends(memory, open_, command)
-    ]
-    ids = tuple(open_.call.call_id for open_ in doomed)
-    ended = cancel(memory, ids)
-    memory, given = give_results(
-        kept.memory,
+    )
+    cancel(step, doomed)
+    give_results(
+        step,
         lambda open_: (
-            killed(memory, open_, _STEERED, "steered") if open_.call.call_id in ids else None
+            killed(memory, open_, _STEERED, "steered") if open_.call.call_id in doomed else None
         ),
     )
-    return cycle.after_call(memory, (*kept.effects, *ended, *given), order.at_ms)
+    cycle.after_call(step, order.at_ms)
 
 
-def note_abort(state: State, memory: Memory, order: Order, command: Abort) -> Step:
+def note_abort(step: Step, order: Order, command: Abort) -> None:
     """Nothing runs; say so, for observers that missed the end."""
-    if (refused := _refused(state, memory, order, command)) is not None:
-        return refused
-    said = Publish(AgentAbort(reason=command.reason))
-    return Step(state, memory, (said, Settle(order.id, None)))
+    if _is_refused(step, order, command):
+        return
+    step.publish(AgentAbort(reason=command.reason))
+    step.complete(order.id, None)
 
 
-def _refused(state: State, memory: Memory, order: Order, command: Abort) -> Step | None:
-    """Refuse an abort whose reason can't be written down; None where it can be."""
+def _is_refused(step: Step, order: Order, command: Abort) -> bool:
+    """Refuse an abort whose reason can't be written down; return whether it was refused."""
     problem = problem_of(command.reason)
-    if problem is None:
-        return None
-    return Step(state, memory, (Settle(order.id, UsageError(f"abort: reason: {problem}")),))
+    if problem is not None:
+        step.complete(order.id, UsageError(f"abort: reason: {problem}"))
+    return problem is not None
 
 
-def abort_request(state: State, memory: Memory, order: Order, command: Abort) -> Step:
+def abort_request(step: Step, order: Order, command: Abort) -> None:
     """Tell observers, end the request, keep what was said so far and mark it."""
-    if (refused := _refused(state, memory, order, command)) is not None:
-        return refused
-    return _settled(_end_request(memory, command, order.at_ms), order)
+    if not _is_refused(step, order, command):
+        _end_request(step, command, order.at_ms)
+        step.complete(order.id, None)
 
 
-def abort_tools(state: State, memory: Memory, order: Order, command: Abort) -> Step:
+def abort_tools(step: Step, order: Order, command: Abort) -> None:
     """Tell observers and end the calls that may be ended; none of them counts any more."""
-    if (refused := _refused(state, memory, order, command)) is not None:
-        return refused
-    return _settled(_end_tools(memory, command, order.at_ms), order)
+    if not _is_refused(step, order, command):
+        _end_tools(step, command, order.at_ms)
+        step.complete(order.id, None)
 
 
-def expire_request(state: State, memory: Memory, expired: CycleExpired) -> Step:
+def expire_request(step: Step, expired: CycleExpired) -> None:
     """Abort a cycle that asks a model or plugins, if its time is over."""
-    if not _is_over(memory, expired):
-        return Step(state, memory)
-    return _end_request(memory, _EXPIRY, expired.at_ms)
+    if _is_over(step.memory, expired):
+        _end_request(step, _EXPIRY, expired.at_ms)
 
 
-def expire_tools(state: State, memory: Memory, expired: CycleExpired) -> Step:
+def expire_tools(step: Step, expired: CycleExpired) -> None:
     """Abort a cycle that runs calls, if its time is over."""
-    if not _is_over(memory, expired):
-        return Step(state, memory)
-    return _end_tools(memory, _EXPIRY, expired.at_ms)
+    if _is_over(step.memory, expired):
+        _end_tools(step, _EXPIRY, expired.at_ms)
 
 
-def stop_tools(state: State, memory: Memory, _stopped: Stopped) -> Step:
+def stop_tools(step: Step, _stopped: Stopped) -> None:
     """End the calls, since nobody else will.
 
     One that waits for a person's leave has not begun: what is saved of the session still asks.
     """
-    before = memory
-    waiting_ids = {one.call_id for one in memory.approvals}
+    before = step.memory
+    waiting_ids = {one.call_id for one in before.approvals}
 
     def end_of(open_: OpenCall) -> CallEnd | None:
         if open_.started_at_ms is not None:
             return killed(before, open_, _STOPPED, "stopped")
         return None if open_.call.call_id in waiting_ids else _NOT_BEGUN
 
-    memory, kept = give_results(memory, end_of)
-    return Step(state, replace(memory, work=memory.work + 1), kept)
+    give_results(step, end_of)
+    step.change(work=before.work + 1)
 
 
 def _is_over(memory: Memory, expired: CycleExpired) -> bool:
@@ -209,61 +194,58 @@ def _is_over(memory: Memory, expired: CycleExpired) -> bool:
     return is_meant and due_ms is not None and expired.at_ms >= due_ms
 
 
-def _settled(step: Step, order: Order) -> Step:
-    return Step(step.state, step.memory, (*step.effects, Settle(order.id, None)))
-
-
-def _end_request(memory: Memory, wanted: Abort, at_ms: int) -> Step:
-    memory, said = keep_partial(memory)
-    effects = (CancelModel(), *said)
+def _end_request(step: Step, wanted: Abort, at_ms: int) -> None:
+    step.perform(CancelModel())
+    keep_partial(step)
     # An answer whose calls plugins were still being asked about: none of them runs.
-    memory, kept = give_results(memory, lambda _open: _ABORTED)
-    return _abort(memory, wanted, at_ms, (*effects, *kept))
+    give_results(step, lambda _open: _ABORTED)
+    _abort(step, wanted, at_ms)
 
 
-def keep_partial(memory: Memory) -> tuple[Memory, tuple[Effect, ...]]:
+def keep_partial(step: Step) -> None:
     """Keep what there is of an answer, marked as interrupted."""
-    _, held, _ = flush(memory.answering.tags, memory.policy.tags)
-    said = memory.answering.text + held
-    if not said:
-        return memory, ()
-    partial = Message(
-        id=next_id(memory), role="assistant", content=said, metadata={"interrupted": True}
-    )
-    return say(memory, partial), (Keep(Said(message=partial)),)
+    answering = step.memory.answering
+    _, held, _ = flush(answering.tags, step.memory.policy.tags)
+    if said := answering.text + held:
+        partial = Message(
+            id=next_id(step.memory), role="assistant", content=said, metadata={"interrupted": True}
+        )
+        step.record(Said(message=partial))
 
 
-def _end_tools(memory: Memory, wanted: Abort, at_ms: int) -> Step:
-    doomed = [
+def _end_tools(step: Step, wanted: Abort, at_ms: int) -> None:
+    memory = step.memory
+    doomed = _ids(
         open_
         for open_ in memory.calls
         if open_.result is None and _abort_ends(memory, open_, wanted)
-    ]
-    ids = tuple(open_.call.call_id for open_ in doomed)
+    )
     # A call whose subagent goes on without it has nothing left to wait for, and gives its room up.
     alone = tuple(
-        open_.call.call_id
-        for open_ in memory.calls
-        if open_ not in doomed and children_of(memory, (open_.call.call_id,))
+        call_id
+        for call_id in _ids(memory.calls)
+        if call_id not in doomed and children_of(memory, (call_id,))
     )
-    given_up = (CancelCalls(alone),) if alone else ()
-    effects = (CancelModel(), *_end_compaction(memory), *cancel(memory, ids), *given_up)
-    before = memory
-    memory, kept = give_results(
-        memory,
+    step.perform(CancelModel())
+    if memory.compacting is not None and memory.compacting.ref is not None:
+        no_summary = "no summary: the cycle was aborted"
+        step.perform(AnswerTool(memory.compacting.ref, error=no_summary))
+    cancel(step, doomed)
+    if alone:
+        step.perform(CancelCalls(alone))
+    give_results(
+        step,
         lambda open_: (
-            killed(before, open_, _ABORTED, wanted.reason) if open_.call.call_id in ids else _LEFT
+            killed(memory, open_, _ABORTED, wanted.reason)
+            if open_.call.call_id in doomed
+            else _LEFT
         ),
     )
-    return _abort(memory, wanted, at_ms, (*effects, *kept))
+    _abort(step, wanted, at_ms)
 
 
-def _end_compaction(memory: Memory) -> tuple[Effect, ...]:
-    """Tell the call that waits for a summary that there will be none, since that is ended too."""
-    wanted = memory.compacting
-    if wanted is None or wanted.ref is None:
-        return ()
-    return (AnswerTool(wanted.ref, error="no summary: the cycle was aborted"),)
+def _ids(calls: Iterable[OpenCall]) -> tuple[CallId, ...]:
+    return tuple(open_.call.call_id for open_ in calls)
 
 
 def _steering_ends(memory: Memory, open_: OpenCall, command: Steer) -> bool:
@@ -284,11 +266,13 @@ def _abort_ends(memory: Memory, open_: OpenCall, command: Abort) -> bool:
     return command.kill_tools == "all" or (command.kill_tools == "killable" and is_killable)
 
 
-def cancel(memory: Memory, ids: tuple[CallId, ...]) -> tuple[Effect, ...]:
+def cancel(step: Step, ids: tuple[CallId, ...]) -> None:
     """End these calls, and the subagents that they wait for."""
-    children = children_of(memory, ids)
-    ended = (EndSubagents(children),) if children else ()
-    return (*((CancelCalls(ids),) if ids else ()), *ended)
+    children = children_of(step.memory, ids)
+    if ids:
+        step.perform(CancelCalls(ids))
+    if children:
+        step.perform(EndSubagents(children))
 
 
 # Any: plain data of whoever ended it.
@@ -305,23 +289,16 @@ def killed(memory: Memory, open_: OpenCall, end: CallEnd, reason: Any) -> CallEn
         call_id=open_.call.call_id,
         reason="abandoned" if is_left else why,
     )
-    return replace(end, told=(Publish(told),), why=why)
+    return replace(end, told=(told,), why=why)
 
 
-def _abort(memory: Memory, wanted: Abort, at_ms: int, effects: tuple[Effect, ...]) -> Step:
-    dropped: list[Effect] = []
+def _abort(step: Step, wanted: Abort, at_ms: int) -> None:
+    """End the cycle, whose calls have their ends: they are of the cycle that it ends."""
+    announce_abort(step, wanted.reason)
     results = []
-    for command_id, text in waiting(memory) if wanted.clear_queue else ():
-        memory = discard(memory, command_id)
-        results.append((command_id, cycle_result(memory, memory.outcomes[-1])))
-        gone = PromptDropped(text=text, command_id=command_id)
-        dropped += (Publish(gone), Keep(PromptDiscarded(command_id=command_id)))
-    answered = answer_waiters(memory, *results)
-    ended = cycle.abort(answered.memory, wanted.reason, at_ms)
-    # The abort is announced before anything is done about it, within 100 ms in every state. Its
-    # calls have their ends before it, in the same batch: they are of the cycle that it ends.
-    ends = [one for one in effects if isinstance(one, Keep | Publish)]
-    done = [one for one in effects if not isinstance(one, Keep | Publish)]
-    first, *rest = ended.effects
-    after = (*done, *dropped, *answered.effects, *rest)
-    return Step(ended.state, ended.memory, (*ends, first, *after))
+    for command_id, text in waiting(step.memory) if wanted.clear_queue else ():
+        step.publish(PromptDropped(text=text, command_id=command_id))
+        step.record(PromptDiscarded(command_id=command_id))
+        results.append((command_id, cycle_result(step.memory, step.memory.outcomes[-1])))
+    answer_waiters(step, *results)
+    cycle.abort(step, wanted.reason, at_ms)

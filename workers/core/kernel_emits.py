@@ -1,8 +1,7 @@
-"""What the kernel does for a plugin's orders: the emits of ``extensions.kernel_emits``.
+"""How each order of a plugin changes the memory: the emits of ``extensions.kernel_emits``.
 
-``_CHANGES`` says how each changes the memory; the tables use it when a plugin speaks and
-``rebuild`` when it reads the order back. ``RequireApproval`` is about one call, so the runner has
-it; at another hook it is refused by ``verdict``.
+``RequireApproval`` is about one call, so the runner of calls has it; at another hook it is refused
+by ``verdict``.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,9 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from cmdc_runtime.extensions.kernel_emits import (
-    KERNEL_EMITS,
     SYSTEM_MESSAGE_ID,
-    DecideApproval,
     KernelEmit,
     MemoryContents,
     SyntheticToolResults,
@@ -23,10 +20,6 @@ from cmdc_runtime.extensions.kernel_emits import (
 )
 from cmdc_runtime.ids import MessageId
 from cmdc_runtime.messages import Message
-from workers.core.approvals import settle
-from workers.core.changes import find_approval
-from workers.core.effects import Effect, Keep
-from workers.core.records import PluginOrdered
 from workers.core.state import Memory
 
 SECTIONS_MAX: Final = 64
@@ -36,27 +29,6 @@ PATCHES_MAX: Final = 1_000
 
 # Any: the order of its own row.
 Change = Callable[[Memory, Any], Memory]
-
-
-def obey(memory: Memory, name: str, payload: object) -> tuple[Memory, tuple[Effect, ...]]:
-    """Carry out one order; the payload is checked already, by the action that it came in."""
-    order = msgspec.convert(payload, KERNEL_EMITS[name])
-    if isinstance(order, DecideApproval):
-        return _decide(memory, order)
-    changed = apply(memory, order)
-    if changed == memory:
-        return memory, ()
-    return changed, (Keep(PluginOrdered(name=name, payload=payload)),)
-
-
-def order_of(record: PluginOrdered) -> KernelEmit:
-    """Return the order that was given; ``apply`` changes a memory as it did then.
-
-    Raises:
-        KeyError: there is no order of this name.
-        msgspec.ValidationError: it has none of this payload.
-    """
-    return msgspec.convert(record.payload, KERNEL_EMITS[record.name])
 
 
 def apply(memory: Memory, order: KernelEmit) -> Memory:
@@ -127,14 +99,6 @@ def _update_message_metadata(memory: Memory, order: UpdateMessageMetadata) -> Me
 def _merged(metadata: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
     merged = {**metadata, **update}
     return {key: value for key, value in merged.items() if value is not None}
-
-
-def _decide(memory: Memory, order: DecideApproval) -> tuple[Memory, tuple[Effect, ...]]:
-    found = find_approval(memory, order.approval_id)
-    # A call that is held has its own cycle waiting, and only a person's command ends that.
-    if found is None or found.ref is not None:
-        return memory, ()
-    return settle(memory, found, order.decision)
 
 
 _CHANGES: Final[Mapping[type[KernelEmit], Change]] = {

@@ -14,13 +14,14 @@ from cmdc_runtime.errors import ApprovalNotFound, AskNotFound, QueueFull, UsageE
 from cmdc_runtime.events import UserResponded
 from workers.core import consent, cycle
 from workers.core.approvals import settle
-from workers.core.changes import Decision, answer, find_approval, find_ask
-from workers.core.conversation import APPROVAL, TRIGGER, enqueue
-from workers.core.effects import AnswerTool, Keep, Publish, Settle, Step
+from workers.core.changes import Decision, find_approval, find_ask
+from workers.core.conversation import APPROVAL, TRIGGER
+from workers.core.effects import AnswerTool
 from workers.core.inputs import Order
 from workers.core.opening import called_again
 from workers.core.records import PromptQueued, UserAnswered
-from workers.core.state import Approval, Memory, QueuedPrompt, State
+from workers.core.state import Approval, QueuedPrompt, State
+from workers.core.step import Step
 
 ARGUMENTS_CHARS_MAX: Final = 2_000
 """Of a call's arguments as the model is reminded of them; it has made the call itself."""
@@ -33,54 +34,51 @@ _REJECTED: Final = (
 )
 
 
-def approve(state: State, memory: Memory, order: Order, command: Approve) -> Step:
+def approve(step: Step, order: Order, command: Approve) -> None:
     """Allow the call that waits and, unless told not to, have the model make it."""
-    found = find_approval(memory, command.approval_id)
-    if found is None or _is_late(found, order):
-        return _unknown(state, memory, order, command.approval_id)
+    found = _find(step, order, command.approval_id)
+    if found is None:
+        return
     if command.kind not in found.options:
         offered = ", ".join(found.options)
         error = UsageError(f"approval {found.id!r} offers {offered}, not {command.kind!r}")
-        return Step(state, memory, (Settle(order.id, error),))
-    if found.ref is not None:
-        memory, effects = settle(memory, found, command.kind)
-        return Step(
-            state, memory, (*effects, Settle(order.id, None), AnswerTool(found.ref, value=True))
-        )
-    decision = _Decision(found, command.kind, "tool_approved")
-    return _decide(state, memory, order, decision, resumes=command.auto_resume)
+        step.complete(order.id, error)
+    elif found.ref is not None:
+        settle(step, found, command.kind)
+        step.complete(order.id, None)
+        step.perform(AnswerTool(found.ref, value=True))
+    else:
+        decision = _Decision(found, command.kind, "tool_approved")
+        _decide(step, order, decision, resumes=command.auto_resume)
 
 
-def reject(state: State, memory: Memory, order: Order, command: Reject) -> Step:
+def reject(step: Step, order: Order, command: Reject) -> None:
     """Refuse the call that waits; if asked to, have the model go on without it.
 
     In any case its result says so from here on.
     """
-    found = find_approval(memory, command.approval_id)
-    if found is None or _is_late(found, order):
-        return _unknown(state, memory, order, command.approval_id)
+    found = _find(step, order, command.approval_id)
+    if found is None:
+        return
     if found.ref is not None:
-        refused = consent.refuse(state, memory, found, order.at_ms)
-        return cycle.then(refused, (Settle(order.id, None),))
-    decision = _Decision(found, "reject", "tool_rejected")
-    return _decide(state, memory, order, decision, resumes=command.auto_resume)
+        step.complete(order.id, None)
+        consent.refuse(step, found, order.at_ms)
+    else:
+        decision = _Decision(found, "reject", "tool_rejected")
+        _decide(step, order, decision, resumes=command.auto_resume)
 
 
-def respond(state: State, memory: Memory, order: Order, command: UserRespond) -> Step:
+def respond(step: Step, order: Order, command: UserRespond) -> None:
     """Give the answer of the user to the call that waits for it."""
-    if find_ask(memory, command.ref) is None:
-        unknown = AskNotFound(f"no question {command.ref!r} waits for an answer")
-        return Step(state, memory, (Settle(order.id, unknown),))
-    told = UserResponded(
-        session_id=memory.policy.session_id, ref=command.ref, response=command.response
-    )
-    effects = (
-        Keep(UserAnswered(ref=command.ref, response=command.response)),
-        Publish(told),
-        Settle(order.id, None),
-        AnswerTool(command.ref, command.response),
-    )
-    return Step(state, answer(memory, command.ref, command.response), effects)
+    ref, response = command.ref, command.response
+    if find_ask(step.memory, ref) is None:
+        step.complete(order.id, AskNotFound(f"no question {ref!r} waits for an answer"))
+        return
+    step.record(UserAnswered(ref=ref, response=response))
+    session_id = step.memory.policy.session_id
+    step.publish(UserResponded(session_id=session_id, ref=ref, response=response))
+    step.complete(order.id, None)
+    step.perform(AnswerTool(ref, response))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,38 +94,35 @@ class _Decision:
         return told.format(tool=self.approval.tool, args=_shown(self.approval))
 
 
-def _decide(
-    state: State, memory: Memory, order: Order, decision: _Decision, *, resumes: bool
-) -> Step:
-    found = decision.approval
+def _decide(step: Step, order: Order, decision: _Decision, *, resumes: bool) -> None:
+    found, is_idle = decision.approval, step.state is State.IDLE
     metadata: dict[str, object] = {APPROVAL: found.id, TRIGGER: decision.trigger}
-    call = called_again(memory, found) if decision.trigger == "tool_approved" else None
+    call = called_again(step.memory, found) if decision.trigger == "tool_approved" else None
     prompt = QueuedPrompt(order.id, decision.text, metadata, call)
-    decided, effects = settle(memory, found, decision.word)
-    if not resumes:
-        return Step(state, decided, (*effects, Settle(order.id, None)))
-    if state is State.IDLE:
-        begun = cycle.start(decided, prompt, order.at_ms)
-        return cycle.then(begun, (*effects, Settle(order.id, order.id)))
-    bound = memory.policy.max_queued_prompts
-    if len(memory.queue) >= bound:
+    bound = step.memory.policy.max_queued_prompts
+    if resumes and not is_idle and len(step.memory.queue) >= bound:
         full = QueueFull(f"{bound} prompts wait already; decide again when a cycle has ended")
-        return Step(state, memory, (Settle(order.id, full),))
-    kept = Keep(
-        PromptQueued(command_id=order.id, text=prompt.text, metadata=metadata, call=prompt.call)
-    )
-    return Step(state, enqueue(decided, prompt), (*effects, kept, Settle(order.id, order.id)))
+        step.complete(order.id, full)
+        return
+    settle(step, found, decision.word)
+    if resumes and not is_idle:
+        step.record(
+            PromptQueued(command_id=order.id, text=prompt.text, metadata=metadata, call=call)
+        )
+    step.complete(order.id, order.id if resumes else None)
+    if resumes and is_idle:
+        cycle.start(step, prompt, order.at_ms)
 
 
-def _is_late(found: Approval, order: Order) -> bool:
-    """Say whether the time to decide is over, though nobody has noted it yet."""
-    return found.due_ms is not None and order.at_ms >= found.due_ms
-
-
-def _unknown(state: State, memory: Memory, order: Order, approval_id: str) -> Step:
-    waiting = ", ".join(one.id for one in memory.approvals) or "none"
+def _find(step: Step, order: Order, approval_id: str) -> Approval | None:
+    """Return the approval that waits and whose time is not over, or refuse the command."""
+    found = find_approval(step.memory, approval_id)
+    if found is not None and (found.due_ms is None or order.at_ms < found.due_ms):
+        return found
+    waiting = ", ".join(one.id for one in step.memory.approvals) or "none"
     error = ApprovalNotFound(f"no approval {approval_id!r} waits; waiting: {waiting}")
-    return Step(state, memory, (Settle(order.id, error),))
+    step.complete(order.id, error)
+    return None
 
 
 def _shown(approval: Approval) -> str:

@@ -10,59 +10,48 @@ from dataclasses import replace
 
 from cmdc_runtime.commands import PLUGINS_MAX, AttachPlugin, DetachPlugin
 from cmdc_runtime.errors import AlreadyAttached, CmdcError, InvalidOptions, PluginNotFound
-from cmdc_runtime.events import Event, PluginAttached, PluginDetached, PluginUpdated
+from cmdc_runtime.events import PluginAttached, PluginDetached, PluginUpdated
 from cmdc_runtime.plain import shown
 from cmdc_runtime.reasons import LINE_CHARS_MAX
-from workers.core.changes import attached_plugin, change_plugin_set
+from workers.core.changes import attached_plugin
 from workers.core.consult import heed
-from workers.core.effects import ChangePlugins, Keep, LoadPlugin, Publish, Settle, Step
+from workers.core.effects import ChangePlugins, LoadPlugin
 from workers.core.inputs import Order, PluginLoaded
 from workers.core.records import PluginSetChanged
-from workers.core.state import Memory, State
+from workers.core.state import Memory
+from workers.core.step import Step
 
 
-def load(state: State, memory: Memory, order: Order, command: AttachPlugin) -> Step:
+def load(step: Step, order: Order, command: AttachPlugin) -> None:
     """Have the parcel opened; ``use_loaded`` goes on."""
-    return Step(state, memory, (LoadPlugin(order.id, command),))
+    step.perform(LoadPlugin(order.id, command))
 
 
-def use_loaded(state: State, memory: Memory, loaded: PluginLoaded) -> Step:
+def use_loaded(step: Step, loaded: PluginLoaded) -> None:
     """Ask the plugin from now on, or refuse it and say why."""
-    facts = loaded.plugin
-    error = _refusal(memory, loaded)
+    facts, error = loaded.plugin, _refusal(step.memory, loaded)
     if error is not None or facts is None:
-        dropped = ChangePlugins(loaded.id, attached=False, detached=())
-        return Step(state, memory, (Settle(loaded.id, error), dropped))
-    attached = attached_plugin(facts)
-    memory = change_plugin_set(memory, (attached,), ())
-    memory, said = heed(memory, loaded.verdict)
-    event: Event = (
-        PluginUpdated(name=facts.name)
-        if loaded.command.is_update
-        else PluginAttached(name=facts.name)
-    )
-    effects = (
-        Keep(PluginSetChanged(attached=(attached,))),
-        Publish(event),
-        *said,
-        Settle(loaded.id, facts.name),
-        ChangePlugins(loaded.id, attached=True, detached=()),
-    )
-    return Step(state, memory, effects)
+        step.complete(loaded.id, error)
+        step.perform(ChangePlugins(loaded.id, attached=False, detached=()))
+        return
+    name, is_update = facts.name, loaded.command.is_update
+    step.record(PluginSetChanged(attached=(attached_plugin(facts),)))
+    step.publish(PluginUpdated(name=name) if is_update else PluginAttached(name=name))
+    heed(step, loaded.verdict)
+    step.complete(loaded.id, name)
+    step.perform(ChangePlugins(loaded.id, attached=True, detached=()))
 
 
-def detach(state: State, memory: Memory, order: Order, command: DetachPlugin) -> Step:
+def detach(step: Step, order: Order, command: DetachPlugin) -> None:
     """Ask a plugin no more; what it knew is forgotten."""
-    if not _has(memory, command.name):
-        return Step(state, memory, (Settle(order.id, _unknown(memory, command.name)),))
+    if not _has(step.memory, command.name):
+        step.complete(order.id, _unknown(step.memory, command.name))
+        return
     gone = (command.name,)
-    effects = (
-        Keep(PluginSetChanged(detached=gone)),
-        Publish(PluginDetached(name=command.name)),
-        Settle(order.id, None),
-        ChangePlugins(order.id, attached=False, detached=gone),
-    )
-    return Step(state, change_plugin_set(memory, (), gone), effects)
+    step.record(PluginSetChanged(detached=gone))
+    step.publish(PluginDetached(name=command.name))
+    step.complete(order.id, None)
+    step.perform(ChangePlugins(order.id, attached=False, detached=gone))
 
 
 def with_hooks(memory: Memory, hooks: Mapping[str, frozenset[str]]) -> Memory:

@@ -21,7 +21,7 @@ from cmdc_runtime.ids import CommandId, Incarnation
 from workers.core import commands as commands_table
 from workers.core import rebuild, results
 from workers.core.causes import Given, Recovery, where
-from workers.core.effects import Keep, Step
+from workers.core.evolve import CODE, replay
 from workers.core.inputs import Order
 from workers.core.records import (
     Cause,
@@ -35,6 +35,7 @@ from workers.core.records import (
 from workers.core.replaying_inputs import NotDerivableError, Scene, inputs_of
 from workers.core.replaying_paths import find_way
 from workers.core.state import Memory, State
+from workers.core.step import Step
 
 _OPTIONS: Final = Cause("options", Where(State.IDLE))
 """Other options are chosen with a new process, not decided: they are taken as recorded."""
@@ -119,7 +120,7 @@ class _Stage:
     ) -> Played:
         """Take a step as decided."""
         self.state, self.memory = state, memory
-        self.known = rebuild.replay(self.known, (entry.record for entry in group))
+        self.known = replay(self.known, (entry.record for entry in group))
         return Played(group, cause, state, memory)
 
 
@@ -164,7 +165,7 @@ def _play_step(
     stage: _Stage, group: tuple[Entry, ...], commands: Mapping[CommandId, Command]
 ) -> Outcome:
     for entry in group:
-        if isinstance(hole := entry.record, SetAside) and hole.what not in rebuild.CODE:
+        if isinstance(hole := entry.record, SetAside) and hole.what not in CODE:
             return Unplayable(entry.number, _HOLE.format(hole.what, hole.why))
     recorded = tuple(msgspec.structs.replace(entry.record, cause=None) for entry in group)
     stage.enter(group[0].incarnation)
@@ -172,7 +173,7 @@ def _play_step(
     told = _AT_BEGINNING.get(type(recorded[0]))
     if cause is None and told is not None:
         stage.begin(group[0].incarnation)  # a fork counts its processes anew
-        return stage.settle(group, told, stage.state, rebuild.replay(stage.memory, recorded))
+        return stage.settle(group, told, stage.state, replay(stage.memory, recorded))
     try:
         step = _decide(stage, group, recorded, commands)
     except NotDerivableError as error:
@@ -180,7 +181,7 @@ def _play_step(
     if isinstance(step, Difference):
         return step
     assert cause is not None  # noqa: S101 - without one there is no step
-    kept = tuple(reread(effect.record) for effect in step.effects if isinstance(effect, Keep))
+    kept = tuple(map(reread, step.records))
     differs = _compare(group, cause, recorded, kept)
     return differs or stage.settle(group, cause, step.state, step.memory)
 
@@ -215,7 +216,8 @@ def _decide(
 def _take(state: State, memory: Memory, scene: Scene, incarnation: Incarnation) -> Step:
     *before, given = inputs_of(scene)
     for one in before:
-        state, memory, _ = _apply(state, memory, one, incarnation)
+        taken = _apply(state, memory, one, incarnation)
+        state, memory = taken.state, taken.memory
     return _apply(state, memory, given, incarnation)
 
 

@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 from cmdc_runtime.extensions.provider import FailureKind
 from workers.core import results
 from workers.core.causes import where
-from workers.core.effects import Keep, Step
 from workers.core.inputs import (
     CompactWanted,
     Consulted,
@@ -28,6 +27,7 @@ from workers.core.inputs import (
 )
 from workers.core.records import Where
 from workers.core.state import Memory, State
+from workers.core.step import Step
 from workers.core.verdict import Verdict
 
 PLACES_MAX: Final = 2_000
@@ -69,7 +69,7 @@ def _silent(state: State, memory: Memory, at_ms: int) -> Iterator[Step]:
     """Yield the steps from here that keep no record."""
     for move in _moves(state, memory, at_ms):
         step = results.apply(state, memory, move)
-        if not any(isinstance(effect, Keep) for effect in step.effects):
+        if not step.records:
             yield step
 
 

@@ -62,7 +62,7 @@ def brief(state: State, memory: Memory) -> Plain:
     """Return how a session stands, in numbers."""
     return {
         "state": state.value,
-        "turn": memory.turns,
+        "turn": memory.turns_begun,
         "queue": len(memory.queue) + len(memory.steering),
         "calls": sum(1 for open_ in memory.calls if open_.result is None),
         "approvals": len(memory.approvals),

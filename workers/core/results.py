@@ -37,8 +37,8 @@ from workers.core import (
     toolset,
     toolwork,
 )
-from workers.core.conversation import count_answer, next_id, say
-from workers.core.effects import AnswerTool, Effect, Keep, Publish, Sleep, Step
+from workers.core.conversation import next_id
+from workers.core.effects import AnswerTool, Sleep
 from workers.core.expense import guess, has_lost_count
 from workers.core.inputs import (
     ANY_WORK,
@@ -81,9 +81,10 @@ from workers.core.inputs import (
 from workers.core.records import Said, TurnSpent
 from workers.core.retry import delay_s, may_pass, should_retry
 from workers.core.state import Answering, Memory, State
+from workers.core.step import Step
 from workers.core.tags import Found, Tag, feed, flush
 
-Handler = Callable[[State, Memory, Any], Step]  # Any: a handler takes the result of its own row
+Handler = Callable[[Step, Any], None]  # Any: a handler takes the result of its own row
 
 
 _TAG_EVENTS: Final[Mapping[Tag, Callable[[str], Event]]] = {
@@ -92,120 +93,119 @@ _TAG_EVENTS: Final[Mapping[Tag, Callable[[str], Event]]] = {
 }
 
 
-def stream(_state: State, memory: Memory, _chunk: FirstChunk) -> Step:
+def stream(step: Step, _chunk: FirstChunk) -> None:
     """Note that the provider answers."""
-    return Step(State.STREAMING, memory)
+    step.state = State.STREAMING
 
 
-def think(state: State, memory: Memory, thought: ThoughtArrived) -> Step:
+def think(step: Step, thought: ThoughtArrived) -> None:
     """Show a piece of thinking."""
-    effects: tuple[Effect, ...] = (Publish(ThinkingDelta(delta=thought.text)),)
-    if not memory.answering.is_thinking_started:
-        memory = replace(memory, answering=replace(memory.answering, is_thinking_started=True))
-        effects = (Publish(ThinkingStart()), *effects)
-    return Step(state, memory, effects)
+    if not step.memory.answering.is_thinking_started:
+        step.change(answering=replace(step.memory.answering, is_thinking_started=True))
+        step.publish(ThinkingStart())
+    step.publish(ThinkingDelta(delta=thought.text))
 
 
-def speak(state: State, memory: Memory, piece: TextArrived) -> Step:
+def speak(step: Step, piece: TextArrived) -> None:
     """Show a piece of text, without the tags in it."""
     if piece.found is not None:
-        return Step(state, *_show(memory, piece.text, piece.found))
-    tags, clean, found = feed(memory.answering.tags, piece.text, memory.policy.tags)
-    answering = replace(memory.answering, tags=tags)
-    return Step(state, *_show(replace(memory, answering=answering), clean, found))
+        _show(step, piece.text, piece.found)
+        return
+    answering, known = step.memory.answering, step.memory.policy.tags
+    tags, clean, found = feed(answering.tags, piece.text, known)
+    step.change(answering=replace(answering, tags=tags))
+    _show(step, clean, found)
 
 
-def _show(
-    memory: Memory, clean: str, found: tuple[Found, ...]
-) -> tuple[Memory, tuple[Effect, ...]]:
-    told = [seen for seen in found if seen.text]  # a filter may have left nothing of one
-    effects: list[Effect] = [Publish(_TAG_EVENTS[seen.tag](seen.text)) for seen in told]
-    if clean:
-        answering = memory.answering
-        if not answering.is_text_started:
-            effects.append(Publish(MessageStart()))
-        effects.append(Publish(MessageDelta(delta=clean)))
-        answering = replace(answering, is_text_started=True, text=answering.text + clean)
-        memory = replace(memory, answering=answering)
-    return memory, tuple(effects)
+def _show(step: Step, clean: str, found: tuple[Found, ...]) -> None:
+    # A filter may have left nothing of one.
+    step.publish(*(_TAG_EVENTS[seen.tag](seen.text) for seen in found if seen.text))
+    if not clean:
+        return
+    answering = step.memory.answering
+    if not answering.is_text_started:
+        step.publish(MessageStart())
+    step.publish(MessageDelta(delta=clean))
+    step.change(answering=replace(answering, is_text_started=True, text=answering.text + clean))
 
 
-def stall(state: State, memory: Memory, silent: StreamSilent) -> Step:
+def stall(step: Step, silent: StreamSilent) -> None:
     """Tell that nothing comes."""
-    return Step(state, memory, (Publish(StreamStalled(elapsed_s=silent.elapsed_s)),))
+    step.publish(StreamStalled(elapsed_s=silent.elapsed_s))
 
 
-def complete(_state: State, memory: Memory, ended: StreamEnded) -> Step:
+def complete(step: Step, ended: StreamEnded) -> None:
     """Add the answer; run the tools that it asks for, or end the cycle."""
-    tags, clean, found = flush(memory.answering.tags, memory.policy.tags)
-    memory = replace(memory, answering=replace(memory.answering, tags=tags))
-    memory, shown = _show(memory, clean, found)
+    _, clean, found = flush(step.memory.answering.tags, step.memory.policy.tags)
+    _show(step, clean, found)
+    before, reply = step.memory, ended.reply
     message = Message(
-        id=next_id(memory),
+        id=next_id(before),
         role="assistant",
-        content=memory.answering.text,
-        tool_calls=ended.reply.tool_calls,
-        thinking=ended.reply.thinking or None,
-        metadata={"finish_reason": ended.reply.finish_reason or ""},
+        content=before.answering.text,
+        tool_calls=reply.tool_calls,
+        thinking=reply.thinking or None,
+        metadata={"finish_reason": reply.finish_reason or ""},
     )
-    usage = ended.reply.usage or guess(memory, message)
-    before, memory = memory, count_answer(say(memory, message), usage)
-    memory = replace(memory, answering=Answering())
-    effects = (
-        *shown,
-        Keep(Said(message=message)),
-        Keep(TurnSpent(usage=usage)),
-        Publish(ResponseComplete(message=message, usage=usage)),
-        *([Publish(CostUnknown(model=memory.model))] if has_lost_count(before, memory) else []),
-    )
-    return cycle.then(cycle.after_answer(memory, ended.at_ms), effects)
+    usage = reply.usage or guess(before, message)
+    step.record(Said(message=message))
+    step.record(TurnSpent(usage=usage))
+    step.change(answering=Answering(), is_asking=False)
+    step.publish(ResponseComplete(message=message, usage=usage))
+    if has_lost_count(before, step.memory):
+        step.publish(CostUnknown(model=before.model))
+    cycle.after_answer(step, ended.at_ms)
 
 
-def recover(_state: State, memory: Memory, failed: StreamFailed) -> Step:
+def recover(step: Step, failed: StreamFailed) -> None:
     """Ask again after a delay if that may help, else end the cycle."""
-    attempt = memory.answering.retries + 1
-    said: tuple[Effect, ...] = (Publish(StreamError(reason=failed.reason)),)
+    policy, has_answered = step.memory.policy, step.memory.has_answered
+    attempt = step.memory.answering.retries + 1
+    step.publish(StreamError(reason=failed.reason))
     if failed.kind is FailureKind.OVERFLOW:
-        overflow = Publish(ContextOverflow(reason=failed.reason))
-        return cycle.then(_make_fit(memory, failed.at_ms), (*said, overflow))
-    if not should_retry(
-        failed.kind, attempt, memory.policy.max_retries, has_answered=memory.has_answered
-    ):
-        return cycle.then(_give_up(memory, failed), said)
-    delay = delay_s(memory.policy.backoff, attempt, failed.retry_after_s, failed.chance)
-    memory, reset = _take_back(memory, attempt)
-    again = Retry(attempt=attempt, delay_ms=round(delay * 1000), reason=failed.reason)
-    memory = replace(memory, work=memory.work + 1)
-    return Step(State.RUNNING, memory, (*said, *reset, Publish(again), Sleep(memory.work, delay)))
+        step.publish(ContextOverflow(reason=failed.reason))
+        _make_fit(step, failed.at_ms)
+        return
+    if not should_retry(failed.kind, attempt, policy.max_retries, has_answered=has_answered):
+        _give_up(step, failed)
+        return
+    delay = delay_s(policy.backoff, attempt, failed.retry_after_s, failed.chance)
+    _take_back(step, attempt)
+    step.publish(Retry(attempt=attempt, delay_ms=round(delay * 1000), reason=failed.reason))
+    step.change(work=step.memory.work + 1)
+    step.state = State.RUNNING
+    step.perform(Sleep(step.memory.work, delay))
 
 
-def _take_back(memory: Memory, retries: int) -> tuple[Memory, tuple[Effect, ...]]:
+def _take_back(step: Step, retries: int) -> None:
     """Forget the answer so far, and tell observers to, before the request is sent again."""
-    shown = memory.answering
-    is_shown = shown.is_text_started or shown.is_thinking_started
-    fresh = Answering(retries=retries, is_compacted=shown.is_compacted)
-    return replace(memory, answering=fresh), (Publish(StreamReset()),) if is_shown else ()
+    shown = step.memory.answering
+    if shown.is_text_started or shown.is_thinking_started:
+        step.publish(StreamReset())
+    step.change(answering=Answering(retries=retries, is_compacted=shown.is_compacted))
 
 
-def _make_fit(memory: Memory, at_ms: int) -> Step:
+def _make_fit(step: Step, at_ms: int) -> None:
     """Compact once and ask again; a second overflow of the same turn ends the cycle."""
-    fresh, reset = _take_back(memory, memory.answering.retries)
-    shorter = None if memory.answering.is_compacted else cycle.compact(fresh, "overflow")
-    if shorter is None:
-        return cycle.end_at_limit(memory, cycle.CONTEXT_OVERFLOW, at_ms)
-    return cycle.then(shorter, reset)
+    answering = step.memory.answering
+    if answering.is_compacted or not cycle.evictable(step.memory):
+        cycle.end_at_limit(step, cycle.CONTEXT_OVERFLOW, at_ms)
+        return
+    _take_back(step, answering.retries)
+    cycle.compact(step, "overflow")
 
 
-def _give_up(memory: Memory, failed: StreamFailed) -> Step:
+def _give_up(step: Step, failed: StreamFailed) -> None:
     if failed.kind is FailureKind.TIMEOUT:
-        return cycle.end_at_limit(memory, cycle.PROVIDER_TIMEOUT, failed.at_ms)
-    retryable = may_pass(failed.kind, has_answered=memory.has_answered)
-    return cycle.fail(memory, failed.reason, failed.at_ms, retryable=retryable)
+        cycle.end_at_limit(step, cycle.PROVIDER_TIMEOUT, failed.at_ms)
+        return
+    retryable = may_pass(failed.kind, has_answered=step.memory.has_answered)
+    cycle.fail(step, failed.reason, failed.at_ms, retryable=retryable)
 
 
-def retry(_state: State, memory: Memory, _due: RetryDue) -> Step:
+def retry(step: Step, _due: RetryDue) -> None:
     """Send the request once more."""
-    return cycle.ask_again(memory)
+    cycle.ask_again(step)
 
 
 # fmt: off
@@ -290,14 +290,18 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
 
 def apply(state: State, memory: Memory, result: Result) -> Step:
     """Apply one result; a late one, of work that is over, changes nothing that is remembered."""
+    step = Step(state, memory)
     handler = TRANSITIONS.get((state, type(result)))
     if handler is None or result.work not in {memory.work, ANY_WORK}:
-        return Step(state, memory, _turned_away(result))
-    return handler(state, memory, result)
+        _turn_away(step, result)
+    else:
+        handler(step, result)
+    return step
 
 
-def _turned_away(result: Result) -> tuple[Effect, ...]:
+def _turn_away(step: Step, result: Result) -> None:
     """Answer a call that an abort left running and that would wait in vain for what it asks."""
     if isinstance(result, QuestionAsked | CompactWanted | SubagentWanted | BranchWanted):
-        return (AnswerTool(result.ref, error="the cycle that made this call is over"),)
-    return (AnswerTool(result.ended),) if isinstance(result, BranchDropped) else ()
+        step.perform(AnswerTool(result.ref, error="the cycle that made this call is over"))
+    elif isinstance(result, BranchDropped):
+        step.perform(AnswerTool(result.ended))

@@ -14,7 +14,6 @@ import msgspec
 from cmdc_runtime.checkpoints import SCHEMA_VERSION, SavedState, read_saved
 from cmdc_runtime.errors import CheckpointUnreadable
 from workers.core.changes import attached_plugin, attached_tool
-from workers.core.conversation import forget_turn
 from workers.core.kernel_emits import patched
 from workers.core.records import Continued, Record, SetAside
 from workers.core.state import Memory, State
@@ -30,7 +29,7 @@ SNAPSHOT_BYTES_MAX: Final = 8 * 2**20
 """Half of what a frame may have; a larger state stays in its records."""
 
 TRANSIENT: Final = (
-    *("answering", "compacting", "consulting", "waiters", "waiting_branches", "work"),
+    *("answering", "compacting", "consulting", "is_asking", "waiters", "waiting_branches", "work"),
 )
 """What only the running process has a use for."""
 STRIPPED: Final = tuple(sorted({"policy", *TRANSIENT}))
@@ -61,7 +60,6 @@ def encode(memory: Memory) -> bytes:
 
 def saved(memory: Memory) -> SavedState:
     """Return ``memory`` as its snapshot holds it: as the journal could give it."""
-    memory = forget_turn(memory)
     state = {field.name: getattr(memory, field.name) for field in _KEPT}
     return SavedState(
         schema_version=SCHEMA_VERSION,

@@ -153,9 +153,8 @@ class Steering:
 class Cycle:
     """The way from idle to idle; ``first`` is the place of its first message.
 
-    ``is_blocked``: a call of the latest batch waits for approval, so its end is the cycle's end.
-    ``is_asking``: the latest of its ``turns`` has no answer so far. A process that takes over finds
-    it as one that never was, so a cycle that ends with it does not count it either.
+    ``turns`` are those that were answered. ``is_blocked``: a call of the latest batch waits for
+    approval, so its end is the cycle's end.
     ``opening`` is the call that is made in place of the first request.
     """
 
@@ -167,7 +166,6 @@ class Cycle:
     crashes: Count = 0
     repairs: Count = 0
     is_blocked: bool = False
-    is_asking: bool = False
     opening: OpeningCall | None = None
 
 
@@ -379,7 +377,10 @@ class Memory:
     ended_runs: tuple[EndedRun, ...] = ()
     compacting: Compacting | None = None
     work: int = 0
+    is_asking: bool = False
+    """A turn has begun that has no answer so far: a new process knows nothing of it."""
     turns: Count = 0
+    """Those that were answered."""
     usage: TokenUsage = field(default_factory=TokenUsage)
     context: tuple[Total, Count] | None = None
     """Tokens of the last answered request, and how many messages it and its answer were."""
@@ -408,6 +409,11 @@ class Memory:
         if self.cycle is None or limit_s is None:
             return None
         return self.cycle.started_at_ms + round(limit_s * 1000)
+
+    @property
+    def turns_begun(self) -> int:
+        """The turns of the session, with the one that waits for its answer."""
+        return self.turns + self.is_asking
 
     def hears(self, hook: type[Hook]) -> bool:
         """Say whether some plugin hears of this hook."""

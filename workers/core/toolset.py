@@ -25,25 +25,26 @@ from cmdc_runtime.errors import (
 )
 from cmdc_runtime.events import ToolAttached, ToolDetached, ToolsUpdated
 from cmdc_runtime.model_names import model_problem
-from workers.core.changes import attached_tool, change_tools
+from workers.core.changes import attached_tool
 from workers.core.consult import switch_model
-from workers.core.effects import ChangeTools, Effect, Keep, LoadTools, Publish, Settle, Step
+from workers.core.effects import ChangeTools, LoadTools
 from workers.core.inputs import Found, Order, ToolsLoaded
 from workers.core.records import ToolsChanged
-from workers.core.state import Memory, State, ToolFacts
+from workers.core.state import Memory, ToolFacts
+from workers.core.step import Step
 
 Problems = list[tuple[str, str]]
 """Tool name or label, and what is wrong with it."""
 
 
-def load(state: State, memory: Memory, order: Order, command: AttachTools | ReplaceTools) -> Step:
+def load(step: Step, order: Order, command: AttachTools | ReplaceTools) -> None:
     """Have the parcels opened; ``use_loaded`` goes on."""
-    return Step(state, memory, (LoadTools(order.id, command),))
+    step.perform(LoadTools(order.id, command))
 
 
-def use_loaded(state: State, memory: Memory, loaded: ToolsLoaded) -> Step:
+def use_loaded(step: Step, loaded: ToolsLoaded) -> None:
     """Attach what was opened, or refuse all of it and say what is wrong."""
-    command = loaded.command
+    memory, command = step.memory, loaded.command
     is_new_table = isinstance(command, ReplaceTools)
     opened = [found.tool for found in loaded.found if found.tool is not None]
     is_one = isinstance(command, AttachTools) and command.single
@@ -51,8 +52,9 @@ def use_loaded(state: State, memory: Memory, loaded: ToolsLoaded) -> Step:
     problems = _problems(memory, loaded.found, times, is_new_table=is_new_table)
     if problems:
         error = _single_error(loaded.found, problems) if is_one else ToolValidationFailed(problems)
-        dropped = ChangeTools(loaded.id, (), ())
-        return Step(state, memory, (Settle(loaded.id, error), dropped))
+        step.complete(loaded.id, error)
+        step.perform(ChangeTools(loaded.id, (), ()))
+        return
     given = {tool.name: tool for tool in opened}
     present = {tool.name for tool in memory.tools}
     # What opens each cycle was no part of the table: it is an option of the session.
@@ -62,15 +64,15 @@ def use_loaded(state: State, memory: Memory, loaded: ToolsLoaded) -> Step:
     detached = gone if is_new_table else ()
     attached = tuple(tool for name, tool in given.items() if name not in present)
     names = tuple(tool.name for tool in attached)
+    _change(step, attached, detached, is_batch=not is_one)
     answer = ToolsDiff(attached=names, detached=detached) if is_new_table else names
-    memory, effects = _change(memory, attached, detached, is_batch=not is_one)
-    change = ChangeTools(loaded.id, names, detached)
-    return Step(state, memory, (*effects, Settle(loaded.id, answer), change))
+    step.complete(loaded.id, answer)
+    step.perform(ChangeTools(loaded.id, names, detached))
 
 
-def detach(state: State, memory: Memory, order: Order, command: DetachTools) -> Step:
+def detach(step: Step, order: Order, command: DetachTools) -> None:
     """Remove tools, all or none; calls that run go on to their ends."""
-    present = {tool.name for tool in memory.tools}
+    present = {tool.name for tool in step.memory.tools}
     names = tuple(dict.fromkeys(command.names))
     missing: Problems = [(name, "not_found") for name in names if name not in present]
     if missing:
@@ -78,36 +80,34 @@ def detach(state: State, memory: Memory, order: Order, command: DetachTools) -> 
         error: CmdcError = ToolValidationFailed(missing)
         if command.single:
             error = ToolNotFound(f"there is no tool {missing[0][0]!r}; tools: {known}")
-        return Step(state, memory, (Settle(order.id, error),))
-    memory, effects = _change(memory, (), names, is_batch=not command.single)
-    change = ChangeTools(order.id, (), names)
-    return Step(state, memory, (*effects, Settle(order.id, names), change))
+        step.complete(order.id, error)
+        return
+    _change(step, (), names, is_batch=not command.single)
+    step.complete(order.id, names)
+    step.perform(ChangeTools(order.id, (), names))
 
 
-def switch(state: State, memory: Memory, order: Order, command: SwitchModel) -> Step:
+def switch(step: Step, order: Order, command: SwitchModel) -> None:
     """Send the next request elsewhere; the one under way ends where it began."""
     if problem := model_problem(command.model):
-        error = UsageError(f"model: {problem}")
-        return Step(state, memory, (Settle(order.id, error),))
-    memory, effects = switch_model(memory, command.model, command.provider_opts)
-    return Step(state, memory, (*effects, Settle(order.id, None)))
+        step.complete(order.id, UsageError(f"model: {problem}"))
+        return
+    switch_model(step, command.model, command.provider_opts)
+    step.complete(order.id, None)
 
 
 def _change(
-    memory: Memory, attached: Sequence[ToolFacts], detached: tuple[str, ...], *, is_batch: bool
-) -> tuple[Memory, tuple[Effect, ...]]:
+    step: Step, attached: Sequence[ToolFacts], detached: tuple[str, ...], *, is_batch: bool
+) -> None:
     """Change the tools and tell of each; of a batch as a whole, too."""
     if not attached and not detached:
-        return memory, ()
-    kept = tuple(map(attached_tool, attached))
+        return
     names = tuple(tool.name for tool in attached)
-    effects: tuple[Effect, ...] = (
-        Keep(ToolsChanged(attached=kept, detached=detached)),
-        *(Publish(ToolDetached(name=name)) for name in detached),
-        *(Publish(ToolAttached(name=name)) for name in names),
-        *([Publish(ToolsUpdated(attached=names, detached=detached))] if is_batch else []),
-    )
-    return change_tools(memory, kept, detached), effects
+    step.record(ToolsChanged(attached=tuple(map(attached_tool, attached)), detached=detached))
+    step.publish(*(ToolDetached(name=name) for name in detached))
+    step.publish(*(ToolAttached(name=name) for name in names))
+    if is_batch:
+        step.publish(ToolsUpdated(attached=names, detached=detached))
 
 
 def _problems(

@@ -1,13 +1,13 @@
 """What running calls report: they begin, ask, want something, and return."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 
 from cmdc_runtime.events import (
     AskUser,
+    Event,
     PluginEvent,
     TodoChange,
     ToolCallUnknown,
@@ -16,119 +16,103 @@ from cmdc_runtime.events import (
 )
 from workers.core import cycle, inputs, records, runs
 from workers.core.batch import CallEnd, close_call
-from workers.core.changes import ask, children_of
-from workers.core.conversation import (
-    begin_call,
-    count_told,
-    find_running,
-    is_running,
-)
-from workers.core.effects import AnswerTool, Effect, EndSubagents, Keep, Publish, Step
-from workers.core.inputs import (
-    QuestionAsked,
-    ToolBegun,
-    ToolEmitted,
-    ToolReturned,
-)
+from workers.core.changes import children_of
+from workers.core.conversation import find_running, is_running
+from workers.core.effects import AnswerTool, EndSubagents
+from workers.core.inputs import QuestionAsked, ToolBegun, ToolEmitted, ToolReturned
 from workers.core.loops import fingerprint
-from workers.core.records import (
-    TodosChanged,
-    ToolStarted,
-    UserAsked,
-)
-from workers.core.state import Ask, Memory, State
+from workers.core.records import Record, TodosChanged, ToolStarted, UserAsked
+from workers.core.state import Memory
+from workers.core.step import Step
 
 _UNKNOWN_TOOL: Final = "unknown_tool"
 _BAD_ARGUMENTS: Final = "invalid_arguments"
 """Why a call that returns at once was not made, in words of ``ToolBlocked``."""
 
 
-def begin(state: State, memory: Memory, begun: ToolBegun) -> Step:
+def begin(step: Step, begun: ToolBegun) -> None:
     """Write down that a call runs, before it does; a leave that it needs is used up.
 
     A call that runs again after a crash has started already: observers hear of its new time only.
     """
-    open_ = find_running(memory, begun.call_id)
+    open_ = find_running(step.memory, begun.call_id)
     if open_ is None:
-        return Step(state, memory)
+        return
     call = open_.call
     leave = fingerprint(call.name, call.arguments, None)
     is_first = open_.started_at_ms is None  # made again after a crash it has its leave
-    allowance = leave if is_first and leave in memory.allowances else None
+    allowance = leave if is_first and leave in step.memory.allowances else None
+    step.record(ToolStarted(call_id=call.call_id, at_ms=begun.at_ms, allowance=allowance))
+    if is_first:
+        started = ToolExecutionStart(
+            name=call.name,
+            call_id=call.call_id,
+            args=call.arguments if begun.args is None else begun.args,
+            summary=begun.summary,
+        )
+        step.publish(started)
     meta = {"started_at_ms": begun.at_ms}
-    started = ToolExecutionStart(
-        name=call.name,
-        call_id=call.call_id,
-        args=call.arguments if begun.args is None else begun.args,
-        summary=begun.summary,
-    )
-    effects = (
-        Keep(ToolStarted(call_id=call.call_id, at_ms=begun.at_ms, allowance=allowance)),
-        *((Publish(started),) if is_first else ()),
-        Publish(ToolExecutionMetrics(name=call.name, call_id=call.call_id, meta=meta)),
-    )
-    return Step(state, begin_call(memory, call.call_id, begun.at_ms, allowance), effects)
+    step.publish(ToolExecutionMetrics(name=call.name, call_id=call.call_id, meta=meta))
 
 
-def collect(state: State, memory: Memory, returned: ToolReturned) -> Step:
+def collect(step: Step, returned: ToolReturned) -> None:
     """Keep one result; after the last one of the batch the cycle goes on."""
-    open_ = find_running(memory, returned.call_id)
+    open_ = find_running(step.memory, returned.call_id)
     if open_ is None:
-        return Step(state, memory)
+        return
     name, call_id = open_.call.name, returned.call_id
-    told: list[Effect] = []
+    told: list[Record | Event] = []
     if returned.is_unknown:
-        told.append(Publish(ToolCallUnknown(name=name, call_id=call_id)))
+        told.append(ToolCallUnknown(name=name, call_id=call_id))
     if returned.effect is not None:
-        memory, wanted = _apply_effect(memory, *returned.effect)
-        told += wanted
+        told += _apply_effect(step.memory, *returned.effect)
     if open_.started_at_ms is not None:
         meta = {
             "started_at_ms": open_.started_at_ms,
             "ended_at_ms": returned.at_ms,
             "duration_ms": max(0, returned.at_ms - open_.started_at_ms),
         }
-        told.append(Publish(ToolExecutionMetrics(name=name, call_id=call_id, meta=meta)))
+        told.append(ToolExecutionMetrics(name=name, call_id=call_id, meta=meta))
     why_not = _UNKNOWN_TOOL if returned.is_unknown else _BAD_ARGUMENTS
-    left = children_of(memory, (call_id,))  # the call has waited long enough
+    left = children_of(step.memory, (call_id,))  # the call has waited long enough
     end = CallEnd(returned.text, why_not, returned.ok, tuple(told), returned.is_cut)
-    memory, effects = close_call(memory, open_, end)
-    given_up = (EndSubagents(left),) if left else ()
-    return cycle.after_call(memory, (*effects, *given_up), returned.at_ms)
+    close_call(step, open_, end)
+    if left:
+        step.perform(EndSubagents(left))
+    cycle.after_call(step, returned.at_ms)
 
 
-def emit(state: State, memory: Memory, emitted: ToolEmitted) -> Step:
+def emit(step: Step, emitted: ToolEmitted) -> None:
     """Tell observers what a running call has to say."""
-    if not is_running(memory, emitted.call_id):
-        return Step(state, memory)
-    return Step(state, memory, (Publish(PluginEvent(name=emitted.name, payload=emitted.payload)),))
+    if is_running(step.memory, emitted.call_id):
+        step.publish(PluginEvent(name=emitted.name, payload=emitted.payload))
 
 
-def tell(state: State, memory: Memory, told: inputs.ToolTold) -> Step:
+def tell(step: Step, told: inputs.ToolTold) -> None:
     """Tell observers of a step of a running call, and count it: a later run passes over it."""
-    if not is_running(memory, told.call_id):
-        return Step(state, memory)
-    step = runs.step_of(told.event)
-    effects = (Keep(records.ToolTold(call_id=told.call_id, step=step)), Publish(told.event))
-    return Step(state, count_told(memory, told.call_id, step), effects)
+    if is_running(step.memory, told.call_id):
+        run_step = runs.step_of(told.event)
+        step.record(records.ToolTold(call_id=told.call_id, step=run_step))
+        step.publish(told.event)
 
 
-def ask_user(state: State, memory: Memory, asked: QuestionAsked) -> Step:
+def ask_user(step: Step, asked: QuestionAsked) -> None:
     """Put a question to the user, or answer it at once where that was done before a crash."""
-    if not is_running(memory, asked.call_id):
-        return Step(state, memory)
-    for known, response in memory.answers:
+    if not is_running(step.memory, asked.call_id):
+        return
+    for known, response in step.memory.answers:
         if known.ref == asked.ref:
-            return Step(state, memory, (AnswerTool(asked.ref, response),))
-    question = AskUser(
-        session_id=memory.policy.session_id,
-        question=asked.question,
-        options=asked.options,
-        ref=asked.ref,
+            step.perform(AnswerTool(asked.ref, response))
+            return
+    step.record(UserAsked(ref=asked.ref, call_id=asked.call_id))
+    step.publish(
+        AskUser(
+            session_id=step.memory.policy.session_id,
+            question=asked.question,
+            options=asked.options,
+            ref=asked.ref,
+        )
     )
-    kept = Keep(UserAsked(ref=asked.ref, call_id=asked.call_id))
-    memory = ask(memory, Ask(asked.ref, asked.call_id))
-    return Step(state, memory, (kept, Publish(question)))
 
 
 # --- effects that tools return ------------------------------------------------------------------
@@ -138,24 +122,24 @@ class _Todos(msgspec.Struct, frozen=True):
     todos: tuple[dict[str, str], ...]
 
 
-def _update_todos(memory: Memory, payload: Any) -> tuple[Memory, list[Effect]]:
+def _update_todos(memory: Memory, payload: Any) -> tuple[Record | Event, ...]:
     todos = msgspec.convert(payload, _Todos).todos
     told = TodoChange(session_id=memory.policy.session_id, todos=todos)
-    return replace(memory, todos=todos), [Keep(TodosChanged(todos=todos)), Publish(told)]
+    return TodosChanged(todos=todos), told
 
 
 # Any: the payload of the effect of its own row.
-_EFFECTS: Final[Mapping[str, Callable[[Memory, Any], tuple[Memory, list[Effect]]]]] = {
+_EFFECTS: Final[Mapping[str, Callable[[Memory, Any], tuple[Record | Event, ...]]]] = {
     "update_todos": _update_todos,
 }
 """What a tool can make the kernel do; any other effect is told to observers under its name."""
 
 
-def _apply_effect(memory: Memory, name: str, payload: Any) -> tuple[Memory, list[Effect]]:
-    told: list[Effect] = [Publish(PluginEvent(name=name, payload=payload))]
+def _apply_effect(memory: Memory, name: str, payload: Any) -> tuple[Record | Event, ...]:
+    told = PluginEvent(name=name, payload=payload)
     if name not in _EFFECTS:
-        return memory, told
+        return (told,)
     try:
-        return _EFFECTS[name](memory, payload)
+        return (told, *_EFFECTS[name](memory, payload))
     except msgspec.ValidationError:
-        return memory, told  # not in the kernel's form: somebody else's effect of the same name
+        return (told,)  # not in the kernel's form: somebody else's effect of the same name

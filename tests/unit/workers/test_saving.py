@@ -3,9 +3,9 @@
 from cmdc_runtime.frames import JournalRecord
 from cmdc_runtime.messages import Message
 from workers import saving
-from workers.core.effects import Step
 from workers.core.snapshot import SNAPSHOT_RECORDS, Unsaved, encode, restore
 from workers.core.state import Cycle, Memory, State
+from workers.core.step import Step
 from workers.saving import Saver
 
 REST = Step(State.IDLE, Memory(model="x:m", messages=(Message.user("hi"),)))

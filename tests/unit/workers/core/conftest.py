@@ -8,13 +8,14 @@ from cmdc_runtime.commands import Prompt
 from cmdc_runtime.events import AgentAbort, ToolExecutionEnd
 from cmdc_runtime.messages import TokenUsage, ToolCall
 from cmdc_runtime.reasons import Signal
-from workers.core import causes, commands, rebuild, results
+from workers.core import causes, commands, evolve, rebuild, results
 from workers.core.assemble import Reply
-from workers.core.effects import Keep, Publish, Step
+from workers.core.effects import Keep, Publish
 from workers.core.inputs import FirstChunk, Order, StreamEnded, TextArrived, ToolBegun, ToolReturned
 from workers.core.records import Record
 from workers.core.replaying import Entry, reread
 from workers.core.state import Memory, PluginFacts, Policy, State, ToolFacts
+from workers.core.step import Step
 
 USED = TokenUsage(prompt_tokens=2, completion_tokens=1, total_tokens=3)
 TOOLS = (ToolFacts("read", is_repeatable=True), ToolFacts("write"), ToolFacts("thread"))
@@ -88,6 +89,14 @@ class Session:
         taken = Taken(given, self.memory, self.incarnation, tuple(kept))
         return replace(self, step=step, taken=(*self.taken, taken))
 
+    def remembering(self, memory):
+        """Go on as if the session remembered this."""
+        return self.take(Step(self.state, memory))
+
+    def stands_as(self, before):
+        """Say whether nothing that is remembered has changed."""
+        return (self.state, self.memory) == (before.state, before.memory)
+
     def give(self, command, command_id="c", at_ms=7):
         """Take a command."""
         order = Order(command_id, command, at_ms)
@@ -143,7 +152,7 @@ class Session:
 
     def rebuilt(self):
         """Return the memory that the journal gives."""
-        return rebuild.replay(self.first, (entry.record for entry in self.entries))
+        return evolve.replay(self.first, (entry.record for entry in self.entries))
 
     @property
     def entries(self):
@@ -193,6 +202,13 @@ class Session:
     def is_unchanged(self, before):
         """Say whether the latest input did nothing at all."""
         return self.step == Step(before.state, before.memory)
+
+
+def taken(verb, memory, *rest, state=State.IDLE, **more):
+    """Return the step in which a verb of the core meets this memory."""
+    step = Step(state, memory)
+    verb(step, *rest, **more)
+    return step
 
 
 def call_of(text):

@@ -7,6 +7,7 @@ import pytest
 from cmdc_runtime.events import ToolBlocked, ToolExecutionEnd
 from cmdc_runtime.extensions.hooks import AfterTool
 from cmdc_runtime.messages import Message, ToolCall
+from tests.unit.workers.core.conftest import taken
 from workers.core.batch import (
     CallEnd,
     call_tools,
@@ -36,6 +37,7 @@ from workers.core.state import (
     State,
     ToolFacts,
 )
+from workers.core.step import Step
 
 CALLS = (
     ToolCall(call_id="a", name="x"),
@@ -54,7 +56,7 @@ def executing(**changed):
 
 
 def run_of(memory, calls=CALLS):
-    (run,) = [one for one in call_tools(memory, calls).effects if isinstance(one, RunTools)]
+    (run,) = [one for one in taken(call_tools, memory, calls).work if isinstance(one, RunTools)]
     return run
 
 
@@ -65,7 +67,7 @@ def ended(memory, call_id):
 def test_calls_run_as_one_batch():
     """They get a number of their own and are told how many they are."""
     memory = executing()
-    step = call_tools(memory, CALLS)
+    step = taken(call_tools, memory, CALLS)
 
     assert run_of(memory) == RunTools(memory.work + 1, 0, "m", CALLS)
     assert (step.state, step.effects[0].event.count) == (State.EXECUTING_TOOLS, 3)
@@ -83,7 +85,7 @@ def test_a_batch_begins_without_what_an_earlier_one_waited_for():
     """Else a compaction whose call was ended would be in the way of the next one."""
     wanted = Compacting(2, "request", "a:compact")
     memory = executing(compacting=wanted, consulting=Consulting(Point.COMPACT, wanted))
-    begun = call_tools(memory, CALLS).memory
+    begun = taken(call_tools, memory, CALLS).memory
 
     assert (begun.compacting, begun.consulting) == (None, None)
 
@@ -105,32 +107,32 @@ def test_a_call_that_runs_again_has_its_leave():
 
 def test_open_calls_can_be_given_results():
     """The batch is whole afterwards, in call order; a second time there is nothing to do."""
-    memory, effects = give_results(
-        executing(), lambda open_: CallEnd(f"{open_.call.call_id} is gone", "over")
+    step = taken(
+        give_results, executing(), lambda open_: CallEnd(f"{open_.call.call_id} is gone", "over")
     )
 
-    assert [said.content for said in memory.messages[-3:]] == [
+    assert [said.content for said in step.memory.messages[-3:]] == [
         "a is gone",
         "b is gone",
         "c is gone",
     ]
-    assert [type(one.record) for one in effects if isinstance(one, Keep)] == [ToolEnded] * 3
-    assert give_results(memory, lambda _open: GONE) == (memory, ())
+    assert [type(one) for one in step.records] == [ToolEnded] * 3
+    assert taken(give_results, step.memory, lambda _open: GONE) == Step(State.IDLE, step.memory)
 
 
 def test_a_result_that_is_there_stays():
     """Only the open calls are given the error."""
-    memory, effects = give_results(ended(executing(), "b"), lambda _open: GONE)
+    step = taken(give_results, ended(executing(), "b"), lambda _open: GONE)
 
-    assert [said.content for said in memory.messages[-3:]] == ["gone", "of b", "gone"]
-    assert len([one for one in effects if isinstance(one, Keep)]) == 2
+    assert [said.content for said in step.memory.messages[-3:]] == ["gone", "of b", "gone"]
+    assert len(step.records) == 2
 
 
 def test_a_call_is_told_of_twice():
     """That it started, or now that it was not made, then that it is over; the record is first."""
     begun = begin_call(executing(), "a", 5)
-    _, of_a = close_call(begun, begun.calls[0], CallEnd("fine", "", ok=True))
-    _, of_b = close_call(begun, begun.calls[1], GONE)
+    of_a = taken(close_call, begun, begun.calls[0], CallEnd("fine", "", ok=True)).effects
+    of_b = taken(close_call, begun, begun.calls[1], GONE).effects
 
     assert [type(of_a[0]), *(one.event for one in of_a[1:])] == [
         Keep,
@@ -169,16 +171,16 @@ def test_a_call_is_uncertain_if_it_was_cut_and_may_have_acted(end, began, tools)
     """The event, the result, and the text for the model say the same."""
     memory = executing(tools=tools)
     memory = begin_call(memory, "a", 5) if began else memory
-    memory, effects = close_call(memory, memory.calls[0], end)
-    result = next(effect.record.message for effect in effects if isinstance(effect, Keep))
-    told = effects[-1].event
+    step = taken(close_call, memory, memory.calls[0], end)
+    result = step.records[0].message
+    told = step.effects[-1].event
     expected = end.is_cut and began and tools != (READ,)
 
     assert told.uncertain == expected
     assert result.metadata == ({"uncertain": True} if expected else {})
     assert told.text == result.content
     assert ("may or may not have taken effect" in told.text) == expected
-    assert uncertain_calls(memory) == ((result,) if expected else ())
+    assert uncertain_calls(step.memory) == ((result,) if expected else ())
 
 
 def test_the_newest_uncertain_calls_are_told():

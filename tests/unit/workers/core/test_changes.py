@@ -17,7 +17,6 @@ from workers.core.state import (
     Ask,
     Branch,
     Child,
-    Compacting,
     Memory,
     OpenCall,
     PluginFacts,
@@ -139,12 +138,12 @@ def test_history_gives_way_to_a_summary():
     """The conversation keeps its length in places, and what was counted of it is void."""
     said = tuple(Message(id=f"m-{number}", role="user") for number in range(1, 5))
     summary = Message(id="m-3-summary", role="user")
-    memory = Memory(messages=said, base=2, context=(9, 4), compacting=Compacting(3, "size"))
+    memory = Memory(messages=said, base=2, context=(9, 4))
     after = changes.compact(memory, 3, summary, USED)
 
     assert after.messages == (summary, said[3])
     assert after.base + len(after.messages) == memory.base + len(memory.messages)
-    assert (after.context, after.compacting, after.usage) == (None, None, USED)
+    assert (after.context, after.usage) == (None, USED)
 
 
 def test_plugins_have_notes_and_states():
@@ -291,12 +290,3 @@ def test_what_is_written_down_of_code_brings_it_back():
     memory = changes.change_plugin_set(memory, (changes.attached_plugin(plugin),), ())
 
     assert (memory.tools, memory.plugins) == ((tool,), (plugin,))
-
-
-def test_a_branch_waits_once_and_behind_the_others():
-    """Who asks again waits from then on; the others keep their places."""
-    memory = Memory()
-    for ref in ("a", "b", "a"):
-        memory = changes.wait_for_room(memory, "call-1", ref)
-
-    assert memory.waiting_branches == (("call-1", "b"), ("call-1", "a"))

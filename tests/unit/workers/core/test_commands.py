@@ -174,7 +174,7 @@ def test_only_so_many_callers_wait(session):
     """One more is refused as overload; who asks again takes the place that it has."""
     running = session.at(State.RUNNING)
     waiters = tuple(Waiter(f"w-{number}", "p-1") for number in range(WAITERS_MAX - 1))
-    full = running.take(running.step._replace(memory=replace(running.memory, waiters=waiters)))
+    full = running.remembering(replace(running.memory, waiters=waiters))
     full = full.give(AwaitCycle(), "last")
     (refusal,) = full.give(AwaitCycle(), "one more").effects
 
@@ -233,7 +233,9 @@ def test_questions_change_nothing(session, state):
 
     assert page.effects == (TellPage("c", "page-1", 3),)
     assert saved.effects == (MakeCheckpoint("c", "before", {"by": "me"}),)
-    assert page.step[:2] == saved.step[:2] == (before.state, before.memory)
+    assert page.stands_as(before)
+    assert saved.stands_as(before)
     assert status.effects == (TellStatus("c"),)
     assert messages.effects == (TellMessages("c"),)
-    assert status.step[:2] == messages.step[:2] == (before.state, before.memory)
+    assert status.stands_as(before)
+    assert messages.stands_as(before)

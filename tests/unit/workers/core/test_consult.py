@@ -4,10 +4,12 @@ import pytest
 
 from cmdc_runtime.events import ModelSwitched, PluginCrashed, PluginEvent
 from cmdc_runtime.extensions.hooks import BeforePrompt, kind_of
+from tests.unit.workers.core.conftest import taken
 from workers.core.consult import consult, heed
 from workers.core.effects import Consult, Keep, Publish
 from workers.core.records import ModelChanged, Noted, PluginsChanged
 from workers.core.state import Compacting, Consulting, Memory, PluginFacts, Point, State
+from workers.core.step import Step
 from workers.core.verdict import Verdict
 
 HOOK = BeforePrompt("go")
@@ -15,15 +17,19 @@ HOOK = BeforePrompt("go")
 
 def test_nobody_is_asked_who_does_not_listen():
     """The cycle goes on at once."""
-    assert consult(Memory(), Point.PROMPT, HOOK) is None
+    step = Step(State.IDLE, Memory())
+
+    assert not consult(step, Point.PROMPT, HOOK)
+    assert step == Step(State.IDLE, Memory())
 
 
 def test_a_cycle_waits_for_plugins_that_listen():
     """Under a number of its own, so that what was under way is late."""
     memory = Memory(plugins=(PluginFacts("p", frozenset({kind_of(BeforePrompt)})),), work=3)
     wanted = Compacting(2, "size")
-    step = consult(memory, Point.COMPACT, HOOK, wanted)
+    step = Step(State.IDLE, memory)
 
+    assert consult(step, Point.COMPACT, HOOK, wanted)
     assert step.state is State.RUNNING
     assert step.effects == (Consult(4, HOOK),)
     assert (step.memory.work, step.memory.consulting) == (4, Consulting(Point.COMPACT, wanted))
@@ -33,7 +39,7 @@ def test_nothing_said_changes_nothing():
     """No record, no event."""
     memory = Memory(model="x:m")
 
-    assert heed(memory, Verdict()) == (memory, ())
+    assert taken(heed, memory, Verdict()) == Step(State.IDLE, memory)
 
 
 def test_what_plugins_say_is_taken_down():
@@ -44,11 +50,13 @@ def test_what_plugins_say_is_taken_down():
         crashed=(("r", "before_prompt", "broke"),),
         emitted=(("news", {"n": 1}),),
     )
-    memory, effects = heed(Memory(plugin_states=(("p", b"0"), ("s", b"9"))), verdict)
+    before = Memory(plugin_states=(("p", b"0"), ("s", b"9")))
+    step = taken(heed, before, verdict)
+    memory = step.memory
 
     assert memory.notes == ("mind", "the gap")
     assert dict(memory.plugin_states) == {"p": b"1", "q": b"2", "s": b"9"}
-    assert effects == (
+    assert step.effects == (
         Keep(PluginsChanged(states={"p": b"1", "q": b"2"})),
         Publish(PluginCrashed(plugin="r", hook="before_prompt", error="broke")),
         Publish(PluginEvent(name="news", payload={"n": 1})),
@@ -69,11 +77,12 @@ def test_what_plugins_say_is_taken_down():
 def test_a_plugin_may_switch_the_model(given, opts, is_changed):
     """Options stay where it names none; the same ones are no switch."""
     before = Memory(model="x:m", provider_opts={"seed": 1})
-    memory, effects = heed(before, Verdict(model=given))
+    step = taken(heed, before, Verdict(model=given))
+    memory = step.memory
     kept = Keep(ModelChanged(model=given[0], provider_opts=opts))
     told = ModelSwitched(
         from_="x:m", to=given[0], provider_opts_changed=opts != before.provider_opts
     )
 
     assert (memory.model, memory.provider_opts) == (given[0], opts)
-    assert effects == ((kept, Publish(told)) if is_changed else ())
+    assert step.effects == ((kept, Publish(told)) if is_changed else ())

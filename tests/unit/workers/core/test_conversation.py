@@ -17,7 +17,6 @@ from workers.core.conversation import (
     close_cycle,
     count_answer,
     count_told,
-    count_turn,
     cycle_result,
     discard,
     end_call,
@@ -25,7 +24,6 @@ from workers.core.conversation import (
     find_call,
     find_loop,
     find_outcome,
-    forget_turn,
     is_running,
     newest,
     next_id,
@@ -48,7 +46,6 @@ from workers.core.state import (
     Ask,
     Branch,
     Child,
-    Compacting,
     Memory,
     Policy,
     QueuedPrompt,
@@ -125,17 +122,16 @@ def test_a_cycle_is_billed_for_what_it_used():
 
 
 def test_an_end_of_a_cycle_ends_what_belongs_to_it():
-    """Questions, answers and a compaction; guidance and prompts wait on."""
+    """Questions and answers; guidance and prompts wait on."""
     busy = replace(
         enqueue(open_cycle(Memory(), ONE, 1), TWO),
         steering=(LEFT,),
         asks=(Ask("a:ask-1", "a"),),
         answers=((Ask("a:ask-2", "a"), "x"),),
-        compacting=Compacting(2, "request"),
     )
     memory = close_cycle(busy, "aborted", None)
 
-    assert (memory.asks, memory.answers, memory.compacting) == ((), (), None)
+    assert (memory.asks, memory.answers) == ((), ())
     assert (memory.steering, memory.queue) == ((LEFT,), (TWO,))
 
 
@@ -408,11 +404,12 @@ def test_what_a_call_waits_for_ends_with_it():
 
 def test_turns_count_for_the_session_and_the_cycle():
     """Outside of a cycle only the session's count; a new turn waits for nobody."""
-    opened = open_cycle(count_turn(Memory()), ONE, 1)
-    inside = count_turn(replace(opened, cycle=replace(opened.cycle, is_blocked=True)))
+    opened = open_cycle(count_answer(Memory(), TokenUsage()), ONE, 1)
+    blocked = replace(opened, cycle=replace(opened.cycle, is_blocked=True))
+    inside = count_answer(blocked, TokenUsage())
 
     assert (inside.turns, inside.cycle.turns, inside.cycle.is_blocked) == (2, 1, False)
-    assert count_turn(Memory()).cycle is None
+    assert count_answer(Memory(), TokenUsage()).cycle is None
 
 
 def test_the_size_of_a_conversation_is_what_the_provider_counted():
@@ -439,18 +436,6 @@ def test_equal_calls_of_one_batch_count_once():
 
     assert find_loop(memory) is None
     assert len(memory.call_hashes) == 1
-
-
-def test_a_turn_without_an_answer_is_forgotten():
-    """Once: what is saved then is what any later process knows."""
-    begun = open_cycle(Memory(), QueuedPrompt("p-1", "go"), 1)
-    asked = count_turn(count_answer(count_turn(begun), TokenUsage()))
-    forgotten = forget_turn(asked)
-
-    assert (asked.turns, asked.cycle.turns) == (2, 2)
-    assert count_answer(asked, TokenUsage()).cycle.is_asking is False
-    assert (forgotten.turns, forgotten.cycle.turns) == (1, 1)
-    assert forget_turn(forgotten) == forgotten
 
 
 def test_guidance_that_is_dropped_waits_no_more():

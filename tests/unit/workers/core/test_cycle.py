@@ -21,19 +21,11 @@ from cmdc_runtime.extensions.hooks import AfterResponse, BeforePrompt, kind_of
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage, ToolCall
 from cmdc_runtime.reasons import MaxTurnsExceeded, PluginAborted, ProviderTimeout
+from tests.unit.workers.core.conftest import taken
 from workers.core import cycle
 from workers.core.budget import Budget
-from workers.core.conversation import enqueue, open_cycle, say
-from workers.core.effects import (
-    Answer,
-    CallModel,
-    Consult,
-    ExitProcess,
-    Keep,
-    Publish,
-    Step,
-    Summarize,
-)
+from workers.core.conversation import count_answer, enqueue, open_cycle, say
+from workers.core.effects import Answer, CallModel, Consult, ExitProcess, Keep, Publish, Summarize
 from workers.core.inputs import StreamFailed, ToolReturned
 from workers.core.records import CycleEnded, CycleStarted
 from workers.core.state import (
@@ -52,15 +44,20 @@ ONE, TWO = QueuedPrompt("p-1", "one"), QueuedPrompt("p-2", "two")
 LEFT = Steering("s-1", "left")
 CALLS = (ToolCall(call_id="a", name="x"), ToolCall(call_id="b", name="y"))
 ENDINGS = {
-    "finished": (lambda memory: cycle.finish(memory, 5), AgentEnd, None),
-    "aborted": (lambda memory: cycle.abort(memory, "why", 5), AgentAbort, "why"),
-    "failed": (lambda memory: cycle.fail(memory, "why", 5, retryable=True), AgentError, "why"),
+    "finished": (lambda step: cycle.finish(step, 5), AgentEnd, None),
+    "aborted": (lambda step: cycle.end_at_limit(step, "why", 5), AgentAbort, "why"),
+    "failed": (lambda step: cycle.fail(step, "why", 5, retryable=True), AgentError, "why"),
 }
 every_ending = pytest.mark.parametrize("outcome", ENDINGS)
 
 
 def running(**policy):
-    return cycle.start(Memory(policy=Policy(**policy), model="m"), ONE, 1).memory
+    return taken(cycle.start, Memory(policy=Policy(**policy), model="m"), ONE, 1).memory
+
+
+def answered(**policy):
+    memory = count_answer(running(**policy), TokenUsage())
+    return replace(memory, is_asking=False)
 
 
 def of(step, kind):
@@ -75,40 +72,32 @@ def events(step, kind=object):
     return [told.event for told in of(step, Publish) if isinstance(told.event, kind)]
 
 
-def test_effects_keep_their_order():
-    """What was said before a step comes before what it says."""
-    first, second = Publish(AgentAbort()), Publish(AgentAbort(reason="x"))
-    step = cycle.then(Step(State.IDLE, Memory(), (second,)), [first])
-
-    assert step.effects == (first, second)
-
-
 # --- begin --------------------------------------------------------------------------------------
 
 
 def test_a_start_asks_the_model():
     """One record, one request with the prompt, the first turn of the cycle."""
-    step = cycle.start(Memory(model="m"), ONE, 1)
+    step = taken(cycle.start, Memory(model="m"), ONE, 1)
     (call,) = of(step, CallModel)
 
     assert records(step) == [CycleStarted(command_id="p-1", text="one", at_ms=1)]
-    assert (step.state, step.memory.cycle.turns, step.memory.turns) == (State.RUNNING, 1, 1)
+    assert (step.state, step.memory.turns_begun, step.memory.turns) == (State.RUNNING, 1, 0)
     assert (call.work, call.model) == (step.memory.work, "m")
     assert [said.content for said in call.messages] == ["one"]
 
 
 def test_a_queued_prompt_was_received():
     """The event says whether it waits."""
-    assert cycle.receive(ONE, queued=True) == Publish(
-        PromptReceived(text="one", queued=True, command_id="p-1")
-    )
+    step = taken(cycle.receive, Memory(), ONE, queued=True)
+
+    assert events(step) == [PromptReceived(text="one", queued=True, command_id="p-1")]
 
 
 @pytest.mark.parametrize("trigger", ["tool_approved", "tool_rejected"])
 def test_a_cycle_that_a_decision_opens_tells_so(trigger):
     """Before anything else is told of it."""
     prompt = QueuedPrompt("c-1", "go on", {"approval_id": "approval-3", "trigger": trigger})
-    told = events(cycle.start(Memory(), prompt, 1))
+    told = events(taken(cycle.start, Memory(), prompt, 1))
 
     assert told[0] == AgentResumed(trigger=trigger, approval_id="approval-3")
     assert told[1] == AgentStart(command_id="c-1")
@@ -117,8 +106,10 @@ def test_a_cycle_that_a_decision_opens_tells_so(trigger):
 def test_a_cycle_may_be_opened_again():
     """After a crash, with only its prompt: plugins that listen hear of it once more."""
     hooks = frozenset({kind_of(BeforePrompt)})
-    asked = cycle.open_again(open_cycle(Memory(plugins=(PluginFacts("p", hooks),)), ONE, 1), 5)
-    unasked = cycle.open_again(open_cycle(Memory(), ONE, 1), 5)
+    asked = taken(
+        cycle.open_again, open_cycle(Memory(plugins=(PluginFacts("p", hooks),)), ONE, 1), 5
+    )
+    unasked = taken(cycle.open_again, open_cycle(Memory(), ONE, 1), 5)
 
     assert [one.hook for one in of(asked, Consult)] == [BeforePrompt("one")]
     assert records(asked) == records(unasked) == []
@@ -131,32 +122,32 @@ def test_a_cycle_may_be_opened_again():
 def test_a_request_is_told_with_what_is_sent():
     """The count is that of the repaired conversation."""
     memory = say(running(), Message.assistant("", CALLS))
-    step = cycle.ask_again(memory)
+    step = taken(cycle.ask_again, memory)
 
-    assert step.effects[0] == Publish(RequestStart(model="m", messages=4))
+    assert step.said[0] == Publish(RequestStart(model="m", messages=4))
     assert len(of(step, CallModel)[0].messages) == 4
 
 
 def test_asking_again_is_no_new_turn():
     """A retry has a new work number and the same turn; the answer so far is the caller's."""
     memory = replace(running(), answering=Answering(retries=2))
-    step = cycle.ask_again(memory)
+    step = taken(cycle.ask_again, memory)
 
     assert step.memory == replace(memory, work=memory.work + 1)
 
 
 def test_a_new_turn_starts_with_no_answer():
     """Nothing of the answer before it is left."""
-    memory = replace(running(), answering=Answering(retries=2, text="old"))
-    step = cycle.ask(memory, 5)
+    memory = replace(answered(), answering=Answering(retries=2, text="old"))
+    step = taken(cycle.ask, memory, 5)
 
     assert step.memory.answering == Answering()
-    assert step.memory.cycle.turns == 2
+    assert step.memory.turns_begun == 2
 
 
 def test_a_turn_begins_with_the_guidance_that_waits():
     """It is said before the request goes out, and written down."""
-    step = cycle.ask(replace(running(), steering=(LEFT, Steering("s-2", "right"))), 5)
+    step = taken(cycle.ask, replace(running(), steering=(LEFT, Steering("s-2", "right"))), 5)
     (record,) = records(step)
 
     assert record.message.content == "left\n\nright"
@@ -167,7 +158,7 @@ def test_a_turn_begins_with_the_guidance_that_waits():
 
 def test_a_turn_begins_with_what_plugins_have_to_say():
     """As one message of their own, ahead of guidance."""
-    step = cycle.ask(replace(running(), notes=("mind", "the gap"), steering=(LEFT,)), 5)
+    step = taken(cycle.ask, replace(running(), notes=("mind", "the gap"), steering=(LEFT,)), 5)
 
     assert [kept.message.content for kept in records(step)] == ["mind\n\nthe gap", "left"]
     assert step.memory.notes == ()
@@ -177,9 +168,9 @@ def test_a_large_conversation_is_compacted_first():
     """Where something can go; else it is sent as it is."""
     old = tuple(Message(id=f"m-{n}", role="user", content="x" * 50) for n in range(12))
     policy = Policy(window_of=lambda _model: 100)
-    long = cycle.start(Memory(policy=policy, messages=old), ONE, 1)
-    short = cycle.start(Memory(policy=policy, messages=old[:1] * 8), ONE, 1)
-    one = cycle.start(Memory(policy=policy), replace(ONE, text="x" * 500), 1)
+    long = taken(cycle.start, Memory(policy=policy, messages=old), ONE, 1)
+    short = taken(cycle.start, Memory(policy=policy, messages=old[:1] * 8), ONE, 1)
+    one = taken(cycle.start, Memory(policy=policy), replace(ONE, text="x" * 500), 1)
 
     assert (len(of(long, Summarize)), of(long, CallModel)) == (1, [])
     assert long.memory.compacting.trigger == "size"
@@ -194,15 +185,15 @@ def test_plugins_are_asked_of_a_request_when_its_conversation_is_compacted():
     policy = Policy(window_of=lambda _model: 100)
     plugins = (PluginFacts("p", frozenset({"before_request"})),)
     heard = Memory(policy=policy, messages=old, plugins=plugins)
-    step = cycle.start(heard, ONE, 1)
+    step = taken(cycle.start, heard, ONE, 1)
 
     assert (len(of(step, Summarize)), of(step, Consult), of(step, CallModel)) == (1, [], [])
 
 
 def test_turns_are_bounded():
     """The turn that would be one too many aborts the cycle instead; guidance opens the next."""
-    step = cycle.ask(running(max_turns=1), 5)
-    guided = cycle.ask(replace(running(max_turns=1), steering=(LEFT,)), 5)
+    step = taken(cycle.ask, answered(max_turns=1), 5)
+    guided = taken(cycle.ask, replace(answered(max_turns=1), steering=(LEFT,)), 5)
 
     assert of(step, CallModel) == []
     assert step.effects[0].event == AgentAbort(reason="max_turns_exceeded", command_id="p-1")
@@ -221,7 +212,7 @@ def test_turns_are_bounded():
 def test_a_request_beyond_the_budget_is_not_made(budget, spent, reason):
     """The cycle is aborted with the name of the limit, and no turn is counted."""
     policy = Policy(budget=budget, price_of=lambda *_: 0.01)
-    step = cycle.start(Memory(policy=policy, usage=spent), ONE, 1)
+    step = taken(cycle.start, Memory(policy=policy, usage=spent), ONE, 1)
 
     assert [event.reason for event in events(step, AgentAbort)] == [reason]
     assert (step.state, step.memory.turns, of(step, CallModel)) == (State.IDLE, 0, [])
@@ -232,7 +223,7 @@ def test_a_long_queue_without_a_budget_ends_prompt_by_prompt():
     many = 500
     policy = Policy(budget=Budget(max_total_tokens=1))
     waiting = tuple(QueuedPrompt(f"p-{number}", "x") for number in range(many))
-    step = cycle.next_prompt(Memory(policy=policy, queue=waiting, steering=(LEFT,)), 5)
+    step = taken(cycle.next_prompt, Memory(policy=policy, queue=waiting, steering=(LEFT,)), 5)
 
     assert [event.command_id for event in events(step, AgentAbort)] == [
         "s-1",
@@ -253,11 +244,10 @@ def test_a_batch_is_followed_by_a_request_or_by_rest(is_blocked, steering, rests
     """It rests where a call waits for a person, unless the user has more to say."""
     memory = running()
     memory = replace(memory, steering=steering, cycle=replace(memory.cycle, is_blocked=is_blocked))
-    step = cycle.after_batch(memory, 5)
+    step = taken(cycle.after_batch, memory, 5)
 
     assert (step.state is State.IDLE) == rests
     assert bool(events(step, AgentEnd)) == rests
-    assert rests or not step.memory.cycle.is_blocked
 
 
 # --- end ----------------------------------------------------------------------------------------
@@ -268,7 +258,7 @@ def test_an_ending_is_told_recorded_and_remembered_once(outcome):
     """One event, one record, one outcome, one answer to who waits; then the agent rests."""
     end, event, reason = ENDINGS[outcome]
     memory = replace(running(), waiters=(Waiter("w", "p-1"), Waiter("other", "p-9")))
-    step = end(memory)
+    step = taken(end, memory)
     (answer,) = of(step, Answer)
 
     assert [type(told) for told in events(step)] == [event]
@@ -285,7 +275,7 @@ def test_an_ending_is_told_recorded_and_remembered_once(outcome):
 def test_the_next_prompt_follows_an_ending(outcome):
     """The oldest leaves the queue; its cycle is recorded after the end of the one before."""
     later = QueuedPrompt("p-3", "three")
-    step = ENDINGS[outcome][0](enqueue(enqueue(running(), TWO), later))
+    step = taken(ENDINGS[outcome][0], enqueue(enqueue(running(), TWO), later))
 
     assert [type(record) for record in records(step)] == [CycleEnded, CycleStarted]
     assert (step.state, step.memory.queue) == (State.RUNNING, (later,))
@@ -296,7 +286,7 @@ def test_the_next_prompt_follows_an_ending(outcome):
 def test_late_guidance_follows_an_ending_before_any_prompt(outcome):
     """All of it opens one cycle, under the reference of the first."""
     memory = replace(enqueue(running(), TWO), steering=(LEFT, Steering("s-2", "right")))
-    step = ENDINGS[outcome][0](memory)
+    step = taken(ENDINGS[outcome][0], memory)
     (begun,) = [record for record in records(step) if isinstance(record, CycleStarted)]
 
     assert (begun.command_id, begun.text) == ("s-1", "left\n\nright")
@@ -307,9 +297,9 @@ def test_late_guidance_follows_an_ending_before_any_prompt(outcome):
 
 def test_the_end_tells_what_the_cycle_added():
     """Messages of earlier cycles are not told again."""
-    earlier = cycle.finish(say(running(), Message.assistant("1")), 5).memory
+    earlier = taken(cycle.finish, say(running(), Message.assistant("1")), 5).memory
     later = say(open_cycle(earlier, TWO, 1), Message.assistant("2"))
-    (ended,) = of(cycle.finish(later, 5), Publish)
+    (ended,) = of(taken(cycle.finish, later, 5), Publish)
 
     assert [said.content for said in ended.event.messages] == ["two", "2"]
 
@@ -342,9 +332,9 @@ def test_a_limit_may_end_the_process(session, condition, reason):
 def test_a_plugins_abort_may_end_the_process():
     """Else the next prompt has its turn."""
     wish = Aborted("guard", "no")
-    lives = cycle.end_by_plugin(enqueue(running(), TWO), wish, 5)
+    lives = taken(cycle.end_by_plugin, enqueue(running(), TWO), wish, 5)
     exit_on = frozenset({"plugin_aborted"})
-    ends = cycle.end_by_plugin(enqueue(running(exit_on=exit_on), TWO), wish, 5)
+    ends = taken(cycle.end_by_plugin, enqueue(running(exit_on=exit_on), TWO), wish, 5)
 
     assert [event.reason for event in events(lives, AgentAbort)] == ["no"]
     assert lives.memory.cycle.command_id == "p-2"
@@ -353,7 +343,9 @@ def test_a_plugins_abort_may_end_the_process():
 
 def test_only_the_named_conditions_end_the_process():
     """Another limit leaves it alive."""
-    step = cycle.end_at_limit(running(exit_on=frozenset({"loop_detected"})), "loop_detected", 5)
+    step = taken(
+        cycle.end_at_limit, running(exit_on=frozenset({"loop_detected"})), "loop_detected", 5
+    )
 
     assert of(step, ExitProcess) == []
 

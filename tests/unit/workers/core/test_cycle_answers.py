@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from cmdc_runtime.events import AgentAbort, AgentEnd, AgentError, LoopDetected
 from cmdc_runtime.messages import Message
+from tests.unit.workers.core.conftest import taken
 from workers.core import cycle
 from workers.core.conversation import open_cycle, say
 from workers.core.effects import CallModel, RunTools
@@ -104,7 +105,7 @@ def test_guidance_comes_before_the_form_of_an_answer():
     """The answer was to something else; the next one is looked at."""
     opened = open_cycle(Memory(policy=Policy(response_format=NUMBER)), QueuedPrompt("p-1", "go"), 1)
     memory = replace(say(opened, Message.assistant("many")), steering=(LEFT,))
-    step = cycle.conclude(memory, 5)
+    step = taken(cycle.conclude, memory, 5)
     (call,) = [effect for effect in step.effects if isinstance(effect, CallModel)]
 
     assert [said.content for said in call.messages[-2:]] == ["many", "left"]

@@ -178,7 +178,7 @@ def test_plugins_that_are_being_asked_are_not_waited_for(session):
     (told,) = after.of(Consult)
 
     assert asked.memory.consulting is not None
-    assert (after.memory.consulting, after.effects[1]) == (None, CancelModel())
+    assert (after.memory.consulting, after.step.work[0]) == (None, CancelModel())
     assert (told.hook.outcome, told.hook.abort_reason) == ("aborted", "cycle_timeout")
     assert told.hook.duration_ms == 1000
 

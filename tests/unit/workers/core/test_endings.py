@@ -8,15 +8,27 @@ from cmdc_runtime.commands import CycleResult
 from cmdc_runtime.events import AgentAbort
 from cmdc_runtime.extensions.hooks import AfterTurn, kind_of
 from cmdc_runtime.messages import Message, TokenUsage
-from workers.core.conversation import count_answer, count_turn, open_cycle, say, spend
-from workers.core.effects import Answer, Consult, Keep, Publish, Step
-from workers.core.endings import aborted, answer_waiters, close
+from tests.unit.workers.core.conftest import taken
+from workers.core.conversation import open_cycle, say, spend
+from workers.core.effects import Answer, Consult, Keep, Publish
+from workers.core.endings import announce_abort, answer_waiters, close
 from workers.core.inputs import ANY_WORK
 from workers.core.records import CycleEnded
-from workers.core.state import Answering, Memory, PluginFacts, Policy, QueuedPrompt, State, Waiter
+from workers.core.state import (
+    Answering,
+    Compacting,
+    Consulting,
+    Memory,
+    PluginFacts,
+    Point,
+    Policy,
+    QueuedPrompt,
+    State,
+    Waiter,
+)
+from workers.core.step import Step
 
 USED = TokenUsage(total_tokens=3)
-TOLD = AgentAbort(reason="why", command_id="p-1")
 
 
 def running(**policy):
@@ -26,26 +38,26 @@ def running(**policy):
     return spend(say(opened, Message.assistant("yes")), USED)
 
 
-def test_an_end_is_told_written_down_and_answered():
-    """In this order; what is still under way is late from then on."""
-    memory = replace(running(), waiters=(Waiter("w", "p-1"),))
-    after, effects = close(memory, "aborted", "why", (TOLD, 15))
-    told, kept, answer = effects
+def test_an_end_is_written_down_and_answered():
+    """What is still under way is late from then on."""
+    memory = replace(running(), waiters=(Waiter("w", "p-1"),), is_asking=True)
+    step = taken(close, memory, "aborted", "why", 15, state=State.RUNNING)
+    kept, answer = step.effects
 
-    assert told == Publish(TOLD)
     assert kept == Keep(CycleEnded(command_id="p-1", outcome="aborted", reason="why"))
     assert (answer.id, answer.value.outcome, answer.value.text) == ("w", "aborted", "yes")
-    assert (after.cycle, after.waiters) == (None, ())
-    assert after.work == memory.work + 1
+    assert (step.memory.cycle, step.memory.waiters) == (None, ())
+    assert (step.state, step.memory.work) == (State.IDLE, memory.work + 1)
+    assert (step.memory.turns_begun, step.memory.turns) == (0, 0)  # that turn has no answer
 
 
-def test_a_turn_without_an_answer_ends_uncounted():
-    """Nothing is recorded of it: the process after this one would not know of it."""
-    memory = running()
-    asking, answered = count_turn(memory), count_answer(count_turn(memory), USED)
+def test_nothing_waits_for_plugins_or_a_summary_any_more():
+    """Nor does the next cycle."""
+    wanted = Compacting(2, "size")
+    memory = replace(running(), compacting=wanted, consulting=Consulting(Point.COMPACT, wanted))
+    after = taken(close, memory, "failed", "why", 15).memory
 
-    assert close(asking, "aborted", "why", (TOLD, 15))[0].turns == 0
-    assert close(answered, "aborted", "why", (TOLD, 15))[0].turns == 1
+    assert (after.compacting, after.consulting) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -55,9 +67,9 @@ def test_a_turn_without_an_answer_ends_uncounted():
 def test_plugins_hear_of_each_end_once(outcome, told, at_ms, duration_ms):
     """With what the cycle added and used; nothing waits for what they say."""
     memory = running(hooks=frozenset({kind_of(AfterTurn)}))
-    _, effects = close(memory, outcome, "why", (TOLD, at_ms))
+    step = taken(close, memory, outcome, "why", at_ms)
 
-    assert effects[-1] == Consult(
+    assert step.effects[-1] == Consult(
         ANY_WORK,
         AfterTurn(
             outcome=told,
@@ -73,22 +85,24 @@ def test_plugins_hear_of_each_end_once(outcome, told, at_ms, duration_ms):
 
 def test_an_abort_names_its_prompt():
     """And its reason, if it has one."""
-    assert aborted(running(), None) == AgentAbort(reason=None, command_id="p-1")
+    step = taken(announce_abort, running(), None)
+
+    assert step.effects == (Publish(AgentAbort(reason=None, command_id="p-1")),)
 
 
 def test_who_waits_for_no_prompt_gets_the_latest_end():
     """Nobody is answered where nothing ended."""
     memory = Memory(waiters=(Waiter("any"), Waiter("one", "p-1")))
     first, last = CycleResult(outcome="dropped"), CycleResult(outcome="aborted")
-    answered = answer_waiters(memory, ("p-8", first), ("p-9", last))
+    answered = taken(answer_waiters, memory, ("p-8", first), ("p-9", last))
 
     assert answered.effects == (Answer("any", last),)
-    assert answer_waiters(memory) == Step(State.IDLE, memory)
+    assert taken(answer_waiters, memory) == Step(State.IDLE, memory)
 
 
 def test_half_an_answer_goes_with_its_cycle():
     """The next one may be aborted before it asks a model: it does not say it again."""
     memory = replace(running(), answering=Answering(text="half", retries=2))
-    after, _ = close(memory, "failed", "why", (TOLD, 15))
+    after = taken(close, memory, "failed", "why", 15).memory
 
     assert after.answering == Answering()

@@ -8,15 +8,7 @@ from cmdc_runtime.commands import Abort
 from cmdc_runtime.events import PluginEvent, PluginModelCall, ToolExecutionEnd, ToolKilled
 from cmdc_runtime.extensions.hooks import BeforeCompact, BeforeRequest, kind_of
 from cmdc_runtime.messages import Message, TokenUsage
-from workers.core.effects import (
-    AnswerTool,
-    CallModel,
-    CancelCalls,
-    CancelModel,
-    Consult,
-    Step,
-    Summarize,
-)
+from workers.core.effects import AnswerTool, CallModel, CancelCalls, CancelModel, Consult, Summarize
 from workers.core.inputs import (
     CompactWanted,
     Consulted,
@@ -87,7 +79,7 @@ def wants_compaction(session, *hooks):
     """Return a session one of whose calls asks for a compaction."""
     busy = session.at(State.EXECUTING_TOOLS, hooks=frozenset(map(kind_of, hooks)))
     memory = replace(busy.memory, messages=(*OLD, *busy.memory.messages))
-    busy = busy.take(Step(busy.state, memory)).begin("a")
+    busy = busy.remembering(memory).begin("a")
     return busy.report(CompactWanted, "a", "a:compact", "long")
 
 

@@ -416,7 +416,7 @@ def test_a_child_of_nobody_is_not_steered(session):
     child = Child("s.9", "a", None, Grant())
     batch = session.at(State.EXECUTING_TOOLS)
     memory = replace(batch.memory, children=(child,))
-    after = batch.take(batch.step._replace(memory=memory)).give(Steer(text="left"), "s-1")
+    after = batch.remembering(memory).give(Steer(text="left"), "s-1")
 
     assert killed(after) == ["a", "b"]
     assert after.of(EndSubagents) == []

@@ -17,10 +17,12 @@ from cmdc_runtime.extensions.kernel_emits import (
     UpdateSystemContext,
 )
 from cmdc_runtime.messages import Message, ToolCall
+from tests.unit.workers.core.conftest import taken
 from workers.core import kernel_emits
-from workers.core.consult import heed
+from workers.core.consult import heed, obey
+from workers.core.evolve import evolve
 from workers.core.inputs import ApprovalNeeded
-from workers.core.kernel_emits import apply, obey, order_of, patched
+from workers.core.kernel_emits import patched
 from workers.core.records import ApprovalDecided, PluginOrdered
 from workers.core.state import Memory, OpenCall, State
 from workers.core.verdict import Reaction, fold
@@ -33,7 +35,8 @@ MARK = {"cache_control": {"type": "ephemeral"}}
 def ordered(memory, order):
     """Return the memory after an order, as a plugin's emit brings it, and what comes of it."""
     ((name, payload),) = Emit(order).sealed().events()
-    return obey(memory, name, payload)
+    step = taken(obey, memory, name, payload)
+    return step.memory, step.effects
 
 
 def marked(message_id, metadata):
@@ -57,7 +60,7 @@ def test_an_order_is_written_down_and_read_back(order):
     record = msgspec.msgpack.decode(msgspec.msgpack.encode(kept.record), type=PluginOrdered)
 
     assert memory != ORPHANED
-    assert apply(ORPHANED, order_of(record)) == memory
+    assert evolve(ORPHANED, record) == memory
     assert ordered(memory, order) == (memory, ())
 
 
@@ -134,8 +137,8 @@ def test_metadata_is_set_and_removed():
 def test_an_order_is_not_told():
     """Observers hear of a plugin's events, and not of what it orders."""
     said = Reaction("p", (Emit(ORDERS[1]).sealed(), Emit("news").sealed()))
-    _, effects = heed(Memory(), fold("before_prompt", [said]))
-    events = [effect.event for effect in effects if hasattr(effect, "event")]
+    step = taken(heed, Memory(), fold("before_prompt", [said]))
+    events = [effect.event for effect in step.effects if hasattr(effect, "event")]
 
     assert events == [PluginEvent(name="news", payload=None)]
 

@@ -9,8 +9,9 @@ from cmdc_runtime.errors import ApprovalNotFound, AskNotFound, QueueFull
 from cmdc_runtime.events import AgentResumed, ToolApproved, ToolRejected, UserResponded
 from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.messages import ToolCall
+from tests.unit.workers.core.conftest import taken
 from workers.core import batch
-from workers.core.effects import AnswerTool, CallModel, RunTools, Settle, Step
+from workers.core.effects import AnswerTool, CallModel, RunTools, Settle
 from workers.core.inputs import ApprovalNeeded, QuestionAsked
 from workers.core.people import ARGUMENTS_CHARS_MAX
 from workers.core.records import ApprovalDecided, CycleStarted, PromptQueued, UserAnswered
@@ -42,7 +43,7 @@ def at(session, state):
 
 def remembering(session, **changes):
     """Return the session with another memory."""
-    return session.take(Step(session.state, replace(session.memory, **changes)))
+    return session.remembering(replace(session.memory, **changes))
 
 
 # --- approvals ----------------------------------------------------------------------------------
@@ -267,7 +268,7 @@ def test_an_approved_call_that_runs_again_has_its_leave(session):
     twice = once.prompt("again", "p-2").call(replace_id(call, "c"))
     leave = twice.memory.allowances
     twice = remembering(twice, allowances=(*leave, *leave)).begin("c")
-    again = twice.take(batch.call_tools(twice.memory, (replace_id(call, "c"),)))
+    again = twice.take(taken(batch.call_tools, twice.memory, (replace_id(call, "c"),)))
 
     assert twice.memory.allowances == leave
     assert again.of(RunTools)[0].approved == {"c"}

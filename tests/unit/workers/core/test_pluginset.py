@@ -79,7 +79,7 @@ def test_a_session_has_so_many_plugins(session):
     """More are a mistake in a loop."""
     full = tuple(PluginFacts(f"p{at}", frozenset()) for at in range(PLUGINS_MAX))
     before = session.at(State.IDLE)
-    before = before.take(before.step._replace(memory=_with(before.memory, full)))
+    before = before.remembering(_with(before.memory, full))
     (settled,) = before.post(loaded()).of(Settle)
 
     assert f"at most {PLUGINS_MAX}" in str(settled.outcome)

@@ -19,8 +19,9 @@ from cmdc_runtime.reasons import Other, Signal
 from workers.core.budget import Grant
 from workers.core.conversation import tool_names, uncertain_calls
 from workers.core.effects import CallModel, Consult, CountSubagents, Keep, Publish, RunTools
+from workers.core.evolve import EVOLVE, replay
 from workers.core.loops import fingerprint
-from workers.core.rebuild import FOLD, drop_cycle, replay, resume
+from workers.core.rebuild import drop_cycle, resume
 from workers.core.records import (
     RECORDS,
     ApprovalAsked,
@@ -49,6 +50,7 @@ from workers.core.records import (
 )
 from workers.core.repair import repair
 from workers.core.state import Ask, Child, Memory, PluginFacts, Policy, State, Steering, ToolFacts
+from workers.core.step import Step
 
 KILLED = Signal(number=9, name="SIGKILL")
 TOOLS = (ToolFacts("read", is_repeatable=True), ToolFacts("write"))
@@ -108,7 +110,7 @@ def said_of(step):
 
 def test_every_record_is_folded():
     """A record without a row would be lost at the next crash."""
-    missing = set(RECORDS) - set(FOLD)
+    missing = set(RECORDS) - set(EVOLVE)
 
     assert missing == set(), f"{missing} -> add a row in workers/core/rebuild.py"
 
@@ -441,4 +443,4 @@ def test_where_no_cycle_runs_there_is_none_to_give_up():
     memory = memory_of(STARTED, DONE, OVER)
     told = Publish(RecordSetAside(what="cycle", why="it kills"))
 
-    assert drop_cycle(memory, "it kills", 9) == (State.IDLE, memory, (told,))
+    assert drop_cycle(memory, "it kills", 9) == Step(State.IDLE, memory, [told])

@@ -20,15 +20,7 @@ from cmdc_runtime.parcels import Packed
 from workers.core import results
 from workers.core.assemble import Reply
 from workers.core.budget import Budget, Grant
-from workers.core.effects import (
-    AnswerTool,
-    CallModel,
-    Publish,
-    RunTools,
-    Sleep,
-    Step,
-    Summarize,
-)
+from workers.core.effects import AnswerTool, CallModel, Publish, RunTools, Sleep, Summarize
 from workers.core.inputs import (
     ANY_WORK,
     ApprovalExpired,
@@ -180,7 +172,7 @@ def long(session, **policy):
 
 
 def with_memory(session, **changed):
-    return session.take(Step(session.state, replace(session.memory, **changed)))
+    return session.remembering(replace(session.memory, **changed))
 
 
 def prepared(session, state):
@@ -349,7 +341,8 @@ def test_silence_is_told(session, begin):
     after = before.report(StreamSilent, 30.0)
 
     told = (Publish(events.StreamStalled(elapsed_s=30.0)),)
-    assert after.step == Step(before.state, before.memory, told)
+    assert after.stands_as(before)
+    assert after.effects == told
 
 
 @every_request

@@ -11,7 +11,7 @@ from cmdc_runtime.messages import Message, TokenUsage
 from workers.core.budget import Budget
 from workers.core.compaction import COMPACTED
 from workers.core.conversation import place
-from workers.core.effects import AnswerTool, CallModel, CancelModel, Consult, Step, Summarize
+from workers.core.effects import AnswerTool, CallModel, CancelModel, Consult, Summarize
 from workers.core.inputs import CompactWanted, Consulted, StreamFailed, Summarized, SummaryFailed
 from workers.core.records import Compacted
 from workers.core.repair import repair
@@ -140,7 +140,7 @@ def test_a_summary_may_leave_too_little_for_the_request(session, trigger):
     before = waiting(session, trigger)
     budget = Budget(max_total_tokens=900)
     policy = replace(before.memory.policy, budget=budget)
-    before = before.take(Step(before.state, replace(before.memory, policy=policy)))
+    before = before.remembering(replace(before.memory, policy=policy))
     after = before.report(Summarized, "short", TokenUsage(total_tokens=899), None, 9)
 
     assert (after.state, after.of(CallModel)) == (State.IDLE, [])
@@ -212,7 +212,7 @@ def test_a_budget_holds_for_a_tool_that_asks(session):
     """The summary is a request like any other: it is not made, and the call is told why."""
     batch = long(session, budget=Budget(max_total_tokens=1000)).call("compact_conversation:a")
     policy = replace(batch.memory.policy, budget=Budget(max_total_tokens=10))
-    batch = batch.take(Step(batch.state, replace(batch.memory, policy=policy)))
+    batch = batch.remembering(replace(batch.memory, policy=policy))
     after = batch.report(CompactWanted, "a", "a:compact-1", "long")
 
     assert after.effects == (

@@ -12,7 +12,7 @@ from cmdc_runtime.messages import Message, TokenUsage, ToolCall
 from cmdc_runtime.parcels import Packed
 from tests.numbers import unbounded
 from workers.core.budget import Grant
-from workers.core.rebuild import replay
+from workers.core.evolve import replay
 from workers.core.records import AttachedPlugin, AttachedTool, Continued, RunEnd
 from workers.core.snapshot import (
     SNAPSHOT_RECORD_BYTES,
@@ -147,6 +147,7 @@ def test_what_only_a_process_has_is_left_behind():
         answering=Answering(retries=1, text="hal"),
         compacting=Compacting(1, "size"),
         consulting=Consulting(Point.REQUEST),
+        is_asking=True,
         waiters=(Waiter("w-1"),),
         waiting_branches=(("c-1", "c-1:branch-b3"),),
         work=8,

@@ -72,7 +72,7 @@ def test_parcels_are_opened_by_the_shell(session, state, command):
     after = before.give(command, "c")
 
     assert after.effects == (LoadTools("c", command),)
-    assert after.step[:2] == (before.state, before.memory)
+    assert after.stands_as(before)
 
 
 @every_state
@@ -290,7 +290,7 @@ def test_the_same_model_is_no_switch(session, opts):
     """Nothing is told and nothing written down."""
     idle = session.new()
     memory = replace(idle.memory, provider_opts={"seed": 1})
-    before = idle.take(idle.step._replace(memory=memory))
+    before = idle.remembering(memory)
     after = before.give(SwitchModel(model="x:m", provider_opts=opts))
 
     assert after.effects == (Settle("c", None),)

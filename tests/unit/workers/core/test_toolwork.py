@@ -283,7 +283,7 @@ def test_a_leave_is_used_up_when_its_call_begins(session):
     """It is good for one call of the same tool with the same arguments."""
     leave = fingerprint("write", {}, None)
     idle = session.new()
-    idle = idle.take(idle.step._replace(memory=replace(idle.memory, allowances=(leave,))))
+    idle = idle.remembering(replace(idle.memory, allowances=(leave,)))
     batch = idle.prompt().call("write:a", "write:b")
     after = batch.begin("a")
 
@@ -311,7 +311,7 @@ def test_a_question_that_was_answered_before_a_crash_is_not_asked_again(session)
     """The call that runs again asks under the same reference and is answered at once."""
     batch = executing(session)
     memory = replace(batch.memory, answers=((Ask("a:ask-1", "a"), "x"),))
-    before = batch.take(batch.step._replace(memory=memory))
+    before = batch.remembering(memory)
     after = before.report(QuestionAsked, "a", "a:ask-1", "which?", ())
     other = before.report(QuestionAsked, "a", "a:ask-2", "and?", ())
 
@@ -368,7 +368,7 @@ def test_a_subagent_without_a_budget_is_refused(session):
     """What is left is not enough for it and for the parent, who has to read its answer."""
     batch = executing(session, budget=Budget(max_total_tokens=300))
     memory = replace(batch.memory, usage=TokenUsage(total_tokens=299))
-    spent = batch.take(batch.step._replace(memory=memory))
+    spent = batch.remembering(memory)
     (refused,) = spent.report(SubagentWanted, "a", "a:sub-1", "any", "do it").effects
 
     assert "max_total_tokens_exceeded" in refused.error
