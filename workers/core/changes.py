@@ -11,11 +11,10 @@ import msgspec
 
 from cmdc_runtime.commands import ApprovalKind
 from cmdc_runtime.extensions.context import BranchAnswer
-from cmdc_runtime.ids import CallId, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.parcels import digest_of
 from workers.core import runs
-from workers.core.conversation import spend
+from workers.core.conversation import find_approval, find_ask, find_child
 from workers.core.loops import fingerprint
 from workers.core.records import AttachedPlugin, AttachedTool, Continued, SubagentSpent
 from workers.core.state import (
@@ -28,8 +27,6 @@ from workers.core.state import (
     Steering,
     ToolFacts,
 )
-
-_PLUGIN_CALL: Final = "plugin:"
 
 FORMER_OPTS_MAX: Final = 16
 """Of the options of models that a session had before; the oldest are forgotten."""
@@ -55,6 +52,11 @@ _DECIDED: Final[Mapping[Decision, str]] = {
 """What the result of a call says that waited, by the decision."""
 
 
+def spend(memory: Memory, usage: TokenUsage) -> Memory:
+    """Count what one request used."""
+    return replace(memory, usage=memory.usage + usage)
+
+
 def steer(memory: Memory, steering: Steering) -> Memory:
     """Keep guidance for the next gap."""
     return replace(memory, steering=(*memory.steering, steering))
@@ -67,11 +69,6 @@ def require(memory: Memory, approval: Approval) -> Memory:
     if memory.cycle is None or approval.ref is not None:
         return memory
     return replace(memory, cycle=replace(memory.cycle, is_blocked=True))
-
-
-def find_approval(memory: Memory, approval_id: str) -> Approval | None:
-    """Return the approval of this id that waits."""
-    return next((one for one in memory.approvals if one.id == approval_id), None)
 
 
 def decide(memory: Memory, approval_id: str, decision: ApprovalKind | Literal["reject"]) -> Memory:
@@ -118,11 +115,6 @@ def ask(memory: Memory, question: Ask) -> Memory:
     if find_ask(memory, question.ref) is not None:
         return memory
     return replace(memory, asks=(*memory.asks, question))
-
-
-def find_ask(memory: Memory, ref: str) -> Ask | None:
-    """Return the question of this reference that waits."""
-    return next((one for one in memory.asks if one.ref == ref), None)
 
 
 def answer(memory: Memory, ref: str, response: Any) -> Memory:  # Any: what the user sent
@@ -206,38 +198,6 @@ def spawn(memory: Memory, child: Child) -> Memory:
         children=(*memory.children, child),
         spawns=memory.spawns + 1,
         branched=memory.branched + bool(child.branch),
-    )
-
-
-def plugin_call(plugin: str) -> CallId:
-    """Return what stands for the call where a plugin waits for a subagent."""
-    return CallId(f"{_PLUGIN_CALL}{plugin}")
-
-
-def children_of_plugins(memory: Memory) -> tuple[SessionId, ...]:
-    """Return the subagents that plugins wait for."""
-    calls = {child.call_id for child in memory.children if child.call_id.startswith(_PLUGIN_CALL)}
-    return children_of(memory, tuple(calls))
-
-
-def find_child(memory: Memory, child_id: SessionId) -> Child | None:
-    """Return the subagent of this id that is under way."""
-    return next((child for child in memory.children if child.session_id == child_id), None)
-
-
-def find_branch(memory: Memory, ref: str) -> Branch | Child | None:
-    """Return the branch of this reference: what came of it, or what is under way."""
-    answered = (one for one in memory.branches if one.ref == ref)
-    under_way = (child for child in memory.children if child.branch == ref)
-    return next(answered, None) or next(under_way, None)
-
-
-def children_of(memory: Memory, call_ids: tuple[CallId, ...]) -> tuple[SessionId, ...]:
-    """Return the subagents that these calls wait for."""
-    return tuple(
-        child.session_id
-        for child in memory.children
-        if child.ref is not None and child.call_id in call_ids
     )
 
 

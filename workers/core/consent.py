@@ -11,8 +11,8 @@ from cmdc_runtime.events import ApprovalRequired
 from workers.core import cycle
 from workers.core.approvals import Why, settle
 from workers.core.batch import CallEnd, close_call
-from workers.core.changes import WAITS, find_approval
-from workers.core.conversation import find_running, result_place
+from workers.core.changes import WAITS
+from workers.core.conversation import find_approval, find_running, result_place
 from workers.core.effects import AnswerTool, CancelCalls
 from workers.core.inputs import ApprovalExpired, ApprovalNeeded
 from workers.core.loops import fingerprint

@@ -9,7 +9,7 @@ from cmdc_runtime.extensions.hooks import AnyHook
 from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS, DecideApproval
 from workers.core import kernel_emits
 from workers.core.approvals import settle
-from workers.core.changes import find_approval
+from workers.core.conversation import find_approval
 from workers.core.effects import Consult
 from workers.core.records import ModelChanged, Noted, PluginOrdered, PluginsChanged
 from workers.core.state import Compacting, Consulting, Point, State

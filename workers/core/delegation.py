@@ -13,8 +13,7 @@ from cmdc_runtime.ids import SessionId
 from cmdc_runtime.subagent import GENERAL_PURPOSE
 from workers.core import runs
 from workers.core.budget import Grant
-from workers.core.changes import find_branch, find_child, plugin_call
-from workers.core.conversation import find_call, is_running
+from workers.core.conversation import find_branch, find_call, find_child, is_running, plugin_call
 from workers.core.effects import AnswerTool, EndSubagents, RunSubagent
 from workers.core.expense import grant_child
 from workers.core.inputs import (

@@ -6,8 +6,7 @@ from cmdc_runtime.commands import CycleResult
 from cmdc_runtime.errors import CollectTimeout
 from cmdc_runtime.events import AgentAbort
 from cmdc_runtime.extensions.hooks import AfterTurn
-from workers.core.changes import children_of_plugins
-from workers.core.conversation import cycle_result, newest, since
+from workers.core.conversation import children_of_plugins, cycle_result, newest, since
 from workers.core.effects import Answer, Consult, EndSubagents, Refuse
 from workers.core.inputs import ANY_WORK, WaitExpired
 from workers.core.records import CycleEnded, OutcomeKind

@@ -20,8 +20,7 @@ from cmdc_runtime.plain import problem_of, shown
 from cmdc_runtime.reasons import LINE_CHARS_MAX
 from workers.core import cycle
 from workers.core.batch import CallEnd, give_results
-from workers.core.changes import children_of
-from workers.core.conversation import cycle_result, next_id, text_problem, waiting
+from workers.core.conversation import children_of, cycle_result, next_id, text_problem, waiting
 from workers.core.effects import AnswerTool, CancelCalls, CancelModel, EndSubagents, JudgeSteering
 from workers.core.endings import announce_abort, answer_waiters
 from workers.core.inputs import CycleExpired, Order, Stopped

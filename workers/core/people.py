@@ -14,8 +14,8 @@ from cmdc_runtime.errors import ApprovalNotFound, AskNotFound, QueueFull, UsageE
 from cmdc_runtime.events import UserResponded
 from workers.core import consent, cycle
 from workers.core.approvals import settle
-from workers.core.changes import Decision, find_approval, find_ask
-from workers.core.conversation import APPROVAL, TRIGGER
+from workers.core.changes import Decision
+from workers.core.conversation import APPROVAL, TRIGGER, find_approval, find_ask
 from workers.core.effects import AnswerTool
 from workers.core.inputs import Order
 from workers.core.opening import called_again

@@ -16,8 +16,7 @@ from cmdc_runtime.events import (
 )
 from workers.core import cycle, inputs, records, runs
 from workers.core.batch import CallEnd, close_call
-from workers.core.changes import children_of
-from workers.core.conversation import find_running, is_running
+from workers.core.conversation import children_of, find_running, is_running
 from workers.core.effects import AnswerTool, EndSubagents
 from workers.core.inputs import QuestionAsked, ToolBegun, ToolEmitted, ToolReturned
 from workers.core.loops import fingerprint

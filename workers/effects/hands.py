@@ -26,8 +26,7 @@ from cmdc_runtime.tracing import (
     cycle_span_id,
     trace_id_of,
 )
-from workers.core.changes import find_child
-from workers.core.conversation import is_running
+from workers.core.conversation import find_child, is_running
 from workers.core.effects import (
     AnswerTool,
     CallModel,

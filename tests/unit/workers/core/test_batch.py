@@ -15,16 +15,9 @@ from workers.core.batch import (
     give_results,
     latest_results,
 )
-from workers.core.conversation import (
-    UNCERTAIN_MAX,
-    begin_call,
-    end_call,
-    open_cycle,
-    result_of,
-    say,
-    uncertain_calls,
-)
+from workers.core.conversation import UNCERTAIN_MAX, result_of, uncertain_calls
 from workers.core.effects import Keep, RunTools
+from workers.core.evolve import begin_call, end_call, open_cycle, say
 from workers.core.loops import fingerprint
 from workers.core.records import ToolEnded
 from workers.core.state import (

@@ -7,9 +7,9 @@ import pytest
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
 from cmdc_runtime.parcels import Packed, digest_of
-from workers.core import changes
+from workers.core import changes, conversation
 from workers.core.budget import Grant
-from workers.core.conversation import open_cycle
+from workers.core.evolve import open_cycle
 from workers.core.loops import fingerprint
 from workers.core.records import AttachedPlugin, AttachedTool, Continued, SubagentSpent
 from workers.core.state import (
@@ -53,7 +53,7 @@ def test_a_call_that_waits_for_a_person_blocks_its_cycle():
 
     assert blocked.cycle.is_blocked
     assert changes.require(blocked, WANTED) == blocked
-    assert changes.find_approval(blocked, "approval-1") == WANTED
+    assert conversation.find_approval(blocked, "approval-1") == WANTED
     assert changes.require(Memory(), WANTED).cycle is None
 
 
@@ -80,8 +80,8 @@ def test_a_question_is_asked_once():
     memory = changes.ask(Memory(), Ask("a:ask-1", "a"))
 
     assert changes.ask(memory, Ask("a:ask-1", "a")) == memory
-    assert changes.find_ask(memory, "a:ask-1") == Ask("a:ask-1", "a")
-    assert changes.find_ask(memory, "a:ask-2") is None
+    assert conversation.find_ask(memory, "a:ask-1") == Ask("a:ask-1", "a")
+    assert conversation.find_ask(memory, "a:ask-2") is None
 
 
 def test_an_answer_is_kept_for_the_call():
@@ -163,8 +163,8 @@ def test_a_subagent_is_counted_from_its_start_to_its_end():
     spent = SubagentSpent(child_id="s.1", usage=USED)
     after = changes.settle_child(memory, spent)
 
-    assert changes.find_child(memory, "s.1") == first
-    assert changes.children_of(memory, ("a", "b")) == ("s.1",)
+    assert conversation.find_child(memory, "s.1") == first
+    assert conversation.children_of(memory, ("a", "b")) == ("s.1",)
     assert (after.children, after.spawns, after.usage) == ((second,), 2, USED)
     assert changes.settle_child(after, spent) == after
 
@@ -199,10 +199,10 @@ def test_only_the_subagents_of_plugins_are_theirs():
     """Those of calls end with their calls."""
     children = (
         Child("s.1", "a", "a:1", Grant()),
-        Child("s.2", changes.plugin_call("audit"), "r", Grant()),
+        Child("s.2", conversation.plugin_call("audit"), "r", Grant()),
     )
 
-    assert changes.children_of_plugins(Memory(children=children)) == ("s.2",)
+    assert conversation.children_of_plugins(Memory(children=children)) == ("s.2",)
 
 
 def test_a_plugin_that_stays_keeps_what_it_knew():
@@ -232,10 +232,10 @@ def test_a_branch_is_found_under_way_and_after():
     answer = BranchAnswer(ok=True, text="42", usage=USED)
 
     assert (memory.spawns, memory.branched) == (3, 2)
-    assert changes.find_branch(memory, "a:b2").session_id == "s.2"
-    assert changes.find_branch(after, "a:b2") == Branch("a:b2", "a", "digest", answer)
-    assert changes.find_branch(after, "a:b1").session_id == "s.1"
-    assert changes.find_branch(after, "a:sub-1") is None
+    assert conversation.find_branch(memory, "a:b2").session_id == "s.2"
+    assert conversation.find_branch(after, "a:b2") == Branch("a:b2", "a", "digest", answer)
+    assert conversation.find_branch(after, "a:b1").session_id == "s.1"
+    assert conversation.find_branch(after, "a:sub-1") is None
 
 
 @pytest.mark.parametrize(("child_id", "ok"), [("s.1", None), ("s.3", True)])
@@ -268,7 +268,7 @@ def test_an_approval_is_found_by_its_id():
     """Whatever else waits."""
     memory = Memory(approvals=(replace(WANTED, id="approval-0"), WANTED))
 
-    assert changes.find_approval(memory, WANTED.id) is WANTED
+    assert conversation.find_approval(memory, WANTED.id) is WANTED
 
 
 def test_what_a_call_said_is_changed_while_its_batch_runs():

@@ -8,36 +8,38 @@ from cmdc_runtime.commands import PROMPT_CHARS_MAX
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
 from workers.core.budget import Grant
+from workers.core.changes import spend
 from workers.core.conversation import (
     NOTES,
     REPAIR,
     STEERING,
     TOLD_CHARS_MAX,
-    begin_call,
-    close_cycle,
-    count_answer,
-    count_told,
     cycle_result,
-    discard,
-    end_call,
-    enqueue,
     find_call,
     find_loop,
     find_outcome,
     is_running,
     newest,
     next_id,
-    open_cycle,
     place,
     result_of,
     result_place,
-    say,
     since,
-    spend,
     text_problem,
     tool_names,
     uncertain_calls,
     waiting,
+)
+from workers.core.evolve import (
+    begin_call,
+    close_cycle,
+    count_answer,
+    count_told,
+    discard,
+    end_call,
+    enqueue,
+    open_cycle,
+    say,
 )
 from workers.core.loops import Loop, fingerprint
 from workers.core.state import (

@@ -24,8 +24,8 @@ from cmdc_runtime.reasons import MaxTurnsExceeded, PluginAborted, ProviderTimeou
 from tests.unit.workers.core.conftest import taken
 from workers.core import cycle
 from workers.core.budget import Budget
-from workers.core.conversation import count_answer, enqueue, open_cycle, say
 from workers.core.effects import Answer, CallModel, Consult, ExitProcess, Keep, Publish, Summarize
+from workers.core.evolve import count_answer, enqueue, open_cycle, say
 from workers.core.inputs import StreamFailed, ToolReturned
 from workers.core.records import CycleEnded, CycleStarted
 from workers.core.state import (

@@ -9,7 +9,7 @@ from cmdc_runtime.events import SubagentEnd, SubagentStart
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.messages import TokenUsage
 from workers.core.budget import Budget, Grant
-from workers.core.effects import AnswerTool, CountSubagents, EndSubagents, RunSubagent, Step
+from workers.core.effects import AnswerTool, CountSubagents, EndSubagents, RunSubagent
 from workers.core.inputs import (
     AskedOtherwise,
     BranchDropped,
@@ -229,7 +229,7 @@ def test_nobody_is_begun_while_more_run_than_may(session):
     """The options of a resumed session may allow fewer."""
     full = wanted(wanted(wanted(running(session, max_children=3)), OTHER), "a:branch-b3")
     fewer = replace(full.memory, policy=replace(full.memory.policy, max_children=1))
-    free = done(wanted(full.take(Step(full.state, fewer)), "a:branch-b4"))
+    free = done(wanted(full.remembering(fewer), "a:branch-b4"))
 
     assert answers(free)[2:] == []
     assert free.memory.waiting_branches == (("a", "a:branch-b4"),)

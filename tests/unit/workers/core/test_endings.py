@@ -9,9 +9,10 @@ from cmdc_runtime.events import AgentAbort
 from cmdc_runtime.extensions.hooks import AfterTurn, kind_of
 from cmdc_runtime.messages import Message, TokenUsage
 from tests.unit.workers.core.conftest import taken
-from workers.core.conversation import open_cycle, say, spend
+from workers.core.changes import spend
 from workers.core.effects import Answer, Consult, Keep, Publish
 from workers.core.endings import announce_abort, answer_waiters, close
+from workers.core.evolve import open_cycle, say
 from workers.core.inputs import ANY_WORK
 from workers.core.records import CycleEnded
 from workers.core.state import (

@@ -12,7 +12,7 @@ from workers.core.budget import (
     Grant,
 )
 from workers.core.changes import switch_model
-from workers.core.conversation import count_answer
+from workers.core.evolve import count_answer
 from workers.core.expense import (
     answer_tokens_max,
     grant_child,
