@@ -47,7 +47,6 @@ from cmdc_runtime.plain import shown
 from cmdc_runtime.reasons import LINE_CHARS_MAX, AnyReason, PlainReason
 from cmdc_runtime.spec import AgentSpec
 from workers.core import aside, commands, pluginset, rebuild, results
-from workers.core.activity import counts
 from workers.core.causes import Given, Recovery, with_cause
 from workers.core.conversation import tool_names, uncertain_calls
 from workers.core.effects import (
@@ -354,7 +353,7 @@ class Agent:
                 self._hands.perform(work, step.memory)
             else:
                 self._perform[type(work)](work)
-        self._look_at_rest(is_activity=given is None or counts(given))
+        self._look_at_rest(is_activity=given is None or commands.is_activity(given))
 
     def _tell_doing(self) -> None:
         """Leave word of what the agent is about to do: the process may die of it."""

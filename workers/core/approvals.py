@@ -1,22 +1,246 @@
-"""How an approval is decided, whoever decides it: a person, a plugin, or the clock."""
+"""A call that needs a person's leave: it is asked for, kept waiting, decided; and other questions.
 
-from typing import Literal, TypeAlias
+A call in block mode ends with a result that says that it waits, and its cycle rests. A call that is
+held waits as it is: ``ref`` is what it is answered by. A decision on the former resumes the
+session: it opens a cycle that tells the model, at once or, as a prompt does, after the running one.
+"""
 
-from cmdc_runtime.events import ToolApproved, ToolRejected
-from workers.core.changes import Decision
-from workers.core.records import ApprovalDecided
-from workers.core.state import Approval
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import msgspec
+
+from cmdc_runtime.commands import Approve, Reject, UserRespond
+from cmdc_runtime.errors import ApprovalNotFound, AskNotFound, QueueFull, UsageError
+from cmdc_runtime.events import ApprovalRequired, UserResponded
+from workers.core import cycle
+from workers.core.batch import CallEnd, Why, close_call, settle_approval
+from workers.core.changes import WAITS, Decision
+from workers.core.conversation import (
+    APPROVAL,
+    TRIGGER,
+    find_approval,
+    find_ask,
+    find_running,
+    result_place,
+)
+from workers.core.effects import AnswerTool, CancelCalls
+from workers.core.inputs import ApprovalExpired, ApprovalNeeded, Order
+from workers.core.loops import fingerprint
+from workers.core.opening import called_again
+from workers.core.records import ApprovalAsked, PromptQueued, UserAnswered
+from workers.core.state import Approval, Memory, OpenCall, QueuedPrompt, State
 from workers.core.step import Step
 
-Why: TypeAlias = Literal["timeout"] | None
-"""Why there is no leave: nobody decided in time, or (None) a person said so."""
+ARGUMENTS_CHARS_MAX: Final = 2_000
+"""Of a call's arguments as the model is reminded of them; it has made the call itself."""
+_APPROVED: Final = (
+    "The call of `{tool}` with {args} was approved. Unless you have made it since, make the very"
+    " same call now."
+)
+_REJECTED: Final = (
+    "The call of `{tool}` with {args} was rejected. Do not make it again; go on without it."
+)
+_NO_LEAVE: Final = "Error: the call was not made: {why} ({approval_id}). Go on without it."
+_WHY: Final[Mapping[Why, str]] = {
+    None: "a person rejected it",
+    "timeout": "nobody approved it in time",
+}
 
 
-def settle(step: Step, found: Approval, decision: Decision, reason: Why = None) -> None:
-    """Write a decision down and tell it."""
-    step.record(ApprovalDecided(approval_id=found.id, decision=decision))
-    step.publish(
-        ToolRejected(approval_id=found.id, reason=reason)
-        if decision == "reject"
-        else ToolApproved(approval_id=found.id)
+# --- a call asks ---
+
+
+def require_approval(step: Step, needed: ApprovalNeeded) -> None:
+    """Ask a person in place of running the call."""
+    open_ = find_running(step.memory, needed.call_id)
+    if open_ is None:
+        return
+    wanted = _approval(step.memory, open_, needed)
+    if wanted.ref is not None:
+        _hold(step, wanted, needed)
+        return
+    step.record(_asked(wanted))
+    text, told = WAITS.format(approval_id=wanted.id), _told(step.memory, wanted, needed)
+    close_call(step, open_, CallEnd(text, "approval_required", told=(told,)))
+    cycle.after_call(step, needed.at_ms)
+
+
+def expire(step: Step, expired: ApprovalExpired) -> None:
+    """Reject what nobody decided in time."""
+    found = find_approval(step.memory, expired.approval_id)
+    if found is not None and found.due_ms is not None and found.due_ms <= expired.at_ms:
+        _refuse(step, found, expired.at_ms, "timeout")
+
+
+def _refuse(step: Step, found: Approval, at_ms: int, reason: Why = None) -> None:
+    """Note that there is no leave; a call that was held for it ends with that."""
+    settle_approval(step, found, "reject", reason)
+    open_ = None if found.ref is None else find_running(step.memory, found.call_id)
+    if open_ is None:
+        return
+    step.perform(CancelCalls((found.call_id,)))
+    text = _NO_LEAVE.format(why=_WHY[reason], approval_id=found.id)
+    close_call(step, open_, CallEnd(text, reason or "rejected"))
+    cycle.after_call(step, at_ms)
+
+
+def _hold(step: Step, wanted: Approval, needed: ApprovalNeeded) -> None:
+    """Have the call wait, unless its leave is there: it came while a process was being replaced.
+
+    A call that is held again after a crash waits on under the approval that it has.
+    """
+    memory = step.memory
+    leave = fingerprint(wanted.tool, wanted.args, None)
+    kinds = {(wanted.tool, ""), (wanted.tool, wanted.family)}
+    if leave in memory.allowances or not kinds.isdisjoint(memory.always_approved):
+        step.perform(AnswerTool(str(wanted.ref), value=True))
+    elif find_approval(memory, wanted.id) is None:
+        step.record(_asked(wanted))
+        step.publish(_told(memory, wanted, needed))
+
+
+def _approval(memory: Memory, open_: OpenCall, needed: ApprovalNeeded) -> Approval:
+    call, asked = open_.call, needed.asked
+    return Approval(
+        id=f"approval-{result_place(memory, call.call_id)}",
+        call_id=call.call_id,
+        tool=call.name,
+        args=call.arguments,
+        requested_at_ms=needed.at_ms,
+        family=asked.family,
+        ref=needed.ref,
+        due_ms=None if asked.timeout_s is None else needed.at_ms + round(asked.timeout_s * 1000),
+        options=asked.options,
     )
+
+
+def _asked(wanted: Approval) -> ApprovalAsked:
+    return ApprovalAsked(
+        approval_id=wanted.id,
+        call_id=wanted.call_id,
+        tool=wanted.tool,
+        args=wanted.args,
+        at_ms=wanted.requested_at_ms,
+        family=wanted.family,
+        ref=wanted.ref,
+        due_ms=wanted.due_ms,
+        options=wanted.options,
+    )
+
+
+def _told(memory: Memory, wanted: Approval, needed: ApprovalNeeded) -> ApprovalRequired:
+    return ApprovalRequired(
+        id=wanted.id,
+        tool=wanted.tool,
+        # A person must see what would run. The leave is for what the model asks for.
+        args=wanted.args if needed.args is None else needed.args,
+        hint=needed.asked.hint,
+        requested_at_ms=wanted.requested_at_ms,
+        session_id=memory.policy.session_id,
+        call_id=wanted.call_id,
+        family=wanted.family,
+        options=wanted.options,
+        hold=wanted.ref is not None,
+        due_at_ms=wanted.due_ms,
+    )
+
+
+# --- a person decides ---
+
+
+def approve(step: Step, order: Order, command: Approve) -> None:
+    """Allow the call that waits and, unless told not to, have the model make it."""
+    found = _find(step, order, command.approval_id)
+    if found is None:
+        return
+    if command.kind not in found.options:
+        offered = ", ".join(found.options)
+        error = UsageError(f"approval {found.id!r} offers {offered}, not {command.kind!r}")
+        step.complete(order.id, error)
+    elif found.ref is not None:
+        settle_approval(step, found, command.kind)
+        step.complete(order.id, None)
+        step.perform(AnswerTool(found.ref, value=True))
+    else:
+        decision = _Decision(found, command.kind, "tool_approved")
+        _decide(step, order, decision, resumes=command.auto_resume)
+
+
+def reject(step: Step, order: Order, command: Reject) -> None:
+    """Refuse the call that waits; if asked to, have the model go on without it.
+
+    In any case its result says so from here on.
+    """
+    found = _find(step, order, command.approval_id)
+    if found is None:
+        return
+    if found.ref is not None:
+        step.complete(order.id, None)
+        _refuse(step, found, order.at_ms)
+    else:
+        decision = _Decision(found, "reject", "tool_rejected")
+        _decide(step, order, decision, resumes=command.auto_resume)
+
+
+def respond(step: Step, order: Order, command: UserRespond) -> None:
+    """Give the answer of the user to the call that waits for it."""
+    ref, response = command.ref, command.response
+    if find_ask(step.memory, ref) is None:
+        step.complete(order.id, AskNotFound(f"no question {ref!r} waits for an answer"))
+        return
+    step.record(UserAnswered(ref=ref, response=response))
+    session_id = step.memory.policy.session_id
+    step.publish(UserResponded(session_id=session_id, ref=ref, response=response))
+    step.complete(order.id, None)
+    step.perform(AnswerTool(ref, response))
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    approval: Approval
+    word: Decision
+    trigger: Literal["tool_approved", "tool_rejected"]
+
+    @property
+    def text(self) -> str:
+        """What the model is told."""
+        told = _APPROVED if self.trigger == "tool_approved" else _REJECTED
+        return told.format(tool=self.approval.tool, args=_shown(self.approval))
+
+
+def _decide(step: Step, order: Order, decision: _Decision, *, resumes: bool) -> None:
+    found, is_idle = decision.approval, step.state is State.IDLE
+    metadata: dict[str, object] = {APPROVAL: found.id, TRIGGER: decision.trigger}
+    call = called_again(step.memory, found) if decision.trigger == "tool_approved" else None
+    prompt = QueuedPrompt(order.id, decision.text, metadata, call)
+    bound = step.memory.policy.max_queued_prompts
+    if resumes and not is_idle and len(step.memory.queue) >= bound:
+        full = QueueFull(f"{bound} prompts wait already; decide again when a cycle has ended")
+        step.complete(order.id, full)
+        return
+    settle_approval(step, found, decision.word)
+    if resumes and not is_idle:
+        step.record(
+            PromptQueued(command_id=order.id, text=prompt.text, metadata=metadata, call=call)
+        )
+    step.complete(order.id, order.id if resumes else None)
+    if resumes and is_idle:
+        cycle.start(step, prompt, order.at_ms)
+
+
+def _find(step: Step, order: Order, approval_id: str) -> Approval | None:
+    """Return the approval that waits and whose time is not over, or refuse the command."""
+    found = find_approval(step.memory, approval_id)
+    if found is not None and (found.due_ms is None or order.at_ms < found.due_ms):
+        return found
+    waiting = ", ".join(one.id for one in step.memory.approvals) or "none"
+    error = ApprovalNotFound(f"no approval {approval_id!r} waits; waiting: {waiting}")
+    step.complete(order.id, error)
+    return None
+
+
+def _shown(approval: Approval) -> str:
+    text = msgspec.json.encode(approval.args).decode()
+    return text if len(text) <= ARGUMENTS_CHARS_MAX else f"{text[:ARGUMENTS_CHARS_MAX]}…"

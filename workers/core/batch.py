@@ -3,24 +3,34 @@
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from cmdc_runtime.events import Event, ToolBlocked, ToolCalls, ToolExecutionEnd
+from cmdc_runtime.events import (
+    Event,
+    ToolApproved,
+    ToolBlocked,
+    ToolCalls,
+    ToolExecutionEnd,
+    ToolRejected,
+)
 from cmdc_runtime.extensions.hooks import AfterTool
 from cmdc_runtime.ids import CallId
 from cmdc_runtime.messages import ToolCall
 from cmdc_runtime.plain import shown
 from cmdc_runtime.reasons import LINE_CHARS_MAX
 from workers.core import runs
+from workers.core.changes import Decision
 from workers.core.conversation import UNCERTAIN, result_of
 from workers.core.effects import RunTools
 from workers.core.loops import fingerprint
-from workers.core.records import Record, RunEnd, ToolEnded
-from workers.core.state import Memory, OpenCall, State
+from workers.core.records import ApprovalDecided, Record, RunEnd, ToolEnded
+from workers.core.state import Approval, Memory, OpenCall, State
 from workers.core.step import Step
 
+Why: TypeAlias = Literal["timeout"] | None
+"""Why there is no leave: nobody decided in time, or (None) a person said so."""
 _MAY_HAVE_ACTED: Final = (
     "It may or may not have taken effect, and was not made again. Check before you repeat it."
 )
@@ -146,3 +156,13 @@ def _allowed(memory: Memory, calls: tuple[ToolCall, ...]) -> frozenset[CallId]:
             left.remove(leave)
             allowed.append(call.call_id)
     return frozenset(allowed)
+
+
+def settle_approval(step: Step, found: Approval, decision: Decision, reason: Why = None) -> None:
+    """Write down and tell whether a call has leave, whoever says so: person, plugin or clock."""
+    step.record(ApprovalDecided(approval_id=found.id, decision=decision))
+    step.publish(
+        ToolRejected(approval_id=found.id, reason=reason)
+        if decision == "reject"
+        else ToolApproved(approval_id=found.id)
+    )

@@ -38,6 +38,7 @@ from cmdc_runtime.errors import (
 )
 from cmdc_runtime.ids import CommandId
 from workers.core import cycle, pluginset
+from workers.core.approvals import approve, reject, respond
 from workers.core.conversation import cycle_result, find_outcome, text_problem
 from workers.core.effects import (
     Answer,
@@ -57,7 +58,6 @@ from workers.core.interrupt import (
     start_steering,
 )
 from workers.core.opening import call_problem
-from workers.core.people import approve, reject, respond
 from workers.core.records import PromptQueued
 from workers.core.state import WAITERS_MAX, Memory, QueuedPrompt, State, Waiter
 from workers.core.step import Step
@@ -193,6 +193,40 @@ HANDLERS: Final[Mapping[tuple[State, type[Command]], Handler]] = {
     for state, handler in zip(State, row, strict=True)
 }
 """A total function: a test fails when a state or a command has no cell."""
+
+
+# fmt: off
+IS_ACTIVITY: Final[Mapping[type[Command], bool]] = {
+    Prompt:         True,
+    Steer:          True,
+    Abort:          True,
+    Approve:        True,
+    Reject:         True,
+    UserRespond:    True,
+    AttachTools:    True,
+    DetachTools:    True,
+    ReplaceTools:   True,
+    AttachPlugin:   True,
+    DetachPlugin:   True,
+    SwitchModel:    True,
+    SaveCheckpoint: True,
+    AwaitCycle:     False,
+    ForgetWait:     False,
+    GetStatus:      False,
+    GetMessages:    False,
+    NextPage:       False,
+}
+# fmt: on
+"""What keeps a session awake that may hibernate; total: a test fails when a command has no row.
+
+What changes something does, and so does every result of the session's own work; a question does
+not, however often it is asked. Who waits for the end of a cycle does so by waiting, not by asking.
+"""
+
+
+def is_activity(given: object) -> bool:
+    """Say whether an idle session begins to count its rest anew after ``given``."""
+    return not isinstance(given, Order) or IS_ACTIVITY[type(given.command)]
 
 
 def apply(state: State, memory: Memory, order: Order) -> Step:

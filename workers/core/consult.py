@@ -8,7 +8,7 @@ from cmdc_runtime.events import ModelSwitched, PluginCrashed, PluginEvent
 from cmdc_runtime.extensions.hooks import AnyHook
 from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS, DecideApproval
 from workers.core import kernel_emits
-from workers.core.approvals import settle
+from workers.core.batch import settle_approval
 from workers.core.conversation import find_approval
 from workers.core.effects import Consult
 from workers.core.records import ModelChanged, Noted, PluginOrdered, PluginsChanged
@@ -53,7 +53,7 @@ def obey(step: Step, name: str, payload: object) -> None:
         found = find_approval(step.memory, order.approval_id)
         # A call that is held has its own cycle waiting, and only a person's command ends that.
         if found is not None and found.ref is None:
-            settle(step, found, order.decision)
+            settle_approval(step, found, order.decision)
     elif kernel_emits.apply(step.memory, order) != step.memory:
         step.record(PluginOrdered(name=name, payload=payload))
 

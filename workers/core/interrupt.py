@@ -21,8 +21,8 @@ from cmdc_runtime.reasons import LINE_CHARS_MAX
 from workers.core import cycle
 from workers.core.batch import CallEnd, give_results
 from workers.core.conversation import children_of, cycle_result, next_id, text_problem, waiting
+from workers.core.cycle import announce_abort, answer_waiters
 from workers.core.effects import AnswerTool, CancelCalls, CancelModel, EndSubagents, JudgeSteering
-from workers.core.endings import announce_abort, answer_waiters
 from workers.core.inputs import CycleExpired, Order, Stopped
 from workers.core.records import PromptDiscarded, Said, Steered
 from workers.core.state import Memory, OpenCall, QueuedPrompt

@@ -14,7 +14,6 @@ from workers.core import cycle
 from workers.core.batch import CallEnd, call_tools, close_call, give_results, may_have_acted
 from workers.core.conversation import place
 from workers.core.effects import CountSubagents
-from workers.core.endings import announce_abort
 from workers.core.interrupt import CYCLE_TIMEOUT
 from workers.core.records import Resumed
 from workers.core.state import Memory, OpenCall, State
@@ -56,7 +55,7 @@ def drop_cycle(memory: Memory, why: str, at_ms: int) -> Step:
 def _give_up(step: Step, why: str, at_ms: int) -> None:
     step.publish(StreamReset())
     give_results(step, _unfinished)
-    announce_abort(step, why)
+    cycle.announce_abort(step, why)
     cycle.abort(step, why, at_ms)
 
 

@@ -10,8 +10,8 @@ from cmdc_runtime.extensions.hooks import AfterTurn, kind_of
 from cmdc_runtime.messages import Message, TokenUsage
 from tests.unit.workers.core.conftest import taken
 from workers.core.changes import spend
+from workers.core.cycle import announce_abort, answer_waiters, close
 from workers.core.effects import Answer, Consult, Keep, Publish
-from workers.core.endings import announce_abort, answer_waiters, close
 from workers.core.evolve import open_cycle, say
 from workers.core.inputs import ANY_WORK
 from workers.core.records import CycleEnded

@@ -3,8 +3,8 @@
 import pytest
 
 from cmdc_runtime.commands import AwaitCycle, Command, GetStatus, Prompt
-from workers.core.activity import IS_ACTIVITY, counts
 from workers.core.causes import Recovery
+from workers.core.commands import IS_ACTIVITY, is_activity
 from workers.core.inputs import FirstChunk, Order
 
 
@@ -12,7 +12,7 @@ def test_every_command_has_a_row():
     """Whoever adds a command says whether it keeps a session awake."""
     missing = set(Command.__subclasses__()) - set(IS_ACTIVITY)
 
-    assert missing == set(), f"workers/core/activity.py lacks {missing}"
+    assert missing == set(), f"workers/core/commands.py lacks {missing}"
 
 
 def test_what_is_journaled_counts_and_what_looks_does_not():
@@ -26,7 +26,7 @@ def test_what_is_journaled_counts_and_what_looks_does_not():
 
 
 @pytest.mark.parametrize(
-    ("given", "is_activity"),
+    ("given", "expected"),
     [
         (Order("c", Prompt(text="u"), 0), True),
         (Order("c", GetStatus(), 0), False),
@@ -35,6 +35,6 @@ def test_what_is_journaled_counts_and_what_looks_does_not():
         (Recovery(None, 0), True),
     ],
 )
-def test_results_of_own_work_count(given, is_activity):
+def test_results_of_own_work_count(given, expected):
     """A question does not, whoever asks it."""
-    assert counts(given) is is_activity
+    assert is_activity(given) is expected

@@ -11,9 +11,9 @@ from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.messages import ToolCall
 from tests.unit.workers.core.conftest import taken
 from workers.core import batch
+from workers.core.approvals import ARGUMENTS_CHARS_MAX
 from workers.core.effects import AnswerTool, CallModel, RunTools, Settle
 from workers.core.inputs import ApprovalNeeded, QuestionAsked
-from workers.core.people import ARGUMENTS_CHARS_MAX
 from workers.core.records import ApprovalDecided, CycleStarted, PromptQueued, UserAnswered
 from workers.core.state import State
 
