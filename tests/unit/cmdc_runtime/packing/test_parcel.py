@@ -1,6 +1,7 @@
 """Functions and strategies among options, and what is said of things that can't be looked at."""
 
 import json
+import math
 import sys
 import threading
 from collections.abc import Mapping
@@ -251,3 +252,23 @@ def test_options_are_given_by_name():
     """The first that was given by its place is named."""
     with pytest.raises(InvalidOptions, match=r"'cost_guard'.* by name, not 3"):
         plugins.CostGuard(3)
+
+
+@pytest.mark.parametrize(
+    ("packs", "thing", "problem"),
+    [
+        (pack, "shel", "there is no built-in tool 'shel', did you mean shell?"),
+        (pack_plugin, "cost_gard", "there is no built-in plugin 'cost_gard', did you mean cost_g"),
+        (pack_plugin, ("zzz", {}), "there is no built-in plugin 'zzz', only auto_checkpoint, "),
+        (pack_strategy, "zzz", "there is no built-in strategy 'zzz', only adaptive, chain, "),
+        (pack_strategy, "chain", "strategy 'chain': templates: give the texts of your own chain"),
+        (pack_plugin, ("m:x", {"a": [math.inf]}), "options of 'm:x'['a'][0]: inf is not a finite"),
+    ],
+    ids=["tool", "plugin", "no such plugin", "no such strategy", "needs options", "infinity"],
+)
+def test_what_no_worker_could_load_is_refused_before_anything_is_started(packs, thing, problem):
+    """A mistyped name has a hint; a built-in its options, as numbers that can be kept."""
+    with pytest.raises((InvalidTool, InvalidOptions)) as caught:
+        packs(thing, "things[3]")
+
+    assert f"things[3]: {problem}" in str(caught.value)
