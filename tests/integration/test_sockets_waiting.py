@@ -125,10 +125,10 @@ def test_nothing_is_tried_again_where_nothing_waits(context, address):
             before = retries(router.pump)
             fill(router.pump, b"w-1")
             await come(lambda: not router.pump.waiting(b"w-1"))
-            return before, retries(router.pump), router.pump._retry
+            router.pump._flush()  # a timer that is just going off is in no list
+            return before + retries(router.pump)
 
-    assert played(main) == ([], [], None)
-    assert problems == []
+    assert played(main) == problems == []
 
 
 def test_one_look_follows_however_many_sends(context, address):
