@@ -238,32 +238,6 @@ def test_who_looks_while_the_disk_is_full_waits_for_no_room():
     assert play(scenario) == [[], early, [*early, ("cycle", False), ("look-3", False)]]
 
 
-@pytest.mark.parametrize(("condition", "early"), [(Condition.FULL, ["c-1", "c-2"]), (None, [])])
-def test_outcomes_of_commands_wait_for_room_only_where_they_were_kept(condition, early):
-    """A command that the full disk had no room for is answered at once; the session knows which."""
-
-    async def scenario():
-        desk, owner, worker = Desk(), Owner(), Worker(7)
-        found, replies = [], []
-        owner.reply_early = lambda command_id, _frame: found.append(command_id)
-        owner.reply = lambda command_id, _frame: replies.append(command_id)
-        written = asyncio.get_running_loop().create_future()
-        desk.journal.answers[AppendRecords] = lambda _write: written
-        process = AgentProcess(Ref((), "agent", 1), owner, desk, worker, Chores("s", lambda: None))
-        process.take_over(Supervision())
-        if condition is not None:
-            desk.journal.health.turn(condition, "no room")
-        settled = tuple(Settled(id=one, frame=b"done") for one in ("c-1", "c-2"))
-        worker.says(Write(records=(), settled=settled, number=1))
-        await settle()
-        before = list(replies)
-        written.set_result(None)
-        await settle()
-        return found, before, replies
-
-    assert play(scenario) == (early, [], ["c-1", "c-2"])
-
-
 @pytest.mark.parametrize("is_leaving", [False, True])
 def test_nothing_counts_behind_a_write_that_is_lost(is_leaving):
     """What was sent before the process died would leave a hole in the history.
