@@ -279,14 +279,16 @@ def test_sessions_that_are_each_others_parents_are_parked():
     rows.append(row_of("c", parent_id="a"))
 
     async def look(sessions):
-        return [await parked(sessions, name) for name in "abcs"]
+        living = await sessions.journal.read(ListLiveSessions())
+        return [await parked(sessions, name) for name in "abcs"], {one.session_id for one in living}
 
-    result, (of_a, of_b, *others) = played(rows, [], look)
+    result, ((of_a, of_b, *others), living) = played(rows, [], look)
 
     assert result == TakenOver(resumed=1, adopted=0)
     assert "parent_id: 'b' is below the session itself" in of_a
     assert "parent_id: 'a' is below the session itself" in of_b
     assert others == [None, None]
+    assert living == {"a", "b", "s"}
 
 
 def test_a_process_that_does_not_call_is_waited_for_once(monkeypatch):
