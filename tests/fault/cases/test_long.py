@@ -147,7 +147,7 @@ def run_cli(place, *words):
 def test_a_definition_that_just_fits_starts_restarts_and_resumes(place, agent, client):
     """What the daemon adds to it on its way has room; a longer one is refused at once."""
     history = [cmdc.Message.user("x" * 1_000_000) for _ in range(15)]
-    with pytest.raises(cmdc.UsageError, match="the most that one may have"):
+    with pytest.raises(cmdc.UsageError, match="is the most for all options together"):
         agent(messages=[*history, cmdc.Message.user("x" * 1_600_000)])
     session = agent(messages=[*history, cmdc.Message.user("x" * 1_450_000)])
     whole = said(session.messages())
