@@ -51,12 +51,12 @@ from workers.core.causes import Given, Recovery, with_cause
 from workers.core.conversation import tool_names, uncertain_calls
 from workers.core.effects import (
     Answer,
+    Complete,
     ExitProcess,
     Keep,
     Publish,
     Refuse,
     Said,
-    Settle,
     TellMessages,
     TellPage,
     TellStatus,
@@ -336,7 +336,7 @@ class Agent:
         settled = [
             Settled(id=said.id, frame=encode(_outcome(said)))
             for said in step.said
-            if isinstance(said, Settle)
+            if isinstance(said, Complete)
         ]
         for said in step.said:
             if isinstance(said, Publish):
@@ -482,7 +482,7 @@ def _uncertain(memory: Memory) -> tuple[UncertainCall, ...]:
     )
 
 
-def _outcome(effect: Settle) -> Reply | Any:  # Any: a Failed frame
+def _outcome(effect: Complete) -> Reply | Any:  # Any: a Failed frame
     if isinstance(effect.outcome, CmdcError):
         return failed(effect.id, effect.outcome)
     return Reply(id=effect.id, body=raw(effect.outcome))

@@ -344,7 +344,10 @@ class Worker:
         if aside.is_left_out(snapshot, records):
             snapshot = b""
         elif snapshot and SNAPSHOT_STEP in doomed:
-            left_out = (aside.set_aside(aside.SNAPSHOT, snapshot, aside.KILLED), *left_out)
+            left_out = (
+                aside.set_aside(aside.SNAPSHOT, snapshot, aside.KILLED),
+                *left_out,
+            )
             snapshot = b""
         return Past(snapshot, records, size, left_out)
 

@@ -48,12 +48,13 @@ from scripts.reference.sources import declared
 from workers.core.effects import (
     Answer,
     AnswerTool,
+    AskPlugins,
     CallModel,
     CancelCalls,
     CancelModel,
     ChangePlugins,
     ChangeTools,
-    Consult,
+    Complete,
     CountSubagents,
     Effect,
     EndSubagents,
@@ -67,7 +68,6 @@ from workers.core.effects import (
     Refuse,
     RunSubagent,
     RunTools,
-    Settle,
     Sleep,
     Summarize,
     TellMessages,
@@ -252,7 +252,7 @@ def _glance(kind: type[Command]) -> Iterator[str]:
 def _answer(kind: type[Command], effects: tuple[Effect, ...]) -> str:
     for effect in effects:
         match effect:
-            case Settle(id=given, outcome=value) | Answer(id=given, value=value) if given == _ID:
+            case Complete(id=given, outcome=value) | Answer(id=given, value=value) if given == _ID:
                 return _value(value, kind)
             case Refuse(error=error):
                 return _value(error, kind)
@@ -292,7 +292,7 @@ WORDS: Final[Mapping[type[Effect], Callable[[Any], str]]] = {
     RunSubagent: lambda _: "start a subagent",
     EndSubagents: lambda one: f"end {len(one.child_ids)} subagent",
     CountSubagents: lambda _: "count what subagents used",
-    Consult: lambda one: f"tell the plugins `{one.hook.kind}`",
+    AskPlugins: lambda one: f"tell the plugins `{one.hook.kind}`",
     JudgeSteering: lambda _: "ask the plugins, then as above",
     LoadTools: lambda _: "open the parcels",
     ChangeTools: lambda one: "change the tools" if one.attached or one.detached else "drop them",
@@ -303,7 +303,7 @@ WORDS: Final[Mapping[type[Effect], Callable[[Any], str]]] = {
     MakeCheckpoint: lambda _: "save the state",
 }
 """What the shell is told to do, in a few words. Any: the effect of its own row."""
-ELSEWHERE: Final = frozenset({Publish, Keep, Settle, Refuse, TellStatus, TellMessages, TellPage})
+ELSEWHERE: Final = frozenset({Publish, Keep, Complete, Refuse, TellStatus, TellMessages, TellPage})
 """Effects that have a column of their own."""
 
 

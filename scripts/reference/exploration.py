@@ -138,7 +138,7 @@ def _likeness(scene: Scene) -> tuple[object, ...]:
     left = sum(one.result is None for one in memory.calls)
     return (
         scene.state,
-        cycle and (cycle.turns, cycle.repairs, cycle.is_blocked),
+        cycle and (cycle.turns, cycle.repairs, cycle.is_blocked and bool(memory.calls)),
         "steering" if memory.steering else "queue" if memory.queue else None,
         scene.state is State.IDLE and bool(memory.approvals),
         any(one.ref is not None for one in memory.approvals),

@@ -251,12 +251,18 @@ def _ended(memory: Memory, names: tuple[str, ...]) -> StreamEnded:
 
 
 def _failed(kind: FailureKind) -> ResultSample:
-    return lambda memory: StreamFailed(memory.work, kind, "no answer", NOW_MS)
+    return lambda memory: (
+        StreamFailed(memory.work, kind, "no answer", NOW_MS) if _is_asking(memory) else None
+    )
 
 
 def _first_chunk(memory: Memory) -> Result | None:
-    is_asking = memory.compacting is None and memory.consulting is None
-    return FirstChunk(memory.work) if is_asking else None
+    return FirstChunk(memory.work) if _is_asking(memory) else None
+
+
+def _is_asking(memory: Memory) -> bool:
+    """Say whether a request is under way, and nothing that comes before it."""
+    return memory.is_asking and memory.compacting is None and memory.consulting is None
 
 
 def _retry_due(memory: Memory) -> Result | None:

@@ -139,7 +139,7 @@ class Life:
     def perform(self, effect):
         """Carry out one effect, or note that it has to be."""
         match effect:
-            case effects.Settle(id=command_id):
+            case effects.Complete(id=command_id):
                 self.settled[command_id] += 1
             case effects.Publish(event=event):
                 self.events.append(event)
@@ -152,7 +152,7 @@ class Life:
                 self.summary = effect
             case effects.CancelModel():
                 self.summary = None
-            case effects.Consult(work=work) if work != inputs.ANY_WORK:
+            case effects.AskPlugins(work=work) if work != inputs.ANY_WORK:
                 self.consulted = effect
             case effects.JudgeSteering():
                 self.judging.append(effect)
@@ -364,7 +364,7 @@ class Life:
             loaded = inputs.PluginLoaded(command_id, command, facts, VERDICTS[number], "broken")
             self.feed(loaded)
 
-    def heed(self, number):
+    def apply_verdict(self, number):
         """Have the plugins answer where the cycle waits for them."""
         if asked := self.consulted:
             self.consulted = None

@@ -227,7 +227,7 @@ def finish(session):
             session.load_plugin(1)
             session.judge(0)
         elif session.consulted:
-            session.heed(0)
+            session.apply_verdict(0)
         elif session.state is State.EXECUTING_TOOLS:
             work_on(session)
         elif session.state is not State.IDLE:

@@ -15,7 +15,7 @@ from cmdc_runtime.commands import Approve, Reject, UserRespond
 from cmdc_runtime.errors import ApprovalNotFound, AskNotFound, QueueFull, UsageError
 from cmdc_runtime.events import ApprovalRequired, UserResponded
 from workers.core import cycle
-from workers.core.batch import CallEnd, Why, close_call, settle_approval
+from workers.core.batch import CallEnd, Why, close_call, decide_approval
 from workers.core.changes import WAITS, Decision
 from workers.core.conversation import (
     APPROVAL,
@@ -76,7 +76,7 @@ def expire(step: Step, expired: ApprovalExpired) -> None:
 
 def _refuse(step: Step, found: Approval, at_ms: int, reason: Why = None) -> None:
     """Note that there is no leave; a call that was held for it ends with that."""
-    settle_approval(step, found, "reject", reason)
+    decide_approval(step, found, "reject", reason)
     open_ = None if found.ref is None else find_running(step.memory, found.call_id)
     if open_ is None:
         return
@@ -160,7 +160,7 @@ def approve(step: Step, order: Order, command: Approve) -> None:
         error = UsageError(f"approval {found.id!r} offers {offered}, not {command.kind!r}")
         step.complete(order.id, error)
     elif found.ref is not None:
-        settle_approval(step, found, command.kind)
+        decide_approval(step, found, command.kind)
         step.complete(order.id, None)
         step.perform(AnswerTool(found.ref, value=True))
     else:
@@ -220,7 +220,7 @@ def _decide(step: Step, order: Order, decision: _Decision, *, resumes: bool) -> 
         full = QueueFull(f"{bound} prompts wait already; decide again when a cycle has ended")
         step.complete(order.id, full)
         return
-    settle_approval(step, found, decision.word)
+    decide_approval(step, found, decision.word)
     if resumes and not is_idle:
         step.record(
             PromptQueued(command_id=order.id, text=prompt.text, metadata=metadata, call=call)

@@ -158,7 +158,7 @@ def _allowed(memory: Memory, calls: tuple[ToolCall, ...]) -> frozenset[CallId]:
     return frozenset(allowed)
 
 
-def settle_approval(step: Step, found: Approval, decision: Decision, reason: Why = None) -> None:
+def decide_approval(step: Step, found: Approval, decision: Decision, reason: Why = None) -> None:
     """Write down and tell whether a call has leave, whoever says so: person, plugin or clock."""
     step.record(ApprovalDecided(approval_id=found.id, decision=decision))
     step.publish(

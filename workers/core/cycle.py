@@ -39,7 +39,6 @@ from cmdc_runtime.plain import short
 from cmdc_runtime.reasons import MaxTurnsExceeded, PlainReason, PluginAborted, ProviderTimeout
 from workers.core import answer_format, compaction, loops, opening
 from workers.core.batch import CallEnd, call_tools, give_results, latest_results
-from workers.core.consult import consult
 from workers.core.conversation import (
     APPROVAL,
     NOTES,
@@ -56,8 +55,8 @@ from workers.core.conversation import (
 )
 from workers.core.effects import (
     Answer,
+    AskPlugins,
     CallModel,
-    Consult,
     EndSubagents,
     ExitProcess,
     Refuse,
@@ -66,6 +65,7 @@ from workers.core.effects import (
 from workers.core.expense import over_budget, request_tokens
 from workers.core.inputs import ANY_WORK, WaitExpired
 from workers.core.kernel_emits import patched
+from workers.core.plugins import ask_plugins
 from workers.core.records import CycleEnded, CycleStarted, OutcomeKind, Said
 from workers.core.repair import repair
 from workers.core.state import Answering, Compacting, Cycle, Memory, Point, QueuedPrompt, State
@@ -134,7 +134,7 @@ def open_again(step: Step, at_ms: int) -> None:
 
 
 def _open(step: Step, text: str, at_ms: int) -> None:
-    if not consult(step, Point.PROMPT, BeforePrompt(text)):
+    if not ask_plugins(step, Point.PROMPT, BeforePrompt(text)):
         _begin(step, at_ms)
 
 
@@ -214,7 +214,7 @@ def _ask(step: Step, at_ms: int) -> None:
 def ask_again(step: Step) -> None:
     """Send the request of the running turn, the first time or once more."""
     messages = repair(patched(step.memory))
-    if not consult(step, Point.REQUEST, BeforeRequest(messages)):
+    if not ask_plugins(step, Point.REQUEST, BeforeRequest(messages)):
         send(step, messages)
 
 
@@ -237,7 +237,7 @@ def compact(step: Step, trigger: Literal["size", "overflow"]) -> bool:
     if not evicted:
         return False
     wanted = Compacting(evicted, trigger)
-    if not consult(step, Point.COMPACT, BeforeCompact(step.memory.messages[:evicted]), wanted):
+    if not ask_plugins(step, Point.COMPACT, BeforeCompact(step.memory.messages[:evicted]), wanted):
         summarize(step, wanted)
     return True
 
@@ -272,7 +272,7 @@ def after_call(step: Step, at_ms: int) -> None:
 
 def after_batch(step: Step, at_ms: int) -> None:
     """Go on after the last result: plugins first, then as ``go_on_after_batch`` says."""
-    if not consult(step, Point.BATCH, AfterToolBatch(latest_results(step.memory))):
+    if not ask_plugins(step, Point.BATCH, AfterToolBatch(latest_results(step.memory))):
         go_on_after_batch(step, at_ms)
 
 
@@ -309,7 +309,7 @@ def after_answer(step: Step, at_ms: int) -> None:
     """
     said = step.memory.messages[-1]
     is_opening = step.memory.calls and OPENING in said.metadata
-    if is_opening or not consult(step, Point.RESPONSE, AfterResponse(said)):
+    if is_opening or not ask_plugins(step, Point.RESPONSE, AfterResponse(said)):
         go_on_after_answer(step, at_ms)
 
 
@@ -353,7 +353,7 @@ def conclude(step: Step, at_ms: int) -> None:
     schema, answer = memory.policy.response_format, memory.messages[-1].content
     problem = answer_format.problem(schema, answer) if schema else None
     if problem is None:
-        if not consult(step, Point.FINISH, BeforeFinish()):
+        if not ask_plugins(step, Point.FINISH, BeforeFinish()):
             finish(step, at_ms)
         return
     if step.cycle.repairs:
@@ -488,7 +488,7 @@ def _after_turn(step: Step, ended: Cycle, at_ms: int) -> None:
         ended_at_ms=at_ms,
         duration_ms=max(0, at_ms - ended.started_at_ms),
     )
-    step.perform(Consult(ANY_WORK, hook))
+    step.perform(AskPlugins(ANY_WORK, hook))
 
 
 # --- what the model is told at a gap ---

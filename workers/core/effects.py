@@ -114,7 +114,7 @@ class CountSubagents:
 
 
 @dataclass(frozen=True, slots=True)
-class Consult:
+class AskPlugins:
     """Ask the plugins and post ``Consulted``; of ``ANY_WORK`` post ``PluginsSpoke``."""
 
     work: int
@@ -178,7 +178,7 @@ class Keep:
 
 
 @dataclass(frozen=True, slots=True)
-class Settle:
+class Complete:
     """Give a durable command its one outcome: an answer, or an error that is raised."""
 
     id: CommandId
@@ -240,7 +240,7 @@ class ExitProcess:
     reason: PlainReason
 
 
-Said: TypeAlias = Publish | Keep | Settle
+Said: TypeAlias = Publish | Keep | Complete
 """What leaves together, in the order in which it was said, before anything is done."""
 Work: TypeAlias = (
     CallModel
@@ -253,7 +253,7 @@ Work: TypeAlias = (
     | RunSubagent
     | EndSubagents
     | CountSubagents
-    | Consult
+    | AskPlugins
     | JudgeSteering
     | LoadTools
     | ChangeTools

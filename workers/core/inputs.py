@@ -365,7 +365,7 @@ class PluginLoaded:
 
 @dataclass(frozen=True, slots=True)
 class Consulted:
-    """Result of ``Consult``: what the plugins say where a cycle waits for them."""
+    """Result of ``AskPlugins``: what the plugins say where a cycle waits for them."""
 
     work: int
     verdict: Verdict

@@ -14,9 +14,9 @@ from cmdc_runtime.events import PluginAttached, PluginDetached, PluginUpdated
 from cmdc_runtime.plain import shown
 from cmdc_runtime.reasons import LINE_CHARS_MAX
 from workers.core.changes import attached_plugin
-from workers.core.consult import heed
 from workers.core.effects import ChangePlugins, LoadPlugin
 from workers.core.inputs import Order, PluginLoaded
+from workers.core.plugins import apply_verdict
 from workers.core.records import PluginSetChanged
 from workers.core.state import Memory
 from workers.core.step import Step
@@ -37,7 +37,7 @@ def use_loaded(step: Step, loaded: PluginLoaded) -> None:
     name, is_update = facts.name, loaded.command.is_update
     step.record(PluginSetChanged(attached=(attached_plugin(facts),)))
     step.publish(PluginUpdated(name=name) if is_update else PluginAttached(name=name))
-    heed(step, loaded.verdict)
+    apply_verdict(step, loaded.verdict)
     step.complete(loaded.id, name)
     step.perform(ChangePlugins(loaded.id, attached=True, detached=()))
 

@@ -374,7 +374,7 @@ def _abort(scene: Scene) -> Aborted | None:
 
 
 def _verdict(kept: Sequence[Record], **besides: Any) -> Verdict:  # Any: fields of Verdict
-    """Return what plugins said, by the records that ``consult.heed`` keeps of it.
+    """Return what plugins said, by the records that ``apply_verdict`` records of it.
 
     ``besides``: what these do not tell.
     """

@@ -7,7 +7,7 @@ from cmdc_runtime.extensions.hooks import BeforeCompact
 from cmdc_runtime.ids import MessageId
 from workers.core import compaction, cycle
 from workers.core.conversation import is_running, place
-from workers.core.effects import AnswerTool, Consult, Summarize
+from workers.core.effects import AnswerTool, AskPlugins, Summarize
 from workers.core.expense import over_budget
 from workers.core.inputs import CompactWanted, Summarized, SummaryFailed
 from workers.core.records import Compacted
@@ -55,7 +55,7 @@ def compact_for_tool(step: Step, wanted: CompactWanted) -> None:
         return
     # Meanwhile the calls run on: plugins are asked under the batch's own number.
     step.change(compacting=asked, consulting=Consulting(Point.COMPACT, asked))
-    step.perform(Consult(memory.work, hook))
+    step.perform(AskPlugins(memory.work, hook))
 
 
 def _problem(memory: Memory, evicted: int) -> str | None:

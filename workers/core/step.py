@@ -6,7 +6,7 @@ from typing import Any
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.events import Event
 from cmdc_runtime.ids import CommandId
-from workers.core.effects import Effect, ExitProcess, Keep, Publish, Said, Settle, Work
+from workers.core.effects import Complete, Effect, ExitProcess, Keep, Publish, Said, Work
 from workers.core.evolve import evolve
 from workers.core.records import Record
 from workers.core.state import Cycle, Memory, State
@@ -71,7 +71,7 @@ class Step:
     # Any: the answer type of the command.
     def complete(self, command_id: CommandId, outcome: Any | CmdcError) -> None:
         """Give a durable command its one outcome: an answer, or an error that is raised."""
-        self.said.append(Settle(command_id, outcome))
+        self.said.append(Complete(command_id, outcome))
 
     def perform(self, *work: Work) -> None:
         """Have work done once all that this step says is on its way."""

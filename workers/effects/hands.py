@@ -29,12 +29,12 @@ from cmdc_runtime.tracing import (
 from workers.core.conversation import find_child, is_running
 from workers.core.effects import (
     AnswerTool,
+    AskPlugins,
     CallModel,
     CancelCalls,
     CancelModel,
     ChangePlugins,
     ChangeTools,
-    Consult,
     CountSubagents,
     Effect,
     EndSubagents,
@@ -119,7 +119,7 @@ class Hands:
             ChangeTools:    self._change_tools,
             LoadPlugin:     self._load_plugin,
             ChangePlugins:  self._change_plugins,
-            Consult:        self._consult,
+            AskPlugins:        self._consult,
             JudgeSteering:  self._judge_steering,
             RunSubagent:    self._run_subagent,
             EndSubagents:   self._end_subagents,
@@ -212,7 +212,7 @@ class Hands:
     def _change_plugins(self, effect: ChangePlugins, _memory: Memory) -> None:
         self._tools.plugin_box.change(effect)
 
-    def _consult(self, effect: Consult, _memory: Memory) -> None:
+    def _consult(self, effect: AskPlugins, _memory: Memory) -> None:
         if effect.work == ANY_WORK:
             self._aside(self.tell_plugins(effect.hook), self._told)
             return
@@ -231,7 +231,7 @@ class Hands:
         """Return when plugins have heard of what was published, or have had time enough."""
         await self._tools.plugins.observed()
 
-    async def _ask_plugins(self, effect: Consult) -> None:
+    async def _ask_plugins(self, effect: AskPlugins) -> None:
         await self.told_all()  # the end of a cycle comes before the next one's beginning
         verdict = await self._tools.plugins.run(effect.hook)
         self._post(Consulted(effect.work, verdict, now_ms()))

@@ -12,7 +12,7 @@ from cmdc_runtime.events import (
     ToolRejected,
 )
 from cmdc_runtime.extensions.kernel_emits import RequireApproval
-from workers.core.effects import AnswerTool, CallModel, CancelCalls, Settle
+from workers.core.effects import AnswerTool, CallModel, CancelCalls, Complete
 from workers.core.inputs import ANY_WORK, ApprovalExpired, ApprovalNeeded
 from workers.core.records import ApprovalAsked, ApprovalDecided, ToolEnded
 from workers.core.state import State
@@ -73,7 +73,7 @@ def test_an_approved_held_call_goes_on_by_itself(session, kind):
     after = held(session).give(Approve(approval_id=ID, kind=kind))
 
     assert after.of(AnswerTool) == [AnswerTool(REF, value=True)]
-    assert after.of(Settle) == [Settle("c", None)]
+    assert after.of(Complete) == [Complete("c", None)]
     assert [event.approval_id for event in after.events(ToolApproved)] == [ID]
     assert after.memory.approvals == ()
     begun = after.begin("b").memory
@@ -127,7 +127,7 @@ def test_a_decision_that_comes_too_late_is_none(session, command):
     """Even where nobody has noted yet that the time is over."""
     waiting = held(session)
     after = waiting.give(command(approval_id=ID), at_ms=DUE)
-    (settled,) = after.of(Settle)
+    (settled,) = after.of(Complete)
 
     assert isinstance(settled.outcome, ApprovalNotFound)
     assert after.memory == waiting.memory
@@ -138,7 +138,7 @@ def test_only_what_is_offered_can_be_decided(session):
     asked = RequireApproval(hint="sure?", options=("approve_once", "reject_once"))
     waiting = session.at(State.EXECUTING_TOOLS).report(ApprovalNeeded, "b", asked, 9)
     after = waiting.give(Approve(approval_id=ID, kind="approve_always"))
-    (settled,) = after.of(Settle)
+    (settled,) = after.of(Complete)
 
     assert isinstance(settled.outcome, UsageError)
     assert "approve_once, reject_once" in str(settled.outcome)

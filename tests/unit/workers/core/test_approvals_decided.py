@@ -12,7 +12,7 @@ from cmdc_runtime.messages import ToolCall
 from tests.unit.workers.core.conftest import taken
 from workers.core import batch
 from workers.core.approvals import ARGUMENTS_CHARS_MAX
-from workers.core.effects import AnswerTool, CallModel, RunTools, Settle
+from workers.core.effects import AnswerTool, CallModel, Complete, RunTools
 from workers.core.inputs import ApprovalNeeded, QuestionAsked
 from workers.core.records import ApprovalDecided, CycleStarted, PromptQueued, UserAnswered
 from workers.core.state import State
@@ -58,7 +58,7 @@ def test_an_approval_lets_the_model_make_the_call(session):
     assert after.records()[0] == ApprovalDecided(approval_id=ID, decision="approve_once")
     assert after.events(AgentResumed) == [AgentResumed(trigger="tool_approved", approval_id=ID)]
     assert after.events(ToolApproved) == [ToolApproved(approval_id=ID)]
-    assert after.of(Settle) == [Settle("c-1", "c-1")]
+    assert after.of(Complete) == [Complete("c-1", "c-1")]
     told = {"approval_id": ID, "trigger": "tool_approved"}
     assert (begun.command_id, begun.metadata) == ("c-1", told)
     assert '{"path":"x"} was approved' in after.of(CallModel)[0].messages[-1].content
@@ -152,7 +152,7 @@ def test_an_approval_may_be_given_without_a_cycle(session):
     after = waiting(session).give(Approve(approval_id=ID, auto_resume=False), "c-1")
 
     assert (after.state, after.events(AgentResumed)) == (State.IDLE, [])
-    assert after.of(Settle) == [Settle("c-1", None)]
+    assert after.of(Complete) == [Complete("c-1", None)]
     assert after.prompt("go on", "p-2").call(CALL).of(RunTools)[0].approved == {"a"}
 
 
@@ -164,7 +164,7 @@ def test_a_decision_does_not_disturb_a_running_cycle(session, state, kind):
     after = before.give(kind(approval_id=ID, auto_resume=False), "c-1")
 
     assert [type(record) for record in after.records()] == [ApprovalDecided]
-    assert after.of(Settle) == [Settle("c-1", None)]
+    assert after.of(Complete) == [Complete("c-1", None)]
     assert (after.memory.approvals, after.memory.queue) == ((), ())
     assert (after.state, after.memory.work) == (state, before.memory.work)
 
@@ -180,7 +180,7 @@ def test_a_decision_that_resumes_waits_for_the_end_of_the_cycle(session, state, 
     ended = after.give(Abort(clear_queue=False), "c-2")
 
     assert [type(record) for record in after.records()] == [ApprovalDecided, PromptQueued]
-    assert after.of(Settle) == [Settle("c-1", "c-1")]
+    assert after.of(Complete) == [Complete("c-1", "c-1")]
     assert (after.state, after.memory.work) == (state, before.memory.work)
     assert after.events(AgentResumed) == []
     assert after.rebuilt().queue == after.memory.queue
@@ -237,7 +237,7 @@ def test_a_rejection_may_go_on_without_the_call(session):
 
     assert after.state is State.RUNNING
     assert after.events(AgentResumed) == [AgentResumed(trigger="tool_rejected", approval_id=ID)]
-    assert after.of(Settle) == [Settle("c-1", "c-1")]
+    assert after.of(Complete) == [Complete("c-1", "c-1")]
     assert "was rejected" in after.of(CallModel)[0].messages[-1].content
 
 
@@ -293,7 +293,7 @@ def test_an_answer_reaches_the_call_that_waits(session):
 
     assert after.records() == [UserAnswered(ref="a:ask-1", response={"n": 1})]
     assert after.events() == [UserResponded(session_id="s", ref="a:ask-1", response={"n": 1})]
-    assert after.of(Settle) == [Settle("c-1", None)]
+    assert after.of(Complete) == [Complete("c-1", None)]
     assert after.of(AnswerTool) == [AnswerTool("a:ask-1", {"n": 1})]
     assert after.memory.asks == ()
 

@@ -29,9 +29,9 @@ from workers.core import commands, results
 from workers.core.effects import (
     Answer,
     CallModel,
+    Complete,
     MakeCheckpoint,
     Refuse,
-    Settle,
     TellMessages,
     TellPage,
     TellStatus,
@@ -61,7 +61,7 @@ def test_a_prompt_opens_a_cycle(session):
     after = session.new().prompt("go", "p-1")
 
     assert after.state is State.RUNNING
-    assert after.effects[0] == Settle("p-1", PromptReceipt(queued=False, command_id="p-1"))
+    assert after.effects[0] == Complete("p-1", PromptReceipt(queued=False, command_id="p-1"))
     assert after.events(PromptReceived) == [
         PromptReceived(text="go", queued=False, command_id="p-1")
     ]
@@ -78,7 +78,7 @@ def test_a_prompt_waits_while_a_cycle_runs(session, state):
     after = before.prompt("then", "p-2")
 
     assert after.records() == [PromptQueued(command_id="p-2", text="then")]
-    assert after.of(Settle) == [Settle("p-2", PromptReceipt(queued=True, command_id="p-2"))]
+    assert after.of(Complete) == [Complete("p-2", PromptReceipt(queued=True, command_id="p-2"))]
     assert after.events(PromptReceived)[0].queued
     assert (after.state, after.memory.work) == (state, before.memory.work)
     assert [queued.text for queued in after.memory.queue] == ["then"]

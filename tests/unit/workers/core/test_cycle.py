@@ -24,7 +24,15 @@ from cmdc_runtime.reasons import MaxTurnsExceeded, PluginAborted, ProviderTimeou
 from tests.unit.workers.core.conftest import taken
 from workers.core import cycle
 from workers.core.budget import Budget
-from workers.core.effects import Answer, CallModel, Consult, ExitProcess, Keep, Publish, Summarize
+from workers.core.effects import (
+    Answer,
+    AskPlugins,
+    CallModel,
+    ExitProcess,
+    Keep,
+    Publish,
+    Summarize,
+)
 from workers.core.evolve import count_answer, enqueue, open_cycle, say
 from workers.core.inputs import StreamFailed, ToolReturned
 from workers.core.records import CycleEnded, CycleStarted
@@ -111,7 +119,7 @@ def test_a_cycle_may_be_opened_again():
     )
     unasked = taken(cycle.open_again, open_cycle(Memory(), ONE, 1), 5)
 
-    assert [one.hook for one in of(asked, Consult)] == [BeforePrompt("one")]
+    assert [one.hook for one in of(asked, AskPlugins)] == [BeforePrompt("one")]
     assert records(asked) == records(unasked) == []
     assert len(of(unasked, CallModel)) == 1
 
@@ -187,7 +195,7 @@ def test_plugins_are_asked_of_a_request_when_its_conversation_is_compacted():
     heard = Memory(policy=policy, messages=old, plugins=plugins)
     step = taken(cycle.start, heard, ONE, 1)
 
-    assert (len(of(step, Summarize)), of(step, Consult), of(step, CallModel)) == (1, [], [])
+    assert (len(of(step, Summarize)), of(step, AskPlugins), of(step, CallModel)) == (1, [], [])
 
 
 def test_turns_are_bounded():
@@ -361,7 +369,7 @@ def test_a_cycle_is_told_with_what_it_has_used_itself(session):
 def test_plugins_are_asked_about_the_answer(session):
     """The last message, whatever stands before it."""
     after = session.new(hooks={"after_response"}).prompt().answer("done")
-    (asked,) = after.of(Consult)
+    (asked,) = after.of(AskPlugins)
 
     assert asked.hook == AfterResponse(after.memory.messages[-1])
     assert asked.hook.message.content == "done"

@@ -11,7 +11,7 @@ from cmdc_runtime.messages import Message, TokenUsage
 from tests.unit.workers.core.conftest import taken
 from workers.core.changes import spend
 from workers.core.cycle import announce_abort, answer_waiters, close
-from workers.core.effects import Answer, Consult, Keep, Publish
+from workers.core.effects import Answer, AskPlugins, Keep, Publish
 from workers.core.evolve import open_cycle, say
 from workers.core.inputs import ANY_WORK
 from workers.core.records import CycleEnded
@@ -70,7 +70,7 @@ def test_plugins_hear_of_each_end_once(outcome, told, at_ms, duration_ms):
     memory = running(hooks=frozenset({kind_of(AfterTurn)}))
     step = taken(close, memory, outcome, "why", at_ms)
 
-    assert step.effects[-1] == Consult(
+    assert step.effects[-1] == AskPlugins(
         ANY_WORK,
         AfterTurn(
             outcome=told,

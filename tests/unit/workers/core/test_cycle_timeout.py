@@ -9,13 +9,13 @@ from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from workers.core.effects import (
     Answer,
+    AskPlugins,
     CallModel,
     CancelCalls,
     CancelModel,
-    Consult,
+    Complete,
     EndSubagents,
     RunTools,
-    Settle,
 )
 from workers.core.inputs import (
     ANY_WORK,
@@ -59,7 +59,7 @@ def test_it_is_aborted_in_each_state(session, state):
     assert (after.state, after.memory.cycle, after.memory.calls) == (State.IDLE, None, ())
     assert after.memory.work > before.memory.work
     assert repair(after.memory.messages) == after.memory.messages
-    assert after.of(Settle) == []
+    assert after.of(Complete) == []
     assert after.rebuilt().messages == after.memory.messages
 
 
@@ -175,7 +175,7 @@ def test_plugins_that_are_being_asked_are_not_waited_for(session):
     hooks = frozenset({kind_of(BeforePrompt), kind_of(AfterTurn)})
     asked = session.at(State.RUNNING, hooks=hooks, **LIMIT)
     after = expire(asked)
-    (told,) = after.of(Consult)
+    (told,) = after.of(AskPlugins)
 
     assert asked.memory.consulting is not None
     assert (after.memory.consulting, after.step.work[0]) == (None, CancelModel())

@@ -26,9 +26,9 @@ from workers.core.effects import (
     CallModel,
     CancelCalls,
     CancelModel,
+    Complete,
     EndSubagents,
     JudgeSteering,
-    Settle,
 )
 from workers.core.inputs import (
     ApprovalNeeded,
@@ -65,7 +65,7 @@ def test_steering_an_idle_session_is_a_prompt(session):
     """It opens a cycle, whose command id is the reference."""
     after = session.new().give(Steer(text="go"), "s-1")
 
-    assert after.of(Settle) == [Settle("s-1", SteerReceipt(ref="s-1", opened=True))]
+    assert after.of(Complete) == [Complete("s-1", SteerReceipt(ref="s-1", opened=True))]
     assert after.records() == [CycleStarted(command_id="s-1", text="go", at_ms=7)]
     assert after.events(PromptReceived) == [
         PromptReceived(text="go", queued=False, command_id="s-1")
@@ -78,7 +78,7 @@ def test_guidance_is_written_down_before_it_is_acknowledged(session, state):
     after = session.at(state, immune=frozenset({"read", "write"})).give(Steer(text="left"), "s-1")
 
     assert after.records() == [Steered(ref="s-1", text="left")]
-    assert after.of(Settle) == [Settle("s-1", SteerReceipt(ref="s-1", opened=False))]
+    assert after.of(Complete) == [Complete("s-1", SteerReceipt(ref="s-1", opened=False))]
     assert after.events() == [SteeringReceived(ref="s-1", status="queued", text="left")]
     assert (after.state, after.of(CallModel)) == (state, [])
     assert [one.text for one in after.memory.steering] == ["left"]
@@ -105,7 +105,7 @@ def test_full_guidance_is_refused_and_told(session, state):
     refused = full.give(Steer(text="two"), "s-2")
 
     assert (refused.state, refused.memory) == (full.state, full.memory)
-    assert [type(settled.outcome) for settled in refused.of(Settle)] == [QueueFull]
+    assert [type(settled.outcome) for settled in refused.of(Complete)] == [QueueFull]
     assert [event.status for event in refused.events()] == ["rejected_full"]
     assert len(refused.effects) == 2
 
@@ -205,7 +205,7 @@ def test_an_abort_is_told_before_anything_is_done(session, state):
     command_id = None if state is State.IDLE else "p-1"
     assert after.is_announced()
     assert after.events(AgentAbort) == [AgentAbort(reason="enough", command_id=command_id)]
-    assert after.of(Settle) == [Settle("c", None)]
+    assert after.of(Complete) == [Complete("c", None)]
     assert after.state is State.IDLE
     assert (after.memory.cycle, after.memory.calls, after.memory.queue) == (None, (), ())
     assert repair(after.memory.messages) == after.memory.messages
@@ -228,7 +228,7 @@ def test_an_abort_whose_reason_cannot_be_kept_is_refused(session, state):
     before = session.at(state)
     refused = before.give(Abort(reason=[float("inf")]))
     taken = before.give(Abort(reason={"by": ["ops", 7]}))
-    (settled,) = refused.of(Settle)
+    (settled,) = refused.of(Complete)
 
     assert (refused.state, refused.memory, refused.events()) == (before.state, before.memory, [])
     assert "inf is not a finite number" in str(settled.outcome)

@@ -5,7 +5,7 @@ import pytest
 from cmdc_runtime.commands import Abort, Steer, SteerReceipt
 from cmdc_runtime.events import ToolKilled
 from cmdc_runtime.extensions.kernel_emits import RequireApproval
-from workers.core.effects import Settle
+from workers.core.effects import Complete
 from workers.core.inputs import ApprovalNeeded, QuestionAsked, Stopped
 from workers.core.records import ToolEnded
 from workers.core.state import State
@@ -31,7 +31,7 @@ def test_guidance_at_rest_opens_a_cycle_and_says_so(session):
     """Who steers learns whether it was guidance or a prompt."""
     after = session.at(State.IDLE).give(Steer(text="left"), "s-1")
 
-    assert after.of(Settle) == [Settle("s-1", SteerReceipt(ref="s-1", opened=True))]
+    assert after.of(Complete) == [Complete("s-1", SteerReceipt(ref="s-1", opened=True))]
 
 
 def test_a_call_that_waits_for_a_person_waits_on(session):

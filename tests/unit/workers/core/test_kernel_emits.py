@@ -19,10 +19,10 @@ from cmdc_runtime.extensions.kernel_emits import (
 from cmdc_runtime.messages import Message, ToolCall
 from tests.unit.workers.core.conftest import taken
 from workers.core import kernel_emits
-from workers.core.consult import heed, obey
 from workers.core.evolve import evolve
 from workers.core.inputs import ApprovalNeeded
 from workers.core.kernel_emits import patched
+from workers.core.plugins import apply_verdict, obey
 from workers.core.records import ApprovalDecided, PluginOrdered
 from workers.core.state import Memory, OpenCall, State
 from workers.core.verdict import Reaction, fold
@@ -137,7 +137,7 @@ def test_metadata_is_set_and_removed():
 def test_an_order_is_not_told():
     """Observers hear of a plugin's events, and not of what it orders."""
     said = Reaction("p", (Emit(ORDERS[1]).sealed(), Emit("news").sealed()))
-    step = taken(heed, Memory(), fold("before_prompt", [said]))
+    step = taken(apply_verdict, Memory(), fold("before_prompt", [said]))
     events = [effect.event for effect in step.effects if hasattr(effect, "event")]
 
     assert events == [PluginEvent(name="news", payload=None)]

@@ -16,7 +16,7 @@ from cmdc_runtime.events import (
 from cmdc_runtime.extensions.hooks import HOOKS, AfterResponse, BeforeFinish, BeforePrompt
 from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.messages import OpeningCall, TokenUsage
-from workers.core.effects import CallModel, Consult, RunTools, Settle
+from workers.core.effects import AskPlugins, CallModel, Complete, RunTools
 from workers.core.inputs import ApprovalNeeded, Consulted, ToolBegun, ToolReturned
 from workers.core.opening import ARGUMENT_CHARS_MAX
 from workers.core.records import CycleEnded, CycleStarted, PromptQueued
@@ -128,7 +128,7 @@ def test_a_queued_prompt_keeps_its_call(session):
 def test_a_call_that_cannot_be_kept_is_refused(session, state, call, told):
     """In words that name the field; nothing is recorded of it."""
     found = session.at(state).give(Prompt(text="Why?", call=call), "p-2")
-    (settled,) = found.of(Settle)
+    (settled,) = found.of(Complete)
 
     assert type(settled.outcome) is UsageError
     assert told in str(settled.outcome)
@@ -143,7 +143,7 @@ def consulted(found, verdict=None):
 
 
 def asked(found):
-    return [type(one.hook) for one in found.of(Consult)]
+    return [type(one.hook) for one in found.of(AskPlugins)]
 
 
 def test_plugins_hear_of_the_prompt_and_the_answer_but_of_no_response_before(session):

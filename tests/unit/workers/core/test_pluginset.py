@@ -6,7 +6,7 @@ from cmdc_runtime.commands import PLUGINS_MAX, AttachPlugin, DetachPlugin
 from cmdc_runtime.errors import AlreadyAttached, InvalidOptions, PluginNotFound
 from cmdc_runtime.events import PluginAttached, PluginDetached, PluginEvent, PluginUpdated
 from cmdc_runtime.parcels import Packed
-from workers.core.effects import ChangePlugins, LoadPlugin, Settle
+from workers.core.effects import ChangePlugins, Complete, LoadPlugin
 from workers.core.inputs import PluginLoaded
 from workers.core.pluginset import with_hooks
 from workers.core.state import PluginFacts, State
@@ -40,7 +40,7 @@ def test_a_plugin_is_opened_then_asked(session, state):
         PluginAttached(name="guard"),
         PluginEvent(name="ready", payload=1),
     ]
-    assert after.of(Settle) == [Settle("c", "guard")]
+    assert after.of(Complete) == [Complete("c", "guard")]
     assert after.of(ChangePlugins) == [ChangePlugins("c", attached=True, detached=())]
     assert after.memory.plugins == (PluginFacts("guard", HOOKS, PACKED),)
     assert after.memory.plugin_states == (("guard", b"one"),)
@@ -67,7 +67,7 @@ def test_what_cannot_be_attached_changes_nothing(session, first, then, error, te
     before = session.at(State.IDLE)
     before = before if first is None else before.post(first)
     after = before.post(then)
-    (settled,) = after.of(Settle)
+    (settled,) = after.of(Complete)
 
     assert isinstance(settled.outcome, error)
     assert text in str(settled.outcome)
@@ -80,7 +80,7 @@ def test_a_session_has_so_many_plugins(session):
     full = tuple(PluginFacts(f"p{at}", frozenset()) for at in range(PLUGINS_MAX))
     before = session.at(State.IDLE)
     before = before.remembering(_with(before.memory, full))
-    (settled,) = before.post(loaded()).of(Settle)
+    (settled,) = before.post(loaded()).of(Complete)
 
     assert f"at most {PLUGINS_MAX}" in str(settled.outcome)
 

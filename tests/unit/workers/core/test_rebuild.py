@@ -18,7 +18,7 @@ from cmdc_runtime.process import DAEMON_RESTARTED
 from cmdc_runtime.reasons import Other, Signal
 from workers.core.budget import Grant
 from workers.core.conversation import tool_names, uncertain_calls
-from workers.core.effects import CallModel, Consult, CountSubagents, Keep, Publish, RunTools
+from workers.core.effects import AskPlugins, CallModel, CountSubagents, Keep, Publish, RunTools
 from workers.core.evolve import EVOLVE, replay
 from workers.core.loops import fingerprint
 from workers.core.rebuild import drop_cycle, resume
@@ -266,8 +266,8 @@ def test_plugins_hear_again_of_a_prompt_that_was_not_answered():
     first = resumed(STARTED, hooks=hooks)
     later = resumed(STARTED, Steered(ref="s-1", text="x"), TOLD, hooks=hooks)
 
-    assert [one.hook.text for one in of(first, Consult)] == ["go"]
-    assert (of(later, Consult), len(of(later, CallModel))) == ([], 1)
+    assert [one.hook.text for one in of(first, AskPlugins)] == ["go"]
+    assert (of(later, AskPlugins), len(of(later, CallModel))) == ([], 1)
 
 
 def test_what_plugins_said_survives():

@@ -11,7 +11,7 @@ from cmdc_runtime.messages import Message, TokenUsage
 from workers.core.budget import Budget
 from workers.core.compaction import COMPACTED
 from workers.core.conversation import place
-from workers.core.effects import AnswerTool, CallModel, CancelModel, Consult, Summarize
+from workers.core.effects import AnswerTool, AskPlugins, CallModel, CancelModel, Summarize
 from workers.core.inputs import CompactWanted, Consulted, StreamFailed, Summarized, SummaryFailed
 from workers.core.records import Compacted
 from workers.core.repair import repair
@@ -177,7 +177,7 @@ def test_plugins_have_a_word_in_what_a_tool_asks_for(session, skipped):
     after = before.report(Consulted, Verdict(skipped=skipped), 9)
     told = [(one.ref, one.error) for one in after.of(AnswerTool)]
 
-    assert (before.of(Summarize), len(before.of(Consult))) == ([], 1)
+    assert (before.of(Summarize), len(before.of(AskPlugins))) == ([], 1)
     assert before.state is after.state is State.EXECUTING_TOOLS
     assert len(after.of(Summarize)) == (skipped is None)
     assert told == ([("a:compact-1", "no summary: plugin keeper wants none")] if skipped else [])

@@ -22,7 +22,7 @@ from cmdc_runtime.errors import (
 from cmdc_runtime.events import ModelSwitched, ToolAttached, ToolDetached, ToolsUpdated
 from cmdc_runtime.messages import OpeningCall
 from cmdc_runtime.parcels import Packed
-from workers.core.effects import CallModel, ChangeTools, LoadTools, Settle
+from workers.core.effects import CallModel, ChangeTools, Complete, LoadTools
 from workers.core.inputs import Found, ToolsLoaded
 from workers.core.records import ModelChanged, ToolsChanged
 from workers.core.state import Memory, State, ToolFacts
@@ -53,7 +53,7 @@ def names(session):
 
 
 def outcome(session):
-    (settled,) = session.of(Settle)
+    (settled,) = session.of(Complete)
     return settled.outcome
 
 
@@ -293,7 +293,7 @@ def test_the_same_model_is_no_switch(session, opts):
     before = idle.remembering(memory)
     after = before.give(SwitchModel(model="x:m", provider_opts=opts))
 
-    assert after.effects == (Settle("c", None),)
+    assert after.effects == (Complete("c", None),)
     assert after.memory == before.memory
 
 

@@ -25,12 +25,13 @@ from workers.agent import Agent
 from workers.core.budget import Grant
 from workers.core.effects import (
     AnswerTool,
+    AskPlugins,
     CallModel,
     CancelCalls,
     CancelModel,
     ChangePlugins,
     ChangeTools,
-    Consult,
+    Complete,
     CountSubagents,
     Effect,
     EndSubagents,
@@ -41,7 +42,6 @@ from workers.core.effects import (
     Publish,
     RunSubagent,
     RunTools,
-    Settle,
     Sleep,
     Summarize,
 )
@@ -59,8 +59,8 @@ from workers.effects.hands import Hands, Tools
 from workers.pipeline import Pipeline
 
 PATIENCE_S = 10.0
-PROMPT = Consult(3, BeforePrompt("go"))
-TURN = Consult(
+PROMPT = AskPlugins(3, BeforePrompt("go"))
+TURN = AskPlugins(
     ANY_WORK,
     AfterTurn("finished", None, (), TokenUsage(), started_at_ms=1, ended_at_ms=2, duration_ms=1),
 )
@@ -149,7 +149,7 @@ def test_every_effect_is_carried_out_by_somebody():
     missing = [
         effect
         for effect in get_args(Effect)
-        if effect not in able._table and effect not in {*agent._perform, Keep, Publish, Settle}
+        if effect not in able._table and effect not in {*agent._perform, Keep, Publish, Complete}
     ]
 
     assert missing == [], f"{missing} -> add a row in hands.py or agent.py"

@@ -25,17 +25,17 @@ from cmdc_runtime.extensions.hooks import (
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import Message
 from cmdc_runtime.reasons import PluginAborted
-from workers.core import heeding
+from workers.core import plugin_decisions
 from workers.core.conversation import NOTES
 from workers.core.effects import (
+    AskPlugins,
     CallModel,
     CancelCalls,
-    Consult,
+    Complete,
     EndSubagents,
     ExitProcess,
     JudgeSteering,
     RunTools,
-    Settle,
     Summarize,
 )
 from workers.core.inputs import (
@@ -95,16 +95,16 @@ every_point = pytest.mark.parametrize("point", Point)
 
 def test_every_point_is_gone_on_from():
     """A point without a row would be waited at for ever."""
-    missing = set(Point) - set(heeding._CONTINUATIONS)
+    missing = set(Point) - set(plugin_decisions._CONTINUATIONS)
 
-    assert missing == set(), f"{missing} -> add a row in workers/core/heeding.py"
+    assert missing == set(), f"{missing} -> add a row in workers/core/plugin_decisions.py"
 
 
 @every_point
 def test_a_cycle_waits_for_its_plugins(session, point):
     """Nothing else is under way; they are asked under the current number."""
     before = waits(session, point)
-    (asked,) = before.of(Consult)
+    (asked,) = before.of(AskPlugins)
 
     assert (before.state, before.memory.consulting.point) == (State.RUNNING, point)
     assert asked.work == before.memory.work
@@ -202,8 +202,8 @@ def test_plugins_are_asked_again_after_a_crash(session, point):
     before = waits(session, point)
     after = before.crash()
 
-    assert [type(one.hook) for one in after.of(Consult)] == [
-        type(one.hook) for one in before.of(Consult)
+    assert [type(one.hook) for one in after.of(AskPlugins)] == [
+        type(one.hook) for one in before.of(AskPlugins)
     ]
     assert after.memory.consulting.point is point
 
@@ -322,7 +322,7 @@ def test_a_steering_may_be_rejected(session, state):
     """The caller has the reason; observers are told, and nothing is ended for it."""
     after = steered(session, state, NO)
 
-    assert [type(settled.outcome) for settled in after.of(Settle)] == [SteeringRejected]
+    assert [type(settled.outcome) for settled in after.of(Complete)] == [SteeringRejected]
     assert after.events() == [SteeringReceived(ref="s-1", status="rejected", text="left")]
     assert (after.state, after.memory.steering) == (state, ())
 
@@ -333,7 +333,7 @@ def test_a_steering_may_be_added_to(session, state):
     after = steered(session, state, MIND, immune=frozenset({"read", "write"}))
 
     assert after.records(Steered) == [Steered(ref="s-1", text="left\n\nmind the gap")]
-    assert after.of(Settle) == [Settle("s-1", SteerReceipt(ref="s-1", opened=False))]
+    assert after.of(Complete) == [Complete("s-1", SteerReceipt(ref="s-1", opened=False))]
     assert after.memory.notes == ()
 
 
@@ -353,7 +353,7 @@ def test_a_steering_that_is_judged_too_late_opens_a_cycle(session):
     after = asked.answer().post(SteeringJudged(wanted.order, wanted.command, Verdict()))
 
     assert after.memory.cycle.command_id == "s-1"
-    assert after.of(Settle) == [Settle("s-1", SteerReceipt(ref="s-1", opened=True))]
+    assert after.of(Complete) == [Complete("s-1", SteerReceipt(ref="s-1", opened=True))]
 
 
 @pytest.mark.parametrize("text", [" ", "right"], ids=["empty", "full"])
@@ -364,4 +364,4 @@ def test_a_steering_that_is_refused_anyway_is_not_judged(session, text):
     after = before.give(Steer(text=text), "s-2")
 
     assert after.of(JudgeSteering) == []
-    assert len(after.of(Settle)) == 1
+    assert len(after.of(Complete)) == 1

@@ -12,7 +12,6 @@ from cmdc_runtime.errors import SteeringRejected
 from cmdc_runtime.events import PluginModelCall, SteeringReceived
 from workers.core import cycle, interrupt, shrink
 from workers.core.batch import CallEnd, close_call, give_results
-from workers.core.consult import heed
 from workers.core.conversation import find_running
 from workers.core.effects import CancelModel
 from workers.core.inputs import (
@@ -25,6 +24,7 @@ from workers.core.inputs import (
     ToolRefused,
 )
 from workers.core.kernel_emits import patched
+from workers.core.plugins import apply_verdict
 from workers.core.records import PluginSpent
 from workers.core.repair import repair
 from workers.core.state import Consulting, OpenCall, Point, State
@@ -44,7 +44,7 @@ def go_on(step: Step, consulted: Consulted) -> None:
     if wait is None:
         return
     step.change(consulting=None)
-    heed(step, verdict)
+    apply_verdict(step, verdict)
     if verdict.abort is not None:
         _end(step, verdict.abort, consulted.at_ms)
     else:
@@ -59,7 +59,7 @@ def listen(step: Step, spoke: PluginsSpoke) -> None:
     verdict = spoke.verdict
     if spoke.batch not in {ANY_WORK, step.memory.work}:
         verdict = replace(verdict, interventions=(), model=None)
-    heed(step, verdict)
+    apply_verdict(step, verdict)
 
 
 def stop(step: Step, stopped: PluginsAborted) -> None:
@@ -86,7 +86,7 @@ def refuse(step: Step, refused: ToolRefused) -> None:
 def judge(step: Step, judged: SteeringJudged) -> None:
     """Take a steering that plugins have heard, with what they add, or reject it."""
     order, command, verdict = judged.order, judged.command, judged.verdict
-    heed(step, replace(verdict, interventions=()))
+    apply_verdict(step, replace(verdict, interventions=()))
     if verdict.abort is not None:
         step.complete(order.id, SteeringRejected(verdict.abort.reason))
         step.publish(SteeringReceived(ref=order.id, status="rejected", text=command.text))

@@ -5,8 +5,8 @@ import pytest
 from cmdc_runtime.events import ModelSwitched, PluginCrashed, PluginEvent
 from cmdc_runtime.extensions.hooks import BeforePrompt, kind_of
 from tests.unit.workers.core.conftest import taken
-from workers.core.consult import consult, heed
-from workers.core.effects import Consult, Keep, Publish
+from workers.core.effects import AskPlugins, Keep, Publish
+from workers.core.plugins import apply_verdict, ask_plugins
 from workers.core.records import ModelChanged, Noted, PluginsChanged
 from workers.core.state import Compacting, Consulting, Memory, PluginFacts, Point, State
 from workers.core.step import Step
@@ -19,7 +19,7 @@ def test_nobody_is_asked_who_does_not_listen():
     """The cycle goes on at once."""
     step = Step(State.IDLE, Memory())
 
-    assert not consult(step, Point.PROMPT, HOOK)
+    assert not ask_plugins(step, Point.PROMPT, HOOK)
     assert step == Step(State.IDLE, Memory())
 
 
@@ -29,9 +29,9 @@ def test_a_cycle_waits_for_plugins_that_listen():
     wanted = Compacting(2, "size")
     step = Step(State.IDLE, memory)
 
-    assert consult(step, Point.COMPACT, HOOK, wanted)
+    assert ask_plugins(step, Point.COMPACT, HOOK, wanted)
     assert step.state is State.RUNNING
-    assert step.effects == (Consult(4, HOOK),)
+    assert step.effects == (AskPlugins(4, HOOK),)
     assert (step.memory.work, step.memory.consulting) == (4, Consulting(Point.COMPACT, wanted))
 
 
@@ -39,7 +39,7 @@ def test_nothing_said_changes_nothing():
     """No record, no event."""
     memory = Memory(model="x:m")
 
-    assert taken(heed, memory, Verdict()) == Step(State.IDLE, memory)
+    assert taken(apply_verdict, memory, Verdict()) == Step(State.IDLE, memory)
 
 
 def test_what_plugins_say_is_taken_down():
@@ -51,7 +51,7 @@ def test_what_plugins_say_is_taken_down():
         emitted=(("news", {"n": 1}),),
     )
     before = Memory(plugin_states=(("p", b"0"), ("s", b"9")))
-    step = taken(heed, before, verdict)
+    step = taken(apply_verdict, before, verdict)
     memory = step.memory
 
     assert memory.notes == ("mind", "the gap")
@@ -77,7 +77,7 @@ def test_what_plugins_say_is_taken_down():
 def test_a_plugin_may_switch_the_model(given, opts, is_changed):
     """Options stay where it names none; the same ones are no switch."""
     before = Memory(model="x:m", provider_opts={"seed": 1})
-    step = taken(heed, before, Verdict(model=given))
+    step = taken(apply_verdict, before, Verdict(model=given))
     memory = step.memory
     kept = Keep(ModelChanged(model=given[0], provider_opts=opts))
     told = ModelSwitched(

@@ -8,7 +8,14 @@ from cmdc_runtime.commands import Abort
 from cmdc_runtime.events import PluginEvent, PluginModelCall, ToolExecutionEnd, ToolKilled
 from cmdc_runtime.extensions.hooks import BeforeCompact, BeforeRequest, kind_of
 from cmdc_runtime.messages import Message, TokenUsage
-from workers.core.effects import AnswerTool, CallModel, CancelCalls, CancelModel, Consult, Summarize
+from workers.core.effects import (
+    AnswerTool,
+    AskPlugins,
+    CallModel,
+    CancelCalls,
+    CancelModel,
+    Summarize,
+)
 from workers.core.inputs import (
     CompactWanted,
     Consulted,
@@ -86,7 +93,7 @@ def wants_compaction(session, *hooks):
 def test_plugins_are_asked_before_a_call_has_the_conversation_compacted(session):
     """The calls run on meanwhile, under their own number."""
     before = wants_compaction(session, BeforeCompact)
-    (asked,) = before.of(Consult)
+    (asked,) = before.of(AskPlugins)
     after = heard(before)
 
     assert (before.state, before.of(Summarize)) == (State.EXECUTING_TOOLS, [])

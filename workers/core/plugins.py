@@ -8,16 +8,18 @@ from cmdc_runtime.events import ModelSwitched, PluginCrashed, PluginEvent
 from cmdc_runtime.extensions.hooks import AnyHook
 from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS, DecideApproval
 from workers.core import kernel_emits
-from workers.core.batch import settle_approval
+from workers.core.batch import decide_approval
 from workers.core.conversation import find_approval
-from workers.core.effects import Consult
+from workers.core.effects import AskPlugins
 from workers.core.records import ModelChanged, Noted, PluginOrdered, PluginsChanged
 from workers.core.state import Compacting, Consulting, Point, State
 from workers.core.step import Step
 from workers.core.verdict import Verdict
 
 
-def consult(step: Step, point: Point, hook: AnyHook, compacting: Compacting | None = None) -> bool:
+def ask_plugins(
+    step: Step, point: Point, hook: AnyHook, compacting: Compacting | None = None
+) -> bool:
     """Have the plugins asked before the cycle goes on; return whether any of them listens."""
     if not step.memory.hears(type(hook)):
         return False
@@ -25,11 +27,11 @@ def consult(step: Step, point: Point, hook: AnyHook, compacting: Compacting | No
     wait = Consulting(point, compacting)
     step.change(work=step.memory.work + 1, consulting=wait, compacting=None)
     step.state = State.RUNNING
-    step.perform(Consult(step.memory.work, hook))
+    step.perform(AskPlugins(step.memory.work, hook))
     return True
 
 
-def heed(step: Step, verdict: Verdict) -> None:
+def apply_verdict(step: Step, verdict: Verdict) -> None:
     """Take down what plugins said, their aborts apart: states, events, a model, notes."""
     if verdict.states:
         step.record(PluginsChanged(states=dict(verdict.states)))
@@ -53,7 +55,7 @@ def obey(step: Step, name: str, payload: object) -> None:
         found = find_approval(step.memory, order.approval_id)
         # A call that is held has its own cycle waiting, and only a person's command ends that.
         if found is not None and found.ref is None:
-            settle_approval(step, found, order.decision)
+            decide_approval(step, found, order.decision)
     elif kernel_emits.apply(step.memory, order) != step.memory:
         step.record(PluginOrdered(name=name, payload=payload))
 
