@@ -11,19 +11,10 @@ from cmdc_runtime.testing.fixtures import DaemonProcess
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE
 from workers.core.records import RECORDS
 
-from .journals_of_before.make import SESSIONS, rebuilt, records_of, standing
+from .journals_of_before.make import rebuilt, rows_of, snapshot_of, standing
 
 FOLDER = Path(__file__).parent / "journals_of_before"
 JOURNALS = sorted(path.stem for path in FOLDER.glob("*.db"))
-NOT_THERE = {
-    "CodeTaken",
-    "Continued",
-    "PluginOrdered",
-    "PluginSpent",
-    "SetAside",
-    "ToolTold",
-}
-"""Kinds of records that no journal here has."""
 
 
 class Restored(DaemonProcess):
@@ -37,11 +28,14 @@ class Restored(DaemonProcess):
     def _environment(self):
         self.state_dir.mkdir(mode=0o700)
         shutil.copyfile(self._journal, self.state_dir / JOURNAL_FILE)
-        return super()._environment()
+        return super()._environment() | {"PYTHONPATH": str(FOLDER)}
 
 
 def expected(name):
     return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+
+
+SESSIONS = {name: sorted(expected(name)["sessions"]) for name in JOURNALS}
 
 
 @pytest.mark.process
@@ -51,8 +45,8 @@ def test_sessions_stand_as_they_stood(name):
     daemon = Restored(FOLDER / f"{name}.db")
     try:
         with cmdc.Client(daemon.address) as client:
-            found = {one: standing(client, one) for one in SESSIONS}
-            for one in SESSIONS:
+            found = {one: standing(client, one) for one in SESSIONS[name]}
+            for one in SESSIONS[name]:
                 client.stop(one)
     finally:
         daemon.close()
@@ -60,27 +54,34 @@ def test_sessions_stand_as_they_stood(name):
     assert found == expected(name)["sessions"]
 
 
-@pytest.mark.parametrize("session_id", SESSIONS)
-@pytest.mark.parametrize("name", JOURNALS)
-def test_records_lead_to_the_same_memory(name, session_id):
+@pytest.mark.parametrize(
+    ("name", "session_id"), [(name, one) for name in JOURNALS for one in SESSIONS[name]]
+)
+def test_what_is_kept_leads_to_the_same_memory(name, session_id):
     """The memory that is rebuilt of old records is the one that was rebuilt of them then."""
     then = expected(name)["rebuilt"][session_id]
     now = rebuilt(FOLDER / f"{name}.db", session_id)
     new = {field: now.pop(field) for field in now.keys() - then.keys()}
 
     assert now == then
-    assert not any(
-        new.values()
-    )  # what memories have learned since then, old records know nothing of
+    # What memories have learned since then, old records know nothing of.
+    assert not any(new.values())
 
 
-def test_which_kinds_of_records_are_there():
-    """Whoever adds a journal says which kinds of records none of them has."""
+def test_each_kind_of_record_is_there():
+    """Whoever adds a kind adds a journal that has it."""
     found = {
-        type(one)
+        kind
         for name in JOURNALS
-        for id_ in SESSIONS
-        for one in records_of(FOLDER / f"{name}.db", id_)
+        for one in SESSIONS[name]
+        for kind, _ in rows_of(FOLDER / f"{name}.db", one)
     }
 
-    assert {kind.__name__ for kind in set(RECORDS) - found} == NOT_THERE
+    assert {str(kind.__struct_config__.tag) for kind in RECORDS} - found == set()
+
+
+def test_a_snapshot_is_there():
+    """It stands for the records before it, in its own form."""
+    assert any(
+        snapshot_of(FOLDER / f"{name}.db", one)[1] for name in JOURNALS for one in SESSIONS[name]
+    )

@@ -125,8 +125,8 @@ def test_nothing_is_tried_again_where_nothing_waits(context, address):
             before = retries(router.pump)
             fill(router.pump, b"w-1")
             await come(lambda: not router.pump.waiting(b"w-1"))
-            await come(lambda: not retries(router.pump))
-            return before
+            router.pump._flush()  # a timer that is just going off is in no list
+            return before + retries(router.pump)
 
     assert played(main) == problems == []
 

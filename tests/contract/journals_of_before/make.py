@@ -1,9 +1,9 @@
 """Writes the journals of this folder with the daemon of the tree that it is run in.
 
 Run it only to add the journal of a version that is about to change how records are made:
-copy this file to ``/tmp``, run it there as ``python make.py NAME``, and move what it wrote
-here: sessions start again in the folder that they began in, which must be there on any machine. It
-refuses to write over one.
+copy this file and ``code_of_before.py`` to ``/tmp``, run it there as ``python make.py NAME
+[SESSION ...]``, and move what it wrote here: sessions start again in the folder that they began in,
+which must be there on any machine. It refuses to write over one.
 """
 
 import contextlib
@@ -24,15 +24,20 @@ import cmdc_runtime as cmdc
 from cmdc_runtime.testing import Hold, ScriptedModel, ToolCalls, ToolUse
 from cmdc_runtime.testing.fixtures import DaemonProcess
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE
-from workers.core.rebuild import replay
-from workers.core.records import decode_record
-from workers.core.snapshot import STRIPPED
+from supervisor.core.falls import DEATHS_MAX
+from workers.core.aside import fold, read_records
+from workers.core.snapshot import STRIPPED, restore
 from workers.core.state import Memory, Policy
 
-SESSIONS = ("approvals", "interrupted", "talk")
 HERE = Path(__file__).parent
+CODE = "code_of_before"
+"""A module beside this one, which agents import by its name."""
 TURN_S = 20.0
 LOOK_S = 0.05
+LONG = 60
+"""Prompts, of four records each: more than a snapshot is made after."""
+SAID = 2
+"""The step of rebuilding that takes the first answer."""
 TODOS = [{"id": "1", "content": "Look around", "status": "pending"}]
 TASK = {"description": "Look.", "subagent_type": "general-purpose"}
 
@@ -65,6 +70,32 @@ class Nudge(cmdc.Plugin):
         return cmdc.Intervene("Be brief.") if self.state.requests == 1 else None
 
 
+class Clerk(cmdc.Plugin):
+    """Adds to the system prompt, and asks a model for itself."""
+
+    name = "clerk"
+
+    async def before_prompt(self, event, context):
+        """Keep a section, with what a model says of it."""
+        said = await context.session.complete("What is to be known?")
+        return cmdc.Emit("update_system_context", {"key": "Known", "text": said.text})
+
+
+class Dying(DaemonProcess):
+    """A daemon whose agents die where a session's plan says so."""
+
+    def _environment(self):
+        plans = self.state_dir.with_name("plans")
+        plans.mkdir()
+        return super()._environment() | {"CMDC_FAULTS": str(plans), "PYTHONPATH": str(HERE)}
+
+    def has_die(self, session_id, step, times):
+        """Have so many agents of a session die at this step of rebuilding it."""
+        line = f"agent.rebuild.{step}:1=agent\n"
+        plan = self.state_dir.with_name("plans") / f"{session_id}.plan"
+        plan.write_text(line * times, encoding="utf-8")
+
+
 def until(condition):
     """Wait for a condition of a session."""
     deadline, never = time.monotonic() + TURN_S, threading.Event()
@@ -79,7 +110,7 @@ def calls(name, **args):
     return ToolCalls(ToolUse(name, args))
 
 
-def talk(client, model):
+def talk(client, model, _daemon):
     """Todos, a question, a subagent, tools and a model that change, a plugin."""
     steps = (calls("write_todos", todos=TODOS), calls("ask_user", question="Which?"), "Thanks.")
     below = model("Looked.")
@@ -106,7 +137,7 @@ def talk(client, model):
     session.run("Who are you?")
 
 
-def approvals(client, model):
+def approvals(client, model, _daemon):
     """One call that was allowed, one that was rejected, one that waits still."""
     one = [calls("launch", code=number) for number in (1, 1, 2)]
     session = client.create_agent(
@@ -124,7 +155,7 @@ def approvals(client, model):
             break
 
 
-def interrupted(client, model):
+def interrupted(client, model, _daemon):
     """Guidance, a queued prompt that is discarded, an abort; then the process dies and is back."""
     held = model((Hold(), "One."), default="Two.")
     session = client.create_agent(session_id="interrupted", model=held)
@@ -144,6 +175,55 @@ def interrupted(client, model):
     until(lambda: session.agent_pid() not in (None, pid))
     held_again.release()
     until(lambda: session.status().state == "idle" and session.status().incarnation > 1)
+
+
+def ordered(client, model, _daemon):
+    """Orders of a plugin, which asks a model for itself, and a tool that is known by its name."""
+    session = client.create_agent(
+        session_id="ordered",
+        model=model("Much.", calls("known", key="a"), default="Well."),
+        tools=[f"{CODE}:known"],
+        plugins=[Clerk],
+    )
+    session.run("Go.")
+
+
+def reasoned(client, model, _daemon):
+    """A run of a strategy, as a call of the model's."""
+    session = client.create_agent(
+        session_id="reasoned",
+        model=model(calls("reason", question="Six times seven?"), default="Answer: 42"),
+        tools=[cmdc.tools.Reason(strategies=["self_consistency"], max_parallel=1)],
+    )
+    session.run("Think.")
+
+
+def resumed(client, model, _daemon):
+    """A session that went on from a checkpoint with another model and another tool."""
+    session = client.create_agent(session_id="first", model=model(default="One."), tools=[launch])
+    session.run("Go.")
+    session.checkpoint(label="there")
+    session.stop()
+    later = session.resume_session(
+        new_id="resumed", model=model(default="Two."), tools=[extra], plugins=[Nudge]
+    )
+    later.run("Go on.")
+
+
+def long(client, model, _daemon):
+    """So much that a snapshot has most of it."""
+    session = client.create_agent(session_id="long", model=model(default="Well."))
+    for number in range(LONG):
+        session.run(f"Prompt {number}.")
+
+
+def poisoned(client, model, daemon):
+    """A record that killed two agents is set aside."""
+    session = client.create_agent(session_id="poisoned", model=model("One.", default="Two."))
+    session.run("Go.")
+    daemon.has_die("poisoned", SAID, DEATHS_MAX)
+    os.kill(session.agent_pid(), signal.SIGKILL)
+    session.run("Go on.")
 
 
 def standing(client, session_id):
@@ -169,26 +249,42 @@ def copy(daemon, target):
             found.execute("VACUUM INTO ?", (str(target),))
 
 
-def records_of(journal, session_id):
-    """Return the records that a journal has of a session, oldest first."""
+def rows_of(journal, session_id, after=0):
+    """Return the kind and the body of each record of a session behind a number, oldest first."""
     with contextlib.closing(sqlite3.connect(f"file:{journal}?immutable=1", uri=True)) as found:
-        query = "SELECT body FROM records WHERE session_id = ? ORDER BY seq"
-        return [decode_record(body) for (body,) in found.execute(query, (session_id,))]
+        query = "SELECT kind, body FROM records WHERE session_id = ? AND seq > ? ORDER BY seq"
+        return found.execute(query, (session_id, after)).fetchall()
+
+
+def snapshot_of(journal, session_id):
+    """Return the newest snapshot of a session with its number; 0 and b"" without one."""
+    with contextlib.closing(sqlite3.connect(f"file:{journal}?immutable=1", uri=True)) as found:
+        query = "SELECT seq, body FROM snapshots WHERE session_id = ? ORDER BY seq DESC LIMIT 1"
+        return found.execute(query, (session_id,)).fetchone() or (0, b"")
 
 
 def rebuilt(journal, session_id):
-    """Return the memory that the records of a session lead to, as plain data."""
-    records = records_of(journal, session_id)
-    memory = replay(Memory(policy=Policy(session_id=session_id)), records)
+    """Return the memory that a session's snapshot and the records after it lead to, as data."""
+    after, snapshot = snapshot_of(journal, session_id)
+    records, _ = read_records(rows_of(journal, session_id, after), frozenset(), lambda _step: None)
+    memory = restore(Memory(policy=Policy(session_id=session_id)), snapshot)
+    memory, _ = fold(memory, records, lambda _step: None)
     plain = msgspec.to_builtins(memory, order="deterministic", enc_hook=str)
     return json.loads(msgspec.json.encode({name: plain[name] for name in plain.keys() - STRIPPED}))
 
 
-def main(name):
-    """Play the sessions, end everything by SIGKILL and keep the journal."""
+PLAYS = {
+    play.__name__: play
+    for play in (talk, approvals, interrupted, ordered, reasoned, resumed, long, poisoned)
+}
+
+
+def main(name, *sessions):
+    """Play the sessions, all of them where none is named; end everything and keep the journal."""
     target = HERE / f"{name}.db"
     assert not target.exists(), f"{target} is there already"
-    daemon = DaemonProcess()
+    daemon = Dying()
+    played = sessions or tuple(PLAYS)
     with contextlib.ExitStack() as stack:
         stack.callback(daemon.close)
         client = stack.enter_context(cmdc.Client(daemon.address))
@@ -196,14 +292,14 @@ def main(name):
         def model(*steps, **more):
             return stack.enter_context(ScriptedModel(steps, **more))
 
-        for play in (talk, approvals, interrupted):
-            play(client, model)
-            print(play.__name__)
-        says = {one: standing(client, one) for one in SESSIONS}
+        for one in played:
+            PLAYS[one](client, model, daemon)
+            print(one)
+        says = {one: standing(client, one) for one in played}
         copy(daemon, target)
-        for one in SESSIONS:
+        for one in played:
             client.stop(one)
-    made = {"sessions": says, "rebuilt": {one: rebuilt(target, one) for one in SESSIONS}}
+    made = {"sessions": says, "rebuilt": {one: rebuilt(target, one) for one in played}}
     text = json.dumps(made, indent=1, sort_keys=True)
     target.with_suffix(".json").write_text(text + "\n", encoding="utf-8")
 

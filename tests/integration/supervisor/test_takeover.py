@@ -273,13 +273,22 @@ def test_all_levels_of_a_family_keep_their_processes():
     assert children == {"p": {"c"}, "c": {"g"}, "g": set()}
 
 
-def test_sessions_that_are_each_others_parents_are_over():
-    """Rows that no daemon has written hold up nothing."""
+def test_sessions_that_are_each_others_parents_are_parked():
+    """Rows that no daemon has written hold up nothing; who is only below them ends with them."""
     rows = [row_of("a", parent_id="b"), row_of("b", parent_id="a"), row_of("s")]
+    rows.append(row_of("c", parent_id="a"))
 
-    result, _, _ = taken_over(rows, [])
+    async def look(sessions):
+        living = await sessions.journal.read(ListLiveSessions())
+        return [await parked(sessions, name) for name in "abcs"], {one.session_id for one in living}
+
+    result, ((of_a, of_b, *others), living) = played(rows, [], look)
 
     assert result == TakenOver(resumed=1, adopted=0)
+    assert "parent_id: 'b' is below the session itself" in of_a
+    assert "parent_id: 'a' is below the session itself" in of_b
+    assert others == [None, None]
+    assert living == {"a", "b", "s"}
 
 
 def test_a_process_that_does_not_call_is_waited_for_once(monkeypatch):
@@ -420,11 +429,22 @@ def test_what_ended_under_an_earlier_daemon_is_listed_with_what_ended_now(monkey
         (row_of("s", restarts=-1), 0, "restarts"),
         (row_of("s", spec=b"\xff"), 0, "ProtocolError"),
         (row_of("s", policy={"unresponsive_after": 0.0}), 0, "unresponsive_after"),
+        (
+            row_of("s", spec=row_of("s", parent_id="p").spec),
+            0,
+            "parent_id: none, and by its definition it has the parent 'p'",
+        ),
+        (
+            row_of("s", parent_id="p", spec=row_of("s").spec),
+            0,
+            "parent_id: 'p', and by its definition it has none",
+        ),
+        (row_of("s", spec=row_of("t").spec), 0, "session_id: 't'"),
         (row_of("s"), INDEX_MAX - INDEX_JUMP + 1, "index"),
         (row_of("s"), JournalFailed("unread"), "unread"),
         (row_of("s"), ValueError("a bug"), "a bug"),
     ],
-    ids=["row", "spec", "policy", "index", "journal", "bug"],
+    ids=["row", "spec", "policy", "parent", "no parent", "name", "index", "journal", "bug"],
 )
 def test_a_session_that_cannot_be_gone_on_with_is_parked(row, newest, why, has_agent):
     """Whatever it is; its process is ended, and what cannot happen is in the log."""

@@ -268,6 +268,25 @@ def test_who_looks_while_the_disk_is_full_is_refused_what_the_agent_refuses():
     assert play(scenario) == ["c-1"]
 
 
+@pytest.mark.parametrize(("is_full", "early"), [(True, [("c-1", b"done")]), (False, [])])
+def test_while_the_disk_is_full_an_outcome_does_not_wait_for_its_write(is_full, early):
+    """The session knows to whom that is told: what the journal had no room for was not accepted."""
+
+    async def scenario():
+        process, told = hired(), []
+        process.owner.reply_early = lambda *outcome: told.append(outcome)
+        process.desk.journal.answers[AppendRecords] = lambda _write: loop.create_future()
+        loop = asyncio.get_running_loop()
+        if is_full:
+            process.desk.journal.health.turn(Condition.FULL, "no room")
+        process.worker.says(
+            Write(records=(), settled=(Settled(id="c-1", frame=b"done"),), number=2)
+        )
+        return told
+
+    assert play(scenario) == early
+
+
 @pytest.mark.parametrize("is_stored", [True, False])
 def test_what_settles_with_a_write_is_answered_when_that_is_stored(is_stored):
     """Or failed, where the journal does not even take it: then the process is ended."""

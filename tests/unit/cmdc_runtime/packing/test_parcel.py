@@ -251,3 +251,21 @@ def test_options_are_given_by_name():
     """The first that was given by its place is named."""
     with pytest.raises(InvalidOptions, match=r"'cost_guard'.* by name, not 3"):
         plugins.CostGuard(3)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("shel", "did you mean shell?"), ("qqqqqqqqqq", "only ")],
+)
+def test_a_short_name_that_is_none_is_refused_at_once(name, hint):
+    """With the way out; what ``module:name`` names may be where the daemon runs."""
+    with pytest.raises(InvalidTool, match=rf"there is no built-in tool '{name}', {hint}"):
+        pack(name, "tools[0]")
+
+    assert pack("no_such_module:tool", "tools[0]").ref == "no_such_module:tool"
+
+
+def test_an_option_that_cannot_be_kept_is_named():
+    """Though the wire takes it."""
+    with pytest.raises(InvalidOptions, match=r"options of 'mine:Guard'\['limit'\]: .*nan"):
+        pack_plugin(("mine:Guard", {"limit": float("nan")}), "plugins[0]")

@@ -224,6 +224,7 @@ def test_a_command_whose_body_is_none_is_in_a_frame_that_an_agent_takes(body):
     (frame,) = slices(Kept(unanswered=(command,)))
     sent = encode(delivery(command))
 
+    assert delivery(command).durable
     assert decode(ToWorker, encode(frame)) == frame
     assert encode(decode(ToWorker, sent)) == sent
 

@@ -9,6 +9,7 @@ from cmdc_runtime.board import RESUME_STEP, SNAPSHOT_STEP, greeting_step, parcel
 from cmdc_runtime.checkpoints import SCHEMA_VERSION
 from cmdc_runtime.commands import AttachPlugin, AttachTools, Command, Prompt, ReplaceTools
 from cmdc_runtime.errors import CheckpointUnreadable
+from cmdc_runtime.frames import MISPLACED
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage, ToolCall
 from cmdc_runtime.parcels import Packed
 from cmdc_runtime.parcels import digest_of as parcel_digest
@@ -91,6 +92,14 @@ def test_a_record_is_what_it_says_and_not_what_its_row_is_called():
     rows = [("set_aside", row(STARTED)[1]), row(SAID)]
 
     assert read_records(rows, frozenset(), id) == ((STARTED, SAID), ())
+
+
+def test_what_sets_aside_is_looked_for_by_the_name_of_its_row():
+    """So that no other record is read twice."""
+    told = aside.set_aside(*row(STARTED), KILLED)
+    rows = [row(STARTED), ("said", row(told)[1])]
+
+    assert read_records(rows, frozenset(), id) == ((STARTED, told), ())
 
 
 def call(arguments):
@@ -274,6 +283,25 @@ def test_behind_what_contradicts_nothing_is_a_bug():
         "the journal is damaged, since this cannot be after what is before it",
         "it leans on what was set aside",
     ]
+
+
+def test_behind_it_nothing_that_fails_ends_the_fold():
+    """Whatever it fails with."""
+
+    class Strange(msgspec.Struct, tag="strange"):
+        """What no fold takes."""
+
+    _, (_, told) = fold(Memory(), (ENDED, Strange()), lambda _step: None)
+
+    assert told.why == "it leans on what was set aside: KeyError"
+
+
+def test_a_row_out_of_place_is_named():
+    """What it holds is not read: its number may be another's."""
+    (found,), new = read_records([(MISPLACED, row(SAID)[1])], frozenset(), lambda _step: None)
+
+    assert new == (found,)
+    assert found.why == aside.OUT_OF_PLACE
 
 
 def test_rows_that_are_gone_are_named_in_their_place():

@@ -11,6 +11,7 @@ from workers.core.budget import (
     Grant,
     Spent,
     Wanted,
+    answer_room,
     capped,
     check_call,
     estimate_tokens,
@@ -170,3 +171,33 @@ def test_a_grant_without_a_cost_takes_none_of_it():
     budget = Budget(max_total_tokens=100, max_cost_usd=1.0)
 
     assert check_call(budget, Spent(), [Grant(5, None)], Wanted(1, 1, 1.0)) is None
+
+
+@pytest.mark.parametrize(
+    ("budget", "prompt_tokens", "room"),
+    [
+        (Budget(), 10, None),
+        (Budget(100), 40, 60),
+        (Budget(100), 101, 0),
+        (Budget(None, 1.0), 0, 100),
+        (Budget(None, 1.0), 150, 0),
+        (Budget(60, 1.0), 30, 30),
+        (Budget(100, 1.0), 40, 60),
+    ],
+)
+def test_an_answer_has_the_room_that_both_limits_leave(budget, prompt_tokens, room):
+    """A token of either kind is a cent here; beyond a limit there is no room."""
+
+    def price_of(prompt_tokens, answer_tokens):
+        return (prompt_tokens + answer_tokens) / 100
+
+    assert answer_room(budget, Spent(), (), prompt_tokens, price_of) == room
+
+
+def test_an_answer_may_cost_what_is_just_left():
+    """And where the price of its length is not known, it is taken for what its parts cost."""
+    token_usd = 0.5 + ROUNDING_USD
+    known = {0: 0.0, 1_000: 1_000 * 0.25}
+
+    assert answer_room(Budget(None, 0.5), Spent(), (), 0, lambda _, count: count * token_usd) == 1
+    assert answer_room(Budget(None, 0.5), Spent(), (), 0, lambda _, count: known.get(count)) == 2

@@ -291,3 +291,12 @@ def test_what_is_written_down_of_code_brings_it_back():
     memory = changes.change_plugin_set(memory, (changes.attached_plugin(plugin),), ())
 
     assert (memory.tools, memory.plugins) == ((tool,), (plugin,))
+
+
+def test_a_branch_waits_once_and_behind_the_others():
+    """Who asks again waits from then on; the others keep their places."""
+    memory = Memory()
+    for ref in ("a", "b", "a"):
+        memory = changes.wait_for_room(memory, "call-1", ref)
+
+    assert memory.waiting_branches == (("call-1", "b"), ("call-1", "a"))

@@ -186,13 +186,13 @@ def test_only_so_many_callers_wait(session):
 def test_who_has_waited_long_enough_waits_no_more(session, state):
     """It is told so, in every state, and makes room; nothing else changes."""
     before = session.at(state)
-    order = Order("short", AwaitCycle(prompt_id="p-9", within_s=0.25), 1_000)
-    waiters = (Waiter("for ever"), Waiter("long", None, 1_251), Waiter("short", "p-9", 1_250))
+    order = Order("short", AwaitCycle(prompt_id="p-9", within_s=60.5), 1_000)
+    waiters = (Waiter("for ever"), Waiter("long", None, 61_501), Waiter("short", "p-9", 61_500))
     memory = replace(before.memory, waiters=waiters)
-    step = results.apply(state, memory, WaitExpired(1_250))
+    step = results.apply(state, memory, WaitExpired(61_500))
     (refused,) = step.effects
 
-    assert _waits(order) == Waiter("short", "p-9", 1_250)
+    assert _waits(order) == Waiter("short", "p-9", 61_500)
     assert (refused.id, type(refused.error)) == ("short", CollectTimeout)
     assert step.state is state
     assert step.memory == replace(memory, waiters=waiters[:2])

@@ -95,6 +95,7 @@ def test_a_second_wrong_answer_fails_the_cycle(session):
     (error,) = failed.events(AgentError)
 
     assert error.reason.startswith("response_format: ")
+    assert error.reason.endswith("; the answer was 'lots'")
     assert not error.retryable
     assert failed.state is State.IDLE
     assert later.state is State.RUNNING

@@ -1,5 +1,7 @@
 """Branches: subagents that a call starts under names of its own, and finds again after a crash."""
 
+from dataclasses import replace
+
 import pytest
 
 from cmdc_runtime.commands import Abort
@@ -7,7 +9,7 @@ from cmdc_runtime.events import SubagentEnd, SubagentStart
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.messages import TokenUsage
 from workers.core.budget import Budget, Grant
-from workers.core.effects import AnswerTool, CountSubagents, EndSubagents, RunSubagent
+from workers.core.effects import AnswerTool, CountSubagents, EndSubagents, RunSubagent, Step
 from workers.core.inputs import (
     AskedOtherwise,
     BranchDropped,
@@ -220,6 +222,16 @@ def test_room_for_one_is_one_branch_s(session):
     free = done(wanted(wanted(full, "a:branch-b3"), "a:branch-b4"))
 
     assert answers(free)[2:] == [("a:branch-b3", None, None)]
+    assert free.memory.waiting_branches == (("a", "a:branch-b4"),)
+
+
+def test_nobody_is_begun_while_more_run_than_may(session):
+    """The options of a resumed session may allow fewer."""
+    full = wanted(wanted(wanted(running(session, max_children=3)), OTHER), "a:branch-b3")
+    fewer = replace(full.memory, policy=replace(full.memory.policy, max_children=1))
+    free = done(wanted(full.take(Step(full.state, fewer)), "a:branch-b4"))
+
+    assert answers(free)[2:] == []
     assert free.memory.waiting_branches == (("a", "a:branch-b4"),)
 
 

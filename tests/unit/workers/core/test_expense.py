@@ -202,6 +202,8 @@ def test_what_is_known_of_a_model_is_its_longest_answer():
     assert answer_tokens_max(memory(budget=budget, answer_max_of=lambda _: 5_001)) == 5_000
     assert answer_tokens_max(memory(budget=budget, answer_max_of=lambda _: 5_000)) is None
     assert answer_tokens_max(memory(budget=budget, window_of=lambda _: 4_000)) is None
+    both = memory(budget=budget, answer_max_of=lambda _: 4_000, window_of=lambda _: 9_000)
+    assert answer_tokens_max(both) is None
 
 
 @pytest.mark.parametrize(

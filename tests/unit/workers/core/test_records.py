@@ -32,6 +32,8 @@ from workers.core.records import (
     PromptQueued,
     Record,
     Resumed,
+    RunEnd,
+    RunStep,
     Said,
     SetAside,
     Steered,
@@ -188,12 +190,30 @@ def test_a_cause_is_as_short_as_it_can_be():
             ToolStarted(call_id="a", at_ms=1, allowance=None),
         ),
         ({"record": "resumed", "incarnation": 2}, Resumed(incarnation=2, is_blamed=True)),
+        (
+            {
+                "record": "tool_ended",
+                "message": {"role": "tool_result", "id": "m", "call_id": "a"},
+                "run_end": {"status": "failed", "reason": "x"},
+            },
+            ToolEnded(
+                message=Message(id="m", role="tool_result", call_id="a"),
+                run_end=RunEnd(status="failed", reason="x", waits=False),
+            ),
+        ),
     ],
     ids=lambda one: one["record"] if isinstance(one, dict) else "",
 )
 def test_what_an_older_version_wrote_is_read(written, read):
     """A field with a default may be absent: that is how records grow."""
     assert decode_record(msgspec.msgpack.encode(written)) == read
+
+
+def test_a_step_of_a_run_is_as_short_as_it_can_be():
+    """A run of many branches has some records of each."""
+    written = msgspec.to_builtins(RunStep(run_id="r", strategy="s", come="b1"))
+
+    assert written == {"run_id": "r", "strategy": "s", "come": "b1"}
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,12 @@ from workers.core.inputs import (
     BranchWanted,
     Stopped,
     SubagentDone,
+    SubagentWanted,
     ToolReturned,
     ToolTold,
 )
 from workers.core.records import RunStep, ToolEnded
-from workers.core.state import State
+from workers.core.state import OpenRun, State
 
 OF = {"run_id": "a@1", "strategy": "tree"}
 USED = TokenUsage(prompt_tokens=3, completion_tokens=1, total_tokens=4)
@@ -86,6 +87,49 @@ def test_an_aborted_run_ends_behind_its_branches(session):
     assert last.memory.ended_runs == ()
     for found in (cut, first, last):
         assert found.rebuilt().ended_runs == found.memory.ended_runs
+
+
+def test_branches_may_be_gone_in_any_order(session):
+    """Each is told as itself."""
+    cut = branched(session).give(Abort(reason="enough"))
+    first = gone(cut, "s.2")
+    last = gone(first, "s.1")
+
+    assert first.events()[1:] == [lost("b2", "b1")]
+    assert last.events()[1:] == [lost("b1"), aborted("enough")]
+
+
+def test_other_subagents_are_no_branches_of_it(session):
+    """A call beside it has its own."""
+    beside = branched(session).begin("b").report(SubagentWanted, "b", "b:task-1", "any", "do it")
+    cut = beside.give(Abort(reason="enough"))
+    last = gone(gone(gone(cut, "s.3"), "s.1"), "s.2")
+
+    assert cut.events(ReasoningDone) == []
+    assert last.events(ReasoningDone) == [aborted("enough")]
+
+
+def test_the_run_of_a_later_call_ends_as_well(session):
+    """The call before it has none."""
+    found = session.at(State.EXECUTING_TOOLS).begin("b").report(ToolTold, "b", ASKED)
+    found = found.report(BranchWanted, "b", "b:branch-b1", TASK, "d")
+    last = gone(found.give(Abort(reason="enough")), "s.1")
+
+    assert last.events()[1:] == [lost("b1"), aborted("enough")]
+
+
+def test_what_a_lost_branch_has_said_is_no_thought(session):
+    """It may be half of one."""
+    cut = branched(session).give(Abort())
+
+    assert gone(cut, "s.1", ok=True, text="4", is_lost=True).events()[1:] == [lost("b1")]
+
+
+def test_what_says_nothing_of_the_tree_changes_no_run():
+    """Such as an event of the tool's own."""
+    run = OpenRun("a@1", "tree", (("b1", None),))
+
+    assert runs.after(run, None) is run
 
 
 def test_a_death_in_between_delays_the_end(session):

@@ -30,7 +30,7 @@ from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.messages import Message
 from workers.core import verdict as module
-from workers.core.verdict import Aborted, Reaction, Verdict, fold, stops, with_user_data
+from workers.core.verdict import Aborted, Reaction, Verdict, fold, merges_of, stops, with_user_data
 
 HI = Message.user("hi")
 BYE = Message.user("bye")
@@ -195,13 +195,30 @@ def test_failure_means_what_its_plugin_says(hook, fail, abort):
         (("a", {"x": 1}), {}, ("a", {"x": 1})),
         (("a", {"x": 1, "_no_user_data": True}), {"id": 7}, ("a", {"x": 1})),
         (("a", [1]), {"id": 7}, ("a", [1])),
+        (("a", 5), {"id": 7}, ("a", 5)),
         (("memory_contents", {"a.md": ""}), {"id": 7}, ("memory_contents", {"a.md": ""})),
     ],
-    ids=["dict", "no user data", "declined", "no dict", "for the kernel"],
+    ids=["dict", "no user data", "declined", "no dict", "a number", "for the kernel"],
 )
 def test_user_data_goes_into_payloads(event, user_data, told):
     """Observers read whose session it was, unless the payload declines or the kernel reads it."""
     assert with_user_data([event], user_data) == (told,)
+
+
+@pytest.mark.parametrize(
+    ("action", "merges"),
+    [
+        (Abort("x"), 0),
+        (Emit("a", {"x": 1}), 1),
+        (Emit("a", {"x": 1, "_no_user_data": True}), 0),
+        (Emit("a", 5), 0),
+        (Emit("memory_contents", {"contents": {}}), 0),
+    ],
+    ids=["no event", "dict", "declined", "no dict", "for the kernel"],
+)
+def test_what_user_data_adds_can_be_counted_before(action, merges):
+    """By the same rule: the bound on an action has to know."""
+    assert merges_of(action) == merges
 
 
 ASKED = RequireApproval(hint="sure?")

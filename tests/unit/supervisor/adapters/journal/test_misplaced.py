@@ -1,14 +1,21 @@
-"""A record whose number is damaged is read all the same, behind those that have theirs."""
+"""Rows whose numbers are damaged, and rows that are gone: each is told once, as what it is."""
+
+import pytest
 
 from cmdc_runtime.frames import MISPLACED
 from cmdc_runtime.ranges import INDEX_MAX
 from supervisor.adapters.journal.base import RecordRow, SessionRow
 from supervisor.adapters.journal.memory import MemoryStore
-from supervisor.adapters.journal.operations import AppendRecords, CreateSession, LoadSession
+from supervisor.adapters.journal.operations import (
+    AcceptCommand,
+    AppendRecords,
+    CreateSession,
+    LoadSession,
+)
 
 
 def test_of_a_record_in_no_place_the_body_is_all_that_is_kept():
-    """Its process sets it aside by that."""
+    """Its process sets it aside by that; the record itself is told, and no number is missed."""
     store = MemoryStore()
     store.open()
     store.perform(CreateSession(SessionRow(session_id="s", created_ms=5, spec=b"", incarnation=2)))
@@ -19,3 +26,32 @@ def test_of_a_record_in_no_place_the_body_is_all_that_is_kept():
         RecordRow(seq=2, incarnation=2, kind="turn", body=b"b"),
         RecordRow(seq=INDEX_MAX, incarnation=0, kind=MISPLACED, body=b"a"),
     )
+
+
+DAMAGE = {
+    "none": ("UPDATE records SET body = body", ()),
+    "a record is gone": ("DELETE FROM records WHERE seq = 3", ((3, 3),)),
+    "two are gone": ("DELETE FROM records WHERE seq IN (2, 3)", ((2, 3),)),
+    "a command is gone": ("DELETE FROM commands WHERE seq = 1", ((1, 1),)),
+    "a record has another number": ("UPDATE records SET seq = 'x' WHERE seq = 3", ()),
+    "a command has": ("UPDATE commands SET seq = 'x' WHERE seq = 1", ()),
+    "so has another": (f"UPDATE commands SET seq = {INDEX_MAX + 1} WHERE seq = 5", ()),
+    "one that may be": (
+        f"UPDATE commands SET seq = {INDEX_MAX} WHERE seq = 5",
+        ((5, INDEX_MAX - 1),),
+    ),
+}
+
+
+@pytest.mark.parametrize(("damage", "missing"), DAMAGE.values(), ids=DAMAGE)
+def test_numbers_that_no_row_has_are_missing(damage, missing):
+    """Unless as many rows have none: these are told as such."""
+    store = MemoryStore()
+    store.open()
+    store.perform(CreateSession(SessionRow(session_id="s", created_ms=5, spec=b"", incarnation=1)))
+    store.perform(AcceptCommand("s", "c-1", b"ask", 1))
+    store.perform(AppendRecords("s", 1, [("turn", b"a"), ("turn", b"b"), ("turn", b"c")], ()))
+    store.perform(AcceptCommand("s", "c-2", b"ask", 1))
+    store.db.execute(damage)
+
+    assert store.perform(LoadSession("s")).missing == missing
