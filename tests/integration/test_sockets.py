@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import zmq
 
+from cmdc_runtime.frames import FRAME_BYTES_MAX, HEADER
 from cmdc_runtime.sockets import (
     MESSAGES_PER_WAKE_MAX,
     OUTBOX_CALM,
@@ -472,6 +473,25 @@ def test_nothing_is_said_to_a_daemon_that_is_not_there(context, tmp_path, role):
         speaker.connect(f"ipc://{tmp_path}/s")
 
         assert not speaker.poll(0, zmq.POLLOUT)
+
+
+@pytest.mark.parametrize(
+    ("near", "far"), [(Role.CONTROL, Role.CLIENT), (Role.WORKERS, Role.WORKER)]
+)
+def test_the_largest_frame_passes_both_ways(context, tmp_path, near, far):
+    """With its header: apart to the daemon, and as one part from it."""
+    frame = bytes(FRAME_BYTES_MAX)
+    with opened(context, near) as router, opened(context, far, b"d") as dealer:
+        router.bind(f"ipc://{tmp_path}/s")
+        dealer.connect(f"ipc://{tmp_path}/s")
+        assert dealer.poll(PATIENCE_S * 1_000, zmq.POLLOUT)
+        dealer.send_multipart([HEADER, frame])
+        assert router.poll(PATIENCE_S * 1_000)
+        assert router.recv_multipart() == [b"d", HEADER, frame]
+        router.send_multipart([b"d", HEADER + frame])
+
+        assert dealer.poll(PATIENCE_S * 1_000)
+        assert dealer.recv() == HEADER + frame
 
 
 def test_a_client_that_is_back_is_heard_before_its_end_was_seen(context, address):

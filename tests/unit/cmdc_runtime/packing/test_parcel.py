@@ -269,3 +269,9 @@ def test_an_option_that_cannot_be_kept_is_named():
     """Though the wire takes it."""
     with pytest.raises(InvalidOptions, match=r"options of 'mine:Guard'\['limit'\]: .*nan"):
         pack_plugin(("mine:Guard", {"limit": float("nan")}), "plugins[0]")
+
+
+def test_a_built_in_that_cannot_be_without_options_is_refused_by_its_name_alone():
+    """So that it does not fail where it is loaded."""
+    with pytest.raises(InvalidOptions, match=r"strategies\[0\]: strategy 'chain': templates: give"):
+        pack_strategy("chain", "strategies[0]")
