@@ -86,7 +86,7 @@ class Actor:
         self.started_at = time.monotonic()
         self.sentinel = os.eventfd(0)  # the troupe tells no status: the kernel does
         self.proof = os.dup(self.pidfd)
-        self.is_reaped = False
+        self.is_closed = self.is_reaped = False
         self.has_ignored = False
         self.extra = ""
         self.unread = b""
@@ -101,9 +101,14 @@ class Actor:
         """Return nothing: nobody waits for it before it is reaped."""
 
     def close(self):
-        """Give it back; the kernel forgets it now."""
+        """Give it back: the kernel forgets it now, if it has ended; who lives goes on."""
         os.close(self.pidfd)
         os.close(self.sentinel)
+        self.is_closed = True
+        if self.has_ended:
+            self._reap()
+
+    def _reap(self):
         self._troupe.reap(self.pid)
         self.is_reaped = True
 
@@ -135,9 +140,13 @@ class Actor:
         is_over(self.proof, END_S)
 
     def bury(self):
-        """Give everything back; it has ended."""
+        """Give everything back; one that was still forked while the others were ended is, too."""
         if not self.is_reaped:
+            self.kill()
+        if not self.is_closed:
             self.close()
+        elif not self.is_reaped:
+            self._reap()
         self.channel.close()
         os.close(self.proof)
 
