@@ -99,7 +99,6 @@ class Agent:
     def __init__(self, assign: Assign, memory: Memory, link: Link, publisher: Publisher) -> None:
         """Keep the parts; ``equip`` gives the rest, ``begin`` starts."""
         self._assign = assign
-        self._state = State.IDLE
         self._memory = memory
         self._link = link
         self._publisher = publisher
@@ -254,7 +253,7 @@ class Agent:
 
     def _step(self, *said: Said) -> Step:
         """Return a step that leaves the session as it is, and says this."""
-        return Step(self._state, self._memory, list(said))
+        return Step(self._memory, list(said))
 
     def order(
         self,
@@ -284,11 +283,11 @@ class Agent:
             self._set_aside(command_id, killer)
             return
         order = Order(command_id, command, now_ms())
-        self._take(commands.apply(self._state, self._memory, order), order)
+        self._take(commands.apply(self._memory, order), order)
 
     def post(self, result: Result) -> None:
         """Take one result of our own work."""
-        self._take(results.apply(self._state, self._memory, result), result)
+        self._take(results.apply(self._memory, result), result)
 
     def next_index(self) -> EventIndex:
         """Send what was gathered, and return the index of the next event."""
@@ -328,8 +327,8 @@ class Agent:
         """Carry out a step; its records say that it came of ``given``."""
         kept = list(step.records)
         if given is not None:
-            kept = with_cause(kept, given, self._state, self._memory)
-        self._state, self._memory = step.state, step.memory
+            kept = with_cause(kept, given, self._memory)
+        self._memory = step.memory
         records = [
             JournalRecord(kind=str(one.__struct_config__.tag), body=encode(one)) for one in kept
         ]
@@ -367,14 +366,14 @@ class Agent:
                 for seen in memory.calls
                 if seen.started_at_ms is not None and seen.result is None
             )
-        self._note(self._state.value, memory.turns_begun, self._tools, self._publisher.last_index)
+        self._note(memory.state.value, memory.turns_begun, self._tools, self._publisher.last_index)
 
     def _look_at_rest(self, *, is_activity: bool = True) -> None:
         """Let the session sleep when nothing runs in it and nobody waits for it."""
         if not self._is_begun:
             return  # what the journal says may be under way is not yet gone on with
         memory = self._memory
-        is_idle = self._state is State.IDLE and not memory.waiters and not memory.children
+        is_idle = memory.state is State.IDLE and not memory.waiters and not memory.children
         has_deadline = self._deadlines.watch(memory)
         self._rest.look(is_idle=is_idle and not has_deadline, is_activity=is_activity)
 
@@ -434,7 +433,7 @@ class Agent:
             if seen.result is None and seen.started_at_ms is not None
         ]
         return Status(
-            state="hibernated" if assign.looks else self._state.value,
+            state="hibernated" if assign.looks else memory.state.value,
             session_id=assign.session_id,
             turns=memory.turns_begun,
             cost_usd=memory.usage.cost_usd,

@@ -43,7 +43,7 @@ from workers.core.inputs import (
     ToolReturned,
 )
 from workers.core.records import decode_record
-from workers.core.state import Memory, State
+from workers.core.state import Memory
 from workers.core.step import Step
 from workers.loader import load_provider
 from workers.opening import Opening
@@ -59,14 +59,13 @@ def rehearse() -> None:
     spec: AgentSpec = codec.decode_as(AgentSpec, assign.agent)
     policy = policy_of(assign, spec, load_provider(PROVIDER))
     first = first_memory(policy, spec, (), Opening().tools(spec.tools))
-    step = Step(State.IDLE, first)
+    step = Step(first)
     records: list[bytes] = []
     for given in _inputs():
-        state, memory = step.state, step.memory
         if isinstance(given, Order):
-            step = commands.apply(state, memory, given)
+            step = commands.apply(step.memory, given)
         else:
-            step = results.apply(state, memory, given)
+            step = results.apply(step.memory, given)
         records += _encode(step)
     _resume(first, records)
     snapshot.restore(first, snapshot.encode(first))

@@ -39,7 +39,7 @@ from workers.core.records import Record, SetAside
 from workers.core.replaying import Entry, Played, play
 from workers.core.replaying_view import Plain, of_end, of_left_out, of_step, whole
 from workers.core.snapshot import restore, saved
-from workers.core.state import Memory, State
+from workers.core.state import Memory
 from workers.loader import LoadError, load_provider
 from workers.opening import Opening
 
@@ -160,14 +160,14 @@ def _upto(entries: Sequence[Entry], until: int | None) -> Iterator[Entry]:
 
 def perform(script: Script, out: TextIO, *, shows_state: bool, saves: bool) -> int:
     """Play a script, write down what comes of it, and return the exit status."""
-    state, memory = State.IDLE, script.first
+    memory = script.first
     status, played = EXIT_SAME, 0
     if script.left_out is not None:
         status = EXIT_OTHERWISE
         _say(out, of_left_out(script.left_out, script.passed_over))
     for outcome in play(script.first, script.entries, script.commands):
         if isinstance(outcome, Played):
-            state, memory = outcome.state, outcome.memory
+            memory = outcome.memory
             played += len(outcome.entries)
             _say(out, of_step(outcome))
         else:
@@ -177,7 +177,7 @@ def perform(script: Script, out: TextIO, *, shows_state: bool, saves: bool) -> i
     end: Plain = {"kind": "end", "records": played, "of": total}
     end["passed_over"] = script.passed_over
     if shows_state:
-        end["state"] = whole(state, memory)
+        end["state"] = whole(memory)
     if saves and status == EXIT_SAME:
         end["saved"] = base64.b64encode(_saved(script)).decode()
     _say(out, end)

@@ -26,7 +26,7 @@ class Saver:
         """
         size = sum(len(record.body) for record in records)
         self._unsaved = self._unsaved.after(len(records), size)
-        if not self._unsaved.is_due(step.state, step.memory):
+        if not self._unsaved.is_due(step.memory):
             return b""
         snapshot = encode(step.memory)
         self._unsaved = Unsaved(newest=len(snapshot))

@@ -144,7 +144,7 @@ def _likeness(scene: Scene) -> tuple[object, ...]:
         any(one.ref is not None for one in memory.approvals),
         left if scene.state is State.EXECUTING_TOOLS else bool(left),
         memory.compacting and memory.compacting.trigger,
-        memory.consulting and memory.consulting.point,
+        memory.point,
         (answering.retries, answering.is_compacted) if scene.state in _ASKING else (),
         loop and min(loop[1], memory.policy.loop_abort),
         len(memory.messages) > _MESSAGES_KEPT,

@@ -79,7 +79,7 @@ from workers.core.inputs import (
     ToolTold,
     WaitExpired,
 )
-from workers.core.state import Memory, PluginFacts, Policy, State, ToolFacts
+from workers.core.state import Asking, Memory, PluginFacts, Policy, State, ToolFacts
 from workers.core.step import Step
 from workers.core.verdict import Aborted, Verdict
 
@@ -112,18 +112,22 @@ ResultSample: TypeAlias = Callable[[Memory], Result | None]
 class Scene:
     """A session after an input; ``effects`` are those of the latest one."""
 
-    state: State
     memory: Memory
     effects: tuple[Effect, ...] = ()
+
+    @property
+    def state(self) -> State:
+        """Where it stands."""
+        return self.memory.state
 
     def give(self, command: Command, command_id: str) -> "Scene":
         """Return the session after a command."""
         order = Order(CommandId(command_id), command, NOW_MS)
-        return _after(commands.apply(self.state, self.memory, order))
+        return _after(commands.apply(self.memory, order))
 
     def post(self, result: Result) -> "Scene":
         """Return the session after a result."""
-        return _after(results.apply(self.state, self.memory, result))
+        return _after(results.apply(self.memory, result))
 
     def call(self, *names: str) -> "Scene":
         """Return the session after an answer with calls; a call's id is its tool's name."""
@@ -133,7 +137,7 @@ class Scene:
 def new(policy: Policy = POLICY) -> Scene:
     """Return a session that nobody has asked anything."""
     memory = Memory(policy=policy, model="openai:small", tools=TOOLS, plugins=guarded())
-    return Scene(State.IDLE, memory)
+    return Scene(memory)
 
 
 def guarded(hooks: Iterable[str] = ()) -> tuple[PluginFacts, ...]:
@@ -170,7 +174,7 @@ def scene(state: State) -> Scene:
 
 
 def _after(step: Step) -> Scene:
-    return Scene(step.state, step.memory, step.effects)
+    return Scene(step.memory, step.effects)
 
 
 # --- samples of commands ------------------------------------------------------------------------
@@ -262,7 +266,7 @@ def _first_chunk(memory: Memory) -> Result | None:
 
 def _is_asking(memory: Memory) -> bool:
     """Say whether a request is under way, and nothing that comes before it."""
-    return memory.is_asking and memory.compacting is None and memory.consulting is None
+    return isinstance(memory.activity, Asking)
 
 
 def _retry_due(memory: Memory) -> Result | None:
@@ -302,9 +306,7 @@ def _subagent_done(memory: Memory) -> Result | None:
 
 
 def _consulted(verdict: Verdict) -> ResultSample:
-    return lambda memory: (
-        None if memory.consulting is None else Consulted(memory.work, verdict, NOW_MS)
-    )
+    return lambda memory: None if memory.point is None else Consulted(memory.work, verdict, NOW_MS)
 
 
 def _plugins_aborted(memory: Memory) -> Result:

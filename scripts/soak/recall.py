@@ -16,7 +16,7 @@ from cmdc_runtime.commands import Status
 from cmdc_runtime.messages import Message
 from scripts.soak import inside
 
-OF_A_PROCESS: Final = frozenset({"pid", "answering", "compacting", "consulting", "waiters", "work"})
+OF_A_PROCESS: Final = frozenset({"pid", "activity", "waiters", "work"})
 """What of a memory belongs to one process: its work under way, of which there is none at rest."""
 OF_A_MOMENT: Final = frozenset(
     {"pid", "incarnation", "restarts", "uptime_ms", "timestamp_ms", "last_index"}

@@ -97,7 +97,7 @@ class Life:
         )
         plugins = (PluginFacts("p", heard),)
         memory = Memory(policy=policy, model="x:m", tools=TOOLS, plugins=plugins)
-        self.step = Step(State.IDLE, memory)
+        self.step = Step(memory)
         self.known = self.step.memory  # what the journal gives
         self.journal = []
         self.incarnation, self.number = 1, 0
@@ -123,7 +123,7 @@ class Life:
     @property
     def is_held_up(self):
         """Whether something else comes before the request's answer."""
-        return bool(self.memory.compacting or self.memory.consulting)
+        return bool(self.memory.compacting or self.memory.point)
 
     # --- the shell ------------------------------------------------------------------------------
 
@@ -195,7 +195,7 @@ class Life:
         assert durable(self.known) == durable(memory)
         assert memory.turns == sum(isinstance(one, TurnSpent) for one in self.journal)
         assert memory.turns_begun == memory.turns + (memory.cycle is not None and memory.is_asking)
-        is_asked = memory.consulting is not None
+        is_asked = memory.point is not None
         assert bool(memory.calls) == (state is State.EXECUTING_TOOLS) or is_asked
         assert not is_asked or state is State.RUNNING or memory.compacting  # a call wants that
         assert (memory.cycle is None) == (state is State.IDLE)
@@ -236,17 +236,17 @@ class Life:
     def post(self, kind, *rest, late=0, **fields):
         """Report a result, of the work under way or of one ``late`` numbers before it."""
         result = kind(self.memory.work - late, *rest, **fields)
-        step = results.apply(self.state, self.memory, result)
-        assert not late or step == Step(self.state, self.memory)
+        step = results.apply(self.memory, result)
+        assert not late or step == Step(self.memory)
         self.feed(result)
 
     def give_order(self, order):
         """Have the tables take a command."""
-        self.take(commands.apply(self.state, self.memory, order))
+        self.take(commands.apply(self.memory, order))
 
     def feed(self, result):
         """Have the tables take a result."""
-        self.take(results.apply(self.state, self.memory, result))
+        self.take(results.apply(self.memory, result))
 
     # --- what comes of the work -----------------------------------------------------------------
 

@@ -71,7 +71,7 @@ ALWAYS = (
     "change_plugins",
     "load_plugin",
 )
-HELD_UP = ("heed", "summarize")
+HELD_UP = ("apply_verdict", "summarize")
 ASKING = (*("speak", "answer") * 4, "fail", "retry", *HELD_UP * 3, *ALWAYS)
 # What brings a session on is drawn more often, so that batches get far enough to be cut.
 HAPPENS = {

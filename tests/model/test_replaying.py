@@ -75,7 +75,7 @@ def recorded(life):
 
         def resume(self, memory):
             self.given = causes.Recovery(KILLED, 7)
-            self.step = Step(State.IDLE, memory)
+            self.step = Step(memory)
             super().resume(memory)
 
         def take(self, step):
@@ -86,7 +86,7 @@ def recorded(life):
 
         def keep(self, step):
             kept = [effect.record for effect in step.effects if isinstance(effect, Keep)]
-            for record in causes.with_cause(kept, self.given, self.state, self.memory):
+            for record in causes.with_cause(kept, self.given, self.memory):
                 number = len(self.entries) + 1
                 body = msgspec.msgpack.encode(record)
                 entry = replaying.Entry(number, self.incarnation, decode_record(body))

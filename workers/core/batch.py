@@ -26,7 +26,7 @@ from workers.core.conversation import UNCERTAIN, result_of
 from workers.core.effects import RunTools
 from workers.core.loops import fingerprint
 from workers.core.records import ApprovalDecided, Record, RunEnd, ToolEnded
-from workers.core.state import Approval, Memory, OpenCall, State
+from workers.core.state import Approval, Calling, Memory, OpenCall
 from workers.core.step import Step
 
 Why: TypeAlias = Literal["timeout"] | None
@@ -40,8 +40,9 @@ _MAY_HAVE_ACTED: Final = (
 def call_tools(step: Step, calls: tuple[ToolCall, ...]) -> None:
     """Run ``calls`` of the open batch."""
     # A compaction that a call of an earlier batch asked for ended with that call.
-    step.change(work=step.memory.work + 1, compacting=None, consulting=None)
-    step.state, memory = State.EXECUTING_TOOLS, step.memory
+    step.become(Calling())
+    step.change(work=step.memory.work + 1)
+    memory = step.memory
     run = RunTools(
         memory.work,
         memory.turns,

@@ -44,7 +44,7 @@ from workers.core.inputs import (
     ToolTold,
 )
 from workers.core.records import Cause, Compacted, Record, ToolEnded, Where
-from workers.core.state import Memory, State
+from workers.core.state import Consulting, Memory
 from workers.core.verdict import Aborted
 
 
@@ -63,28 +63,29 @@ Kept: TypeAlias = Sequence[Record]
 _Told: TypeAlias = tuple[Callable[[Any], str], Callable[[Any, Kept], dict[str, Any]]]
 
 
-def where(state: State, memory: Memory) -> Where:
+def where(memory: Memory) -> Where:
     """Return where the machine stands, as far as records do not tell."""
-    waits = memory.consulting
-    wanted = memory.compacting or (None if waits is None else waits.compacting)
+    activity, wanted = memory.activity, memory.compacting
+    if isinstance(activity, Consulting):
+        wanted = activity.wanted
     return Where(
-        state=state.value,
-        point="" if waits is None else waits.point.value,
+        state=memory.state.value,
+        point="" if memory.point is None else memory.point.value,
         trigger="" if wanted is None else wanted.trigger,
         retries=memory.answering.retries,
         is_compacted=memory.answering.is_compacted,
     )
 
 
-def with_cause(kept: Kept, given: Given, state: State, memory: Memory) -> list[Record]:
-    """Return the records of a step, the first with its cause; state and memory are from before."""
+def with_cause(kept: Kept, given: Given, memory: Memory) -> list[Record]:
+    """Return the records of a step, the first with its cause; ``memory`` is from before."""
     if not kept:
         return []
     ref, facts = _TOLD.get(type(given), (_nothing, _none))
     at_ms = given.order.at_ms if isinstance(given, SteeringJudged) else getattr(given, "at_ms", 0)
     cause = Cause(
         name_of(type(given)),
-        where(state, memory),
+        where(memory),
         ref(given),
         at_ms,
         records=len(kept),

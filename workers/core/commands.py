@@ -229,8 +229,8 @@ def is_activity(given: object) -> bool:
     return not isinstance(given, Order) or IS_ACTIVITY[type(given.command)]
 
 
-def apply(state: State, memory: Memory, order: Order) -> Step:
-    """Return what a command does in ``state``."""
-    step = Step(state, memory)
-    HANDLERS[state, type(order.command)](step, order, order.command)
+def apply(memory: Memory, order: Order) -> Step:
+    """Return what a command does in the state of ``memory``."""
+    step = Step(memory)
+    HANDLERS[memory.state, type(order.command)](step, order, order.command)
     return step

@@ -68,7 +68,17 @@ from workers.core.kernel_emits import patched
 from workers.core.plugins import ask_plugins
 from workers.core.records import CycleEnded, CycleStarted, OutcomeKind, Said
 from workers.core.repair import repair
-from workers.core.state import Answering, Compacting, Cycle, Memory, Point, QueuedPrompt, State
+from workers.core.state import (
+    Asking,
+    Compacting,
+    Cycle,
+    Memory,
+    Point,
+    QueuedPrompt,
+    Resting,
+    State,
+    Summarizing,
+)
 from workers.core.step import Step
 from workers.core.verdict import Aborted
 
@@ -196,14 +206,13 @@ def ask(step: Step, at_ms: int) -> None:
 
 
 def _ask(step: Step, at_ms: int) -> None:
-    step.change(answering=Answering(), compacting=None)
     if step.cycle.turns >= step.memory.policy.max_turns:
         _end_at_limit(step, MAX_TURNS_EXCEEDED, at_ms)
         return
     if reason := over_budget(step.memory):
         _end_at_limit(step, reason, at_ms)
         return
-    step.change(is_asking=True)
+    step.become(Asking())
     _drain(step)
     window = step.memory.policy.window_of(step.memory.model)
     is_large = compaction.needs_compaction(request_tokens(step.memory), window)
@@ -220,8 +229,9 @@ def ask_again(step: Step) -> None:
 
 def send(step: Step, messages: tuple[Message, ...]) -> None:
     """Send a request with these messages."""
+    step.become(Asking(step.memory.answering))
     step.change(work=step.memory.work + 1)
-    step.state, model = State.RUNNING, step.memory.model
+    model = step.memory.model
     step.publish(RequestStart(model=model, messages=len(messages)))
     step.perform(CallModel(step.memory.work, model, messages))
 
@@ -247,15 +257,15 @@ def do_without_summary(step: Step, wanted: Compacting, at_ms: int) -> None:
     if wanted.trigger == "overflow":
         end_at_limit(step, CONTEXT_OVERFLOW, at_ms)
         return
-    answering = replace(step.memory.answering, is_compacted=True)
-    step.change(compacting=None, answering=answering)
+    step.become(Asking(replace(step.memory.answering, is_compacted=True)))
     ask_again(step)
 
 
 def summarize(step: Step, wanted: Compacting) -> None:
     """Have the model sum up what is to go before the request is sent."""
-    step.change(work=step.memory.work + 1, compacting=wanted)
-    step.state, memory = State.RUNNING, step.memory
+    step.become(Summarizing(wanted, step.memory.answering))
+    step.change(work=step.memory.work + 1)
+    memory = step.memory
     step.perform(Summarize(memory.work, memory.model, memory.messages[: wanted.evicted]))
 
 
@@ -264,9 +274,7 @@ def summarize(step: Step, wanted: Compacting) -> None:
 
 def after_call(step: Step, at_ms: int) -> None:
     """Wait for the other calls of the batch, or go on after the last one."""
-    if step.memory.calls:
-        step.state = State.EXECUTING_TOOLS
-    else:
+    if not step.memory.calls:
         after_batch(step, at_ms)
 
 
@@ -427,14 +435,8 @@ def close(step: Step, outcome: OutcomeKind, reason: Any, at_ms: int) -> None:
     step.record(CycleEnded(command_id=ended.command_id, outcome=outcome, reason=reason))
     # A result that is still to come belongs to work that is over, and so does half an answer: the
     # next cycle may be aborted before it asks a model, and must not say it again.
-    step.change(
-        work=step.memory.work + 1,
-        answering=Answering(),
-        is_asking=False,
-        consulting=None,
-        compacting=None,
-    )
-    step.state = State.IDLE
+    step.become(Resting())
+    step.change(work=step.memory.work + 1)
     if children:
         step.perform(EndSubagents(children))
     result = cycle_result(step.memory, step.memory.outcomes[-1])

@@ -27,7 +27,16 @@ from workers.core.kernel_emits import patched
 from workers.core.plugins import apply_verdict
 from workers.core.records import PluginSpent
 from workers.core.repair import repair
-from workers.core.state import Consulting, OpenCall, Point, State
+from workers.core.state import (
+    Asking,
+    Calling,
+    Compacting,
+    Consulting,
+    OpenCall,
+    Point,
+    Resting,
+    State,
+)
 from workers.core.step import Step
 from workers.core.verdict import Aborted, Verdict
 
@@ -40,15 +49,21 @@ _STOPPED: Final = CallEnd(
 
 def go_on(step: Step, consulted: Consulted) -> None:
     """Take down what the plugins say and go on from where the cycle waited for them."""
-    wait, verdict = step.memory.consulting, consulted.verdict
-    if wait is None:
-        return
-    step.change(consulting=None)
+    verdict, at_ms = consulted.verdict, consulted.at_ms
+    match step.memory.activity:
+        case Consulting(point=point, wanted=wanted, answering=answering):
+            # Until what follows says what is done next.
+            step.become(Asking(answering) if step.memory.is_asking else Resting())
+        case Calling(is_judged=True, compacting=wanted):
+            point = Point.COMPACT
+            step.become(Calling(wanted))
+        case _:
+            return
     apply_verdict(step, verdict)
     if verdict.abort is not None:
-        _end(step, verdict.abort, consulted.at_ms)
+        _end(step, verdict.abort, at_ms)
     else:
-        _CONTINUATIONS[wait.point](step, wait, verdict, consulted.at_ms)
+        _CONTINUATIONS[point](step, wanted, verdict, at_ms)
 
 
 def listen(step: Step, spoke: PluginsSpoke) -> None:
@@ -120,7 +135,7 @@ def _end(step: Step, abort: Aborted, at_ms: int) -> None:
     cycle.end_by_plugin(step, abort, at_ms)
 
 
-def _send(step: Step, _wait: Consulting, verdict: Verdict, _at_ms: int) -> None:
+def _send(step: Step, _wanted: Compacting | None, verdict: Verdict, _at_ms: int) -> None:
     known = len(step.memory.messages)
     cycle.tell_notes(step)
     messages = patched(step.memory)
@@ -129,15 +144,14 @@ def _send(step: Step, _wait: Consulting, verdict: Verdict, _at_ms: int) -> None:
     cycle.send(step, repair(messages))
 
 
-def _finish(step: Step, _wait: Consulting, _verdict: Verdict, at_ms: int) -> None:
+def _finish(step: Step, _wanted: Compacting | None, _verdict: Verdict, at_ms: int) -> None:
     if step.memory.notes or step.memory.steering:
         cycle.ask(step, at_ms)
     else:
         cycle.finish(step, at_ms)
 
 
-def _compact(step: Step, wait: Consulting, verdict: Verdict, at_ms: int) -> None:
-    wanted = wait.compacting
+def _compact(step: Step, wanted: Compacting | None, verdict: Verdict, at_ms: int) -> None:
     assert wanted is not None  # noqa: S101 - it is what the plugins were asked about
     if wanted.trigger == "request":
         shrink.compact_unless(step, wanted, verdict.skipped)
@@ -147,13 +161,13 @@ def _compact(step: Step, wait: Consulting, verdict: Verdict, at_ms: int) -> None
         cycle.do_without_summary(step, wanted, at_ms)
 
 
-Continuation = Callable[[Step, Consulting, Verdict, int], None]
+Continuation = Callable[[Step, Compacting | None, Verdict, int], None]
 # fmt: off
 _CONTINUATIONS: Final[Mapping[Point, Continuation]] = {
-    Point.PROMPT:   lambda step, _wait, _verdict, at_ms: cycle.begin(step, at_ms),
+    Point.PROMPT:   lambda step, _wanted, _verdict, at_ms: cycle.begin(step, at_ms),
     Point.REQUEST:  _send,
-    Point.RESPONSE: lambda step, _wait, _verdict, at_ms: cycle.go_on_after_answer(step, at_ms),
-    Point.BATCH:    lambda step, _wait, _verdict, at_ms: cycle.go_on_after_batch(step, at_ms),
+    Point.RESPONSE: lambda step, _wanted, _verdict, at_ms: cycle.go_on_after_answer(step, at_ms),
+    Point.BATCH:    lambda step, _wanted, _verdict, at_ms: cycle.go_on_after_batch(step, at_ms),
     Point.FINISH:   _finish,
     Point.COMPACT:  _compact,
 }

@@ -12,7 +12,7 @@ from workers.core.batch import decide_approval
 from workers.core.conversation import find_approval
 from workers.core.effects import AskPlugins
 from workers.core.records import ModelChanged, Noted, PluginOrdered, PluginsChanged
-from workers.core.state import Compacting, Consulting, Point, State
+from workers.core.state import Compacting, Consulting, Point
 from workers.core.step import Step
 from workers.core.verdict import Verdict
 
@@ -24,9 +24,8 @@ def ask_plugins(
     if not step.memory.hears(type(hook)):
         return False
     # A summary that a call of the batch before asked for is not waited for any more.
-    wait = Consulting(point, compacting)
-    step.change(work=step.memory.work + 1, consulting=wait, compacting=None)
-    step.state = State.RUNNING
+    step.become(Consulting(point, compacting, step.memory.answering))
+    step.change(work=step.memory.work + 1)
     step.perform(AskPlugins(step.memory.work, hook))
     return True
 

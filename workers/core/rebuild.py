@@ -16,7 +16,7 @@ from workers.core.conversation import place
 from workers.core.effects import CountSubagents
 from workers.core.interrupt import CYCLE_TIMEOUT
 from workers.core.records import Resumed
-from workers.core.state import Memory, OpenCall, State
+from workers.core.state import Memory, OpenCall
 from workers.core.step import Step
 
 _NOBODYS_FAULT: Final = (DAEMON_RESTARTED, RESUMED)
@@ -29,7 +29,7 @@ def resume(memory: Memory, incarnation: Incarnation, reason: AnyReason, at_ms: i
 
     Subagents ended with it: what they used is counted.
     """
-    step = Step(State.IDLE, memory)
+    step = Step(memory)
     children = tuple(child.session_id for child in memory.children)
     if memory.cycle is None:
         _tell(step, incarnation, reason, "idle")
@@ -45,7 +45,7 @@ def resume(memory: Memory, incarnation: Incarnation, reason: AnyReason, at_ms: i
 
 def drop_cycle(memory: Memory, why: str, at_ms: int) -> Step:
     """Give the running cycle up, since processes have died of going on with it; then the next."""
-    step = Step(State.IDLE, memory)
+    step = Step(memory)
     step.publish(RecordSetAside(what="cycle", why=why))
     if memory.cycle is not None:
         _give_up(step, f"crashed({why})", at_ms)

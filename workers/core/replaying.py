@@ -66,8 +66,12 @@ class Played:
 
     entries: tuple[Entry, ...]
     cause: Cause
-    state: State
     memory: Memory
+
+    @property
+    def state(self) -> State:
+        """Where the session stands after it."""
+        return self.memory.state
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,6 @@ Outcome: TypeAlias = Played | Difference | Unplayable
 class _Stage:
     """The machine as it goes, and ``known``: what a new process would make of the records."""
 
-    state: State
     memory: Memory
     known: Memory
     incarnation: Incarnation
@@ -113,15 +116,13 @@ class _Stage:
 
     def begin(self, incarnation: Incarnation) -> None:
         """Begin a process."""
-        self.state, self.memory, self.incarnation = State.IDLE, self.known, incarnation
+        self.memory, self.incarnation = self.known, incarnation
 
-    def settle(
-        self, group: tuple[Entry, ...], cause: Cause, state: State, memory: Memory
-    ) -> Played:
+    def settle(self, group: tuple[Entry, ...], cause: Cause, memory: Memory) -> Played:
         """Take a step as decided."""
-        self.state, self.memory = state, memory
+        self.memory = memory
         self.known = replay(self.known, (entry.record for entry in group))
-        return Played(group, cause, state, memory)
+        return Played(group, cause, memory)
 
 
 def play(
@@ -134,7 +135,7 @@ def play(
     """
     if not entries:
         return
-    stage = _Stage(State.IDLE, first, first, entries[0].incarnation)
+    stage = _Stage(first, first, entries[0].incarnation)
     for group in _steps(entries):
         outcome = _play_step(stage, group, commands)
         yield outcome
@@ -173,7 +174,7 @@ def _play_step(
     told = _AT_BEGINNING.get(type(recorded[0]))
     if cause is None and told is not None:
         stage.begin(group[0].incarnation)  # a fork counts its processes anew
-        return stage.settle(group, told, stage.state, replay(stage.memory, recorded))
+        return stage.settle(group, told, replay(stage.memory, recorded))
     try:
         step = _decide(stage, group, recorded, commands)
     except NotDerivableError as error:
@@ -183,7 +184,7 @@ def _play_step(
     assert cause is not None  # noqa: S101 - without one there is no step
     kept = tuple(map(reread, step.records))
     differs = _compare(group, cause, recorded, kept)
-    return differs or stage.settle(group, cause, step.state, step.memory)
+    return differs or stage.settle(group, cause, step.memory)
 
 
 def _decide(
@@ -204,29 +205,28 @@ def _decide(
         raise NotDerivableError(
             f"its step kept {cause.records} records, and the journal has {len(group)} of it"
         )
-    found = find_way(stage.state, stage.memory, cause.where, cause.at_ms)
+    found = find_way(stage.memory, cause.where, cause.at_ms)
     if not found.is_there:
-        now = where(stage.state, stage.memory)
+        now = where(stage.memory)
         why = f"{cause.input} found the session {_told(cause.where)}; now it would be {_told(now)}"
         return Difference(group[0].number, cause, recorded[0], None, why)
     scene = Scene(cause, recorded, found.memory, commands)
-    return _take(found.state, found.memory, scene, group[0].incarnation)
+    return _take(found.memory, scene, group[0].incarnation)
 
 
-def _take(state: State, memory: Memory, scene: Scene, incarnation: Incarnation) -> Step:
+def _take(memory: Memory, scene: Scene, incarnation: Incarnation) -> Step:
     *before, given = inputs_of(scene)
     for one in before:
-        taken = _apply(state, memory, one, incarnation)
-        state, memory = taken.state, taken.memory
-    return _apply(state, memory, given, incarnation)
+        memory = _apply(memory, one, incarnation).memory
+    return _apply(memory, given, incarnation)
 
 
-def _apply(state: State, memory: Memory, given: Given, incarnation: Incarnation) -> Step:
+def _apply(memory: Memory, given: Given, incarnation: Incarnation) -> Step:
     if isinstance(given, Order):
-        return commands_table.apply(state, memory, given)
+        return commands_table.apply(memory, given)
     if isinstance(given, Recovery):
         return rebuild.resume(memory, incarnation, given.reason, given.at_ms)
-    return results.apply(state, memory, given)
+    return results.apply(memory, given)
 
 
 def reread(record: Record) -> Record:

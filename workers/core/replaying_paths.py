@@ -37,45 +37,42 @@ PLACES_MAX: Final = 2_000
 class Found(NamedTuple):
     """Where a way ended: the wanted place, or the one that it began at, if none led there."""
 
-    state: State
     memory: Memory
     is_there: bool
 
 
-def find_way(state: State, memory: Memory, wanted: Where, at_ms: int) -> Found:
+def find_way(memory: Memory, wanted: Where, at_ms: int) -> Found:
     """Lead the machine to ``wanted`` by silent inputs, the fewest that do."""
-    for here in islice(_around(state, memory, wanted.retries, at_ms), PLACES_MAX):
-        if where(*here) == wanted:
-            return Found(*here, is_there=True)
-    return Found(state, memory, is_there=False)
+    for here in islice(_around(memory, wanted.retries, at_ms), PLACES_MAX):
+        if where(here) == wanted:
+            return Found(here, is_there=True)
+    return Found(memory, is_there=False)
 
 
-def _around(
-    state: State, memory: Memory, retries: int, at_ms: int
-) -> Iterator[tuple[State, Memory]]:
+def _around(memory: Memory, retries: int, at_ms: int) -> Iterator[Memory]:
     """Yield where silent inputs lead, the nearest places first, up to so many retries."""
-    seen, to_see = {where(state, memory)}, deque([(state, memory)])
+    seen, to_see = {where(memory)}, deque([memory])
     while to_see:
         here = to_see.popleft()
         yield here
-        for step in _silent(*here, at_ms):
-            place = where(step.state, step.memory)
+        for step in _silent(here, at_ms):
+            place = where(step.memory)
             if place.retries <= retries and place not in seen:
                 seen.add(place)
-                to_see.append((step.state, step.memory))
+                to_see.append(step.memory)
 
 
-def _silent(state: State, memory: Memory, at_ms: int) -> Iterator[Step]:
+def _silent(memory: Memory, at_ms: int) -> Iterator[Step]:
     """Yield the steps from here that keep no record."""
-    for move in _moves(state, memory, at_ms):
-        step = results.apply(state, memory, move)
+    for move in _moves(memory, at_ms):
+        step = results.apply(memory, move)
         if not step.records:
             yield step
 
 
-def _moves(state: State, memory: Memory, at_ms: int) -> Iterator[Result]:
-    work = memory.work
-    if memory.consulting is not None:
+def _moves(memory: Memory, at_ms: int) -> Iterator[Result]:
+    state, work = memory.state, memory.work
+    if memory.point is not None:
         # A plugin that wants no summary leads to where one that failed does.
         yield Consulted(work, Verdict(), at_ms)
     elif memory.compacting is not None:

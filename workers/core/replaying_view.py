@@ -8,7 +8,7 @@ from cmdc_runtime.checkpoints import plain_state
 from workers.core.records import Record, SetAside
 from workers.core.replaying import Difference, Played, Unplayable
 from workers.core.snapshot import saved
-from workers.core.state import Memory, State
+from workers.core.state import Memory
 
 Plain = dict[str, Any]  # Any: what JSON takes
 _CODE: Final = ("tools", "plugins")
@@ -27,7 +27,7 @@ def of_step(step: Played) -> Plain:
         "input": step.cause.input,
         "ref": step.cause.ref,
         "records": [_tag(entry.record) for entry in step.entries],
-        "stands": brief(step.state, step.memory),
+        "stands": brief(step.memory),
     }
 
 
@@ -58,10 +58,10 @@ def of_end(outcome: Difference | Unplayable) -> Plain:
     }
 
 
-def brief(state: State, memory: Memory) -> Plain:
+def brief(memory: Memory) -> Plain:
     """Return how a session stands, in numbers."""
     return {
-        "state": state.value,
+        "state": memory.state.value,
         "turn": memory.turns_begun,
         "queue": len(memory.queue) + len(memory.steering),
         "calls": sum(1 for open_ in memory.calls if open_.result is None),
@@ -72,13 +72,13 @@ def brief(state: State, memory: Memory) -> Plain:
     }
 
 
-def whole(state: State, memory: Memory) -> Plain:
+def whole(memory: Memory) -> Plain:
     """Return all that a session remembers; of code and of plugins' states only whose it is."""
     told = plain_state(saved(memory))
     for name in _CODE:
         told[name] = [one["name"] for one in told[name]]
     told["plugin_states"] = {name: len(value) for name, value in told["plugin_states"]}
-    return {"state": state.value, **told}
+    return {"state": memory.state.value, **told}
 
 
 def _tag(record: Record) -> str:

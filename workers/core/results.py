@@ -79,7 +79,7 @@ from workers.core.inputs import (
 )
 from workers.core.records import Said, TurnSpent
 from workers.core.retry import delay_s, may_pass, should_retry
-from workers.core.state import Answering, Memory, State
+from workers.core.state import Answering, Asking, Memory, Resting, State, Streaming
 from workers.core.step import Step
 from workers.core.tags import Found, Tag, feed, flush
 
@@ -94,13 +94,13 @@ _TAG_EVENTS: Final[Mapping[Tag, Callable[[str], Event]]] = {
 
 def stream(step: Step, _chunk: FirstChunk) -> None:
     """Note that the provider answers."""
-    step.state = State.STREAMING
+    step.become(Streaming(step.memory.answering))
 
 
 def think(step: Step, thought: ThoughtArrived) -> None:
     """Show a piece of thinking."""
     if not step.memory.answering.is_thinking_started:
-        step.change(answering=replace(step.memory.answering, is_thinking_started=True))
+        step.become(Streaming(replace(step.memory.answering, is_thinking_started=True)))
         step.publish(ThinkingStart())
     step.publish(ThinkingDelta(delta=thought.text))
 
@@ -112,7 +112,7 @@ def speak(step: Step, piece: TextArrived) -> None:
         return
     answering, known = step.memory.answering, step.memory.policy.tags
     tags, clean, found = feed(answering.tags, piece.text, known)
-    step.change(answering=replace(answering, tags=tags))
+    step.become(Streaming(replace(answering, tags=tags)))
     _show(step, clean, found)
 
 
@@ -125,7 +125,8 @@ def _show(step: Step, clean: str, found: tuple[Found, ...]) -> None:
     if not answering.is_text_started:
         step.publish(MessageStart())
     step.publish(MessageDelta(delta=clean))
-    step.change(answering=replace(answering, is_text_started=True, text=answering.text + clean))
+    said = answering.text + clean
+    step.become(Streaming(replace(answering, is_text_started=True, text=said)))
 
 
 def stall(step: Step, silent: StreamSilent) -> None:
@@ -149,7 +150,7 @@ def complete(step: Step, ended: StreamEnded) -> None:
     usage = reply.usage or guess(before, message)
     step.record(Said(message=message))
     step.record(TurnSpent(usage=usage))
-    step.change(answering=Answering(), is_asking=False)
+    step.become(Resting())  # until what follows says what is done next
     step.publish(ResponseComplete(message=message, usage=usage))
     if has_lost_count(before, step.memory):
         step.publish(CostUnknown(model=before.model))
@@ -172,7 +173,6 @@ def recover(step: Step, failed: StreamFailed) -> None:
     _take_back(step, attempt)
     step.publish(Retry(attempt=attempt, delay_ms=round(delay * 1000), reason=failed.reason))
     step.change(work=step.memory.work + 1)
-    step.state = State.RUNNING
     step.perform(Sleep(step.memory.work, delay))
 
 
@@ -181,7 +181,7 @@ def _take_back(step: Step, retries: int) -> None:
     shown = step.memory.answering
     if shown.is_text_started or shown.is_thinking_started:
         step.publish(StreamReset())
-    step.change(answering=Answering(retries=retries, is_compacted=shown.is_compacted))
+    step.become(Asking(Answering(retries=retries, is_compacted=shown.is_compacted)))
 
 
 def _make_fit(step: Step, at_ms: int) -> None:
@@ -287,10 +287,10 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
 # fmt: on
 
 
-def apply(state: State, memory: Memory, result: Result) -> Step:
+def apply(memory: Memory, result: Result) -> Step:
     """Apply one result; a late one, of work that is over, changes nothing that is remembered."""
-    step = Step(state, memory)
-    handler = TRANSITIONS.get((state, type(result)))
+    step = Step(memory)
+    handler = TRANSITIONS.get((memory.state, type(result)))
     if handler is None or result.work not in {memory.work, ANY_WORK}:
         _turn_away(step, result)
     else:

@@ -11,7 +11,7 @@ from workers.core.effects import AnswerTool, AskPlugins, Summarize
 from workers.core.expense import over_budget
 from workers.core.inputs import CompactWanted, Summarized, SummaryFailed
 from workers.core.records import Compacted
-from workers.core.state import Compacting, Consulting, Memory, Point, State
+from workers.core.state import Asking, Calling, Compacting, Memory
 from workers.core.step import Step
 
 
@@ -20,13 +20,12 @@ def go_on(step: Step, summarized: Summarized) -> None:
 
     What the summary used may leave too little for the request: then the cycle ends.
     """
-    wanted = step.memory.compacting
+    wanted, answering = step.memory.compacting, step.memory.answering
     if wanted is None:
         return
     _shorten(step, wanted, summarized)
     # A summary by size was a guess: an overflow after it is still the first one of the turn.
-    is_last = wanted.trigger == "overflow"
-    step.change(answering=replace(step.memory.answering, is_compacted=is_last))
+    step.become(Asking(replace(answering, is_compacted=wanted.trigger == "overflow")))
     if reason := over_budget(step.memory):  # the summary took its share
         cycle.end_at_limit(step, reason, summarized.at_ms)
     else:
@@ -54,7 +53,7 @@ def compact_for_tool(step: Step, wanted: CompactWanted) -> None:
         compact_unless(step, asked, None)
         return
     # Meanwhile the calls run on: plugins are asked under the batch's own number.
-    step.change(compacting=asked, consulting=Consulting(Point.COMPACT, asked))
+    step.become(Calling(asked, is_judged=True))
     step.perform(AskPlugins(memory.work, hook))
 
 
@@ -71,22 +70,24 @@ def _problem(memory: Memory, evicted: int) -> str | None:
 
 def compact_unless(step: Step, wanted: Compacting, skipped: str | None) -> None:
     """Sum up what a running call wants to be gone, unless the plugin ``skipped`` is against it."""
-    step.state, memory = State.EXECUTING_TOOLS, step.memory
+    memory = step.memory
     if skipped is None:
-        step.change(compacting=wanted)
+        step.become(Calling(wanted))
         step.perform(Summarize(memory.work, memory.model, memory.messages[: wanted.evicted]))
         return
     assert wanted.ref is not None  # noqa: S101 - a call waits for it
-    step.change(compacting=None)
+    step.become(Calling())
     step.perform(AnswerTool(wanted.ref, error=f"no summary: plugin {skipped} wants none"))
 
 
 def report(step: Step, summarized: Summarized) -> None:
     """Shorten the conversation and tell the call that asked for it what came of it."""
-    wanted, before = step.memory.compacting, len(step.memory.messages)
-    if wanted is None or step.memory.consulting is not None:
+    calling, before = step.memory.activity, len(step.memory.messages)
+    if not isinstance(calling, Calling) or calling.compacting is None or calling.is_judged:
         return
+    wanted = calling.compacting
     _shorten(step, wanted, summarized)
+    step.become(Calling())
     if wanted.ref is not None:
         told = (
             f"Compacted: {before} messages before, {len(step.memory.messages)} after,"
@@ -98,7 +99,7 @@ def report(step: Step, summarized: Summarized) -> None:
 def report_failure(step: Step, failed: SummaryFailed) -> None:
     """Leave the conversation as it is and tell the call why."""
     wanted = step.memory.compacting
-    step.change(compacting=None)
+    step.become(Calling())
     if wanted is not None and wanted.ref is not None:
         step.perform(AnswerTool(wanted.ref, error=f"no summary: {failed.reason}"))
 
@@ -111,7 +112,6 @@ def _shorten(step: Step, wanted: Compacting, summarized: Summarized) -> None:
         named, summarized.text, wanted.evicted, summarized.history_file
     )
     step.record(Compacted(evicted=wanted.evicted, summary=summary, usage=summarized.usage))
-    step.change(compacting=None)
     step.publish(
         ConversationCompacted(
             trigger=wanted.trigger,

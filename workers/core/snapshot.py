@@ -28,9 +28,7 @@ times what it records, however long its conversation is."""
 SNAPSHOT_BYTES_MAX: Final = 8 * 2**20
 """Half of what a frame may have; a larger state stays in its records."""
 
-TRANSIENT: Final = (
-    *("answering", "compacting", "consulting", "is_asking", "waiters", "waiting_branches", "work"),
-)
+TRANSIENT: Final = (*("activity", "waiters", "waiting_branches", "work"),)
 """What only the running process has a use for."""
 STRIPPED: Final = tuple(sorted({"policy", *TRANSIENT}))
 """What of a memory is not in its bytes."""
@@ -146,11 +144,11 @@ class Unsaved:
         """Return what it is with so many more records of so many bytes."""
         return replace(self, records=self.records + records, size=self.size + size)
 
-    def is_due(self, state: State, memory: Memory) -> bool:
+    def is_due(self, memory: Memory) -> bool:
         """Say whether the write of a step that leads to ``memory`` is to carry a snapshot.
 
         Only a session at rest is written down as a whole: nothing of it is under way then.
         """
         is_much = self.records >= SNAPSHOT_RECORDS or self.size >= SNAPSHOT_RECORD_BYTES
         is_worth_it = self.size * SNAPSHOT_SHARE >= self.newest
-        return is_much and is_worth_it and state is State.IDLE and memory.cycle is None
+        return is_much and is_worth_it and memory.state is State.IDLE and memory.cycle is None

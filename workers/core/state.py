@@ -8,7 +8,7 @@ result (``inputs.py``).
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from cmdc_runtime.commands import IMMUNE_TOOLS
 from cmdc_runtime.extensions.context import BranchAnswer
@@ -49,6 +49,10 @@ class Point(StrEnum):
     BATCH = auto()
     FINISH = auto()
     COMPACT = auto()
+
+
+_OF_TURN: Final = frozenset({Point.REQUEST, Point.COMPACT})
+"""Where plugins are asked within a turn; elsewhere they are between two."""
 
 
 # --- what does not change -----------------------------------------------------------------------
@@ -317,19 +321,73 @@ class Compacting:
     ref: str | None = None
 
 
+# --- what a session is doing; only the running process knows --------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Resting:
+    """No cycle runs."""
+
+    state: ClassVar[State] = State.IDLE
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A turn has begun: a request is under way, or a delay before it, and nothing came yet."""
+
+    state: ClassVar[State] = State.RUNNING
+    answering: Answering = field(default_factory=Answering)
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """The answer arrives."""
+
+    state: ClassVar[State] = State.STREAMING
+    answering: Answering
+
+
+@dataclass(frozen=True, slots=True)
+class Summarizing:
+    """The model sums up what is to go before the request is sent."""
+
+    state: ClassVar[State] = State.RUNNING
+    compacting: Compacting
+    answering: Answering = field(default_factory=Answering)
+
+
 @dataclass(frozen=True, slots=True)
 class Consulting:
-    """Plugins are being asked; ``compacting`` is what waits for them at ``Point.COMPACT``."""
+    """Plugins are being asked; ``wanted`` is what waits for them at ``Point.COMPACT``."""
 
+    state: ClassVar[State] = State.RUNNING
     point: Point
+    wanted: Compacting | None = None
+    answering: Answering = field(default_factory=Answering)
+
+
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """A batch of calls runs; ``compacting`` is the summary that one of them waits for.
+
+    ``is_judged``: plugins are being asked whether it may be made.
+    """
+
+    state: ClassVar[State] = State.EXECUTING_TOOLS
     compacting: Compacting | None = None
+    is_judged: bool = False
+
+
+Activity: TypeAlias = Resting | Asking | Streaming | Summarizing | Consulting | Calling
+_NOTHING: Final = Answering()
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What is remembered between inputs.
 
-    ``work`` numbers the request or batch under way; a result that names another number is late.
+    ``activity`` is what the session is doing, and ``work`` numbers the request or batch under way:
+    a result that names another number is late.
     ``base`` is how many messages a compaction took away: a message's place in the whole
     conversation is ``base`` plus its place in ``messages``.
     """
@@ -355,9 +413,7 @@ class Memory:
     system_metadata: dict[str, Any] = field(default_factory=dict)  # Any: a plugin's own
     patches: tuple[Message, ...] = ()
     """Results that plugins gave to calls without one."""
-    consulting: Consulting | None = None
     cycle: Cycle | None = None
-    answering: Answering = field(default_factory=Answering)
     calls: tuple[OpenCall, ...] = ()
     call_hashes: tuple[str, ...] = ()
     approvals: tuple[Approval, ...] = ()
@@ -375,10 +431,8 @@ class Memory:
     waiting_branches: tuple[tuple[CallId, str], ...] = ()
     """Calls and references of branches that there is no room for; they ask again when there is."""
     ended_runs: tuple[EndedRun, ...] = ()
-    compacting: Compacting | None = None
+    activity: Activity = field(default_factory=Resting)
     work: int = 0
-    is_asking: bool = False
-    """A turn has begun that has no answer so far: a new process knows nothing of it."""
     turns: Count = 0
     """Those that were answered."""
     usage: TokenUsage = field(default_factory=TokenUsage)
@@ -409,6 +463,49 @@ class Memory:
         if self.cycle is None or limit_s is None:
             return None
         return self.cycle.started_at_ms + round(limit_s * 1000)
+
+    @property
+    def state(self) -> State:
+        """Where the session stands."""
+        return self.activity.state
+
+    @property
+    def answering(self) -> Answering:
+        """The answer of the running turn, as far as it came."""
+        match self.activity:
+            case Resting() | Calling():
+                return _NOTHING
+            case activity:
+                return activity.answering
+
+    @property
+    def compacting(self) -> Compacting | None:
+        """What the model is summing up."""
+        match self.activity:
+            case Summarizing(compacting=compacting) | Calling(compacting=compacting):
+                return compacting
+            case _:
+                return None
+
+    @property
+    def point(self) -> Point | None:
+        """What plugins are being asked at, None where they are not."""
+        match self.activity:
+            case Consulting(point=point):
+                return point
+            case Calling(is_judged=True):
+                return Point.COMPACT
+            case _:
+                return None
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a turn has begun that has no answer so far: a new process knows nothing of it."""
+        match self.activity:
+            case Consulting(point=point):
+                return point in _OF_TURN
+            case activity:
+                return isinstance(activity, Asking | Streaming | Summarizing)
 
     @property
     def turns_begun(self) -> int:

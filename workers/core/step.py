@@ -9,7 +9,7 @@ from cmdc_runtime.ids import CommandId
 from workers.core.effects import Complete, Effect, ExitProcess, Keep, Publish, Said, Work
 from workers.core.evolve import evolve
 from workers.core.records import Record
-from workers.core.state import Cycle, Memory, State
+from workers.core.state import Activity, Cycle, Memory, State
 
 
 @dataclass(slots=True)
@@ -20,10 +20,14 @@ class Step:
     journal. ``change`` is for what only the running process has.
     """
 
-    state: State
     memory: Memory
     said: list[Said] = field(default_factory=list)
     work: list[Work] = field(default_factory=list)
+
+    @property
+    def state(self) -> State:
+        """Where the session stands."""
+        return self.memory.state
 
     @property
     def effects(self) -> tuple[Effect, ...]:
@@ -81,3 +85,7 @@ class Step:
     def change(self, **live: Any) -> None:
         """Change what is no part of the journal: a new process finds it empty."""
         self.memory = replace(self.memory, **live)
+
+    def become(self, activity: Activity) -> None:
+        """Say what the session is doing from here on."""
+        self.memory = replace(self.memory, activity=activity)

@@ -7,7 +7,7 @@ from cmdc_runtime.events import AgentAbort
 from cmdc_runtime.messages import Message, ToolCall
 from workers.agent import Agent
 from workers.core.effects import CancelModel, Publish
-from workers.core.state import Memory, OpenCall, State
+from workers.core.state import Asking, Calling, Memory, OpenCall
 from workers.core.step import Step
 from workers.effects.publish import Publisher
 
@@ -39,7 +39,7 @@ def taking(*steps):
         told = []
         agent = Agent(None, Memory(), None, Publisher(8, lambda *_: None))
         agent.equip(Hands(told), NEVER, None, None)
-        agent._take(Step(State.IDLE, Memory()))
+        agent._take(Step(Memory()))
         agent.tell(lambda *doing: told.append(doing))
         for step in steps:
             agent._take(step)
@@ -50,10 +50,10 @@ def taking(*steps):
 
 def test_state_turns_and_newest_index_are_told_before_effects_are_performed():
     """The process may die of an effect, and this is what is known of it then."""
-    step = Step(State.RUNNING, Memory(turns=4), [Publish(AgentAbort())], [CancelModel()])
+    step = Step(Memory(turns=4, activity=Asking()), [Publish(AgentAbort())], [CancelModel()])
     told, hands = taking(step)
 
-    assert told == [("idle", 0, (), 7), ("running", 4, (), 8)]
+    assert told == [("idle", 0, (), 7), ("running", 5, (), 8)]  # with the turn that has begun
     assert hands.told_before == [2]
 
 
@@ -66,8 +66,8 @@ def test_the_calls_in_flight_are_told_by_name_and_id():
         OpenCall(ToolCall(call_id="c3", name="glob")),
     )
     told, _ = taking(
-        Step(State.EXECUTING_TOOLS, Memory(calls=calls)),
-        Step(State.IDLE, Memory()),
+        Step(Memory(calls=calls, activity=Calling())),
+        Step(Memory()),
     )
 
     assert [tools for _, _, tools, _ in told] == [(), ("shell c1",), ()]

@@ -4,12 +4,12 @@ from cmdc_runtime.frames import JournalRecord
 from cmdc_runtime.messages import Message
 from workers import saving
 from workers.core.snapshot import SNAPSHOT_RECORDS, Unsaved, encode, restore
-from workers.core.state import Cycle, Memory, State
+from workers.core.state import Asking, Cycle, Memory
 from workers.core.step import Step
 from workers.saving import Saver
 
-REST = Step(State.IDLE, Memory(model="x:m", messages=(Message.user("hi"),)))
-BUSY = Step(State.RUNNING, Memory(cycle=Cycle("p-1", 0, None)))
+REST = Step(Memory(model="x:m", messages=(Message.user("hi"),)))
+BUSY = Step(Memory(cycle=Cycle("p-1", 0, None), activity=Asking()))
 
 
 def records(count=1, body=b"record"):

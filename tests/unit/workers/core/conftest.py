@@ -52,7 +52,7 @@ class Session:
         policy = Policy(**{"session_id": "s", "subagents": frozenset({"any"}), **policy})
         plugins = (PluginFacts("p", hooks),) if hooks else memory.plugins
         memory = replace(memory, policy=policy, plugins=plugins)
-        return cls(Step(State.IDLE, memory), memory)
+        return cls(Step(memory), memory)
 
     @classmethod
     def at(cls, state, **policy):
@@ -85,13 +85,13 @@ class Session:
         """Go on from a step; its records say that it came of the input ``given``."""
         kept = [kept.record for kept in step.effects if isinstance(kept, Keep)]
         if given is not None:
-            kept = causes.with_cause(kept, given, self.state, self.memory)
+            kept = causes.with_cause(kept, given, self.memory)
         taken = Taken(given, self.memory, self.incarnation, tuple(kept))
         return replace(self, step=step, taken=(*self.taken, taken))
 
     def remembering(self, memory):
         """Go on as if the session remembered this."""
-        return self.take(Step(self.state, memory))
+        return self.take(Step(memory))
 
     def stands_as(self, before):
         """Say whether nothing that is remembered has changed."""
@@ -100,7 +100,7 @@ class Session:
     def give(self, command, command_id="c", at_ms=7):
         """Take a command."""
         order = Order(command_id, command, at_ms)
-        return self.take(commands.apply(self.state, self.memory, order), order)
+        return self.take(commands.apply(self.memory, order), order)
 
     def prompt(self, text="go", command_id="p-1"):
         """Take a prompt."""
@@ -108,7 +108,7 @@ class Session:
 
     def post(self, result):
         """Take a result as it is."""
-        return self.take(results.apply(self.state, self.memory, result), result)
+        return self.take(results.apply(self.memory, result), result)
 
     def report(self, kind, *rest, **fields):
         """Take a result of the work under way."""
@@ -146,7 +146,7 @@ class Session:
     def crash(self):
         """Lose the process; the next one has what is written down, and went on with it."""
         memory, number = self.rebuilt(), self.incarnation + 1
-        dead = replace(self, step=Step(State.IDLE, memory), incarnation=number)
+        dead = replace(self, step=Step(memory), incarnation=number)
         recovery = causes.Recovery(KILLED, 11)
         return dead.take(rebuild.resume(memory, number, KILLED, recovery.at_ms), recovery)
 
@@ -201,12 +201,12 @@ class Session:
 
     def is_unchanged(self, before):
         """Say whether the latest input did nothing at all."""
-        return self.step == Step(before.state, before.memory)
+        return self.step == Step(before.memory)
 
 
 def taken(verb, memory, *rest, state=State.IDLE, **more):
     """Return the step in which a verb of the core meets this memory."""
-    step = Step(state, memory)
+    step = Step(memory)
     verb(step, *rest, **more)
     return step
 

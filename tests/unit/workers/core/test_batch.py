@@ -21,11 +21,10 @@ from workers.core.evolve import begin_call, end_call, open_cycle, say
 from workers.core.loops import fingerprint
 from workers.core.records import ToolEnded
 from workers.core.state import (
+    Calling,
     Compacting,
-    Consulting,
     Memory,
     OpenCall,
-    Point,
     QueuedPrompt,
     State,
     ToolFacts,
@@ -77,10 +76,10 @@ def test_a_batch_of_a_cycle_that_has_cost_a_process_is_suspect():
 def test_a_batch_begins_without_what_an_earlier_one_waited_for():
     """Else a compaction whose call was ended would be in the way of the next one."""
     wanted = Compacting(2, "request", "a:compact")
-    memory = executing(compacting=wanted, consulting=Consulting(Point.COMPACT, wanted))
+    memory = executing(activity=Calling(wanted, is_judged=True))
     begun = taken(call_tools, memory, CALLS).memory
 
-    assert (begun.compacting, begun.consulting) == (None, None)
+    assert (begun.compacting, begun.point) == (None, None)
 
 
 def test_a_leave_is_for_one_call_and_an_allowed_tool_for_all():
@@ -110,7 +109,7 @@ def test_open_calls_can_be_given_results():
         "c is gone",
     ]
     assert [type(one) for one in step.records] == [ToolEnded] * 3
-    assert taken(give_results, step.memory, lambda _open: GONE) == Step(State.IDLE, step.memory)
+    assert taken(give_results, step.memory, lambda _open: GONE) == Step(step.memory)
 
 
 def test_a_result_that_is_there_stays():

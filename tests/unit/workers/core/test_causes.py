@@ -31,7 +31,7 @@ from workers.core.records import (
     decode_record,
 )
 from workers.core.replaying import reread
-from workers.core.state import Compacting, Consulting, Memory, Point, State
+from workers.core.state import Compacting, Consulting, Memory, Point, State, Summarizing
 from workers.core.verdict import Aborted, Verdict
 
 STARTED = CycleStarted(command_id="p-1", text="go", at_ms=5)
@@ -42,7 +42,7 @@ def test_the_first_record_of_a_step_has_the_cause_of_all(session):
     """The name of the input, what it is about, when it came, where it found the machine."""
     order = Order("p-1", Prompt(text="go"), at_ms=5)
     at_rest = session.new()
-    first, second = causes.with_cause([STARTED, ENDED], order, at_rest.state, at_rest.memory)
+    first, second = causes.with_cause([STARTED, ENDED], order, at_rest.memory)
     cause = reread(first).cause
 
     assert (cause.input, cause.ref, cause.at_ms, cause.records) == ("order", "p-1", 5, 2)
@@ -52,12 +52,12 @@ def test_the_first_record_of_a_step_has_the_cause_of_all(session):
 
 def test_a_step_without_a_record_has_no_cause():
     """Nothing is written down then."""
-    assert causes.with_cause([], FirstChunk(1), State.RUNNING, Memory()) == []
+    assert causes.with_cause([], FirstChunk(1), Memory()) == []
 
 
 def test_an_input_that_the_table_does_not_know_is_named_all_the_same():
     """An agent does not end for it; who replays is told."""
-    (first,) = causes.with_cause([ENDED], FirstChunk(1), State.RUNNING, Memory())
+    (first,) = causes.with_cause([ENDED], FirstChunk(1), Memory())
 
     assert (first.cause.input, first.cause.facts) == ("first_chunk", {})
     assert (first.cause.ref, first.cause.at_ms) == ("", 0)
@@ -67,7 +67,7 @@ def test_a_failure_is_told_with_its_kind(session):
     """The record has its reason alone, and not after how many attempts."""
     streaming = session.at(State.STREAMING)
     failed = StreamFailed(1, FailureKind.PERMANENT, "why", 8)
-    (first,) = causes.with_cause([ENDED], failed, streaming.state, streaming.memory)
+    (first,) = causes.with_cause([ENDED], failed, streaming.memory)
 
     assert reread(first).cause.facts == {"kind": "permanent", "reason": "why"}
     assert first.cause.where.state == "streaming"
@@ -76,7 +76,7 @@ def test_a_failure_is_told_with_its_kind(session):
 def test_a_crash_is_told_with_its_reason():
     """It decides whether the cycle is to blame."""
     recovery = causes.Recovery(Signal(number=9, name="SIGKILL"), 8)
-    (first,) = causes.with_cause([ENDED], recovery, State.IDLE, Memory())
+    (first,) = causes.with_cause([ENDED], recovery, Memory())
 
     assert first.cause.facts["reason"]["name"] == "SIGKILL"
 
@@ -86,7 +86,7 @@ def test_a_text_that_a_record_has_is_not_repeated(session):
     running = session.at(State.EXECUTING_TOOLS).begin("a").end("a")
     (ended,) = running.records(ToolEnded)
     returned = ToolReturned(1, "a", ok=True, text="of a", at_ms=10)
-    (first,) = causes.with_cause([ended], returned, running.state, running.memory)
+    (first,) = causes.with_cause([ended], returned, running.memory)
 
     assert first.cause.facts == {"text": [0, 4]}
 
@@ -94,11 +94,11 @@ def test_a_text_that_a_record_has_is_not_repeated(session):
 def test_where_a_summary_is_under_way_its_reason_is_told():
     """By itself, or while plugins are asked about it."""
     compacting = Compacting(2, "overflow")
-    waits = Consulting(Point.COMPACT, compacting=compacting)
+    waits = Consulting(Point.COMPACT, compacting)
 
-    assert causes.where(State.STREAMING, Memory()).trigger == ""
-    assert causes.where(State.STREAMING, Memory(compacting=compacting)).trigger == "overflow"
-    assert causes.where(State.STREAMING, Memory(consulting=waits)).trigger == "overflow"
+    assert causes.where(Memory()).trigger == ""
+    assert causes.where(Memory(activity=Summarizing(compacting))).trigger == "overflow"
+    assert causes.where(Memory(activity=waits)).trigger == "overflow"
 
 
 @given(before=st.text(), text=st.text(), after=st.text())
@@ -120,7 +120,7 @@ def test_a_record_of_an_older_program_has_no_cause(body):
 
 def facts_of(given_, *kept):
     """Return what is told of an input that no record of its step tells."""
-    (first, *_) = causes.with_cause([*kept, ENDED], given_, State.RUNNING, Memory())
+    (first, *_) = causes.with_cause([*kept, ENDED], given_, Memory())
     return first.cause.facts
 
 

@@ -189,7 +189,7 @@ def test_who_has_waited_long_enough_waits_no_more(session, state):
     order = Order("short", AwaitCycle(prompt_id="p-9", within_s=60.5), 1_000)
     waiters = (Waiter("for ever"), Waiter("long", None, 61_501), Waiter("short", "p-9", 61_500))
     memory = replace(before.memory, waiters=waiters)
-    step = results.apply(state, memory, WaitExpired(61_500))
+    step = results.apply(memory, WaitExpired(61_500))
     (refused,) = step.effects
 
     assert _waits(order) == Waiter("short", "p-9", 61_500)
@@ -201,7 +201,7 @@ def test_who_has_waited_long_enough_waits_no_more(session, state):
 def _waits(order):
     """Return who waits when ``order`` was taken while its cycle ran."""
     busy = Memory(cycle=Cycle("p-9", 0, TokenUsage(), started_at_ms=1))
-    return commands.apply(State.RUNNING, busy, order).memory.waiters[-1]
+    return commands.apply(busy, order).memory.waiters[-1]
 
 
 def test_asking_again_does_not_wait_twice(session):

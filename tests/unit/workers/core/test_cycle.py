@@ -38,12 +38,15 @@ from workers.core.inputs import StreamFailed, ToolReturned
 from workers.core.records import CycleEnded, CycleStarted
 from workers.core.state import (
     Answering,
+    Asking,
     Memory,
     PluginFacts,
     Policy,
     QueuedPrompt,
+    Resting,
     State,
     Steering,
+    Streaming,
     Waiter,
 )
 from workers.core.verdict import Aborted
@@ -65,7 +68,7 @@ def running(**policy):
 
 def answered(**policy):
     memory = count_answer(running(**policy), TokenUsage())
-    return replace(memory, is_asking=False)
+    return replace(memory, activity=Resting())
 
 
 def of(step, kind):
@@ -138,7 +141,7 @@ def test_a_request_is_told_with_what_is_sent():
 
 def test_asking_again_is_no_new_turn():
     """A retry has a new work number and the same turn; the answer so far is the caller's."""
-    memory = replace(running(), answering=Answering(retries=2))
+    memory = replace(running(), activity=Asking(Answering(retries=2)))
     step = taken(cycle.ask_again, memory)
 
     assert step.memory == replace(memory, work=memory.work + 1)
@@ -146,7 +149,7 @@ def test_asking_again_is_no_new_turn():
 
 def test_a_new_turn_starts_with_no_answer():
     """Nothing of the answer before it is left."""
-    memory = replace(answered(), answering=Answering(retries=2, text="old"))
+    memory = replace(answered(), activity=Streaming(Answering(retries=2, text="old")))
     step = taken(cycle.ask, memory, 5)
 
     assert step.memory.answering == Answering()

@@ -17,6 +17,7 @@ from workers.core.inputs import ANY_WORK
 from workers.core.records import CycleEnded
 from workers.core.state import (
     Answering,
+    Asking,
     Compacting,
     Consulting,
     Memory,
@@ -25,6 +26,7 @@ from workers.core.state import (
     Policy,
     QueuedPrompt,
     State,
+    Streaming,
     Waiter,
 )
 from workers.core.step import Step
@@ -41,7 +43,7 @@ def running(**policy):
 
 def test_an_end_is_written_down_and_answered():
     """What is still under way is late from then on."""
-    memory = replace(running(), waiters=(Waiter("w", "p-1"),), is_asking=True)
+    memory = replace(running(), waiters=(Waiter("w", "p-1"),), activity=Asking())
     step = taken(close, memory, "aborted", "why", 15, state=State.RUNNING)
     kept, answer = step.effects
 
@@ -55,10 +57,10 @@ def test_an_end_is_written_down_and_answered():
 def test_nothing_waits_for_plugins_or_a_summary_any_more():
     """Nor does the next cycle."""
     wanted = Compacting(2, "size")
-    memory = replace(running(), compacting=wanted, consulting=Consulting(Point.COMPACT, wanted))
+    memory = replace(running(), activity=Consulting(Point.COMPACT, wanted))
     after = taken(close, memory, "failed", "why", 15).memory
 
-    assert (after.compacting, after.consulting) == (None, None)
+    assert (after.compacting, after.point) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -98,12 +100,12 @@ def test_who_waits_for_no_prompt_gets_the_latest_end():
     answered = taken(answer_waiters, memory, ("p-8", first), ("p-9", last))
 
     assert answered.effects == (Answer("any", last),)
-    assert taken(answer_waiters, memory) == Step(State.IDLE, memory)
+    assert taken(answer_waiters, memory) == Step(memory)
 
 
 def test_half_an_answer_goes_with_its_cycle():
     """The next one may be aborted before it asks a model: it does not say it again."""
-    memory = replace(running(), answering=Answering(text="half", retries=2))
+    memory = replace(running(), activity=Streaming(Answering(text="half", retries=2)))
     after = taken(close, memory, "failed", "why", 15).memory
 
     assert after.answering == Answering()

@@ -177,8 +177,8 @@ def test_plugins_that_are_being_asked_are_not_waited_for(session):
     after = expire(asked)
     (told,) = after.of(AskPlugins)
 
-    assert asked.memory.consulting is not None
-    assert (after.memory.consulting, after.step.work[0]) == (None, CancelModel())
+    assert asked.memory.point is not None
+    assert (after.memory.point, after.step.work[0]) == (None, CancelModel())
     assert (told.hook.outcome, told.hook.abort_reason) == ("aborted", "cycle_timeout")
     assert told.hook.duration_ms == 1000
 

@@ -106,7 +106,7 @@ def test_a_cycle_waits_for_its_plugins(session, point):
     before = waits(session, point)
     (asked,) = before.of(AskPlugins)
 
-    assert (before.state, before.memory.consulting.point) == (State.RUNNING, point)
+    assert (before.state, before.memory.point) == (State.RUNNING, point)
     assert asked.work == before.memory.work
     assert before.of(CallModel) == before.of(RunTools) == before.of(Summarize) == []
 
@@ -126,7 +126,7 @@ def test_a_cycle_goes_on_when_they_have_answered(session, point, effect):
     after = heard(waits(session, point))
 
     assert len(after.of(effect)) == 1
-    assert after.memory.consulting is None
+    assert after.memory.point is None
 
 
 def test_a_cycle_finishes_when_they_have_nothing_to_add(session):
@@ -184,7 +184,7 @@ def test_an_abort_does_not_wait_for_plugins(session, point):
     aborted = waits(session, point).give(Abort())
     after = aborted.report(Consulted, NO, 9)
 
-    assert (aborted.state, aborted.memory.consulting) == (State.IDLE, None)
+    assert (aborted.state, aborted.memory.point) == (State.IDLE, None)
     assert repair(aborted.memory.messages) == aborted.memory.messages
     assert after.is_unchanged(aborted)
 
@@ -205,7 +205,7 @@ def test_plugins_are_asked_again_after_a_crash(session, point):
     assert [type(one.hook) for one in after.of(AskPlugins)] == [
         type(one.hook) for one in before.of(AskPlugins)
     ]
-    assert after.memory.consulting.point is point
+    assert after.memory.point is point
 
 
 def test_a_request_may_be_sent_with_other_messages(session):

@@ -17,29 +17,29 @@ HOOK = BeforePrompt("go")
 
 def test_nobody_is_asked_who_does_not_listen():
     """The cycle goes on at once."""
-    step = Step(State.IDLE, Memory())
+    step = Step(Memory())
 
     assert not ask_plugins(step, Point.PROMPT, HOOK)
-    assert step == Step(State.IDLE, Memory())
+    assert step == Step(Memory())
 
 
 def test_a_cycle_waits_for_plugins_that_listen():
     """Under a number of its own, so that what was under way is late."""
     memory = Memory(plugins=(PluginFacts("p", frozenset({kind_of(BeforePrompt)})),), work=3)
     wanted = Compacting(2, "size")
-    step = Step(State.IDLE, memory)
+    step = Step(memory)
 
     assert ask_plugins(step, Point.COMPACT, HOOK, wanted)
     assert step.state is State.RUNNING
     assert step.effects == (AskPlugins(4, HOOK),)
-    assert (step.memory.work, step.memory.consulting) == (4, Consulting(Point.COMPACT, wanted))
+    assert (step.memory.work, step.memory.activity) == (4, Consulting(Point.COMPACT, wanted))
 
 
 def test_nothing_said_changes_nothing():
     """No record, no event."""
     memory = Memory(model="x:m")
 
-    assert taken(apply_verdict, memory, Verdict()) == Step(State.IDLE, memory)
+    assert taken(apply_verdict, memory, Verdict()) == Step(memory)
 
 
 def test_what_plugins_say_is_taken_down():

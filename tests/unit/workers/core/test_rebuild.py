@@ -443,4 +443,4 @@ def test_where_no_cycle_runs_there_is_none_to_give_up():
     memory = memory_of(STARTED, DONE, OVER)
     told = Publish(RecordSetAside(what="cycle", why="it kills"))
 
-    assert drop_cycle(memory, "it kills", 9) == Step(State.IDLE, memory, [told])
+    assert drop_cycle(memory, "it kills", 9) == Step(memory, [told])

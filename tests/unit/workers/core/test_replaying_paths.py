@@ -88,11 +88,11 @@ WAYS = {
 def test_a_silent_way_is_found(session, name):
     """It ends where the next recorded input found the session, with the same conversation."""
     begin, end = (make(session) for make in WAYS[name])
-    wanted = where(end.state, end.memory)
-    found = find_way(begin.state, begin.memory, wanted, AT_MS)
+    wanted = where(end.memory)
+    found = find_way(begin.memory, wanted, AT_MS)
 
     assert found.is_there is True
-    assert where(found.state, found.memory) == wanted
+    assert where(found.memory) == wanted
     assert found.memory.messages == begin.memory.messages
 
 
@@ -102,8 +102,8 @@ def test_a_summary_by_size_that_failed_is_found(session):
     compacting = long(session, **small)
     wanted = Where("running", is_compacted=True)
 
-    assert where(compacting.state, compacting.memory).trigger == "size"
-    assert find_way(compacting.state, compacting.memory, wanted, AT_MS).is_there is True
+    assert where(compacting.memory).trigger == "size"
+    assert find_way(compacting.memory, wanted, AT_MS).is_there is True
 
 
 UNREACHABLE = {
@@ -122,17 +122,14 @@ def test_what_a_record_would_tell_is_no_silent_way(session, name):
     """The session stays where it was."""
     begin, wanted = UNREACHABLE[name][0](session), UNREACHABLE[name][1]
 
-    assert find_way(begin.state, begin.memory, wanted, AT_MS) == (
-        *(begin.state, begin.memory),
-        False,
-    )
+    assert find_way(begin.memory, wanted, AT_MS) == (begin.memory, False)
 
 
 def test_a_summary_that_was_made_is_recorded(session):
     """What comes after it is not found from before it."""
     before = overflow(long(session))
     after = before.report(Summarized, "short", before.memory.usage, None, AT_MS)
-    found = find_way(before.state, before.memory, where(after.state, after.memory), AT_MS)
+    found = find_way(before.memory, where(after.memory), AT_MS)
 
     assert found.is_there is False
 
@@ -142,12 +139,12 @@ def test_no_more_places_are_looked_at_than_the_bound_says(session, monkeypatch):
     begin = long(session, max_retries=10**9)
     wanted = Where("running", retries=30)
     around = replaying_paths._around
-    looked = list(islice(around(begin.state, begin.memory, 30, AT_MS), 200))
-    place = next(n for n, here in enumerate(looked, 1) if where(*here) == wanted)
+    looked = list(islice(around(begin.memory, 30, AT_MS), 200))
+    place = next(n for n, here in enumerate(looked, 1) if where(here) == wanted)
 
     for bound in (place - 1, place):
         monkeypatch.setattr(replaying_paths, "PLACES_MAX", bound)
-        found = find_way(begin.state, begin.memory, wanted, AT_MS)
+        found = find_way(begin.memory, wanted, AT_MS)
         assert found.is_there is (bound == place)
-    assert len({where(*here) for here in looked}) == len(looked)
-    assert State.STREAMING in {here[0] for here in looked}
+    assert len({where(here) for here in looked}) == len(looked)
+    assert State.STREAMING in {here.state for here in looked}

@@ -32,7 +32,7 @@ def test_a_step_is_shown_by_its_records_and_where_it_leads(session):
         "input": "stream_ended",
         "ref": "",
         "records": ["said", "turn_spent", "cycle_ended"],
-        "stands": brief(life.state, life.memory),
+        "stands": brief(life.memory),
     }
 
 
@@ -47,7 +47,7 @@ def test_how_a_session_stands_is_told_in_numbers(session):
         usage=TokenUsage(total_tokens=7, cost_usd=0.5),
     )
 
-    assert brief(batch.state, memory) == {
+    assert brief(memory) == {
         "state": "executing_tools",
         "turn": 1,
         "queue": 3,
@@ -111,7 +111,7 @@ def test_of_code_only_names_are_shown(session):
         plugins=(PluginFacts("guard", frozenset(), PACKED),),
         plugin_states=(("guard", b"\x81state"),),
     )
-    shown = whole(State.IDLE, memory)
+    shown = whole(memory)
 
     assert (shown["state"], shown["tools"], shown["plugins"]) == ("idle", ["mine"], ["guard"])
     assert shown["plugin_states"] == {"guard": 6}

@@ -65,6 +65,7 @@ from workers.core.records import CycleEnded, Said, TurnSpent
 from workers.core.retry import Backoff
 from workers.core.state import (
     Approval,
+    Calling,
     Child,
     Compacting,
     Consulting,
@@ -72,6 +73,7 @@ from workers.core.state import (
     PluginFacts,
     Point,
     State,
+    Summarizing,
     Waiter,
 )
 from workers.core.tags import Found as FoundTag
@@ -175,18 +177,28 @@ def with_memory(session, **changed):
     return session.remembering(replace(session.memory, **changed))
 
 
+SUMMARIES = (Summarized, SummaryFailed)
+
+
 def prepared(session, state):
     """Return a session in ``state`` that waits for whatever may come there."""
     child = Child("s.1", "a", "a:sub-1", Grant())
-    is_waiting = state in (State.RUNNING, State.EXECUTING_TOOLS)
     return with_memory(
         session.at(state, cycle_timeout_s=1.0),
         children=(child,),
         approvals=(Approval("approval-1", "x", "t", {}, 1, due_ms=5),),
         waiters=(Waiter("w", "p-1", due_ms=5),),
-        compacting=Compacting(1, "size") if is_waiting else None,
-        consulting=Consulting(Point.PROMPT) if is_waiting else None,
     )
+
+
+WANTED = Compacting(1, "size")
+WAITS_FOR = {
+    (State.RUNNING, Consulted): Consulting(Point.PROMPT),
+    (State.EXECUTING_TOOLS, Consulted): Calling(WANTED, is_judged=True),
+    **dict.fromkeys(((State.RUNNING, one) for one in SUMMARIES), Summarizing(WANTED)),
+    **dict.fromkeys(((State.EXECUTING_TOOLS, one) for one in SUMMARIES), Calling(WANTED)),
+}
+"""What a session is doing that such a result comes to, where its state does not say it."""
 
 
 # --- the table ----------------------------------------------------------------------------------
@@ -202,8 +214,7 @@ def test_every_result_is_played():
 def test_a_result_acts_where_it_can_come(session, state, kind):
     """It does something in each state that real inputs come to with it."""
     before = prepared(session, state)
-    if kind is not Consulted:  # where plugins are being asked nothing else is under way
-        before = with_memory(before, consulting=None)
+    before = with_memory(before, activity=WAITS_FOR.get((state, kind), before.memory.activity))
     if kind in OF_SESSION:
         after = before.post(OF_SESSION[kind])
     else:

@@ -32,10 +32,9 @@ from workers.core.state import (
     Answering,
     Approval,
     Ask,
+    Asking,
     Branch,
     Child,
-    Compacting,
-    Consulting,
     Cycle,
     EndedRun,
     Memory,
@@ -43,12 +42,13 @@ from workers.core.state import (
     OpenRun,
     Outcome,
     PluginFacts,
-    Point,
     Policy,
     QueuedPrompt,
+    Resting,
     RunningBranch,
     State,
     Steering,
+    Streaming,
     ToolFacts,
     Waiter,
 )
@@ -144,10 +144,7 @@ def test_what_only_a_process_has_is_left_behind():
     """It is as a new process finds it: empty, and told by name."""
     busy = replace(
         FULL,
-        answering=Answering(retries=1, text="hal"),
-        compacting=Compacting(1, "size"),
-        consulting=Consulting(Point.REQUEST),
-        is_asking=True,
+        activity=Streaming(Answering(retries=1, text="hal")),
         waiters=(Waiter("w-1"),),
         waiting_branches=(("c-1", "c-1:branch-b3"),),
         work=8,
@@ -240,7 +237,10 @@ MUCH = Unsaved(records=SNAPSHOT_RECORDS, size=10)
 )
 def test_a_session_at_rest_is_written_down_after_so_many_records(unsaved, state, memory, due):
     """Not in a cycle, and not for a few records beside a large snapshot."""
-    assert unsaved.is_due(state, memory) is due
+    assert (
+        unsaved.is_due(replace(memory, activity=Resting() if state is State.IDLE else Asking()))
+        is due
+    )
 
 
 def test_what_is_unsaved_begins_with_what_the_journal_had():

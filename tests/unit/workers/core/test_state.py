@@ -1,13 +1,12 @@
 """What a memory says of itself, and what a state that says little is read as."""
 
-from dataclasses import fields
-
 import msgspec
 import pytest
 
 from cmdc_runtime.extensions.hooks import AfterTool, BeforeRequest, BeforeTool
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.options import Options
+from workers.core.snapshot import Kept
 from workers.core.state import (
     Answering,
     Cycle,
@@ -24,7 +23,7 @@ LIMITS = [
 ]
 IN_SECONDS = {"stall_timeout"}
 LITTLE = {
-    Memory: {},
+    Kept: {},
     Answering: {},
     ToolFacts: {"name": "t"},
     Cycle: {"command_id": "p-1", "first": 3, "usage_before": {}},
@@ -50,9 +49,7 @@ def test_a_policy_counts_no_system_prompt_that_it_was_not_told_of():
 def test_what_a_state_does_not_say_has_not_been(kind):
     """An older program wrote no such count and no such flag: nothing of it had happened yet."""
     read = msgspec.convert(LITTLE[kind], kind)
-    told = {
-        one.name: getattr(read, one.name) for one in fields(kind) if one.name not in LITTLE[kind]
-    }
+    told = {name: getattr(read, name) for name in kind.__annotations__ if name not in LITTLE[kind]}
     counts = {name: value for name, value in told.items() if isinstance(value, int)}
 
     assert counts
