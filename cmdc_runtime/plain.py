@@ -549,8 +549,13 @@ def _holder_written(value: Any, path: tuple[str, ...]) -> Iterator[str]:  # Any:
     yield f",{after}" if base is tuple and count == 1 else after
 
 
-def _name_in(key: object) -> str:
-    return str.__getitem__(key, slice(SHOWN_CHARS_MAX)) if is_a(key, str) else ""  # type: ignore[index]  # it is one
+def _name_in(key: Any) -> str:  # Any: text or bytes, or what has no name in it
+    """Return what a key, or the first of a pair, names; headers come as either."""
+    if is_a(key, str):
+        return str.__getitem__(key, slice(SHOWN_CHARS_MAX))
+    if is_a(key, bytes):
+        return bytes.__getitem__(key, slice(SHOWN_CHARS_MAX)).decode("latin-1")
+    return ""
 
 
 def _has_few_digits(number: int) -> bool:

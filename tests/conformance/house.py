@@ -145,7 +145,7 @@ class Actor:
             self.kill()
         if not self.is_closed:
             self.close()
-        elif not self.is_reaped:
+        if not self.is_reaped:
             self._reap()
         self.channel.close()
         os.close(self.proof)

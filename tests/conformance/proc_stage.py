@@ -399,7 +399,6 @@ class ProcStage(Stage):
         for actor in self.house.wire.actors.values():
             if actor.channel.fileno() >= 0:
                 self._loop.remove_reader(actor.channel)
-            actor.kill()
         self._loop.run_until_complete(self._end_tasks())
         for actor in self.house.wire.actors.values():
             actor.bury()

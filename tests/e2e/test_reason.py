@@ -1,6 +1,8 @@
 """The tool that runs a strategy: its branches are sessions, its steps events, its end a result."""
 
 import itertools
+import os
+import pathlib
 import time
 
 import pytest
@@ -124,17 +126,20 @@ class Three(cmdc.ReasoningStrategy):
         return [cmdc.Branch(context.question, id=f"b{n}") for n in range(3)]
 
 
-def test_branches_wait_for_room_beside_other_subagents(agent, scripted, poll):
+def test_branches_wait_for_room_beside_other_subagents(agent, scripted, tmp_path):
     """However many a strategy asks for, and whoever has the room: none of them fails."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
     model = scripted(ToolCalls(ToolUse("task", HELD), asked().calls[0]), "done")
     held = scripted((Hold(), "scouted"))
     below = scripted(default="yes")
-    tool = cmdc.tools.Reason(strategies=[Five], max_parallel=9)
+    tool = cmdc.tools.Reason(strategies=[Five(gate=str(gate))], max_parallel=9)
     kinds = [general(below), cmdc.SubAgent("scout", "Looks.", model=held)]
     session = agent(model, tools=[tool], subagents=kinds, max_children=2)
     stream = session.subscribe()
     session.prompt("Think.")
-    held.wait_held(TURN_S)
+    held.wait_held(TURN_S)  # the other subagent has its room, which it is not given behind branches
+    gate.write_text("")
     told = []
     while not (told and told[-1].event.kind == "reasoning_done"):
         told.append(stream.get(TURN_S))
@@ -147,9 +152,10 @@ def test_branches_wait_for_room_beside_other_subagents(agent, scripted, poll):
 
 
 class Five(cmdc.ReasoningStrategy):
-    """Waits for all five."""
+    """Waits for all five, which begin when somebody has opened the gate, a FIFO."""
 
     def step(self, state, context):
+        pathlib.Path(self.opts["gate"]).read_text()
         return [cmdc.Branch(context.question) for _ in range(5)]
 
     def aggregate(self, thoughts, state):

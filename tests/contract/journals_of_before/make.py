@@ -249,18 +249,22 @@ def copy(daemon, target):
             found.execute("VACUUM INTO ?", (str(target),))
 
 
+def asked(journal, query, *values):
+    """Return the rows that a journal has for a query; it is not written to."""
+    with contextlib.closing(sqlite3.connect(f"file:{journal}?immutable=1", uri=True)) as found:
+        return found.execute(query, values).fetchall()
+
+
 def rows_of(journal, session_id, after=0):
     """Return the kind and the body of each record of a session behind a number, oldest first."""
-    with contextlib.closing(sqlite3.connect(f"file:{journal}?immutable=1", uri=True)) as found:
-        query = "SELECT kind, body FROM records WHERE session_id = ? AND seq > ? ORDER BY seq"
-        return found.execute(query, (session_id, after)).fetchall()
+    query = "SELECT kind, body FROM records WHERE session_id = ? AND seq > ? ORDER BY seq"
+    return asked(journal, query, session_id, after)
 
 
 def snapshot_of(journal, session_id):
     """Return the newest snapshot of a session with its number; 0 and b"" without one."""
-    with contextlib.closing(sqlite3.connect(f"file:{journal}?immutable=1", uri=True)) as found:
-        query = "SELECT seq, body FROM snapshots WHERE session_id = ? ORDER BY seq DESC LIMIT 1"
-        return found.execute(query, (session_id,)).fetchone() or (0, b"")
+    query = "SELECT seq, body FROM snapshots WHERE session_id = ? ORDER BY seq DESC LIMIT 1"
+    return next(iter(asked(journal, query, session_id)), (0, b""))
 
 
 def rebuilt(journal, session_id):

@@ -8,13 +8,26 @@ from cmdc_runtime.plain import kept_numbers_problem, short
 KEY = "hunter2hunter2"
 
 
-@pytest.mark.parametrize("pair", [["x-api-key", KEY], ("x-api-key", KEY)], ids=["list", "tuple"])
+PAIRS = {
+    "list": ["x-api-key", KEY],
+    "tuple": ("x-api-key", KEY),
+    "bytes": (b"x-api-key", KEY.encode()),
+    "mixed": [b"X-Api-Key", KEY],
+}
+
+
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
 def test_a_pair_may_be_a_header_with_its_value(pair):
     """The name says what it is."""
     assert short(pair) == str(pair).replace(KEY, "[hidden]")
     assert short([pair, ["accept", "json"]]) == str([pair, ["accept", "json"]]).replace(
         KEY, "[hidden]"
     )
+
+
+def test_a_key_of_a_dict_may_be_bytes():
+    """It is a name all the same."""
+    assert short({b"model": "gpt-4o", b"x": "gpt-4o"}) == "{b'model': 'gpt-4o', b'x': '[hidden]'}"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 import zmq
 
-from cmdc_runtime.frames import FRAME_BYTES_MAX, HEADER, TOPIC_BYTES_MAX
+from cmdc_runtime.frames import TOPIC_BYTES_MAX
 from cmdc_runtime.sockets import OPTIONS, SUBSCRIPTIONS_AHEAD_MAX, TYPES, Role, open_socket
 
 
@@ -72,12 +72,6 @@ def test_a_pipe_holds_a_burst_and_no_flood(context, role, out, inward):
 def test_who_subscribes_says_no_more_than_a_topic():
     """What it could say besides would be kept, unread, by the daemon."""
     assert TOPIC_BYTES_MAX < OPTIONS[Role.EVENTS][zmq.MAXMSGSIZE] < TOPIC_BYTES_MAX + 1_024
-
-
-@pytest.mark.parametrize("role", [Role.CLIENT, Role.WORKER])
-def test_a_dealer_takes_the_longest_frame_with_its_header(role):
-    """They come as one part."""
-    assert OPTIONS[role][zmq.MAXMSGSIZE] == FRAME_BYTES_MAX + len(HEADER)
 
 
 @pytest.mark.parametrize("role", [Role.CLIENT, Role.SUBSCRIBER, Role.WORKER])

@@ -33,10 +33,13 @@ DAMAGE = {
     "a record is gone": ("DELETE FROM records WHERE seq = 3", ((3, 3),)),
     "two are gone": ("DELETE FROM records WHERE seq IN (2, 3)", ((2, 3),)),
     "a command is gone": ("DELETE FROM commands WHERE seq = 1", ((1, 1),)),
-    "a record has another number": ("UPDATE records SET seq = 'x' WHERE seq = 3", ()),
-    "a command has": ("UPDATE commands SET seq = 'x' WHERE seq = 1", ()),
-    "so has another": (f"UPDATE commands SET seq = {INDEX_MAX + 1} WHERE seq = 5", ()),
-    "one that may be": (
+    "a record has no number": ("UPDATE records SET seq = 'x' WHERE seq = 3", ()),
+    "a command has none": ("UPDATE commands SET seq = 'x' WHERE seq = 1", ()),
+    "a command is beyond the last": (
+        f"UPDATE commands SET seq = {INDEX_MAX + 1} WHERE seq = 5",
+        (),
+    ),
+    "a command is the last": (
         f"UPDATE commands SET seq = {INDEX_MAX} WHERE seq = 5",
         ((5, INDEX_MAX - 1),),
     ),
