@@ -79,7 +79,15 @@ from workers.core.inputs import (
     ToolTold,
     WaitExpired,
 )
-from workers.core.state import Asking, Memory, PluginFacts, Policy, State, ToolFacts
+from workers.core.state import (
+    Asking,
+    Memory,
+    PluginFacts,
+    Policy,
+    State,
+    Streaming,
+    ToolFacts,
+)
 from workers.core.step import Step
 from workers.core.verdict import Aborted, Verdict
 
@@ -255,9 +263,11 @@ def _ended(memory: Memory, names: tuple[str, ...]) -> StreamEnded:
 
 
 def _failed(kind: FailureKind) -> ResultSample:
-    return lambda memory: (
-        StreamFailed(memory.work, kind, "no answer", NOW_MS) if _is_asking(memory) else None
-    )
+    def sample(memory: Memory) -> Result | None:
+        is_sent = isinstance(memory.activity, Asking | Streaming)
+        return StreamFailed(memory.work, kind, "no answer", NOW_MS) if is_sent else None
+
+    return sample
 
 
 def _first_chunk(memory: Memory) -> Result | None:
