@@ -100,6 +100,7 @@ class Agent:
         """Keep the parts; ``equip`` gives the rest, ``begin`` starts."""
         self._assign = assign
         self._memory = memory
+        self._recorded: Memory | None = None  # as it was behind the last step that kept records
         self._link = link
         self._publisher = publisher
         self._started_s = time.monotonic()
@@ -327,8 +328,10 @@ class Agent:
         """Carry out a step; its records say that it came of ``given``."""
         kept = list(step.records)
         if given is not None:
-            kept = with_cause(kept, given, self._memory)
+            kept = with_cause(kept, given, self._memory, self._recorded)
         self._memory = step.memory
+        if kept:
+            self._recorded = step.memory
         records = [
             JournalRecord(kind=str(one.__struct_config__.tag), body=encode(one)) for one in kept
         ]

@@ -23,12 +23,11 @@ from typing import Any, Final, TextIO
 
 import msgspec
 
-from cmdc_runtime.codec import decode, decode_as, encode
-from cmdc_runtime.commands import Command
+from cmdc_runtime.codec import decode_as, encode
 from cmdc_runtime.errors import CheckpointUnreadable, CmdcError, InvalidTool
 from cmdc_runtime.extensions.plugin import hooks_of
 from cmdc_runtime.frames import Assign
-from cmdc_runtime.ids import CommandId, EventIndex, Incarnation
+from cmdc_runtime.ids import EventIndex, Incarnation
 from cmdc_runtime.requests import PastPage, StartSession
 from cmdc_runtime.spec import AgentSpec
 from workers.build import PROVIDER, first_memory, policy_of
@@ -49,7 +48,7 @@ EXIT_OTHERWISE: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A session to play: its definition, its memory at first, its records, its commands.
+    """A session to play: its definition, its memory at first, its records.
 
     ``left_out`` names the snapshot where that is set aside. ``first`` comes after so many records
     as are ``passed_over`` then: those of processes that had it, up to the one that names it.
@@ -58,7 +57,6 @@ class Script:
     request: StartSession
     first: Memory
     entries: tuple[Entry, ...]
-    commands: dict[CommandId, Command]
     left_out: SetAside | None = None
     passed_over: int = 0
 
@@ -80,18 +78,17 @@ def script_of(past: PastPage, until: int | None) -> Script:
             Entry(row.seq, row.incarnation, record)
             for row, record in zip(past.records, records, strict=True)
         ]
-        commands = {row.id: decode(Command, row.body) for row in past.commands}
         request: StartSession = decode_as(StartSession, past.spec)
         first, left_out = _first_memory(request, past.snapshot, records)
     except (LoadError, InvalidTool, CmdcError, msgspec.DecodeError) as error:
         raise NotLoadedError(str(error)) from error
     wanted = tuple(_upto(entries, until))
     if left_out is None:
-        return Script(request, first, wanted, commands)
+        return Script(request, first, wanted)
     count = _decided_on(left_out, wanted)
     passed = (entry.record for entry in wanted[:count])
     first, _ = aside.fold(first, (left_out, *passed), _at_no_step)
-    return Script(request, first, wanted[count:], commands, left_out, count)
+    return Script(request, first, wanted[count:], left_out, count)
 
 
 def _at_no_step(_step: int) -> None:
@@ -165,7 +162,7 @@ def perform(script: Script, out: TextIO, *, shows_state: bool, saves: bool) -> i
     if script.left_out is not None:
         status = EXIT_OTHERWISE
         _say(out, of_left_out(script.left_out, script.passed_over))
-    for outcome in play(script.first, script.entries, script.commands):
+    for outcome in play(script.first, script.entries):
         if isinstance(outcome, Played):
             memory = outcome.memory
             played += len(outcome.entries)

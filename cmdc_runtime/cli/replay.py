@@ -132,8 +132,6 @@ def _text(terminal: Terminal, told: Told) -> None:
             terminal.line(f"  input:    {_cause(told)}")
             terminal.line(f"  recorded: {_record(told['recorded'])}")
             terminal.line(f"  now:      {_record(told['now'])}")
-            if told["why"]:
-                terminal.line(f"  because:  {one_line(told['why'], 1_000)}")
         case "unplayable":
             why = one_line(told["why"], 1_000)
             terminal.line(f"record {told['number']}: it can't be played from here: {why}", "bad")

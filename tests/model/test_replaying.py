@@ -19,39 +19,23 @@ from workers.core.assemble import Reply
 from workers.core.batch import close_call
 from workers.core.effects import Keep
 from workers.core.inputs import (
-    BranchDropped,
-    CompactWanted,
-    DelegationDropped,
     FirstChunk,
     Result,
     RetryDue,
     StreamEnded,
     StreamFailed,
-    StreamSilent,
     TextArrived,
-    ThoughtArrived,
     ToolBegun,
-    ToolEmitted,
     ToolReturned,
-    WaitExpired,
 )
 from workers.core.records import CycleEnded, Said, decode_record
-from workers.core.replaying_inputs import INPUTS
 from workers.core.state import State
 from workers.core.step import Step
 
 from .conftest import KILLED, WINDOW, durable
 from .test_recovery import POLICIES, abort, finish, histories, lived, policies, prompt
 
-SILENT = {
-    *(FirstChunk, TextArrived, ThoughtArrived, StreamSilent, RetryDue),
-    *(ToolEmitted, CompactWanted, DelegationDropped, BranchDropped, WaitExpired),
-}
-CELLS = {
-    causes.name_of(kind): kind
-    for kind in get_args(Result)
-    if causes.name_of(kind) not in {"consulted", "stream_failed", "summary_failed"}
-}
+CELLS = {causes.name_of(kind): kind for kind in get_args(Result)}
 
 
 @pytest.fixture(scope="session")
@@ -60,12 +44,12 @@ def recorded(life):
 
     class Recorded(life):
         def __init__(self, **policy):
-            self.given, self.entries, self.commands, self.rests = None, [], {}, []
+            self.given, self.recorded, self.entries, self.rests = None, None, [], []
+            self.states = {}  # in which steps that kept records began, by the first of these
             super().__init__(**policy)
             self.first = self.memory
 
         def give_order(self, order):
-            self.commands[order.id] = order.command
             self.given = order
             super().give_order(order)
 
@@ -74,7 +58,7 @@ def recorded(life):
             super().feed(result)
 
         def resume(self, memory):
-            self.given = causes.Recovery(KILLED, 7)
+            self.given, self.recorded = causes.Recovery(KILLED, 7), None
             self.step = Step(memory)
             super().resume(memory)
 
@@ -86,20 +70,22 @@ def recorded(life):
 
         def keep(self, step):
             kept = [effect.record for effect in step.effects if isinstance(effect, Keep)]
-            for record in causes.with_cause(kept, self.given, self.memory):
+            if not kept:
+                return
+            self.states[len(self.entries) + 1] = self.memory.state
+            for record in causes.with_cause(kept, self.given, self.memory, self.recorded):
                 number = len(self.entries) + 1
                 body = msgspec.msgpack.encode(record)
                 entry = replaying.Entry(number, self.incarnation, decode_record(body))
                 self.entries.append(entry)
+            self.recorded = step.memory
 
     return Recorded
 
 
 def played(session, first=None, entries=None):
     """Return what comes of playing a recorded session again."""
-    return list(
-        replaying.play(first or session.first, entries or session.entries, session.commands)
-    )
+    return list(replaying.play(first or session.first, entries or session.entries))
 
 
 def otherwise(outcomes):
@@ -114,16 +100,12 @@ def boundaries(session):
 
 
 def cells_used(session):
-    """Return the cells of the tables that kept records, with the number of the first such record.
-
-    Silent inputs are left out: they may be fed where nothing tells of them.
-    """
+    """Return the cells of the tables that kept records, each with the number of its first one."""
     found = {}
-    for entry in session.entries:
-        cause = entry.record.cause
-        if cause is None or cause.input not in CELLS:
-            continue
-        found.setdefault((State(cause.where.state), CELLS[cause.input]), entry.number)
+    for number, state in session.states.items():
+        kind = CELLS.get(session.entries[number - 1].record.cause.input)
+        if kind is not None:
+            found.setdefault((state, kind), number)
     return found
 
 
@@ -146,7 +128,7 @@ def test_a_crash_after_any_step_is_played_too(recorded, history, policy, data):
     before = lived(recorded, history, policy, stormy=False)
     cut = data.draw(st.sampled_from(boundaries(before)), label="records left")
     session = recorded(**POLICIES[policy])
-    session.entries, session.commands = before.entries[:cut], before.commands
+    session.entries = before.entries[:cut]
     session.journal += before.journal[:cut]
     session.number = before.number
     session.resume(evolve.replay(session.memory, session.journal))
@@ -255,7 +237,7 @@ def test_a_summary_that_failed_is_found_again(recorded):
         break
     last = session.entries[-1].record
 
-    assert (last.reason, last.cause.where.is_compacted) == ("context_overflow", True)
+    assert last.reason == "context_overflow"
     assert otherwise(played(session)) == []
 
 
@@ -326,40 +308,6 @@ def test_records_of_an_older_program_are_said_to_be_unplayable(recorded):
     assert "did not write down" in found[0].why
 
 
-def test_a_command_that_the_journal_has_dropped_is_said_to_be_missing(recorded):
-    """A prompt can be read out of its record, an abort can not."""
-    session = recorded()
-    prompt(session, 0)
-    abort(session, 0)
-    session.commands = {}
-    begun, found = played(session)
-
-    assert (begun.cause.ref, type(found)) == ("p-1", replaying.Unplayable)
-    assert "does not keep command a-2" in found.why
-
-
-@settings(max_examples=25)
-@given(history=histories, policy=policies)
-def test_without_its_commands_a_life_shows_no_difference(recorded, history, policy):
-    """What records tell is played, as far as it goes; the rest is said to be missing."""
-    session = lived(recorded, history, policy)
-    session.commands = {}
-    found = otherwise(played(session))
-
-    assert {type(one) for one in found} <= {replaying.Unplayable}
-
-
 def tag(record):
     """Return the kind of a record, None for no record."""
     return None if record is None else record.__struct_config__.tag
-
-
-def test_every_input_that_keeps_a_record_can_be_played_again():
-    """The tables of what is told and of what is made of it name the same inputs."""
-    told = {causes.name_of(kind) for kind in causes._TOLD}
-    silent = {causes.name_of(kind) for kind in SILENT}
-    known = {causes.name_of(kind) for kind in get_args(Result)} | {"order", "recovery"}
-
-    assert set(INPUTS) == told
-    assert told | silent == known
-    assert not told & silent

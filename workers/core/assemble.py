@@ -58,11 +58,11 @@ a server says."""
 class Reply:
     """What a model said; ``finish_reason`` is None where the stream did not get to its end."""
 
-    text: str
-    thinking: str | None
-    tool_calls: tuple[ToolCall, ...]
-    usage: TokenUsage | None
-    finish_reason: str | None
+    text: str = ""
+    thinking: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    usage: TokenUsage | None = None
+    finish_reason: str | None = None
 
 
 @dataclass(slots=True)

@@ -1,51 +1,28 @@
-"""What of an input is written down with the records of its step, so that it can be played again.
+"""What a step came of, written down with its records, so that it can be played again.
 
-Records tell what was decided, and mostly also what was decided on: ``replaying_inputs.py`` reads
-the answer of a model out of ``Said``, and the text of a result out of ``ToolEnded``. What they do
-not tell stands in the ``Cause`` of the step's first record. An input whose step keeps no record is
-not written down: ``replaying_paths.py`` finds it where it matters.
+A step's first record has the ``Cause`` of all: the input itself, and what the session was doing,
+where that is not what the step before has left it at. Texts that a record has are quoted from it.
+An input whose step keeps no record is not written down.
 
-To add an input: its row in ``_TOLD``, and one in ``replaying_inputs.INPUTS``.
+A new input needs nothing here, unless observers see more of it than is decided on: ``_SEEN``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias, get_args
 
 import msgspec
 
+from cmdc_runtime.errors import ProtocolError
+from cmdc_runtime.events import PluginEvent
 from cmdc_runtime.reasons import AnyReason, snake
-from workers.core.inputs import (
-    ApprovalExpired,
-    ApprovalNeeded,
-    BranchWanted,
-    Consulted,
-    CycleExpired,
-    Order,
-    PluginAskedModel,
-    PluginDelegated,
-    PluginLoaded,
-    PluginsAborted,
-    PluginsSpoke,
-    QuestionAsked,
-    Result,
-    SteeringJudged,
-    Stopped,
-    StreamEnded,
-    StreamFailed,
-    SubagentDone,
-    SubagentWanted,
-    Summarized,
-    SummaryFailed,
-    ToolBegun,
-    ToolRefused,
-    ToolReturned,
-    ToolsLoaded,
-    ToolTold,
-)
-from workers.core.records import Cause, Compacted, Record, ToolEnded, Where
-from workers.core.state import Consulting, Memory
-from workers.core.verdict import Aborted
+from workers.core import inputs, runs
+from workers.core.inputs import Order, Result
+from workers.core.quotes import Quotes
+from workers.core.records import Cause, Doing, Record
+from workers.core.state import Activity, Answering, Memory, Streaming
+from workers.core.tags import TagState
+from workers.core.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,145 +35,135 @@ class Recovery:
 
 Given: TypeAlias = Order | Result | Recovery
 """Whatever makes the machine take a step."""
-Kept: TypeAlias = Sequence[Record]
-# Any: the input of its own row, and facts of its own.
-_Told: TypeAlias = tuple[Callable[[Any], str], Callable[[Any, Kept], dict[str, Any]]]
 
 
-def where(memory: Memory) -> Where:
-    """Return where the machine stands, as far as records do not tell."""
-    activity, wanted = memory.activity, memory.compacting
-    if isinstance(activity, Consulting):
-        wanted = activity.wanted
-    return Where(
-        state=memory.state.value,
-        point="" if memory.point is None else memory.point.value,
-        trigger="" if wanted is None else wanted.trigger,
-        retries=memory.answering.retries,
-        is_compacted=memory.answering.is_compacted,
-    )
-
-
-def with_cause(kept: Kept, given: Given, memory: Memory) -> list[Record]:
-    """Return the records of a step, the first with its cause; ``memory`` is from before."""
-    if not kept:
-        return []
-    ref, facts = _TOLD.get(type(given), (_nothing, _none))
-    at_ms = given.order.at_ms if isinstance(given, SteeringJudged) else getattr(given, "at_ms", 0)
-    cause = Cause(
-        name_of(type(given)),
-        where(memory),
-        ref(given),
-        at_ms,
-        records=len(kept),
-        facts=facts(given, kept),
-    )
-    return [msgspec.structs.replace(kept[0], cause=cause), *kept[1:]]
+class UnreadableCauseError(Exception):
+    """A cause does not give the input of its step again; the message says what is wrong."""
 
 
 def name_of(kind: type) -> str:
-    """Return what an input of this class is called in a cause."""
-    return _NAMES.get(kind, "") or snake(kind.__name__)
+    """Return what an input of this class, or an activity, is called in a cause."""
+    return snake(kind.__name__)
 
 
-def quote(text: str, content: str) -> list[int] | str:
-    """Return where ``text`` stands in ``content``, as place and length, or itself if it does not.
-
-    A record has the text already, with what the kernel added to it.
-    """
-    place = content.find(text)
-    return text if place < 0 else [place, len(text)]
-
-
-def unquote(quoted: Sequence[int] | str, content: str) -> str:
-    """Return the text that ``quote`` was given."""
-    if isinstance(quoted, str):
-        return quoted
-    place, length = quoted
-    return content[place : place + length]
-
-
-def _nothing(_given: object) -> str:
-    return ""
-
-
-def _none(_given: object, _kept: Kept) -> dict[str, Any]:
-    return {}
-
-
-def _aborted(abort: Aborted | None) -> dict[str, Any]:
-    return {} if abort is None else {"abort": [abort.plugin, abort.reason]}
-
-
-def _content(kept: Kept) -> str:
-    ended = next((one for one in kept if isinstance(one, ToolEnded)), None)
-    return "" if ended is None else ended.message.content
-
-
-def _of_summary(given: Summarized, kept: Kept) -> dict[str, Any]:
-    made = next((one for one in kept if isinstance(one, Compacted)), None)
-    content = "" if made is None else made.summary.content
-    return {"text": quote(given.text.strip(), content)}
-
-
-def _of_consulted(given: Consulted, _kept: Kept) -> dict[str, Any]:
-    skipped = given.verdict.skipped
-    return {
-        **_aborted(given.verdict.abort),
-        **({} if skipped is None else {"skipped": skipped}),
-    }
-
-
-def _of_judged(given: SteeringJudged, _kept: Kept) -> dict[str, Any]:
-    said = given.verdict.interventions
-    return {**_aborted(given.verdict.abort), **({"said": list(said)} if said else {})}
-
-
-def _of_branch(given: BranchWanted, _kept: Kept) -> dict[str, Any]:
-    limit = given.limit
-    return {"limit": [limit.tokens, limit.cost_usd], "shares": given.shares}
-
-
-def _of_call(given: Any) -> str:  # Any: a result that is about one call
-    return str(given.call_id)
-
-
-def _of_command(given: Any) -> str:  # Any: an order, or what was loaded for one
-    return str(given.id)
-
-
-# fmt: off
-_TOLD: Final[Mapping[type, _Told]] = {
-    Order:            (_of_command, _none),
-    Recovery:         (_nothing, lambda given, _: {"reason": msgspec.to_builtins(given.reason)}),
-    StreamEnded:      (_nothing, _none),
-    StreamFailed:     (_nothing, lambda given, _: {"kind": given.kind, "reason": given.reason}),
-    Summarized:       (_nothing, _of_summary),
-    SummaryFailed:    (_nothing, lambda given, _: {"reason": given.reason}),
-    ToolBegun:        (_of_call, _none),
-    ApprovalNeeded:   (_of_call, _none),
-    ToolTold:         (_of_call, _none),
-    ToolReturned:     (_of_call, lambda given, kept: {"text": quote(given.text, _content(kept))}),
-    ToolRefused:      (_of_call, lambda given, kept: {"why": quote(given.reason, _content(kept))}),
-    QuestionAsked:    (_of_call, _none),
-    SubagentWanted:   (_of_call, lambda given, _: {"type": given.subagent_type}),
-    BranchWanted:     (_of_call, _of_branch),
-    PluginDelegated:  (lambda given: given.plugin, lambda given, _: {"type": given.subagent_type}),
-    SubagentDone:     (lambda given: given.child_id, _none),
-    ApprovalExpired:  (lambda given: given.approval_id, _none),
-    CycleExpired:     (lambda given: given.command_id, _none),
-    Stopped:          (_nothing, _none),
-    ToolsLoaded:      (_of_command, _none),
-    PluginLoaded:     (_of_command, _none),
-    Consulted:        (_nothing, _of_consulted),
-    PluginsSpoke:     (_nothing, _none),
-    PluginAskedModel: (lambda given: given.plugin, _none),
-    PluginsAborted:   (_nothing, lambda given, _: _aborted(given.abort)),
-    SteeringJudged:   (lambda given: given.order.id, _of_judged),
+INPUTS: Final[Mapping[str, type]] = {
+    name_of(kind): kind for kind in (Order, Recovery, *get_args(Result))
 }
-# fmt: on
-"""What each input is about, and what the records of its step do not tell of it.
+"""Every input by its name."""
+_ACTIVITIES: Final[Mapping[str, type]] = {name_of(kind): kind for kind in get_args(Activity)}
 
-An input without a row keeps no record in any state; a test says so of each.
-"""
-_NAMES: Final[Mapping[type, str]] = {kind: snake(kind.__name__) for kind in _TOLD}
+
+# --- written down ---------------------------------------------------------------------------------
+
+
+def with_cause(
+    kept: Sequence[Record], given: Given, memory: Memory, since: Memory | None
+) -> list[Record]:
+    """Return the records of a step, the first with its cause.
+
+    ``memory`` is from before the step, ``since`` from behind the last one that kept records, None
+    where this process has taken none.
+    """
+    if not kept:
+        return []
+    quotes = Quotes(kept)
+    told, activity = quotes.written(_decided_on(given)), memory.activity
+    cause = Cause(name_of(type(given)), told, memory.work, len(kept))
+    if since is None or since.activity != activity:
+        doing = Doing(name_of(type(activity)), quotes.written(_asked_about(activity)))
+        cause = msgspec.structs.replace(cause, doing=doing)
+    return [msgspec.structs.replace(kept[0], cause=cause), *kept[1:]]
+
+
+def _decided_on(given: Given) -> Given:
+    """Return an input without what only observers see of it: no record depends on that."""
+    leave_out = _SEEN.get(type(given))
+    return given if leave_out is None else leave_out(given)
+
+
+def _asked_about(activity: Activity) -> Activity:
+    """Return an activity without what was shown of an answer, unless some of it is held back."""
+    if not isinstance(activity, Streaming):
+        return activity
+    came = activity.answering
+    tags = came.tags if came.tags.held else TagState()
+    return Streaming(Answering(came.retries, came.text, is_compacted=came.is_compacted, tags=tags))
+
+
+def _without_words(given: Any) -> Any:  # Any: an input that has a verdict
+    said: Verdict = given.verdict
+    left = replace(said, args=None, result=None, messages=None, crashed=(), ignored=())
+    return replace(given, verdict=left)
+
+
+def _without_texts(given: inputs.ToolTold) -> inputs.ToolTold:
+    step = runs.step_of(given.event)
+    event = PluginEvent(name="", payload=None) if step is None else runs.event_of(step)
+    return replace(given, event=event)
+
+
+# Any, twice: an input of the row's class.
+_SEEN: Final[Mapping[type, Callable[[Any], Any]]] = {
+    inputs.ToolBegun: lambda given: replace(given, summary="", args=None),
+    inputs.ToolTold: _without_texts,
+    inputs.ApprovalNeeded: lambda given: replace(given, args=None),
+    inputs.QuestionAsked: lambda given: replace(given, question="", options=()),
+    inputs.SubagentWanted: lambda given: replace(given, description=""),
+    inputs.PluginDelegated: lambda given: replace(given, description=""),
+    inputs.BranchWanted: lambda given: replace(given, task=inputs.BranchTask("")),
+    inputs.Consulted: _without_words,
+    inputs.PluginsSpoke: _without_words,
+    inputs.PluginLoaded: _without_words,
+    inputs.SteeringJudged: _without_words,
+}
+"""How an input is written down of which observers see more than is decided on."""
+
+
+# --- read again -----------------------------------------------------------------------------------
+
+
+def read_cause(cause: Cause, kept: Sequence[Record], left: Memory) -> tuple[Memory, Given]:
+    """Return the memory that a step began with, and its input; ``kept`` have no cause.
+
+    ``left`` is the memory behind the last step that kept records.
+
+    Raises:
+        UnreadableCauseError: this program knows no such input, or what the cause tells is odd.
+    """
+    kind = INPUTS.get(cause.input)
+    if kind is None:
+        raise UnreadableCauseError(f"this program knows no input {cause.input!r}")
+    quotes = Quotes(kept)
+    try:
+        memory = replace(left, work=cause.work)
+        if cause.doing is not None:
+            doing = cause.doing
+            memory = replace(
+                memory, activity=quotes.read(_ACTIVITIES[doing.activity], doing.fields)
+            )
+        return memory, quotes.read(kind, cause.given)
+    except (msgspec.MsgspecError, ProtocolError, KeyError, TypeError, ValueError) as error:
+        raise UnreadableCauseError(
+            f"what its cause tells of {cause.input} is odd: {error}"
+        ) from error
+
+
+# --- shown to people ------------------------------------------------------------------------------
+
+_REFS: Final = ("call_id", "child_id", "approval_id", "command_id", "id", "plugin")
+"""What an input is about: the first of these fields that it has."""
+
+
+def ref_of(given: Given) -> str:
+    """Return what an input is about: a command, a call, a child or an approval; "" is none."""
+    if isinstance(given, inputs.SteeringJudged):
+        return given.order.id
+    return next((str(getattr(given, name)) for name in _REFS if hasattr(given, name)), "")
+
+
+def at_ms_of(given: Given) -> int:
+    """Return when an input came, as wall time; 0 where it does not tell."""
+    at_ms: int = getattr(
+        given.order if isinstance(given, inputs.SteeringJudged) else given, "at_ms", 0
+    )
+    return at_ms

@@ -20,33 +20,25 @@ from cmdc_runtime.reasons import snake
 OutcomeKind = Literal["finished", "aborted", "failed", "dropped"]
 
 
-class Where(msgspec.Struct, frozen=True, array_like=True):
-    """Where an input found the machine, as far as records do not tell.
+class Doing(msgspec.Struct, frozen=True, array_like=True):
+    """What a session was doing: the name of an activity of ``state.py``, and its fields."""
 
-    ``point`` is where a cycle waits for plugins, ``trigger`` why a summary is made; empty: neither.
-    ``retries`` are those of the request under way, ``is_compacted``: it was made to fit already.
-    """
-
-    state: str
-    point: str = ""
-    trigger: str = ""
-    retries: Count = 0
-    is_compacted: bool = False
+    activity: str
+    fields: dict[str, Any] = {}  # Any: as ``quotes.py`` writes them
 
 
 class Cause(msgspec.Struct, frozen=True, array_like=True):
-    """The input that a step came of, for ``replaying.py``: what its records do not tell of it.
+    """What a step came of, as ``causes.py`` writes it: its input, and what that met.
 
-    ``ref`` is the command, the call, the child or the approval that it is about, ``at_ms`` wall
-    time, ``records`` how many the step keeps. ``facts`` are described by ``causes.py``.
+    ``given`` are the input's fields, ``work`` numbers the request or batch that was under way,
+    ``records`` are those of the step. ``doing`` is None where the step before left it at that.
     """
 
     input: str
-    where: Where
-    ref: str = ""
-    at_ms: Milliseconds = 0
+    given: dict[str, Any]  # Any: as ``quotes.py`` writes them
+    work: Count = 0
     records: Count = 1
-    facts: dict[str, Any] = {}  # Any: a fact of its own input
+    doing: Doing | None = None
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag=snake):
@@ -55,7 +47,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag=
     __repr__ = printed
     __rich_repr__ = printed_fields
 
-    cause: Cause | None = None
+    cause: Cause | None = msgspec.field(default=None, name="input")
+    """Under another name than in journals before it had the input itself, which have none."""
 
 
 class PromptQueued(Record, frozen=True, kw_only=True):

@@ -5,8 +5,8 @@ code keeps against the recorded ones. The first difference ends it: what follows
 another situation. A process that took the place of another begins, as it did then, with what the
 records before it make.
 
-Rules of this family (``replaying*.py``): nothing of the world is asked again, no code of a plugin
-or a tool runs, and what cannot be told from the journal is said, not guessed.
+Nothing of the world is asked again, no code of a plugin or a tool runs, and what cannot be read in
+the journal is said, not guessed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,39 +16,30 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from cmdc_runtime.commands import Command
-from cmdc_runtime.ids import CommandId, Incarnation
-from workers.core import commands as commands_table
-from workers.core import rebuild, results
-from workers.core.causes import Given, Recovery, where
+from cmdc_runtime.ids import Incarnation
+from workers.core import commands, rebuild, results
+from workers.core.causes import Given, Recovery, UnreadableCauseError, read_cause
 from workers.core.evolve import CODE, replay
 from workers.core.inputs import Order
-from workers.core.records import (
-    Cause,
-    CodeTaken,
-    Continued,
-    Record,
-    SetAside,
-    Where,
-    decode_record,
-)
-from workers.core.replaying_inputs import NotDerivableError, Scene, inputs_of
-from workers.core.replaying_paths import find_way
+from workers.core.records import CodeTaken, Continued, Record, SetAside, decode_record
 from workers.core.state import Memory, State
 from workers.core.step import Step
 
-_OPTIONS: Final = Cause("options", Where(State.IDLE))
-"""Other options are chosen with a new process, not decided: they are taken as recorded."""
-_LEFT_OUT: Final = Cause("tool_set_aside", Where(State.IDLE))
-"""A new process had one tool less from its beginning on: that was not decided either."""
-_CODE: Final = Cause("code_taken", Where(State.IDLE))
-"""A new process found this code: nor was that."""
-_AT_BEGINNING: Final = {Continued: _OPTIONS, SetAside: _LEFT_OUT, CodeTaken: _CODE}
-"""What a new process records before it takes any step."""
+_BEGINNINGS: Final[Mapping[type[Record], str]] = {
+    Continued: "options",
+    SetAside: "tool_set_aside",
+    CodeTaken: "code_taken",
+}
+"""What a new process records before it takes any step: it is taken as recorded.
+
+Other options are chosen with a process, it has one tool less from its beginning on, it found this
+code: none of that was decided.
+"""
 _HOLE: Final = (
     "it is set aside, a record of {!r}: {}. What was decided on it can't be decided without it"
 )
 _NO_CAUSE: Final = "it was recorded by a program that did not write down what a step came of"
+_NOT_WHOLE: Final = "its step kept {} records, and the journal has {} of it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +53,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One step that was decided as it was recorded, and how the session stands after it."""
+    """One step that was decided as it was recorded, and how the session stands after it.
+
+    ``given`` is what it came of, None where a new process has begun with it.
+    """
 
     entries: tuple[Entry, ...]
-    cause: Cause
+    input: str
+    given: Given | None
     memory: Memory
 
     @property
@@ -76,16 +71,13 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where today's code decides otherwise: ``recorded`` then, ``now`` today; None is nothing.
-
-    ``why`` says what the two records don't: that the step could not be taken at all.
-    """
+    """Where today's code decides otherwise: ``recorded`` then, ``now`` today; None is nothing."""
 
     number: int
-    cause: Cause
+    input: str
+    given: Given
     recorded: Record | None
     now: Record | None
-    why: str = ""
     kind: Literal["difference"] = "difference"
 
 
@@ -109,35 +101,27 @@ class _Stage:
     known: Memory
     incarnation: Incarnation
 
-    def enter(self, incarnation: Incarnation) -> None:
-        """Begin a new process, if this is one."""
-        if incarnation != self.incarnation:
-            self.begin(incarnation)
-
     def begin(self, incarnation: Incarnation) -> None:
         """Begin a process."""
         self.memory, self.incarnation = self.known, incarnation
 
-    def settle(self, group: tuple[Entry, ...], cause: Cause, memory: Memory) -> Played:
-        """Take a step as decided."""
+    def settle(self, group: tuple[Entry, ...], memory: Memory) -> Memory:
+        """Take a step as decided, and return the memory behind it."""
         self.memory = memory
         self.known = replay(self.known, (entry.record for entry in group))
-        return Played(group, cause, memory)
+        return memory
 
 
-def play(
-    first: Memory, entries: Sequence[Entry], commands: Mapping[CommandId, Command]
-) -> Iterator[Outcome]:
+def play(first: Memory, entries: Sequence[Entry]) -> Iterator[Outcome]:
     """Yield each step again, up to the end, the first difference, or what can't be played.
 
-    ``first`` is the memory before the first entry, of a session at rest; ``commands`` are those
-    that the journal still has.
+    ``first`` is the memory before the first entry, of a session at rest.
     """
     if not entries:
         return
     stage = _Stage(first, first, entries[0].incarnation)
     for group in _steps(entries):
-        outcome = _play_step(stage, group, commands)
+        outcome = _play_step(stage, group)
         yield outcome
         if not isinstance(outcome, Played):
             return
@@ -162,68 +146,44 @@ def _begins(record: Record, group: Sequence[Entry]) -> bool:
     return record.cause is not None or isinstance(record, Continued | CodeTaken)
 
 
-def _play_step(
-    stage: _Stage, group: tuple[Entry, ...], commands: Mapping[CommandId, Command]
-) -> Outcome:
+def _play_step(stage: _Stage, group: tuple[Entry, ...]) -> Outcome:
+    if (problem := _problem_of(group)) is not None:
+        return problem
+    first, cause = group[0], group[0].record.cause
+    if cause is None or first.incarnation != stage.incarnation:
+        stage.begin(first.incarnation)  # a fork counts its processes anew
+    recorded = tuple(msgspec.structs.replace(entry.record, cause=None) for entry in group)
+    if cause is None:
+        name = _BEGINNINGS[type(first.record)]
+        return Played(group, name, None, stage.settle(group, replay(stage.memory, recorded)))
+    try:
+        memory, given = read_cause(cause, recorded, stage.memory)
+    except UnreadableCauseError as error:
+        return Unplayable(first.number, str(error))
+    step = _take(memory, given, first.incarnation)
+    for entry, then, now in zip_longest(group, recorded, map(reread, step.records)):
+        if then != now:
+            return Difference((entry or group[-1]).number, cause.input, given, then, now)
+    return Played(group, cause.input, given, stage.settle(group, step.memory))
+
+
+def _problem_of(group: tuple[Entry, ...]) -> Unplayable | None:
+    """Return what of a step is not there."""
     for entry in group:
         if isinstance(hole := entry.record, SetAside) and hole.what not in CODE:
             return Unplayable(entry.number, _HOLE.format(hole.what, hole.why))
-    recorded = tuple(msgspec.structs.replace(entry.record, cause=None) for entry in group)
-    stage.enter(group[0].incarnation)
-    cause = group[0].record.cause
-    told = _AT_BEGINNING.get(type(recorded[0]))
-    if cause is None and told is not None:
-        stage.begin(group[0].incarnation)  # a fork counts its processes anew
-        return stage.settle(group, told, replay(stage.memory, recorded))
-    try:
-        step = _decide(stage, group, recorded, commands)
-    except NotDerivableError as error:
-        return Unplayable(group[0].number, str(error))
-    if isinstance(step, Difference):
-        return step
-    assert cause is not None  # noqa: S101 - without one there is no step
-    kept = tuple(map(reread, step.records))
-    differs = _compare(group, cause, recorded, kept)
-    return differs or stage.settle(group, cause, step.memory)
-
-
-def _decide(
-    stage: _Stage,
-    group: tuple[Entry, ...],
-    recorded: tuple[Record, ...],
-    commands: Mapping[CommandId, Command],
-) -> Step | Difference:
-    """Take a step as today's code does, if its input could come at all.
-
-    Raises:
-        NotDerivableError: the journal does not tell enough.
-    """
-    cause = group[0].record.cause
+    first, cause = group[0], group[0].record.cause
     if cause is None:
-        raise NotDerivableError(_NO_CAUSE)
+        is_beginning = type(first.record) in _BEGINNINGS
+        return None if is_beginning else Unplayable(first.number, _NO_CAUSE)
     if cause.records != len(group):
-        raise NotDerivableError(
-            f"its step kept {cause.records} records, and the journal has {len(group)} of it"
-        )
-    found = find_way(stage.memory, cause.where, cause.at_ms)
-    if not found.is_there:
-        now = where(stage.memory)
-        why = f"{cause.input} found the session {_told(cause.where)}; now it would be {_told(now)}"
-        return Difference(group[0].number, cause, recorded[0], None, why)
-    scene = Scene(cause, recorded, found.memory, commands)
-    return _take(found.memory, scene, group[0].incarnation)
+        return Unplayable(first.number, _NOT_WHOLE.format(cause.records, len(group)))
+    return None
 
 
-def _take(memory: Memory, scene: Scene, incarnation: Incarnation) -> Step:
-    *before, given = inputs_of(scene)
-    for one in before:
-        memory = _apply(memory, one, incarnation).memory
-    return _apply(memory, given, incarnation)
-
-
-def _apply(memory: Memory, given: Given, incarnation: Incarnation) -> Step:
+def _take(memory: Memory, given: Given, incarnation: Incarnation) -> Step:
     if isinstance(given, Order):
-        return commands_table.apply(memory, given)
+        return commands.apply(memory, given)
     if isinstance(given, Recovery):
         return rebuild.resume(memory, incarnation, given.reason, given.at_ms)
     return results.apply(memory, given)
@@ -232,26 +192,3 @@ def _apply(memory: Memory, given: Given, incarnation: Incarnation) -> Step:
 def reread(record: Record) -> Record:
     """Return a record as the journal would give it back."""
     return decode_record(msgspec.msgpack.encode(record))
-
-
-def _compare(
-    group: tuple[Entry, ...],
-    cause: Cause,
-    recorded: tuple[Record, ...],
-    kept: tuple[Record, ...],
-) -> Difference | None:
-    for entry, then, now in zip_longest(group, recorded, kept):
-        if then != now:
-            number = entry.number if entry is not None else group[-1].number
-            return Difference(number, cause, then, now)
-    return None
-
-
-def _told(place: object) -> str:
-    told = msgspec.to_builtins(place)
-    state, point, trigger, retries, is_compacted = told
-    more = [f"asking plugins ({point})"] if point else []
-    more += [f"compacting ({trigger})"] if trigger else []
-    more += [f"at retry {retries}"] if retries else []
-    more += ["with a request that was made to fit"] if is_compacted else []
-    return ", ".join([state, *more])

@@ -5,6 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from cmdc_runtime.checkpoints import plain_state
+from workers.core.causes import Given, at_ms_of, ref_of
 from workers.core.records import Record, SetAside
 from workers.core.replaying import Difference, Played, Unplayable
 from workers.core.snapshot import saved
@@ -23,9 +24,7 @@ def of_step(step: Played) -> Plain:
         "first": first.number,
         "last": last.number,
         "incarnation": first.incarnation,
-        "at_ms": step.cause.at_ms,
-        "input": step.cause.input,
-        "ref": step.cause.ref,
+        **_cause(step.input, step.given),
         "records": [_tag(entry.record) for entry in step.entries],
         "stands": brief(step.memory),
     }
@@ -49,13 +48,15 @@ def of_end(outcome: Difference | Unplayable) -> Plain:
     return {
         "kind": outcome.kind,
         "number": outcome.number,
-        "at_ms": outcome.cause.at_ms,
-        "input": outcome.cause.input,
-        "ref": outcome.cause.ref,
+        **_cause(outcome.input, outcome.given),
         "recorded": _record(outcome.recorded),
         "now": _record(outcome.now),
-        "why": outcome.why,
     }
+
+
+def _cause(name: str, given: Given | None) -> Plain:
+    at_ms, ref = (0, "") if given is None else (at_ms_of(given), ref_of(given))
+    return {"at_ms": at_ms, "input": name, "ref": ref}
 
 
 def brief(memory: Memory) -> Plain:
@@ -89,5 +90,5 @@ def _record(record: Record | None) -> Plain | None:
     if record is None:
         return None
     told: Plain = msgspec.to_builtins(record)
-    del told["cause"]
+    del told["input"]
     return told

@@ -22,7 +22,6 @@ OTHERWISE = {
     "at_ms": 0,
     "input": "order",
     "ref": "c-1",
-    "why": "it is\nelsewhere",
     "recorded": {"record": "said", "text": "\x1b[2J"},
     "now": None,
 }
@@ -44,13 +43,12 @@ def test_a_step_is_one_line(capsys):
 
 
 def test_a_difference_shows_both_sides(capsys):
-    """What was recorded, what would be now, and why, if there is more to say."""
+    """What was recorded, and what would be now."""
     said = shown(capsys, OTHERWISE)
 
     assert "record 4: today's code decides otherwise" in said
     assert 'recorded: {"record":"said","text":"\\u001b[2J"}' in said
     assert "now:      nothing" in said
-    assert "because:  it is elsewhere" in said
 
 
 def test_what_cannot_be_played_is_said(capsys):

@@ -24,12 +24,16 @@ KILLED = Signal(number=9, name="SIGKILL")
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A step: its input, None where a test took it by hand, the memory before it, its records."""
+    """A step: its input, None where a test took it by hand, the memory before it, its records.
+
+    ``after`` is the memory behind it.
+    """
 
     given: causes.Given | None
     memory: Memory
     incarnation: int
     records: tuple[Record, ...]
+    after: Memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +89,8 @@ class Session:
         """Go on from a step; its records say that it came of the input ``given``."""
         kept = [kept.record for kept in step.effects if isinstance(kept, Keep)]
         if given is not None:
-            kept = causes.with_cause(kept, given, self.memory)
-        taken = Taken(given, self.memory, self.incarnation, tuple(kept))
+            kept = causes.with_cause(kept, given, self.memory, self.recorded)
+        taken = Taken(given, self.memory, self.incarnation, tuple(kept), step.memory)
         return replace(self, step=step, taken=(*self.taken, taken))
 
     def remembering(self, memory):
@@ -164,10 +168,10 @@ class Session:
         ]
 
     @property
-    def commands(self):
-        """The commands so far, by their ids."""
-        orders = [one.given for one in self.taken if isinstance(one.given, Order)]
-        return {order.id: order.command for order in orders}
+    def recorded(self):
+        """The memory behind the last step of this process that kept records, or None."""
+        own = [one for one in self.taken if one.incarnation == self.incarnation]
+        return next((one.after for one in reversed(own) if one.records), None)
 
     # --- what came of the latest input ----------------------------------------------------------
 

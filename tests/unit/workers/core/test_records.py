@@ -22,6 +22,7 @@ from workers.core.records import (
     Continued,
     CycleEnded,
     CycleStarted,
+    Doing,
     ModelChanged,
     Noted,
     PluginOrdered,
@@ -47,7 +48,6 @@ from workers.core.records import (
     TurnSpent,
     UserAnswered,
     UserAsked,
-    Where,
     decode_record,
 )
 
@@ -110,7 +110,7 @@ EXAMPLES = [
     ),
 ]
 
-IN_ORDER = (records.Where, records.Cause)
+IN_ORDER = (records.Doing, records.Cause)
 """A pair of values each, which everybody gives in their order."""
 
 
@@ -142,8 +142,13 @@ def test_a_record_comes_back_as_itself(record):
     assert fields["record"] == records.snake(type(record).__name__)
 
 
-CAUSE = Cause("order", Where("idle"))
-PARTS = [CAUSE, CAUSE.where, TOOL, AttachedPlugin(name="p", hooks=frozenset(), packed=TOOL.packed)]
+CAUSE = Cause("order", {"id": "c"}, 7)
+PARTS = [
+    CAUSE,
+    Doing("resting"),
+    TOOL,
+    AttachedPlugin(name="p", hooks=frozenset(), packed=TOOL.packed),
+]
 
 
 @pytest.mark.parametrize(
@@ -170,8 +175,9 @@ def test_a_record_is_written_by_the_names_of_its_fields(kind):
 
 def test_a_cause_is_as_short_as_it_can_be():
     """Each step has one: they are lists, in which the tail that says nothing may be absent."""
-    assert msgspec.to_builtins(CAUSE) == ["order", ["idle", "", "", 0, False], "", 0, 1, {}]
-    assert msgspec.convert(["order", ["idle"]], Cause) == CAUSE
+    assert msgspec.to_builtins(CAUSE) == ["order", {"id": "c"}, 7, 1, None]
+    assert msgspec.convert(["order", {"id": "c"}, 7], Cause) == CAUSE
+    assert msgspec.to_builtins(Doing("resting")) == ["resting", {}]
 
 
 @pytest.mark.parametrize(

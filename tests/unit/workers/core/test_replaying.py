@@ -1,6 +1,6 @@
 """A journal is played step by step, up to where it was decided otherwise or does not tell enough.
 
-That every input is played as it was fed stands in ``test_replaying_inputs.py``; whole lives, driven
+That every input is played as it was fed stands in ``test_causes.py``; whole lives, which are driven
 at random, in ``tests/model/test_replaying.py``.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from workers.core.records import CodeTaken, Continued, SetAside, Where
+from workers.core.records import CodeTaken, Continued, SetAside
 from workers.core.replaying import Difference, Entry, Played, Unplayable, play
 from workers.core.state import State
 
@@ -24,7 +24,7 @@ def life(session):
 
 def played(life, entries=None):
     """Return what comes of playing a session, or other entries in its place."""
-    return list(play(life.first, life.entries if entries is None else entries, life.commands))
+    return list(play(life.first, life.entries if entries is None else entries))
 
 
 def with_record(entries, at, record):
@@ -45,7 +45,7 @@ def test_steps_are_told_with_their_records(life):
 
     assert [len(step.entries) for step in (prompt, answer)] == [1, 3]
     assert [step.state for step in (prompt, answer)] == [State.RUNNING, State.IDLE]
-    assert [step.cause.input for step in (prompt, answer)] == ["order", "stream_ended"]
+    assert [step.input for step in (prompt, answer)] == ["order", "stream_ended"]
     assert [said.content for said in answer.memory.messages] == ["go", "done"]
 
 
@@ -79,7 +79,7 @@ def test_what_a_new_process_begins_with_is_taken_as_it_is(life, name, incarnatio
 
     assert [len(step.entries) for step in steps] == [1, 3]
     assert (first.entries, second.entries) == ((news[0],), (news[1],))
-    assert (first.cause.input, first.cause.where) == (name, Where("idle"))
+    assert (first.input, first.given, first.state) == (name, None, State.IDLE)
     assert is_there(first.memory)
 
 
@@ -94,8 +94,8 @@ def test_a_process_that_begins_with_news_goes_on_with_the_cycle(session, name, i
     resumed = msgspec.structs.replace(recovery.record, incarnation=number)
     _, told, again = played(crashed, [taken, news, Entry(3, number, resumed)])
 
-    assert (told.state, told.cause.input) == (State.IDLE, name)
-    assert (again.state, again.cause.input) == (State.RUNNING, "recovery")
+    assert (told.state, told.input) == (State.IDLE, name)
+    assert (again.state, again.input) == (State.RUNNING, "recovery")
 
 
 # --- what can't be played ------------------------------------------------------------------------
@@ -165,13 +165,13 @@ def test_the_first_record_that_is_another_one_is_the_difference(life):
     """With the one that is kept today; nothing after it is played."""
     said = life.entries[1].record
     edited = msgspec.structs.replace(said, message=msgspec.structs.replace(said.message, id="m-9"))
-    cause = said.cause
     begun, found = played(life, with_record(life.entries, 1, edited))
 
     assert isinstance(begun, Played)
     assert found == Difference(
         2,
-        cause,
+        "stream_ended",
+        life.taken[-1].given,
         msgspec.structs.replace(edited, cause=None),
         msgspec.structs.replace(said, cause=None),
     )
@@ -194,21 +194,10 @@ def test_a_record_that_is_kept_besides_is_the_difference(life):
     assert (found.number, found.recorded, found.now) == (3, None, life.entries[-1].record)
 
 
-@pytest.mark.parametrize(
-    ("where", "told"),
-    [
-        (Where("executing_tools"), "executing_tools; now it would be idle"),
-        (Where("idle", retries=2), "idle, at retry 2; now"),
-        (Where("running", "compact"), "running, asking plugins (compact); now"),
-        (Where("running", trigger="size"), "running, compacting (size); now"),
-        (Where("running", is_compacted=True), "running, with a request that was made to fit; now"),
-    ],
-)
-def test_an_input_that_could_not_come_is_the_difference(life, where, told):
-    """It says where it found the session then, and where it would today."""
-    entries = with_cause(life.entries, 0, where=where)
-    (found,) = played(life, entries)
+def test_an_input_that_finds_the_session_elsewhere_is_the_difference(life):
+    """What was recorded of it is recorded no more."""
+    entries = with_cause(life.entries, 1, doing=None)  # its first chunk has not come
+    _, found = played(life, entries)
 
-    assert (found.number, found.cause, found.now) == (1, entries[0].record.cause, None)
-    assert found.recorded == msgspec.structs.replace(entries[0].record, cause=None)
-    assert f"order found the session {told}" in found.why
+    assert (found.number, found.input, found.now) == (2, "stream_ended", None)
+    assert found.recorded == msgspec.structs.replace(entries[1].record, cause=None)

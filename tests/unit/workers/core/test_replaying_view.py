@@ -5,23 +5,24 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from cmdc_runtime.commands import Prompt
+from cmdc_runtime.commands import Abort, Prompt
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.parcels import Packed
-from workers.core.records import Cause, CycleEnded, Said, SetAside, Where
+from workers.core.inputs import Order
+from workers.core.records import CycleEnded, Said, SetAside
 from workers.core.replaying import Difference, Unplayable, play
 from workers.core.replaying_view import brief, of_end, of_left_out, of_step, whole
 from workers.core.state import Approval, PluginFacts, State, Steering, ToolFacts
 
 PACKED = Packed(kind="value", label="secret", data=b"\x00code", python=(3, 11))
 ENDED = CycleEnded(command_id="p-1", outcome="failed", reason="why")
-CAUSE = Cause("order", Where("running"), "a-1", at_ms=5)
+ORDER = Order("a-1", Abort(), 5)
 
 
 def test_a_step_is_shown_by_its_records_and_where_it_leads(session):
     """Numbers of its first and last record, what it came of and when."""
     life = session.new().prompt("go", "p-1").crash().answer("done")
-    *_, step = play(life.first, life.entries, life.commands)
+    *_, step = play(life.first, life.entries)
 
     assert of_step(step) == {
         "kind": "step",
@@ -64,7 +65,7 @@ def test_how_a_session_stands_is_told_in_numbers(session):
 )
 def test_a_difference_is_shown_with_both_records(recorded, now):
     """Without what they came of, which stands beside them."""
-    shown = of_end(Difference(4, CAUSE, recorded, now, "why not"))
+    shown = of_end(Difference(4, "order", ORDER, recorded, now))
     records = {"recorded": recorded, "now": now}
 
     assert shown == {
@@ -74,13 +75,12 @@ def test_a_difference_is_shown_with_both_records(recorded, now):
         "input": "order",
         "ref": "a-1",
         **{name: one and _without_cause(one) for name, one in records.items()},
-        "why": "why not",
     }
 
 
 def _without_cause(record):
     told = msgspec.to_builtins(record)
-    return {name: value for name, value in told.items() if name != "cause"}
+    return {name: value for name, value in told.items() if name != "input"}
 
 
 def test_what_cannot_be_played_is_shown_with_its_number():
