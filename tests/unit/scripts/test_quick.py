@@ -11,7 +11,7 @@ from scripts.quick import QUICK, SLOW, quick_tests
         ("tests/unit/scripts/test_quick.py", QUICK, "tests/unit/scripts/test_quick.py"),
         ("workers/core/repair.py", QUICK, "tests/unit/workers/core/test_repair.py"),
         ("supervisor/adapters/hub.py", SLOW, "tests/integration/supervisor/test_hub.py"),
-        ("cmdc_runtime/events/people.py", QUICK, "tests/unit/workers/core/test_people.py"),
+        ("cmdc_runtime/events/people.py", QUICK, "tests/unit/workers/core/test_approvals_asked.py"),
         ("scripts/proofs/ledger.py", QUICK, "tests/unit/scripts/proofs/test_ledger.py"),
     ],
     ids=["itself", "by name", "by import", "handed on by its package", "a script"],
@@ -23,9 +23,7 @@ def test_what_belongs_to_a_file(changed, folders, needed):
 
 def test_a_module_that_no_test_imports_is_tested_by_its_users():
     """One step away is better than nothing."""
-    assert "tests/unit/workers/core/test_people.py" in quick_tests(
-        ["workers/core/approvals.py"], QUICK
-    )
+    assert "tests/unit/workers/effects/test_hands.py" in quick_tests(["workers/link.py"], QUICK)
 
 
 def test_nothing_belongs_to_prose():
