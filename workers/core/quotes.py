@@ -75,21 +75,20 @@ class Quotes:
 
     def _written(self, value: Any) -> Any:  # Any: a part of a value, and its plain form
         match value:
-            case None | bool() | int() | float():
-                return value
             case Enum():
                 return value.value
             case str() | bytes():
                 return self._piece(value) if len(value) >= LONG else value
-        if value and (number := self._numbers.get(id(value))) is not None:
-            return _ext(_Quote(number))
-        match value:
+            case dict() | list() | tuple() | msgspec.Struct() if value and id(value) in self._numbers:
+                return _ext(_Quote(self._numbers[id(value)]))
             case dict():
                 return {key: self._written(one) for key, one in value.items()}
             case list() | tuple() | set() | frozenset():
                 return [self._written(one) for one in value]
-        is_ours = isinstance(value, msgspec.Struct) or is_dataclass(value)
-        return self.written(value) if is_ours else value
+            case msgspec.Struct():
+                return self.written(value)
+            case _:
+                return self.written(value) if is_dataclass(value) else value
 
     def _piece(self, text: Any) -> Any:  # Any: a str or bytes; a quote of it, or itself
         for number, part in enumerate(self._parts):
