@@ -79,16 +79,18 @@ class Quotes:
                 return value.value
             case str() | bytes():
                 return self._piece(value) if len(value) >= LONG else value
-            case dict() | list() | tuple() | msgspec.Struct() if value and id(value) in self._numbers:
-                return _ext(_Quote(self._numbers[id(value)]))
-            case dict():
-                return {key: self._written(one) for key, one in value.items()}
-            case list() | tuple() | set() | frozenset():
-                return [self._written(one) for one in value]
-            case msgspec.Struct():
-                return self.written(value)
+            case dict() | list() | tuple() | set() | frozenset() | msgspec.Struct():
+                number = self._numbers.get(id(value))
+                return self._told(value) if number is None else _ext(_Quote(number))
             case _:
                 return self.written(value) if is_dataclass(value) else value
+
+    def _told(self, value: Any) -> Any:  # Any: as above
+        if isinstance(value, msgspec.Struct):
+            return self.written(value)
+        if isinstance(value, dict):
+            return {key: self._written(one) for key, one in value.items()}
+        return [self._written(one) for one in value]
 
     def _piece(self, text: Any) -> Any:  # Any: a str or bytes; a quote of it, or itself
         for number, part in enumerate(self._parts):
