@@ -22,8 +22,8 @@ from cmdc_runtime.frames import FromWorker, HostWanted
 from cmdc_runtime.ids import CallId, Incarnation, SessionId
 from cmdc_runtime.messages import ToolCall
 from cmdc_runtime.packing import pack
-from workers.core.effects import RunTools
 from workers.core.inputs import Result, ToolReturned
+from workers.core.step import RunTools
 from workers.effects.tools import LoadedTool, ToolRunner, ToolSettings
 from workers.loader import load_tools
 from workers.toolhost.start import command

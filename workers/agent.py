@@ -46,10 +46,15 @@ from cmdc_runtime.parcels import Packed
 from cmdc_runtime.plain import shown
 from cmdc_runtime.reasons import LINE_CHARS_MAX, AnyReason, PlainReason
 from cmdc_runtime.spec import AgentSpec
-from workers.core import aside, commands, pluginset, rebuild, results
+from workers.core import aside, commands, plugins, rebuild, results
 from workers.core.causes import Given, Recovery, with_cause
 from workers.core.conversation import tool_names, uncertain_calls
-from workers.core.effects import (
+from workers.core.expense import is_priced
+from workers.core.inputs import Order, PluginsSpoke, Result, Stopped
+from workers.core.kernel_emits import patched
+from workers.core.records import Record, SetAside
+from workers.core.state import Memory, OpenCall, State
+from workers.core.step import (
     Answer,
     Complete,
     ExitProcess,
@@ -57,16 +62,11 @@ from workers.core.effects import (
     Publish,
     Refuse,
     Said,
+    Step,
     TellMessages,
     TellPage,
     TellStatus,
 )
-from workers.core.expense import is_priced
-from workers.core.inputs import Order, PluginsSpoke, Result, Stopped
-from workers.core.kernel_emits import patched
-from workers.core.records import Record, SetAside
-from workers.core.state import Memory, OpenCall, State
-from workers.core.step import Step
 from workers.core.verdict import Verdict
 from workers.effects.deadlines import Deadlines
 from workers.effects.hands import Hands
@@ -162,7 +162,7 @@ class Agent:
 
     def know_hooks(self, hooks: Mapping[str, frozenset[str]]) -> None:
         """Take what each plugin hears in this process: its code may have changed since."""
-        self._memory = pluginset.with_hooks(self._memory, hooks)
+        self._memory = plugins.with_hooks(self._memory, hooks)
 
     def memory(self) -> Memory:
         """Return what the session remembers now."""

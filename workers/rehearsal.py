@@ -31,7 +31,6 @@ from cmdc_runtime.tools import ReadFile
 from workers.build import PROVIDER, first_memory, policy_of
 from workers.core import commands, rebuild, results, snapshot
 from workers.core.assemble import Reply
-from workers.core.effects import Publish
 from workers.core.evolve import replay
 from workers.core.inputs import (
     FirstChunk,
@@ -44,7 +43,7 @@ from workers.core.inputs import (
 )
 from workers.core.records import decode_record
 from workers.core.state import Memory
-from workers.core.step import Step
+from workers.core.step import Publish, Step
 from workers.loader import load_provider
 from workers.opening import Opening
 

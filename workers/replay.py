@@ -33,10 +33,9 @@ from cmdc_runtime.spec import AgentSpec
 from workers.build import PROVIDER, first_memory, policy_of
 from workers.core import aside
 from workers.core.evolve import replay
-from workers.core.pluginset import with_hooks
+from workers.core.plugins import with_hooks
 from workers.core.records import Record, SetAside
-from workers.core.replaying import Entry, Played, play
-from workers.core.replaying_view import Plain, of_end, of_left_out, of_step, whole
+from workers.core.replaying import Entry, Plain, Played, of_end, of_left_out, of_step, play, whole
 from workers.core.snapshot import restore, saved
 from workers.core.state import Memory
 from workers.loader import LoadError, load_provider

@@ -45,7 +45,8 @@ from scripts.reference.scenes import (
     scene,
 )
 from scripts.reference.sources import declared
-from workers.core.effects import (
+from workers.core.state import Memory, State
+from workers.core.step import (
     Answer,
     AnswerTool,
     AskPlugins,
@@ -74,7 +75,6 @@ from workers.core.effects import (
     TellPage,
     TellStatus,
 )
-from workers.core.state import Memory, State
 
 _ID: Final = CommandId("p-4")
 _STAYS: Final = "stays"

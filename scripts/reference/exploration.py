@@ -28,10 +28,10 @@ from scripts.reference.scenes import (
 from workers.core import loops
 from workers.core.budget import Budget
 from workers.core.commands import HANDLERS
-from workers.core.effects import CallModel, RunTools, Sleep
 from workers.core.inputs import FirstChunk, Result, SubagentWanted
 from workers.core.results import TRANSITIONS
 from workers.core.state import Memory, Policy, State
+from workers.core.step import CallModel, RunTools, Sleep
 
 Edge: TypeAlias = tuple[State, type, State]
 """A state, an input and where it leads."""

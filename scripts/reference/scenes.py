@@ -38,7 +38,6 @@ from cmdc_runtime.messages import TokenUsage, ToolCall
 from cmdc_runtime.parcels import Packed
 from workers.core import commands, results
 from workers.core.assemble import Reply
-from workers.core.effects import Effect
 from workers.core.inputs import (
     ApprovalExpired,
     ApprovalNeeded,
@@ -88,7 +87,7 @@ from workers.core.state import (
     Streaming,
     ToolFacts,
 )
-from workers.core.step import Step
+from workers.core.step import Effect, Step
 from workers.core.verdict import Aborted, Verdict
 
 GENERAL: Final = "general-purpose"

@@ -19,10 +19,10 @@ from scripts.reference import commands, evasions, markdown, options, pages, reas
 from scripts.reference.exploration import explore
 from scripts.reference.sources import declared
 from workers.core.commands import HANDLERS
-from workers.core.effects import Effect
 from workers.core.inputs import Result
 from workers.core.results import TRANSITIONS
 from workers.core.state import State
+from workers.core.step import Effect
 
 REFERENCE = [name for name in pages.PAGES if name.startswith("docs/reference/")]
 FIRST_CELL = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)

@@ -28,7 +28,7 @@ from tests.conformance.script import (
     rest_for_one,
 )
 from tests.fault.streams.test_ends import indexes_now
-from workers.core.code_spans import Place
+from workers.core.tags import Place
 
 TURN_S = 30.0
 OFTEN = 40

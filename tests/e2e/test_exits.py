@@ -23,7 +23,7 @@ from cmdc_runtime.reasons import (
     Signal,
 )
 from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
-from workers.core.code_spans import Place
+from workers.core.tags import Place
 
 TURN_S = 20.0
 KILLED = Signal(number=9, name="SIGKILL")

@@ -22,7 +22,7 @@ from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import TokenUsage, ToolCall
 from cmdc_runtime.parcels import Packed
 from cmdc_runtime.reasons import Signal
-from workers.core import commands, effects, inputs, rebuild, results
+from workers.core import commands, inputs, rebuild, results, step
 from workers.core.assemble import Reply
 from workers.core.budget import Grant
 from workers.core.evolve import replay
@@ -139,25 +139,25 @@ class Life:
     def perform(self, effect):
         """Carry out one effect, or note that it has to be."""
         match effect:
-            case effects.Complete(id=command_id):
+            case step.Complete(id=command_id):
                 self.settled[command_id] += 1
-            case effects.Publish(event=event):
+            case step.Publish(event=event):
                 self.events.append(event)
-            case effects.Answer(id=waiter) | effects.Refuse(id=waiter):
+            case step.Answer(id=waiter) | step.Refuse(id=waiter):
                 self.told[waiter] += 1
-            case effects.CallModel(messages=messages):
+            case step.CallModel(messages=messages):
                 assert repair(messages) == messages == self.memory.messages
                 self.summary = None
-            case effects.Summarize():
+            case step.Summarize():
                 self.summary = effect
-            case effects.CancelModel():
+            case step.CancelModel():
                 self.summary = None
-            case effects.AskPlugins(work=work) if work != inputs.ANY_WORK:
+            case step.AskPlugins(work=work) if work != inputs.ANY_WORK:
                 self.consulted = effect
-            case effects.JudgeSteering():
+            case step.JudgeSteering():
                 self.judging.append(effect)
-            case effects.LoadPlugin() | effects.LoadTools():
-                loads = self.loads if isinstance(effect, effects.LoadTools) else self.plugin_loads
+            case step.LoadPlugin() | step.LoadTools():
+                loads = self.loads if isinstance(effect, step.LoadTools) else self.plugin_loads
                 loads[effect.id] = effect.command
             case _:
                 self.perform_tool_work(effect)
@@ -165,28 +165,28 @@ class Life:
     def perform_tool_work(self, effect):
         """Carry out what is about running calls and subagents."""
         match effect:
-            case effects.RunTools(calls=calls):
+            case step.RunTools(calls=calls):
                 self.batch = {call.call_id: (call, "new") for call in calls}
                 self.approved = effect.approved
-            case effects.CancelCalls(call_ids=ids):
+            case step.CancelCalls(call_ids=ids):
                 self.batch = {one: seen for one, seen in self.batch.items() if one not in ids}
-            case effects.AnswerTool(ref=ref) if ref.endswith(":approval"):
+            case step.AnswerTool(ref=ref) if ref.endswith(":approval"):
                 waiting = self.calls(ref)
                 self.approved |= {call.call_id for call in waiting}
                 self.batch.update({call.call_id: (call, "new") for call in waiting})
-            case effects.AnswerTool(ref=ref) if ref.endswith(":end"):
+            case step.AnswerTool(ref=ref) if ref.endswith(":end"):
                 assert not self.calls(ref)  # nothing here waits for an end
-            case effects.AnswerTool(ref=ref):
+            case step.AnswerTool(ref=ref):
                 waiting = self.calls(ref)
                 # A compaction may be over when nobody waits for it any more, and a question may be
                 # answered after a crash, before it is asked again. A subagent answers its own call.
                 assert waiting or not ref.startswith("task")
                 self.batch.update({call.call_id: (call, "running") for call in waiting})
-            case effects.RunSubagent(child_id=child_id):
+            case step.RunSubagent(child_id=child_id):
                 self.children.append(child_id)
-            case effects.CountSubagents(child_ids=ids):
+            case step.CountSubagents(child_ids=ids):
                 self.children += ids
-            case effects.EndSubagents(child_ids=ids):
+            case step.EndSubagents(child_ids=ids):
                 assert set(ids) <= {child.session_id for child in self.memory.children}
 
     def check(self):

@@ -17,7 +17,6 @@ from cmdc_runtime.messages import TokenUsage, ToolCall
 from workers.core import causes, evolve, interrupt, replaying, results, snapshot
 from workers.core.assemble import Reply
 from workers.core.batch import close_call
-from workers.core.effects import Keep
 from workers.core.inputs import (
     FirstChunk,
     Result,
@@ -30,7 +29,7 @@ from workers.core.inputs import (
 )
 from workers.core.records import CycleEnded, Said, decode_record
 from workers.core.state import State
-from workers.core.step import Step
+from workers.core.step import Keep, Step
 
 from .conftest import KILLED, WINDOW, durable
 from .test_recovery import POLICIES, abort, finish, histories, lived, policies, prompt

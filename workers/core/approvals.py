@@ -16,22 +16,22 @@ from cmdc_runtime.errors import ApprovalNotFound, AskNotFound, QueueFull, UsageE
 from cmdc_runtime.events import ApprovalRequired, UserResponded
 from workers.core import cycle
 from workers.core.batch import CallEnd, Why, close_call, decide_approval
-from workers.core.changes import WAITS, Decision
 from workers.core.conversation import (
     APPROVAL,
     TRIGGER,
+    WAITS,
+    Decision,
     find_approval,
     find_ask,
     find_running,
     result_place,
 )
-from workers.core.effects import AnswerTool, CancelCalls
 from workers.core.inputs import ApprovalExpired, ApprovalNeeded, Order
 from workers.core.loops import fingerprint
 from workers.core.opening import called_again
 from workers.core.records import ApprovalAsked, PromptQueued, UserAnswered
 from workers.core.state import Approval, Memory, OpenCall, QueuedPrompt, State
-from workers.core.step import Step
+from workers.core.step import AnswerTool, CancelCalls, Step
 
 ARGUMENTS_CHARS_MAX: Final = 2_000
 """Of a call's arguments as the model is reminded of them; it has made the call itself."""

@@ -21,13 +21,11 @@ from cmdc_runtime.messages import ToolCall
 from cmdc_runtime.plain import shown
 from cmdc_runtime.reasons import LINE_CHARS_MAX
 from workers.core import runs
-from workers.core.changes import Decision
-from workers.core.conversation import UNCERTAIN, result_of
-from workers.core.effects import RunTools
+from workers.core.conversation import UNCERTAIN, Decision, result_of
 from workers.core.loops import fingerprint
 from workers.core.records import ApprovalDecided, Record, RunEnd, ToolEnded
 from workers.core.state import Approval, Calling, Memory, OpenCall
-from workers.core.step import Step
+from workers.core.step import RunTools, Step
 
 Why: TypeAlias = Literal["timeout"] | None
 """Why there is no leave: nobody decided in time, or (None) a person said so."""

@@ -37,17 +37,9 @@ from cmdc_runtime.errors import (
     UsageError,
 )
 from cmdc_runtime.ids import CommandId
-from workers.core import cycle, pluginset
+from workers.core import cycle, plugins
 from workers.core.approvals import approve, reject, respond
 from workers.core.conversation import cycle_result, find_outcome, text_problem
-from workers.core.effects import (
-    Answer,
-    MakeCheckpoint,
-    Refuse,
-    TellMessages,
-    TellPage,
-    TellStatus,
-)
 from workers.core.inputs import Order
 from workers.core.interrupt import (
     abort_request,
@@ -60,7 +52,15 @@ from workers.core.interrupt import (
 from workers.core.opening import call_problem
 from workers.core.records import PromptQueued
 from workers.core.state import WAITERS_MAX, Memory, QueuedPrompt, State, Waiter
-from workers.core.step import Step
+from workers.core.step import (
+    Answer,
+    MakeCheckpoint,
+    Refuse,
+    Step,
+    TellMessages,
+    TellPage,
+    TellStatus,
+)
 from workers.core.toolset import detach, load, switch
 
 # Any: a handler takes the command of its own row, which only the table knows.
@@ -176,8 +176,8 @@ _TABLE: Final[Mapping[type[Command], tuple[Handler, ...]]] = {
     AttachTools:  (load,               load,          load,          load),
     DetachTools:  (detach,             detach,        detach,        detach),
     ReplaceTools: (load,               load,          load,          load),
-    AttachPlugin: (pluginset.load,     pluginset.load, pluginset.load, pluginset.load),
-    DetachPlugin: (pluginset.detach,   pluginset.detach, pluginset.detach, pluginset.detach),
+    AttachPlugin: (plugins.load,     plugins.load, plugins.load, plugins.load),
+    DetachPlugin: (plugins.detach,   plugins.detach, plugins.detach, plugins.detach),
     SwitchModel:  (switch,             switch,        switch,        switch),
     SaveCheckpoint: (save_checkpoint,  save_checkpoint, save_checkpoint, save_checkpoint),
     AwaitCycle:   (await_cycle,        await_cycle,   await_cycle,   await_cycle),

@@ -53,15 +53,6 @@ from workers.core.conversation import (
     since,
     waiting,
 )
-from workers.core.effects import (
-    Answer,
-    AskPlugins,
-    CallModel,
-    EndSubagents,
-    ExitProcess,
-    Refuse,
-    Summarize,
-)
 from workers.core.expense import over_budget, request_tokens
 from workers.core.inputs import ANY_WORK, WaitExpired
 from workers.core.kernel_emits import patched
@@ -79,7 +70,16 @@ from workers.core.state import (
     State,
     Summarizing,
 )
-from workers.core.step import Step
+from workers.core.step import (
+    Answer,
+    AskPlugins,
+    CallModel,
+    EndSubagents,
+    ExitProcess,
+    Refuse,
+    Step,
+    Summarize,
+)
 from workers.core.verdict import Aborted
 
 MAX_TURNS_EXCEEDED: Final = "max_turns_exceeded"

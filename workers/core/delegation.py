@@ -14,7 +14,6 @@ from cmdc_runtime.subagent import GENERAL_PURPOSE
 from workers.core import runs
 from workers.core.budget import Grant
 from workers.core.conversation import find_branch, find_call, find_child, is_running, plugin_call
-from workers.core.effects import AnswerTool, EndSubagents, RunSubagent
 from workers.core.expense import grant_child
 from workers.core.inputs import (
     AskedOtherwise,
@@ -28,7 +27,7 @@ from workers.core.inputs import (
 )
 from workers.core.records import SubagentSpawned, SubagentSpent
 from workers.core.state import Branch, Child, Memory
-from workers.core.step import Step
+from workers.core.step import AnswerTool, EndSubagents, RunSubagent, Step
 
 _OTHER: Final = (
     "{}: a branch of this name was asked something else before: what decides on branches must come"

@@ -16,9 +16,8 @@ from cmdc_runtime.extensions.hooks import SessionStart, kind_of
 from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS
 from cmdc_runtime.ids import CallId, CommandId
 from cmdc_runtime.messages import Message, TokenUsage
-from workers.core import changes, kernel_emits, runs
+from workers.core import conversation, kernel_emits, runs
 from workers.core.budget import Grant
-from workers.core.changes import spend
 from workers.core.conversation import (
     NOTES,
     REPAIR,
@@ -26,6 +25,7 @@ from workers.core.conversation import (
     find_loop,
     next_id,
     place,
+    spend,
     watched_calls,
 )
 from workers.core.loops import fingerprint, notice, remember, verdict
@@ -323,7 +323,7 @@ def _compacted(memory: Memory, record: Compacted) -> Memory:
     said = len(memory.messages)
     if record.evicted > said:
         raise ContradictionError(f"{record.evicted} messages were compacted, and there were {said}")
-    return changes.compact(memory, record.evicted, record.summary, record.usage)
+    return conversation.compact(memory, record.evicted, record.summary, record.usage)
 
 
 def _plugin_ordered(memory: Memory, record: PluginOrdered) -> Memory:
@@ -348,14 +348,14 @@ def _approval_asked(memory: Memory, record: ApprovalAsked) -> Memory:
         due_ms=record.due_ms,
         options=record.options,
     )
-    return changes.require(memory, asked)
+    return conversation.require(memory, asked)
 
 
 def _subagent_spawned(memory: Memory, record: SubagentSpawned) -> Memory:
     grant = Grant(record.tokens, record.cost_usd)
     branch = record.ref if record.digest else ""
     child = Child(record.child_id, record.call_id, record.ref, grant, branch, record.digest)
-    return changes.spawn(memory, child)
+    return conversation.spawn(memory, child)
 
 
 def _resumed(memory: Memory, record: Resumed) -> Memory:
@@ -383,34 +383,34 @@ EVOLVE: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
     ToolEnded: _tool_ended,
     CycleEnded: _cycle_ended,
     PromptDiscarded: lambda memory, record: discard(memory, record.command_id),
-    Steered: lambda memory, record: changes.steer(memory, Steering(record.ref, record.text)),
+    Steered: lambda memory, record: conversation.steer(memory, Steering(record.ref, record.text)),
     ApprovalAsked: _approval_asked,
-    ApprovalDecided: lambda memory, record: changes.decide(
+    ApprovalDecided: lambda memory, record: conversation.decide(
         memory, record.approval_id, record.decision
     ),
-    UserAsked: lambda memory, record: changes.ask(memory, Ask(record.ref, record.call_id)),
-    UserAnswered: lambda memory, record: changes.answer(memory, record.ref, record.response),
+    UserAsked: lambda memory, record: conversation.ask(memory, Ask(record.ref, record.call_id)),
+    UserAnswered: lambda memory, record: conversation.answer(memory, record.ref, record.response),
     TodosChanged: lambda memory, record: replace(memory, todos=record.todos),
-    ToolsChanged: lambda memory, record: changes.change_tools(
+    ToolsChanged: lambda memory, record: conversation.change_tools(
         memory, record.attached, record.detached
     ),
-    ModelChanged: lambda memory, record: changes.switch_model(
+    ModelChanged: lambda memory, record: conversation.switch_model(
         memory, record.model, record.provider_opts
     ),
     Compacted: _compacted,
     SubagentSpawned: _subagent_spawned,
-    SubagentSpent: changes.settle_child,
-    Noted: lambda memory, record: changes.note(memory, record.notes),
-    PluginsChanged: lambda memory, record: changes.change_plugins(memory, record.states),
-    PluginSetChanged: lambda memory, record: changes.change_plugin_set(
+    SubagentSpent: conversation.settle_child,
+    Noted: lambda memory, record: conversation.note(memory, record.notes),
+    PluginsChanged: lambda memory, record: conversation.change_plugins(memory, record.states),
+    PluginSetChanged: lambda memory, record: conversation.change_plugin_set(
         memory, record.attached, record.detached
     ),
     PluginOrdered: _plugin_ordered,
     PluginSpent: lambda memory, record: spend(memory, record.usage),
     Resumed: _resumed,
-    Continued: changes.go_on_with,
+    Continued: conversation.go_on_with,
     SetAside: lambda memory, record: (
-        changes.leave_out(memory, record.digest) if record.what in CODE else memory
+        conversation.leave_out(memory, record.digest) if record.what in CODE else memory
     ),
     CodeTaken: lambda memory, record: replace(memory, code=memory.code | record.code),
 }

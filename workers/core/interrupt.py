@@ -22,11 +22,17 @@ from workers.core import cycle
 from workers.core.batch import CallEnd, give_results
 from workers.core.conversation import children_of, cycle_result, next_id, text_problem, waiting
 from workers.core.cycle import announce_abort, answer_waiters
-from workers.core.effects import AnswerTool, CancelCalls, CancelModel, EndSubagents, JudgeSteering
 from workers.core.inputs import CycleExpired, Order, Stopped
 from workers.core.records import PromptDiscarded, Said, Steered
 from workers.core.state import Memory, OpenCall, QueuedPrompt
-from workers.core.step import Step
+from workers.core.step import (
+    AnswerTool,
+    CancelCalls,
+    CancelModel,
+    EndSubagents,
+    JudgeSteering,
+    Step,
+)
 from workers.core.tags import flush
 
 CYCLE_TIMEOUT: Final = "cycle_timeout"

@@ -13,7 +13,6 @@ from cmdc_runtime.events import PluginModelCall, SteeringReceived
 from workers.core import cycle, interrupt, shrink
 from workers.core.batch import CallEnd, close_call, give_results
 from workers.core.conversation import find_running
-from workers.core.effects import CancelModel
 from workers.core.inputs import (
     ANY_WORK,
     Consulted,
@@ -37,7 +36,7 @@ from workers.core.state import (
     Resting,
     State,
 )
-from workers.core.step import Step
+from workers.core.step import CancelModel, Step
 from workers.core.verdict import Aborted, Verdict
 
 _STOPPED: Final = CallEnd(

@@ -1,19 +1,38 @@
 """Plugins are asked, and what they say is taken down: the cycle waits for them at a ``Point``."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from cmdc_runtime.events import ModelSwitched, PluginCrashed, PluginEvent
+from cmdc_runtime.commands import PLUGINS_MAX, AttachPlugin, DetachPlugin
+from cmdc_runtime.errors import AlreadyAttached, CmdcError, InvalidOptions, PluginNotFound
+from cmdc_runtime.events import (
+    ModelSwitched,
+    PluginAttached,
+    PluginCrashed,
+    PluginDetached,
+    PluginEvent,
+    PluginUpdated,
+)
 from cmdc_runtime.extensions.hooks import AnyHook
 from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS, DecideApproval
+from cmdc_runtime.plain import shown
+from cmdc_runtime.reasons import LINE_CHARS_MAX
 from workers.core import kernel_emits
 from workers.core.batch import decide_approval
-from workers.core.conversation import find_approval
-from workers.core.effects import AskPlugins
-from workers.core.records import ModelChanged, Noted, PluginOrdered, PluginsChanged
-from workers.core.state import Compacting, Consulting, Point
-from workers.core.step import Step
+from workers.core.conversation import attached_plugin, find_approval
+from workers.core.inputs import Order, PluginLoaded
+from workers.core.records import (
+    ModelChanged,
+    Noted,
+    PluginOrdered,
+    PluginsChanged,
+    PluginSetChanged,
+)
+from workers.core.state import Compacting, Consulting, Memory, Point
+from workers.core.step import AskPlugins, ChangePlugins, LoadPlugin, Step
 from workers.core.verdict import Verdict
 
 
@@ -69,3 +88,67 @@ def switch_model(step: Step, model: str, given: dict[str, Any] | None) -> None:
         return
     step.record(ModelChanged(model=model, provider_opts=opts))
     step.publish(ModelSwitched(from_=before.model, to=model, provider_opts_changed=changed))
+
+
+def load(step: Step, order: Order, command: AttachPlugin) -> None:
+    """Have the parcel opened; ``use_loaded`` goes on."""
+    step.perform(LoadPlugin(order.id, command))
+
+
+def use_loaded(step: Step, loaded: PluginLoaded) -> None:
+    """Ask the plugin from now on, or refuse it and say why."""
+    facts, error = loaded.plugin, _refusal(step.memory, loaded)
+    if error is not None or facts is None:
+        step.complete(loaded.id, error)
+        step.perform(ChangePlugins(loaded.id, attached=False, detached=()))
+        return
+    name, is_update = facts.name, loaded.command.is_update
+    step.record(PluginSetChanged(attached=(attached_plugin(facts),)))
+    step.publish(PluginUpdated(name=name) if is_update else PluginAttached(name=name))
+    apply_verdict(step, loaded.verdict)
+    step.complete(loaded.id, name)
+    step.perform(ChangePlugins(loaded.id, attached=True, detached=()))
+
+
+def detach(step: Step, order: Order, command: DetachPlugin) -> None:
+    """Ask a plugin no more; what it knew is forgotten."""
+    if not _has(step.memory, command.name):
+        step.complete(order.id, _unknown(step.memory, command.name))
+        return
+    gone = (command.name,)
+    step.record(PluginSetChanged(detached=gone))
+    step.publish(PluginDetached(name=command.name))
+    step.complete(order.id, None)
+    step.perform(ChangePlugins(order.id, attached=False, detached=gone))
+
+
+def with_hooks(memory: Memory, hooks: Mapping[str, frozenset[str]]) -> Memory:
+    """Return the memory with the hooks that its plugins hear in this process, by their names."""
+    plugins = tuple(replace(one, hooks=hooks.get(one.name, one.hooks)) for one in memory.plugins)
+    return replace(memory, plugins=plugins)
+
+
+def _refusal(memory: Memory, loaded: PluginLoaded) -> CmdcError | None:
+    facts, is_update = loaded.plugin, loaded.command.is_update
+    if facts is None:
+        return InvalidOptions([loaded.problem])
+    if is_update and not _has(memory, facts.name):
+        return _unknown(memory, facts.name)
+    if not is_update and _has(memory, facts.name):
+        text = f"a plugin named {facts.name!r} is attached; update it, or detach it first"
+        return AlreadyAttached(text)
+    if not is_update and len(memory.plugins) >= PLUGINS_MAX:
+        return InvalidOptions([f"plugin {facts.name!r}: a session has at most {PLUGINS_MAX}"])
+    if loaded.verdict.abort is not None:
+        why = shown(loaded.verdict.abort.reason, LINE_CHARS_MAX)
+        return InvalidOptions([f"plugin {facts.name!r} refused to start: {why}"])
+    return None
+
+
+def _has(memory: Memory, name: str) -> bool:
+    return any(one.name == name for one in memory.plugins)
+
+
+def _unknown(memory: Memory, name: str) -> PluginNotFound:
+    known = ", ".join(one.name for one in memory.plugins) or "none"
+    return PluginNotFound(f"there is no plugin {name!r}; plugins: {known}")

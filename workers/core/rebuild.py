@@ -13,11 +13,10 @@ from cmdc_runtime.reasons import AnyReason, Other
 from workers.core import cycle
 from workers.core.batch import CallEnd, call_tools, close_call, give_results, may_have_acted
 from workers.core.conversation import place
-from workers.core.effects import CountSubagents
 from workers.core.interrupt import CYCLE_TIMEOUT
 from workers.core.records import Resumed
 from workers.core.state import Memory, OpenCall
-from workers.core.step import Step
+from workers.core.step import CountSubagents, Step
 
 _NOBODYS_FAULT: Final = (DAEMON_RESTARTED, RESUMED)
 _CUT: Final = CallEnd("Error: the process died while this call ran.", "crashed", is_cut=True)

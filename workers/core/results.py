@@ -31,13 +31,12 @@ from workers.core import (
     delegation,
     interrupt,
     plugin_decisions,
-    pluginset,
+    plugins,
     shrink,
     toolset,
     toolwork,
 )
 from workers.core.conversation import next_id
-from workers.core.effects import AnswerTool, Sleep
 from workers.core.expense import guess, has_lost_count
 from workers.core.inputs import (
     ANY_WORK,
@@ -80,7 +79,7 @@ from workers.core.inputs import (
 from workers.core.records import Said, TurnSpent
 from workers.core.retry import delay_s, may_pass, should_retry
 from workers.core.state import Answering, Asking, Memory, Resting, State, Streaming
-from workers.core.step import Step
+from workers.core.step import AnswerTool, Sleep, Step
 from workers.core.tags import Found, Tag, feed, flush
 
 Handler = Callable[[Step, Any], None]  # Any: a handler takes the result of its own row
@@ -275,10 +274,10 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
     (_S, WaitExpired):    cycle.give_up_waits,
     (_T, WaitExpired):    cycle.give_up_waits,
     (_T, Stopped):        interrupt.stop_tools,
-    (_I, PluginLoaded): pluginset.use_loaded,
-    (_R, PluginLoaded): pluginset.use_loaded,
-    (_S, PluginLoaded): pluginset.use_loaded,
-    (_T, PluginLoaded): pluginset.use_loaded,
+    (_I, PluginLoaded): plugins.use_loaded,
+    (_R, PluginLoaded): plugins.use_loaded,
+    (_S, PluginLoaded): plugins.use_loaded,
+    (_T, PluginLoaded): plugins.use_loaded,
     (_I, ToolsLoaded):    toolset.use_loaded,
     (_R, ToolsLoaded):    toolset.use_loaded,
     (_S, ToolsLoaded):    toolset.use_loaded,

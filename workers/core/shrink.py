@@ -7,12 +7,11 @@ from cmdc_runtime.extensions.hooks import BeforeCompact
 from cmdc_runtime.ids import MessageId
 from workers.core import compaction, cycle
 from workers.core.conversation import is_running, place
-from workers.core.effects import AnswerTool, AskPlugins, Summarize
 from workers.core.expense import over_budget
 from workers.core.inputs import CompactWanted, Summarized, SummaryFailed
 from workers.core.records import Compacted
 from workers.core.state import Asking, Calling, Compacting, Memory
-from workers.core.step import Step
+from workers.core.step import AnswerTool, AskPlugins, Step, Summarize
 
 
 def go_on(step: Step, summarized: Summarized) -> None:

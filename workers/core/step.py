@@ -1,15 +1,271 @@
 """A step under way: what a decision records, tells and has done."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
+from cmdc_runtime.commands import AttachPlugin, AttachTools, ReplaceTools, Steer
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.events import Event
-from cmdc_runtime.ids import CommandId
-from workers.core.effects import Complete, Effect, ExitProcess, Keep, Publish, Said, Work
+from cmdc_runtime.extensions.hooks import AnyHook
+from cmdc_runtime.ids import CallId, CommandId, SessionId
+from cmdc_runtime.messages import Message, ToolCall
+from cmdc_runtime.reasons import PlainReason
+from workers.core.budget import Grant
 from workers.core.evolve import evolve
+from workers.core.inputs import BranchTask, Order
 from workers.core.records import Record
 from workers.core.state import Activity, Cycle, Memory, State
+
+
+@dataclass(frozen=True, slots=True)
+class CallModel:
+    """Ask the model with ``messages``; the request before, if any, is over."""
+
+    work: int
+    model: str
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Summarize:
+    """Have the model sum up ``messages``, and keep them in the history file."""
+
+    work: int
+    model: str
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Post ``RetryDue`` in ``delay_s`` seconds."""
+
+    work: int
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CancelModel:
+    """End the request, the summary or the delay that is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTools:
+    """Run a batch of calls; those of ``approved`` need nobody's leave any more.
+
+    ``is_suspect``: the cycle has cost a process already, and this one notes so. No call starts
+    before the journal has that, or one that kills at once would never be counted.
+    """
+
+    work: int
+    turn: int
+    model: str
+    calls: tuple[ToolCall, ...]
+    approved: frozenset[CallId] = frozenset()
+    is_suspect: bool = False
+    told: Mapping[CallId, int] = field(default_factory=dict)
+    """How many steps each has told before; a call that is missing has told none."""
+
+
+@dataclass(frozen=True, slots=True)
+class CancelCalls:
+    """End these running calls; what one of them still returns counts for nothing."""
+
+    call_ids: tuple[CallId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerTool:
+    """Give a waiting call what it asked for by ``ref``: a value, or an error that it raises."""
+
+    ref: str
+    value: Any = None  # Any: what the call asked for
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunSubagent:
+    """Start the session ``child_id``, give it ``description`` as prompt, post ``SubagentDone``.
+
+    ``branch`` is what it is asked where a call has branched.
+    """
+
+    child_id: SessionId
+    subagent_type: str
+    description: str
+    grant: Grant
+    branch: BranchTask | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndSubagents:
+    """End these sessions; each still posts its ``SubagentDone``."""
+
+    child_ids: tuple[SessionId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CountSubagents:
+    """Post ``SubagentDone`` for sessions that ended with the process before this one."""
+
+    child_ids: tuple[SessionId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AskPlugins:
+    """Ask the plugins and post ``Consulted``; of ``ANY_WORK`` post ``PluginsSpoke``."""
+
+    work: int
+    hook: AnyHook
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeSteering:
+    """Ask the plugins about a steering and post ``SteeringJudged``."""
+
+    order: Order
+    command: Steer
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTools:
+    """Open the parcels of a command and post ``ToolsLoaded``."""
+
+    id: CommandId
+    command: AttachTools | ReplaceTools
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeTools:
+    """Take ``attached`` of what was loaded for command ``load_id`` into use, and drop the rest."""
+
+    load_id: CommandId
+    attached: tuple[str, ...]
+    detached: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlugin:
+    """Open the parcel of a command, have the plugin greeted, post ``PluginLoaded``."""
+
+    id: CommandId
+    command: AttachPlugin
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePlugins:
+    """Take what was loaded for command ``load_id`` into use or drop it; drop ``detached``."""
+
+    load_id: CommandId
+    attached: bool
+    detached: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Tell observers."""
+
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Write a record to the journal."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """Give a durable command its one outcome: an answer, or an error that is raised."""
+
+    id: CommandId
+    outcome: Any  # Any: the answer type of the command, or a CmdcError
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer a question."""
+
+    id: CommandId
+    value: Any  # Any: the answer type of the command
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Answer a question with an error."""
+
+    id: CommandId
+    error: CmdcError
+
+
+@dataclass(frozen=True, slots=True)
+class MakeCheckpoint:
+    """Save the memory of this step, and answer the question ``id`` with what came of it."""
+
+    id: CommandId
+    label: str | None
+    metadata: dict[str, Any]  # Any: whatever MessagePack takes
+
+
+@dataclass(frozen=True, slots=True)
+class TellStatus:
+    """Answer how the session stands; the shell adds what only it knows."""
+
+    id: CommandId
+
+
+@dataclass(frozen=True, slots=True)
+class TellMessages:
+    """Answer the conversation; the shell puts the system message before it."""
+
+    id: CommandId
+
+
+@dataclass(frozen=True, slots=True)
+class TellPage:
+    """Answer what follows the first ``offset`` bytes of an answer that is being read."""
+
+    id: CommandId
+    page_id: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExitProcess:
+    """End the process for good, as the options ask for ``reason``."""
+
+    reason: PlainReason
+
+
+Said: TypeAlias = Publish | Keep | Complete
+"""What leaves together, in the order in which it was said, before anything is done."""
+Work: TypeAlias = (
+    CallModel
+    | Summarize
+    | Sleep
+    | CancelModel
+    | RunTools
+    | CancelCalls
+    | AnswerTool
+    | RunSubagent
+    | EndSubagents
+    | CountSubagents
+    | AskPlugins
+    | JudgeSteering
+    | LoadTools
+    | ChangeTools
+    | LoadPlugin
+    | ChangePlugins
+    | Answer
+    | Refuse
+    | MakeCheckpoint
+    | TellStatus
+    | TellMessages
+    | TellPage
+    | ExitProcess
+)
+Effect: TypeAlias = Said | Work
 
 
 @dataclass(slots=True)

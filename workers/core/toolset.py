@@ -25,13 +25,12 @@ from cmdc_runtime.errors import (
 )
 from cmdc_runtime.events import ToolAttached, ToolDetached, ToolsUpdated
 from cmdc_runtime.model_names import model_problem
-from workers.core.changes import attached_tool
-from workers.core.effects import ChangeTools, LoadTools
+from workers.core.conversation import attached_tool
 from workers.core.inputs import Found, Order, ToolsLoaded
 from workers.core.plugins import switch_model
 from workers.core.records import ToolsChanged
 from workers.core.state import Memory, ToolFacts
-from workers.core.step import Step
+from workers.core.step import ChangeTools, LoadTools, Step
 
 Problems = list[tuple[str, str]]
 """Tool name or label, and what is wrong with it."""

@@ -17,12 +17,11 @@ from cmdc_runtime.events import (
 from workers.core import cycle, inputs, records, runs
 from workers.core.batch import CallEnd, close_call
 from workers.core.conversation import children_of, find_running, is_running
-from workers.core.effects import AnswerTool, EndSubagents
 from workers.core.inputs import QuestionAsked, ToolBegun, ToolEmitted, ToolReturned
 from workers.core.loops import fingerprint
 from workers.core.records import Record, TodosChanged, ToolStarted, UserAsked
 from workers.core.state import Memory
-from workers.core.step import Step
+from workers.core.step import AnswerTool, EndSubagents, Step
 
 _UNKNOWN_TOOL: Final = "unknown_tool"
 _BAD_ARGUMENTS: Final = "invalid_arguments"

@@ -36,9 +36,9 @@ from cmdc_runtime.requests import (
     Request,
 )
 from cmdc_runtime.spec import AgentSpec
-from workers.core.effects import Answer, MakeCheckpoint, Refuse
 from workers.core.snapshot import STRIPPED, restore, saved
 from workers.core.state import Memory
+from workers.core.step import Answer, MakeCheckpoint, Refuse
 from workers.threads import Threads
 
 REDACT_S: Final = 30.0

@@ -27,7 +27,16 @@ from cmdc_runtime.tracing import (
     trace_id_of,
 )
 from workers.core.conversation import find_child, is_running
-from workers.core.effects import (
+from workers.core.inputs import (
+    ANY_WORK,
+    Consulted,
+    PluginsSpoke,
+    Result,
+    RetryDue,
+    SteeringJudged,
+)
+from workers.core.state import Memory
+from workers.core.step import (
     AnswerTool,
     AskPlugins,
     CallModel,
@@ -47,15 +56,6 @@ from workers.core.effects import (
     Sleep,
     Summarize,
 )
-from workers.core.inputs import (
-    ANY_WORK,
-    Consulted,
-    PluginsSpoke,
-    Result,
-    RetryDue,
-    SteeringJudged,
-)
-from workers.core.state import Memory
 from workers.core.verdict import Verdict
 from workers.effects.checkpoints import Checkpoints
 from workers.effects.forks import Forks

@@ -12,9 +12,9 @@ from cmdc_runtime.extensions.plugin import Plugin, hooks_of
 from cmdc_runtime.ids import CommandId
 from cmdc_runtime.parcels import Packed
 from workers.code import with_code
-from workers.core.effects import ChangePlugins
 from workers.core.inputs import PluginLoaded, Result
 from workers.core.state import PluginFacts
+from workers.core.step import ChangePlugins
 from workers.core.verdict import Verdict
 from workers.effects.opener import Opener
 from workers.loader import LoadError

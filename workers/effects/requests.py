@@ -11,9 +11,9 @@ from cmdc_runtime.messages import OWN_PROMPT_CHARS, Message
 from cmdc_runtime.spec import AgentSpec
 from workers.core.budget import estimate_tokens
 from workers.core.compaction import SUMMARY_SYSTEM, chars, summary_request
-from workers.core.effects import CallModel, Summarize
 from workers.core.expense import answer_tokens_max, side_answer_max
 from workers.core.state import Memory
+from workers.core.step import CallModel, Summarize
 from workers.core.system_prompt import PromptMode, PromptParts, system_prompt
 from workers.effects.tools import ToolRunner
 

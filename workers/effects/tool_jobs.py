@@ -16,7 +16,7 @@ from cmdc_runtime.extensions.tool import Tool, ToolError
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.messages import ToolCall
 from workers.core.assemble import read_arguments
-from workers.core.effects import RunTools
+from workers.core.step import RunTools
 from workers.effects.toolbox import LoadedTool
 from workers.toolhost.words import fit
 

@@ -18,9 +18,9 @@ from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.ids import CommandId
 from cmdc_runtime.parcels import Packed
 from workers.code import with_code
-from workers.core.effects import ChangeTools
 from workers.core.inputs import Found, Result, ToolsLoaded
 from workers.core.state import ToolFacts
+from workers.core.step import ChangeTools
 from workers.effects.opener import Opener
 from workers.loader import LoadError, load_tools
 from workers.toolhost.words import fit

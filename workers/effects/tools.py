@@ -24,9 +24,9 @@ from cmdc_runtime.frames import HostLost
 from cmdc_runtime.ids import CallId, CommandId, Incarnation, SessionId
 from cmdc_runtime.messages import ToolCall
 from cmdc_runtime.user_values import packed
-from workers.core.effects import ChangeTools, RunTools
 from workers.core.inputs import ApprovalNeeded, Result, ToolBegun, ToolEmitted, ToolReturned
 from workers.core.state import ToolFacts
+from workers.core.step import ChangeTools, RunTools
 from workers.effects.opener import Opener
 from workers.effects.tool_hooks import ToolHooks
 from workers.effects.tool_jobs import Job, Seat, Tally, Todos, checked

@@ -22,7 +22,7 @@ from cmdc_runtime.reasons import (
 )
 from cmdc_runtime.testing import Hold, ToolCalls, ToolUse
 from tests.fault.cases.poison import poisoned
-from workers.core.code_spans import Place
+from workers.core.tags import Place
 
 pytestmark = [pytest.mark.fault, pytest.mark.process]
 

@@ -6,9 +6,8 @@ from types import SimpleNamespace
 from cmdc_runtime.events import AgentAbort
 from cmdc_runtime.messages import Message, ToolCall
 from workers.agent import Agent
-from workers.core.effects import CancelModel, Publish
 from workers.core.state import Asking, Calling, Memory, OpenCall
-from workers.core.step import Step
+from workers.core.step import CancelModel, Publish, Step
 from workers.effects.publish import Publisher
 
 NEVER = SimpleNamespace(look=lambda **_: None)

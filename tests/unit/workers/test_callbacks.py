@@ -10,7 +10,7 @@ from cmdc_runtime.errors import UsageError
 from cmdc_runtime.plain import short
 from workers import callbacks
 from workers.builtin.filtering.streaming import Redaction
-from workers.core.code_spans import Place
+from workers.core.tags import Place
 
 
 class Sly:

@@ -18,8 +18,8 @@ from cmdc_runtime.extensions import Context, tool
 from cmdc_runtime.frames import HostLost
 from cmdc_runtime.messages import ToolCall
 from cmdc_runtime.packing import pack
-from workers.core.effects import RunTools
 from workers.core.inputs import ToolEmitted, ToolReturned
+from workers.core.step import RunTools
 from workers.effects.tools import LoadedTool, ToolRunner, ToolSettings
 from workers.toolhost.start import command
 

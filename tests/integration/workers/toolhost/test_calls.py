@@ -10,7 +10,7 @@ import pytest
 
 from cmdc_runtime.extensions import Context, Effect, Tool, tool
 from cmdc_runtime.parcels import Packed
-from workers.core.effects import ChangeTools
+from workers.core.step import ChangeTools
 from workers.effects import toolhost_link
 from workers.effects.tools import LoadedTool
 

@@ -10,12 +10,11 @@ from cmdc_runtime.messages import TokenUsage, ToolCall
 from cmdc_runtime.reasons import Signal
 from workers.core import causes, commands, evolve, rebuild, results
 from workers.core.assemble import Reply
-from workers.core.effects import Keep, Publish
 from workers.core.inputs import FirstChunk, Order, StreamEnded, TextArrived, ToolBegun, ToolReturned
 from workers.core.records import Record
 from workers.core.replaying import Entry, reread
 from workers.core.state import Memory, PluginFacts, Policy, State, ToolFacts
-from workers.core.step import Step
+from workers.core.step import Keep, Publish, Step
 
 USED = TokenUsage(prompt_tokens=2, completion_tokens=1, total_tokens=3)
 TOOLS = (ToolFacts("read", is_repeatable=True), ToolFacts("write"), ToolFacts("thread"))

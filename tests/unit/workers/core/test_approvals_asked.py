@@ -12,10 +12,10 @@ from cmdc_runtime.events import (
     ToolRejected,
 )
 from cmdc_runtime.extensions.kernel_emits import RequireApproval
-from workers.core.effects import AnswerTool, CallModel, CancelCalls, Complete
 from workers.core.inputs import ANY_WORK, ApprovalExpired, ApprovalNeeded
 from workers.core.records import ApprovalAsked, ApprovalDecided, ToolEnded
 from workers.core.state import State
+from workers.core.step import AnswerTool, CallModel, CancelCalls, Complete
 
 HELD = RequireApproval(hint="sure?", hold=True, timeout_s=2.0, family="git push")
 ENDED = RequireApproval(hint="sure?", timeout_s=2.0)

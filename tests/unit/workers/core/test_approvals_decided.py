@@ -12,10 +12,10 @@ from cmdc_runtime.messages import ToolCall
 from tests.unit.workers.core.conftest import taken
 from workers.core import batch
 from workers.core.approvals import ARGUMENTS_CHARS_MAX
-from workers.core.effects import AnswerTool, CallModel, Complete, RunTools
 from workers.core.inputs import ApprovalNeeded, QuestionAsked
 from workers.core.records import ApprovalDecided, CycleStarted, PromptQueued, UserAnswered
 from workers.core.state import State
+from workers.core.step import AnswerTool, CallModel, Complete, RunTools
 
 ASKED = RequireApproval(hint="sure?")
 CALL = ToolCall(call_id="a", name="write", arguments={"path": "x"})

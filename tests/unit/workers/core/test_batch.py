@@ -16,7 +16,6 @@ from workers.core.batch import (
     latest_results,
 )
 from workers.core.conversation import UNCERTAIN_MAX, result_of, uncertain_calls
-from workers.core.effects import Keep, RunTools
 from workers.core.evolve import begin_call, end_call, open_cycle, say
 from workers.core.loops import fingerprint
 from workers.core.records import ToolEnded
@@ -29,7 +28,7 @@ from workers.core.state import (
     State,
     ToolFacts,
 )
-from workers.core.step import Step
+from workers.core.step import Keep, RunTools, Step
 
 CALLS = (
     ToolCall(call_id="a", name="x"),

@@ -26,7 +26,10 @@ from cmdc_runtime.errors import CollectTimeout, InvalidText, Overloaded, QueueFu
 from cmdc_runtime.events import AgentStart, PromptReceived
 from cmdc_runtime.messages import TokenUsage
 from workers.core import commands, results
-from workers.core.effects import (
+from workers.core.inputs import Order, WaitExpired
+from workers.core.records import CycleStarted, PromptQueued
+from workers.core.state import OUTCOMES_MAX, WAITERS_MAX, Cycle, Memory, State, Waiter
+from workers.core.step import (
     Answer,
     CallModel,
     Complete,
@@ -36,9 +39,6 @@ from workers.core.effects import (
     TellPage,
     TellStatus,
 )
-from workers.core.inputs import Order, WaitExpired
-from workers.core.records import CycleStarted, PromptQueued
-from workers.core.state import OUTCOMES_MAX, WAITERS_MAX, Cycle, Memory, State, Waiter
 
 COMMANDS = Command.__subclasses__()
 BUSY = [state for state in State if state is not State.IDLE]

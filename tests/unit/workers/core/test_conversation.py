@@ -8,7 +8,6 @@ from cmdc_runtime.commands import PROMPT_CHARS_MAX
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
 from workers.core.budget import Grant
-from workers.core.changes import spend
 from workers.core.conversation import (
     NOTES,
     REPAIR,
@@ -25,6 +24,7 @@ from workers.core.conversation import (
     result_of,
     result_place,
     since,
+    spend,
     text_problem,
     tool_names,
     uncertain_calls,

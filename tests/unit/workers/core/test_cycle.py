@@ -24,15 +24,6 @@ from cmdc_runtime.reasons import MaxTurnsExceeded, PluginAborted, ProviderTimeou
 from tests.unit.workers.core.conftest import taken
 from workers.core import cycle
 from workers.core.budget import Budget
-from workers.core.effects import (
-    Answer,
-    AskPlugins,
-    CallModel,
-    ExitProcess,
-    Keep,
-    Publish,
-    Summarize,
-)
 from workers.core.evolve import count_answer, enqueue, open_cycle, say
 from workers.core.inputs import StreamFailed, ToolReturned
 from workers.core.records import CycleEnded, CycleStarted
@@ -48,6 +39,15 @@ from workers.core.state import (
     Steering,
     Streaming,
     Waiter,
+)
+from workers.core.step import (
+    Answer,
+    AskPlugins,
+    CallModel,
+    ExitProcess,
+    Keep,
+    Publish,
+    Summarize,
 )
 from workers.core.verdict import Aborted
 

@@ -6,11 +6,11 @@ from cmdc_runtime.events import AgentAbort, AgentEnd, AgentError, LoopDetected
 from cmdc_runtime.messages import Message
 from tests.unit.workers.core.conftest import taken
 from workers.core import cycle
-from workers.core.effects import CallModel, RunTools
 from workers.core.evolve import open_cycle, say
 from workers.core.records import Said, ToolEnded
 from workers.core.repair import repair
 from workers.core.state import Memory, Policy, QueuedPrompt, State, Steering
+from workers.core.step import CallModel, RunTools
 
 NUMBER = {"type": "integer"}
 LEFT = Steering("s-1", "left")

@@ -9,9 +9,8 @@ from cmdc_runtime.events import AgentAbort
 from cmdc_runtime.extensions.hooks import AfterTurn, kind_of
 from cmdc_runtime.messages import Message, TokenUsage
 from tests.unit.workers.core.conftest import taken
-from workers.core.changes import spend
+from workers.core.conversation import spend
 from workers.core.cycle import announce_abort, answer_waiters, close
-from workers.core.effects import Answer, AskPlugins, Keep, Publish
 from workers.core.evolve import open_cycle, say
 from workers.core.inputs import ANY_WORK
 from workers.core.records import CycleEnded
@@ -29,7 +28,7 @@ from workers.core.state import (
     Streaming,
     Waiter,
 )
-from workers.core.step import Step
+from workers.core.step import Answer, AskPlugins, Keep, Publish, Step
 
 USED = TokenUsage(total_tokens=3)
 

@@ -7,16 +7,6 @@ from cmdc_runtime.events import AgentAbort, AgentRecovered, PromptDropped, ToolK
 from cmdc_runtime.extensions.hooks import AfterTurn, BeforePrompt, kind_of
 from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
-from workers.core.effects import (
-    Answer,
-    AskPlugins,
-    CallModel,
-    CancelCalls,
-    CancelModel,
-    Complete,
-    EndSubagents,
-    RunTools,
-)
 from workers.core.inputs import (
     ANY_WORK,
     ApprovalNeeded,
@@ -28,6 +18,16 @@ from workers.core.inputs import (
 from workers.core.records import CycleEnded, CycleStarted, Said
 from workers.core.repair import repair
 from workers.core.state import State
+from workers.core.step import (
+    Answer,
+    AskPlugins,
+    CallModel,
+    CancelCalls,
+    CancelModel,
+    Complete,
+    EndSubagents,
+    RunTools,
+)
 
 BUSY = [state for state in State if state is not State.IDLE]
 LIMIT = {"cycle_timeout_s": 1.0}

@@ -6,9 +6,9 @@ from cmdc_runtime.commands import Abort
 from cmdc_runtime.events import SubagentEnd, SubagentStart
 from cmdc_runtime.messages import TokenUsage
 from workers.core.budget import Budget, Grant
-from workers.core.effects import AnswerTool, EndSubagents, RunSubagent
 from workers.core.inputs import DelegationDropped, PluginDelegated, SubagentDone, SubagentWanted
 from workers.core.state import State
+from workers.core.step import AnswerTool, EndSubagents, RunSubagent
 
 REF = "plugin:judge-1"
 WANTED = PluginDelegated("judge", REF, "any", "Check it.")

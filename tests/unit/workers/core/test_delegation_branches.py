@@ -9,7 +9,6 @@ from cmdc_runtime.events import SubagentEnd, SubagentStart
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.messages import TokenUsage
 from workers.core.budget import Budget, Grant
-from workers.core.effects import AnswerTool, CountSubagents, EndSubagents, RunSubagent
 from workers.core.inputs import (
     AskedOtherwise,
     BranchDropped,
@@ -21,6 +20,7 @@ from workers.core.inputs import (
 )
 from workers.core.records import SubagentSpawned, SubagentSpent
 from workers.core.state import Branch, State
+from workers.core.step import AnswerTool, CountSubagents, EndSubagents, RunSubagent
 
 USED = TokenUsage(prompt_tokens=3, completion_tokens=1, total_tokens=4)
 TASK = BranchTask("think", "y:n", {"type": "integer"})

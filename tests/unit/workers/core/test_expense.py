@@ -11,7 +11,7 @@ from workers.core.budget import (
     Budget,
     Grant,
 )
-from workers.core.changes import switch_model
+from workers.core.conversation import switch_model
 from workers.core.evolve import count_answer
 from workers.core.expense import (
     answer_tokens_max,

@@ -6,7 +6,6 @@ from cmdc_runtime.events import ToolCallUnknown, ToolExecutionEnd
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import TokenUsage
 from workers.core.budget import Budget
-from workers.core.effects import AnswerTool, RunSubagent, Sleep
 from workers.core.inputs import (
     BranchDropped,
     BranchTask,
@@ -17,6 +16,7 @@ from workers.core.inputs import (
 )
 from workers.core.retry import Backoff
 from workers.core.state import State
+from workers.core.step import AnswerTool, RunSubagent, Sleep
 
 
 @pytest.fixture

@@ -20,16 +20,6 @@ from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.messages import Message
 from workers.core.budget import Grant
 from workers.core.conversation import uncertain_calls
-from workers.core.effects import (
-    Answer,
-    AnswerTool,
-    CallModel,
-    CancelCalls,
-    CancelModel,
-    Complete,
-    EndSubagents,
-    JudgeSteering,
-)
 from workers.core.inputs import (
     ApprovalNeeded,
     CompactWanted,
@@ -40,6 +30,16 @@ from workers.core.inputs import (
 from workers.core.records import CycleEnded, CycleStarted, PromptDiscarded, Said, Steered, ToolEnded
 from workers.core.repair import repair
 from workers.core.state import Child, Memory, State, ToolFacts
+from workers.core.step import (
+    Answer,
+    AnswerTool,
+    CallModel,
+    CancelCalls,
+    CancelModel,
+    Complete,
+    EndSubagents,
+    JudgeSteering,
+)
 
 ASKED = RequireApproval(hint="sure?")
 EXPIRED = CycleExpired("p-1", 10**9)

@@ -5,10 +5,10 @@ import pytest
 from cmdc_runtime.commands import Abort, Steer, SteerReceipt
 from cmdc_runtime.events import ToolKilled
 from cmdc_runtime.extensions.kernel_emits import RequireApproval
-from workers.core.effects import Complete
 from workers.core.inputs import ApprovalNeeded, QuestionAsked, Stopped
 from workers.core.records import ToolEnded
 from workers.core.state import State
+from workers.core.step import Complete
 
 
 def texts(session):

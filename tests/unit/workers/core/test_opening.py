@@ -16,11 +16,11 @@ from cmdc_runtime.events import (
 from cmdc_runtime.extensions.hooks import HOOKS, AfterResponse, BeforeFinish, BeforePrompt
 from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.messages import OpeningCall, TokenUsage
-from workers.core.effects import AskPlugins, CallModel, Complete, RunTools
 from workers.core.inputs import ApprovalNeeded, Consulted, ToolBegun, ToolReturned
 from workers.core.opening import ARGUMENT_CHARS_MAX
 from workers.core.records import CycleEnded, CycleStarted, PromptQueued
 from workers.core.state import State
+from workers.core.step import AskPlugins, CallModel, Complete, RunTools
 from workers.core.verdict import Verdict
 
 THINK = OpeningCall(name="read", arguments={"n": 1}, text_as="question")

@@ -27,17 +27,6 @@ from cmdc_runtime.messages import Message
 from cmdc_runtime.reasons import PluginAborted
 from workers.core import plugin_decisions
 from workers.core.conversation import NOTES
-from workers.core.effects import (
-    AskPlugins,
-    CallModel,
-    CancelCalls,
-    Complete,
-    EndSubagents,
-    ExitProcess,
-    JudgeSteering,
-    RunTools,
-    Summarize,
-)
 from workers.core.inputs import (
     Consulted,
     PluginsAborted,
@@ -50,6 +39,17 @@ from workers.core.inputs import (
 from workers.core.records import Noted, Said, Steered, ToolEnded
 from workers.core.repair import repair
 from workers.core.state import Memory, Point, State
+from workers.core.step import (
+    AskPlugins,
+    CallModel,
+    CancelCalls,
+    Complete,
+    EndSubagents,
+    ExitProcess,
+    JudgeSteering,
+    RunTools,
+    Summarize,
+)
 from workers.core.verdict import Aborted, Verdict
 
 NO = Verdict(abort=Aborted("guard", "no"))

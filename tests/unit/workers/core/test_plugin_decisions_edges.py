@@ -8,14 +8,6 @@ from cmdc_runtime.commands import Abort
 from cmdc_runtime.events import PluginEvent, PluginModelCall, ToolExecutionEnd, ToolKilled
 from cmdc_runtime.extensions.hooks import BeforeCompact, BeforeRequest, kind_of
 from cmdc_runtime.messages import Message, TokenUsage
-from workers.core.effects import (
-    AnswerTool,
-    AskPlugins,
-    CallModel,
-    CancelCalls,
-    CancelModel,
-    Summarize,
-)
 from workers.core.inputs import (
     CompactWanted,
     Consulted,
@@ -25,6 +17,14 @@ from workers.core.inputs import (
 )
 from workers.core.records import PluginSpent
 from workers.core.state import Memory, State, ToolFacts
+from workers.core.step import (
+    AnswerTool,
+    AskPlugins,
+    CallModel,
+    CancelCalls,
+    CancelModel,
+    Summarize,
+)
 from workers.core.verdict import Aborted, Verdict
 
 OLD = tuple(Message(id=f"old-{n}", role="user", content="old " * 10) for n in range(12))

@@ -5,11 +5,10 @@ import pytest
 from cmdc_runtime.events import ModelSwitched, PluginCrashed, PluginEvent
 from cmdc_runtime.extensions.hooks import BeforePrompt, kind_of
 from tests.unit.workers.core.conftest import taken
-from workers.core.effects import AskPlugins, Keep, Publish
 from workers.core.plugins import apply_verdict, ask_plugins
 from workers.core.records import ModelChanged, Noted, PluginsChanged
 from workers.core.state import Compacting, Consulting, Memory, PluginFacts, Point, State
-from workers.core.step import Step
+from workers.core.step import AskPlugins, Keep, Publish, Step
 from workers.core.verdict import Verdict
 
 HOOK = BeforePrompt("go")

@@ -18,7 +18,6 @@ from cmdc_runtime.process import DAEMON_RESTARTED
 from cmdc_runtime.reasons import Other, Signal
 from workers.core.budget import Grant
 from workers.core.conversation import tool_names, uncertain_calls
-from workers.core.effects import AskPlugins, CallModel, CountSubagents, Keep, Publish, RunTools
 from workers.core.evolve import EVOLVE, replay
 from workers.core.loops import fingerprint
 from workers.core.rebuild import drop_cycle, resume
@@ -50,7 +49,7 @@ from workers.core.records import (
 )
 from workers.core.repair import repair
 from workers.core.state import Ask, Child, Memory, PluginFacts, Policy, State, Steering, ToolFacts
-from workers.core.step import Step
+from workers.core.step import AskPlugins, CallModel, CountSubagents, Keep, Publish, RunTools, Step
 
 KILLED = Signal(number=9, name="SIGKILL")
 TOOLS = (ToolFacts("read", is_repeatable=True), ToolFacts("write"))

@@ -20,7 +20,6 @@ from cmdc_runtime.parcels import Packed
 from workers.core import results
 from workers.core.assemble import Reply
 from workers.core.budget import Budget, Grant
-from workers.core.effects import AnswerTool, CallModel, Publish, RunTools, Sleep, Summarize
 from workers.core.inputs import (
     ANY_WORK,
     ApprovalExpired,
@@ -76,6 +75,7 @@ from workers.core.state import (
     Summarizing,
     Waiter,
 )
+from workers.core.step import AnswerTool, CallModel, Publish, RunTools, Sleep, Summarize
 from workers.core.tags import Found as FoundTag
 from workers.core.tags import Tag
 from workers.core.verdict import Aborted, Verdict

@@ -16,7 +16,6 @@ from cmdc_runtime.events import (
 )
 from cmdc_runtime.messages import TokenUsage
 from workers.core import runs
-from workers.core.effects import EndSubagents
 from workers.core.inputs import (
     BranchTask,
     BranchWanted,
@@ -28,6 +27,7 @@ from workers.core.inputs import (
 )
 from workers.core.records import RunStep, ToolEnded
 from workers.core.state import OpenRun, State
+from workers.core.step import EndSubagents
 
 OF = {"run_id": "a@1", "strategy": "tree"}
 USED = TokenUsage(prompt_tokens=3, completion_tokens=1, total_tokens=4)

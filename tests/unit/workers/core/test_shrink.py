@@ -11,11 +11,11 @@ from cmdc_runtime.messages import Message, TokenUsage
 from workers.core.budget import Budget
 from workers.core.compaction import COMPACTED
 from workers.core.conversation import place
-from workers.core.effects import AnswerTool, AskPlugins, CallModel, CancelModel, Summarize
 from workers.core.inputs import CompactWanted, Consulted, StreamFailed, Summarized, SummaryFailed
 from workers.core.records import Compacted
 from workers.core.repair import repair
 from workers.core.state import Memory, State
+from workers.core.step import AnswerTool, AskPlugins, CallModel, CancelModel, Summarize
 from workers.core.verdict import Verdict
 
 USED = TokenUsage(prompt_tokens=9, total_tokens=9)

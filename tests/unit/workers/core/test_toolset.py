@@ -22,10 +22,10 @@ from cmdc_runtime.errors import (
 from cmdc_runtime.events import ModelSwitched, ToolAttached, ToolDetached, ToolsUpdated
 from cmdc_runtime.messages import OpeningCall
 from cmdc_runtime.parcels import Packed
-from workers.core.effects import CallModel, ChangeTools, Complete, LoadTools
 from workers.core.inputs import Found, ToolsLoaded
 from workers.core.records import ModelChanged, ToolsChanged
 from workers.core.state import Memory, State, ToolFacts
+from workers.core.step import CallModel, ChangeTools, Complete, LoadTools
 
 ATTACH, REPLACE = AttachTools(tools=()), ReplaceTools(tools=())
 SINGLE = AttachTools(tools=(), single=True)

@@ -26,15 +26,6 @@ from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.messages import TokenUsage, ToolCall
 from workers.core import records
 from workers.core.budget import Budget, Grant
-from workers.core.effects import (
-    AnswerTool,
-    CallModel,
-    EndSubagents,
-    Keep,
-    Publish,
-    RunSubagent,
-    RunTools,
-)
 from workers.core.inputs import (
     ApprovalNeeded,
     BranchTask,
@@ -58,6 +49,15 @@ from workers.core.records import (
     UserAsked,
 )
 from workers.core.state import Approval, Ask, State
+from workers.core.step import (
+    AnswerTool,
+    CallModel,
+    EndSubagents,
+    Keep,
+    Publish,
+    RunSubagent,
+    RunTools,
+)
 
 ASKED = RequireApproval(hint="sure?")
 WRITES = RequireApproval(hint="writes x")

@@ -12,9 +12,9 @@ from cmdc_runtime.messages import Message
 from cmdc_runtime.options import Options
 from cmdc_runtime.requests import DeleteCheckpoint, KeepCheckpoint, ListCheckpoints
 from cmdc_runtime.spec import AgentSpec, agent_spec
-from workers.core.effects import Answer, MakeCheckpoint, Refuse
 from workers.core.snapshot import restore
 from workers.core.state import Memory
+from workers.core.step import Answer, MakeCheckpoint, Refuse
 from workers.effects import checkpoints as module
 from workers.effects.checkpoints import Checkpoints, Saved
 

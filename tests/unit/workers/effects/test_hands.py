@@ -23,7 +23,16 @@ from cmdc_runtime.spec import AgentSpec, agent_spec
 from cmdc_runtime.subagent import SubAgent
 from workers.agent import Agent
 from workers.core.budget import Grant
-from workers.core.effects import (
+from workers.core.inputs import (
+    ANY_WORK,
+    Consulted,
+    Order,
+    PluginsSpoke,
+    RetryDue,
+    SteeringJudged,
+)
+from workers.core.state import Memory
+from workers.core.step import (
     AnswerTool,
     AskPlugins,
     CallModel,
@@ -45,15 +54,6 @@ from workers.core.effects import (
     Sleep,
     Summarize,
 )
-from workers.core.inputs import (
-    ANY_WORK,
-    Consulted,
-    Order,
-    PluginsSpoke,
-    RetryDue,
-    SteeringJudged,
-)
-from workers.core.state import Memory
 from workers.core.verdict import Verdict
 from workers.effects.hands import Hands, Tools
 from workers.pipeline import Pipeline

@@ -14,9 +14,9 @@ from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.packing import pack_plugin
 from cmdc_runtime.parcels import Packed
-from workers.core.effects import ChangePlugins
 from workers.core.inputs import PluginLoaded
 from workers.core.state import PluginFacts
+from workers.core.step import ChangePlugins
 from workers.effects import plugin_box as module
 from workers.effects.plugin_box import PluginBox
 from workers.pipeline import Pipeline

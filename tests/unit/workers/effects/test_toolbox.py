@@ -12,9 +12,9 @@ from cmdc_runtime.commands import AttachTools
 from cmdc_runtime.extensions import Context, Tool, ToolContext, tool
 from cmdc_runtime.packing import pack
 from cmdc_runtime.parcels import Packed
-from workers.core.effects import ChangeTools
 from workers.core.inputs import ToolsLoaded
 from workers.core.state import ToolFacts
+from workers.core.step import ChangeTools
 from workers.effects import toolbox
 from workers.effects.toolbox import LoadedTool, Toolbox
 from workers.loader import LoadError

@@ -9,8 +9,8 @@ from cmdc_runtime.extensions import Context, Effect, tool
 from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.messages import ToolCall
 from cmdc_runtime.parcels import Packed
-from workers.core.effects import RunTools
 from workers.core.inputs import ApprovalNeeded, QuestionAsked, ToolBegun, ToolReturned
+from workers.core.step import RunTools
 from workers.effects.tool_jobs import SUMMARY_CHARS_MAX
 from workers.effects.tools import LoadedTool, ToolRunner, ToolSettings
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.core.code_spans import PREFIX_CHARS_MAX, Place
+from workers.core.tags import PREFIX_CHARS_MAX, Place
 
 PARTS = ("`", "```", "~", "~~~", "\n", " ", "\t", "> ", "- ", "12. ", "x", "<", ">", "é")
 

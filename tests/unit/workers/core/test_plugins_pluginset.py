@@ -6,10 +6,10 @@ from cmdc_runtime.commands import PLUGINS_MAX, AttachPlugin, DetachPlugin
 from cmdc_runtime.errors import AlreadyAttached, InvalidOptions, PluginNotFound
 from cmdc_runtime.events import PluginAttached, PluginDetached, PluginEvent, PluginUpdated
 from cmdc_runtime.parcels import Packed
-from workers.core.effects import ChangePlugins, Complete, LoadPlugin
 from workers.core.inputs import PluginLoaded
-from workers.core.pluginset import with_hooks
+from workers.core.plugins import with_hooks
 from workers.core.state import PluginFacts, State
+from workers.core.step import ChangePlugins, Complete, LoadPlugin
 from workers.core.verdict import Aborted, Verdict
 
 PACKED = Packed(kind="ref", label="guard", ref="guard")

@@ -7,7 +7,7 @@ import pytest
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
 from cmdc_runtime.parcels import Packed, digest_of
-from workers.core import changes, conversation
+from workers.core import conversation
 from workers.core.budget import Grant
 from workers.core.evolve import open_cycle
 from workers.core.loops import fingerprint
@@ -42,19 +42,21 @@ def attached(name):
 
 def test_guidance_waits_in_its_order():
     """The first comes first."""
-    memory = changes.steer(changes.steer(Memory(), Steering("s-1", "a")), Steering("s-2", "b"))
+    memory = conversation.steer(
+        conversation.steer(Memory(), Steering("s-1", "a")), Steering("s-2", "b")
+    )
 
     assert [one.ref for one in memory.steering] == ["s-1", "s-2"]
 
 
 def test_a_call_that_waits_for_a_person_blocks_its_cycle():
     """Where there is one."""
-    blocked = changes.require(running(), WANTED)
+    blocked = conversation.require(running(), WANTED)
 
     assert blocked.cycle.is_blocked
-    assert changes.require(blocked, WANTED) == blocked
+    assert conversation.require(blocked, WANTED) == blocked
     assert conversation.find_approval(blocked, "approval-1") == WANTED
-    assert changes.require(Memory(), WANTED).cycle is None
+    assert conversation.require(Memory(), WANTED).cycle is None
 
 
 @pytest.mark.parametrize(
@@ -67,37 +69,37 @@ def test_a_call_that_waits_for_a_person_blocks_its_cycle():
 )
 def test_a_decision_is_made_once(decision, allowances, tools):
     """It gives what it says, and the approval waits no more; made again it changes nothing."""
-    waiting = changes.require(running(), WANTED)
-    memory = changes.decide(waiting, "approval-1", decision)
+    waiting = conversation.require(running(), WANTED)
+    memory = conversation.decide(waiting, "approval-1", decision)
 
     assert (memory.approvals, memory.allowances) == ((), allowances)
     assert memory.always_approved == {(tool, "") for tool in tools}
-    assert changes.decide(memory, "approval-1", decision) == memory
+    assert conversation.decide(memory, "approval-1", decision) == memory
 
 
 def test_a_question_is_asked_once():
     """A call that runs again asks under the same reference."""
-    memory = changes.ask(Memory(), Ask("a:ask-1", "a"))
+    memory = conversation.ask(Memory(), Ask("a:ask-1", "a"))
 
-    assert changes.ask(memory, Ask("a:ask-1", "a")) == memory
+    assert conversation.ask(memory, Ask("a:ask-1", "a")) == memory
     assert conversation.find_ask(memory, "a:ask-1") == Ask("a:ask-1", "a")
     assert conversation.find_ask(memory, "a:ask-2") is None
 
 
 def test_an_answer_is_kept_for_the_call():
     """The question waits no more; an answer to nothing changes nothing."""
-    asking = changes.ask(changes.ask(Memory(), Ask("a:ask-1", "a")), Ask("b:ask-1", "b"))
-    memory = changes.answer(asking, "a:ask-1", {"n": 1})
+    asking = conversation.ask(conversation.ask(Memory(), Ask("a:ask-1", "a")), Ask("b:ask-1", "b"))
+    memory = conversation.answer(asking, "a:ask-1", {"n": 1})
 
     assert memory.asks == (Ask("b:ask-1", "b"),)
     assert memory.answers == ((Ask("a:ask-1", "a"), {"n": 1}),)
-    assert changes.answer(memory, "a:ask-1", "again") == memory
+    assert conversation.answer(memory, "a:ask-1", "again") == memory
 
 
 def test_tools_go_before_others_come():
     """One that goes and comes back is the new one."""
     memory = Memory(tools=(ToolFacts("x"), ToolFacts("y"), ToolFacts("z")))
-    after = changes.change_tools(memory, (attached("x"), attached("n")), ("x", "z", "gone"))
+    after = conversation.change_tools(memory, (attached("x"), attached("n")), ("x", "z", "gone"))
     new = ToolFacts("x", is_repeatable=True, isolation="task", packed=attached("x").packed)
 
     assert [tool.name for tool in after.tools] == ["y", "x", "n"]
@@ -111,12 +113,14 @@ def test_what_was_allowed_of_a_tool_goes_with_it():
         tools=(ToolFacts("x"), ToolFacts("y")), always_approved=frozenset({("x", "git"), ("y", "")})
     )
 
-    assert changes.change_tools(memory, (attached("x"),), ("x",)).always_approved == {("y", "")}
+    assert conversation.change_tools(memory, (attached("x"),), ("x",)).always_approved == {
+        ("y", "")
+    }
 
 
 def test_a_model_comes_with_its_options():
     """Both are for the next request."""
-    memory = changes.switch_model(Memory(model="x:m"), "y:n", {"seed": 1})
+    memory = conversation.switch_model(Memory(model="x:m"), "y:n", {"seed": 1})
 
     assert (memory.model, memory.provider_opts) == ("y:n", {"seed": 1})
 
@@ -125,13 +129,13 @@ def test_options_that_were_in_force_are_remembered():
     """Each once, the newest last, those in force left out, and a bounded number of them."""
     memory = Memory(model="x:m")
     for key in ("a", "b", "b", "a", "c"):
-        memory = changes.switch_model(memory, "x:m", {"api_key": key})
+        memory = conversation.switch_model(memory, "x:m", {"api_key": key})
     many = memory
-    for number in range(2 * changes.FORMER_OPTS_MAX):
-        many = changes.switch_model(many, "x:m", {"seed": number})
+    for number in range(2 * conversation.FORMER_OPTS_MAX):
+        many = conversation.switch_model(many, "x:m", {"seed": number})
 
     assert memory.former_opts == ({"api_key": "b"}, {"api_key": "a"})
-    assert len(many.former_opts) == changes.FORMER_OPTS_MAX
+    assert len(many.former_opts) == conversation.FORMER_OPTS_MAX
 
 
 def test_history_gives_way_to_a_summary():
@@ -139,7 +143,7 @@ def test_history_gives_way_to_a_summary():
     said = tuple(Message(id=f"m-{number}", role="user") for number in range(1, 5))
     summary = Message(id="m-3-summary", role="user")
     memory = Memory(messages=said, base=2, context=(9, 4))
-    after = changes.compact(memory, 3, summary, USED)
+    after = conversation.compact(memory, 3, summary, USED)
 
     assert after.messages == (summary, said[3])
     assert after.base + len(after.messages) == memory.base + len(memory.messages)
@@ -148,9 +152,9 @@ def test_history_gives_way_to_a_summary():
 
 def test_plugins_have_notes_and_states():
     """Notes wait in their order; a state replaces the plugin's one before."""
-    memory = changes.note(changes.note(Memory(), ("a",)), ("b", "c"))
-    once = changes.change_plugins(memory, {"p": b"1"})
-    kept = changes.change_plugins(once, {"p": b"2", "q": b""})
+    memory = conversation.note(conversation.note(Memory(), ("a",)), ("b", "c"))
+    once = conversation.change_plugins(memory, {"p": b"1"})
+    kept = conversation.change_plugins(once, {"p": b"2", "q": b""})
 
     assert memory.notes == ("a", "b", "c")
     assert kept.plugin_states == (("p", b"2"), ("q", b""))
@@ -159,22 +163,24 @@ def test_plugins_have_notes_and_states():
 def test_a_subagent_is_counted_from_its_start_to_its_end():
     """What it used is its parent's; a second end changes nothing."""
     first, second = Child("s.1", "a", "a:sub-1", Grant(5)), Child("s.2", "b", None, Grant())
-    memory = changes.spawn(changes.spawn(Memory(), first), second)
+    memory = conversation.spawn(conversation.spawn(Memory(), first), second)
     spent = SubagentSpent(child_id="s.1", usage=USED)
-    after = changes.settle_child(memory, spent)
+    after = conversation.settle_child(memory, spent)
 
     assert conversation.find_child(memory, "s.1") == first
     assert conversation.children_of(memory, ("a", "b")) == ("s.1",)
     assert (after.children, after.spawns, after.usage) == ((second,), 2, USED)
-    assert changes.settle_child(after, spent) == after
+    assert conversation.settle_child(after, spent) == after
 
 
 def test_another_model_has_not_answered_yet():
     """A server that is not there is a mistake again, until it has answered once."""
     before = Memory(model="x:m", has_answered=True)
-    after = changes.switch_model(before, "y:n", {})
-    same = changes.go_on_with(before, Continued(resumption="r"))
-    other = changes.go_on_with(before, Continued(resumption="r", provider_opts={"api_base": "x"}))
+    after = conversation.switch_model(before, "y:n", {})
+    same = conversation.go_on_with(before, Continued(resumption="r"))
+    other = conversation.go_on_with(
+        before, Continued(resumption="r", provider_opts={"api_base": "x"})
+    )
 
     assert before.has_answered
     assert same.has_answered
@@ -185,11 +191,11 @@ def test_another_model_has_not_answered_yet():
 
 def test_a_decision_changes_what_the_waiting_call_said_and_nothing_else():
     """Another result, or an answer, may quote it."""
-    waits = changes.WAITS.format(approval_id=WANTED.id)
+    waits = conversation.WAITS.format(approval_id=WANTED.id)
     asked = Message(id="m-1", role="assistant", content=waits)
     mine, other = Message.tool_result("a", waits), Message.tool_result("b", waits)
     memory = Memory(messages=(asked, mine, other), approvals=(WANTED,))
-    after = changes.decide(memory, WANTED.id, "reject").messages
+    after = conversation.decide(memory, WANTED.id, "reject").messages
 
     assert (after[0], after[2]) == (asked, other)
     assert after[1].content != waits
@@ -208,9 +214,9 @@ def test_only_the_subagents_of_plugins_are_theirs():
 def test_a_plugin_that_stays_keeps_what_it_knew():
     """With its new parcel; what another one knew goes with it."""
     stays, goes = (AttachedPlugin(name=name, hooks=frozenset(), packed=PACKED) for name in "sg")
-    memory = changes.change_plugin_set(Memory(), (stays, goes), ())
-    memory = changes.change_plugins(memory, {"s": b"1", "g": b"2"})
-    after = changes.go_on_with(memory, Continued(resumption="r", plugins=(stays,)))
+    memory = conversation.change_plugin_set(Memory(), (stays, goes), ())
+    memory = conversation.change_plugins(memory, {"s": b"1", "g": b"2"})
+    after = conversation.go_on_with(memory, Continued(resumption="r", plugins=(stays,)))
 
     assert ([one.name for one in after.plugins], after.plugin_states) == (["s"], (("s", b"1"),))
 
@@ -220,7 +226,7 @@ def branched():
     memory = Memory()
     for number, ref, branch in ((1, "a:b1", "a:b1"), (2, "a:b2", "a:b2"), (3, "a:sub-1", "")):
         child = Child(f"s.{number}", "a", ref, Grant(), branch, "digest" if branch else "")
-        memory = changes.spawn(memory, child)
+        memory = conversation.spawn(memory, child)
     return memory
 
 
@@ -228,7 +234,7 @@ def test_a_branch_is_found_under_way_and_after():
     """By its reference: no other subagent of the call is, nor what never was."""
     memory = branched()
     spent = SubagentSpent(child_id="s.2", usage=USED, ok=True, text="42")
-    after = changes.settle_child(memory, spent)
+    after = conversation.settle_child(memory, spent)
     answer = BranchAnswer(ok=True, text="42", usage=USED)
 
     assert (memory.spawns, memory.branched) == (3, 2)
@@ -243,7 +249,7 @@ def test_of_what_is_no_branch_or_was_lost_nothing_is_kept(child_id, ok):
     """But for what it used."""
     memory = branched()
     spent = SubagentSpent(child_id=child_id, usage=USED, ok=ok, text="42")
-    after = changes.settle_child(memory, spent)
+    after = conversation.settle_child(memory, spent)
 
     assert (after.branches, after.usage, len(after.children)) == ((), USED, 2)
 
@@ -253,7 +259,7 @@ def test_a_parcel_that_is_left_out_takes_its_tools_along():
     gone, stays = (ToolFacts(name, packed=attached(name).packed) for name in ("x", "y"))
     memory = Memory(tools=(gone, stays, ToolFacts("bare")), left_out=frozenset({"before"}))
     digest = digest_of(gone.packed)
-    after = changes.leave_out(memory, digest)
+    after = conversation.leave_out(memory, digest)
 
     assert [tool.name for tool in after.tools] == ["y", "bare"]
     assert after.left_out == {"before", digest}
@@ -261,7 +267,9 @@ def test_a_parcel_that_is_left_out_takes_its_tools_along():
 
 def test_what_another_model_costs_is_not_known_to_be_unknown():
     """The next answer tells."""
-    assert changes.switch_model(Memory(model="x:m", is_costed=False), "y:n", {}).is_costed is True
+    assert (
+        conversation.switch_model(Memory(model="x:m", is_costed=False), "y:n", {}).is_costed is True
+    )
 
 
 def test_an_approval_is_found_by_its_id():
@@ -273,10 +281,10 @@ def test_an_approval_is_found_by_its_id():
 
 def test_what_a_call_said_is_changed_while_its_batch_runs():
     """A call that has no result yet says nothing."""
-    waits = changes.WAITS.format(approval_id=WANTED.id)
+    waits = conversation.WAITS.format(approval_id=WANTED.id)
     asked, other = (ToolCall(call_id=call_id, name="write") for call_id in "ab")
     calls = (OpenCall(asked, result=Message.tool_result("a", waits)), OpenCall(other))
-    memory = changes.decide(Memory(calls=calls, approvals=(WANTED,)), WANTED.id, "reject")
+    memory = conversation.decide(Memory(calls=calls, approvals=(WANTED,)), WANTED.id, "reject")
 
     assert "rejected" in memory.calls[0].result.content
     assert memory.calls[1] == calls[1]
@@ -286,7 +294,7 @@ def test_what_is_written_down_of_code_brings_it_back():
     """All that the tables know of a tool, and of a plugin."""
     tool = ToolFacts("x", is_repeatable=True, isolation="task", packed=PACKED, chars=7)
     plugin = PluginFacts("guard", frozenset({"after_turn"}), PACKED)
-    memory = changes.change_tools(Memory(), (changes.attached_tool(tool),), ())
-    memory = changes.change_plugin_set(memory, (changes.attached_plugin(plugin),), ())
+    memory = conversation.change_tools(Memory(), (conversation.attached_tool(tool),), ())
+    memory = conversation.change_plugin_set(memory, (conversation.attached_plugin(plugin),), ())
 
     assert (memory.tools, memory.plugins) == ((tool,), (plugin,))

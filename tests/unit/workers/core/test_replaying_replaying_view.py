@@ -10,8 +10,16 @@ from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.parcels import Packed
 from workers.core.inputs import Order
 from workers.core.records import CycleEnded, Said, SetAside
-from workers.core.replaying import Difference, Unplayable, play
-from workers.core.replaying_view import brief, of_end, of_left_out, of_step, whole
+from workers.core.replaying import (
+    Difference,
+    Unplayable,
+    brief,
+    of_end,
+    of_left_out,
+    of_step,
+    play,
+    whole,
+)
 from workers.core.state import Approval, PluginFacts, State, Steering, ToolFacts
 
 PACKED = Packed(kind="value", label="secret", data=b"\x00code", python=(3, 11))
