@@ -68,10 +68,9 @@ from workers.core.step import (
     TellStatus,
 )
 from workers.core.verdict import Verdict
-from workers.effects.deadlines import Deadlines
+from workers.effects.deadlines import Deadlines, Rest
 from workers.effects.hands import Hands
 from workers.effects.publish import Publisher
-from workers.effects.rest import Rest
 from workers.link import Link
 from workers.saving import Saver
 

@@ -11,7 +11,9 @@ import faulthandler
 import os
 import select
 import signal
+import stat
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -19,6 +21,7 @@ from typing import Any, Final
 
 import msgspec
 import structlog
+from multiprocess import forkserver, resource_tracker
 
 from cmdc_runtime import foreign, reasons
 from cmdc_runtime.board import PERIOD_S_MAX, REBUILDING, SNAPSHOT_STEP, period_for
@@ -54,25 +57,91 @@ from cmdc_runtime.process import (
     HIBERNATE,
 )
 from cmdc_runtime.reasons import PlainReason
-from cmdc_runtime.roll import own_entry, strike
+from cmdc_runtime.roll import Entry, own_entry, sign, strike
 from cmdc_runtime.runtime_dir import BOARD_FILE
 from cmdc_runtime.spec import AgentSpec
-from workers import callbacks, own_tasks
+from workers import callbacks
 from workers.agent import Agent
 from workers.build import BuildError, ChangedError, Surroundings, build_agent
 from workers.core import aside
 from workers.core.snapshot import Past
-from workers.detach import leave_nursery
-from workers.drifting import Drifting, can_be_found
 from workers.guard import Guard
 from workers.limits import LimitError, apply_limits, step_forward
 from workers.link import Link
-from workers.logs import configure_logs
-from workers.output import own_lines, send_output
+from workers.output import configure_logs, own_lines, send_output
 from workers.plugin_slot import ERROR_CHARS_MAX
 from workers.pulse import Loop, Pulse
 
+
+def leave_nursery() -> None:
+    """Close this child's ends of the nursery's and the resource tracker's pipes; idempotent.
+
+    To be called once, first thing in a forked process. multiprocess has no public way to do this,
+    so what its attributes hold is closed only if it is a pipe.
+    """
+    _drop(forkserver._forkserver, "_forkserver_alive_fd")  # noqa: SLF001 - no public way
+    _drop(resource_tracker._resource_tracker, "_fd")  # noqa: SLF001 - no public way
+
+
+def _drop(owner: Any, attribute: str) -> None:  # Any: multiprocess has no types
+    fd = getattr(owner, attribute, None)
+    if not isinstance(fd, int):
+        return
+    setattr(owner, attribute, None)
+    with suppress(OSError):  # closed by somebody else: what we want
+        if stat.S_ISFIFO(os.fstat(fd).st_mode):
+            os.close(fd)
+
+
 log = structlog.get_logger()
+
+CALL_S: Final = 0.5
+"""Between two calls; the next daemon may die before it has heard one."""
+
+
+def can_be_found(directory: Path, own: Entry) -> bool:
+    """Sign the roll for the next daemon; an agent that can't has to end with the one it has."""
+    try:
+        sign(directory, own)
+    except OSError as error:
+        log.warning("agent.not_signed", problem=str(error))
+        return False
+    return True
+
+
+class Drifting:
+    """What is done while there is no daemon; nothing before ``begin`` and after ``end``."""
+
+    def __init__(self, link: Link, word: Callable[[], Adrift], on_late: Callable[[], None]) -> None:
+        """``word`` is what is called, ``on_late`` is told that the grace is over."""
+        self._link, self._word, self._on_late = link, word, on_late
+        self._call: asyncio.TimerHandle | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is no daemon now."""
+        return self._call is not None
+
+    def begin(self, grace_s: float) -> None:
+        """Give up the dead daemon, and call for the next one for ``grace_s`` seconds."""
+        log.warning("daemon.lost", grace_s=grace_s)
+        self._link.drift()
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(grace_s, self._on_late)
+        self._again()
+
+    def end(self) -> None:
+        """Stop calling. Idempotent."""
+        for timer in (self._call, self._deadline):
+            if timer is not None:
+                timer.cancel()
+        self._call = self._deadline = None
+
+    def _again(self) -> None:
+        self._link.call(self._word())
+        self._call = asyncio.get_running_loop().call_later(CALL_S, self._again)
+
 
 DYING_MS: Final = 1_000
 """For a daemon whose files are closed already to be gone; it takes less than one."""
@@ -117,7 +186,7 @@ class Worker:
         """Work until the end; return the exit code."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_loop_error)
-        own_tasks.hide_from(loop)
+        callbacks.hide_from(loop)
         loop.add_signal_handler(signal.SIGTERM, self._on_sigterm)
         # Ahead of the loop's own turn, which comes when what is being opened is open.
         signal.signal(signal.SIGTERM, self._die_where_at_step)

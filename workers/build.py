@@ -1,14 +1,15 @@
 """An agent from its definition: tools loaded, memory rebuilt, parts wired. No logic."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from cmdc_runtime import foreign, hiding
 from cmdc_runtime.board import SNAPSHOT_STEP
 from cmdc_runtime.errors import CheckpointUnreadable, InvalidTool
 from cmdc_runtime.extensions.plugin import Plugin, hooks_of
@@ -19,14 +20,13 @@ from cmdc_runtime.extensions.provider import (
     price_usd_of,
 )
 from cmdc_runtime.frames import Assign
-from cmdc_runtime.parcels import digest_of
+from cmdc_runtime.likeness import ALIKE_CHARS_MIN
+from cmdc_runtime.parcels import Packed, digest_of
 from cmdc_runtime.reasons import PlainReason
 from cmdc_runtime.spec import AgentSpec
 from cmdc_runtime.tool_environment import chosen
 from cmdc_runtime.user_values import UnreadableValueError, unpacked
-from workers import credentials
 from workers.agent import Agent, Ways
-from workers.code import Code
 from workers.core import aside
 from workers.core.budget import Budget
 from workers.core.evolve import replay
@@ -35,25 +35,92 @@ from workers.core.retry import Backoff
 from workers.core.snapshot import Past, continued, restore
 from workers.core.state import Memory, PluginFacts, Policy
 from workers.core.tags import invited_by
-from workers.effects.asking import Asker, Patience
-from workers.effects.checkpoints import Checkpoints, Redact, Saved
-from workers.effects.forks import Forks
+from workers.effects.checkpoints import Checkpoints, Forks, Redact, Saved
+from workers.effects.deadlines import Rest
 from workers.effects.hands import Hands, Tools
-from workers.effects.model import CallSettings, ModelCaller, ModelWays
-from workers.effects.opener import Opener
-from workers.effects.plugin_box import PluginBox
-from workers.effects.plugin_port import PluginPorts
+from workers.effects.model import (
+    Asker,
+    CallSettings,
+    ModelCaller,
+    ModelWays,
+    Patience,
+    Requests,
+    system_of,
+)
+from workers.effects.plugin_port import PluginBox, PluginPorts
 from workers.effects.publish import Publisher
-from workers.effects.requests import Requests, system_of
-from workers.effects.rest import Rest
 from workers.effects.subagents import Subagents
 from workers.effects.summary import Summarizer
+from workers.effects.toolbox import Opener
 from workers.effects.tools import LoadedTool, ToolRunner, ToolSettings
 from workers.link import Link
-from workers.loader import CodeChangedError, LoadError, load_provider
+from workers.loader import Code, CodeChangedError, LoadError, load_provider
 from workers.opening import LoadedPlugin, Opening
 from workers.pipeline import Home, Pipeline
 from workers.saving import Saver
+
+_READABLE: Final = "ref"
+"""The kind of parcels whose options anybody can read; the others are code."""
+
+
+def keep(spec: AgentSpec, memory: Memory | Callable[[], Memory] | None = None) -> None:
+    """Hide the credentials of a session in all failures that this process tells from now on.
+
+    ``memory`` is what is known of it so far, or returns what is known later on.
+    """
+
+    def hide(text: str) -> str:
+        now = memory() if callable(memory) else memory
+        return hiding.hidden(text, known(spec, now))
+
+    foreign.hide_by(hide)
+
+
+def known(spec: AgentSpec, memory: Memory | None) -> frozenset[str]:
+    """Return what is hidden now, in every form; ``memory`` is None before there is one."""
+    model, opts = spec.model, [spec.provider_opts]
+    parcels = [*spec.tools, *spec.plugins]
+    for one in spec.subagents:
+        opts.append(one.provider_opts or {})
+        parcels += (*(one.tools or ()), *(one.plugins or ()))
+    if memory is not None:
+        model = memory.model
+        opts += [memory.provider_opts, *memory.former_opts]
+        known_parcels = [tool.packed for tool in memory.tools]
+        known_parcels += [plugin.packed for plugin in memory.plugins]
+        parcels += filter(None, known_parcels)
+    named = hiding.secrets_by_name((spec.user_data, *_options_of(parcels)))
+    given = hiding.secrets_of_options(opts) | named
+    variables = {
+        value for value in hiding.secrets_of_environment(os.environ) if not _is_path(value)
+    }
+    return hiding.forms_of(
+        one for one in given | variables if one == hiding.ALL or not (one in model or _is_word(one))
+    )
+
+
+def _options_of(parcels: Iterable[Packed]) -> Iterator[object]:
+    for one in parcels:
+        if one.kind == _READABLE and one.data is not None:
+            yield msgspec.msgpack.decode(one.data)
+
+
+def _is_word(value: str) -> bool:
+    """Say whether it is what stands for a key where none is needed, such as ``local`` or ``123``.
+
+    Failures of tools and plugins are prose, which would not be readable without such words.
+    """
+    is_plain = value.isdecimal() or (value.isalpha() and value.islower())
+    return is_plain and len(value) < ALIKE_CHARS_MIN
+
+
+def _is_path(value: str) -> bool:
+    """Say whether a variable names a file with a key in it: each traceback has parts of paths."""
+    try:
+        return value.startswith("/") and Path(value).exists()
+    except (OSError, ValueError):
+        return False
+
 
 PROVIDER = "litellm"
 
@@ -102,7 +169,7 @@ def build_agent(assign: Assign, spec: AgentSpec, past: Past, around: Surrounding
         CheckpointUnreadable: the snapshot is of a newer program, or damaged and all that there is.
     """
     around.at(None)
-    credentials.keep(spec)
+    keep(spec)
     opening = _opening(assign, past, around)
     try:
         provider = load_provider(PROVIDER)
@@ -119,7 +186,7 @@ def build_agent(assign: Assign, spec: AgentSpec, past: Past, around: Surrounding
         memory = replay(memory, news)
         lost = opening.without_doomed(memory, past.records)
         news, memory = (*news, *lost), replay(memory, lost)
-        credentials.keep(spec, memory)
+        keep(spec, memory)
         tools, plugins = opening.tools_of(memory, own), opening.plugins_of(memory, opened)
         redact = None if spec.redact is None else opening.function(spec.redact, "redact")
         around.at(None)
@@ -134,7 +201,7 @@ def build_agent(assign: Assign, spec: AgentSpec, past: Past, around: Surrounding
     greeting = opening.greeting(memory, plugins)
     parts = Parts(provider, tools, plugins, redact, user_data, greeting, around)
     agent = _wire(assign, spec, memory, parts)
-    credentials.keep(spec, agent.memory)
+    keep(spec, agent.memory)
     agent.take_up(Saver(past.unsaved()), news)
     return agent
 

@@ -6,13 +6,13 @@ plugin has put there is told as a crash of that plugin.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType, TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import cmdc_runtime
 from cmdc_runtime.errors import CmdcError
@@ -84,3 +84,33 @@ def _is_own(path: Path) -> bool:
 
 def _is_in(path: Path, *folders: Path) -> bool:
     return any(path.is_relative_to(folder) for folder in folders)
+
+
+# --- tasks of callbacks ---------------------------------------------------------------------------
+
+_T = TypeVar("_T")
+
+
+def hide_from(loop: asyncio.AbstractEventLoop) -> None:
+    """Hide the running task of ``loop``, and each of our own that it begins from here on."""
+    task = asyncio.current_task(loop)
+    assert task is not None  # noqa: S101 - it is what calls
+    _hide(task)
+    loop.set_task_factory(_created)
+
+
+# Any, four times: what the loop hands over.
+def _created(
+    loop: asyncio.AbstractEventLoop,
+    work: Coroutine[Any, Any, _T] | Generator[Any, None, _T],
+    **more: Any,
+) -> asyncio.Task[_T]:
+    task = asyncio.Task(work, loop=loop, **more)
+    if is_own_code(getattr(work, "cr_code", None)):
+        _hide(task)
+    return task
+
+
+def _hide(task: asyncio.Task[Any]) -> None:  # Any: whatever it returns
+    # Of asyncio's words for other implementations of tasks: all_tasks() has it no more.
+    asyncio._unregister_task(task)  # noqa: SLF001

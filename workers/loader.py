@@ -2,33 +2,37 @@
 
 ``read_file`` means ``create`` in ``workers.builtin.tools.read_file``; ``module:name`` is what it
 says. There is no list of built-ins to keep: a new module in that folder is a new name. Strategies
-come in the same way, and plugins by ``workers.plugin_loader``.
+come in the same way, and plugins by ``workers.loader``.
 """
 
+import hashlib
 import pickle
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
+from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from cmdc_runtime import foreign
-from cmdc_runtime.extensions.admission import as_strategy
+from cmdc_runtime.extensions.admission import as_plugin, as_strategy
+from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.provider import Provider
 from cmdc_runtime.extensions.reasoning import ReasoningStrategy
 from cmdc_runtime.extensions.tool import Tool, as_tool, resolve
 from cmdc_runtime.foreign import ForeignError
-from cmdc_runtime.packing import FUNCTION_KEY, STRATEGY_KEY
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packing import FUNCTION_KEY, STRATEGY_KEY, parcels_in
+from cmdc_runtime.packing.origin import companions
+from cmdc_runtime.parcels import Packed, digest_of
 from cmdc_runtime.subagent import STRATEGY_TOOL
+from workers.builtin import plugins as built_in_plugins
 from workers.builtin import providers as built_in_providers
 from workers.builtin import reasoning as built_in_strategies
 from workers.builtin import tools as built_in_tools
-from workers.code import changed
 
 PROVIDERS: Final = built_in_providers.__name__
 _NAMED_MAX: Final = 3
@@ -233,3 +237,114 @@ def _explain(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"its code called sys.exit({foreign.text_of(error)})"
     return foreign.told(error)
+
+
+# --- code that changed ----------------------------------------------------------------------------
+
+MODULES_MAX: Final = 1_000
+"""Modules of one parcel that are looked at: the first ones by name. More is no agent's code."""
+
+Modules: TypeAlias = Mapping[str, str]
+"""Digests of modules by their names."""
+
+_DIGEST_BYTES: Final = 8
+
+
+@dataclass(slots=True)
+class Code:
+    """The code of one session's parcels, each known by its parcel's digest.
+
+    ``known`` is what earlier processes took. ``is_latest``: whatever is there now is taken.
+    ``news`` is what has still to be recorded.
+    """
+
+    known: dict[str, Modules] = field(default_factory=dict)
+    is_latest: bool = False
+    news: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def wanted(self, packed: Packed) -> Packed:
+        """Return a parcel with the code that it must have, none where any will do."""
+        if self.is_latest:
+            return msgspec.structs.replace(packed, code={})
+        known = self.known.get(digest_of(packed), packed.code)
+        return msgspec.structs.replace(packed, code=dict(known))
+
+    def take(self, wanted: Packed) -> Packed:
+        """Return a parcel, which was opened, with the code that it has; new code is noted."""
+        if wanted.code:
+            return wanted
+        opened = with_code(wanted)
+        name = digest_of(opened)
+        if opened.code != self.known.get(name, {}):
+            self.known[name] = self.news[name] = opened.code
+        return opened
+
+
+def with_code(packed: Packed) -> Packed:
+    """Return a parcel, which has just been opened, with the digests of the modules it brought."""
+    names = {name for one in _modules_of(packed) for name in companions(one)}
+    found = {name: _digest(_loaded_spec(name)) for name in sorted(names)[:MODULES_MAX]}
+    code = {name: digest for name, digest in found.items() if digest}
+    return msgspec.structs.replace(packed, code=code)
+
+
+def changed(packed: Packed) -> list[str]:
+    """Return the modules of a parcel's code that are other ones now, or gone; imports none."""
+    specs: dict[str, ModuleSpec | None] = {}
+    return [name for name, digest in packed.code.items() if _digest(_spec(name, specs)) != digest]
+
+
+def _modules_of(packed: Packed) -> Iterator[str]:
+    """Yield the modules that are named by a parcel, or by one among its options."""
+    if packed.kind == "value":
+        return
+    module, colon, _ = (packed.ref or "").partition(":")
+    if colon:
+        yield module
+    for one in parcels_in(packed):
+        yield from _modules_of(one)
+
+
+def _loaded_spec(name: str) -> ModuleSpec | None:
+    spec: ModuleSpec | None = getattr(sys.modules.get(name), "__spec__", None)
+    return spec
+
+
+def _spec(name: str, known: dict[str, ModuleSpec | None]) -> ModuleSpec | None:
+    """Return where a module would be imported from, as ``importlib`` finds it; imports nothing."""
+    if name not in known:
+        parent, path = name.rpartition(".")[0], None
+        above = _spec(parent, known) if parent else None
+        if above is not None:
+            path = above.submodule_search_locations
+        is_findable = not parent or path is not None
+        finders = sys.meta_path if is_findable else []
+        specs = (finder.find_spec(name, path) for finder in finders)
+        known[name] = next((spec for spec in specs if spec is not None), None)
+    return known[name]
+
+
+def _digest(spec: ModuleSpec | None) -> str:
+    """Return the digest of a module's file, empty where it has none that can be read."""
+    read = getattr(None if spec is None else spec.loader, "get_data", None)
+    if spec is None or spec.origin is None or read is None:
+        return ""
+    try:
+        data = read(spec.origin)
+    except Exception:  # noqa: BLE001 - a loader may be anybody's
+        return ""
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
+
+
+# --- plugins --------------------------------------------------------------------------------------
+
+PLUGINS: Final = Kind("plugin", built_in_plugins)
+
+
+def load_plugins(parcels: Iterable[Packed]) -> tuple[Plugin, ...]:
+    """Return new plugins in their order, each checked.
+
+    Raises:
+        LoadError: one cannot be loaded, is no plugin, or has the name of an earlier one.
+    """
+    return load_all(parcels, PLUGINS, as_plugin)

@@ -16,13 +16,11 @@ from cmdc_runtime import parcels as named
 from cmdc_runtime.board import greeting_step, parcel_step
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.parcels import Packed
-from workers.code import Code
 from workers.core import aside
 from workers.core.records import Record, SetAside
 from workers.core.state import Memory
 from workers.effects.tools import LoadedTool
-from workers.loader import LoadError, load_function, load_tools
-from workers.plugin_loader import PLUGINS, load_plugins
+from workers.loader import PLUGINS, Code, LoadError, load_function, load_plugins, load_tools
 
 LoadedPlugin: TypeAlias = tuple[Plugin, Packed]
 """A plugin, with the parcel that it came in."""

@@ -9,7 +9,7 @@ import pytest
 
 from cmdc_runtime import backends as references
 from cmdc_runtime.extensions.backend import Backend
-from workers.builtin.backends.opening import opened
+from workers.builtin.backends.composite import opened
 
 STATE = references.State(max_files=5000)
 FILES = references.Filesystem(root_dir="files")

@@ -34,8 +34,8 @@ from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.packing import BuiltIn, pack_plugin
 from workers.builtin import plugins as package
+from workers.loader import load_plugins
 from workers.pipeline import Pipeline
-from workers.plugin_loader import load_plugins
 
 NAMES = sorted(
     module.name for module in pkgutil.iter_modules(package.__path__) if module.name[0] != "_"

@@ -61,7 +61,7 @@ WORKER = """
     from cmdc_runtime.extensions.plugin_context import PluginContext
     from cmdc_runtime.parcels import Packed
     from workers.pipeline import Pipeline
-    from workers.plugin_loader import load_plugins
+    from workers.loader import load_plugins
 
     parcels = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=list[Packed])
     context = PluginContext(session_id="s-1", cost_usd=2.0)

@@ -330,7 +330,7 @@ class SetAside(Record, frozen=True, kw_only=True):
 class CodeTaken(Record, frozen=True, kw_only=True):
     """A process took the code that it found under the names of parcels, by their digests.
 
-    ``code`` has the digest of each module by its name; ``workers.code`` compares.
+    ``code`` has the digest of each module by its name; ``workers.loader`` compares.
     """
 
     code: dict[str, dict[str, str]]

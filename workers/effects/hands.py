@@ -57,12 +57,9 @@ from workers.core.step import (
     Summarize,
 )
 from workers.core.verdict import Verdict
-from workers.effects.checkpoints import Checkpoints
-from workers.effects.forks import Forks
-from workers.effects.model import ModelCaller
-from workers.effects.plugin_box import PluginBox
-from workers.effects.plugin_port import PluginPorts
-from workers.effects.requests import Requests
+from workers.effects.checkpoints import Checkpoints, Forks
+from workers.effects.model import ModelCaller, Requests
+from workers.effects.plugin_port import PluginBox, PluginPorts
 from workers.effects.subagents import Subagents
 from workers.effects.summary import Summarizer
 from workers.effects.tools import ToolRunner

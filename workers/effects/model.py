@@ -11,25 +11,35 @@ import contextlib
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
 from cmdc_runtime import foreign, plain
 from cmdc_runtime.clock import now_ms
+from cmdc_runtime.extensions.context import ToolContext
+from cmdc_runtime.extensions.kernel_emits import SYSTEM_MESSAGE_ID
 from cmdc_runtime.extensions.provider import (
     Chunk,
     FailureKind,
+    FinishChunk,
     ModelRequest,
     Provider,
     ProviderError,
     TextChunk,
     ThinkingChunk,
     ToolCallChunk,
+    ToolSpec,
     UsageChunk,
 )
+from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.ids import CallId
-from workers.core.assemble import assemble, fit, usage_problem
+from cmdc_runtime.messages import OWN_PROMPT_CHARS, Message, TokenUsage
+from cmdc_runtime.spec import AgentSpec
+from workers.core.assemble import assemble, credible, fit, usage_problem
+from workers.core.budget import estimate_tokens
+from workers.core.compaction import SUMMARY_SYSTEM, chars, summary_request
+from workers.core.expense import answer_tokens_max, side_answer_max
 from workers.core.inputs import (
     FirstChunk,
     PluginsAborted,
@@ -40,11 +50,33 @@ from workers.core.inputs import (
     TextArrived,
     ThoughtArrived,
 )
-from workers.core.retry import failure_kind
+from workers.core.retry import Backoff, delay_s, failure_kind, should_retry
+from workers.core.state import Memory
+from workers.core.step import CallModel, Summarize
+from workers.core.system_prompt import PromptMode, PromptParts, system_prompt
 from workers.core.tags import Found
 from workers.core.verdict import Aborted
-from workers.effects.cancelling import provided
+from workers.effects.tools import ToolRunner
 from workers.output_filters import FilterFailedError, OutputFilters, Shown
+
+_T = TypeVar("_T")
+
+
+async def provided(work: Callable[[], Awaitable[_T]]) -> _T:
+    """Return what ``work``, which asks a provider, returns; what it raises comes out as it is.
+
+    Raises:
+        ProviderError: the provider cancelled its own request.
+    """
+    try:
+        return await foreign.wait(work)
+    except ForeignError as failed:
+        error = failed.error
+    if isinstance(error, asyncio.CancelledError):
+        reason = "the provider cancelled its own request"
+        raise ProviderError(FailureKind.TRANSIENT, reason) from error
+    raise error
+
 
 log = structlog.get_logger()
 
@@ -263,3 +295,165 @@ class _Watchdog:
             self._settings.stall_timeout_s - silent_s,
         )
         self._timer = self._loop.call_later(max(due_s, 0.001), self._look)
+
+
+# --- asked without a cycle ------------------------------------------------------------------------
+
+ANSWER_CHARS_MAX: Final = 100_000
+"""A longer answer is cut: it is a summary or a judgement, no text of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often a question is asked again, how long between, and when silence fails it."""
+
+    retries_max: int
+    backoff: Backoff
+    silence_s: float
+
+
+class Asker:
+    """Asks single questions; several may run at once."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        patience: Patience,
+        has_answered: Callable[[str], bool] = lambda _model: False,
+    ) -> None:
+        """Ask ``provider``; ``has_answered`` says whether a model has answered the session."""
+        self._provider = provider
+        self._patience = patience
+        self._has_answered = has_answered
+
+    async def ask(self, request: ModelRequest, what: str) -> tuple[str, TokenUsage]:
+        """Return an answer that is not empty, and what it took; ``what`` names it in errors.
+
+        Raises:
+            ProviderError: there is none.
+        """
+        attempt = 0
+        spent: list[TokenUsage] = []
+        while True:
+            try:
+                text = await self._attempt(request, what, spent)
+                return text, sum(spent, TokenUsage())
+            except Exception as error:  # a provider's bug is this request's failure
+                attempt += 1
+                kind = failure_kind(error)
+                known = self._has_answered(request.model)
+                if not should_retry(kind, attempt, self._patience.retries_max, has_answered=known):
+                    raise _told(kind, error) from error
+                after_s = error.retry_after_s if isinstance(error, ProviderError) else None
+                await asyncio.sleep(delay_s(self._patience.backoff, attempt, after_s))
+
+    async def _attempt(self, request: ModelRequest, what: str, spent: list[TokenUsage]) -> str:
+        silence_s = self._patience.silence_s
+        silence = asyncio.timeout(silence_s)
+        try:
+            async with silence:
+                text, usage = await provided(lambda: self._read(request, what, silence))
+        except TimeoutError as error:
+            if not silence.expired():
+                raise
+            raise ProviderError(FailureKind.TIMEOUT, f"silent for {silence_s:g} s") from error
+        spent.append(usage)
+        if not text.strip():
+            raise ProviderError(FailureKind.TRANSIENT, f"the model gave an empty {what}")
+        return text
+
+    async def _read(
+        self, request: ModelRequest, what: str, silence: asyncio.Timeout
+    ) -> tuple[str, TokenUsage]:
+        text, chars, usage, is_whole = "", 0, TokenUsage(), False
+        loop = asyncio.get_running_loop()
+        async with contextlib.aclosing(self._provider.stream(request)) as stream:
+            async for given in stream:
+                chunk = fit(given)
+                silence.reschedule(loop.time() + self._patience.silence_s)
+                chars += len(chunk.text) if isinstance(chunk, TextChunk | ThinkingChunk) else 0
+                if chars > REPLY_CHARS_MAX:
+                    endless = f"the {what} is longer than {REPLY_CHARS_MAX} characters"
+                    raise ProviderError(FailureKind.PERMANENT, endless)
+                if isinstance(chunk, TextChunk) and len(text) < ANSWER_CHARS_MAX:
+                    text += chunk.text
+                elif isinstance(chunk, UsageChunk):
+                    usage = credible(chunk.usage) or TokenUsage()
+                is_whole |= isinstance(chunk, FinishChunk)
+        if not is_whole:
+            raise ProviderError(FailureKind.TRANSIENT, f"the stream ended before the {what} did")
+        return text[:ANSWER_CHARS_MAX], usage
+
+
+def _told(kind: FailureKind, error: Exception) -> ProviderError:
+    if isinstance(error, ProviderError):
+        return error
+    log.error("provider.crashed", exception=foreign.traceback_of(error))
+    return ProviderError(kind, foreign.told(error))
+
+
+# --- requests -------------------------------------------------------------------------------------
+
+
+def system_of(
+    spec: AgentSpec, tools: tuple[ToolSpec, ...] = (), memory: Memory | None = None
+) -> str:
+    """Return the system prompt of a session with these tools; empty with nothing to say."""
+    parts = PromptParts(
+        user=spec.system_prompt or "",
+        tools=tools,
+        identity=spec.identity,
+        memory=() if memory is None else memory.memory_contents,
+        sections=() if memory is None else memory.sections,
+    )
+    return system_prompt(PromptMode(spec.prompt_mode), parts)
+
+
+class Requests:
+    """Makes the requests of one session."""
+
+    def __init__(self, spec: AgentSpec, tools: ToolRunner) -> None:
+        """Make them of what ``spec`` says and of the tools that there are."""
+        self._spec = spec
+        self._tools = tools
+        subagents = tuple((one.name, one.description) for one in spec.subagents)
+        self._where = ToolContext(working_dir=spec.working_dir, subagents=subagents)
+
+    def system_message(self, memory: Memory) -> Message:
+        """Return the system prompt as of now; its text is empty where there is nothing to say."""
+        own = (self._spec.system_prompt or "").strip()
+        return Message(
+            id=SYSTEM_MESSAGE_ID,
+            role="system",
+            content=system_of(self._spec, self._tools.specs(self._where), memory),
+            metadata={**memory.system_metadata, OWN_PROMPT_CHARS: len(own)},
+        )
+
+    def answer(self, call: CallModel, memory: Memory) -> ModelRequest:
+        """Return the request for the next answer."""
+        tools = self._tools.specs(self._where)
+        return ModelRequest(
+            model=call.model,
+            system=system_of(self._spec, tools, memory),
+            system_metadata=memory.system_metadata,
+            messages=call.messages,
+            tools=tools,
+            max_tokens=answer_tokens_max(memory),
+            response_format=self._spec.response_format,
+            provider_opts=memory.provider_opts,
+            former_opts=memory.former_opts,
+        )
+
+    def summary(self, wanted: Summarize, memory: Memory) -> ModelRequest:
+        """Return the request for a summary of the messages that are to go."""
+        window = memory.policy.window_of(wanted.model)
+        messages: tuple[Message, ...] = summary_request(wanted.messages, window)
+        tokens = estimate_tokens(len(SUMMARY_SYSTEM) + sum(map(chars, messages)))
+        return ModelRequest(
+            model=wanted.model,
+            system=SUMMARY_SYSTEM,
+            messages=messages,
+            max_tokens=side_answer_max(memory, wanted.model, tokens),
+            provider_opts=memory.provider_opts,
+            former_opts=memory.former_opts,
+        )

@@ -13,15 +13,19 @@ from typing import Any, Final
 
 from cmdc_runtime.answer_schema import schema_problem
 from cmdc_runtime.checkpoints import Snapshot, checkpoint_facts
+from cmdc_runtime.commands import AttachPlugin
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.extensions.actions import BadActionError, Emit
 from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS
+from cmdc_runtime.extensions.plugin import Plugin, hooks_of
 from cmdc_runtime.extensions.plugin_context import Completion, PluginCallError
 from cmdc_runtime.extensions.provider import ModelRequest, ProviderError
 from cmdc_runtime.extensions.tool import ToolError
+from cmdc_runtime.ids import CommandId
 from cmdc_runtime.messages import Message
 from cmdc_runtime.model_names import model_problem
 from cmdc_runtime.option_checks import Unfit, check_provider_opts
+from cmdc_runtime.parcels import Packed
 from cmdc_runtime.plain import mended
 from workers.core.budget import estimate_tokens
 from workers.core.compaction import chars
@@ -30,14 +34,79 @@ from workers.core.inputs import (
     DelegationDropped,
     PluginAskedModel,
     PluginDelegated,
+    PluginLoaded,
     PluginsSpoke,
     Result,
 )
-from workers.core.state import Memory
+from workers.core.state import Memory, PluginFacts
+from workers.core.step import ChangePlugins
 from workers.core.verdict import Verdict, with_user_data
-from workers.effects.asking import Asker
 from workers.effects.checkpoints import Checkpoints
+from workers.effects.model import Asker
 from workers.effects.tool_port import Answers
+from workers.effects.toolbox import Opener
+from workers.loader import LoadError, load_plugins, with_code
+from workers.pipeline import Pipeline
+from workers.plugin_slot import Slot
+
+LOAD_S: Final = 30.0
+"""For what a plugin's modules and its constructor do."""
+
+
+class PluginBox:
+    """Opens plugins of one session and puts them into its pipeline."""
+
+    def __init__(
+        self,
+        plugins: Pipeline,
+        post: Callable[[Result], None],
+        opener: Opener | None = None,
+    ) -> None:
+        """Post ``PluginLoaded`` by ``post``; ``opener`` is the session's."""
+        self._plugins = plugins
+        self._post = post
+        self._opener = opener or Opener()
+        self._loaded: dict[CommandId, Slot] = {}
+
+    async def load(self, command_id: CommandId, command: AttachPlugin) -> None:
+        """Open what a command brings and post it; it is there for the ``change`` that follows."""
+        async with self._opener.turn():
+            with self._opener.step(command.plugin):
+                opened = await self._opened(command)
+                greeted = None if isinstance(opened, str) else await self._plugins.greet(opened[0])
+        if isinstance(opened, str) or greeted is None:
+            self._post(PluginLoaded(command_id, command, None, Verdict(), str(opened)))
+            return
+        (plugin, packed), (slot, verdict) = opened, greeted
+        self._loaded[command_id] = slot
+        facts = PluginFacts(plugin.name, hooks_of(plugin), packed)
+        try:
+            self._post(PluginLoaded(command_id, command, facts, verdict))
+        finally:
+            self._loaded.pop(command_id, None)
+
+    def change(self, change: ChangePlugins) -> None:
+        """Exchange plugins, from the next hook on."""
+        for name in change.detached:
+            self._plugins.detach(name)
+        slot = self._loaded.pop(change.load_id, None)
+        if slot is not None and change.attached:
+            self._plugins.attach(slot)
+
+    async def _opened(self, command: AttachPlugin) -> tuple[Plugin, Packed] | str:
+        def work() -> tuple[Plugin, Packed] | str:
+            try:
+                (plugin,) = load_plugins([command.plugin])
+            except LoadError as error:
+                return str(error)
+            return plugin, with_code(command.plugin)
+
+        try:
+            async with asyncio.timeout(LOAD_S):
+                return await self._opener.run(work)
+        except TimeoutError:
+            return f"{command.plugin.label}: not loaded within {LOAD_S:g} s"
+
 
 CALLS_MAX: Final = 100
 """Model calls and subagents of one plugin at one hook."""

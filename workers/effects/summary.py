@@ -19,7 +19,7 @@ from cmdc_runtime.ids import SessionId
 from cmdc_runtime.messages import Message
 from workers.core.compaction import history_markdown
 from workers.core.inputs import Result, Summarized, SummaryFailed
-from workers.effects.asking import Asker
+from workers.effects.model import Asker
 
 log = structlog.get_logger()
 

@@ -18,7 +18,7 @@ from cmdc_runtime.messages import ToolCall
 from workers.core.assemble import read_arguments
 from workers.core.step import RunTools
 from workers.effects.toolbox import LoadedTool
-from workers.toolhost.words import fit
+from workers.toolhost.wire import fit
 
 log = structlog.get_logger()
 

@@ -2,28 +2,69 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import structlog
 
 from cmdc_runtime import foreign
+from cmdc_runtime.board import parcel_step
 from cmdc_runtime.commands import AttachTools, ReplaceTools
 from cmdc_runtime.extensions.context import ToolContext
 from cmdc_runtime.extensions.provider import ToolSpec
 from cmdc_runtime.extensions.tool import Tool
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.ids import CommandId
-from cmdc_runtime.parcels import Packed
-from workers.code import with_code
+from cmdc_runtime.parcels import Packed, digest_of
 from workers.core.inputs import Found, Result, ToolsLoaded
 from workers.core.state import ToolFacts
 from workers.core.step import ChangeTools
-from workers.effects.opener import Opener
-from workers.loader import LoadError, load_tools
-from workers.toolhost.words import fit
+from workers.loader import LoadError, load_tools, with_code
+from workers.threads import Threads
+from workers.toolhost.wire import fit
+
+_T = TypeVar("_T")
+
+_NO_STEP: Final = 0
+
+
+class Opener:
+    """What opens the parcels of one session's commands."""
+
+    def __init__(self, opening_at: Callable[[int], None] = lambda _step: None) -> None:
+        """Tell ``opening_at`` each step before it is taken, and 0 when it is over."""
+        self._opening_at = opening_at
+        self._turn = asyncio.Lock()
+        self._threads = Threads("opener")
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for the commands before this one; each of them opens for a bounded time."""
+        async with self._turn:
+            yield
+
+    @contextmanager
+    def step(self, packed: Packed) -> Iterator[None]:
+        """Be at the step of this parcel; in a turn."""
+        self._opening_at(parcel_step(digest_of(packed)))
+        try:
+            yield
+        finally:
+            self._opening_at(_NO_STEP)
+
+    async def run(self, work: Callable[[], _T]) -> _T:
+        """Return what ``work``, which raises nothing, returns in a thread of its own.
+
+        Who is cancelled meanwhile leaves the thread alone.
+
+        Raises:
+            RuntimeError: the system gives no more threads.
+        """
+        return await self._threads.call(work)
+
 
 log = structlog.get_logger()
 

@@ -29,18 +29,23 @@ from workers.effects.toolbox import LoadedTool
 from workers.toolhost.wire import (
     Begin,
     Close,
+    Cut,
+    Died,
+    Emitted,
     Ended,
+    Ending,
     Frames,
     FrameTooLargeError,
     Kill,
     Open,
+    Refused,
     Run,
     Said,
     ToHost,
     framed,
     from_host,
+    heard,
 )
-from workers.toolhost.words import Cut, Died, Emitted, Ending, Refused, heard
 
 log = structlog.get_logger()
 

@@ -7,46 +7,165 @@ that was not cancelled.
 """
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from cmdc_runtime import foreign
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.commands import AttachTools, ReplaceTools
 from cmdc_runtime.extensions.context import Context, ToolContext
+from cmdc_runtime.extensions.hooks import AfterTool, AnyHook, BeforeTool, OnToolError
+from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.extensions.provider import ToolSpec
 from cmdc_runtime.extensions.tool import Tool, ToolError
+from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.frames import HostLost
 from cmdc_runtime.ids import CallId, CommandId, Incarnation, SessionId
 from cmdc_runtime.messages import ToolCall
 from cmdc_runtime.user_values import packed
-from workers.core.inputs import ApprovalNeeded, Result, ToolBegun, ToolEmitted, ToolReturned
+from workers import threads
+from workers.core.inputs import (
+    ApprovalNeeded,
+    PluginsAborted,
+    PluginsSpoke,
+    Result,
+    ToolBegun,
+    ToolEmitted,
+    ToolRefused,
+    ToolReturned,
+)
 from workers.core.state import ToolFacts
 from workers.core.step import ChangeTools, RunTools
-from workers.effects.opener import Opener
-from workers.effects.tool_hooks import ToolHooks
+from workers.core.verdict import Verdict
 from workers.effects.tool_jobs import Job, Seat, Tally, Todos, checked
-from workers.effects.tool_places import Threads, in_task
 from workers.effects.tool_port import AgentPort, Answers, Recall, no_recall
-from workers.effects.toolbox import REPEATABLE, LoadedTool, Toolbox
+from workers.effects.toolbox import REPEATABLE, LoadedTool, Opener, Toolbox
 from workers.effects.toolhost_link import HostFailedError, HostLink, Wire
 from workers.output import printing
 from workers.pipeline import Pipeline
-from workers.toolhost.wire import Begin, Run
-from workers.toolhost.words import (
+from workers.toolhost.wire import (
+    Begin,
     Crashed,
     Cut,
     Died,
     Ending,
     Refused,
     Returned,
+    Run,
+    failed,
     fit,
+    is_awaitable,
     refused,
+    returned,
 )
+
+
+# Any: whatever the tool takes.
+async def in_task(tool: Tool, arguments: dict[str, Any], context: Context) -> Ending:
+    """Run an async tool; who cancels the calling task ends it."""
+    return await _ending_of(partial(tool.execute, arguments, context))
+
+
+class Threads(threads.Threads):
+    """Threads of calls, those that nobody waits for any more among them."""
+
+    def __init__(self) -> None:
+        """Have none."""
+        super().__init__("tool")
+
+    # Any: whatever the tool takes.
+    async def run_tool(self, tool: Tool, arguments: dict[str, Any], context: Context) -> Ending:
+        """Run a sync tool in a thread; when cancelled, leave it alone and discard what it returns.
+
+        An awaitable that it returns is awaited in the loop.
+        """
+
+        def work() -> Ending | Awaitable[object]:
+            value: Any = tool.execute(arguments, context)  # Any: the tool's own
+            return value if is_awaitable(value) else returned(value)
+
+        try:
+            found = await self.run(work)
+        except ForeignError as failure:
+            return failed(failure)
+        return await _ending_of(lambda: found) if inspect.isawaitable(found) else found
+
+
+async def _ending_of(work: Callable[[], object]) -> Ending:
+    try:
+        value = await foreign.wait(work)
+        return foreign.call(lambda: returned(value))  # its text is the tool's code too
+    except ForeignError as failure:
+        return failed(failure)
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What plugins made of a call that may run: its arguments, and whom to ask first."""
+
+    call: ToolCall
+    approval: RequireApproval | None = None
+
+
+class ToolHooks:
+    """Asks the plugins of one session about its calls."""
+
+    def __init__(self, plugins: Pipeline | None, post: Callable[[Result], None]) -> None:
+        """Post what plugins say by ``post``."""
+        self._plugins = plugins
+        self._post = post
+
+    async def before(self, work: int, call: ToolCall) -> Heard | None:
+        """Return the call as it is to run, or None where it is not to run."""
+        verdict = await self._ask(work, BeforeTool(call.name, call.call_id, call.arguments))
+        if verdict is None:
+            return None
+        if verdict.blocked is not None:
+            self._post(ToolRefused(work, call.call_id, verdict.blocked, now_ms()))
+            return None
+        if verdict.args is not None:
+            call = msgspec.structs.replace(call, arguments=verdict.args, malformed=None)
+        return Heard(call, verdict.approval)
+
+    async def failed(self, work: int, call: ToolCall, ending: Ending, attempt: int) -> bool:
+        """Tell of a failure; return whether the call goes on."""
+        hook = OnToolError(call.name, call.call_id, ending.text, attempt)
+        return await self._ask(work, hook) is not None
+
+    async def after(self, work: int, call: ToolCall, ending: Ending) -> Ending | None:
+        """Return the ending as the model is to read it, or None where the cycle is over."""
+        is_error = not isinstance(ending, Returned)
+        hook = AfterTool(call.name, call.call_id, ending.text, is_error)
+        verdict = await self._ask(work, hook)
+        if verdict is None:
+            return None
+        if verdict.result is None:
+            return ending
+        text, told = verdict.result
+        if is_error if told is None else told:
+            return Refused(text=text)
+        return Returned(text=text, effect=ending.effect if isinstance(ending, Returned) else None)
+
+    async def _ask(self, work: int, hook: AnyHook) -> Verdict | None:
+        """Return the plugins' verdict; None where it ends the cycle."""
+        if self._plugins is None or hook.kind not in self._plugins.hooks:
+            return Verdict()
+        verdict = await self._plugins.run(hook)
+        besides = replace(verdict, abort=None, blocked=None, args=None, result=None, approval=None)
+        if besides != Verdict():
+            self._post(PluginsSpoke(besides, work))
+        if verdict.abort is not None:
+            self._post(PluginsAborted(work, verdict.abort, now_ms()))
+            return None
+        return verdict
+
 
 __all__ = ["REPEATABLE", "LoadedTool", "ToolRunner", "ToolSettings"]
 

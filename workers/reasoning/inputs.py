@@ -4,15 +4,27 @@ A run is played again by telling it the same inputs. To add one: its class here,
 ``run.Run``.
 """
 
-from typing import TypeAlias
+import re
+from math import ceil
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from cmdc_runtime.events import Event
-from cmdc_runtime.extensions.reasoning import Branch
+from cmdc_runtime import foreign
+from cmdc_runtime.events import (
+    Event,
+    ReasoningBranch,
+    ReasoningDone,
+    ReasoningPrune,
+    ReasoningScore,
+    ReasoningThought,
+)
+from cmdc_runtime.extensions.reasoning import ERROR, OUTPUT, Branch, Thought
+from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.messages import TokenUsage
-from cmdc_runtime.reasoning.limits import RunLimits
+from cmdc_runtime.plain import copied, mended, short, text_problem
+from cmdc_runtime.reasoning.limits import PLAIN_BYTES_MAX, PROMPT_CHARS_MAX, RunLimits
 from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
 from cmdc_runtime.reasons import snake
 
@@ -104,3 +116,180 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Output: TypeAlias = StartBranch | EndBranch | Tell | Finish
+
+
+# --- budget ---------------------------------------------------------------------------------------
+
+_NANO: Final = 1_000_000_000
+_SHARE_MIN_NANO: Final = 1_000
+"""A millionth of a dollar: less than any request costs."""
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """What one branch may use; None is no limit."""
+
+    tokens: int | None = None
+    cost_usd: float | None = None
+
+
+class Purse:
+    """One of the two budgets, in whole units: what is left of it, and what is reserved."""
+
+    def __init__(self, limit: int | None, share_min: int) -> None:
+        """Begin with all of ``limit``; a share below ``share_min`` is none."""
+        self._limit = limit
+        self._share_min = share_min
+        self._spent = 0
+        self._reserved: dict[str, int] = {}
+
+    @property
+    def left(self) -> int | None:
+        """What is neither spent nor reserved; below 0 where a branch took more than its share."""
+        return None if self._limit is None else self._limit - self._spent - self._promised()
+
+    def share(self, waiting: int) -> int | None:
+        """Return an equal part for each of those that wait; None without a limit."""
+        return None if self.left is None else max(0, self.left) // waiting
+
+    def is_enough(self, share: int | None) -> bool:
+        """Say whether anything can be done with a share."""
+        return share is None or share >= self._share_min
+
+    def reserve(self, branch_id: str, share: int | None) -> None:
+        """Keep a share for a branch."""
+        self._reserved[branch_id] = share or 0
+
+    def settle(self, branch_id: str, spent: int | None) -> None:
+        """Take what a branch has spent, None where nobody knows: then all of its share."""
+        share = self._reserved.pop(branch_id, 0)
+        self._spent += share if spent is None else spent
+
+    def _promised(self) -> int:
+        return sum(self._reserved.values())
+
+
+class RunBudget:
+    """Tokens and dollars of one run."""
+
+    def __init__(self, limits: RunLimits) -> None:
+        """Begin with all of it."""
+        nano = None if limits.budget_usd is None else int(limits.budget_usd * _NANO)
+        self._tokens = Purse(limits.budget_tokens, 1)
+        self._nano = Purse(nano, _SHARE_MIN_NANO)
+
+    @property
+    def tokens_left(self) -> int | None:
+        """As of ``Purse.left``."""
+        return self._tokens.left
+
+    @property
+    def usd_left(self) -> float | None:
+        """As of ``Purse.left``."""
+        return None if self._nano.left is None else self._nano.left / _NANO
+
+    def reserve(self, branch_id: str, waiting: int) -> Share | None:
+        """Reserve an equal part for one of ``waiting`` branches; None where too little is left."""
+        tokens, nano = self._tokens.share(waiting), self._nano.share(waiting)
+        if not (self._tokens.is_enough(tokens) and self._nano.is_enough(nano)):
+            return None
+        self._tokens.reserve(branch_id, tokens)
+        self._nano.reserve(branch_id, nano)
+        return Share(tokens=tokens, cost_usd=None if nano is None else nano / _NANO)
+
+    def settle(self, branch_id: str, usage: TokenUsage) -> None:
+        """Give back what a branch has not used."""
+        self._tokens.settle(branch_id, usage.total_tokens)
+        is_unpriced = usage.cost_usd is None and usage.total_tokens > 0
+        nano = ceil(round((usage.cost_usd or 0) * _NANO, 3))  # never less than it was
+        self._nano.settle(branch_id, None if is_unpriced else nano)
+
+
+# --- thoughts -------------------------------------------------------------------------------------
+
+_BROKE: Final = re.compile(r"\bmax_(?:total_tokens|cost_usd)_exceeded\b")
+"""What the session of a branch, or that of the run, ends with at its limit."""
+
+
+class MisuseError(Exception):
+    """The strategy decided something that cannot be done; the text says what."""
+
+
+class NotDeterministicError(MisuseError):
+    """The strategy decides otherwise than it did before."""
+
+    def __init__(self, what: str) -> None:
+        """Say what differs."""
+        super().__init__(f"strategy is not deterministic: {what}")
+
+
+def thought_of(branch: Branch, came: ThoughtCame) -> Thought:
+    """Return what a branch came to."""
+    if came.error is not None:
+        return lost(branch, mended(came.error) or "failed")
+    content = mended(came.content)
+    metadata = branch.metadata
+    if branch.result is not None:
+        try:
+            output = foreign.call(lambda: _typed(content, branch.result))
+        except ForeignError as error:
+            why = f"its answer is not of the type that was asked for: {error}: {short(content)}"
+            return lost(branch, why)
+        metadata = {**metadata, OUTPUT: output}
+    return Thought(str(branch.id), content, branch.parent_id, metadata=metadata)
+
+
+def _typed(content: str, result: Any) -> Any:  # Any: a type, and what is of it
+    of_pydantic = getattr(result, "model_validate_json", None)
+    if of_pydantic is not None:
+        return of_pydantic(content)
+    return msgspec.json.decode(content, type=result)
+
+
+def is_broke(error: str | None) -> bool:
+    """Say whether a branch came to nothing for want of budget."""
+    return error is not None and _BROKE.search(error) is not None
+
+
+def lost(branch: Branch, why: str) -> Thought:
+    """Return the thought of a branch that came to nothing."""
+    metadata = {**branch.metadata, ERROR: why}
+    return Thought(str(branch.id), "", branch.parent_id, metadata=metadata)
+
+
+def plain(value: object, what: str) -> Any:  # Any: what was given, as data
+    """Return data as it is read back.
+
+    Raises:
+        MisuseError: it is no plain data, or too much.
+    """
+    try:
+        return copied(value, PLAIN_BYTES_MAX)
+    except ValueError as error:
+        raise MisuseError(f"{what}: {error}") from error
+
+
+def plain_dict(value: object, what: str) -> dict[str, Any]:  # Any: what was given, as data
+    """Return a dict as ``plain`` does, and refuse anything else."""
+    if not isinstance(value, dict):
+        raise MisuseError(f"{what}: expected a dict, got {type(value).__name__}")
+    found: dict[str, Any] = plain(value, what)
+    return found
+
+
+def check_text(text: object, what: str) -> None:
+    """Refuse what cannot be kept as text."""
+    if (problem := text_problem(text, chars_max=PROMPT_CHARS_MAX)) is not None:
+        raise MisuseError(f"{what}: {problem}")
+
+
+def name_of(event: ReasoningEvent) -> str:
+    """Return an event for people: its kind, and whose it is."""
+    match event:
+        case ReasoningBranch():
+            return f"branch {event.branch_id!r} of prompt {short(event.prompt)}"
+        case ReasoningThought() | ReasoningScore():
+            return f"{event.kind} of {event.thought_id!r}"
+        case ReasoningPrune():
+            return f"{event.kind} of {', '.join(event.thought_ids)}"
+        case ReasoningDone():
+            return event.kind

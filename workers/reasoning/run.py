@@ -52,23 +52,21 @@ from cmdc_runtime.reasoning.limits import (
     SCORE_MAX,
 )
 from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
-from workers.reasoning.budget import RunBudget
 from workers.reasoning.inputs import (
     BranchRefused,
     Deadline,
     EndBranch,
     Finish,
+    MisuseError,
+    NotDeterministicError,
     Output,
     Recorded,
     RunAborted,
     RunBegun,
+    RunBudget,
     StartBranch,
     Tell,
     ThoughtCame,
-)
-from workers.reasoning.thoughts import (
-    MisuseError,
-    NotDeterministicError,
     check_text,
     is_broke,
     lost,

@@ -21,9 +21,8 @@ from cmdc_runtime.process import EXIT_CRASHED, EXIT_OK
 from cmdc_runtime.reasons import Other, PlainReason
 from workers.loader import LoadError, load_tools
 from workers.output import Unended
-from workers.toolhost.call import Place, become_call
+from workers.toolhost.call import Place, Strays, become_call
 from workers.toolhost.forked import WELL, Forked, close_all, kill_all, watch
-from workers.toolhost.strays import Strays
 from workers.toolhost.wire import (
     Begin,
     Close,
@@ -33,12 +32,13 @@ from workers.toolhost.wire import (
     FromHost,
     Kill,
     Open,
+    Refused,
     Run,
     Said,
+    encoded,
     framed,
     to_host,
 )
-from workers.toolhost.words import Refused, encoded
 
 CALLS_MAX: Final = 512
 """Calls at a time, those that were killed and are not gone yet among them."""

@@ -5,14 +5,20 @@ message. The host does not read what a call says: it passes the bytes on. To add
 class below its direction and its handler in ``host`` or in ``workers.effects.toolhost_link``.
 """
 
+import inspect
 import struct
 from collections.abc import Iterator
-from typing import Any, Final, Union
+from typing import Any, Final, TypeAlias, Union
 
 import msgspec
 
+from cmdc_runtime import foreign
+from cmdc_runtime.extensions.pydantic_types import text_of
+from cmdc_runtime.extensions.tool import Effect, ToolError
+from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.ids import CallId, Incarnation, SessionId
 from cmdc_runtime.parcels import Packed
+from cmdc_runtime.plain import is_a, mended, problem_of, without_controls
 from cmdc_runtime.reasons import PlainReason, snake
 
 FRAME_BYTES_MAX: Final = 16 * 2**20
@@ -139,3 +145,204 @@ class Frames:
         if length > self._bytes_max:
             raise FrameTooLargeError(f"{length} bytes are announced, more than {self._bytes_max}")
         return start + LENGTH.size + int(length)
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+RESULT_CHARS_MAX: Final = 400_000
+"""A longer result is cut; the model is told so."""
+HEARD_CHARS_MAX: Final = RESULT_CHARS_MAX + 1_000
+"""Of a text from another process: a result that was cut, with the words that say so."""
+PAYLOAD_BYTES_MAX: Final = 2**20
+"""Of one effect or one emitted event, as MessagePack."""
+TRACEBACK_CHARS_MAX: Final = 8_000
+"""The end of a traceback that is kept for the log."""
+NAME_CHARS_MAX: Final = 128
+"""Of an effect or an emitted event."""
+EMITTED_MAX: Final = 10_000
+"""Events of one call; more are a flood, and the tool is told."""
+
+
+class Word(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=snake):
+    """Base of what a call says."""
+
+
+class Emitted(Word, frozen=True, kw_only=True, array_like=True):
+    """Observers shall hear of this; the call goes on."""
+
+    name: str
+    payload: Any  # Any: the tool's own
+
+
+class Returned(Word, frozen=True, kw_only=True, array_like=True):
+    """The tool returned; ``effect`` is a name and a payload."""
+
+    text: str
+    effect: tuple[str, Any] | None = None  # Any: the tool's own
+
+
+class Refused(Word, frozen=True, kw_only=True, array_like=True):
+    """The call failed in a way that one had to expect; the model reads why."""
+
+    text: str
+
+
+class Crashed(Word, frozen=True, kw_only=True, array_like=True):
+    """The call failed unexpectedly; it may be worth another try.
+
+    ``text`` is for the model, ``detail`` for the log.
+    """
+
+    text: str
+    detail: str = ""
+
+
+class Cut(Word, frozen=True, kw_only=True, array_like=True):
+    """The call was over before its tool had an end; its agent says so."""
+
+    text: str
+
+
+class Died(Word, frozen=True, kw_only=True, array_like=True):
+    """The call's process ended without an ending; its agent says so."""
+
+    reason: PlainReason
+
+    @property
+    def text(self) -> str:
+        """What the model reads."""
+        return f"Error: the tool's process died: {self.reason}"
+
+
+Ending: TypeAlias = Returned | Refused | Crashed | Cut | Died
+"""How a call ended."""
+
+
+def encoded(word: Word) -> bytes:
+    """Return a word as it travels."""
+    return msgspec.msgpack.encode(word)
+
+
+def fit(text: str) -> str:
+    """Return ``text`` mended and cut at ``RESULT_CHARS_MAX``."""
+    if len(text) > RESULT_CHARS_MAX:
+        text = f"{text[:RESULT_CHARS_MAX]}\n[cut: the result had {len(text)} characters]"
+    return mended(text)
+
+
+def returned(value: object) -> Returned:
+    """Return the word for what a tool returned.
+
+    Raises:
+        ToolError: the result cannot be kept as it is; or an effect is too large, has a bad name, or
+            a payload that cannot be kept.
+    """
+    if not is_a(value, Effect):
+        return Returned(text=_result_text(value))
+    effect: Any = value  # Any: one, with attributes that nobody has checked
+    name, payload = checked_event(effect.name, effect.payload)
+    return Returned(text=_result_text(effect.text), effect=(name, payload))
+
+
+def _result_text(value: object) -> str:
+    """Return a result as text; that is its class's code, whose failure is none of the tool."""
+    try:
+        return foreign.call(lambda: fit(text_of(value)))
+    except ForeignError as failure:
+        told = f"the tool has run, but its result cannot be kept: {failure}"
+        raise ToolError(told) from failure
+
+
+def is_awaitable(value: object) -> bool:
+    """Say whether a result is to be awaited; one whose class fails when asked is not."""
+    try:
+        return foreign.call(lambda: inspect.isawaitable(value))
+    except ForeignError:
+        return False
+
+
+def failed(failure: ForeignError) -> Refused | Crashed:
+    """Return the word for what a tool raised: what one had to expect, an exit, or a crash."""
+    error = failure.error
+    if isinstance(error, ToolError):
+        return refused(error)
+    if failure.is_exit:
+        return Refused(text=fit(f"the tool tried to end its process: {failure}"))
+    return crashed(error)
+
+
+def refused(error: ToolError) -> Refused:
+    """Return the word for an expected failure."""
+    return Refused(text=fit(foreign.text_of(error, None)))
+
+
+def crashed(error: BaseException) -> Crashed:
+    """Return the word for an unexpected failure."""
+    detail = foreign.traceback_of(error, TRACEBACK_CHARS_MAX)
+    return Crashed(text=fit(foreign.told(error, None)), detail=fit(detail))
+
+
+def checked_event(name: object, payload: object) -> tuple[str, Any]:
+    """Return a name and a copy of a payload that can be told, and that nobody changes any more.
+
+    Raises:
+        ToolError: the name is no short text, or the payload is too large or cannot be kept.
+    """
+    if not isinstance(name, str) or not 0 < len(name) <= NAME_CHARS_MAX:
+        raise ToolError(
+            f"a name of an event or effect has 1 to {NAME_CHARS_MAX} characters, got"
+            f" {foreign.text_of(name, NAME_CHARS_MAX)!r}"
+        )
+    name = without_controls(name)
+    body = _encoded_payload(name, payload)
+    if len(body) > PAYLOAD_BYTES_MAX:
+        raise ToolError(
+            f"the payload of {name!r} takes {len(body)} bytes, more than {PAYLOAD_BYTES_MAX}: put"
+            " large data into a file and tell where it is"
+        )
+    copy = msgspec.msgpack.decode(body)
+    problem = problem_of(copy)
+    if problem is None and len(msgspec.msgpack.encode(copy)) != len(body):
+        problem = "two keys of one dict in it are the same text"
+    if problem is not None:
+        raise ToolError(f"the payload of {name!r} cannot be kept: {problem}")
+    return name, copy
+
+
+def _encoded_payload(name: str, payload: object) -> bytes:
+    try:
+        return foreign.call(lambda: msgspec.msgpack.encode(payload))
+    except ForeignError as failure:
+        raise ToolError(f"the payload of {name!r} cannot be kept: {failure}") from failure
+
+
+def heard(body: bytes) -> Emitted | Ending:
+    """Return the word that another process has said; what cannot be taken is its crash.
+
+    That process runs foreign code, which can write to the pipe itself. It knows no credentials,
+    so what its failures show of them is hidden here.
+    """
+    try:
+        word: Emitted | Ending = _decoder.decode(body)
+        match word:
+            case Emitted(name=name, payload=payload) | Returned(effect=(name, payload)):
+                checked_event(name, payload)
+            case _:
+                pass
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ToolError) as error:
+        return Crashed(text=f"the tool's process said what can't be taken: {foreign.told(error)}")
+    match word:
+        case Crashed(text=text, detail=detail):
+            word = Crashed(text=foreign.hidden(text), detail=foreign.hidden(detail))
+        case Refused(text=text) | Cut(text=text):
+            word = msgspec.structs.replace(word, text=foreign.hidden(text))
+        case _:
+            pass
+    if isinstance(word, Emitted | Died) or len(word.text) <= HEARD_CHARS_MAX:
+        return word
+    return msgspec.structs.replace(word, text=fit(word.text))
+
+
+_decoder: Final[Any] = msgspec.msgpack.Decoder(  # Any: the union; mypy has no name for it
+    Union[tuple(Word.__subclasses__())]  # noqa: UP007
+)

@@ -153,7 +153,7 @@ READS_WALL = {
 COUNTS_WITH_STAMPS = {
     "workers/effects/deadlines.py": "a deadline for people holds across processes and daemons",
     "supervisor/pruning.py": "what has ended is kept for days, across daemons",
-    "workers/builtin/tools/_driver.py": "the time of a run holds across processes and daemons",
+    "workers/builtin/tools/reason.py": "the time of a run holds across processes and daemons",
 }
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from cmdc_runtime.extensions.provider import FailureKind, FinishChunk, TextChunk
 from workers.builtin.providers import _responses
-from workers.builtin.providers._error_texts import TEXT_CHARS_MAX
-from workers.builtin.providers._failures import REASON_MAX_CHARS
+from workers.builtin.providers._failures import REASON_MAX_CHARS, TEXT_CHARS_MAX
 
 WIRES = ["openai", "anthropic", "gemini"]
 PERMANENT, TRANSIENT = FailureKind.PERMANENT, FailureKind.TRANSIENT

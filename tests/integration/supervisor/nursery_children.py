@@ -34,7 +34,7 @@ def stay(boot):
 
 def leave_and_stay(boot):
     """Stay as an agent does: without the nursery's descriptors."""
-    from workers.detach import leave_nursery  # noqa: PLC0415 - only this child needs it
+    from workers.bootstrap import leave_nursery  # noqa: PLC0415 - only this child needs it
 
     leave_nursery()
     leave_nursery()  # twice does no harm

@@ -13,7 +13,7 @@ import pytest
 
 from cmdc_runtime.extensions import Context, ToolError
 from workers.builtin.tools import glob, grep, list_dir, read_file, shell
-from workers.builtin.tools._capture import BYTES_MAX, FILE_BYTES_MAX, LINES_MAX
+from workers.builtin.tools.shell import BYTES_MAX, FILE_BYTES_MAX, LINES_MAX
 
 RESULT_BYTES_MAX = BYTES_MAX + 1024  # the text of a hint comes on top
 DEADLINE_S = 10.0

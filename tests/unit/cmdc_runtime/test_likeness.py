@@ -17,8 +17,7 @@ from cmdc_runtime.hiding import SECRETS_MAX
 from cmdc_runtime.likeness import RUN_CHARS
 from cmdc_runtime.messages import Message
 from tests.unit.cmdc_runtime.extensions.test_provider import NO_OVERFLOWS, OVERFLOWS
-from workers.builtin.providers._error_texts import TEXT_CHARS_MAX
-from workers.builtin.providers._secrets import hidden, secrets_of
+from workers.builtin.providers._failures import TEXT_CHARS_MAX, hidden, secrets_of
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 SIGNS = "0123456789-_./+=~:&<>'\"%"

@@ -17,8 +17,7 @@ from cmdc_runtime.extensions import Context, Tool, tool
 from cmdc_runtime.options import Options
 from cmdc_runtime.packing import BuiltIn, Packed, pack, pack_plugin, pack_strategy
 from cmdc_runtime.spec import agent_spec
-from workers.loader import STRATEGIES, TOOLS, LoadError, load_tools
-from workers.plugin_loader import PLUGINS
+from workers.loader import PLUGINS, STRATEGIES, TOOLS, LoadError, load_tools
 
 ROOT = Path(__file__).parents[3]
 

@@ -14,7 +14,7 @@ from cmdc_runtime.extensions.backend import (
     GrepMatch,
     ReadResult,
 )
-from workers.builtin.tools._wildcards import PATTERN_CHARS_MAX, compiled
+from workers.builtin.tools._files import PATTERN_CHARS_MAX, compiled
 
 SEARCH_TIMEOUT_S: Final = 10.0
 """A search ends here whatever its pattern does; some regular expressions never end."""

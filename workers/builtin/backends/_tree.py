@@ -12,6 +12,7 @@ import secrets
 import stat
 from collections.abc import Generator, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from cmdc_runtime.extensions.backend import (
@@ -21,9 +22,11 @@ from cmdc_runtime.extensions.backend import (
     NOT_A_DIRECTORY,
     PERMISSION_DENIED,
     Entry,
+    InvalidPathError,
+    path_parts,
 )
 from workers.builtin.backends._content import TOO_LARGE, Refused
-from workers.builtin.backends._stored import Found, Parts, Seen, joined
+from workers.builtin.backends._stored import Failure, Found, Parts, Seen, Stored, joined
 
 ENTRIES_SEEN_MAX: Final = 200_000
 """After so many files and folders a listing or a walk ends; it takes seconds."""
@@ -241,3 +244,47 @@ def _is_text(name: str) -> bool:
     except UnicodeEncodeError:  # bytes that are no UTF-8, as Python shows them
         return False
     return True
+
+
+# --- folders --------------------------------------------------------------------------------------
+
+
+class Filesystem(Stored):
+    """Files below one folder.
+
+    In virtual mode that folder is "/", and neither a path nor a link leads out of it. Otherwise
+    paths are those of the machine, and results name files by where they really are. In both, links
+    are neither shown nor walked into.
+    """
+
+    def __init__(self, root_dir: str, *, virtual_mode: bool = True) -> None:
+        """Take the folder, relative to the working folder of the process or absolute."""
+        self._root = str(Path(root_dir).expanduser().absolute())
+        self._is_virtual = virtual_mode
+        self._tree = Tree(self._root if virtual_mode else "/")
+        super().__init__(self._tree)
+
+    @property
+    def id(self) -> str:
+        """The folder."""
+        return f"filesystem:{self._root}"
+
+    def local_path(self, path: str) -> str | None:
+        """Return where a file is."""
+        try:
+            parts = self._parts(path)
+            is_file = self._tree.is_file(parts)
+        except Failure:
+            return None
+        return os.path.join(self._tree.root, *parts) if is_file else None  # noqa: PTH118 - text
+
+    def _parts(self, path: str) -> Parts:
+        if self._is_virtual:
+            return path_parts(path)
+        try:
+            # What is a link now is followed here, and what becomes one later is refused there.
+            return path_parts(os.path.realpath(os.path.join(self._root, path)))  # noqa: PTH118
+        except InvalidPathError:
+            raise
+        except ValueError as error:  # a NUL, or half a character
+            raise InvalidPathError(str(error)) from error

@@ -1,10 +1,12 @@
 """``Composite``: folders of one backend that are backends of their own."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar, assert_never
 
 import msgspec
 
+from cmdc_runtime import backends
 from cmdc_runtime.extensions.backend import (
     ENTRIES_MAX,
     FILE_NOT_FOUND,
@@ -29,6 +31,8 @@ from cmdc_runtime.extensions.backend import (
 )
 from workers.builtin.backends._content import Refused, chosen
 from workers.builtin.backends._stored import word_of
+from workers.builtin.backends._tree import Filesystem
+from workers.builtin.backends.state import State
 
 _Answer = TypeVar("_Answer", bound=Result)
 _Named = TypeVar("_Named", Entry, GrepMatch, WriteResult, EditResult)
@@ -252,3 +256,23 @@ def _first_folder(folder: str, below: str) -> str:
 
 def _anything(_: str) -> bool:
     return True
+
+
+# --- opening --------------------------------------------------------------------------------------
+
+
+def opened(reference: backends.AnyBackend, working_dir: str = ".") -> Backend:
+    """Return a new backend; relative folders begin at ``working_dir``."""
+    match reference:
+        case backends.State(max_bytes=bytes_max, max_files=files_max):
+            return State(bytes_max=bytes_max, files_max=files_max)
+        case backends.Filesystem(root_dir=root_dir, virtual_mode=virtual_mode):
+            root = Path(working_dir).absolute() / Path(root_dir).expanduser()
+            return Filesystem(str(root), virtual_mode=virtual_mode)
+        case backends.Composite(default=default, routes=routes):
+            return Composite(
+                opened(default, working_dir),
+                {prefix: opened(route, working_dir) for prefix, route in routes.items()},
+            )
+        case _:
+            assert_never(reference)

@@ -7,25 +7,236 @@ of the session by then. Lines are handed to the system and not forced to disk: t
 process, not the machine.
 """
 
+import errno
+import fcntl
+import os
+import stat
 import threading
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import structlog
 
-from cmdc_runtime import plugins
-from cmdc_runtime.events.base import LEVELS
+from cmdc_runtime import events, plugins
+from cmdc_runtime.events.base import LEVELS, Level
+from cmdc_runtime.extensions import hooks
 from cmdc_runtime.extensions.hooks import Hook, OnToolError, SessionEnd, SessionStart
 from cmdc_runtime.extensions.plugin import Observed, Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.ids import is_session_id
-from cmdc_runtime.plugins.event_logger import SESSION_PLACEHOLDER
+from cmdc_runtime.plugins.event_logger import LINE_BYTES_MAX, SESSION_PLACEHOLDER
 from cmdc_runtime.reasons import snake
-from workers.builtin.eventlog.file import LineFile
-from workers.builtin.eventlog.line import line_of
-from workers.builtin.eventlog.table import HOOKS_HEARD, Row
+
+
+class Row(NamedTuple):
+    """How one thing is written."""
+
+    level: Level
+    content_fields: tuple[str, ...] = ()
+    """Fields that hold what people, the model, tools or plugins say."""
+
+
+# fmt: off
+_HOOKS_HEARD: Final[dict[type[hooks.Hook], Row]] = {
+    hooks.OnToolError:  Row("warning", ("error",)),
+    hooks.SessionEnd:   Row("info"),
+    hooks.SessionStart: Row("info"),
+}
+_HOOKS_TOLD: Final[dict[type[hooks.Hook], tuple[type[events.Event], ...]]] = {
+    hooks.AfterResponse:  (events.ResponseComplete,),
+    hooks.AfterTool:      (events.ToolExecutionEnd, events.ToolExecutionMetrics),
+    hooks.AfterToolBatch: (events.ToolExecutionEnd,),
+    hooks.AfterTurn:      (events.AgentEnd, events.AgentAbort, events.AgentError),
+    hooks.BeforeCompact:  (events.ConversationCompacted,),
+    hooks.BeforeFinish:   (events.AgentEnd,),
+    hooks.BeforePrompt:   (events.PromptReceived, events.AgentStart),
+    hooks.BeforeRequest:  (events.RequestStart,),
+    hooks.BeforeSteering: (events.SteeringReceived,),
+    hooks.BeforeTool:     (events.ToolExecutionStart, events.ToolBlocked),
+}
+# fmt: on
+
+HOOKS_HEARD: Final[Mapping[type[hooks.Hook], Row]] = MappingProxyType(_HOOKS_HEARD)
+"""Hooks that the log hears itself."""
+HOOKS_TOLD: Final[Mapping[type[hooks.Hook], tuple[type[events.Event], ...]]] = MappingProxyType(
+    _HOOKS_TOLD
+)
+"""Hooks that the log does not hear, so that no session waits for it: with what tells of each. That
+plugins were asked there at all is a ``PipelineRun``."""
+
+
+CUT_KEY: Final = "cut_from_bytes"
+"""In the data of a line that was cut: how long the line would have been."""
+DEPTH_MAX: Final = 8
+"""Of what is left of data that is cut."""
+_STEPS: Final = ((8_192, 256), (1_024, 64), (128, 16), (32, 4))
+"""The longest text, in characters, and the most entries: the first step with which a line fits."""
+
+Data = dict[str, Any]  # Any: the fields of an event, as JSON takes them
+
+
+def line_of(record: Mapping[str, Any], data: Data) -> bytes:  # Any: numbers and words
+    """Return ``record`` with ``data`` as its key ``data``, up to ``LINE_BYTES_MAX``, newline too.
+
+    Data that is too long is cut, longest things first to go; what JSON does not take is left out,
+    and the line says why.
+    """
+    try:
+        line = _encoded(record, data)
+        if len(line) <= LINE_BYTES_MAX:
+            return line
+        return next(
+            shorter
+            for shorter in _shorter(record, data, len(line))
+            if len(shorter) <= LINE_BYTES_MAX
+        )
+    except (TypeError, ValueError, RecursionError) as error:
+        return _encoded(record, {"unwritable": f"{type(error).__name__}: {error}"[: _STEPS[1][0]]})
+
+
+def _shorter(record: Mapping[str, Any], data: Data, size: int) -> Iterator[bytes]:
+    """Yield the line ever shorter, in the end without data."""
+    plain = msgspec.to_builtins(data)
+    for chars, entries in _STEPS:
+        yield _encoded(record, {**_cut(plain, chars, entries, 0), CUT_KEY: size})
+    yield _encoded(record, {CUT_KEY: size})
+
+
+def _encoded(record: Mapping[str, Any], data: Data) -> bytes:
+    return msgspec.json.encode({**record, "data": data}) + b"\n"
+
+
+def _cut(thing: Any, chars: int, entries: int, depth: int) -> Any:  # Any: what JSON takes
+    """Return ``thing`` with marks in the place of what is too much of it."""
+    if isinstance(thing, str):
+        left = len(thing) - chars
+        return thing if left <= 0 else f"{thing[:chars]}… ({left} more characters)"
+    if not isinstance(thing, list | tuple | dict):
+        return thing
+    if depth == DEPTH_MAX:
+        return f"… ({len(thing)} entries)"
+    left = len(thing) - entries
+    if isinstance(thing, dict):
+        kept = {
+            _cut(key, chars, entries, depth): _cut(value, chars, entries, depth + 1)
+            for key, value in islice(thing.items(), entries)
+        }
+        return kept if left <= 0 else {**kept, "…": f"{left} more"}
+    some = [_cut(entry, chars, entries, depth + 1) for entry in thing[:entries]]
+    return some if left <= 0 else [*some, f"… ({left} more)"]
+
+
+FILE_MODE: Final = 0o600
+FOLDER_MODE: Final = 0o700
+# A pipe without a reader must be an error, not a wait without end.
+_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+class LineFile:
+    """Appends lines to one path; whatever fails is an ``OSError``."""
+
+    def __init__(self, path: Path, *, max_bytes: int, backups: int, follows_links: bool) -> None:
+        """Touch nothing yet; ``follows_links`` says whether the path may be a symbolic link."""
+        self._path = path
+        self._max_bytes = max_bytes
+        self._backups = backups
+        self._flags = _FLAGS if follows_links else _FLAGS | os.O_NOFOLLOW
+        self._fd: int | None = None
+
+    def append(self, line: bytes) -> None:
+        """Write ``line``, which ends in a newline, behind all others.
+
+        Raises:
+            OSError: it could not be written, or not as a whole.
+        """
+        fd = self._current()
+        size = os.fstat(fd).st_size
+        if size and size + len(line) > self._max_bytes:
+            self._rotate(fd)
+            fd = self._current()
+        written = os.write(fd, line)
+        if written != len(line):
+            raise OSError(errno.ENOSPC, f"only {written} of {len(line)} bytes were written")
+
+    def close(self) -> None:
+        """Give the file back; the next line opens it again."""
+        if self._fd is not None:
+            fd, self._fd = self._fd, None
+            os.close(fd)
+
+    def __del__(self) -> None:
+        """Give the file back: a plugin may be detached while its session lives."""
+        self.close()
+
+    def _current(self) -> int:
+        """Return the file that the path is now: it may have been renamed or removed meanwhile."""
+        if self._fd is not None and self._is_at_path(self._fd):
+            return self._fd
+        self.close()
+        _make_folder(self._path.parent)
+        fd = os.open(self._path, self._flags, FILE_MODE)
+        try:
+            _prepare(fd)
+        except OSError:
+            os.close(fd)
+            raise
+        self._fd = fd
+        return fd
+
+    def _is_at_path(self, fd: int) -> bool:
+        try:
+            return os.path.samestat(self._path.stat(), os.fstat(fd))
+        except FileNotFoundError:
+            return False
+
+    def _rotate(self, fd: int) -> None:
+        """Rename the file and the older ones, unless another process is doing so."""
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        try:
+            if self._is_at_path(fd):
+                self._rename()
+        finally:
+            fcntl.flock(fd, fcntl.LOCK_UN)
+
+    def _rename(self) -> None:
+        names = [self._path, *(self._older(number) for number in range(1, self._backups + 1))]
+        if self._backups == 0:
+            self._path.unlink()
+        for newer, older in reversed(list(pairwise(names))):
+            if newer.exists():
+                newer.replace(older)
+
+    def _older(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{number}")
+
+
+def _make_folder(folder: Path) -> None:
+    """Make what is missing of the path, each part of it private."""
+    missing = []
+    for part in (folder, *folder.parents):
+        if part.exists():
+            break
+        missing.append(part)
+    for part in reversed(missing):
+        part.mkdir(FOLDER_MODE, exist_ok=True)
+
+
+def _prepare(fd: int) -> None:
+    """Refuse what is no file, and end a line that was cut when a disk was full."""
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file")
+    if status.st_size and os.pread(fd, 1, status.st_size - 1) != b"\n":
+        os.write(fd, b"\n")
+
 
 log = structlog.get_logger()
 

@@ -18,8 +18,14 @@ from cmdc_runtime.extensions.hooks import AfterResponse
 from cmdc_runtime.extensions.plugin import Channel, Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from workers.builtin.filtering.folding import ALIKE, AS_SEEN, LETTERS, MARKS, WORDS, Fold
-from workers.builtin.filtering.streaming import Bounds, Redaction, Rule, Span, stretches_of
-from workers.builtin.filtering.word_list import pattern_of
+from workers.builtin.filtering.streaming import (
+    Bounds,
+    Redaction,
+    Rule,
+    Span,
+    pattern_of,
+    stretches_of,
+)
 
 EVENT: Final = "output_filtered"
 _LATIN: Final = regex.compile(r"\p{Latin}")

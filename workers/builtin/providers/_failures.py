@@ -6,7 +6,10 @@ this module finds out what there is to decide by. Nothing here imports litellm; 
 
 import contextlib
 import email.utils
+import functools
+import json
 import math
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,12 +19,166 @@ from typing import Final
 
 import msgspec
 
-from cmdc_runtime import foreign
+from cmdc_runtime import foreign, hiding
+from cmdc_runtime.discretion import HIDDEN
 from cmdc_runtime.extensions.provider import FailureKind, ModelRequest, ProviderError, classify
 from workers.builtin.providers._addresses import BadAddressError
-from workers.builtin.providers._error_texts import TEXT_CHARS_MAX
-from workers.builtin.providers._heard import Heard
-from workers.builtin.providers._secrets import hidden, is_safe, secrets_of
+
+ERROR_BYTES_MAX: Final = 64 * 2**10
+"""Of an error, as the body of an answer or as an event in it: the rest is not looked at."""
+TEXT_CHARS_MAX: Final = 8_192
+"""Of the text of an error, or of a member of one: the rest is cut off before anything else."""
+MEMBERS_MAX: Final = 6
+"""Of an error that is cut: the first ones. Vendors send four at most."""
+NAME_CHARS_MAX: Final = 64
+_MARK: Final = b'"error"'
+
+
+def may_be_long_error(event: bytes) -> bool:
+    """Say whether an event is so long that it is to be cut where it is an error."""
+    return len(event) > ERROR_BYTES_MAX and _MARK in event
+
+
+def cut_error(told: dict[str, object]) -> bool:
+    """Leave of an event that is an error what says so; say whether it is one."""
+    error = told.get("error")
+    if not error:
+        return False
+    kind = told.get("type")
+    told.clear()
+    if isinstance(kind, str):
+        told["type"] = kind[:NAME_CHARS_MAX]
+    if isinstance(error, dict):
+        members = list(error.items())[:MEMBERS_MAX]
+        told["error"] = {name[:NAME_CHARS_MAX]: _cut(member) for name, member in members}
+    else:
+        told["error"] = _cut(error)
+    return True
+
+
+def _cut(member: object) -> object:
+    if member is None or isinstance(member, bool | int | float):
+        return member
+    return (member if isinstance(member, str) else json.dumps(member))[:TEXT_CHARS_MAX]
+
+
+def with_cut_text(redact: Callable[[str], str]) -> Callable[[str], str]:
+    """Return ``redact``, which gets the beginning of a text instead of all of it."""
+
+    @functools.wraps(redact)
+    def cut_and_redact(text: str) -> str:
+        return redact(text[:TEXT_CHARS_MAX])
+
+    return cut_and_redact
+
+
+_MEMBERS: Final = frozenset(
+    (
+        *("error", "errors", "message", "msg", "detail", "code", "type", "status", "reason"),
+        *("originalmessage", "metadata", "raw"),
+    )
+)
+"""Members of a body that say what is wrong, or hold what does. Others may repeat the request."""
+HEARD_DEPTH_MAX: Final = 6
+"""How deep the words of a body are looked for."""
+ECHO_CHARS_MIN: Final = 24
+"""Of a quotation, or of a whole message, that counts as repeated."""
+_QUOTED: Final = re.compile(r"(['\"`])(.+?)\1", re.DOTALL)
+
+
+@dataclass(slots=True)
+class Heard:
+    """What came to one request; ``status`` is None until a server has refused it."""
+
+    is_asked: bool = False
+    """A request has left this process, or has tried to."""
+    status: int | None = None
+    _said: bytearray = field(default_factory=bytearray)
+
+    def ask(self) -> None:
+        """Note that a server is asked, and forget what an earlier one has said."""
+        self.is_asked, self.status = True, None
+        self._said.clear()
+
+    def refuse(self, status: int) -> None:
+        """Note that the server has refused."""
+        self.status = status
+
+    def note(self, piece: bytes) -> None:
+        """Note a part of the body of a refusal."""
+        self._said += piece[: max(ERROR_BYTES_MAX - len(self._said), 0)]
+
+    def note_event(self, event: bytes) -> None:
+        """Note an event of a reply that says what is wrong; the first one counts."""
+        if not self._said:
+            self.note(event)
+
+    def words(self, conversation: Sequence[str] = ()) -> str:
+        """Return the server's words and codes, but for what they repeat of a conversation."""
+        body = bytes(self._said)
+        try:
+            told = " ".join(_words_of(msgspec.json.decode(body)))
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            told = body.decode(errors="replace")
+        return _without_echoes(told, conversation)[:TEXT_CHARS_MAX]
+
+
+def _words_of(body: object, depth: int = 0) -> Iterator[str]:
+    if isinstance(body, str):
+        yield body
+    elif depth < HEARD_DEPTH_MAX and isinstance(body, list):
+        for one in body:
+            yield from _words_of(one, depth + 1)
+    elif depth < HEARD_DEPTH_MAX and isinstance(body, Mapping):
+        for name, one in body.items():
+            if str(name).lower() in _MEMBERS:
+                yield from _words_of(one, depth + 1)
+
+
+def _without_echoes(told: str, conversation: Sequence[str]) -> str:
+    for message in conversation:
+        if len(message) >= ECHO_CHARS_MIN:
+            told = told.replace(message, " ")
+
+    def kept(quoted: re.Match[str]) -> str:
+        words = quoted[2]
+        is_echo = len(words) >= ECHO_CHARS_MIN and any(words in one for one in conversation)
+        return " " if is_echo else quoted[0]
+
+    return _QUOTED.sub(kept, told)
+
+
+_SECRET_SHAPE: Final = re.compile(
+    r"\b(?:sk|pk|rk|gsk|xai|hf|key)[-_][\w*./+=~-]{6,}"  # also when masked with stars
+    r"|\bAIza[\w-]{20,}"
+    r"|\bAKIA[A-Z0-9]{12,}"
+    r"|\bBearer\s+[^\s'\",]+"
+    r"|(?<=[?&]key=)[^&\s'\"]+",
+    re.IGNORECASE,
+)
+
+
+def secrets_of(request: ModelRequest) -> frozenset[str]:
+    """Return the values that no text may show, in every form that they may come in."""
+    given = hiding.secrets_of_options((request.provider_opts, *request.former_opts))
+    values = given | hiding.secrets_of_environment(os.environ)
+    # The model's name is told everywhere; a key that is a part of it is a placeholder.
+    return hiding.forms_of(one for one in values if one == hiding.ALL or one not in request.model)
+
+
+def hidden(text: str, secrets: frozenset[str]) -> str:
+    """Return ``text`` without ``secrets`` and without what looks like a key.
+
+    It has ``TEXT_CHARS_MAX`` characters at most, and does not end in the beginning of a secret.
+    """
+    is_cut = len(text) > TEXT_CHARS_MAX
+    return _SECRET_SHAPE.sub(HIDDEN, hiding.hidden(text[:TEXT_CHARS_MAX], secrets, is_cut=is_cut))
+
+
+def is_safe(text: str, secrets: frozenset[str]) -> bool:
+    """Say whether the whole of ``text`` may be shown as it is."""
+    return len(text) <= TEXT_CHARS_MAX and hidden(text, secrets) == text
+
 
 _NO_ANSWER: Final = frozenset({"APIConnectionError", "TransportError"})
 """Classes of openai and httpx for requests that no server has answered."""

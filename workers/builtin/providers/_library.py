@@ -22,7 +22,7 @@ from litellm import _logging
 from litellm.litellm_core_utils import exception_mapping_utils
 from litellm.llms.custom_httpx import aiohttp_transport, http_handler
 
-from workers.builtin.providers._error_texts import with_cut_text
+from workers.builtin.providers._failures import with_cut_text
 from workers.builtin.providers._responses import BoundedTransport, bounded_transports
 
 litellm.suppress_debug_info = True  # it would print advice to standard output at every failure

@@ -17,9 +17,12 @@ from typing import Any, Final
 import httpx
 
 from workers.builtin.providers._addresses import BadAddressError, address_problem, shown_address
-from workers.builtin.providers._error_texts import ERROR_BYTES_MAX
-from workers.builtin.providers._failures import NoServerError, RefusedAnswerError
-from workers.builtin.providers._heard import Heard
+from workers.builtin.providers._failures import (
+    ERROR_BYTES_MAX,
+    Heard,
+    NoServerError,
+    RefusedAnswerError,
+)
 from workers.builtin.providers._usages import UsageSieve, current_watch
 
 ENCODING: Final = "gzip"

@@ -1,5 +1,7 @@
 """What the chains have in common: one branch for each phase, each reads what the last one wrote."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from cmdc_runtime.extensions.reasoning import (
@@ -12,7 +14,25 @@ from cmdc_runtime.extensions.reasoning import (
     Thought,
 )
 from cmdc_runtime.reasoning.chains import ChainStrategy
-from workers.builtin.reasoning._texts import prompt
+
+
+def prompt(question: str, *parts: str) -> str:
+    """Return the question with what belongs to it below, each part apart."""
+    return "\n\n".join(part for part in (question, *parts) if part)
+
+
+def filled(template: str, **values: object) -> str:
+    """Return a template with ``{name}`` replaced; other braces stay as they are."""
+    for name, value in values.items():
+        template = template.replace("{" + name + "}", str(value))
+    return template
+
+
+def listed(title: str, texts: Sequence[str]) -> str:
+    """Return texts under a title with their numbers, "" where there are none."""
+    if not texts:
+        return ""
+    return "\n\n".join(f"{title} {number}:\n{text}" for number, text in enumerate(texts, 1))
 
 
 class ChainState(msgspec.Struct):

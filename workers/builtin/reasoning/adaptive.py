@@ -19,7 +19,7 @@ from cmdc_runtime.extensions.reasoning import (
 )
 from cmdc_runtime.reasoning import search
 from cmdc_runtime.reasoning.search import Tally
-from workers.builtin.reasoning._texts import prompt
+from workers.builtin.reasoning._chain import prompt
 from workers.builtin.reasoning.self_consistency import SelfConsistency
 from workers.builtin.reasoning.tree_of_thoughts import TreeOfThoughts
 

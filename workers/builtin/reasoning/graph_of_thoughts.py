@@ -27,7 +27,7 @@ from cmdc_runtime.extensions.reasoning import (
 from cmdc_runtime.reasoning import search
 from cmdc_runtime.reasoning.graph_of_thoughts import AnyOperation
 from cmdc_runtime.reasoning.judging import VALUE_MAX, Judgement, Proposals
-from workers.builtin.reasoning._texts import filled, listed, prompt
+from workers.builtin.reasoning._chain import filled, listed, prompt
 
 _OPERATION = "operation"
 """In a branch's metadata: the place of the operation that asked for it."""

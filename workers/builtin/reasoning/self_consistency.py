@@ -20,7 +20,7 @@ from cmdc_runtime.extensions.reasoning import (
 from cmdc_runtime.reasoning import search
 from cmdc_runtime.reasoning.judging import VALUE_MAX, Judgement
 from cmdc_runtime.reasoning.search import Tally
-from workers.builtin.reasoning._texts import prompt
+from workers.builtin.reasoning._chain import prompt
 
 _OF: Final = "of"
 

@@ -15,7 +15,7 @@ from cmdc_runtime.extensions.reasoning import (
     Revise,
     Thought,
 )
-from workers.builtin.reasoning._texts import filled, prompt
+from workers.builtin.reasoning._chain import filled, prompt
 
 
 class RefineState(msgspec.Struct):

@@ -25,7 +25,7 @@ from cmdc_runtime.extensions.reasoning import (
 )
 from cmdc_runtime.reasoning import search
 from cmdc_runtime.reasoning.judging import VALUE_MAX, Choice, Judgement, Proposals
-from workers.builtin.reasoning._texts import filled, listed, prompt
+from workers.builtin.reasoning._chain import filled, listed, prompt
 
 _OF = "of"
 """In a judge's metadata: the candidate that it judges."""

@@ -5,10 +5,12 @@ brings a SQLite of its own. All vectors of a namespace are compared, which is ex
 no index that would do with fewer.
 """
 
+import hashlib
 import importlib
 import math
 from array import array
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -22,8 +24,39 @@ from cmdc_runtime.extensions.memory import (
     check_name,
     check_text,
 )
-from workers.builtin.stores._hashing import hashed
 from workers.builtin.stores._sql import BUSY_S, Connection, SqlStore, picked
+from workers.builtin.stores._words import pairs_of, phrases_in
+
+PART_CHARS: Final = 3
+PART_WEIGHT: Final = 0.3
+"""Of a part of a word, where the word counts 1: a dozen of them shall not drown it."""
+_HASH_BYTES: Final = 8
+
+
+def hashed(text: str, dimensions: int) -> list[float]:
+    """Return the vector of a text, of length 1; all zeros if it has no words."""
+    vector = [0.0] * dimensions
+    for (feature, weight), count in Counter(_features(text)).items():
+        digest = hashlib.blake2b(feature.encode(), digest_size=_HASH_BYTES).digest()
+        number = int.from_bytes(digest, "little")
+        sign = 1.0 if number & 1 else -1.0
+        # What occurs often counts more, but not in proportion.
+        vector[(number >> 1) % dimensions] += sign * weight * (1.0 + math.log(count))
+    length = math.hypot(*vector)
+    return [value / length for value in vector] if length else vector
+
+
+def _features(text: str) -> Iterator[tuple[str, float]]:
+    for phrase in phrases_in(text):
+        if len(phrase) > 1:
+            yield from (("".join(pair), 1.0) for pair in pairs_of(phrase))
+            yield from ((word, PART_WEIGHT) for word in phrase)
+            continue
+        yield phrase[0], 1.0
+        edged = f"<{phrase[0]}>"
+        for at in range(len(edged) - PART_CHARS + 1):
+            yield edged[at : at + PART_CHARS], PART_WEIGHT
+
 
 Embed = Callable[[str], Iterable[float]]
 _MS: Final = 1000

@@ -3,16 +3,93 @@
 A call that never begins (a plugin refuses it, there is no such tool) is an event of the cycle.
 """
 
-from dataclasses import dataclass
-from typing import Final
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
 
 from cmdc_runtime import events
-from cmdc_runtime.ids import CallId, SessionId
-from cmdc_runtime.tracing import call_span_id
+from cmdc_runtime.ids import CallId, SessionId, branch_ref, call_of_run
+from cmdc_runtime.messages import OPENING, Message
+from cmdc_runtime.reasoning.result import ReasoningEvent
+from cmdc_runtime.tracing import branch_span_id, call_span_id
 from workers.builtin.telemetry import names
-from workers.builtin.telemetry.content import arguments_json, text_of
-from workers.builtin.telemetry.operations import Attributes
-from workers.builtin.telemetry.sheet import Ending, Place, Sheet, error_kind, usage_attributes
+from workers.builtin.telemetry.sheet import (
+    CYCLE,
+    REQUEST,
+    Attributes,
+    Ending,
+    Place,
+    Sheet,
+    error_kind,
+    model_attributes,
+    request_kinds,
+    usage_attributes,
+)
+
+TEXT_CHARS_MAX: Final = 8_192
+"""Of one text, or of what a tool was given or returned."""
+MESSAGES_CHARS_MAX: Final = 65_536
+"""Of all messages of one attribute: the newest are kept."""
+_ROLES: Final = {"tool_result": "tool"}
+
+
+def messages_json(messages: Sequence[Message]) -> tuple[str, int]:
+    """Return the newest messages as JSON, oldest first, and how many were left out."""
+    kept: list[str] = []
+    chars = 0
+    for message in reversed(messages):
+        told = _json(_told(message))
+        chars += len(told)
+        if kept and chars > MESSAGES_CHARS_MAX:
+            break
+        kept.append(told)
+    return f"[{','.join(reversed(kept))}]", len(messages) - len(kept)
+
+
+def arguments_json(arguments: object) -> str:
+    """Return the arguments of a call as JSON."""
+    return text_of(_json(arguments))
+
+
+def text_of(text: str) -> str:
+    """Return a text with a mark in the place of what is too much of it."""
+    left = len(text) - TEXT_CHARS_MAX
+    return text if left <= 0 else f"{text[:TEXT_CHARS_MAX]}… ({left} more characters)"
+
+
+def _told(message: Message) -> dict[str, Any]:  # Any: JSON
+    told: dict[str, Any] = {
+        "role": _ROLES.get(message.role, message.role),
+        "parts": list(_parts(message)),
+    }
+    if reason := message.metadata.get("finish_reason"):
+        told["finish_reason"] = str(reason)
+    return told
+
+
+def _parts(message: Message) -> Iterator[dict[str, Any]]:  # Any: JSON
+    if message.role == "tool_result":
+        answer = text_of(message.content)
+        yield {"type": "tool_call_response", "id": message.call_id, "response": answer}
+        return
+    if message.thinking:
+        yield {"type": "reasoning", "content": text_of(message.thinking)}
+    if message.content:
+        yield {"type": "text", "content": text_of(message.content)}
+    for call in message.tool_calls:
+        given = arguments_json(call.arguments)
+        yield {"type": "tool_call", "id": call.call_id, "name": call.name, "arguments": given}
+
+
+def _json(thing: object) -> str:
+    try:
+        return msgspec.json.encode(thing).decode()
+    except (TypeError, ValueError, RecursionError) as error:
+        return msgspec.json.encode(f"{type(error).__name__}: no JSON").decode()
+
 
 CHILDREN_MAX: Final = 256
 """Subagents that are remembered until their end."""
@@ -179,3 +256,281 @@ def _key(call_id: CallId) -> str:
 
 def _attributes(name: str, call_id: CallId) -> Attributes:
     return {names.TOOL_NAME: name, names.TOOL_CALL_ID: call_id}
+
+
+# --- requests -------------------------------------------------------------------------------------
+
+
+class Requests:
+    """The request that is under way, and what is known of earlier ones of the cycle."""
+
+    def __init__(self, sheet: Sheet) -> None:
+        """Tell on ``sheet``."""
+        self._sheet = sheet
+        self._model = ""
+        self._has_begun = False
+        self._attempt = 1
+        self.count = 0
+        """Of the cycle."""
+
+    def begin_cycle(self) -> None:
+        """Forget the cycle before."""
+        self._attempt, self.count = 1, 0
+
+    def start(self, event: events.RequestStart) -> None:
+        """Open a request."""
+        if self._sheet.has(REQUEST):
+            self.end(Ending("unknown"))
+        more: Attributes = {"cmdc.request.messages": event.messages}
+        if self._attempt > 1:
+            more["cmdc.request.attempt"] = self._attempt
+        if self._sheet.captures:
+            # The conversation may have grown since.
+            sent = self._sheet.facts.messages[: event.messages]
+            more[names.INPUT_MESSAGES], omitted = messages_json(sent)
+            if omitted:
+                more["cmdc.request.messages_omitted"] = omitted
+        self._open(event.model, more)
+
+    def begin_answer(self, _event: events.MessageStart | events.ThinkingStart) -> None:
+        """Take the time until the first piece of the answer."""
+        sheet = self._sheet
+        if self._has_begun or not sheet.has(REQUEST):
+            return
+        self._has_begun = True
+        waited_s = sheet.elapsed_s(REQUEST)
+        sheet.describe(REQUEST, {names.TIME_TO_FIRST_CHUNK: waited_s})
+        kinds = request_kinds(self._model)
+        sheet.measure(names.OPERATION_TIME_TO_FIRST_CHUNK, waited_s, kinds)
+
+    def complete(self, event: events.ResponseComplete) -> None:
+        """End the request: it has its answer."""
+        sheet, message = self._sheet, event.message
+        if OPENING in message.metadata:
+            return  # no request was made for it
+        if not sheet.has(REQUEST):
+            self._open(sheet.facts.model, {"cmdc.begin": "unknown"})
+        used = usage_attributes(event.usage)
+        sheet.describe(REQUEST, used)
+        if reason := message.metadata.get("finish_reason"):
+            sheet.describe(REQUEST, {names.FINISH_REASONS: (str(reason),)})
+        if sheet.captures:
+            sheet.describe(REQUEST, {names.OUTPUT_MESSAGES: messages_json([message])[0]})
+        sheet.spend(event.usage, self._model, "answer")
+        self.end(Ending("finished"), used)
+        self._attempt = 1
+
+    def fail(self, event: events.StreamError) -> None:
+        """End the request: it failed."""
+        if self._sheet.has(REQUEST):
+            error = names.word_of(event.reason) or names.OTHER_ERROR
+            self.end(Ending("failed", error, event.reason))
+
+    def end(self, ending: Ending, told: Attributes | None = None) -> None:
+        """End the request."""
+        sheet = self._sheet
+        summary: Attributes = {
+            "cmdc.outcome": ending.outcome,
+            "cmdc.duration_ms": sheet.elapsed_ms(REQUEST),
+        }
+        sheet.note(names.LLM_REQUEST, {**summary, **(told or {})})
+        kinds = {**request_kinds(self._model), **error_kind(ending)}
+        sheet.measure(names.OPERATION_DURATION, sheet.elapsed_s(REQUEST), kinds)
+        sheet.close(REQUEST, ending)
+
+    def retry(self, event: events.Retry) -> None:
+        """Tell that the request will be sent again."""
+        self._attempt = event.attempt + 1
+        told: Attributes = {"cmdc.attempt": event.attempt, "cmdc.delay_ms": event.delay_ms}
+        self._sheet.note(names.LLM_RETRY, told)
+
+    def reset(self, _event: events.StreamReset) -> None:
+        """Tell that what was shown of the answer is void."""
+        self._sheet.note(names.LLM_RESET, {})
+
+    def stall(self, event: events.StreamStalled) -> None:
+        """Tell that nothing comes."""
+        self._sheet.note(names.LLM_STALLED, {"cmdc.elapsed_s": event.elapsed_s})
+
+    def overflow(self, _event: events.ContextOverflow) -> None:
+        """Tell that the conversation is too long for the model."""
+        self._sheet.note(names.LLM_OVERFLOW, {})
+
+    def switch_model(self, event: events.ModelSwitched) -> None:
+        """Tell which model the next request goes to."""
+        told: Attributes = {"cmdc.model.from": event.from_, "cmdc.model.to": event.to}
+        self._sheet.note(names.MODEL_SWITCHED, told)
+
+    def compact(self, event: events.ConversationCompacted) -> None:
+        """Tell what was summed up, and count what that took."""
+        trigger: Attributes = {"cmdc.trigger": event.trigger}
+        told: Attributes = {
+            "cmdc.messages.before": event.before,
+            "cmdc.messages.after": event.after,
+        }
+        self._sheet.note(names.COMPACTOR_RUN, {**trigger, **told, **usage_attributes(event.usage)})
+        self._sheet.measure(names.COMPACTOR_RUNS, 1, trigger)
+        self._sheet.spend(event.usage, self._sheet.facts.model, "compaction")
+
+    def spend_by_plugin(self, event: events.PluginModelCall) -> None:
+        """Count what a plugin asked a model for itself."""
+        self._sheet.spend(event.usage, event.model, "plugin")
+
+    def _open(self, model: str, more: Attributes) -> None:
+        subject = names.model_id_of(model)
+        attributes = {**model_attributes(model), **more}
+        self._sheet.open(REQUEST, names.CHAT, subject, attributes)
+        self._model, self._has_begun = model, False
+        self.count += 1
+
+
+# --- reasoning ------------------------------------------------------------------------------------
+
+NOTES_MAX: Final = 100
+"""Scores, prunings and thoughts that a run's span tells: a span has room for 128 events."""
+RUNS_MAX: Final = 64
+"""Open at a time; of more runs than that nothing is told."""
+_RUN_KILLED: Final = "killed"
+"""How a run and its branches end whose call is ended from outside: that is their error, too."""
+_NO_FAILURE: Final = frozenset({"done", "aborted"})
+
+
+@dataclass(slots=True)
+class _Run:
+    strategy: str
+    branches: int = 0
+    notes: int = 0
+    running: set[str] = field(default_factory=set)
+
+
+class Runs:
+    """The runs of strategies that are under way in this session."""
+
+    def __init__(self, sheet: Sheet, calls: Calls) -> None:
+        """Tell on ``sheet``, of runs within ``calls``."""
+        self._sheet = sheet
+        self._calls = calls
+        self._running: dict[str, _Run] = {}
+        self._over: deque[str] = deque(maxlen=RUNS_MAX)
+        """Runs that are closed: what is told of their branches later opens none anew."""
+
+    def branch(self, event: events.ReasoningBranch) -> None:
+        """Open a branch, and its run with the first one."""
+        run = self._run(event)
+        if run is None:
+            return
+        if event.branch_id in run.running:
+            self._end(event.run_id, event.branch_id, Ending("unknown"))
+        more: Attributes = {"cmdc.reasoning.branch_id": event.branch_id, **_kinds(event.strategy)}
+        if event.parent_id is not None:
+            more["cmdc.reasoning.parent_id"] = event.parent_id
+        if event.revision:
+            more["cmdc.reasoning.revision"] = event.revision
+        if self._sheet.captures:
+            more["cmdc.reasoning.prompt"] = text_of(event.prompt)
+        where, inside = _run_key(event.run_id, event.branch_id), _run_key(event.run_id)
+        ref = branch_ref(call_of_run(event.run_id), event.branch_id)
+        span_id = branch_span_id(self._sheet.facts.session_id, ref)
+        self._sheet.open(where, names.BRANCH, event.branch_id, more, Place(inside, span_id))
+        run.branches += 1
+        run.running.add(event.branch_id)
+
+    def thought(self, event: events.ReasoningThought) -> None:
+        """End a branch; another thought is an event of the run."""
+        run = self._run(event)
+        if run is None:
+            return
+        if event.thought_id not in run.running:
+            told: Attributes = {"cmdc.reasoning.thought_id": event.thought_id}
+            self._note(event.run_id, names.REASONING_THOUGHT, told)
+            return
+        told = usage_attributes(event.usage)
+        if self._sheet.captures:
+            told["cmdc.reasoning.thought"] = text_of(event.content)
+        self._sheet.describe(_run_key(event.run_id, event.thought_id), told)
+        word = None if event.error is None else names.word_of(event.error) or names.OTHER_ERROR
+        outcome = "finished" if word is None else "failed"
+        self._end(event.run_id, event.thought_id, Ending(outcome, word, event.error))
+
+    def score(self, event: events.ReasoningScore) -> None:
+        """Tell how a thought was scored."""
+        if self._run(event) is not None:
+            told: Attributes = {
+                "cmdc.reasoning.thought_id": event.thought_id,
+                "cmdc.reasoning.score": event.score,
+            }
+            self._note(event.run_id, names.REASONING_SCORE, told)
+
+    def prune(self, event: events.ReasoningPrune) -> None:
+        """Tell which thoughts were given up."""
+        if self._run(event) is not None:
+            told: Attributes = {"cmdc.reasoning.thought_ids": event.thought_ids}
+            self._note(event.run_id, names.REASONING_PRUNE, told)
+
+    def finish(self, event: events.ReasoningDone) -> None:
+        """Close the run, and what still runs of it."""
+        if self._run(event) is None:
+            return
+        outcome = "finished" if event.status == "done" else event.status
+        error = None if event.status in _NO_FAILURE else event.status
+        self._close(event.run_id, Ending(outcome, error, event.reason))
+
+    def close_of(self, call_id: CallId, outcome: str) -> None:
+        """Close what a call that is over has left open; what was killed has failed."""
+        error = outcome if outcome == _RUN_KILLED else None
+        for run_id in [one for one in self._running if call_of_run(one) == call_id]:
+            self._close(run_id, Ending(outcome, error))
+
+    def close_all(self, outcome: str) -> None:
+        """Close what nothing more is told of."""
+        for run_id in [*self._running]:
+            self._close(run_id, Ending(outcome))
+
+    def _run(self, event: ReasoningEvent) -> _Run | None:
+        """Return the run of an event; None after the cycle, which had closed it, and of too many.
+
+        It is opened with what is heard first, since this process may not have heard its begin.
+        """
+        run = self._running.get(event.run_id)
+        if event.run_id in self._over:
+            return None
+        if run is None and self._sheet.has(CYCLE) and len(self._running) < RUNS_MAX:
+            run = self._running[event.run_id] = _Run(event.strategy)
+            more: Attributes = {"cmdc.reasoning.run_id": event.run_id, **_kinds(event.strategy)}
+            parent = self._calls.span_of(call_of_run(event.run_id))
+            place = Place(parent)
+            self._sheet.open(_run_key(event.run_id), names.REASON, event.strategy, more, place)
+        return run
+
+    def _note(self, run_id: str, name: str, told: Attributes) -> None:
+        run = self._running[run_id]
+        run.notes += 1
+        if run.notes <= NOTES_MAX:
+            self._sheet.note(name, told, _run_key(run_id))
+
+    def _end(self, run_id: str, branch_id: str, ending: Ending) -> None:
+        self._running[run_id].running.discard(branch_id)
+        self._sheet.close(_run_key(run_id, branch_id), ending)
+
+    def _close(self, run_id: str, ending: Ending) -> None:
+        sheet, run, where = self._sheet, self._running[run_id], _run_key(run_id)
+        for branch_id in sorted(run.running):
+            error = ending.error if ending.outcome == _RUN_KILLED else None
+            self._end(run_id, branch_id, Ending(ending.outcome, error))
+        del self._running[run_id]
+        self._over.append(run_id)
+        told: Attributes = {"cmdc.reasoning.branches": run.branches}
+        if run.notes > NOTES_MAX:
+            told["cmdc.reasoning.omitted"] = run.notes - NOTES_MAX
+        sheet.describe(where, told)
+        kinds = {**_kinds(run.strategy), "cmdc.outcome": ending.outcome, **error_kind(ending)}
+        sheet.measure(names.REASONING_RUN_DURATION, sheet.elapsed_s(where), kinds)
+        sheet.close(where, ending)
+
+
+def _kinds(strategy: str) -> Attributes:
+    return {"cmdc.reasoning.strategy": strategy}
+
+
+def _run_key(run_id: str, branch_id: str | None = None) -> str:
+    return f"run {run_id}" if branch_id is None else f"run {run_id} branch {branch_id}"

@@ -48,7 +48,7 @@ from cmdc_runtime.plugins.telemetry import CONSOLE, Telemetry
 from cmdc_runtime.tracing import SpanParent
 from cmdc_runtime.version import VERSION
 from workers.builtin.telemetry.names import ERROR_TYPE, INSTRUMENTS
-from workers.builtin.telemetry.operations import (
+from workers.builtin.telemetry.sheet import (
     Attributes,
     Close,
     Describe,

@@ -3,23 +3,76 @@
 One sheet is shared by all that tell of a session: ``telemetry.tracker`` and what it is made of.
 """
 
-from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.ids import CommandId, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.tracing import SpanParent, cycle_span_id, trace_id_of
 from workers.builtin.telemetry import names
-from workers.builtin.telemetry.operations import (
-    Attributes,
-    Close,
-    Describe,
-    Measure,
-    Note,
-    Open,
-    Operation,
-)
+
+Value: TypeAlias = str | bool | int | float | tuple[str, ...]
+Attributes: TypeAlias = dict[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Begin the span ``key``, which no open span has; without a parent it begins a trace."""
+
+    key: str
+    parent: str | None
+    name: str
+    kind: Literal["internal", "client"]
+    at_ns: int
+    attributes: Attributes = field(default_factory=dict)
+    trace_id: str | None = None
+    """Of the trace that it begins, in hex."""
+    span_id: str | None = None
+    """The span's own, where another process has to know it; of two, the second has another one."""
+    remote: SpanParent | None = None
+    """The span of another process that it is in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Add an event to an open span."""
+
+    key: str
+    name: str
+    at_ns: int
+    attributes: Attributes = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """Add attributes to an open span."""
+
+    key: str
+    attributes: Attributes
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """End an open span; an ``error`` is the type of what went wrong, ``text`` what was said."""
+
+    key: str
+    at_ns: int
+    error: str | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Add to a metric."""
+
+    instrument: str
+    value: float
+    attributes: Attributes = field(default_factory=dict)
+
+
+Operation: TypeAlias = Open | Note | Describe | Close | Measure
+
 
 CYCLE: Final = "cycle"
 REQUEST: Final = "request"

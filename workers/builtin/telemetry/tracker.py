@@ -25,16 +25,14 @@ from cmdc_runtime.ids import CommandId
 from cmdc_runtime.messages import Message
 from cmdc_runtime.plain import shown
 from workers.builtin.telemetry import names
-from workers.builtin.telemetry.calls import Calls
-from workers.builtin.telemetry.content import messages_json
-from workers.builtin.telemetry.operations import Attributes, Operation
-from workers.builtin.telemetry.reasoning import Runs
-from workers.builtin.telemetry.requests import Requests
+from workers.builtin.telemetry.calls import Calls, Requests, Runs, messages_json
 from workers.builtin.telemetry.sheet import (
     CYCLE,
     REQUEST,
+    Attributes,
     Ending,
     Facts,
+    Operation,
     Sheet,
     error_kind,
     model_attributes,

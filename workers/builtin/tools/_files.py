@@ -6,6 +6,7 @@ that names the path the way the model wrote it, with ``reason_of``.
 
 import contextlib
 import os
+import re
 import secrets
 import stat
 import threading
@@ -14,6 +15,110 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from cmdc_runtime.extensions import ToolError
+
+PATTERN_CHARS_MAX: Final = 500
+
+_TOKEN: Final = re.compile(r"(?<![^/{,])\*\*/|\*\*|.", re.DOTALL)
+_WILD: Final = re.compile(r"[*?{]")
+_MEANINGS: Final = {
+    "**/": "(?:.*/)?",
+    "**": ".*",
+    "*": "[^/]*",
+    "?": "[^/]",
+    "{": "(?:",
+}
+_MEANINGS_IN_BRACES: Final = {**_MEANINGS, ",": "|", "}": ")"}
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Return what fully matches the paths that are meant.
+
+    Raises:
+        ValueError: a brace stays open.
+    """
+    parts: list[str] = []
+    depth = 0
+    for token in _TOKEN.findall(pattern):
+        meanings = _MEANINGS_IN_BRACES if depth else _MEANINGS
+        parts.append(meanings.get(token, re.escape(token)))
+        depth += (token == "{") - (token == "}" and depth > 0)  # noqa: S105 - no password
+    if depth:
+        raise ValueError("a { in the pattern has no }")
+    return re.compile("".join(parts), re.DOTALL)
+
+
+def split(pattern: str) -> tuple[str, str]:
+    """Return the folder in which every match is, "" for any, and the pattern below it."""
+    *folders, last = pattern.split("/")
+    plain = next((at for at, name in enumerate(folders) if _WILD.search(name)), len(folders))
+    folder = "/".join(folders[:plain])
+    if plain and not folder:  # an absolute pattern with a wildcard right below the root
+        folder = "/"
+    return folder, "/".join([*folders[plain:], last])
+
+
+SKIPPED: Final = frozenset(
+    {
+        ".git", ".hg", ".svn", "_build", "deps", "node_modules", ".elixir_ls", ".vscode", ".idea",
+        "__pycache__", ".mypy_cache", "vendor", ".bundle", "tmp",
+    }
+)  # fmt: skip
+"""Folders of these names are passed by, except as the place where a search begins."""
+DEPTH_MAX: Final = 25
+ENTRIES_MAX: Final = 200_000
+"""After so many files and folders a walk ends; it takes seconds."""
+SEARCH_TIMEOUT_S: Final = 60.0
+"""A search ends here whatever its pattern does; some regular expressions never end."""
+
+
+class Walk:
+    """The files and folders below one folder; links are named, and not followed."""
+
+    def __init__(self, root: Path, depth_max: int = DEPTH_MAX) -> None:
+        """Go ``depth_max`` folders down from ``root``; 0 means what is right in it.
+
+        Raises:
+            OSError: ``root`` is no folder that can be read.
+        """
+        os.scandir(root).close()
+        self.unread = 0
+        """What is there and was not searched; a search adds the files that it could not read."""
+        self._root = str(root)
+        self._depth_max = depth_max
+        self._is_cut = False
+        self._is_too_deep = False
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield paths relative to the root, those of folders with "/" at the end."""
+        entries = 0
+        for folder, folders, files in os.walk(self._root, onerror=self._count):
+            prefix = folder[len(self._root) :].lstrip("/")
+            prefix = f"{prefix}/" if prefix else ""
+            folders[:] = sorted(name for name in folders if name not in SKIPPED)
+            entries += len(files) + len(folders)
+            if entries > ENTRIES_MAX:
+                self._is_cut = True
+                return
+            yield from (prefix + name for name in sorted(files))
+            yield from (f"{prefix}{name}/" for name in folders)
+            if folders and prefix.count("/") >= self._depth_max:
+                self._is_too_deep = True
+                folders.clear()
+
+    def notes(self) -> list[str]:
+        """Return a line for each kind of thing that was left out."""
+        notes = []
+        if self._is_cut:
+            notes.append(f"[ended after {ENTRIES_MAX} files and folders: begin further down]")
+        if self._is_too_deep and self._depth_max == DEPTH_MAX:
+            notes.append(f"[folders deeper than {DEPTH_MAX} are left out]")
+        if self.unread:
+            notes.append(f"[{self.unread} files or folders could not be searched]")
+        return notes
+
+    def _count(self, _: OSError) -> None:
+        self.unread += 1
+
 
 FILE_BYTES_MAX: Final = 16 * 1024 * 1024
 """A larger file is no text that a model works on, and would be held in memory as a whole."""

@@ -9,9 +9,16 @@ from typing import Annotated, Any, Final
 from msgspec import Meta
 
 from cmdc_runtime.extensions import Context, Tool, ToolError, tool
-from workers.builtin.tools._files import reason_of, shown
-from workers.builtin.tools._walk import DEPTH_MAX, SEARCH_TIMEOUT_S, Walk
-from workers.builtin.tools._wildcards import PATTERN_CHARS_MAX, compiled, split
+from workers.builtin.tools._files import (
+    DEPTH_MAX,
+    PATTERN_CHARS_MAX,
+    SEARCH_TIMEOUT_S,
+    Walk,
+    compiled,
+    reason_of,
+    shown,
+    split,
+)
 
 RESULTS_MAX: Final = 1000
 BYTES_MAX: Final = 50 * 1024

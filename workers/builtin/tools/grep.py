@@ -14,9 +14,16 @@ from typing import Annotated, Any, Final
 from msgspec import Meta
 
 from cmdc_runtime.extensions import Context, Tool, ToolError, tool
-from workers.builtin.tools._files import FILE_BYTES_MAX, read_whole, reason_of, shown
-from workers.builtin.tools._walk import SEARCH_TIMEOUT_S, Walk
-from workers.builtin.tools._wildcards import PATTERN_CHARS_MAX, compiled
+from workers.builtin.tools._files import (
+    FILE_BYTES_MAX,
+    PATTERN_CHARS_MAX,
+    SEARCH_TIMEOUT_S,
+    Walk,
+    compiled,
+    read_whole,
+    reason_of,
+    shown,
+)
 
 BYTES_MAX: Final = 50 * 1024
 LINE_CHARS_MAX: Final = 400

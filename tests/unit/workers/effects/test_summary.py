@@ -17,8 +17,8 @@ from cmdc_runtime.extensions.provider import (
 from cmdc_runtime.messages import Message, TokenUsage
 from workers.core.inputs import Summarized, SummaryFailed
 from workers.core.retry import Backoff
-from workers.effects import asking
-from workers.effects.asking import Asker, Patience
+from workers.effects import model
+from workers.effects.model import Asker, Patience
 from workers.effects.summary import Summarizer
 
 GONE = (Message(id="m-1", role="user", content="one"), Message(id="m-2", role="user", content="2"))
@@ -155,8 +155,8 @@ def test_a_slow_summary_is_no_silence(run, tmp_path):
 
 def test_a_long_summary_is_cut_and_an_endless_one_fails(run, tmp_path, monkeypatch):
     """Both bounds are reached."""
-    monkeypatch.setattr(asking, "ANSWER_CHARS_MAX", 5)
-    monkeypatch.setattr(asking, "REPLY_CHARS_MAX", 20)
+    monkeypatch.setattr(model, "ANSWER_CHARS_MAX", 5)
+    monkeypatch.setattr(model, "REPLY_CHARS_MAX", 20)
     with capture_logs():
         cut = summed_up(run, tmp_path, WHOLE)
         endless = summed_up(run, tmp_path, (TextChunk(text="x" * 21), END))

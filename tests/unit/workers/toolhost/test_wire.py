@@ -12,12 +12,13 @@ from workers.toolhost.wire import (
     Frames,
     FrameTooLargeError,
     Kill,
+    Refused,
     Run,
+    encoded,
     framed,
     from_host,
     to_host,
 )
-from workers.toolhost.words import Refused, encoded
 
 KILLS = [Kill(number=number) for number in range(5)]
 

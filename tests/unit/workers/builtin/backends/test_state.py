@@ -1,7 +1,7 @@
 """Files in memory: how many, how large together, and for how long."""
 
 from cmdc_runtime import backends
-from workers.builtin.backends.opening import opened
+from workers.builtin.backends.composite import opened
 from workers.builtin.backends.state import State
 
 

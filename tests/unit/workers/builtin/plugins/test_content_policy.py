@@ -15,8 +15,7 @@ from cmdc_runtime.extensions.plugin_context import Completion, PluginCallError, 
 from cmdc_runtime.messages import Message
 from cmdc_runtime.plugins.content_policy import Verdict
 from workers.builtin.plugins import content_policy
-from workers.builtin.plugins._judging import SCHEMA
-from workers.builtin.plugins.content_policy import ContentPolicy
+from workers.builtin.plugins.content_policy import SCHEMA, ContentPolicy
 
 GOOD = '{"compliance_status": "compliant"}'
 BAD = {

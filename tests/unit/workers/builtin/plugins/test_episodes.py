@@ -6,7 +6,7 @@ import pytest
 
 from cmdc_runtime.messages import Message, ToolCall
 from cmdc_runtime.plugins.episodic_memory import Episode
-from workers.builtin.plugins import _episodes as episodes
+from workers.builtin.plugins import episodic_memory as episodes
 
 READ = ToolCall(call_id="c1", name="read", arguments={"path": "a.txt"})
 BROKEN = ToolCall(call_id="c2", name="list", malformed='{"pa')

@@ -9,7 +9,7 @@ from cmdc_runtime.extensions.kernel_emits import UpdateSystemContext
 from cmdc_runtime.extensions.memory import MemoryStoreError
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
-from workers.builtin.plugins import _episodes as episodes
+from workers.builtin.plugins import episodic_memory as episodes
 from workers.builtin.plugins.episodic_memory import EpisodicMemory
 from workers.builtin.stores.opening import opened
 

@@ -24,9 +24,8 @@ from cmdc_runtime.events import (
 from cmdc_runtime.extensions.hooks import HOOKS, OnToolError, SessionEnd, SessionStart
 from cmdc_runtime.extensions.plugin import PipelineRun
 from cmdc_runtime.extensions.plugin_context import PluginContext
-from workers.builtin.eventlog import file as module
-from workers.builtin.eventlog.table import HOOKS_HEARD, HOOKS_TOLD
-from workers.builtin.plugins.event_logger import EventLogger
+from workers.builtin.plugins import event_logger as module
+from workers.builtin.plugins.event_logger import HOOKS_HEARD, HOOKS_TOLD, EventLogger
 
 PROMPT = PromptReceived(text="my secret", queued=False, command_id="c-1")
 DELTA = MessageDelta(delta="pie")
@@ -118,7 +117,7 @@ def test_hooks_that_nothing_published_tells_of_are_written(context, written, log
 
 
 def test_every_hook_is_heard_or_told():
-    """A new hook needs a row in workers/builtin/eventlog/table.py."""
+    """A new hook needs a row in workers/builtin/plugins/event_logger.py."""
     assert not HOOKS_HEARD.keys() & HOOKS_TOLD.keys()
     assert {*HOOKS_HEARD, *HOOKS_TOLD} == set(HOOKS.values())
 

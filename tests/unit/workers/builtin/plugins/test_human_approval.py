@@ -9,7 +9,7 @@ from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.packing import pack_plugin
 from cmdc_runtime.plugins.human_approval import REQUIRE_APPROVAL_FOR
 from workers.builtin.plugins.human_approval import HumanApproval
-from workers.plugin_loader import load_plugins
+from workers.loader import load_plugins
 
 RUN = "rm -rf build"
 ALL = ("approve_once", "approve_always", "reject_once")

@@ -8,8 +8,8 @@ import pytest
 
 from cmdc_runtime import plugins
 from cmdc_runtime.plugins.content_policy import Verdict
-from workers.builtin.plugins import _judging
-from workers.builtin.plugins._judging import (
+from workers.builtin.plugins import content_policy
+from workers.builtin.plugins.content_policy import (
     SCHEMA,
     UnreadableVerdictError,
     question_of,
@@ -128,7 +128,7 @@ def test_a_verdict_is_short():
     }
     verdict = told_by_function(long)
 
-    assert verdict.evaluation_summary == "s" * _judging.SUMMARY_CHARS_MAX
+    assert verdict.evaluation_summary == "s" * content_policy.SUMMARY_CHARS_MAX
     assert verdict.triggered_policies == (
-        ("p" * _judging.POLICY_CHARS_MAX,) * _judging.POLICIES_MAX
+        ("p" * content_policy.POLICY_CHARS_MAX,) * content_policy.POLICIES_MAX
     )

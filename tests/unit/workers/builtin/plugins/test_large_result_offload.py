@@ -13,8 +13,12 @@ from cmdc_runtime.extensions.context import Context
 from cmdc_runtime.extensions.hooks import AfterTool, BeforeTool, SessionEnd
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from workers.builtin.plugins import large_result_offload
-from workers.builtin.plugins._result_preview import preview, readable
-from workers.builtin.plugins.large_result_offload import LargeResultOffload, path_of
+from workers.builtin.plugins.large_result_offload import (
+    LargeResultOffload,
+    path_of,
+    preview,
+    readable,
+)
 from workers.builtin.tools.read_file import read_file
 
 LARGE = "".join(f"line {number:06}\n" for number in range(10_000))

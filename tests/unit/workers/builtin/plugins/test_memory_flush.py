@@ -14,9 +14,16 @@ from cmdc_runtime.extensions.plugin import settings_of
 from cmdc_runtime.extensions.plugin_context import Completion, PluginCallError, PluginContext
 from cmdc_runtime.messages import Message, ToolCall
 from workers.builtin.plugins import _memory_files, memory_flush
-from workers.builtin.plugins._facts_file import FACTS_MAX, HEADING, facts_in, with_facts
 from workers.builtin.plugins._memory_files import MEMORY_BYTES_MAX
-from workers.builtin.plugins.memory_flush import SYSTEM, MemoryFlush, prompt_of
+from workers.builtin.plugins.memory_flush import (
+    FACTS_MAX,
+    HEADING,
+    SYSTEM,
+    MemoryFlush,
+    facts_in,
+    prompt_of,
+    with_facts,
+)
 
 MESSAGES = (
     Message.user("Use tabs."),

@@ -28,10 +28,9 @@ from cmdc_runtime.plugins.model_router import (
     UserTierIn,
 )
 from cmdc_runtime.plugins.model_router import ModelRouter as Options
-from workers.builtin.plugins._complexity import complexity
-from workers.builtin.plugins.model_router import _TESTS, ModelRouter, choice, holds
+from workers.builtin.plugins.model_router import _TESTS, ModelRouter, choice, complexity, holds
 from workers.core.conversation import NOTES, REPAIR
-from workers.plugin_loader import load_plugins
+from workers.loader import load_plugins
 
 NOON = 12
 

@@ -13,16 +13,18 @@ from cmdc_runtime.messages import Message, ToolCall
 from cmdc_runtime.packing import pack_plugin
 from cmdc_runtime.plugins import Reflection as Options
 from cmdc_runtime.plugins.reflection import REVIEWER_PROMPT
-from workers.builtin.plugins._review import (
+from workers.builtin.plugins.reflection import (
+    HOOK_TIMEOUT_S,
     RESTATE,
+    REVIEW_TIMEOUT_S,
     REVIEWED_CHARS_MAX,
     VERDICT_CHARS_MAX,
+    Reflection,
     approves,
     corrections,
     instructions,
     reviewed,
 )
-from workers.builtin.plugins.reflection import HOOK_TIMEOUT_S, REVIEW_TIMEOUT_S, Reflection
 
 ASKED = (Message.user("Two and two?"), Message.assistant("5"))
 CALL = ToolCall(call_id="c-1", name="look")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from workers.builtin.plugins._result_preview import LINE_CHARS_MAX, preview, readable
+from workers.builtin.plugins.large_result_offload import LINE_CHARS_MAX, preview, readable
 
 LARGE = "".join(f"line {number:06}\n" for number in range(10_000))
 TOOLS = ("read_file", "grep", "fetch")

@@ -7,7 +7,7 @@ import pytest
 
 from cmdc_runtime.extensions.provider import FailureKind, FinishChunk, ProviderError, UsageChunk
 from cmdc_runtime.messages import TokenUsage
-from workers.builtin.providers._ending import Ending, google_reason
+from workers.builtin.providers.litellm import Ending, google_reason
 
 
 def delta(reason=None, **usage):

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from workers.builtin.providers._error_texts import (
+from workers.builtin.providers._failures import (
     ERROR_BYTES_MAX,
     TEXT_CHARS_MAX,
     with_cut_text,

@@ -8,7 +8,7 @@ import pytest
 from cmdc_runtime.extensions.provider import FailureKind, ModelRequest, ProviderError
 from cmdc_runtime.messages import Message
 from workers.builtin.providers import _failures
-from workers.builtin.providers._heard import Heard
+from workers.builtin.providers._failures import Heard
 
 pytestmark = [
     # litellm and pydantic disagree about each other's newest versions; both work.

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from workers.builtin.providers._error_texts import ERROR_BYTES_MAX, TEXT_CHARS_MAX
-from workers.builtin.providers._heard import Heard
+from workers.builtin.providers._failures import ERROR_BYTES_MAX, TEXT_CHARS_MAX, Heard
 
 SAID = "Why is the maximum context length 8192?"
 # What came, and the words of it.

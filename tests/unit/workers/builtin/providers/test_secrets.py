@@ -11,8 +11,8 @@ from cmdc_runtime.discretion import SECRET_CHARS_MAX
 from cmdc_runtime.extensions.provider import ModelRequest
 from cmdc_runtime.hiding import SECRETS_MAX, STRINGS_MAX
 from cmdc_runtime.messages import Message
-from workers.builtin.providers import _secrets
-from workers.builtin.providers._secrets import HIDDEN, hidden, is_safe, secrets_of
+from workers.builtin.providers import _failures
+from workers.builtin.providers._failures import HIDDEN, hidden, is_safe, secrets_of
 
 VALUE = "s3cr3t/value+of&nobody"
 SOON_S = 2.0
@@ -21,7 +21,7 @@ SOON_S = 2.0
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch):
     """Let the machine's own variables hide nothing."""
-    for name in [*_secrets.os.environ]:
+    for name in [*_failures.os.environ]:
         monkeypatch.delenv(name)
 
 
@@ -237,12 +237,12 @@ def test_secrets_side_by_side_and_within_each_other():
 
 def test_a_text_is_cut_and_does_not_end_in_a_part_of_a_secret():
     """What stood at the cut would be shown otherwise, all but its last character."""
-    text = "x" * (_secrets.TEXT_CHARS_MAX - 10) + VALUE
+    text = "x" * (_failures.TEXT_CHARS_MAX - 10) + VALUE
     shown = hidden(text, of(api_key=VALUE))
 
-    assert shown == "x" * (_secrets.TEXT_CHARS_MAX - 10) + HIDDEN
-    assert not is_safe("x" * (_secrets.TEXT_CHARS_MAX + 1), frozenset())
-    assert is_safe("x" * _secrets.TEXT_CHARS_MAX, frozenset())
+    assert shown == "x" * (_failures.TEXT_CHARS_MAX - 10) + HIDDEN
+    assert not is_safe("x" * (_failures.TEXT_CHARS_MAX + 1), frozenset())
+    assert is_safe("x" * _failures.TEXT_CHARS_MAX, frozenset())
 
 
 def test_many_secrets_and_a_large_text_cost_little():

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from workers.builtin.stores._hashing import hashed
+from workers.builtin.stores.vector import hashed
 
 SIZE = 512
 EXPECTED = [-0.4631, 0.1069, -0.2137, 0.0000, 0.1069, 0.0000, -0.8193, -0.2137]

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from workers.builtin.telemetry import names
-from workers.builtin.telemetry.operations import Close, Describe, Measure, Note, Open
-from workers.builtin.telemetry.sheet import Facts
+from workers.builtin.telemetry.sheet import Close, Describe, Facts, Measure, Note, Open
 from workers.builtin.telemetry.tracker import Tracker
 
 FACTS = Facts("s-1", "openai:gpt-5", 2)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from workers.builtin.tools import _walk, glob
-from workers.builtin.tools._walk import DEPTH_MAX
+from workers.builtin.tools import _files, glob
+from workers.builtin.tools._files import DEPTH_MAX
 
 FILES = (
     "a.py", "b.txt", ".hidden.py", "src/c.py", "src/d.pyi", "src/deep/er/e.py", "src/[id].tsx",
@@ -126,7 +126,7 @@ def test_depth_is_bounded_and_told(workplace):
 
 def test_entries_are_bounded_and_told(project, monkeypatch):
     """A search ends after so many entries, with what it has and a word about it."""
-    monkeypatch.setattr(_walk, "ENTRIES_MAX", 9)
+    monkeypatch.setattr(_files, "ENTRIES_MAX", 9)
 
     assert found(project, "**/*.py") == [
         ".hidden.py",

@@ -17,7 +17,7 @@ from cmdc_runtime.extensions import BranchAnswer, Context, OtherBranchError, Ses
 from cmdc_runtime.extensions.reasoning import Branch, Done, Failed, ReasoningStrategy, Thought
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.reasoning import ReasoningResult
-from workers.builtin.tools import _driver, reason
+from workers.builtin.tools import reason
 
 USED = TokenUsage(total_tokens=3, cost_usd=0.1)
 BOUND_S = 20.0
@@ -243,7 +243,7 @@ class Stuck(ReasoningStrategy):
 
 def test_a_strategy_that_never_decides_ends_its_call(monkeypatch):
     """Its thread is left alone."""
-    monkeypatch.setattr(_driver, "DECIDE_S", 0.05)
+    monkeypatch.setattr(reason, "DECIDE_S", 0.05)
     with pytest.raises(ToolError, match=r"did not decide within 0\.05 s"):
         lived(Stuck, Session(Random(1)))
 

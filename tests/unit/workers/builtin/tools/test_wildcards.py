@@ -2,7 +2,7 @@
 
 import pytest
 
-from workers.builtin.tools._wildcards import compiled, split
+from workers.builtin.tools._files import compiled, split
 
 
 @pytest.mark.parametrize(
