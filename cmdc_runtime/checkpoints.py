@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cmdc_runtime.checked_struct import Checked
+from cmdc_runtime.checked_struct import TIME_MS_MAX, Checked
 from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.errors import CheckpointUnreadable, UsageError
 from cmdc_runtime.ids import SessionId
@@ -24,7 +24,6 @@ from cmdc_runtime.plain import (
     text_problem,
     whole_problem,
 )
-from cmdc_runtime.ranges import TIME_MS_MAX
 
 SCHEMA_VERSION: Final = 1
 CHECKPOINT_BYTES_MAX: Final = 64 * 2**20

@@ -12,14 +12,13 @@ from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
-from cmdc_runtime.checked_struct import Checked
+from cmdc_runtime.checked_struct import Checked, Seconds
 from cmdc_runtime.checkpoints import Snapshot
 from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.ids import CallId, CommandId, EventIndex, Incarnation, SessionId
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage
 from cmdc_runtime.pages import Page
 from cmdc_runtime.parcels import Packed
-from cmdc_runtime.ranges import Seconds
 from cmdc_runtime.reasons import snake
 
 KillTools = Literal["all", "killable", "none"]

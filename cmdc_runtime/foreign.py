@@ -16,17 +16,41 @@ to this process: it ends there, and nobody hears of what it returned.
 Nothing here knows of the event loop of one process: client, agent and tool host use it alike.
 """
 
+import asyncio
 import inspect
 import os
 import sys
 import traceback
 import types
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
-from typing import Final, TypeVar
+from contextvars import ContextVar, copy_context
+from typing import Any, Final, TypeVar
 
 from cmdc_runtime.discretion import HIDDEN
 from cmdc_runtime.plain import mended
+
+_WHOSE: Final[ContextVar[object]] = ContextVar("what the stranger's task is known by", default=None)
+
+
+class GuardedTask(asyncio.Task[None]):
+    """Runs ``work`` in the running loop, in a context of its own, which what it starts inherits."""
+
+    def __init__(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin with the loop's next turn."""
+        context = copy_context()
+        self._whose = object()
+        context.run(_WHOSE.set, self._whose)
+        super().__init__(work, context=context)
+
+    def cancel(self, msg: Any | None = None) -> bool:  # Any: asyncio's own signature
+        """Cancel it, unless it is the code of another guarded task that asks for that."""
+        return _WHOSE.get() in (None, self._whose) and super().cancel(msg)
+
+    def end(self) -> None:
+        """Cancel it, in whatever context."""
+        super().cancel()
+
 
 TEXT_CHARS_MAX: Final = 4_000
 """Of an exception's own text."""
@@ -166,7 +190,7 @@ async def wait(work: Callable[[], Awaitable[_T] | _T]) -> _T:
     """
     import asyncio  # noqa: PLC0415 - who awaits has it; a tool's own process does without
 
-    from cmdc_runtime.guarded_task import GuardedTask  # noqa: PLC0415 - as above
+    from cmdc_runtime.foreign import GuardedTask  # noqa: PLC0415 - as above
 
     found: list[tuple[_T, None] | tuple[None, ForeignError]] = []
     task = GuardedTask(_kept(work, found))

@@ -13,6 +13,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from cmdc_runtime.checked_struct import INCARNATION_MAX, INDEX_MAX, NAME_CHARS_MAX, Milliseconds
 from cmdc_runtime.ids import (
     SESSION_ID,
     CommandId,
@@ -22,7 +23,6 @@ from cmdc_runtime.ids import (
     SessionId,
     WorkerId,
 )
-from cmdc_runtime.ranges import INCARNATION_MAX, INDEX_MAX, NAME_CHARS_MAX, Milliseconds
 from cmdc_runtime.reasons import AnyReason, Down, PlainReason, snake
 
 WIRE_VERSION: Final = 4

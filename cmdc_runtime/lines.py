@@ -4,8 +4,9 @@ A model or a tool may say anything, escape sequences that repaint the screen or 
 included.
 """
 
+import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 LINE_CHARS_MAX: Final = 120
 """What is quoted in a line is cut here."""
@@ -73,3 +74,33 @@ def duration(ms: int) -> str:
     minutes, seconds = divmod(ms // 1000, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+
+
+# --- what processes print -------------------------------------------------------------------------
+
+Stream = Literal["out", "err"]
+
+LINE_BYTES_MAX: Final = 8 * 1024
+"""Of one line; a stack of 60 frames fits, and 10,000 half-written lines are 80 MB."""
+HEADER_BYTES_MAX: Final = 128
+"""Of the first line; the name of a worker has about 30."""
+RECORD_MARK: Final = b"\x1e"
+"""ASCII's record separator, which no text has: in front of a record, and so behind half a line that
+somebody else has written."""
+TOOL_WROTE: Final = "tool.wrote"
+"""The event of a record that is a line which a tool call has printed."""
+
+_HEADER: Final = re.compile(rb"([!-~]{1,64}) (out|err)")
+
+
+def header(worker_id: str, stream: Stream) -> bytes:
+    """Return what a worker sends first."""
+    return f"{worker_id} {stream}\n".encode()
+
+
+def read_header(line: bytes) -> tuple[str, Stream] | None:
+    """Return the worker and the stream that a first line names, without its newline, or None."""
+    match = _HEADER.fullmatch(line)
+    if match is None:
+        return None
+    return match[1].decode(), "out" if match[2] == b"out" else "err"

@@ -6,9 +6,8 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from cmdc_runtime.checked_struct import Checked
+from cmdc_runtime.checked_struct import TOTAL_MAX, Checked, Total
 from cmdc_runtime.ids import CallId, MessageId, new_message_id
-from cmdc_runtime.ranges import TOTAL_MAX, Total
 
 Role = Literal["system", "user", "assistant", "tool_result"]
 Number = TypeVar("Number", int, float)

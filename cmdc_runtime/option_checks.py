@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from cmdc_runtime.answer_schema import answer_schema, schema_problem
+from cmdc_runtime.checked_struct import MEMORY_BYTES_MAX, NAME_CHARS_MAX
 from cmdc_runtime.commands import PLUGINS_MAX, TOOLS_MAX
 from cmdc_runtime.errors import PROBLEMS_MAX
 from cmdc_runtime.foreign import text_of
@@ -31,7 +32,6 @@ from cmdc_runtime.plain import (
     text_problem,
 )
 from cmdc_runtime.provider_options import options_problem
-from cmdc_runtime.ranges import MEMORY_BYTES_MAX, NAME_CHARS_MAX
 from cmdc_runtime.subagent import SubAgent
 from cmdc_runtime.user_values import user_problem
 

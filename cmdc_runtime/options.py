@@ -26,7 +26,22 @@ from typing import (
 import msgspec
 from msgspec import Meta, field
 
-from cmdc_runtime.checked_struct import Checked
+from cmdc_runtime.checked_struct import (
+    Checked,
+    Cores,
+    Cost,
+    Count,
+    Depth,
+    Loops,
+    Moment,
+    OpenFiles,
+    Positive,
+    Processes,
+    RingEvents,
+    Seconds,
+    Share,
+    Silence,
+)
 from cmdc_runtime.commands import IMMUNE_TOOLS
 from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
@@ -55,21 +70,6 @@ from cmdc_runtime.option_checks import (
     unknown_name,
 )
 from cmdc_runtime.plain import own, short, text_problem
-from cmdc_runtime.ranges import (
-    Cores,
-    Cost,
-    Count,
-    Depth,
-    Loops,
-    Moment,
-    OpenFiles,
-    Positive,
-    Processes,
-    RingEvents,
-    Seconds,
-    Share,
-    Silence,
-)
 from cmdc_runtime.requests import RestartType
 from cmdc_runtime.subagent import SubAgent
 from cmdc_runtime.tool_environment import VariableNames

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from cmdc_runtime.ranges import Count
+from cmdc_runtime.checked_struct import Count
 
 _DIGEST_BYTES: Final = 16
 

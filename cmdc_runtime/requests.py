@@ -8,14 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from cmdc_runtime.checked_struct import Checked
-from cmdc_runtime.checkpoints import CheckpointFacts
-from cmdc_runtime.ids import CommandId, DownSeq, EventIndex, Incarnation, MonitorRef, SessionId
-from cmdc_runtime.pages import Page
-from cmdc_runtime.plain import text_problem
-from cmdc_runtime.ranges import (
+from cmdc_runtime.checked_struct import (
     INDEX_MAX,
     STOP_REASON_CHARS_MAX,
+    Checked,
     Cores,
     Count,
     Memory,
@@ -24,6 +20,10 @@ from cmdc_runtime.ranges import (
     RingEvents,
     Seconds,
 )
+from cmdc_runtime.checkpoints import CheckpointFacts
+from cmdc_runtime.ids import CommandId, DownSeq, EventIndex, Incarnation, MonitorRef, SessionId
+from cmdc_runtime.pages import Page
+from cmdc_runtime.plain import text_problem
 from cmdc_runtime.reasons import AnyReason, snake
 
 RestartType = Literal["permanent", "transient", "temporary"]

@@ -27,8 +27,8 @@ from cmdc_runtime.option_checks import Unfit, check_provider_opts
 from cmdc_runtime.options import Code, ModelSource, Options
 from cmdc_runtime.packing import Packed, brings_code, pack, pack_function, pack_plugin
 from cmdc_runtime.plain import short, text_problem
-from cmdc_runtime.reasoning.chains import CHAIN_PLUGIN, LABEL_CHARS_MAX, OWN, chain_of
-from cmdc_runtime.reasoning.tool import Reason
+from cmdc_runtime.reasoning.limits import Reason
+from cmdc_runtime.reasoning.strategies import CHAIN_PLUGIN, LABEL_CHARS_MAX, OWN, chain_of
 from cmdc_runtime.reasons import snake
 from cmdc_runtime.requests import StartSession, Supervision
 from cmdc_runtime.subagent import (

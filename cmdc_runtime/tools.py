@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Final
 from msgspec import Meta, field
 
 from cmdc_runtime.packing import BuiltIn
-from cmdc_runtime.reasoning.tool import Reason
+from cmdc_runtime.reasoning.limits import Reason
 
 SHELL_TIMEOUT_S: Final = 120.0
 SHELL_TIMEOUT_S_MAX: Final = 3600.0

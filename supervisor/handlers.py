@@ -12,16 +12,16 @@ from typing import Any, Final
 import msgspec
 
 from cmdc_runtime import requests
+from cmdc_runtime.checked_struct import (
+    COMMAND_VALUES_MAX,
+    NAME_CHARS_MAX,
+)
 from cmdc_runtime.checkpoints import CheckpointFacts
 from cmdc_runtime.codec import encode
 from cmdc_runtime.errors import AccessDenied, InvalidSession, UsageError
 from cmdc_runtime.ids import EventIndex
 from cmdc_runtime.pages import Page, Pages
 from cmdc_runtime.plain import VALUES_MAX, packed_problem, text_problem
-from cmdc_runtime.ranges import (
-    COMMAND_VALUES_MAX,
-    NAME_CHARS_MAX,
-)
 from cmdc_runtime.requests import DaemonFacts, Replayed, SessionInfo, TreeNode
 from supervisor import checkpoints
 from supervisor.adapters.hub import Hub

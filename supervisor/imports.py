@@ -12,8 +12,7 @@ from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.process import RESUMED
 from cmdc_runtime.reasons import Other
 from cmdc_runtime.requests import FinishImport, Origin, PutPart, SessionInfo, StartSession
-from cmdc_runtime.transfer import Assembly, CheckpointPart, Whole
-from cmdc_runtime.transfer_checks import check_whole
+from cmdc_runtime.transfer import Assembly, CheckpointPart, Whole, check_whole
 from supervisor.adapters.journal.base import (
     CheckpointRow,
     CommandRow,

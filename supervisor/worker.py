@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from cmdc_runtime.frames import FromWorker
 from cmdc_runtime.ids import Incarnation, SessionId, WorkerId
 from cmdc_runtime.process_table import look_up
-from cmdc_runtime.roll import Entry, boot_id
+from cmdc_runtime.runtime_dir import Entry, boot_id
 from supervisor.adapters.orphans import Mark
 from supervisor.adapters.pidfd import is_over
 from supervisor.adapters.reaper import Exited

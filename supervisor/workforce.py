@@ -33,8 +33,7 @@ from cmdc_runtime.frames import (
 )
 from cmdc_runtime.ids import SessionId, WorkerId, new_worker_id
 from cmdc_runtime.reasons import Other
-from cmdc_runtime.roll import ROLL, sign, signed, strike
-from cmdc_runtime.runtime_dir import is_host_socket
+from cmdc_runtime.runtime_dir import ROLL, is_host_socket, sign, signed, strike
 from supervisor.adapters.awake import awake_timeout
 from supervisor.adapters.forkserver import Boot
 from supervisor.adapters.left import Left

@@ -57,8 +57,7 @@ from cmdc_runtime.process import (
     HIBERNATE,
 )
 from cmdc_runtime.reasons import PlainReason
-from cmdc_runtime.roll import Entry, own_entry, sign, strike
-from cmdc_runtime.runtime_dir import BOARD_FILE
+from cmdc_runtime.runtime_dir import BOARD_FILE, Entry, own_entry, sign, strike
 from cmdc_runtime.spec import AgentSpec
 from workers import callbacks
 from workers.agent import Agent

@@ -20,7 +20,7 @@ from cmdc_runtime.extensions.provider import (
     price_usd_of,
 )
 from cmdc_runtime.frames import Assign
-from cmdc_runtime.likeness import ALIKE_CHARS_MIN
+from cmdc_runtime.hiding import ALIKE_CHARS_MIN
 from cmdc_runtime.parcels import Packed, digest_of
 from cmdc_runtime.reasons import PlainReason
 from cmdc_runtime.spec import AgentSpec

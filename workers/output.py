@@ -28,7 +28,7 @@ import msgspec
 import structlog
 from structlog.typing import Processor, WrappedLogger
 
-from cmdc_runtime.output_lines import LINE_BYTES_MAX, RECORD_MARK, TOOL_WROTE, Stream, header
+from cmdc_runtime.lines import LINE_BYTES_MAX, RECORD_MARK, TOOL_WROTE, Stream, header
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cmdc_runtime.cli.choices import AgentChoice, agent_options, line_of_input
-from cmdc_runtime.cli.keyboard import typed_line
+from cmdc_runtime.cli.person import typed_line
 from cmdc_runtime.cli.terminal import Terminal
 from cmdc_runtime.errors import AgentAborted, AgentFailed, QueueFull
 from cmdc_runtime.lines import neutral
@@ -31,9 +31,10 @@ def chat(**given: Any) -> int:  # Any: see AgentChoice.of
     standard output, and the exit status is 1 if there was none for some line.
     """
     choice = AgentChoice.of(given)
-    # These load the client.
-    from cmdc_runtime.cli.conversation import conversation  # noqa: PLC0415
-    from cmdc_runtime.cli.transcript import Transcript  # noqa: PLC0415
+    from cmdc_runtime.cli.conversation import (  # noqa: PLC0415 - it loads the client
+        Transcript,
+        conversation,
+    )
 
     terminal = Terminal()
     is_person = sys.stdin.isatty()

@@ -10,8 +10,7 @@ from cmdc_runtime.cli.choices import (
     running_client,
     text_of,
 )
-from cmdc_runtime.cli.terminal import Terminal
-from cmdc_runtime.cli.text import json_line
+from cmdc_runtime.cli.terminal import Terminal, json_line
 
 STOP_TIMEOUT_S_MAX = 3600.0
 

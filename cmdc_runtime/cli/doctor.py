@@ -24,8 +24,7 @@ import click
 import msgspec
 
 from cmdc_runtime.cli.choices import address_option, json_option
-from cmdc_runtime.cli.terminal import Terminal, show_table
-from cmdc_runtime.cli.text import json_line
+from cmdc_runtime.cli.terminal import Terminal, json_line, show_table
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.requests import DaemonFacts
 from cmdc_runtime.runtime_dir import (

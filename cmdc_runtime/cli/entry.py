@@ -16,7 +16,7 @@ from typing import Final
 import click
 
 from cmdc_runtime.cli.streams import OutputLost, flush_output, give_up_output, open_streams
-from cmdc_runtime.cli.text import typed
+from cmdc_runtime.cli.terminal import typed
 from cmdc_runtime.errors import (
     CmdcError,
     DaemonUnavailable,

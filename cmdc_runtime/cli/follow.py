@@ -1,19 +1,194 @@
 """``cmdc tail`` and ``cmdc monitor``: what happens to one session, until it ends or Ctrl-C."""
 
+import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from cmdc_runtime.checked_struct import INDEX_MAX
 from cmdc_runtime.cli.choices import address_option, json_option, running_client
-from cmdc_runtime.cli.terminal import Terminal
-from cmdc_runtime.cli.text import clock, json_line
+from cmdc_runtime.cli.terminal import Drawing, Terminal, TreeRow, clock, json_line
 from cmdc_runtime.errors import InvalidSession, SessionNotAlive
-from cmdc_runtime.lines import one_line
-from cmdc_runtime.ranges import INDEX_MAX
-from cmdc_runtime.reasons import Down, NoProcess, Normal, Shutdown
+from cmdc_runtime.lines import duration, neutral, one_line
+from cmdc_runtime.reasoning.result import (
+    ReasoningEvent,
+    ReasoningNode,
+    ReasoningResult,
+    RunFold,
+    is_lost,
+    label_of,
+    reasoning_event,
+)
+from cmdc_runtime.reasons import (
+    AnyReason,
+    Down,
+    Evidence,
+    Exception,  # noqa: A004 - the contract's name
+    NoProcess,
+    Normal,
+    RestartIntensityExceeded,
+    Shutdown,
+    size_text,
+)
 
 if TYPE_CHECKING:
     from cmdc_runtime.client.sync.stream import EventStream, Monitor
+
+
+DRAW_S: Final = 0.1
+"""Between two drawings of what grows."""
+RUNS_MAX: Final = 64
+"""That grow at a time; of more of them the oldest one is printed as it is."""
+
+
+def print_runs(stream: "EventStream", terminal: Terminal, *, as_json: bool) -> None:
+    """Draw runs as they grow; print each for good when it is over, or cut short by an exception.
+
+    As JSON each is a line, a ``ReasoningResult``, and nothing is drawn.
+
+    Raises:
+        SessionNotAlive: the session has ended.
+    """
+    if as_json:
+        _print(stream, lambda run: terminal.line(json_line(run)), lambda _: None)
+        return
+    with Drawing() as drawing:
+        _print(
+            stream,
+            lambda run: drawing.keep(tree_of(run)),
+            lambda runs: drawing.show(map(tree_of, runs)),
+        )
+
+
+def _print(
+    stream: "EventStream",
+    keep: Callable[[ReasoningResult], None],
+    show: Callable[[Iterator[ReasoningResult]], None],
+) -> None:
+    runs: dict[str, RunFold] = {}
+    try:
+        for event in _at_times(stream):
+            if event is None:
+                show(run.result() for run in runs.values())
+                continue
+            run = runs.setdefault(event.run_id, RunFold(event.run_id))
+            run.take(event)
+            if run.done is not None:
+                keep(runs.pop(event.run_id).result())
+            elif len(runs) > RUNS_MAX:
+                keep(runs.pop(next(iter(runs))).result())
+    finally:
+        for run in runs.values():
+            keep(run.result())
+
+
+def _at_times(stream: "EventStream") -> Iterator[ReasoningEvent | None]:
+    """Yield the events of runs, and None when it is time to show what has changed since."""
+    drawn_s, is_old = time.monotonic(), False
+    while True:
+        try:
+            event = reasoning_event(stream.get(timeout=DRAW_S if is_old else None))
+        except TimeoutError:
+            event = None
+        if event is not None:
+            is_old = True
+            yield event
+        if is_old and time.monotonic() - drawn_s >= DRAW_S:
+            yield None
+            drawn_s, is_old = time.monotonic(), False
+
+
+def tree_of(run: ReasoningResult) -> TreeRow:
+    """Return a run as rows; a node whose parent is not known stands at the top."""
+    known = {node.id for node in run.nodes}
+    children: dict[str | None, list[ReasoningNode]] = {}
+    for node in run.nodes:
+        parent = node.parent_id if node.parent_id in known else None
+        children.setdefault(parent, []).append(node)
+
+    def row(node: ReasoningNode) -> TreeRow:
+        head, text, *took = label_of(node)
+        line = one_line(" ".join([f"{head}: {text}", *(f"({one})" for one in took)]))
+        style = "quiet" if is_lost(node) else "plain"
+        return TreeRow(line, map(row, children.get(node.id, ())), style)
+
+    return TreeRow(_headline(run), map(row, children.get(None, ())))
+
+
+def _headline(run: ReasoningResult) -> str:
+    why = "" if run.reason is None else f" ({run.reason})"
+    answer = "" if run.answer is None else f": {run.answer}"
+    return one_line(f"{run.strategy} {run.run_id} {run.status}{why}{answer}")
+
+
+_INDENT: Final = "    "
+_BAR: Final = f"{_INDENT}| "
+
+
+def evidence_lines(down: Down) -> list[str]:
+    """Return the lines, indented; none where nothing is known."""
+    evidence = down.evidence
+    facts = (_life(evidence), _work(evidence), _usage(evidence), _memory(evidence))
+    quoted = (
+        ("traceback", _traceback(down.reason)),
+        ("stack", evidence.stack),
+        ("standard error", evidence.output),
+    )
+    return [
+        *(f"{_INDENT}{fact}" for fact in facts if fact),
+        *(line for title, text in quoted for line in _quoted(title, text)),
+    ]
+
+
+def _life(evidence: Evidence) -> str:
+    lived = "" if evidence.lived_ms is None else f"it lived for {duration(evidence.lived_ms)}"
+    index = evidence.last_index
+    last = (
+        "" if index is None else f"its last event is {index}" if index else "it published nothing"
+    )
+    return ", ".join(filter(None, (lived, last)))
+
+
+def _work(evidence: Evidence) -> str:
+    if not evidence.state and not evidence.tools:
+        return ""
+    tools = one_line(", ".join(evidence.tools))
+    state = one_line(evidence.state) or "at work"
+    return f"it was {state}" + (f", with these tools: {tools}" if tools else "")
+
+
+def _usage(evidence: Evidence) -> str:
+    resident = evidence.max_rss_bytes
+    times = (("user", evidence.user_ms), ("system", evidence.system_ms))
+    used = [f"{duration(ms)} {name}" for name, ms in times if ms is not None]
+    parts = [
+        "" if resident is None else f"{size_text(resident)} resident at most",
+        f"CPU {', '.join(used)}" if used else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _memory(evidence: Evidence) -> str:
+    peak, kills = evidence.memory_peak_bytes, evidence.oom_kills
+    parts = [
+        "" if peak is None else f"all its processes together {size_text(peak)} at most",
+        f"the kernel killed {kills} of them for want of memory" if kills else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _traceback(reason: AnyReason) -> str:
+    if isinstance(reason, RestartIntensityExceeded):
+        reason = reason.last
+    return reason.traceback if isinstance(reason, Exception) else ""
+
+
+def _quoted(title: str, text: str) -> Iterator[str]:
+    if text.strip():
+        yield f"{_INDENT}{title}:"
+        yield from (f"{_BAR}{line}".rstrip() for line in neutral(text).strip("\n").split("\n"))
+
 
 _ORDERLY: Final = (Normal, Shutdown)
 
@@ -39,7 +214,7 @@ def tail(
     With --tree each run of a reasoning strategy is drawn as a tree while it grows, and printed
     when it is over; with --json it is one line then.
     """
-    from cmdc_runtime.cli.branches import print_runs  # noqa: PLC0415 - with the client
+    from cmdc_runtime.cli.follow import print_runs  # noqa: PLC0415 - with the client
 
     terminal = Terminal()
     with running_client(address) as client, client.subscribe(session, since=since) as stream:
@@ -98,7 +273,7 @@ def _first(watch: "Monitor", terminal: Terminal) -> Down:
 
 
 def _print_down(down: Down, terminal: Terminal, *, is_brief: bool) -> None:
-    from cmdc_runtime.cli.evidence import evidence_lines  # noqa: PLC0415 - with the client
+    from cmdc_runtime.cli.follow import evidence_lines  # noqa: PLC0415 - with the client
 
     terminal.line(str(down))
     if not is_brief and not isinstance(down.reason, _ORDERLY):

@@ -11,8 +11,7 @@ from cmdc_runtime.cli.choices import (
     running_client,
     running_engine,
 )
-from cmdc_runtime.cli.terminal import Terminal, TreeRow, show_table, show_tree
-from cmdc_runtime.cli.text import json_line
+from cmdc_runtime.cli.terminal import Terminal, TreeRow, json_line, show_table, show_tree
 from cmdc_runtime.lines import duration, one_line
 
 if TYPE_CHECKING:

@@ -3,8 +3,7 @@
 import click
 
 from cmdc_runtime.cli.choices import address_option, json_option, running_client, text_of
-from cmdc_runtime.cli.terminal import Terminal
-from cmdc_runtime.cli.text import json_line
+from cmdc_runtime.cli.terminal import Terminal, json_line
 from cmdc_runtime.commands import ApprovalKind
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from cmdc_runtime.cli.choices import json_option
-from cmdc_runtime.cli.terminal import Terminal, show_table
-from cmdc_runtime.cli.text import json_line
+from cmdc_runtime.cli.terminal import Terminal, json_line, show_table
 from cmdc_runtime.lines import one_line
 from cmdc_runtime.plain import nearest
 

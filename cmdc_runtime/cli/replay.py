@@ -15,8 +15,7 @@ import click
 import msgspec
 
 from cmdc_runtime.cli.choices import address_option, json_option, running_address
-from cmdc_runtime.cli.terminal import Terminal
-from cmdc_runtime.cli.text import clock, json_line
+from cmdc_runtime.cli.terminal import Terminal, clock, json_line
 from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.ids import new_session_id
 from cmdc_runtime.lines import neutral, one_line

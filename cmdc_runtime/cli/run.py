@@ -21,8 +21,7 @@ def run(prompt: str, *, as_json: bool, **given: Any) -> int:  # Any: see AgentCh
     choice = AgentChoice.of(given)
     text = text_of(prompt)
     # These load the client.
-    from cmdc_runtime.cli.conversation import INTERRUPTED, conversation  # noqa: PLC0415
-    from cmdc_runtime.cli.transcript import JsonTranscript, Transcript  # noqa: PLC0415
+    from cmdc_runtime.cli.conversation import INTERRUPTED, JsonTranscript, Transcript, conversation  # noqa: PLC0415  # noqa: PLC0415
 
     terminal = Terminal()
     view = JsonTranscript(terminal) if as_json else Transcript(terminal)

@@ -4,14 +4,17 @@ In this order: the address given, ``CMDC_ADDRESS``, a running daemon in one of t
 an embedded daemon. An address is a runtime directory.
 """
 
+import asyncio
+import contextlib
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from cmdc_runtime.client.embedded import Lease, lease
-from cmdc_runtime.client.offload import offload
 from cmdc_runtime.errors import DaemonUnavailable, InvalidOptions
 from cmdc_runtime.plain import short
 from cmdc_runtime.runtime_dir import (
@@ -22,6 +25,56 @@ from cmdc_runtime.runtime_dir import (
     running_daemon,
     socket_address,
 )
+
+T = TypeVar("T")
+
+
+async def offload(call: Callable[[], T], *, undo: Callable[[T], None] | None = None) -> T:
+    """Return what ``call`` returns or raises, without blocking the loop.
+
+    A call cannot be cancelled: when the caller is, ``undo`` gets what the call still returns.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+    returned: list[T] = []
+
+    def run() -> None:
+        try:
+            value = call()
+        except BaseException as error:  # noqa: BLE001 - it is raised again where it is awaited
+            report = partial(_fail, future, error)
+        else:
+            returned.append(value)
+            report = partial(_succeed, future, value)
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits
+            loop.call_soon_threadsafe(report)
+
+    thread = threading.Thread(target=run, name="cmdc-offload", daemon=True)
+    thread.start()
+    try:
+        return await future
+    except asyncio.CancelledError:
+        if undo is not None:
+            cleanup = partial(_undo, thread, returned, undo)
+            threading.Thread(target=cleanup, name="cmdc-undo", daemon=True).start()
+        raise
+
+
+def _succeed(future: asyncio.Future[T], value: T) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _fail(future: asyncio.Future[T], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def _undo(thread: threading.Thread, returned: list[T], undo: Callable[[T], None]) -> None:
+    thread.join()
+    for value in returned:
+        undo(value)
+
 
 VARIABLE: Final = "CMDC_ADDRESS"
 _WAY_OUT: Final = "start one with `cmdc serve`, or unset the address to get one of your own"

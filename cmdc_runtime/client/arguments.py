@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar, get_args, get_origin
 
 import msgspec
 
+from cmdc_runtime.checked_struct import INDEX_MAX, NAME_CHARS_MAX, SECONDS_MAX
 from cmdc_runtime.checkpoints import CHECKPOINT_ID
 from cmdc_runtime.client.edge import parts_of
 from cmdc_runtime.client.limits import AGENTS_MAX, PARALLEL_MAX
@@ -55,7 +56,6 @@ from cmdc_runtime.plain import (
     text_problem,
     whole_problem,
 )
-from cmdc_runtime.ranges import INDEX_MAX, NAME_CHARS_MAX, SECONDS_MAX
 
 C = TypeVar("C", bound=Command)
 Ours = TypeVar("Ours")

@@ -20,15 +20,13 @@ from types import TracebackType
 from typing import Any, ClassVar, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 
 from cmdc_runtime import foreign
-from cmdc_runtime.client.address import Address, checked_address
+from cmdc_runtime.client.address import Address, checked_address, offload
 from cmdc_runtime.client.arguments import checked_kind
-from cmdc_runtime.client.callbacks import AsyncCallback, Callback
-from cmdc_runtime.client.engine import ClientEngine
+from cmdc_runtime.client.engine import AsyncCallback, Callback, ClientEngine
 from cmdc_runtime.client.exchange import Exchange
-from cmdc_runtime.client.forks import check_own, is_own
 from cmdc_runtime.client.link import Connector, Link
 from cmdc_runtime.client.monitors import OnDown, Watch
-from cmdc_runtime.client.offload import offload
+from cmdc_runtime.client.queues import check_own, is_own
 from cmdc_runtime.errors import UsageError
 from cmdc_runtime.reasons import Down
 

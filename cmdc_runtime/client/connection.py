@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from cmdc_runtime import codec
+from cmdc_runtime.checked_struct import COMMAND_VALUES_MAX
 from cmdc_runtime.client.address import DaemonPlace
 from cmdc_runtime.client.dispatcher import Dispatcher
 from cmdc_runtime.client.down_order import DownOrder
@@ -41,7 +42,6 @@ from cmdc_runtime.commands import (
     ReplaceTools,
     Status,
 )
-from cmdc_runtime.dealer import Dealer, encode
 from cmdc_runtime.errors import (
     AccessDenied,
     CmdcError,
@@ -67,10 +67,10 @@ from cmdc_runtime.ids import CommandId, SessionId, new_command_id
 from cmdc_runtime.packing import brings_code
 from cmdc_runtime.pages import Page
 from cmdc_runtime.plain import VALUES_MAX, packed_problem
-from cmdc_runtime.ranges import COMMAND_VALUES_MAX
 from cmdc_runtime.reasons import Other
 from cmdc_runtime.requests import DaemonFacts, GetFacts, ReadPage, Request
 from cmdc_runtime.runtime_dir import read_token
+from cmdc_runtime.sockets import Dealer, encode
 
 _Q = TypeVar("_Q", Request, Command)
 

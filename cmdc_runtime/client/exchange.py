@@ -32,8 +32,14 @@ from cmdc_runtime.client.limits import (
 )
 from cmdc_runtime.client.link import Connector
 from cmdc_runtime.client.monitors import Watch
-from cmdc_runtime.client.moving import end_to_move, export_session, import_session
-from cmdc_runtime.client.past import keep_checkpoint, new_facts, read_past
+from cmdc_runtime.client.moving import (
+    end_to_move,
+    export_session,
+    import_session,
+    keep_checkpoint,
+    new_facts,
+    read_past,
+)
 from cmdc_runtime.client.resuming import check_free, definition_of, resume_request
 from cmdc_runtime.client.subscription import Subscription
 from cmdc_runtime.clock import now_ms

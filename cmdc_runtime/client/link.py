@@ -10,12 +10,11 @@ import os
 from collections.abc import AsyncGenerator, Callable
 from typing import Protocol, runtime_checkable
 
-from cmdc_runtime.client.address import Address, resolve
+from cmdc_runtime.client.address import Address, offload, resolve
 from cmdc_runtime.client.connection import Connection
 from cmdc_runtime.client.embedded import Lease
-from cmdc_runtime.client.forks import check_own, is_own
 from cmdc_runtime.client.limits import CONNECT_RETRY_S
-from cmdc_runtime.client.offload import offload
+from cmdc_runtime.client.queues import check_own, is_own
 from cmdc_runtime.errors import DaemonUnavailable, UsageError
 from cmdc_runtime.ids import SessionId
 

@@ -17,7 +17,24 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
-from cmdc_runtime.client.forks import check_own, is_own
+from cmdc_runtime.errors import UsageError
+
+
+def is_own(pid: int) -> bool:
+    """Say whether ``pid``, which made a thing, is this process."""
+    return pid == os.getpid()
+
+
+def check_own(pid: int) -> None:
+    """Refuse what another process, ``pid``, made.
+
+    Raises:
+        UsageError: it was made before the fork.
+
+    """
+    if not is_own(pid):
+        raise UsageError("this client was made before the fork: make one in each process")
+
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)

@@ -15,9 +15,9 @@ from cmdc_runtime.messages import OpeningCall
 from cmdc_runtime.options import Options
 from cmdc_runtime.packing import BuiltInStrategy
 from cmdc_runtime.plain import short, shown
-from cmdc_runtime.reasoning.judging import check_scorers
+from cmdc_runtime.reasoning.limits import Reason
 from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
-from cmdc_runtime.reasoning.tool import Reason
+from cmdc_runtime.reasoning.strategies import check_scorers
 from cmdc_runtime.reasons import LINE_CHARS_MAX
 
 ENDED: Final = "the runner was ended"

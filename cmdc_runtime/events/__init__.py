@@ -11,11 +11,6 @@ underscore.
 from cmdc_runtime.events.base import (
     Event,
 )
-from cmdc_runtime.events.client import (
-    Envelope,
-    EventsLost,
-    UnknownEvent,
-)
 from cmdc_runtime.events.cycle import (
     AgentAbort,
     AgentEnd,
@@ -64,6 +59,8 @@ from cmdc_runtime.events.session import (
     AgentHibernated,
     AgentWoken,
     ConversationCompacted,
+    Envelope,
+    EventsLost,
     PluginAttached,
     PluginCrashed,
     PluginDetached,
@@ -72,9 +69,8 @@ from cmdc_runtime.events.session import (
     PluginUpdated,
     SubagentEnd,
     SubagentStart,
-)
-from cmdc_runtime.events.supervision import (
     SupervisorReport,
+    UnknownEvent,
 )
 from cmdc_runtime.events.tools import (
     LoopDetected,

@@ -2,10 +2,14 @@
 
 from typing import Any, Literal
 
+import msgspec
+
+from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.events.base import Event
-from cmdc_runtime.ids import CallId, Incarnation, SessionId
+from cmdc_runtime.ids import CallId, EventIndex, Incarnation, SessionId
 from cmdc_runtime.lines import one_line
 from cmdc_runtime.messages import TokenUsage
+from cmdc_runtime.reasons import LINE_CHARS_MAX
 
 
 class SubagentStart(Event, frozen=True, kw_only=True):
@@ -145,3 +149,84 @@ class PluginEvent(Event, frozen=True, kw_only=True):
 
     def _line(self) -> str:
         return f"{one_line(self.name)}: {one_line(str(self.payload))}"
+
+
+# --- supervision ----------------------------------------------------------------------------------
+
+
+class SupervisorReport(Event, frozen=True, kw_only=True):
+    """One fact about one child of a supervisor; ``subscribe("_supervisor")`` hears all of them.
+
+    ``report`` is OTP's word: progress, start_error, child_terminated, shutdown_error, shutdown; or
+    unkillable or unexpected. ``supervisor`` is the path from the root; ``in_window`` of
+    ``max_restarts`` restarts count at the moment.
+    """
+
+    durable = False
+    level = "debug"
+
+    report: str
+    supervisor: str
+    context: str
+    reason: str | None = None
+    pid: int | None = None
+    generation: Incarnation = Incarnation(0)
+    restarts: int = 0
+    in_window: int = 0
+    max_restarts: int = 0
+    next_attempt_s: float | None = None
+    child: str | None = None
+    child_type: str | None = None
+    restart_type: str | None = None
+    significant: bool = False
+    shutdown: float | None = None
+
+    def _line(self) -> str:
+        path = "/".join(filter(None, (self.supervisor, self.child)))
+        why = one_line(self.reason or self.context, LINE_CHARS_MAX)
+        count = f" (restart {self.in_window} of {self.max_restarts})"
+        return f"{self.report} {one_line(path, LINE_CHARS_MAX)}: {why}" + (
+            count if self.next_attempt_s is not None else ""
+        )
+
+
+# --- clients --------------------------------------------------------------------------------------
+
+
+class EventsLost(Event, frozen=True, kw_only=True):
+    """Events ``first`` to ``last`` were published and cannot be had any more.
+
+    Where its own index lies below ``first``, the daemon counts no further than that.
+    """
+
+    notice = "bad"
+
+    first: EventIndex
+    last: EventIndex
+
+    def _line(self) -> str:
+        return f"events {self.first} to {self.last} cannot be had any more"
+
+
+class UnknownEvent(Event, frozen=True, kw_only=True):
+    """An event of a newer daemon: its name and payload as they came."""
+
+    name: str
+    data: dict[str, Any]  # Any: whatever a later version sends
+
+    @property
+    def kind(self) -> str:
+        """The name that the newer daemon gave it."""
+        return self.name
+
+    def _line(self) -> str:
+        return one_line(str(self.data))
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
+    """One event as a subscriber gets it; ``at_ms`` is wall time, milliseconds since 1970."""
+
+    session_id: SessionId
+    index: EventIndex
+    at_ms: int
+    event: Event

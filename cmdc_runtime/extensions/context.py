@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from cmdc_runtime.events.base import Event
-from cmdc_runtime.events.client import Envelope
+from cmdc_runtime.events.session import Envelope
 from cmdc_runtime.ids import CallId, Incarnation, SessionId
 from cmdc_runtime.messages import TokenUsage
 

@@ -30,7 +30,7 @@ import msgspec
 
 from cmdc_runtime.checked_struct import Checked
 from cmdc_runtime.errors import ExtensionError, InvalidTool
-from cmdc_runtime.extensions import pydantic_types
+from cmdc_runtime.extensions import schema
 from cmdc_runtime.extensions.context import Context, ToolContext
 from cmdc_runtime.extensions.provider import ToolSpec
 from cmdc_runtime.extensions.schema import (
@@ -245,7 +245,7 @@ class FunctionTool(Tool, Generic[P, R]):
         try:
             # Keys of JSON are text, whatever they are here.
             decoded = msgspec.convert(
-                arguments, self.prepare(), str_keys=True, dec_hook=pydantic_types.dec_hook
+                arguments, self.prepare(), str_keys=True, dec_hook=schema.dec_hook
             )
         except msgspec.ValidationError as error:
             raise _bad_arguments(self.name, str(error)) from error

@@ -1,12 +1,141 @@
 """Puts the engine's chunks into the shapes that a client of OpenAI's API expects. Pure."""
 
+import itertools
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from cmdc_runtime.local_model.prompting import call_of
-
 Json: TypeAlias = dict[str, Any]  # Any: JSON
+
+ANSWER_TOKENS: Final = 256
+ANSWER_TOKENS_MAX: Final = 512
+"""A small model may babble until its context is full; no answer is longer than this."""
+_PASSED_ON: Final = ("temperature", "top_p", "seed", "stop", "response_format")
+# Tried on SmolLM2-135M: without a penalty it repeats itself until the bound, with one it will not
+# repeat a tool's result; without a system message it answers in French; and it picks a tool best
+# from lines that it only has to fill in.
+_TALK: Final[Json] = {"temperature": 0.0, "repeat_penalty": 1.1}
+_EXACT: Final[Json] = {"temperature": 0.0}
+_SYSTEM: Final = "You are a helpful assistant."
+_TOOLS_RULE: Final = "Tools:"
+_CALL_RULE: Final = "Which of the tools answers this? Write its line, filled in."
+_RESULT_RULE: Final = "The tool {name} returned: {content}\nTell me this in one short sentence."
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to ask the engine, and whether its answer is a tool call."""
+
+    body: Json
+    is_call: bool
+
+
+def plan(request: Json) -> Plan:
+    """Return what to ask the engine for one chat request.
+
+    Raises:
+        ValueError: the request has no messages, or asks for a tool that it does not offer.
+    """
+    messages = request.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise ValueError("messages must be a non-empty list")
+    tools = _tools_to_call(request, messages[-1])
+    defaults = _EXACT if tools or messages[-1].get("role") == "tool" else _TALK
+    body = defaults | {key: request[key] for key in _PASSED_ON if request.get(key) is not None}
+    body["max_tokens"] = _tokens_max(request)
+    body["messages"] = _flattened(messages, tools)
+    if tools:
+        schema = {"name": "call", "schema": {"anyOf": [_call_schema(tool) for tool in tools]}}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return Plan(body=body, is_call=bool(tools))
+
+
+def _tools_to_call(request: Json, last: Json) -> list[Json]:
+    functions = [tool["function"] for tool in request.get("tools") or []]
+    choice = request.get("tool_choice") or "auto"
+    if isinstance(choice, dict):
+        name = choice["function"]["name"]
+        named = [function for function in functions if function["name"] == name]
+        if not named:
+            raise ValueError(f"tool_choice names {name!r}, which is not among the tools")
+        return named
+    if choice == "none" or (choice == "auto" and last.get("role") == "tool"):
+        return []
+    return functions
+
+
+def _tokens_max(request: Json) -> int:
+    asked = request.get("max_completion_tokens") or request.get("max_tokens") or ANSWER_TOKENS
+    return min(int(asked), ANSWER_TOKENS_MAX)
+
+
+def _call_schema(function: Json) -> Json:
+    arguments = function.get("parameters") or {"type": "object", "properties": {}}
+    return {
+        "type": "object",
+        "properties": {"name": {"const": function["name"]}, "arguments": arguments},
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+    }
+
+
+def _flattened(messages: list[Json], tools: list[Json]) -> list[Json]:
+    names = {
+        call["id"]: call["function"]["name"]
+        for message in messages
+        for call in message.get("tool_calls") or []
+    }
+    system = [_text(message) for message in messages if message.get("role") == "system"]
+    spoken = [_spoken(message, names) for message in messages if message.get("role") != "system"]
+    if tools:
+        system.append("\n".join([_TOOLS_RULE, *map(_call_line, tools)]))
+        spoken.append({"role": "user", "content": _CALL_RULE})
+    content = "\n\n".join(system) or _SYSTEM
+    return [{"role": "system", "content": content}, *_joined(spoken)]
+
+
+def _call_line(function: Json) -> str:
+    """Return a call with the values left out, and what the tool is for."""
+    properties = (function.get("parameters") or {}).get("properties") or {}
+    call = {"name": function["name"], "arguments": dict.fromkeys(properties, "...")}
+    return f"{json.dumps(call)}  # {function.get('description') or ''}"
+
+
+def _joined(messages: list[Json]) -> list[Json]:
+    """Return the messages with neighbours of one role made one, as the chat template expects."""
+    groups = itertools.groupby(messages, key=lambda message: message["role"])
+    return [
+        {"role": role, "content": "\n".join(message["content"] for message in group)}
+        for role, group in groups
+    ]
+
+
+def _spoken(message: Json, names: dict[str, str]) -> Json:
+    role, content = message.get("role"), _text(message)
+    if role == "tool":
+        name = names.get(message.get("tool_call_id", ""), "tool")
+        return {"role": "user", "content": _RESULT_RULE.format(name=name, content=content)}
+    calls = [call["function"]["name"] for call in message.get("tool_calls") or []]
+    said = [f"I will look that up with {name}." for name in calls]
+    return {"role": role, "content": " ".join([content, *said]).strip()}
+
+
+def _text(message: Json) -> str:
+    content = message.get("content") or ""
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text", "") for part in content)
+
+
+def call_of(text: str) -> tuple[str, str] | None:
+    """Return name and arguments of the call that the engine wrote; None if it was cut short."""
+    try:
+        call = json.loads(text)
+    except ValueError:
+        return None
+    return call["name"], json.dumps(call["arguments"], ensure_ascii=False)
+
 
 MODEL: Final = "local"
 ARGUMENT_CHUNK_CHARS: Final = 8

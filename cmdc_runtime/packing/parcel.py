@@ -23,7 +23,7 @@ from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.reasoning import ReasoningStrategy
 from cmdc_runtime.extensions.tool import as_tool
 from cmdc_runtime.foreign import told
-from cmdc_runtime.packing.origin import reference_of
+from cmdc_runtime.packing.byvalue import reference_of
 from cmdc_runtime.parcels import Packed
 from cmdc_runtime.plain import kept_numbers_problem, nearest, problem_of, short
 

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from cmdc_runtime.extensions.kernel_emits import (
+from cmdc_runtime.extensions.actions import (
     APPROVAL_OPTIONS,
     APPROVAL_TIMEOUT_S,
     APPROVAL_TIMEOUT_S_MAX,

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta
 
 from cmdc_runtime.packing import BuiltInPlugin
-from cmdc_runtime.reasoning.chains import LABEL_CHARS_MAX, PHASES, Chain, check_templates
+from cmdc_runtime.reasoning.strategies import LABEL_CHARS_MAX, PHASES, Chain, check_templates
 
 
 class Reasoning(BuiltInPlugin, frozen=True, kw_only=True):

@@ -7,23 +7,26 @@ what a run came to.
 """
 
 from cmdc_runtime.reasoning import search
-from cmdc_runtime.reasoning.adaptive import Adaptive
-from cmdc_runtime.reasoning.chains import ChainOfThought, ChainStrategy, PlanAndSolve, StepBack
-from cmdc_runtime.reasoning.graph_of_thoughts import (
+from cmdc_runtime.reasoning.limits import RunLimits
+from cmdc_runtime.reasoning.result import ReasoningNode, ReasoningResult
+from cmdc_runtime.reasoning.strategies import (
+    Adaptive,
     Aggregate,
+    ChainOfThought,
+    ChainStrategy,
     Generate,
     GraphOfThoughts,
     KeepBest,
+    PlanAndSolve,
     Refine,
     Score,
     Select,
+    SelfConsistency,
+    SelfRefine,
     Split,
+    StepBack,
+    TreeOfThoughts,
 )
-from cmdc_runtime.reasoning.limits import RunLimits
-from cmdc_runtime.reasoning.result import ReasoningNode, ReasoningResult
-from cmdc_runtime.reasoning.self_consistency import SelfConsistency
-from cmdc_runtime.reasoning.self_refine import SelfRefine
-from cmdc_runtime.reasoning.tree_of_thoughts import TreeOfThoughts
 
 __all__ = [
     "Adaptive",

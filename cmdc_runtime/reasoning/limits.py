@@ -1,11 +1,14 @@
 """How far a run of a strategy may go."""
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
+from msgspec import Meta
 
-from cmdc_runtime.checked_struct import Checked
-from cmdc_runtime.ranges import Cost, Count, Moment, Positive
+from cmdc_runtime.checked_struct import Checked, Cost, Count, Moment, Positive
+from cmdc_runtime.packing import BuiltIn, strategy_option
+from cmdc_runtime.subagent import REASON_TOOL
 
 NODES_MAX: Final = 2_000
 """Thoughts and branches of one run, whatever its steps."""
@@ -35,3 +38,52 @@ class RunLimits(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """As above."""
     timeout: Moment | None = None
     """In seconds, from the beginning, whatever process dies meanwhile."""
+
+
+# --- tool -----------------------------------------------------------------------------------------
+
+STRATEGIES_MAX: Final = 32
+ToolName = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
+
+
+class Reason(BuiltIn, frozen=True, kw_only=True):
+    """Lets the model have a question thought about by a strategy, over branches of the session.
+
+    A strategy is given as its name, one of ``cmdc.reasoning``, a class, an instance, ``(class,
+    options)`` or ``"module:Class"``; the model chooses among several. The other fields
+    bound each run, as those of ``cmdc.reasoning.RunLimits``.
+    """
+
+    short_name: ClassVar[str] = "reason"
+    strategies: Annotated[Sequence[Any], Meta(min_length=1, max_length=STRATEGIES_MAX)] = (
+        "adaptive",
+    )
+    max_steps: Positive = 20
+    max_parallel: Positive = 4
+    max_revisions: Count = 3
+    budget_usd: Cost | None = None
+    budget_tokens: Positive | None = None
+    timeout: Moment | None = None
+    """Seconds; what is best then is the answer."""
+    fork: bool | None = None
+    """Whether each branch begins with the session's conversation, as those do that say so
+    themselves. None: where the strategy is the session's own, or ``Runner``'s in a session that is
+    there; not where the model calls the tool, which puts into the question what is needed."""
+    name: ToolName = REASON_TOOL
+    """What the model calls it."""
+
+    def to_options(self) -> dict[str, Any]:  # Any: whatever the options are
+        """Return the options with the strategies packed.
+
+        Raises:
+            InvalidOptions: one is no strategy, breaks the contract or cannot travel.
+            TypeError: another option cannot travel.
+        """
+        given: Any = self.strategies  # Any: whatever an application gave
+        if not isinstance(given, list | tuple):
+            raise TypeError(f"strategies: expected a list, got {type(given).__name__}")
+        packed = [strategy_option(one, f"strategies[{at}]") for at, one in enumerate(given)]
+        bare = msgspec.structs.replace(self, strategies=packed)
+        options: dict[str, Any] = msgspec.to_builtins(bare)
+        msgspec.convert(options, Reason)
+        return options | {"strategies": packed}

@@ -21,8 +21,7 @@ from cmdc_runtime.frames import Ask, EventEntry, FromClient, FromWorker, Send
 from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.requests import Request, StartSession
-from cmdc_runtime.transfer import Assembly, Header, Part, Seal, frame_of
-from cmdc_runtime.transfer_checks import check_whole
+from cmdc_runtime.transfer import Assembly, Header, Part, Seal, check_whole, frame_of
 from scripts.fuzz.entropy import Entropy, one_in, pick
 from scripts.fuzz.providers import kept
 from scripts.fuzz.shapes import message_pack, mutated, value_of

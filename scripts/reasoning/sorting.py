@@ -15,8 +15,7 @@ import msgspec
 
 from cmdc_runtime import reasoning
 from cmdc_runtime.extensions.reasoning import Branch
-from cmdc_runtime.reasoning.graph_of_thoughts import AnyOperation
-from cmdc_runtime.reasoning.judging import Proposals
+from cmdc_runtime.reasoning.strategies import AnyOperation, Proposals
 
 SORTS: Final = 5
 MERGES: Final = 10

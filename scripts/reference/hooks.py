@@ -4,9 +4,16 @@ from typing import Final, get_type_hints
 
 import msgspec
 
-from cmdc_runtime.extensions.actions import COMPOSITION, MATRIX, Action, Composition, Ruling
+from cmdc_runtime.extensions.actions import (
+    COMPOSITION,
+    KERNEL_EMITS,
+    MATRIX,
+    Action,
+    Composition,
+    KernelEmit,
+    Ruling,
+)
 from cmdc_runtime.extensions.hooks import HOOKS, Hook
-from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS, KernelEmit
 from cmdc_runtime.reasons import snake
 from scripts.reference import markdown
 from scripts.reference.annotations import type_text, value_text
@@ -33,7 +40,7 @@ _COMPOSITION: Final = {
 }
 _EMITS: Final = (
     "`Emit` of one of these Structs is an order to the session, and observers are not told of it."
-    " They are in `cmdc_runtime.extensions.kernel_emits`; the name is what counts, so that"
+    " They are in `cmdc_runtime.extensions.actions`; the name is what counts, so that"
     ' `Emit("memory_contents", {"contents": {}})` is the same. A payload that does not fit is a'
     " failure of the plugin."
 )

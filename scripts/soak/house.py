@@ -13,7 +13,7 @@ from typing import Final
 
 from cmdc_runtime import faults
 from cmdc_runtime.process_table import look_up
-from cmdc_runtime.roll import entries
+from cmdc_runtime.runtime_dir import entries
 from cmdc_runtime.testing.fixtures import DaemonProcess
 from scripts.mutants.place import ROOT, SITE
 from scripts.soak import inside

@@ -14,9 +14,8 @@ from typing import Any, Final
 import msgspec
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.extensions.actions import Actions
+from cmdc_runtime.extensions.actions import Actions, UpdateSystemContext
 from cmdc_runtime.extensions.hooks import AfterTool, BeforePrompt
-from cmdc_runtime.extensions.kernel_emits import UpdateSystemContext
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from scripts.soak.waves import Waves
 

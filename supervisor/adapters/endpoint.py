@@ -21,13 +21,13 @@ import msgspec
 import structlog
 
 from cmdc_runtime.errors import InvalidOptions, UsageError
-from cmdc_runtime.roll import ROLL
 from cmdc_runtime.runtime_dir import (
     CONTROL_SOCKET,
     EVENTS_SOCKET,
     HOST_SOCKETS,
     LOCK_FILE,
     PRIVATE_MODE,
+    ROLL,
     SOCKETS,
     TOKEN_CHARS,
     TOKEN_FILE,

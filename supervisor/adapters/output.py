@@ -1,6 +1,6 @@
 """What workers write to stdout and stderr, read by a thread of its own.
 
-A worker connects twice and says who it is (``cmdc_runtime.output_lines``); tools that it starts
+A worker connects twice and says who it is (``cmdc_runtime.lines``); tools that it starts
 hold the same sockets. Who has made a connection the kernel says: one that names a worker and comes
 from another process than that worker's is closed. Rules: the thread serves everybody in turn,
 ``READ_BYTES`` each and at most once in ``ROUND_S``, and rests for as long as it has worked. So it
@@ -28,7 +28,7 @@ from typing import Final, TypeAlias
 import structlog
 
 from cmdc_runtime.ids import Incarnation, SessionId
-from cmdc_runtime.output_lines import HEADER_BYTES_MAX, Stream, read_header
+from cmdc_runtime.lines import HEADER_BYTES_MAX, Stream, read_header
 from supervisor.adapters.output_listener import OutputListener
 from supervisor.adapters.output_log import OutputLog, WorkerOutput
 from supervisor.core.output import LineCutter

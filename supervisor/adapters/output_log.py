@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from cmdc_runtime.output_lines import TOOL_WROTE, Stream
+from cmdc_runtime.lines import TOOL_WROTE, Stream
 from supervisor.core.output import (
     LINES_BURST,
     LINES_PER_S,

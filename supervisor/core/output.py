@@ -8,8 +8,7 @@ words are kept in ``tail``.
 from dataclasses import dataclass, field
 from typing import Final
 
-from cmdc_runtime.lines import VISIBLE
-from cmdc_runtime.output_lines import LINE_BYTES_MAX, RECORD_MARK
+from cmdc_runtime.lines import LINE_BYTES_MAX, RECORD_MARK, VISIBLE
 
 LINES_PER_S: Final = 200
 """Of one worker in the log, in the long run; a person who reads along sees ten a second."""

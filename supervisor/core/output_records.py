@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cmdc_runtime.lines import VISIBLE, VISIBLE_LINES
-from cmdc_runtime.output_lines import RECORD_MARK
+from cmdc_runtime.lines import RECORD_MARK, VISIBLE, VISIBLE_LINES
 
 FIELDS_MAX: Final = 32
 """Of one record."""

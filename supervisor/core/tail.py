@@ -3,8 +3,7 @@
 import re
 from typing import Final
 
-from cmdc_runtime.lines import VISIBLE_LINES
-from cmdc_runtime.output_lines import RECORD_MARK, TOOL_WROTE
+from cmdc_runtime.lines import RECORD_MARK, TOOL_WROTE, VISIBLE_LINES
 from supervisor.core.output_records import read_record
 
 TAIL_BYTES_MAX: Final = 4 * 1024

@@ -13,7 +13,7 @@ import pkgutil
 import msgspec
 import pytest
 
-from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS
+from cmdc_runtime.extensions.actions import KERNEL_EMITS
 from cmdc_runtime.reasons import snake
 from workers.builtin import plugins as package
 

@@ -13,7 +13,7 @@ import pytest
 from cmdc_runtime import reasoning
 from cmdc_runtime.packing import BuiltInStrategy, pack_strategy
 from cmdc_runtime.reasoning import RunLimits
-from cmdc_runtime.reasoning.judging import Choice, Judgement, Proposals
+from cmdc_runtime.reasoning.strategies import Choice, Judgement, Proposals
 from scripts.reasoning.play import Answer, Play
 from workers.builtin import reasoning as package
 from workers.loader import load_strategy

@@ -9,7 +9,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.client.exchange import Exchange
-from cmdc_runtime.client.start import start_request
+from cmdc_runtime.client.resuming import start_request
 from cmdc_runtime.client.sync.session import Session
 from cmdc_runtime.errors import TransientError
 from cmdc_runtime.reasons import Normal, Shutdown, Signal

@@ -15,7 +15,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime import aio
-from cmdc_runtime.client.start import start_request
+from cmdc_runtime.client.resuming import start_request
 from cmdc_runtime.client.stream import AsyncCycleStream
 from cmdc_runtime.client.sync.session import Client
 from cmdc_runtime.client.sync.stream import CycleStream

@@ -14,8 +14,7 @@ from pathlib import Path
 import psutil
 
 from cmdc_runtime.commands import Status
-from cmdc_runtime.roll import ROLL
-from cmdc_runtime.runtime_dir import TOKEN_FILE
+from cmdc_runtime.runtime_dir import ROLL, TOKEN_FILE
 
 SETTLE_S = 20.0
 """For the machine, which may be busy, to be as it was."""

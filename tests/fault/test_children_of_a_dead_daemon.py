@@ -5,7 +5,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.client.exchange import Exchange
-from cmdc_runtime.client.start import start_request
+from cmdc_runtime.client.resuming import start_request
 from cmdc_runtime.reasons import Shutdown
 
 pytestmark = [pytest.mark.fault, pytest.mark.process]

@@ -11,7 +11,7 @@ import zmq
 
 import cmdc_runtime as cmdc
 from cmdc_runtime import events
-from cmdc_runtime.client.start import start_request
+from cmdc_runtime.client.resuming import start_request
 from cmdc_runtime.codec import decode, decode_as, encode, raw
 from cmdc_runtime.frames import HEADER, Ask, Failed, Notify, Send, ToClient, of_router
 from cmdc_runtime.ids import new_command_id

@@ -5,7 +5,7 @@ import psutil
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime import roll
+from cmdc_runtime import runtime_dir
 from cmdc_runtime.testing import ToolCalls, ToolUse
 
 pytestmark = [pytest.mark.fault, pytest.mark.process]
@@ -32,8 +32,8 @@ def test_its_commands_do_not_run_beside_the_next_process(cradle, scripted, poll)
         assert poll(lambda: len(sleepers(agent)) == 3)
         left = [agent, *sleepers(agent)]
         cradle.kill()
-        (entry,) = roll.entries(cradle.address)
-        roll.sign(cradle.address, msgspec.structs.replace(entry, wire=entry.wire - 1))
+        (entry,) = runtime_dir.entries(cradle.address)
+        runtime_dir.sign(cradle.address, msgspec.structs.replace(entry, wire=entry.wire - 1))
         cradle.start()
         assert session.collect_reply(timeout=TURN_S) == "two"
         assert session.status().incarnation == 2

@@ -152,7 +152,7 @@ KINDS = """
 KINDS_ELSEWHERE = """
     import pickle, sys
     import msgspec
-    from cmdc_runtime.extensions.pydantic_types import dec_hook
+    from cmdc_runtime.extensions.schema import dec_hook
 
     kinds = dict(zip(
         ["mood", "code", "tree", "row", "pair", "box", "crate", "order", "name", "names"],

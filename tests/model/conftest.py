@@ -17,7 +17,7 @@ import pytest
 
 from cmdc_runtime.commands import AttachTools, UserRespond
 from cmdc_runtime.events import PluginEvent
-from cmdc_runtime.extensions.kernel_emits import RequireApproval
+from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import TokenUsage, ToolCall
 from cmdc_runtime.parcels import Packed

@@ -10,12 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
-from cmdc_runtime.answer_schema import validator_class
+from cmdc_runtime.answer_schema import UncheckableError, mismatches, validator_class
 from cmdc_runtime.bounded_check import CheckTooLongError, bounded
 from cmdc_runtime.extensions.schema import PROBLEM_CHARS_MAX, PROBLEMS_MAX
 from cmdc_runtime.lines import one_line
 from cmdc_runtime.plain import unread_reason
-from cmdc_runtime.schema_references import UncheckableError, mismatches
 
 _FENCE: Final = "```"
 _OPENINGS: Final = {_FENCE, f"{_FENCE}json"}

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, TypeVar
 
-from cmdc_runtime.ranges import Total
+from cmdc_runtime.checked_struct import Total
 
 N = TypeVar("N", int, float)
 Refusal: TypeAlias = Literal["max_total_tokens_exceeded", "max_cost_usd_exceeded"]

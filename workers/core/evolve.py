@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from cmdc_runtime import plain
+from cmdc_runtime.extensions.actions import KERNEL_EMITS
 from cmdc_runtime.extensions.hooks import SessionStart, kind_of
-from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS
 from cmdc_runtime.ids import CallId, CommandId
 from cmdc_runtime.messages import Message, TokenUsage
 from workers.core import conversation, kernel_emits, runs

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from cmdc_runtime.commands import AttachPlugin, AttachTools, Command, ReplaceTools, Steer
 from cmdc_runtime.events import Event
-from cmdc_runtime.extensions.kernel_emits import RequireApproval
+from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.messages import TokenUsage

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cmdc_runtime.extensions.kernel_emits import (
+from cmdc_runtime.extensions.actions import (
     SYSTEM_MESSAGE_ID,
     KernelEmit,
     MemoryContents,

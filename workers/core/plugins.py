@@ -16,8 +16,8 @@ from cmdc_runtime.events import (
     PluginEvent,
     PluginUpdated,
 )
+from cmdc_runtime.extensions.actions import KERNEL_EMITS, DecideApproval
 from cmdc_runtime.extensions.hooks import AnyHook
-from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS, DecideApproval
 from cmdc_runtime.plain import shown
 from cmdc_runtime.reasons import LINE_CHARS_MAX
 from workers.core import kernel_emits

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
+from cmdc_runtime.checked_struct import Count, Milliseconds, Total
 from cmdc_runtime.commands import IMMUNE_TOOLS
+from cmdc_runtime.extensions.actions import APPROVAL_OPTIONS, ApprovalOption
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.extensions.hooks import Hook, kind_of
-from cmdc_runtime.extensions.kernel_emits import APPROVAL_OPTIONS, ApprovalOption
 from cmdc_runtime.ids import CallId, CommandId, SessionId
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage, ToolCall
 from cmdc_runtime.parcels import Packed
-from cmdc_runtime.ranges import Count, Milliseconds, Total
 from workers.core.budget import Budget, Grant
 from workers.core.records import OutcomeKind, RunEnd
 from workers.core.retry import Backoff

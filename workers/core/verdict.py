@@ -12,6 +12,7 @@ import msgspec
 
 from cmdc_runtime.extensions.actions import (
     COMPOSITION,
+    KERNEL_EMITS,
     MATRIX,
     Abort,
     Action,
@@ -22,12 +23,12 @@ from cmdc_runtime.extensions.actions import (
     ReplaceMessages,
     ReplaceToolArgs,
     ReplaceToolResult,
+    RequireApproval,
     Ruling,
     Skip,
     SwitchModel,
 )
 from cmdc_runtime.extensions.hooks import BeforeTool, kind_of
-from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS, RequireApproval
 from cmdc_runtime.extensions.plugin import Fail
 from cmdc_runtime.messages import Message
 from cmdc_runtime.reasons import snake

@@ -25,7 +25,7 @@ from cmdc_runtime.checkpoints import (
     snapshot_of,
 )
 from cmdc_runtime.client.link import Link as DaemonLink
-from cmdc_runtime.client.past import keep_checkpoint, new_facts
+from cmdc_runtime.client.moving import keep_checkpoint, new_facts
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.codec import decode_as, encode
 from cmdc_runtime.errors import CheckpointFailed, CheckpointUnreadable, CmdcError, ProtocolError

@@ -17,8 +17,8 @@ import structlog
 
 from cmdc_runtime import foreign, plain
 from cmdc_runtime.clock import now_ms
+from cmdc_runtime.extensions.actions import SYSTEM_MESSAGE_ID
 from cmdc_runtime.extensions.context import ToolContext
-from cmdc_runtime.extensions.kernel_emits import SYSTEM_MESSAGE_ID
 from cmdc_runtime.extensions.provider import (
     Chunk,
     FailureKind,

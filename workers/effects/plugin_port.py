@@ -15,8 +15,7 @@ from cmdc_runtime.answer_schema import schema_problem
 from cmdc_runtime.checkpoints import Snapshot, checkpoint_facts
 from cmdc_runtime.commands import AttachPlugin
 from cmdc_runtime.errors import CmdcError
-from cmdc_runtime.extensions.actions import BadActionError, Emit
-from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS
+from cmdc_runtime.extensions.actions import KERNEL_EMITS, BadActionError, Emit
 from cmdc_runtime.extensions.plugin import Plugin, hooks_of
 from cmdc_runtime.extensions.plugin_context import Completion, PluginCallError
 from cmdc_runtime.extensions.provider import ModelRequest, ProviderError

@@ -11,7 +11,7 @@ import structlog
 
 from cmdc_runtime import foreign, plain
 from cmdc_runtime.bounded_check import CheckTooLongError, bounded
-from cmdc_runtime.extensions.kernel_emits import APPROVAL_TIMEOUT_S, RequireApproval
+from cmdc_runtime.extensions.actions import APPROVAL_TIMEOUT_S, RequireApproval
 from cmdc_runtime.extensions.tool import Tool, ToolError
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.messages import ToolCall

@@ -20,9 +20,9 @@ import structlog
 from cmdc_runtime import foreign
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.commands import AttachTools, ReplaceTools
+from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.extensions.context import Context, ToolContext
 from cmdc_runtime.extensions.hooks import AfterTool, AnyHook, BeforeTool, OnToolError
-from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.extensions.provider import ToolSpec
 from cmdc_runtime.extensions.tool import Tool, ToolError
 from cmdc_runtime.foreign import ForeignError

@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn
 
 from cmdc_runtime import foreign
 from cmdc_runtime.events.base import Event
-from cmdc_runtime.events.client import Envelope
+from cmdc_runtime.events.session import Envelope
 from cmdc_runtime.extensions.context import BranchAnswer, Context
 from cmdc_runtime.extensions.tool import Tool, ToolError
 from cmdc_runtime.foreign import ForeignError

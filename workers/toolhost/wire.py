@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, Union
 import msgspec
 
 from cmdc_runtime import foreign
-from cmdc_runtime.extensions.pydantic_types import text_of
+from cmdc_runtime.extensions.schema import text_of
 from cmdc_runtime.extensions.tool import Effect, ToolError
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.ids import CallId, Incarnation, SessionId

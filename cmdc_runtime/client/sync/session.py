@@ -20,15 +20,15 @@ from cmdc_runtime.client.arguments import (
     checked_text,
     checked_timeout,
 )
-from cmdc_runtime.client.callbacks import Callback
 from cmdc_runtime.client.cycle import CycleEvents, CycleView, Pieces
 from cmdc_runtime.client.edge import edge, guarded
+from cmdc_runtime.client.engine import Callback
 from cmdc_runtime.client.exchange import Exchange, Reply
 from cmdc_runtime.client.limits import REPLY_TIMEOUT_S, STOP_TIMEOUT_S
 from cmdc_runtime.client.monitors import Watch
 from cmdc_runtime.client.queues import ThreadQueue
+from cmdc_runtime.client.resuming import start_request
 from cmdc_runtime.client.selection import EventTypes, Selection
-from cmdc_runtime.client.start import start_request
 from cmdc_runtime.client.subscription import Subscription
 from cmdc_runtime.client.sync.control import Control
 from cmdc_runtime.client.sync.stream import CycleStream, EventStream, Monitor, Opening

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from cmdc_runtime.checked_struct import INDEX_MAX
 from cmdc_runtime.ids import SessionId
-from cmdc_runtime.ranges import INDEX_MAX
 from supervisor.adapters.journal.database import Database
 from supervisor.adapters.journal.retention import Bounds
 

@@ -9,8 +9,8 @@ session is neither gone on with nor deleted.
 from dataclasses import dataclass
 from typing import Final
 
+from cmdc_runtime.checked_struct import TIME_MS_MAX
 from cmdc_runtime.ids import SessionId
-from cmdc_runtime.ranges import TIME_MS_MAX
 from supervisor.adapters.journal.database import Database
 from supervisor.core.limits import COMMANDS_KEPT, EVENTS_KEPT, PRUNED_MAX, SNAPSHOTS_KEPT
 

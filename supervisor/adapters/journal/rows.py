@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from cmdc_runtime.checked_struct import INCARNATION_MAX, INDEX_MAX, TIME_MS_MAX
 from cmdc_runtime.checkpoints import CHECKPOINT_ID, SCHEMA_VERSION_MAX
 from cmdc_runtime.errors import UsageError
 from cmdc_runtime.ids import is_session_id
 from cmdc_runtime.plain import text_problem, whole_problem
-from cmdc_runtime.ranges import INCARNATION_MAX, INDEX_MAX, TIME_MS_MAX
 from supervisor.adapters.journal.base import CheckpointRow, SessionRow
 
 TEXT_CHARS_MAX: Final = 2**20

@@ -18,9 +18,9 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
+from cmdc_runtime.checked_struct import INDEX_MAX
 from cmdc_runtime.errors import InvalidSession, SessionExists
 from cmdc_runtime.ids import DownSeq, EventIndex, SessionId
-from cmdc_runtime.ranges import INDEX_MAX
 from supervisor.adapters.journal import retention
 from supervisor.adapters.journal.base import (
     Accepted,

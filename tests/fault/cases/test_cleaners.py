@@ -6,8 +6,7 @@ import signal
 
 import pytest
 
-from cmdc_runtime.roll import ROLL
-from cmdc_runtime.runtime_dir import LOCK_FILE, SOCKETS, TOKEN_FILE, running_daemon
+from cmdc_runtime.runtime_dir import LOCK_FILE, ROLL, SOCKETS, TOKEN_FILE, running_daemon
 from tests.fault.cases.test_daemon import run_to_end
 
 pytestmark = [pytest.mark.fault, pytest.mark.process, pytest.mark.slow]

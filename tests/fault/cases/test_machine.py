@@ -142,7 +142,7 @@ WALL = {
 }
 READS_WALL = {
     "cmdc_runtime/clock.py": "the one place that the others ask for the time of a stamp",
-    "cmdc_runtime/cli/text.py": "shows stamps as a clock does",
+    "cmdc_runtime/cli/terminal.py": "shows stamps as a clock does",
     "workers/builtin/providers/_failures.py": "a server may say until which date to wait",
     "workers/builtin/tools/shell.py": "the name of a file",
     "workers/builtin/plugins/telemetry.py": "the stamp of a span",

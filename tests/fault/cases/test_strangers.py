@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime import roll
+from cmdc_runtime import runtime_dir
+from cmdc_runtime.checked_struct import INDEX_MAX
 from cmdc_runtime.codec import decode, encode, encode_events, raw
 from cmdc_runtime.events import StreamReset
 from cmdc_runtime.frames import (
@@ -25,7 +26,6 @@ from cmdc_runtime.frames import (
     ToWorker,
     Write,
 )
-from cmdc_runtime.ranges import INDEX_MAX
 from cmdc_runtime.reasons import Other
 from cmdc_runtime.testing import ToolCalls, ToolUse
 from tests.fault.cases.conftest import WARM_S, is_warm
@@ -72,7 +72,7 @@ def told_by(place):
 
 def entry_of(place, session):
     """Return what the roll has of a session's agent, which anybody of this user can read."""
-    return next(one for one in roll.entries(place.address) if one.session_id == session.id)
+    return next(one for one in runtime_dir.entries(place.address) if one.session_id == session.id)
 
 
 # --- another process ------------------------------------------------------------------------------

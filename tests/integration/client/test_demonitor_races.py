@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.client.callbacks import CallbackThread
+from cmdc_runtime.client.engine import CallbackThread
 from cmdc_runtime.client.sync.stream import Monitor
 from cmdc_runtime.reasons import Down, Normal
 

@@ -176,7 +176,7 @@ def test_streams_of_a_group_share_subscriptions(peer, client):
 
 def test_missing_welcome_delays_only(peer, client, monkeypatch):
     """Without the word that the subscription arrived, the first announcement is looked into."""
-    monkeypatch.setattr("cmdc_runtime.client.groups.WELCOME_S", 0.05)
+    monkeypatch.setattr("cmdc_runtime.client.dispatcher.WELCOME_S", 0.05)
     peer.welcomes = False
     stream = client.subscribe_group("g")
     join(peer, "lost", 1, is_lost=True)
@@ -188,7 +188,7 @@ def test_missing_welcome_delays_only(peer, client, monkeypatch):
 
 def test_too_many_members_are_told(peer, client, monkeypatch):
     """A stream that would have to leave a member out ends with an error that says so."""
-    monkeypatch.setattr("cmdc_runtime.client.groups.SESSIONS_FOLLOWED_MAX", 1)
+    monkeypatch.setattr("cmdc_runtime.client.dispatcher.SESSIONS_FOLLOWED_MAX", 1)
     stream = client.subscribe_group("g")
     join(peer, "one", 1)
     join(peer, "two", 2)

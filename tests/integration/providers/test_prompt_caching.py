@@ -5,8 +5,8 @@ import json
 import msgspec
 import pytest
 
+from cmdc_runtime.extensions.actions import SYSTEM_MESSAGE_ID
 from cmdc_runtime.extensions.hooks import BeforeRequest
-from cmdc_runtime.extensions.kernel_emits import SYSTEM_MESSAGE_ID
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.extensions.provider import TextChunk, ToolSpec
 from cmdc_runtime.messages import Message, ToolCall

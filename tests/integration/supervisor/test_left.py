@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from cmdc_runtime.frames import WIRE_VERSION
-from cmdc_runtime.roll import ROLL, entries, own_entry, sign, strike
+from cmdc_runtime.runtime_dir import ROLL, entries, own_entry, sign, strike
 from supervisor.adapters.left import find_left
 from supervisor.adapters.pidfd import exit_status
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.process
 AGENT = """
 import sys
 from pathlib import Path
-from cmdc_runtime.roll import own_entry, sign
+from cmdc_runtime.runtime_dir import own_entry, sign
 sign(Path(sys.argv[1]), own_entry("w-1", "s-1", 3))
 print("up", flush=True)
 sys.stdin.read()
@@ -80,7 +80,7 @@ def test_an_agent_of_another_version_is_found_and_can_be_ended(agent, tmp_path):
 LEADER = """
 import os, subprocess, sys
 from pathlib import Path
-from cmdc_runtime.roll import own_entry, sign
+from cmdc_runtime.runtime_dir import own_entry, sign
 os.setsid()
 sign(Path(sys.argv[1]), own_entry("w-1", "s-1", 3))
 mark = {"CMDC_SESSION_ID": "s-1", "CMDC_INCARNATION": "3"}

@@ -13,7 +13,7 @@ import pytest
 
 from cmdc_runtime.errors import UsageError
 from cmdc_runtime.local_model import LocalModel
-from cmdc_runtime.local_model.lifeline import wait_unneeded
+from cmdc_runtime.local_model.__main__ import wait_unneeded
 
 TIMEOUT_S = 60.0
 EXIT_S_MAX = 10.0

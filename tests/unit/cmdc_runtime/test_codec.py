@@ -11,6 +11,7 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from cmdc_runtime import codec
+from cmdc_runtime.checked_struct import TIME_MS_MAX
 from cmdc_runtime.commands import Command
 from cmdc_runtime.errors import (
     ERRORS_BY_CODE,
@@ -29,7 +30,6 @@ from cmdc_runtime.frames import (
     ToClient,
     ToWorker,
 )
-from cmdc_runtime.ranges import TIME_MS_MAX
 from cmdc_runtime.reasons import AnyReason, Down, RestartIntensityExceeded, Signal
 from cmdc_runtime.requests import Request
 from cmdc_runtime.spec import AgentSpec

@@ -11,7 +11,7 @@ from cmdc_runtime import backends, plugins, reasoning, stores, tools
 from cmdc_runtime.cli.choices import _provider_opt
 from cmdc_runtime.client.address import checked_address
 from cmdc_runtime.client.arguments import checked, checked_model
-from cmdc_runtime.client.start import start_request
+from cmdc_runtime.client.resuming import start_request
 from cmdc_runtime.commands import Prompt, SwitchModel
 from cmdc_runtime.discretion import HIDDEN
 from cmdc_runtime.extensions.configuration import config_of

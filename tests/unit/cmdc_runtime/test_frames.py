@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cmdc_runtime.checked_struct import INCARNATION_MAX, INDEX_MAX, TIME_MS_MAX
 from cmdc_runtime.codec import decode, decode_as, encode
 from cmdc_runtime.errors import ProtocolError
 from cmdc_runtime.frames import (
@@ -35,7 +36,6 @@ from cmdc_runtime.frames import (
     topic_of,
 )
 from cmdc_runtime.ids import is_session_id
-from cmdc_runtime.ranges import INCARNATION_MAX, INDEX_MAX, TIME_MS_MAX
 from cmdc_runtime.reasons import snake
 
 BASES = (FromClient, ToClient, FromWorker, ToWorker, Published)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cmdc_runtime.checked_struct import TOTAL_MAX
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall
-from cmdc_runtime.ranges import TOTAL_MAX
 
 FIELDS = ("prompt_tokens", "completion_tokens", "total_tokens", "cached_tokens")
 counts = st.integers(0, 10**6)

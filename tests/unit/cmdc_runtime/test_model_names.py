@@ -5,7 +5,7 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime import plugins
 from cmdc_runtime.client.arguments import checked_model
-from cmdc_runtime.client.start import start_request
+from cmdc_runtime.client.resuming import start_request
 from cmdc_runtime.errors import CmdcError, UsageError
 from cmdc_runtime.extensions.actions import BadActionError
 from cmdc_runtime.model_names import MODEL_CHARS_MAX, model_parts, model_problem

@@ -6,14 +6,14 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.cmdc_runtime.test_transfer_checks import whole
 
 from cmdc_runtime import codec
 from cmdc_runtime.checkpoints import CheckpointFacts
 from cmdc_runtime.errors import Overloaded, UsageError
 from cmdc_runtime.frames import ToWorker
 from cmdc_runtime.requests import PutPart
-from cmdc_runtime.transfer import FORMAT, Header, Seal, SnapshotPart, Whole, frame_of
-from cmdc_runtime.transfer_checks import check_whole
+from cmdc_runtime.transfer import FORMAT, Header, Seal, SnapshotPart, Whole, check_whole, frame_of
 from supervisor import imports as module
 from supervisor.adapters.journal.memory import MemoryJournal
 from supervisor.adapters.journal.operations import (
@@ -31,7 +31,6 @@ from supervisor.core.history import slices
 from supervisor.core.household import check_session, session_spec
 from supervisor.imports import IMPORT_IDLE_S, IMPORTS_OPEN_MAX, Imports, _brought
 from supervisor.specs import spec_of
-from tests.unit.cmdc_runtime.test_transfer_checks import whole
 
 HEADER = Header(
     format=FORMAT,

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 import structlog
 
-from cmdc_runtime.output_lines import LINE_BYTES_MAX, RECORD_MARK
+from cmdc_runtime.lines import LINE_BYTES_MAX, RECORD_MARK
 from workers.output import configure_logs, render_record
 
 

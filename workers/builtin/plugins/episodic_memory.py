@@ -13,9 +13,8 @@ import msgspec
 
 from cmdc_runtime import plugins
 from cmdc_runtime.errors import InvalidOptions
-from cmdc_runtime.extensions.actions import Abort, Emit
+from cmdc_runtime.extensions.actions import Abort, Emit, UpdateSystemContext
 from cmdc_runtime.extensions.hooks import AfterTurn, BeforePrompt, SessionEnd, SessionStart
-from cmdc_runtime.extensions.kernel_emits import UpdateSystemContext
 from cmdc_runtime.extensions.memory import MemoryStore, MemoryStoreError
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext

@@ -13,9 +13,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from cmdc_runtime import plugins
-from cmdc_runtime.extensions.actions import Emit
+from cmdc_runtime.extensions.actions import DecideApproval, Emit, RequireApproval
 from cmdc_runtime.extensions.hooks import BeforePrompt, BeforeTool
-from cmdc_runtime.extensions.kernel_emits import DecideApproval, RequireApproval
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.plugins.human_approval import ALL_TOOLS

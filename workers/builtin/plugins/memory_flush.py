@@ -18,9 +18,8 @@ from typing import Final
 
 from cmdc_runtime import plugins
 from cmdc_runtime.extensions import ToolError
-from cmdc_runtime.extensions.actions import Emit
+from cmdc_runtime.extensions.actions import Emit, MemoryContents
 from cmdc_runtime.extensions.hooks import BeforeCompact
-from cmdc_runtime.extensions.kernel_emits import MemoryContents
 from cmdc_runtime.extensions.plugin import Plugin, hook
 from cmdc_runtime.extensions.plugin_context import PluginCallError, PluginContext
 from cmdc_runtime.messages import Message

@@ -7,9 +7,8 @@ one's own. Observers get ``tool_calls_patched``.
 from typing import Final
 
 from cmdc_runtime import plugins
-from cmdc_runtime.extensions.actions import Emit
+from cmdc_runtime.extensions.actions import Emit, SyntheticResult, SyntheticToolResults
 from cmdc_runtime.extensions.hooks import BeforeRequest
-from cmdc_runtime.extensions.kernel_emits import SyntheticResult, SyntheticToolResults
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.ids import CallId

@@ -12,13 +12,13 @@ from typing import Final
 import msgspec
 
 from cmdc_runtime import plugins
-from cmdc_runtime.extensions.actions import Emit
-from cmdc_runtime.extensions.hooks import BeforeRequest
-from cmdc_runtime.extensions.kernel_emits import (
+from cmdc_runtime.extensions.actions import (
     SYSTEM_MESSAGE_ID,
+    Emit,
     MetadataUpdate,
     UpdateMessageMetadata,
 )
+from cmdc_runtime.extensions.hooks import BeforeRequest
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.ids import MessageId

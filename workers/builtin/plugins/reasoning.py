@@ -1,8 +1,8 @@
 """Has the model reason by a chain strategy, and tells observers its thoughts.
 
-What a strategy asks stands in ``cmdc_runtime.reasoning.chains``: its first text is said after the
-prompt, each further one when the model would end the cycle, so that its next answer builds on the
-one before. Each text of the model is a thought. Events have the fields of a strategy's run, so
+What a strategy asks stands in ``cmdc_runtime.reasoning.strategies``: its first text is said after
+the prompt, each further one when the model would end the cycle, so that its next answer builds on
+the one before. Each text of the model is a thought. Events have the fields of a strategy's run, so
 ``ReasoningResult.of`` reads them too; what thoughts took is told with their requests.
 ``reasoning_done`` comes once, when the last phase is answered, or at the end of a cycle that did
 not come that far; what other plugins have corrected after that is not in it.

@@ -13,9 +13,8 @@ from typing import Final
 import msgspec
 
 from cmdc_runtime.extensions.provider import FailureKind, ModelRequest, ProviderError
-from cmdc_runtime.header_values import KEYS, value_problem
 from cmdc_runtime.messages import TokenUsage
-from cmdc_runtime.provider_options import OURS, options_problem
+from cmdc_runtime.provider_options import KEYS, OURS, options_problem, value_problem
 from workers.builtin.providers._library import litellm
 
 

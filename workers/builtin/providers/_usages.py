@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, Final
 
-from cmdc_runtime import plain, ranges
+from cmdc_runtime import checked_struct, plain
 from workers.builtin.providers._failures import (
     Heard,
     RefusedAnswerError,
@@ -311,8 +311,8 @@ def _member_problem(key: str, part: object) -> str | None:
     if not _COUNT.search(key):
         return None
     count = int(part) if isinstance(part, float) and part.is_integer() else part
-    problem = plain.whole_problem(count, 0, ranges.COUNT_MAX)
-    return None if problem is None else f"whole number from 0 to {ranges.COUNT_MAX:,}"
+    problem = plain.whole_problem(count, 0, checked_struct.COUNT_MAX)
+    return None if problem is None else f"whole number from 0 to {checked_struct.COUNT_MAX:,}"
 
 
 def _drop_untold(usage: dict[str, object]) -> bool:

@@ -13,7 +13,7 @@ from cmdc_runtime.extensions.reasoning import (
     ReasoningStrategy,
     Thought,
 )
-from cmdc_runtime.reasoning.chains import ChainStrategy
+from cmdc_runtime.reasoning.strategies import ChainStrategy
 
 
 def prompt(question: str, *parts: str) -> str:

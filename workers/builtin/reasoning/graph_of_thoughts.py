@@ -25,8 +25,7 @@ from cmdc_runtime.extensions.reasoning import (
     Thought,
 )
 from cmdc_runtime.reasoning import search
-from cmdc_runtime.reasoning.graph_of_thoughts import AnyOperation
-from cmdc_runtime.reasoning.judging import VALUE_MAX, Judgement, Proposals
+from cmdc_runtime.reasoning.strategies import VALUE_MAX, AnyOperation, Judgement, Proposals
 from workers.builtin.reasoning._chain import filled, listed, prompt
 
 _OPERATION = "operation"

@@ -18,8 +18,8 @@ from cmdc_runtime.extensions.reasoning import (
     Thought,
 )
 from cmdc_runtime.reasoning import search
-from cmdc_runtime.reasoning.judging import VALUE_MAX, Judgement
 from cmdc_runtime.reasoning.search import Tally
+from cmdc_runtime.reasoning.strategies import VALUE_MAX, Judgement
 from workers.builtin.reasoning._chain import prompt
 
 _OF: Final = "of"

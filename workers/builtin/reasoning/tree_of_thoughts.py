@@ -24,7 +24,7 @@ from cmdc_runtime.extensions.reasoning import (
     Thought,
 )
 from cmdc_runtime.reasoning import search
-from cmdc_runtime.reasoning.judging import VALUE_MAX, Choice, Judgement, Proposals
+from cmdc_runtime.reasoning.strategies import VALUE_MAX, Choice, Judgement, Proposals
 from workers.builtin.reasoning._chain import filled, listed, prompt
 
 _OF = "of"

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from cmdc_runtime import plain
+from cmdc_runtime.checked_struct import SECONDS_MAX
 from cmdc_runtime.clock import now_ms
 from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.events import Envelope, ReasoningBranch, ReasoningDone, ReasoningThought
@@ -22,7 +23,6 @@ from cmdc_runtime.extensions import Context, OtherBranchError, SessionPort, Tool
 from cmdc_runtime.extensions.reasoning import ReasoningStrategy
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.ids import run_of_call
-from cmdc_runtime.ranges import SECONDS_MAX
 from cmdc_runtime.reasoning import ReasoningResult, RunLimits
 from cmdc_runtime.reasoning.result import ReasoningEvent
 from cmdc_runtime.subagent import REASON_TOOL

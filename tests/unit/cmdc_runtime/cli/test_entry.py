@@ -4,8 +4,8 @@ import click
 import pytest
 
 from cmdc_runtime import errors
+from cmdc_runtime.checked_struct import INDEX_MAX
 from cmdc_runtime.cli.entry import COMMANDS, cmdc, exit_status, main, status_of
-from cmdc_runtime.ranges import INDEX_MAX
 from cmdc_runtime.reasons import Normal
 
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from cmdc_runtime.cli.evidence import evidence_lines
-from cmdc_runtime.cli.follow import _first, _print_down
+from cmdc_runtime.cli.follow import _first, _print_down, evidence_lines
 from cmdc_runtime.cli.terminal import Terminal
 from cmdc_runtime.client.sync.stream import Monitor
 from cmdc_runtime.reasons import Down, Evidence, Normal, Shutdown, Signal

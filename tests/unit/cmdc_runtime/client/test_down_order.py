@@ -9,10 +9,9 @@ from cmdc_runtime import codec
 from cmdc_runtime.client import down_order as module
 from cmdc_runtime.client.down_order import DownOrder
 from cmdc_runtime.client.limits import DOWNS_HELD_MAX, STREAM_EVENTS_MAX
-from cmdc_runtime.client.position import EventBatch
 from cmdc_runtime.client.queues import ThreadQueue
 from cmdc_runtime.client.selection import Selection
-from cmdc_runtime.client.subscription import Subscription
+from cmdc_runtime.client.subscription import EventBatch, Subscription
 from cmdc_runtime.errors import InvalidSession, Overloaded, UsageError
 from cmdc_runtime.events import EventsLost, MessageDelta
 from cmdc_runtime.reasons import Down, Normal

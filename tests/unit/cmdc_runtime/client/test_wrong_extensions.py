@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.client.resuming import resume_request
-from cmdc_runtime.client.start import start_request
+from cmdc_runtime.client.resuming import resume_request, start_request
 from cmdc_runtime.options import Options
 from cmdc_runtime.requests import Origin
 from cmdc_runtime.spec import agent_spec

@@ -15,6 +15,7 @@ from cmdc_runtime.extensions.actions import (
     ACTION_BYTES_MAX,
     ACTIONS_MAX,
     COMPOSITION,
+    KERNEL_EMITS,
     MATRIX,
     NAME_CHARS_MAX,
     ORDERS_AT,
@@ -37,7 +38,6 @@ from cmdc_runtime.extensions.actions import (
     stops_something,
 )
 from cmdc_runtime.extensions.hooks import HOOKS, AnyHook
-from cmdc_runtime.extensions.kernel_emits import KERNEL_EMITS
 from cmdc_runtime.messages import Message
 
 

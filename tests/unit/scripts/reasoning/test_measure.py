@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from cmdc_runtime.reasoning.graph_of_thoughts import Aggregate, Generate, Refine, Split
+from cmdc_runtime.reasoning.strategies import Aggregate, Generate, Refine, Split
 from scripts.reasoning import game24, measure, sorting, theory
 
 RUNS = 150

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmdc_runtime.lines import VISIBLE_LINES
-from cmdc_runtime.output_lines import LINE_BYTES_MAX
+from cmdc_runtime.lines import LINE_BYTES_MAX, VISIBLE_LINES
 from supervisor.core.output import (
     LINE_UNIT_BYTES,
     Allowance,

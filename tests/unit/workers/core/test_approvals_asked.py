@@ -11,7 +11,7 @@ from cmdc_runtime.events import (
     ToolExecutionEnd,
     ToolRejected,
 )
-from cmdc_runtime.extensions.kernel_emits import RequireApproval
+from cmdc_runtime.extensions.actions import RequireApproval
 from workers.core.inputs import ANY_WORK, ApprovalExpired, ApprovalNeeded
 from workers.core.records import ApprovalAsked, ApprovalDecided, ToolEnded
 from workers.core.state import State

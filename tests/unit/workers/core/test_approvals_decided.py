@@ -7,7 +7,7 @@ import pytest
 from cmdc_runtime.commands import Abort, Approve, Prompt, Reject, UserRespond
 from cmdc_runtime.errors import ApprovalNotFound, AskNotFound, QueueFull
 from cmdc_runtime.events import AgentResumed, ToolApproved, ToolRejected, UserResponded
-from cmdc_runtime.extensions.kernel_emits import RequireApproval
+from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.messages import ToolCall
 from tests.unit.workers.core.conftest import taken
 from workers.core import batch

@@ -21,7 +21,7 @@ from cmdc_runtime.commands import (
     UserRespond,
 )
 from cmdc_runtime.events import PluginEvent
-from cmdc_runtime.extensions.kernel_emits import RequireApproval
+from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage, ToolCall
 from cmdc_runtime.parcels import Packed

@@ -4,8 +4,8 @@ import pytest
 
 from cmdc_runtime.commands import AwaitCycle, Steer
 from cmdc_runtime.events import AgentAbort, AgentRecovered, PromptDropped, ToolKilled
+from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.extensions.hooks import AfterTurn, BeforePrompt, kind_of
-from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from workers.core.inputs import (
     ANY_WORK,

@@ -15,8 +15,8 @@ from cmdc_runtime.events import (
     ToolExecutionEnd,
     ToolKilled,
 )
+from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.extensions.hooks import BeforeSteering, kind_of
-from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.messages import Message
 from workers.core.budget import Grant
 from workers.core.conversation import uncertain_calls

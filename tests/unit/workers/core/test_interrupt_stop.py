@@ -4,7 +4,7 @@ import pytest
 
 from cmdc_runtime.commands import Abort, Steer, SteerReceipt
 from cmdc_runtime.events import ToolKilled
-from cmdc_runtime.extensions.kernel_emits import RequireApproval
+from cmdc_runtime.extensions.actions import RequireApproval
 from workers.core.inputs import ApprovalNeeded, QuestionAsked, Stopped
 from workers.core.records import ToolEnded
 from workers.core.state import State

@@ -4,10 +4,11 @@ import msgspec
 import pytest
 
 from cmdc_runtime.events import PluginEvent, ToolApproved
-from cmdc_runtime.extensions.actions import BadActionError, Emit
-from cmdc_runtime.extensions.kernel_emits import (
+from cmdc_runtime.extensions.actions import (
     KERNEL_EMITS,
+    BadActionError,
     DecideApproval,
+    Emit,
     MemoryContents,
     MetadataUpdate,
     RequireApproval,

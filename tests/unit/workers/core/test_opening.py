@@ -13,8 +13,8 @@ from cmdc_runtime.events import (
     ToolExecutionEnd,
     ToolExecutionStart,
 )
+from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.extensions.hooks import HOOKS, AfterResponse, BeforeFinish, BeforePrompt
-from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.messages import OpeningCall, TokenUsage
 from workers.core.inputs import ApprovalNeeded, Consulted, ToolBegun, ToolReturned
 from workers.core.opening import ARGUMENT_CHARS_MAX

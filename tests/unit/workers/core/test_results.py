@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cmdc_runtime import events
 from cmdc_runtime.commands import AttachPlugin, AttachTools, Steer
-from cmdc_runtime.extensions.kernel_emits import RequireApproval
+from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.extensions.provider import FailureKind
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.parcels import Packed

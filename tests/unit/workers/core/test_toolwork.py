@@ -22,7 +22,7 @@ from cmdc_runtime.events import (
     ToolExecutionMetrics,
     ToolExecutionStart,
 )
-from cmdc_runtime.extensions.kernel_emits import RequireApproval
+from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.messages import TokenUsage, ToolCall
 from workers.core import records
 from workers.core.budget import Budget, Grant

@@ -22,11 +22,11 @@ from cmdc_runtime.extensions.actions import (
     ReplaceMessages,
     ReplaceToolArgs,
     ReplaceToolResult,
+    RequireApproval,
     Ruling,
     Skip,
     SwitchModel,
 )
-from cmdc_runtime.extensions.kernel_emits import RequireApproval
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.messages import Message
 from workers.core import verdict as module

@@ -6,8 +6,7 @@ import math
 import pytest
 
 from cmdc_runtime.errors import CheckpointFailed
-from cmdc_runtime.extensions.actions import Emit
-from cmdc_runtime.extensions.kernel_emits import UpdateSystemContext
+from cmdc_runtime.extensions.actions import Emit, UpdateSystemContext
 from cmdc_runtime.extensions.plugin_context import PluginCallError
 from cmdc_runtime.extensions.provider import FailureKind, ProviderError
 from cmdc_runtime.messages import Message, TokenUsage

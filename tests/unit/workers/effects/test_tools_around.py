@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cmdc_runtime.extensions import Context, Effect, tool
-from cmdc_runtime.extensions.kernel_emits import RequireApproval
+from cmdc_runtime.extensions.actions import RequireApproval
 from cmdc_runtime.messages import ToolCall
 from cmdc_runtime.parcels import Packed
 from workers.core.inputs import ApprovalNeeded, QuestionAsked, ToolBegun, ToolReturned

@@ -2,8 +2,8 @@
 
 import pytest
 
+from cmdc_runtime.checked_struct import INDEX_MAX
 from cmdc_runtime.frames import MISPLACED
-from cmdc_runtime.ranges import INDEX_MAX
 from supervisor.adapters.journal.base import RecordRow, SessionRow
 from supervisor.adapters.journal.memory import MemoryStore
 from supervisor.adapters.journal.operations import (

@@ -2,8 +2,8 @@
 
 import pytest
 
+from cmdc_runtime.checked_struct import INDEX_MAX
 from cmdc_runtime.errors import InvalidSession, SessionExists
-from cmdc_runtime.ranges import INDEX_MAX
 from supervisor.adapters.journal.base import (
     Accepted,
     CheckpointRow,

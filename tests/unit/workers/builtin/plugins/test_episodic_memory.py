@@ -3,9 +3,8 @@
 import pytest
 
 from cmdc_runtime import stores
-from cmdc_runtime.extensions.actions import Abort, Emit
+from cmdc_runtime.extensions.actions import Abort, Emit, UpdateSystemContext
 from cmdc_runtime.extensions.hooks import AfterTurn, BeforePrompt, SessionEnd, SessionStart
-from cmdc_runtime.extensions.kernel_emits import UpdateSystemContext
 from cmdc_runtime.extensions.memory import MemoryStoreError
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import Message, TokenUsage, ToolCall

@@ -3,9 +3,8 @@
 import msgspec
 import pytest
 
-from cmdc_runtime.extensions.actions import Emit
+from cmdc_runtime.extensions.actions import DecideApproval, Emit
 from cmdc_runtime.extensions.hooks import BeforePrompt, BeforeTool
-from cmdc_runtime.extensions.kernel_emits import DecideApproval
 from cmdc_runtime.extensions.plugin_context import PendingApproval, PluginContext
 from workers.builtin.plugins.human_approval import CONFIRMED_MAX, HumanApproval
 

@@ -7,9 +7,8 @@ import os
 import pytest
 
 from cmdc_runtime.errors import InvalidOptions
-from cmdc_runtime.extensions.actions import Emit
+from cmdc_runtime.extensions.actions import Emit, MemoryContents
 from cmdc_runtime.extensions.hooks import BeforeCompact
-from cmdc_runtime.extensions.kernel_emits import MemoryContents
 from cmdc_runtime.extensions.plugin import settings_of
 from cmdc_runtime.extensions.plugin_context import Completion, PluginCallError, PluginContext
 from cmdc_runtime.messages import Message, ToolCall

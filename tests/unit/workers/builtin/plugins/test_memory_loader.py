@@ -7,9 +7,8 @@ import pytest
 
 from cmdc_runtime import plugins
 from cmdc_runtime.errors import InvalidOptions
-from cmdc_runtime.extensions.actions import Emit, settled
+from cmdc_runtime.extensions.actions import Emit, MemoryContents, settled
 from cmdc_runtime.extensions.hooks import AfterTool, SessionStart
-from cmdc_runtime.extensions.kernel_emits import MemoryContents
 from cmdc_runtime.extensions.plugin import settings_of
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from workers.builtin.plugins._memory_files import MEMORY_BYTES_MAX, NAME_CHARS_MAX

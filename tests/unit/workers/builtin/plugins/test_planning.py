@@ -3,9 +3,8 @@
 import pytest
 
 from cmdc_runtime.errors import InvalidOptions
-from cmdc_runtime.extensions.actions import Emit, Intervene
+from cmdc_runtime.extensions.actions import Emit, Intervene, UpdateSystemContext
 from cmdc_runtime.extensions.hooks import AfterResponse, BeforePrompt
-from cmdc_runtime.extensions.kernel_emits import UpdateSystemContext
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.messages import Message, ToolCall
 from cmdc_runtime.packing import pack_plugin

@@ -14,7 +14,7 @@ from cmdc_runtime.messages import Message, TokenUsage, ToolCall
 from cmdc_runtime.packing import pack_plugin
 from cmdc_runtime.plugins import Reasoning as Options
 from cmdc_runtime.reasoning import ReasoningResult
-from cmdc_runtime.reasoning.chains import PHASES, Chain
+from cmdc_runtime.reasoning.strategies import PHASES, Chain
 from workers.builtin.plugins.reasoning import Reasoning
 
 CALL = ToolCall(call_id="c-1", name="look")

@@ -5,7 +5,7 @@ import pytest
 from cmdc_runtime import reasoning
 from cmdc_runtime.packing import pack_strategy
 from cmdc_runtime.reasoning import RunLimits
-from cmdc_runtime.reasoning.chains import PHASES
+from cmdc_runtime.reasoning.strategies import PHASES
 from scripts.reasoning.play import Answer, Play
 from workers.loader import load_strategy
 

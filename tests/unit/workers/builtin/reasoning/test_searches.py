@@ -6,7 +6,7 @@ from cmdc_runtime import reasoning
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.events import ReasoningPrune
 from cmdc_runtime.packing import pack_strategy
-from cmdc_runtime.reasoning.judging import Choice, Judgement, Proposals
+from cmdc_runtime.reasoning.strategies import Choice, Judgement, Proposals
 from scripts.reasoning.play import Answer, Play
 from workers.loader import load_strategy
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from cmdc_runtime import events
+from cmdc_runtime.cli.conversation import JsonTranscript, Transcript
 from cmdc_runtime.cli.terminal import Terminal
-from cmdc_runtime.cli.transcript import JsonTranscript, Transcript
 from cmdc_runtime.client.exchange import Reply
 from cmdc_runtime.errors import AgentFailed
 from cmdc_runtime.events import Envelope

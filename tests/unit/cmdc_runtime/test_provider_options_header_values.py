@@ -3,10 +3,10 @@
 import pytest
 
 from cmdc_runtime.client.arguments import checked_model
-from cmdc_runtime.client.start import start_request
+from cmdc_runtime.client.resuming import start_request
 from cmdc_runtime.errors import InvalidOptions
-from cmdc_runtime.header_values import header_problem
 from cmdc_runtime.options import parse
+from cmdc_runtime.provider_options import header_problem
 from cmdc_runtime.subagent import SubAgent
 
 SECRET = "sk-secretsecret"

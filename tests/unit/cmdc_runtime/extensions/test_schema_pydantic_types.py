@@ -12,8 +12,7 @@ import pytest
 
 from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions import ToolError, tool
-from cmdc_runtime.extensions.pydantic_types import text_of
-from cmdc_runtime.extensions.schema import arguments_struct
+from cmdc_runtime.extensions.schema import arguments_struct, text_of
 
 
 class Colour(enum.Enum):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cmdc_runtime.cli.units import Origin, command_line, filled_in, origin_of, signed
+from cmdc_runtime.cli.service import Origin, command_line, filled_in, origin_of, signed
 from cmdc_runtime.errors import UsageError
 
 TEMPLATE = "# why\n[Service]\nUser=cmdc\nExecStart=/bin/true\nExecStartPre=/bin/false\n"

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from cmdc_runtime.discretion import HIDDEN
 from cmdc_runtime.extensions.provider import ModelRequest
-from cmdc_runtime.hiding import SECRETS_MAX
-from cmdc_runtime.likeness import RUN_CHARS
+from cmdc_runtime.hiding import RUN_CHARS, SECRETS_MAX
 from cmdc_runtime.messages import Message
 from tests.unit.cmdc_runtime.extensions.test_provider import NO_OVERFLOWS, OVERFLOWS
 from workers.builtin.providers._failures import TEXT_CHARS_MAX, hidden, secrets_of

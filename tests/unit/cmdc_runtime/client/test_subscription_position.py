@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cmdc_runtime import codec
-from cmdc_runtime.client import position as module
-from cmdc_runtime.client.position import EventBatch, Position, Range
+from cmdc_runtime.client import subscription as module
+from cmdc_runtime.client.subscription import EventBatch, Position, Range
 from cmdc_runtime.events import EventsLost, MessageDelta
 from cmdc_runtime.requests import Replayed, ReplayedBatch
 

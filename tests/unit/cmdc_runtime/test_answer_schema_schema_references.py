@@ -3,12 +3,16 @@
 import jsonschema
 import pytest
 
-from cmdc_runtime.answer_schema import schema_problem
+from cmdc_runtime.answer_schema import (
+    UncheckableError,
+    mismatches,
+    reference_problem,
+    schema_problem,
+)
 from cmdc_runtime.errors import InvalidOptions, InvalidTool
 from cmdc_runtime.extensions.schema import check_schema
 from cmdc_runtime.extensions.tool import Tool, as_tool
 from cmdc_runtime.options import parse
-from cmdc_runtime.schema_references import UncheckableError, mismatches, reference_problem
 
 DRAFT7, NEWEST = jsonschema.Draft7Validator, jsonschema.Draft202012Validator
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cmdc_runtime.local_model.prompting import ANSWER_TOKENS, ANSWER_TOKENS_MAX, call_of, plan
+from cmdc_runtime.local_model.answers import ANSWER_TOKENS, ANSWER_TOKENS_MAX, call_of, plan
 
 ADD = {
     "type": "function",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cmdc_runtime.cli.text import json_line, typed
+from cmdc_runtime.cli.terminal import json_line, typed
 from cmdc_runtime.lines import duration, neutral, one_line
 
 HARMLESS = {"\n", "\t"}

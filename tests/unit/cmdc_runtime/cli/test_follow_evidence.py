@@ -3,7 +3,7 @@
 import pytest
 
 from cmdc_runtime import reasons
-from cmdc_runtime.cli.evidence import evidence_lines
+from cmdc_runtime.cli.follow import evidence_lines
 from cmdc_runtime.reasons import Down, Evidence, Normal, OutOfMemory, RestartIntensityExceeded
 
 RAISED = reasons.Exception(type="ValueError", message="no", traceback="Traceback\n  File x\n")

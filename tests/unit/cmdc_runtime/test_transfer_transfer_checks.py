@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from cmdc_runtime import codec
+from cmdc_runtime.checked_struct import INCARNATION_MAX, INDEX_MAX, SECONDS_MAX, TIME_MS_MAX
 from cmdc_runtime.checkpoints import CHECKPOINTS_MAX, CheckpointFacts, encode_facts
 from cmdc_runtime.errors import UsageError
 from cmdc_runtime.frames import Reply
-from cmdc_runtime.ranges import INCARNATION_MAX, INDEX_MAX, SECONDS_MAX, TIME_MS_MAX
 from cmdc_runtime.requests import (
     PastCommand,
     PastRecord,
@@ -23,9 +23,9 @@ from cmdc_runtime.transfer import (
     CheckpointPart,
     Header,
     Whole,
+    check_whole,
     part_of,
 )
-from cmdc_runtime.transfer_checks import check_whole
 
 BODY = codec.encode({"type": "prompt"})
 SPEC = StartSession(

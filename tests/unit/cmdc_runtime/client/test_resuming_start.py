@@ -5,7 +5,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime import codec
-from cmdc_runtime.client.start import AGENT_BYTES_MAX, start_request
+from cmdc_runtime.client.resuming import AGENT_BYTES_MAX, start_request
 from cmdc_runtime.frames import ASKED_BYTES_MAX
 
 
