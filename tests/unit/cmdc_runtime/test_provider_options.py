@@ -6,7 +6,7 @@ import pytest
 
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.provider_options import INTERNAL, OURS, options_problem
-from tests.unit.cmdc_runtime.test_header_values import GIVEN
+from tests.unit.cmdc_runtime.test_provider_options_header_values import GIVEN
 
 ONE = "a request has one answer, so n is 1, not"
 JSON = "have no form in JSON; give a str"
