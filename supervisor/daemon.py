@@ -12,7 +12,9 @@ import os
 import secrets
 import signal
 import tempfile
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -31,9 +33,7 @@ from cmdc_runtime.requests import DaemonFacts
 from cmdc_runtime.runtime_dir import SOCKET_PATH_BYTES_MAX, Holder, socket_path
 from cmdc_runtime.sockets import Role
 from cmdc_runtime.version import VERSION
-from supervisor.adapters.admission import Admission
 from supervisor.adapters.checkup import Caller, ask_journal, ask_reaper
-from supervisor.adapters.connections import cut
 from supervisor.adapters.doors import Doors
 from supervisor.adapters.endpoint import Endpoint
 from supervisor.adapters.hub import Hub
@@ -46,36 +46,81 @@ from supervisor.adapters.orphans import end_strangers
 from supervisor.adapters.presence import Kept, Presence, log_file
 from supervisor.adapters.reaper import Reaper
 from supervisor.adapters.router import Router
-from supervisor.adapters.signals import on_signal
-from supervisor.adapters.systemd import Notifier
-from supervisor.adapters.threads import started_threads
+from supervisor.adapters.systemd import Notifier, status_line
 from supervisor.config import DaemonConfig
 from supervisor.core.cells import cell_name
 from supervisor.core.household import SHOWN, root_spec
 from supervisor.core.limits import STOP_ALL_S
-from supervisor.core.status import status_line
 from supervisor.core.storage import Condition
 from supervisor.core.tree.messages import Label, Report
 from supervisor.frontdesk import FrontDesk
-from supervisor.gate import Gate
+from supervisor.gate import Admission, Gate
 from supervisor.handlers import House
 from supervisor.logs import log_losses, set_level
-from supervisor.memory import MemoryWatch, Place
+from supervisor.memory import MemoryWatch, Place, cut
 from supervisor.passage import Passage
 from supervisor.pruning import Pruning
-from supervisor.recordings import write_recording
 from supervisor.reload import Hangup, Reload
 from supervisor.reports import Reports
-from supervisor.runtime import TreeRuntime
+from supervisor.runtime import TreeRuntime, ZygoteChild, write_recording
 from supervisor.sessions import Sessions
 from supervisor.starts import Starts
 from supervisor.takeover import TakenOver, TakeOver
-from supervisor.victims import VICTIMS, pids_of
 from supervisor.vitals import VitalSigns
 from supervisor.wards import Wards
 from supervisor.watchers import Watchers
+from supervisor.worker import VICTIMS, pids_of
 from supervisor.workforce import Workforce
-from supervisor.zygote_child import ZygoteChild
+
+
+def on_signal(number: signal.Signals, call: Callable[[], object]) -> None:
+    """Have the running loop call this for signals of this number: once for some that come at once.
+
+    It ends with the loop. To be called in the main thread.
+    """
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(number, _woken)
+    signal.signal(number, partial(_tell, loop, call))
+    signal.siginterrupt(number, False)  # noqa: FBT003 - it has no name for it
+    signal.set_wakeup_fd(signal.set_wakeup_fd(-1), warn_on_full_buffer=False)
+
+
+def _woken() -> None:
+    """Do nothing: the handler has told the loop."""
+
+
+# Any: the number and the frame that was interrupted.
+def _tell(loop: asyncio.AbstractEventLoop, call: Callable[[], object], *_: Any) -> None:
+    loop.call_soon_threadsafe(call)
+
+
+THREADS: Final = 8
+"""For files and cgroups, of which one piece of work takes milliseconds. One that hangs keeps its
+thread for ``cell.KILL_S``, so some are spare."""
+START_S: Final = 10.0
+"""For all of them to run; a busy machine needs milliseconds."""
+
+
+def started_threads(count: int = THREADS) -> ThreadPoolExecutor:
+    """Return an executor whose threads run already.
+
+    Raises:
+        RuntimeError: the system gives no more threads.
+        threading.BrokenBarrierError: they were not running in time.
+    """
+    executor = ThreadPoolExecutor(count, thread_name_prefix="work")
+    # Who waits at the barrier is not idle, so each piece of work gets a thread of its own.
+    barrier = threading.Barrier(count + 1, timeout=START_S)
+    try:
+        for _ in range(count):
+            executor.submit(barrier.wait)
+        barrier.wait()
+    except BaseException:
+        barrier.abort()
+        executor.shutdown(wait=False)
+        raise
+    return executor
+
 
 log = structlog.get_logger()
 

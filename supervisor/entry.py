@@ -23,12 +23,12 @@ from cmdc_runtime.errors import CmdcError, InvalidOptions
 from cmdc_runtime.lines import unbroken
 from cmdc_runtime.prctl import set_dumpable
 from supervisor.adapters import systemd
-from supervisor.adapters.allocator import bound_arenas
 from supervisor.adapters.endpoint import DaemonRunning
 from supervisor.adapters.systemd import Notifier
 from supervisor.config import SECRET_VARIABLES, DaemonConfig, load_config
 from supervisor.daemon import Daemon
 from supervisor.logs import configure_logs
+from supervisor.memory import bound_arenas
 
 log = structlog.get_logger()
 

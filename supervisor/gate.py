@@ -7,6 +7,7 @@ nothing is looked up twice; a request of an agent may have to wait for the journ
 
 import hmac
 import os
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,12 +15,14 @@ from typing import Final
 
 import msgspec
 import structlog
+import zmq
 
 from cmdc_runtime.errors import AccessDenied
 from cmdc_runtime.frames import Ask, FromClient, Send
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.requests import Request, StartSession
 from cmdc_runtime.runtime_dir import TOKEN_FILE
+from cmdc_runtime.sockets import Pump, Role, open_socket, pid_of_address
 from supervisor.adapters.peers import Staff, peer_of
 from supervisor.core.authority import (
     AGENT_COMMANDS,
@@ -33,9 +36,73 @@ from supervisor.core.authority import (
     target_of,
 )
 from supervisor.core.limits import SESSIONS_DEEP_MAX
+from supervisor.core.refusals import Refusals
 from supervisor.sessions import Sessions
 
 log = structlog.get_logger()
+
+ADDRESS: Final = "inproc://zeromq.zap.01"
+"""Where libzmq looks for who answers, in the sockets' own context."""
+_VERSION: Final = b"1.0"
+_ENVELOPE: Final = 2  # who asks, and an empty part
+_REQUEST_PARTS_MIN: Final = 6  # version, id, domain, address, identity, mechanism
+
+
+class Admission:
+    """Answers libzmq's questions; who is asked gets the pid of a peer, None over other wires."""
+
+    def __init__(
+        self,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        may_enter: Callable[[int | None], bool],
+        must_wait: Callable[[int | None], bool],
+    ) -> None:
+        """Make the socket; ``open`` begins to answer. Who must wait may enter, but later."""
+        self._socket = open_socket(context, Role.ADMISSION)
+        self._may_enter = may_enter
+        self._must_wait = must_wait
+        self._pump = Pump(self._socket, self._answer)
+        self._refusals = Refusals()
+
+    @property
+    def refused(self) -> int:
+        """How many connections were refused."""
+        return self._refusals.total
+
+    def open(self) -> None:
+        """Begin to answer, in the running loop."""
+        self._socket.bind(ADDRESS)
+        self._pump.start()
+
+    def close(self) -> None:
+        """Stop and close."""
+        self._pump.stop()
+
+    def _answer(self, parts: list[bytes]) -> None:
+        envelope, request = parts[:_ENVELOPE], parts[_ENVELOPE:]
+        if len(request) < _REQUEST_PARTS_MIN:
+            return
+        pid = pid_of_address(request[3].decode(errors="replace"))
+        problem = self._problem(pid)
+        if problem:
+            self._tell(pid, problem)
+        status = b"400" if problem else b"200"
+        reply = [_VERSION, request[1], status, problem.encode(), b"", b""]
+        self._pump.send([*envelope[1:], *reply], peer=envelope[0])
+
+    def _problem(self, pid: int | None) -> str:
+        """Return why a process is not let in, nothing for one that is."""
+        if self._must_wait(pid):
+            return "it was cut off since it followed too much, and may try again later"
+        return "" if self._may_enter(pid) else "not for a process of a session"
+
+    def _tell(self, pid: int | None, problem: str) -> None:
+        count = self._refusals.count(str(pid).encode(), time.monotonic())
+        if count is not None:
+            log.warning(
+                "connection.refused", socket="events", pid=pid, problem=problem, of_peer=count
+            )
+
 
 PEERS_MAX: Final = 4_096
 """Connections of which is remembered who made them; another one is looked at again."""

@@ -5,6 +5,7 @@ To add a request: its class in ``cmdc_runtime/requests.py`` and its row here.
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -12,27 +13,138 @@ from typing import Any, Final
 import msgspec
 
 from cmdc_runtime import requests
-from cmdc_runtime.checked_struct import (
-    COMMAND_VALUES_MAX,
-    NAME_CHARS_MAX,
-)
+from cmdc_runtime.checked_struct import COMMAND_VALUES_MAX, NAME_CHARS_MAX
 from cmdc_runtime.checkpoints import CheckpointFacts
-from cmdc_runtime.codec import encode
-from cmdc_runtime.errors import AccessDenied, InvalidSession, UsageError
-from cmdc_runtime.ids import EventIndex
+from cmdc_runtime.codec import decode_as, encode
+from cmdc_runtime.errors import (
+    AccessDenied,
+    DaemonUnavailable,
+    InvalidSession,
+    StartFailed,
+    UsageError,
+)
+from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.pages import Page, Pages
 from cmdc_runtime.plain import VALUES_MAX, packed_problem, text_problem
-from cmdc_runtime.requests import DaemonFacts, Replayed, SessionInfo, TreeNode
+from cmdc_runtime.reasons import AnyReason
+from cmdc_runtime.reasons import StartFailed as StartFailedReason
+from cmdc_runtime.requests import (
+    DaemonFacts,
+    PastCommand,
+    PastPage,
+    PastPart,
+    PastRecord,
+    Replayed,
+    SessionInfo,
+    StartSession,
+    TreeNode,
+)
 from supervisor import checkpoints
 from supervisor.adapters.hub import Hub
-from supervisor.adapters.journal.operations import ReadHistoryPart
-from supervisor.core.limits import STOP_TIMEOUT_S_MAX
+from supervisor.adapters.journal.base import Past
+from supervisor.adapters.journal.operations import FindSession, ReadHistoryPart
+from supervisor.core.household import AGENT, NURSERY, SESSIONS, SUBAGENTS, TOOL_HOST
+from supervisor.core.limits import HISTORY_ITEMS_MAX, PAST_BYTES_MAX, STOP_TIMEOUT_S_MAX
+from supervisor.core.tree.specs import Strategy
 from supervisor.imports import Imports, begin_imported
-from supervisor.pages import page_of
-from supervisor.repeats import check_end, started_before
+from supervisor.session import Session
 from supervisor.sessions import Sessions
-from supervisor.tree import tree_of
+from supervisor.specs import spec_of
 from supervisor.watchers import Watchers
+
+
+def page_of(past: Past, part: PastPart, after: int) -> PastPage:
+    """Return one part of ``past``, of records and commands those behind ``after``.
+
+    At least one of them, if there is one, and else as many as ``PAST_BYTES_MAX`` and
+    ``HISTORY_ITEMS_MAX`` allow.
+    """
+    return _PARTS[part](past, after)
+
+
+def _spec(past: Past, _after: int) -> PastPage:
+    return PastPage(spec=past.row.spec, snapshot_seq=past.snapshot_seq)
+
+
+def _snapshot(past: Past, _after: int) -> PastPage:
+    return PastPage(snapshot=past.snapshot, snapshot_seq=past.snapshot_seq)
+
+
+def _records(past: Past, after: int) -> PastPage:
+    left = [row for row in past.records if row.seq > after]
+    fits = _fitting([len(row.body) for row in left])
+    records = tuple(PastRecord(row.seq, row.incarnation, row.kind, row.body) for row in left[:fits])
+    return PastPage(records=records, snapshot_seq=past.snapshot_seq, is_last=fits == len(left))
+
+
+def _commands(past: Past, after: int) -> PastPage:
+    left = [row for row in past.commands if row.seq > after]
+    fits = _fitting([len(row.body) + len(row.answer or b"") for row in left])
+    commands = tuple(
+        PastCommand(row.seq, row.command_id, row.at_ms, row.body, row.answer) for row in left[:fits]
+    )
+    return PastPage(commands=commands, snapshot_seq=past.snapshot_seq, is_last=fits == len(left))
+
+
+def _fitting(sizes: list[int]) -> int:
+    """Return how many of these go into one answer, the first ones."""
+    total = 0
+    for count, size in enumerate(sizes[:HISTORY_ITEMS_MAX]):
+        total += size
+        if count and total > PAST_BYTES_MAX:
+            return count
+    return min(len(sizes), HISTORY_ITEMS_MAX)
+
+
+_PARTS: Final[Mapping[PastPart, Callable[[Past, int], PastPage]]] = {
+    "spec": _spec,
+    "snapshot": _snapshot,
+    "records": _records,
+    "commands": _commands,
+}
+
+
+async def started_before(sessions: Sessions, request: StartSession) -> SessionInfo | None:
+    """Return what became of this very start if it was asked for before; waits until that is known.
+
+    A session that has ended meanwhile is returned as one that has, but for a subagent: the parent
+    who asks has given it nothing to do yet, and wants one that lives.
+
+    Raises:
+        StartFailed: its agent could not be started.
+    """
+    row = None
+    if request.session_id not in sessions.live:
+        row = await sessions.journal.read(FindSession(request.session_id))
+    session = sessions.live.get(request.session_id)
+    if session is not None:
+        if session.spec.start_id != request.start_id:
+            return None
+        await asyncio.shield(session.started)
+        return session.info()
+    if row is None or row.reason is None or spec_of(row.spec).start_id != request.start_id:
+        return None
+    reason = decode_as(AnyReason, row.reason)
+    if isinstance(reason, StartFailedReason):
+        raise StartFailed(reason)
+    if request.parent_id is not None:
+        return None
+    return await sessions.look_up(request.session_id)
+
+
+async def check_end(sessions: Sessions, session_id: SessionId) -> None:
+    """Return when the end of a session that was stopped is in the journal.
+
+    Raises:
+        DaemonUnavailable: it is not, because the daemon ends, too.
+        TransientError: it could not be written.
+    """
+    row = await sessions.journal.read(FindSession(session_id))
+    if row is not None and row.ended_ms is None and session_id not in sessions.live:
+        raise DaemonUnavailable(
+            f"the end of session {session_id} is not in the journal, so the next daemon goes on "
+            "with it: stop it again there"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,3 +359,67 @@ HANDLERS: Final[Mapping[type[requests.Request], Handler]] = {
     requests.FinishImport:      finish_import,
 }
 # fmt: on
+
+
+# --- the tree as it is shown ----------------------------------------------------------------------
+
+
+def tree_of(facts: DaemonFacts, sessions: Sessions) -> TreeNode:
+    """Return the tree: root, nursery, and every session below its parent."""
+    children: defaultdict[SessionId | None, list[Session]] = defaultdict(list)
+    for session in sessions.live.values():
+        parent = session.spec.parent_id
+        children[parent if parent in sessions.live else None].append(session)
+    nursery = TreeNode(
+        id=NURSERY,
+        kind="worker",
+        restart="permanent",
+        state=facts.nursery,
+        pid=sessions.workforce.nursery.pid,
+    )
+    roots = TreeNode(
+        id=SESSIONS,
+        kind="supervisor",
+        strategy=Strategy.DYNAMIC,
+        restart="permanent",
+        state="up",
+        children=tuple(_node(session, children) for session in children[None]),
+    )
+    return TreeNode(
+        id="root",
+        kind="supervisor",
+        strategy=Strategy.ONE_FOR_ONE,
+        pid=facts.pid,
+        state="up",
+        children=(nursery, roots),
+    )
+
+
+def _node(session: Session, children: defaultdict[SessionId | None, list[Session]]) -> TreeNode:
+    info = session.info()
+    agent = TreeNode(
+        id=AGENT,
+        kind="worker",
+        restart=session.spec.supervision.restart,
+        pid=info.pid,
+        state=info.phase,
+        restarts=info.restarts,
+    )
+    below = tuple(_node(child, children) for child in children[session.id])
+    subagents = TreeNode(
+        id=SUBAGENTS, kind="supervisor", strategy=Strategy.DYNAMIC, state="up", children=below
+    )
+    hosts = () if session.worker is None else tuple(session.worker.hosts.all)
+    host = tuple(
+        TreeNode(id=TOOL_HOST, kind="worker", restart="temporary", pid=one.child.pid, state="up")
+        for one in hosts
+    )
+    return TreeNode(
+        id=session.path[-1],
+        kind="supervisor",
+        strategy=Strategy.REST_FOR_ONE,
+        restart="temporary",
+        state=info.phase,
+        restarts=info.restarts,
+        children=(agent, *host, subagents) if below else (agent, *host),
+    )

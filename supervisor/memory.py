@@ -4,17 +4,153 @@ A thread looks, because one that floods the loop can hold it up while the memory
 connections and nothing else: an agent's is never cut, and a client connects again and asks again.
 """
 
+import ctypes
+import fcntl
+import os
+import resource
+import socket
+import struct
+import termios
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 import structlog
 
-from supervisor.adapters.allocator import give_back, used_bytes
-from supervisor.adapters.connections import cut
 from supervisor.core.unfinished import LOOK_S, SETTLE_S, Growth, Heard, Whom
+
+# The names of malloc.h.
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+_M_ARENA_MAX: Final = -8
+
+ARENAS_MAX: Final = 2
+"""Under the interpreter's lock one thread allocates at a time; the other is SQLite or ZeroMQ."""
+LARGE_BLOCK_BYTES: Final = 2**20
+"""What is as large as this is given back to the kernel when it is freed."""
+
+
+def bound_arenas() -> None:
+    """Have malloc keep few arenas, and no large blocks in them; another libc is left as it is.
+
+    Meant for the start of a process: an arena that there is stays.
+    """
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallopt"):
+        return
+    libc.mallopt(_M_ARENA_MAX, ARENAS_MAX)
+    libc.mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
+    libc.mallopt(_M_TRIM_THRESHOLD, LARGE_BLOCK_BYTES)
+
+
+class _MallInfo(ctypes.Structure):
+    """``struct mallinfo2`` of malloc.h."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        )
+    )
+
+
+def used_bytes() -> int:
+    """Return what is in use of malloc's memory; of another libc, what the process has in RAM.
+
+    It takes a microsecond, and may be asked for in any thread.
+    """
+    libc = _libc()
+    if not hasattr(libc, "mallinfo2"):
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * resource.getpagesize()
+    found = libc.mallinfo2()
+    return int(found.uordblks) + int(found.hblkhd)
+
+
+def give_back() -> None:
+    """Give what was freed back to the kernel, also from between what is in use."""
+    libc = _libc()
+    if hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(0)
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallinfo2"):
+        libc.mallinfo2.restype = _MallInfo
+    return libc
+
+
+SENDING_BYTES_MIN: Final = 16 * 1024
+"""Unread of who sends faster than it is read; a busy loop leaves some topics unread of others."""
+_COUNT: Final = struct.Struct("i")
+_CREDENTIALS: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
+
+
+def cut(path: str, is_meant: Callable[[int, bool], bool]) -> list[int]:
+    """End connections at ``path``; return the pid of each.
+
+    ``is_meant`` gets a peer's pid, and whether ``SENDING_BYTES_MIN`` of it wait to be read.
+    Those of this process itself are left. May be called in any thread; 1,000 descriptors take some
+    milliseconds.
+    """
+    found: list[int] = []
+    for connection, pid in _accepted(path):
+        if pid != os.getpid() and is_meant(pid, _unread_bytes(connection) >= SENDING_BYTES_MIN):
+            with suppress(OSError):  # it has ended by itself
+                connection.shutdown(socket.SHUT_RDWR)
+                found.append(pid)
+    return found
+
+
+def _accepted(path: str) -> Iterator[tuple[socket.socket, int]]:
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        connection = _duplicate(int(entry.name))
+        if connection is None:
+            continue
+        with closing(connection), suppress(OSError):
+            if connection.family != socket.AF_UNIX or connection.getsockname() != path:
+                continue
+            if connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                continue
+            told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            yield connection, _CREDENTIALS.unpack(told)[0]
+
+
+def _unread_bytes(connection: socket.socket) -> int:
+    try:
+        return int(_COUNT.unpack(fcntl.ioctl(connection, termios.FIONREAD, bytes(_COUNT.size)))[0])
+    except OSError:  # it has ended by itself
+        return 0
+
+
+def _duplicate(number: int) -> socket.socket | None:
+    """Return a duplicate of a descriptor, None where it is no socket, or is gone."""
+    try:
+        copy = os.dup(number)
+    except OSError:
+        return None
+    try:
+        return socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        return None
+
 
 log = structlog.get_logger(__name__)
 

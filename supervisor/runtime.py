@@ -6,16 +6,21 @@ is performed waits until the step is over.
 """
 
 import asyncio
+import os
 import random
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
 import structlog
 
-from cmdc_runtime.reasons import AnyReason, PlainReason
+from cmdc_runtime.clock import now_ms
+from cmdc_runtime.reasons import AnyReason, PlainReason, Shutdown, StartFailed
+from cmdc_runtime.reasons import NurseryLost as NurseryLostReason
+from supervisor.adapters.nursery import Nursery, NurseryFailed, NurseryLost
 from supervisor.core.tree import messages
-from supervisor.core.tree.intensity import spread
 from supervisor.core.tree.messages import (
     Ask,
     CallResult,
@@ -39,7 +44,7 @@ from supervisor.core.tree.messages import (
     TimerKind,
 )
 from supervisor.core.tree.recording import RecordedTree
-from supervisor.core.tree.specs import ChildSpec, SupervisorSpec
+from supervisor.core.tree.specs import ChildSpec, SupervisorSpec, spread
 
 log = structlog.get_logger()
 
@@ -241,3 +246,111 @@ class TreeRuntime:
 
 def unheeded(_answer: CallResult) -> None:
     """Take the answer of a call that nobody waits for."""
+
+
+# --- recordings -----------------------------------------------------------------------------------
+
+FOLDER: Final = "recordings"
+RECORDINGS_KEPT_MAX: Final = 10
+"""The oldest goes: one is some megabytes where thousands of sessions live."""
+
+
+def write_recording(state_dir: Path, lines: Iterable[bytes]) -> Path | None:
+    """Write a record below ``state_dir`` and return its path, None if that can't be.
+
+    It may take a second; call it in a thread where somebody waits.
+    """
+    folder = state_dir / FOLDER
+    path = folder / f"{now_ms()}.jsonl"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.writelines(line + b"\n" for line in lines)
+        for old in sorted(folder.glob("*.jsonl"))[:-RECORDINGS_KEPT_MAX]:
+            old.unlink(missing_ok=True)
+    except OSError as error:
+        log.error("recording.not_written", problem=str(error))
+        return None
+    log.info("recording.written", path=str(path))
+    return path
+
+
+# --- the zygote -----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class ZygoteChild:
+    """The child handler of the nursery; ``on_warm`` is called each time that one is warm."""
+
+    nursery: Nursery
+    on_warm: Callable[[], None]
+    runtime: TreeRuntime = field(init=False)
+    problem: str = ""
+    """Why there is no nursery, empty while there is one or the first is being warmed."""
+    _ref: Ref | None = None
+    _warming: asyncio.Task[None] | None = None
+
+    @property
+    def state(self) -> str:
+        """How the nursery stands, in the words of ``DaemonFacts``."""
+        if self.nursery.is_warm:
+            return "ready"
+        return f"lost: {self.problem}" if self.problem else "warming"
+
+    def lost(self, error: NurseryLost) -> None:
+        """Handle that a nursery that was warm is gone."""
+        self._over(self._ref, str(error), NurseryLostReason())
+
+    def launch(self, ref: Ref) -> None:
+        """Warm a nursery."""
+        self._ref = ref
+        self._warming = asyncio.create_task(self._warm(ref), name="nursery")
+
+    def ask(self, ref: Ref, reason: str) -> None:
+        """Be without a nursery; the daemon closes it when the last worker is reaped."""
+        if self._warming is not None:
+            self._warming.cancel()
+        self._ref = None
+        self.runtime.exited(ref, Shutdown(detail=reason), Ending.NORMAL)
+
+    def terminate(self, ref: Ref) -> None:
+        """Do as ``ask`` does: that has ended the handler's work already."""
+
+    def kill(self, ref: Ref, blamed: PlainReason | None) -> None:
+        """End it at once."""
+        self.ask(ref, "killed" if blamed is None else str(blamed))
+
+    def is_over(self) -> bool:
+        """Say no: whoever asks for its end is told at once."""
+        return False
+
+    def departed(self, departed: Departed) -> None:
+        """Say in the log that there is none, and when the next one is tried."""
+        log.warning(
+            "nursery.ended",
+            reason=str(departed.reason),
+            restarting=departed.restarting,
+            next_attempt_s=departed.delay_s,
+        )
+
+    async def _warm(self, ref: Ref) -> None:
+        try:
+            report = await self.nursery.warm()
+        except (NurseryFailed, NurseryLost) as error:
+            self._over(ref, str(error), StartFailed(stage="nursery", message=str(error)))
+            return
+        except Exception as error:  # a bug of ours: without a word the tree would wait for ever
+            log.exception("nursery.not_warmed")
+            problem = f"{type(error).__name__}: {error}"
+            self._over(ref, problem, StartFailed(stage="nursery", message=problem))
+            return
+        if self._ref == ref:
+            self.problem = ""
+            self.runtime.up(ref, report.pid)
+            self.on_warm()
+
+    def _over(self, ref: Ref | None, problem: str, reason: PlainReason) -> None:
+        if ref is not None and self._ref == ref:
+            self.problem, self._ref = problem, None
+            self.runtime.exited(ref, reason, Ending.CRASH)

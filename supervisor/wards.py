@@ -19,14 +19,12 @@ from cmdc_runtime.ids import EventIndex, Incarnation, SessionId, WorkerId
 from cmdc_runtime.reasons import Other, OutOfMemory, PlainReason, StartFailed, Unresponsive
 from cmdc_runtime.requests import LayerFact, Supervision
 from cmdc_runtime.runtime_dir import BOARD_FILE, OUTPUT_SOCKET
-from supervisor.adapters.board import Board
-from supervisor.adapters.cell import Cell
-from supervisor.adapters.cells import Cells
+from supervisor.adapters.board import Board, Pulse
+from supervisor.adapters.cells import Cell, Cells
 from supervisor.adapters.footprint import Footprint
 from supervisor.adapters.forkserver import Boot, Handed
 from supervisor.adapters.output import Outputs
 from supervisor.adapters.presence import Kept
-from supervisor.adapters.pulse import Pulse
 from supervisor.core.cells import Controller, Limits, Usage, base_name, cell_name
 from supervisor.core.exits import LastSeen
 from supervisor.core.limits import (

@@ -1,14 +1,18 @@
 """One worker process as the daemon has it, and what is told of its end."""
 
 import asyncio
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Final
 
+from cmdc_runtime.faults import AGENT
 from cmdc_runtime.frames import FromWorker
 from cmdc_runtime.ids import Incarnation, SessionId, WorkerId
 from cmdc_runtime.process_table import look_up
 from cmdc_runtime.runtime_dir import Entry, boot_id
+from supervisor.adapters.nursery import Nursery
 from supervisor.adapters.orphans import Mark
 from supervisor.adapters.pidfd import is_over
 from supervisor.adapters.reaper import Exited
@@ -92,3 +96,48 @@ class Worker:
     def is_over(self) -> bool:
         """Ask the kernel whether it has ended; the loop may hear of that later."""
         return self.has_ended or is_over(self.pidfd)
+
+
+# --- victims --------------------------------------------------------------------------------------
+
+DAEMON: Final = "daemon"
+NURSERY: Final = "nursery"
+HOST: Final = "host"
+CHILDREN: Final = "children"
+"""The agents of the session's subagents."""
+BRANCH: Final = "branch"
+"""The oldest of them that lives."""
+BOTH: Final = f"{AGENT}+{DAEMON}"
+FAMILY: Final = f"{AGENT}+{CHILDREN}"
+ALL: Final = f"{FAMILY}+{DAEMON}"
+HOST_AND_DAEMON: Final = f"{HOST}+{DAEMON}"
+CHILDREN_AND_DAEMON: Final = f"{CHILDREN}+{DAEMON}"
+WITH_HOST: Final = f"{AGENT}+{HOST}"
+WITH_NURSERY: Final = f"{AGENT}+{NURSERY}"
+VICTIMS: Final = (
+    *(AGENT, HOST, NURSERY, BRANCH, DAEMON),
+    *(BOTH, FAMILY, ALL, WITH_HOST, WITH_NURSERY),
+    *(HOST_AND_DAEMON, CHILDREN_AND_DAEMON),
+)
+
+
+def pids_of(
+    victim: str, nursery: Nursery, family: Callable[[], Iterable[Worker | None]]
+) -> tuple[int, ...]:
+    """Return the processes that the name stands for now, the daemon last.
+
+    ``family`` returns the worker of the session, then those of its subagents.
+    """
+    agent, *children = family() or (None,)
+    is_up = agent is not None and agent.is_forked and not agent.has_ended
+    below = tuple(one.pid for one in children if one and one.is_forked and not one.has_ended)
+    there: dict[str, tuple[int, ...]] = {
+        AGENT: (agent.pid,) if agent is not None and is_up else (),
+        HOST: tuple(one.child.pid for one in agent.hosts.all) if agent and is_up else (),
+        CHILDREN: below,
+        BRANCH: below[:1],
+        NURSERY: () if nursery.pid is None else (nursery.pid,),
+        DAEMON: (os.getpid(),),
+    }
+    found = [there[name] for name in victim.split("+")]
+    return tuple(pid for pids in found for pid in pids) if all(found) else ()

@@ -49,16 +49,16 @@ BELONGS: Final[dict[str, tuple[str, ...]]] = {
         "tests/integration/supervisor/test_sessions.py",
         "tests/fault/test_not_adopted.py",
     ),
-    "supervisor/receipts.py": ("tests/integration/supervisor/test_passage.py",),
     "supervisor/incarnation.py": (
         "tests/unit/supervisor/test_incarnation.py",
+        "tests/integration/supervisor/test_passage.py",
         "tests/unit/supervisor/test_session.py",
         "tests/unit/supervisor/test_revival.py",
         "tests/unit/supervisor/test_stopping.py",
         "tests/integration/supervisor/test_takeover.py",
     ),
     "supervisor/runtime.py": ("tests/unit/supervisor/test_runtime.py", "tests/conformance"),
-    "supervisor/adapters/journal/sql_writes.py": SQL,
+    "supervisor/adapters/journal/sql_store.py": SQL,
     "supervisor/adapters/journal/writer.py": (
         "tests/integration/supervisor/test_writer.py",
         "tests/integration/supervisor/test_journal_faults.py",

@@ -100,7 +100,7 @@ def all_bugs() -> Iterator[Bug]:
     yield from _OTHERS
 
 
-_WRITES: Final = "supervisor.adapters.journal.sql_writes"
+_WRITES: Final = "supervisor.adapters.journal.sql_store"
 _ANY_BATCH: Final = _planted("supervisor.adapters.hub", "take_any_batch")
 _OTHERS: Final = (
     Bug(

@@ -9,19 +9,232 @@ import json
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import structlog
 
+from cmdc_runtime.process_table import Table, look_up, process_table
 from cmdc_runtime.runtime_dir import PRIVATE_MODE
-from supervisor.adapters import cgroupfs
-from supervisor.adapters.cell import Cell, Room, open_room
+from supervisor.adapters import cell_places, orphans
 from supervisor.adapters.cell_places import Place, Survey, come_back, lock, survey_places
-from supervisor.core.cells import By, Controller, Layer, Limits, Version, What, is_base_name
+from supervisor.core.cells import (
+    MEMORY_FILES,
+    By,
+    Controller,
+    Layer,
+    Limits,
+    Setting,
+    Usage,
+    Version,
+    What,
+    is_base_name,
+    oom_kills,
+    parse_cell_name,
+    settings,
+)
 
 log = structlog.get_logger()
+
+KILL_S: Final = 2.0
+"""For everything in a cell to be gone; the kernel needs a millisecond, and longer for gigabytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The part of a cell that lies in one hierarchy."""
+
+    path: Path
+    version: Version
+    controllers: frozenset[Controller]
+
+
+@dataclass(slots=True, eq=False)
+class Cell:
+    """Made by ``Cells.open``; ``rooms`` are best first, the first one holds every process."""
+
+    name: str
+    limits: Limits
+    rooms: list[Room]
+    known: Callable[[], Collection[int]]
+    """The pids of this process's own children, which are no orphans."""
+    on_stuck: Callable[[Path], None]
+    """Told of a directory that the kernel does not let go of."""
+    _leaders: dict[int, int] = field(default_factory=dict)
+    """When each admitted process started, by its pid."""
+
+    @property
+    def guards(self) -> frozenset[Controller]:
+        """What the kernel keeps within the limits; the rest is for others to watch."""
+        held = frozenset[Controller]().union(*(room.controllers for room in self.rooms))
+        return held & self.limits.controllers
+
+    def admit(self, pid: int, place: str = "") -> bool:
+        """Put a process into the cell, with what it forks from now on; False if it has ended.
+
+        With a ``place``, a name of the caller's, it can be ended without the rest of the cell. It
+        must be one that nobody has reaped. Takes up to 20 ms where there are cgroups, most of it
+        for the first of several; nothing is to be awaited where there are none.
+
+        Raises:
+            OSError: this process is out of descriptors.
+
+        """
+        line = look_up(pid)
+        if line is None or line.has_ended:
+            return False
+        self._leaders[pid] = line.start_ticks
+        for room in list(self.rooms):
+            try:
+                if place:
+                    (room.path / place).mkdir(exist_ok=True)
+                if not cell_places.admit(room.path / place, pid):
+                    return False
+            except OSError as error:
+                self._give_up(room, str(error.strerror))
+        return True
+
+    def pids(self, table: Table | None = None) -> frozenset[int]:
+        """Return the living processes; ``table`` saves a cell without cgroups from reading one.
+
+        Raises:
+            OSError: as ``admit``.
+
+        """
+        if self.rooms:
+            return cell_places.pids(self.rooms[0].path)
+        seen = process_table() if table is None else table
+        found = orphans.of_sessions(seen, self._leaders, self._marks(), self._strange())
+        return frozenset(line.pid for line in found if not line.has_ended)
+
+    def is_empty(self) -> bool:
+        """Say whether nothing lives in it, as far as can be seen."""
+        try:
+            if self.rooms:
+                return all(cell_places.is_empty(room.path) for room in self.rooms)
+            return not self.pids()
+        except OSError:
+            return False
+
+    def kill(self) -> bool:
+        """Kill everything in it; says whether it is empty now. Nothing is to be admitted after it.
+
+        Takes some milliseconds, and up to ``KILL_S`` for what does not end.
+        """
+        deadline = time.monotonic() + KILL_S
+        try:
+            if self.rooms:
+                killed = [cell_places.kill(room.path, deadline) for room in self.rooms]
+                return all(killed)
+            orphans.end_sessions(self._leaders, self._marks(), self._strange(), deadline)
+            return not self.pids()
+        except OSError as error:
+            log.error("cell.not_killed", cell=self.name, problem=str(error))
+            return False
+
+    def end_place(self, place: str) -> bool:
+        """Kill everything in one place of the cell, if there is any; says whether it is empty now.
+
+        Takes as long as ``kill``. Without cgroups there are no places, and nothing is done.
+        """
+        deadline = time.monotonic() + KILL_S
+        try:
+            killed = [cell_places.kill(room.path / place, deadline) for room in self.rooms]
+        except OSError as error:
+            log.error("cell.not_killed", cell=self.name, place=place, problem=str(error))
+            return False
+        for room in self.rooms:
+            cell_places.remove(room.path / place)  # what stays goes with the cell
+        return all(killed)
+
+    def usage(self) -> Usage:
+        """Return what it uses; to be asked before ``close``, and after its processes have ended."""
+        try:
+            return self._usage()
+        except OSError:
+            return Usage()
+
+    def close(self) -> bool:
+        """Remove it; False if some of it stays, which is remembered and tried again later.
+
+        Takes a millisecond, and 50 ms for each directory that the kernel does not let go of.
+        """
+        rooms, self.rooms = self.rooms, []
+        stuck = [room.path for room in rooms if not cell_places.remove(room.path)]
+        for path in stuck:
+            self.on_stuck(path)
+        return not stuck
+
+    def _usage(self) -> Usage:
+        processes = len(self.pids())
+        room = next((one for one in self.rooms if Controller.MEMORY in one.controllers), None)
+        if room is None:
+            return Usage(processes=processes)
+        now, peak, kills = MEMORY_FILES[room.version]
+        # Of v1 each directory counts its own, of v2 all below it too.
+        places = [room.path] if room.version is Version.V2 else cell_places.directories(room.path)
+        counts = [oom_kills(text) for one in places if (text := cell_places.read(one / kills))]
+        return Usage(
+            memory_bytes=_number(room.path / now),
+            memory_peak_bytes=_number(room.path / peak),
+            oom_kills=sum(counts) if counts else None,
+            processes=processes,
+        )
+
+    def _give_up(self, room: Room, problem: str) -> None:
+        """Go on without one hierarchy; what it would have limited is not in ``guards`` then."""
+        lost = sorted(room.controllers & self.limits.controllers)
+        log.warning(
+            "cell.weakened", cell=self.name, problem=problem, place=str(room.path), lost=lost
+        )
+        self.rooms.remove(room)
+        if not cell_places.remove(room.path):
+            self.on_stuck(room.path)
+
+    def _marks(self) -> list[orphans.Mark]:
+        mark = parse_cell_name(self.name)
+        return [] if mark is None else [mark]
+
+    def _strange(self) -> frozenset[int]:
+        """Return the daemon's children that are not of this cell."""
+        return frozenset(self.known()) - self._leaders.keys()
+
+
+def open_room(
+    path: Path,
+    version: Version,
+    controllers: Collection[Controller],
+    limits: Limits,
+    *,
+    is_kept: bool = False,
+) -> Room:
+    """Make a directory that keeps to ``limits``; one that is kept may be there already.
+
+    Raises:
+        OSError: the kernel refuses; no directory is left then.
+
+    """
+    path.mkdir(exist_ok=is_kept)
+    try:
+        for controller in controllers:
+            _limit(path, settings(controller, version, limits))
+    except OSError:
+        cell_places.remove(path)
+        raise
+    return Room(path, version, frozenset(controllers))
+
+
+def _limit(path: Path, wanted: Iterable[Setting]) -> None:
+    for setting in wanted:
+        if not setting.is_optional or (path / setting.file).exists():
+            cell_places.write(path / setting.file, setting.value)
+
+
+def _number(path: Path) -> int | None:
+    text = (cell_places.read(path) or "").strip()
+    return int(text) if text.isdecimal() else None
+
 
 SWEEP_S: Final = 5.0
 """For all that an earlier life has left to be gone, before the daemon starts all the same."""
@@ -85,7 +298,7 @@ class Cells:
         cells = cls(found, base_name, kept)
         deadline = time.monotonic() + SWEEP_S
         for place in found.places:
-            cells._sweep(cgroupfs.children(place.path), deadline)
+            cells._sweep(cell_places.children(place.path), deadline)
             _remove_litter(place.path.parent, base_name)
         if record is not None:
             cells._sweep_recorded(record, deadline)
@@ -139,8 +352,8 @@ class Cells:
     def retry(self) -> frozenset[Path]:
         """Try once more to empty and remove what is in quarantine; returns what still is."""
         for path in self.quarantined:
-            cgroupfs.kill(path, time.monotonic())
-            if cgroupfs.remove(path):
+            cell_places.kill(path, time.monotonic())
+            if cell_places.remove(path):
                 self._quarantine.discard(path)
                 log.info("cell.removed_late", place=str(path))
         return self.quarantined
@@ -153,8 +366,8 @@ class Cells:
         deadline = time.monotonic() + SWEEP_S
         self._kept.clear()
         for place in self._survey.places:
-            self._sweep(cgroupfs.children(place.path), deadline)
-            if not cgroupfs.remove(place.path):
+            self._sweep(cell_places.children(place.path), deadline)
+            if not cell_places.remove(place.path):
                 log.warning("cell.left_behind", place=str(place.path))
             os.close(place.lock_fd)
         self._survey.places.clear()
@@ -187,9 +400,9 @@ class Cells:
         for path in found:
             if path.name in self._kept or not path.exists():
                 continue
-            left = len(cgroupfs.pids(path))
-            cgroupfs.kill(path, deadline)
-            is_gone = cgroupfs.remove(path)
+            left = len(cell_places.pids(path))
+            cell_places.kill(path, deadline)
+            is_gone = cell_places.remove(path)
             if left or not is_gone:
                 log.warning("cell.swept", place=str(path), killed=left, is_gone=is_gone)
             if not is_gone:
@@ -218,7 +431,7 @@ class Cells:
 
     def _bring(self, old: Path, mounts: Iterable[Path]) -> None:
         """Move what is kept from a place of an earlier life to ours in the same hierarchy."""
-        for cell in cgroupfs.children(old):
+        for cell in cell_places.children(old):
             if cell.name not in self._kept:
                 continue
             mount = next(one for one in mounts if old.is_relative_to(one))
@@ -242,7 +455,7 @@ class Cells:
             way = "what has left its POSIX session is known by its environment"
             return Layer("kill", "process session", f"{way}; {self._survey.refusal(None)}")
         best = self.places[0]
-        is_whole = (best.path / cgroupfs.KILL).exists()
+        is_whole = (best.path / cell_places.KILL).exists()
         way = "all at once" if is_whole else "each process by its pidfd"
         return Layer("kill", _BY[best.version], f"{way} in {best.path}")
 
@@ -255,13 +468,13 @@ class Cells:
 
 def _remove_litter(ground: Path, own_name: str) -> None:
     """Remove what daemons left behind that died without a word, unless something runs in there."""
-    names = [one for one in cgroupfs.children(ground) if is_base_name(one.name)]
+    names = [one for one in cell_places.children(ground) if is_base_name(one.name)]
     for path in names[:LITTER_MAX]:
         lock_fd = None if path.name == own_name else lock(path)
         if lock_fd is None:
             continue
-        if cgroupfs.is_empty(path):
-            cgroupfs.remove(path)
+        if cell_places.is_empty(path):
+            cell_places.remove(path)
         os.close(lock_fd)
 
 
@@ -269,8 +482,8 @@ def _move(cell: Path, to: Path) -> None:
     """Move the processes of a cell, which go on; what the kernel refuses is told and stays."""
     try:
         to.mkdir(exist_ok=True)
-        for pid in cgroupfs.pids(cell):
-            cgroupfs.admit(to, pid)
+        for pid in cell_places.pids(cell):
+            cell_places.admit(to, pid)
     except OSError as error:
         log.warning("cell.not_moved", place=str(cell), problem=str(error.strerror))
 

@@ -15,10 +15,10 @@ from typing import Final, Generic, TypeVar
 import structlog
 
 from cmdc_runtime.process_table import PAGE_BYTES, ProcessLine, Table, look_up, process_table
-from supervisor.adapters.cell import Cell
-from supervisor.core.cells import Limits
-from supervisor.core.footprint import (
+from supervisor.adapters.cells import Cell
+from supervisor.core.cells import (
     Excess,
+    Limits,
     Load,
     may_be_too_large,
     too_large,

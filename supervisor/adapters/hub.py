@@ -16,7 +16,7 @@ import asyncio
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
@@ -38,12 +38,12 @@ from cmdc_runtime.frames import (
 from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.requests import Replayed, ReplayedBatch
 from cmdc_runtime.sockets import Pump, Role, open_socket
-from supervisor.adapters.channel import Channel, Waiting
 from supervisor.adapters.endpoint import private_umask
 from supervisor.adapters.journal.operations import PublishEvents, ReplayEvents
 from supervisor.adapters.journal.store import Journal
 from supervisor.core.limits import (
     CHANNELS_ENDED_MAX,
+    EVENTS_WAITING_BYTES_MAX,
     GROUPS_KNOWN_MAX,
     PUBLISH_WAIT_S,
     REPLAY_BATCHES_MAX,
@@ -58,6 +58,80 @@ from supervisor.core.refusals import Refusals
 from supervisor.core.ring import KeptBatch, Ring, filling
 from supervisor.core.subscriptions import BARRED_S, TOPICS_MAX, Barred, Subscriptions
 from supervisor.core.unfinished import Heard
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A batch that waits for the journal; one that ``is_dropped`` has no body any more."""
+
+    kept: KeptBatch
+    durable: bool = False
+    is_dropped: bool = False
+
+
+@dataclass(slots=True)
+class Channel:
+    """One session's stream: its ring, what waits for the journal, and how it is watched."""
+
+    session_id: SessionId
+    ring: Ring
+    taken: EventIndex
+    """The newest index that came from the worker; the ring's is the newest that was published."""
+    waiting: deque[Waiting] = field(default_factory=deque)
+    waiting_bytes: int = 0
+    waiters: list[tuple[EventIndex, asyncio.Future[None]]] = field(default_factory=list)
+    watermarks_left: int = 0
+    beats: int = 0
+    """Since the newest index was last told."""
+    is_heard: bool = False
+    """Whether somebody has subscribed to this session by its own topic."""
+
+    def queue(self, new: Waiting) -> None:
+        """Have a batch wait; an ephemeral one is let go where too much waits already."""
+        if not new.durable and self.waiting_bytes > EVENTS_WAITING_BYTES_MAX:
+            first, count = new.kept.first, new.kept.count
+            if self.waiting[-1].is_dropped:
+                before = self.waiting.pop().kept
+                first, count = before.first, before.count + count
+            new = Waiting(KeptBatch(first, count, b""), is_dropped=True)
+        self.waiting.append(new)
+        self.waiting_bytes += len(new.kept.body)
+
+    def written(self, durable: KeptBatch) -> list[Waiting]:
+        """Return what can go now that the journal has answered for ``durable``, in order."""
+        due: list[Waiting] = []
+        while self.waiting:
+            first = self.waiting[0]
+            if first.durable and first.kept.first > durable.first:
+                break
+            due.append(self.waiting.popleft())
+            self.waiting_bytes -= len(first.kept.body)
+        return due
+
+    async def published(self, index: EventIndex) -> bool:
+        """Return when the event of this index, which was taken, is published; False: not in time.
+
+        The time is ``PUBLISH_WAIT_S``.
+        """
+        if self.ring.last >= index:
+            return True
+        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiters.append((index, reached))
+        try:
+            async with asyncio.timeout(PUBLISH_WAIT_S):
+                await reached
+        except TimeoutError:
+            return False
+        finally:
+            self.waiters = [one for one in self.waiters if one[1] is not reached]
+        return True
+
+    def wake(self) -> None:
+        """Tell those who wait for an index that is published now."""
+        for index, reached in self.waiters:
+            if index <= self.ring.last and not reached.done():
+                reached.set_result(None)
+
 
 log = structlog.get_logger()
 

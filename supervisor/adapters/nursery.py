@@ -6,15 +6,22 @@ starts and probes a new one. What multiprocess does is in ``forkserver``.
 """
 
 import asyncio
+import importlib
+import json
+import os
 import signal
+import sys
 import time
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import structlog
@@ -25,13 +32,64 @@ from cmdc_runtime.process import PRELOAD_MODULE, WORKER_MODULE
 from supervisor.adapters import forkserver
 from supervisor.adapters.awake import awake_timeout
 from supervisor.adapters.forkserver import Boot, Child, Server, ServerGone
-from supervisor.adapters.probe import ProbeReport
+
+
+class ProbeReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The first child's word; ``preload`` is the preload module's own report, None if it failed."""
+
+    nursery_pid: int
+    nursery_threads: int
+    loaded: tuple[str, ...]
+    """Which of the needed modules the nursery had loaded before this child asked."""
+    versions: dict[str, str]
+    preload: dict[str, Any] | None = None  # Any: each preload module reports in its own words
+    failure: str = ""
+    """The traceback of the preload module's import."""
+
+
+def main(boot: dict[str, str | int | float]) -> None:
+    """Write the report to the file ``boot["path"]`` and return, which ends the child.
+
+    ``boot["preload"]`` is the preload module's name, ``boot["needs"]`` the modules that must have
+    been loaded by it, separated by commas.
+    """
+    needs = tuple(name for name in str(boot["needs"]).split(",") if name)
+    loaded = tuple(name for name in needs if name in sys.modules)
+    preload, failure = _preload_report(str(boot["preload"]))
+    nursery = os.getppid()
+    report = ProbeReport(
+        nursery_pid=nursery,
+        nursery_threads=len(list(Path(f"/proc/{nursery}/task").iterdir())),
+        loaded=loaded,
+        versions={name: _version(name) for name in loaded},
+        preload=preload,
+        failure=failure,
+    )
+    with suppress(FileNotFoundError):  # the daemon was killed, and the next one has cleared away
+        Path(str(boot["path"])).write_bytes(msgspec.json.encode(report))
+
+
+def _preload_report(name: str) -> tuple[dict[str, Any] | None, str]:
+    """Return the module's ``REPORT``, or why there is none; imported already if all is well."""
+    try:
+        report = importlib.import_module(name).REPORT
+        return json.loads(msgspec.json.encode(report)), ""
+    except Exception:  # noqa: BLE001 - the child's last act is to tell it
+        return None, traceback.format_exc(limit=-8)
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
 
 __all__ = ["Child", "Nursery", "NurseryFailed", "NurseryLost", "NurseryOptions", "WarmReport"]
 
 FORKS_QUEUED_MAX: Final = 1024
 """Forks that wait or run; one takes some 10 ms, so the last of them starts after 10 s."""
-PROBE_MODULE: Final = "supervisor.adapters.probe"
+PROBE_MODULE: Final = "supervisor.adapters.nursery"
 
 _T = TypeVar("_T")
 

@@ -23,12 +23,12 @@ from supervisor.core.output import (
     Allowance,
     Line,
     LineCutter,
+    Tail,
     pieces,
+    read_record,
     readable,
     units,
 )
-from supervisor.core.output_records import read_record
-from supervisor.core.tail import Tail
 from supervisor.logs import redact_text
 
 TELL_S: Final = 1.0

@@ -8,7 +8,7 @@ to ``SETTINGS`` and ``NEEDED_FILES``.
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
@@ -261,3 +261,143 @@ def is_populated(text: str) -> bool:
 def parse_pids(text: str) -> frozenset[int]:
     """Return the processes in cgroup.procs; 0 stands for those of a foreign pid namespace."""
     return frozenset(int(word) for word in text.split())
+
+
+# --- footprint ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What one process uses; ``threads`` are at least 1."""
+
+    rss_bytes: int
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """A session uses more than it may."""
+
+    what: Literal["memory", "processes"]
+    used: int
+    limit: int
+
+
+def watched(limits: Limits, guards: Iterable[Controller]) -> Limits:
+    """Return the limits that are left to the daemon's own watch, where ``guards`` are the kernel's.
+
+    A share of the cores is not among them: a watch can't hold it.
+    """
+    held = frozenset(guards)
+    return Limits(
+        memory_bytes=None if Controller.MEMORY in held else limits.memory_bytes,
+        processes=None if Controller.PROCESSES in held else limits.processes,
+    )
+
+
+def too_many(loads: Iterable[Load], limits: Limits) -> Excess | None:
+    """Say whether there are more processes, threads counted, than the limits allow."""
+    if limits.processes is None:
+        return None
+    count = sum(load.threads for load in loads)
+    return Excess("processes", count, limits.processes) if count > limits.processes else None
+
+
+def may_be_too_large(loads: Iterable[Load], limits: Limits) -> bool:
+    """Say whether it is worth asking for PSS."""
+    if limits.memory_bytes is None:
+        return False
+    return sum(load.rss_bytes for load in loads) > limits.memory_bytes
+
+
+def too_large(pss_bytes: Iterable[int], limits: Limits) -> Excess | None:
+    """Say whether the processes together have more memory than the limits allow."""
+    if limits.memory_bytes is None:
+        return None
+    used = sum(pss_bytes)
+    return Excess("memory", used, limits.memory_bytes) if used > limits.memory_bytes else None
+
+
+# --- hierarchies ----------------------------------------------------------------------------------
+
+_FIELDS_MIN: Final = 6
+"""In front of the optional fields of a line of mountinfo (proc_pid_mountinfo(5))."""
+_OCTAL: Final = re.compile(r"\\([0-7]{3})")
+_KINDS: Final = ("cgroup", "cgroup2")
+UNIFIED: Final = ""
+"""The controller under which /proc/self/cgroup lists cgroup v2."""
+SYSTEMD: Final = "name=systemd"
+"""The v1 hierarchy in which systemd keeps its units where there is no cgroup v2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchy:
+    """One mounted hierarchy of cgroups."""
+
+    root: str
+    """Which of its cgroups is to be seen at ``point``."""
+    point: str
+    controllers: frozenset[str]
+    """Of v1; ``UNIFIED`` alone is v2, whose controllers are in a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where this process is in one hierarchy."""
+
+    hierarchy: Hierarchy
+    below: str
+    """Its cgroup below the mount point; "" is the mount point."""
+
+    @property
+    def path(self) -> str:
+        """The directory of its cgroup."""
+        return f"{self.hierarchy.point}/{self.below}".rstrip("/")
+
+
+def parse_mountinfo(text: str) -> tuple[Hierarchy, ...]:
+    """Return the mounted hierarchies, in the order of the mounts."""
+    return tuple(_hierarchies(text.splitlines()))
+
+
+def _hierarchies(lines: Iterable[str]) -> Iterator[Hierarchy]:
+    for line in lines:
+        mount, mark, about = line.partition(" - ")
+        fields, kind = mount.split(" "), about.split(" ")
+        if not mark or len(fields) < _FIELDS_MIN or kind[0] not in _KINDS:
+            continue
+        is_unified = kind[0] == "cgroup2"
+        controllers = [UNIFIED] if is_unified else kind[-1].split(",")
+        yield Hierarchy(_plain(fields[3]), _plain(fields[4]), frozenset(controllers))
+
+
+def parse_own_cgroups(text: str) -> dict[str, str]:
+    """Return this process's cgroup for each controller, ``UNIFIED`` for v2."""
+    lines = (line.split(":", 2) for line in text.splitlines())
+    return {
+        controller: line[2]
+        for line in lines
+        if len(line) == 3  # noqa: PLR2004 - number, controllers, path
+        for controller in line[1].split(",")
+    }
+
+
+def spot_of(
+    controller: str, hierarchies: Iterable[Hierarchy], own: Mapping[str, str]
+) -> Spot | None:
+    """Return where this process is with regard to ``controller``; None if that cannot be seen."""
+    path = own.get(controller)
+    if path is None:
+        return None
+    for hierarchy in hierarchies:
+        if controller not in hierarchy.controllers:
+            continue
+        root = hierarchy.root.rstrip("/")
+        below = path[len(root) :].strip("/")
+        if f"{path}/".startswith(f"{root}/") and ".." not in below.split("/"):
+            return Spot(hierarchy, below)
+    return None
+
+
+def _plain(field: str) -> str:
+    return _OCTAL.sub(lambda code: chr(int(code[1], 8)), field)

@@ -5,10 +5,13 @@ and text is made fit for a terminal. Lines that are records are read in ``output
 words are kept in ``tail``.
 """
 
+import re
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from cmdc_runtime.lines import LINE_BYTES_MAX, RECORD_MARK, VISIBLE
+import msgspec
+
+from cmdc_runtime.lines import LINE_BYTES_MAX, RECORD_MARK, TOOL_WROTE, VISIBLE, VISIBLE_LINES
 
 LINES_PER_S: Final = 200
 """Of one worker in the log, in the long run; a person who reads along sees ten a second."""
@@ -136,3 +139,137 @@ def pieces(line: Line) -> list[bytes]:
     """Return the parts of a line: text, and from the mark on a record; empty ones are none."""
     text, mark, record = line.raw.partition(RECORD_MARK)
     return [part for part in (text.removesuffix(b"\r"), mark + record) if part]
+
+
+# --- records --------------------------------------------------------------------------------------
+
+FIELDS_MAX: Final = 32
+"""Of one record."""
+DEPTH_MAX: Final = 4
+"""Of lists and objects in a record's fields; what lies deeper is left out."""
+
+LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
+UNNAMED: Final = "worker.logged"
+"""The event of a record whose own is a sentence and not a name."""
+
+_EVENT: Final = re.compile(r"[a-z_]{1,40}(?:\.[a-z_]{1,40}){1,3}")
+_FIELD: Final = re.compile(r"[A-Za-z][\w-]{0,63}")
+# What the daemon binds, and what its own log processors would act on.
+_BOUND: Final = frozenset({"session_id", "incarnation", "pid", "stream", "worker_id"})
+_PROCESSED: Final = frozenset(
+    {"event", "level", "timestamp", "exception", "exc_info", "stack", "stack_info", "logger"}
+)
+_INT_MAX: Final = 2**63 - 1
+"""Beyond it a log format may have no number for it."""
+_LEFT_OUT: Final = "…"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A log record that a worker wrote, with nothing in it that is not a worker's to say."""
+
+    level: int
+    event: str
+    fields: dict[str, object]
+
+
+def read_record(piece: bytes) -> Record | None:
+    """Return the record that ``piece`` is, or None where it is text."""
+    if not piece.startswith(RECORD_MARK):
+        return None
+    try:
+        given = msgspec.json.decode(piece[len(RECORD_MARK) :], type=dict[str, Any])  # Any: JSON
+    except (ValueError, RecursionError):
+        return None
+    event, level = given.get("event"), given.get("level")
+    if not isinstance(event, str) or not isinstance(level, str) or level not in LEVELS:
+        return None
+    names = [name for name in given if _FIELD.fullmatch(name) and name not in _BOUND | _PROCESSED]
+    fields = {name: _neutral(given[name], 1) for name in names[:FIELDS_MAX]}
+    if isinstance(text := given.get("exception"), str):
+        # Indented, so that no line of it can pose as a line of the log.
+        fields["exception"] = "  " + text.translate(VISIBLE_LINES).replace("\n", "\n  ")
+    if _EVENT.fullmatch(event) is None:
+        fields["text"], event = event.translate(VISIBLE), UNNAMED
+    return Record(LEVELS[level], event, fields)
+
+
+def _neutral(value: Any, depth: int) -> object:  # Any: JSON
+    match value:
+        case str():
+            return value.translate(VISIBLE)
+        case bool() | float() | None:
+            return value
+        case int():
+            return value if abs(value) <= _INT_MAX else _LEFT_OUT
+        case _ if depth > DEPTH_MAX:
+            return _LEFT_OUT
+        case dict():
+            return {str(_neutral(key, depth)): _neutral(value[key], depth + 1) for key in value}
+        case _:
+            return [_neutral(inner, depth + 1) for inner in value]
+
+
+# --- tail -----------------------------------------------------------------------------------------
+
+TAIL_BYTES_MAX: Final = 4 * 1024
+"""Of the last words on stderr, in a report."""
+TAIL_KEPT_BYTES_MAX: Final = 16 * 1024
+"""Of stderr in memory: records and the list of a dump's modules are taken out of it for the tail,
+and what is left should still be as long."""
+_RECORD: Final = re.compile(re.escape(RECORD_MARK) + rb"[^\n]*\n?")
+_MODULES: Final = re.compile(r"^Extension modules: .*\n?", re.MULTILINE)
+_FATAL: Final = "Fatal Python error: "
+
+
+class Tail:
+    """The last words of a worker on its stderr; ``text`` may be asked for from any thread."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._kept = b""
+
+    def add(self, chunk: bytes) -> None:
+        """Keep the end of what there is with ``chunk``."""
+        kept = self._kept + chunk[-TAIL_KEPT_BYTES_MAX:]
+        self._kept = kept[-TAIL_KEPT_BYTES_MAX:]
+
+    def text(self) -> str:
+        """Return it with control characters made visible, and of records only what a tool wrote."""
+        kept = self._kept
+        if len(kept) == TAIL_KEPT_BYTES_MAX:  # begins within a line, or at best with one
+            kept = kept.partition(b"\n")[2] or kept.partition(b" ")[2] or kept
+        text = _RECORD.sub(_written, kept).decode(errors="backslashreplace")
+        return text.translate(VISIBLE_LINES)
+
+
+def _written(found: re.Match[bytes]) -> bytes:
+    """Return the line that a tool wrote, which came as a record, else nothing."""
+    record = read_record(found[0])
+    if record is None or record.event != TOOL_WROTE:
+        return b""
+    return f"{record.fields.get('line', '')}\n".encode()
+
+
+def last_lines(text: str, bytes_max: int = TAIL_BYTES_MAX) -> str:
+    """Return the end of ``text``, cut at the beginning of a line where that is possible.
+
+    What a dump of the interpreter lists of modules goes first, and what it begins with last.
+    """
+    if _size(text) <= bytes_max:
+        return text
+    text = _MODULES.sub("", text)
+    if _size(text) <= bytes_max:
+        return text
+    fatal = text.rfind(_FATAL)
+    head = "" if fatal < 0 else text[fatal:].partition("\n")[0] + "\n"
+    if _size(text[max(fatal, 0) :]) <= bytes_max or _size(head) > bytes_max // 2:
+        head = ""
+    room = bytes_max - _size(head)
+    before, after = text.encode()[:-room], text.encode()[-room:].decode(errors="ignore")
+    is_line = before.endswith(b"\n")
+    return head + (after if is_line else after.partition("\n")[2] or after)
+
+
+def _size(text: str) -> int:
+    return len(text.encode())

@@ -11,8 +11,7 @@ from typing import Final
 import structlog
 
 from cmdc_runtime.clock import now_ms
-from supervisor.adapters.journal.durable import copy_whole, write_whole
-from supervisor.adapters.journal.volume import lacks_room, wal_of
+from supervisor.adapters.journal.volume import copy_whole, lacks_room, wal_of, write_whole
 from supervisor.core.limits import JOURNAL_COPIES_KEPT
 
 log = structlog.get_logger(__name__)

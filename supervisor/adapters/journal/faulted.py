@@ -10,9 +10,8 @@ from functools import partial
 from typing import Final, TypeVar
 
 from cmdc_runtime import faults
-from supervisor.adapters.journal.health import Health
 from supervisor.adapters.journal.operations import SNAPSHOT, WRITES, AppendRecords, Query, Write
-from supervisor.adapters.journal.store import Journal
+from supervisor.adapters.journal.store import Health, Journal
 
 __all__ = ["APPEND", "SNAPSHOT", "with_fault_points", "writes"]
 

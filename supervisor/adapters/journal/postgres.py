@@ -11,13 +11,12 @@ import psycopg
 
 from cmdc_runtime.errors import CmdcError
 from supervisor.adapters.journal.base import Durability, JournalFailed, JournalUnsettled
-from supervisor.adapters.journal.database import Database
 from supervisor.adapters.journal.postgres_connection import (
     PostgresConnection,
     RolledBack,
     Superseded,
 )
-from supervisor.adapters.journal.retention import Bounds
+from supervisor.adapters.journal.schema import Bounds, Database
 from supervisor.adapters.journal.sql_store import SqlStore
 from supervisor.adapters.journal.writer import GroupWriter
 from supervisor.core.storage import Level, Trouble

@@ -27,8 +27,8 @@ from supervisor.adapters.journal.base import (
     JournalRefused,
     JournalUnsettled,
 )
-from supervisor.adapters.journal.database import Found
 from supervisor.adapters.journal.postgres_schema import migrate
+from supervisor.adapters.journal.schema import Found
 from supervisor.core.limits import (
     JOURNAL_CONNECT_PAUSE_S,
     JOURNAL_LOCK_WAIT_S,

@@ -19,9 +19,14 @@ import structlog
 
 from cmdc_runtime.clock import now_ms
 from supervisor.adapters.endpoint import make_private
-from supervisor.adapters.journal.durable import settle, sync_directory, write_whole
 from supervisor.adapters.journal.sums import PAGE_BYTES, PageSums
-from supervisor.adapters.journal.volume import FILE_MODE, wal_of
+from supervisor.adapters.journal.volume import (
+    FILE_MODE,
+    settle,
+    sync_directory,
+    wal_of,
+    write_whole,
+)
 
 log = structlog.get_logger(__name__)
 

@@ -24,7 +24,6 @@ from supervisor.adapters.journal.base import (
     SessionRow,
     Stored,
 )
-from supervisor.adapters.journal.database import Database
 from supervisor.adapters.journal.operations import (
     FindAnswer,
     FindCheckpoint,
@@ -42,8 +41,8 @@ from supervisor.adapters.journal.operations import (
     ReadHistoryPart,
     ReplayEvents,
 )
-from supervisor.adapters.journal.retention import IS_DAMAGED_END
 from supervisor.adapters.journal.rows import down_problem
+from supervisor.adapters.journal.schema import IS_DAMAGED_END, Database
 from supervisor.core.history import Hole, holes
 from supervisor.core.limits import (
     DOWNS_READ_MAX,

@@ -35,8 +35,7 @@ from supervisor.adapters.journal.restoring import (
     restore,
     take_place,
 )
-from supervisor.adapters.journal.retention import Bounds
-from supervisor.adapters.journal.schema import check_file, migrate
+from supervisor.adapters.journal.schema import Bounds, check_file, migrate
 from supervisor.adapters.journal.sql_store import SqlStore
 from supervisor.adapters.journal.sums import PageSums
 from supervisor.adapters.journal.volume import FILE_MODE, JournalLostError, Volume, wal_of

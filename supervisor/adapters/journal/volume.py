@@ -8,6 +8,7 @@ that was deleted or put aside takes writes without a word, and nobody finds them
 import errno
 import fcntl
 import os
+import shutil
 import sqlite3
 import stat
 import time
@@ -263,3 +264,51 @@ class Volume:
 
 def _identity(found: os.stat_result) -> _Identity:
     return _Identity(found.st_dev, found.st_ino)
+
+
+# --- durable --------------------------------------------------------------------------------------
+
+
+def sync_file(path: Path) -> None:
+    """Make what is in a file durable."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def sync_directory(directory: Path) -> None:
+    """Make what was renamed in a directory durable."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file, or leave the one that was there."""
+    fresh = path.with_name(f"{path.name}.new")
+    try:
+        fresh.write_bytes(data)
+        settle(fresh, path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def copy_whole(source: Path, target: Path) -> None:
+    """Copy a file, or leave nothing."""
+    fresh = target.with_name(f"{source.name}.copy")
+    try:
+        shutil.copyfile(source, fresh)
+        settle(fresh, target)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+
+
+def settle(fresh: Path, path: Path) -> None:
+    """Make a file that is written private and durable, and put it in its place."""
+    fresh.chmod(FILE_MODE)
+    sync_file(fresh)
+    fresh.replace(path)
+    sync_directory(path.parent)

@@ -32,9 +32,8 @@ from supervisor.adapters.journal.base import (
     JournalOverloaded,
     JournalUnread,
 )
-from supervisor.adapters.journal.health import Health
 from supervisor.adapters.journal.operations import Operation, Query, Write
-from supervisor.adapters.journal.store import Store
+from supervisor.adapters.journal.store import Health, Store
 from supervisor.core.limits import (
     JOURNAL_CLOSE_S,
     JOURNAL_GROUP_MAX,

@@ -22,7 +22,6 @@ from cmdc_runtime.reasons import (
     StartFailed,
     Unkillable,
 )
-from supervisor.core.tree.intensity import Window
 from supervisor.core.tree.messages import (
     TERM_SHARE,
     UNKILLABLE_AFTER_S,
@@ -47,7 +46,7 @@ from supervisor.core.tree.messages import (
     Timer,
     TimerKind,
 )
-from supervisor.core.tree.specs import WORKER, ChildSpec, SupervisorSpec
+from supervisor.core.tree.specs import WORKER, ChildSpec, SupervisorSpec, Window
 
 ALIVE: Final = frozenset({ChildState.STARTING, ChildState.UP, ChildState.STOPPING})
 """A process is there, or about to be."""

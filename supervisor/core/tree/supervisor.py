@@ -34,7 +34,6 @@ from supervisor.core.tree.children import (
     unkillable,
 )
 from supervisor.core.tree.group_restart import GroupRestart, GroupStage, group_of
-from supervisor.core.tree.intensity import delay_s
 from supervisor.core.tree.messages import (
     SUBTREE_SHARE,
     ChildState,
@@ -48,7 +47,7 @@ from supervisor.core.tree.messages import (
     SupervisorUp,
     TimerKind,
 )
-from supervisor.core.tree.specs import WORKER, AutoShutdown, Strategy, SupervisorSpec
+from supervisor.core.tree.specs import WORKER, AutoShutdown, Strategy, SupervisorSpec, delay_s
 
 CALLS_WAITING_MAX: Final = 10_000
 """Calls that wait for a group restart; the next one is refused."""

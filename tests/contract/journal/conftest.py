@@ -30,7 +30,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.adapters.journal.memory import MemoryJournal
+from supervisor.adapters.journal.opening import MemoryJournal
 from supervisor.adapters.journal.postgres import PostgresJournal
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from tests.postgres import lend_server

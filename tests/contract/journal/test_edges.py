@@ -13,7 +13,7 @@ from supervisor.adapters.journal.operations import (
     PublishEvents,
     RecordDown,
 )
-from supervisor.adapters.journal.retention import Bounds
+from supervisor.adapters.journal.schema import Bounds
 
 ROW = SessionRow(session_id="s-1", created_ms=5, spec=b"spec", incarnation=1)
 OTHER = SessionRow(session_id="s-2", created_ms=6, spec=b"spec", incarnation=1)

@@ -16,7 +16,7 @@ from supervisor.adapters.journal.operations import (
     PublishEvents,
     ReplayEvents,
 )
-from supervisor.adapters.journal.retention import Bounds
+from supervisor.adapters.journal.schema import Bounds
 from supervisor.core.limits import REPLAY_BATCHES_MAX, REPLAY_BYTES_MAX
 
 ROW = SessionRow(session_id="s-1", created_ms=5, spec=b"spec", group_id="g", incarnation=1)

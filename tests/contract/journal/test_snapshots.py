@@ -32,7 +32,7 @@ from supervisor.adapters.journal.operations import (
     ReplayEvents,
     RestoreSession,
 )
-from supervisor.adapters.journal.retention import Bounds
+from supervisor.adapters.journal.schema import Bounds
 
 EVENTS = [EventRow(first=7, count=2, body=b"e"), EventRow(first=12, count=1, body=b"f")]
 SAVED = [

@@ -10,10 +10,8 @@ import pytest
 import zmq
 
 from cmdc_runtime.sockets import Role, open_socket
-from supervisor.adapters.allocator import used_bytes
-from supervisor.adapters.connections import cut
 from supervisor.core.unfinished import UNFINISHED_BYTES_MAX, Heard, Whom
-from supervisor.memory import MemoryWatch, Place
+from supervisor.memory import MemoryWatch, Place, cut, used_bytes
 from tests.fault.cases.hoarders import hoarder
 
 PART_BYTES = 2**20

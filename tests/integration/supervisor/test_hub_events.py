@@ -10,13 +10,13 @@ import zmq
 from cmdc_runtime.codec import decode
 from cmdc_runtime.errors import TransientError
 from cmdc_runtime.frames import Batch, Events, Published, Watermark, topic_of
-from supervisor.adapters import channel as channel_module
+from supervisor.adapters import hub as channel_module
 from supervisor.adapters import hub as module
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import JournalFailed, SessionRow
-from supervisor.adapters.journal.health import Health
 from supervisor.adapters.journal.operations import CreateSession, FindLastIndex
 from supervisor.adapters.journal.sqlite import SqliteJournal
+from supervisor.adapters.journal.store import Health
 from supervisor.core.limits import REPLAY_BYTES_MAX, WATERMARKS_AFTER
 
 WAIT_S = 10.0

@@ -8,11 +8,11 @@ import zmq
 from structlog.testing import capture_logs
 
 from cmdc_runtime.frames import Batch
-from supervisor.adapters import channel as channel_module
+from supervisor.adapters import hub as channel_module
 from supervisor.adapters import hub as module
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import EventRow, JournalFailed, JournalOverloaded
-from supervisor.adapters.journal.health import Condition, Health
+from supervisor.adapters.journal.store import Condition, Health
 
 WAIT_S = 10.0
 JUMP = 1_000

@@ -15,8 +15,7 @@ import pytest
 
 from supervisor.adapters import output as module
 from supervisor.adapters.output import Outputs
-from supervisor.core.output import LINES_BURST
-from supervisor.core.tail import TAIL_BYTES_MAX
+from supervisor.core.output import LINES_BURST, TAIL_BYTES_MAX
 
 pytestmark = pytest.mark.process
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from supervisor.adapters.board import Board
-from supervisor.adapters.pulse import Pulse
+from supervisor.adapters.board import Board, Pulse
 
 pytestmark = [pytest.mark.process, pytest.mark.fault, pytest.mark.slow]
 

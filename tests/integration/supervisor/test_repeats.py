@@ -15,7 +15,7 @@ from cmdc_runtime.requests import StartSession, Supervision
 from supervisor.adapters.journal.base import SessionRow
 from supervisor.adapters.journal.operations import CreateSession, EndSession
 from supervisor.adapters.journal.sqlite import SqliteJournal
-from supervisor.repeats import check_end, started_before
+from supervisor.handlers import check_end, started_before
 from supervisor.sessions import Sessions
 from supervisor.specs import spec_bytes
 

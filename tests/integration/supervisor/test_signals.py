@@ -5,7 +5,7 @@ import sys
 
 STORM = """
 import asyncio, os, signal
-from supervisor.adapters.signals import on_signal
+from supervisor.daemon import on_signal
 
 async def main():
     told, stop = [], asyncio.Event()

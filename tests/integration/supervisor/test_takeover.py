@@ -22,8 +22,7 @@ from supervisor import sessions as all_sessions
 from supervisor import takeover
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import DownRow, JournalFailed, JournalFull, SessionRow
-from supervisor.adapters.journal.health import Condition
-from supervisor.adapters.journal.memory import MemoryJournal
+from supervisor.adapters.journal.opening import MemoryJournal
 from supervisor.adapters.journal.operations import (
     CreateSession,
     EndSession,
@@ -33,6 +32,7 @@ from supervisor.adapters.journal.operations import (
     ListLiveSessions,
     RecordDown,
 )
+from supervisor.adapters.journal.store import Condition
 from supervisor.core.household import PARENT_ENDED, Phase, root_spec
 from supervisor.core.limits import INDEX_JUMP
 from supervisor.runtime import TreeRuntime

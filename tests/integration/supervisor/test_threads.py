@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from supervisor.adapters import threads
-from supervisor.adapters.threads import THREADS, started_threads
+from supervisor import daemon
+from supervisor.daemon import THREADS, started_threads
 
 
 def test_all_threads_run_before_there_is_work():
@@ -31,7 +31,7 @@ def test_system_without_threads_is_told_at_the_start(monkeypatch):
         started.append(thread)
         start(thread)
 
-    monkeypatch.setattr(threads.threading.Thread, "start", refuse)
+    monkeypatch.setattr(daemon.threading.Thread, "start", refuse)
     with pytest.raises(RuntimeError, match="can't start new thread"):
         started_threads()
     for thread in started:

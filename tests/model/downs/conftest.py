@@ -16,7 +16,6 @@ from cmdc_runtime.codec import decode_as
 from cmdc_runtime.reasons import Down, Normal, Other
 from cmdc_runtime.requests import Demonitor, GetFacts, Monitor, SessionInfo
 from supervisor.adapters.journal.base import SessionRow
-from supervisor.adapters.journal.health import Health
 from supervisor.adapters.journal.operations import (
     BeginIncarnation,
     CreateSession,
@@ -29,6 +28,7 @@ from supervisor.adapters.journal.operations import (
     Write,
 )
 from supervisor.adapters.journal.sqlite import SqliteStore
+from supervisor.adapters.journal.store import Health
 from supervisor.watchers import NOBODY, Watchers
 
 CLIENT = b"c-1"

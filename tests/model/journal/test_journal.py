@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cmdc_runtime.errors import CmdcError
 from supervisor.adapters.journal.base import CheckpointRow, DownRow, SessionRow
-from supervisor.adapters.journal.memory import MemoryJournal
+from supervisor.adapters.journal.opening import MemoryJournal
 from supervisor.adapters.journal.operations import (
     AcceptCommand,
     AppendRecords,
@@ -42,7 +42,7 @@ from supervisor.adapters.journal.operations import (
     Write,
 )
 from supervisor.adapters.journal.postgres import PostgresJournal
-from supervisor.adapters.journal.retention import Bounds
+from supervisor.adapters.journal.schema import Bounds
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from tests.journal_thread import on_thread
 from tests.model.journal.reference import Reference

@@ -14,7 +14,7 @@ from cmdc_runtime.board import REBUILDING
 from cmdc_runtime.frames import Doze, LastWords, Started, Terminate
 from cmdc_runtime.reasons import Normal, Shutdown
 from cmdc_runtime.requests import StartSession, Supervision
-from supervisor.adapters.journal.health import Health
+from supervisor.adapters.journal.store import Health
 from supervisor.adapters.reaper import Exited
 from supervisor.core.exits import LastSeen
 from supervisor.core.household import root_spec, session_path, session_spec

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.cmdc_runtime.test_transfer_checks import whole
 
 from cmdc_runtime import codec
 from cmdc_runtime.checkpoints import CheckpointFacts
@@ -15,7 +14,7 @@ from cmdc_runtime.frames import ToWorker
 from cmdc_runtime.requests import PutPart
 from cmdc_runtime.transfer import FORMAT, Header, Seal, SnapshotPart, Whole, check_whole, frame_of
 from supervisor import imports as module
-from supervisor.adapters.journal.memory import MemoryJournal
+from supervisor.adapters.journal.opening import MemoryJournal
 from supervisor.adapters.journal.operations import (
     BeginIncarnation,
     FindLastIndex,
@@ -31,6 +30,7 @@ from supervisor.core.history import slices
 from supervisor.core.household import check_session, session_spec
 from supervisor.imports import IMPORT_IDLE_S, IMPORTS_OPEN_MAX, Imports, _brought
 from supervisor.specs import spec_of
+from tests.unit.cmdc_runtime.test_transfer_checks import whole
 
 HEADER = Header(
     format=FORMAT,

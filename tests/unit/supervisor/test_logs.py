@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import structlog
 
-from supervisor import log_sink
+from supervisor import logs
 from supervisor.logs import (
     REDACTED,
     configure_logs,
@@ -223,7 +223,7 @@ def test_another_stream_gets_what_is_logged_from_then_on(sink):
 
 def test_a_reader_that_does_not_read_holds_up_nobody(pipe, monkeypatch):
     """Lines are dropped and counted; when there is room again one record tells how many."""
-    monkeypatch.setattr(log_sink, "LINES_QUEUED_MAX", 100)
+    monkeypatch.setattr(logs, "LINES_QUEUED_MAX", 100)
     log_many(1_000)
     was_flushed = flush_logs(0.01)
     lost = log_losses()
@@ -242,7 +242,7 @@ def test_a_reader_that_does_not_read_holds_up_nobody(pipe, monkeypatch):
 
 def test_the_queue_has_a_bound_of_bytes(pipe, monkeypatch):
     """A few large lines are as many as the bound has room for."""
-    monkeypatch.setattr(log_sink, "BYTES_QUEUED_MAX", 250_000)
+    monkeypatch.setattr(logs, "BYTES_QUEUED_MAX", 250_000)
     log_many(10, text="x" * 100_000)
     lost = log_losses()
     lines = read_all(*pipe)
@@ -259,12 +259,12 @@ def test_nothing_is_lost_where_the_reader_comes_late(pipe, is_blocking):
     log_many(300)
 
     assert numbers(read_all(*pipe)) == list(range(300))
-    assert log_losses() == log_sink.Losses()
+    assert log_losses() == logs.Losses()
 
 
 def test_a_closed_reader_is_counted_and_never_raised(pipe, monkeypatch):
     """At the end what nobody reads is dropped, in no time."""
-    monkeypatch.setattr(log_sink, "RETRY_S", 0.01)
+    monkeypatch.setattr(logs, "RETRY_S", 0.01)
     reading, writing = pipe
     reading.close()
     log_many(3)
@@ -279,7 +279,7 @@ def test_a_closed_reader_is_counted_and_never_raised(pipe, monkeypatch):
 
 def test_a_full_disk_loses_nothing_that_the_queue_has_room_for(sink, monkeypatch, tmp_path):
     """Writing goes on when it is possible again."""
-    monkeypatch.setattr(log_sink, "RETRY_S", 0.01)
+    monkeypatch.setattr(logs, "RETRY_S", 0.01)
     with Path("/dev/full").open("wb", 0) as full, (tmp_path / "log").open("wb") as file:
         configure_logs("info", "json", full)
         log_many(5)

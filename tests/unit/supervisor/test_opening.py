@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.adapters.journal.base import JournalRefused
-from supervisor.adapters.journal.memory import MemoryJournal
-from supervisor.adapters.journal.opening import open_journal
+from supervisor.adapters.journal.opening import MemoryJournal, open_journal
 from supervisor.adapters.journal.postgres import PostgresJournal
 from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.config import load_config

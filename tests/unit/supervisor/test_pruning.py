@@ -5,7 +5,7 @@ import contextlib
 
 from cmdc_runtime.clock import now_ms
 from supervisor.adapters.journal.base import JournalFailed, SessionRow
-from supervisor.adapters.journal.memory import MemoryJournal
+from supervisor.adapters.journal.opening import MemoryJournal
 from supervisor.adapters.journal.operations import (
     CreateSession,
     EndSession,

@@ -8,7 +8,7 @@ import pytest
 from cmdc_runtime.errors import CheckpointNotFound, CheckpointUnreadable
 from cmdc_runtime.requests import Origin
 from supervisor.adapters.journal.base import CheckpointRow, SessionRow
-from supervisor.adapters.journal.memory import MemoryJournal
+from supervisor.adapters.journal.opening import MemoryJournal
 from supervisor.adapters.journal.operations import (
     AcceptCommand,
     AppendRecords,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.adapters import cgroupfs
-from supervisor.adapters.cell import Cell, Room
+from supervisor.adapters import cell_places
+from supervisor.adapters.cells import Cell, Room
 from supervisor.core.cells import Controller, Limits, Usage, Version, cell_name
 
 pytestmark = pytest.mark.process
@@ -152,7 +152,7 @@ def test_a_cgroup_made_inside_goes_with_the_cell(stage, cells):
     with stage.program("input()") as process:
         cell.admit(process.pid)
         inner.mkdir()
-        cgroupfs.admit(inner, process.pid)
+        cell_places.admit(inner, process.pid)
 
         assert cell.pids() == {process.pid}
         assert not cell.is_empty()
@@ -208,7 +208,7 @@ def test_a_cell_whose_directory_is_gone_gives_it_up(stage, cells):
     stage.need(cells, "processes", *Version)
     cell = cells.open(NAME, Limits(processes=30))
     for room in cell.rooms:
-        cgroupfs.remove(room.path)
+        cell_places.remove(room.path)
     with stage.program("input()") as process:
         assert cell.admit(process.pid)
         assert cell.guards == frozenset()

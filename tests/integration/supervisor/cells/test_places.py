@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from supervisor.adapters import cgroupfs
+from supervisor.adapters import cell_places
 from supervisor.adapters.cells import Cells
 from supervisor.core.cells import NEEDED_FILES, Controller, Limits, Version, base_name, cell_name
 
@@ -84,7 +84,7 @@ def test_what_was_left_in_another_cgroup_is_found_by_the_record(stage, name, tmp
     try:
         record.write_text(f'["{ground / name}", "{ground}", "/etc", 7]')
         with stage.program("input()") as left:
-            cgroupfs.admit(cell, left.pid)
+            cell_places.admit(cell, left.pid)
             with stage.surveyed(name, record=record) as cells:
                 ours = [str(place.path) for place in cells.places]
 
@@ -93,7 +93,7 @@ def test_what_was_left_in_another_cgroup_is_found_by_the_record(stage, name, tmp
                 assert ground.exists()
                 assert sorted(ours) == sorted(json.loads(record.read_text()))
     finally:
-        cgroupfs.remove(ground)
+        cell_places.remove(ground)
 
 
 # --- what is told -----------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def makes_room(ground, offered):
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as daemon:
-            cgroupfs.admit(ground, daemon.pid)
+            cell_places.admit(ground, daemon.pid)
             output, _ = daemon.communicate("\n", WAIT_S)
         refused, inside, below, enabled, is_back = json.loads(output)
 
@@ -182,9 +182,9 @@ def makes_room(ground, offered):
         assert below == {}
         assert enabled == [offered]
         assert is_back
-        assert cgroupfs.children(ground) == []
+        assert cell_places.children(ground) == []
     finally:
-        cgroupfs.remove(ground)
+        cell_places.remove(ground)
 
 
 def test_without_cgroups_everything_has_a_layer_all_the_same(name):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from supervisor.core.output_records import DEPTH_MAX, FIELDS_MAX, Record, read_record
+from supervisor.core.output import DEPTH_MAX, FIELDS_MAX, Record, read_record
 
 
 def line(**fields):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.adapters.journal import operations, sql_reads, sql_writes
+from supervisor.adapters.journal import operations, sql_reads, sql_store
 from supervisor.adapters.journal.base import (
     CheckpointRow,
     CommandRow,
@@ -87,7 +87,7 @@ EXAMPLES = [
 
 def test_every_operation_has_its_statements():
     """A row for each write and each query, and none for one that is gone."""
-    assert set(sql_writes.WRITES) == set(operations.WRITES)
+    assert set(sql_store.WRITES) == set(operations.WRITES)
     assert set(sql_reads.READS) == set(operations.QUERIES)
 
 

@@ -16,7 +16,7 @@ from supervisor.adapters.journal.base import (
     SessionRow,
     StaleIncarnation,
 )
-from supervisor.adapters.journal.memory import MemoryStore
+from supervisor.adapters.journal.opening import MemoryStore
 from supervisor.adapters.journal.operations import (
     AcceptCommand,
     AppendRecords,
@@ -44,7 +44,7 @@ from supervisor.adapters.journal.operations import (
     RestoreSession,
     SaveCheckpoint,
 )
-from supervisor.adapters.journal.retention import Bounds
+from supervisor.adapters.journal.schema import Bounds
 
 ROW = SessionRow(session_id="s", created_ms=5, spec=b"spec", incarnation=2)
 

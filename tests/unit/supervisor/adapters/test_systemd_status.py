@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.core.status import status_line
+from supervisor.adapters.systemd import status_line
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from supervisor.core.tail import TAIL_BYTES_MAX, TAIL_KEPT_BYTES_MAX, Tail, last_lines
+from supervisor.core.output import TAIL_BYTES_MAX, TAIL_KEPT_BYTES_MAX, Tail, last_lines
 
 
 def test_the_tail_is_what_was_written_last_without_records():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.core.hierarchies import (
+from supervisor.core.cells import (
     SYSTEMD,
     UNIFIED,
     parse_mountinfo,

@@ -2,9 +2,10 @@
 
 import pytest
 
-from supervisor.core.cells import Controller, Limits
-from supervisor.core.footprint import (
+from supervisor.core.cells import (
+    Controller,
     Excess,
+    Limits,
     Load,
     may_be_too_large,
     too_large,

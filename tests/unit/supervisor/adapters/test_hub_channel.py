@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from supervisor.adapters import channel as module
-from supervisor.adapters.channel import Channel, Waiting
+from supervisor.adapters import hub as module
+from supervisor.adapters.hub import Channel, Waiting
 from supervisor.core.ring import KeptBatch, Ring
 
 

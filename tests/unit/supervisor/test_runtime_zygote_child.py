@@ -9,7 +9,7 @@ from cmdc_runtime.reasons import NurseryLost as LostReason
 from cmdc_runtime.reasons import StartFailed
 from supervisor.adapters.nursery import NurseryFailed, NurseryLost
 from supervisor.core.tree.messages import Ref
-from supervisor.zygote_child import ZygoteChild
+from supervisor.runtime import ZygoteChild
 from tests.unit.supervisor.desk import Calls, play, settle
 
 FIRST, SECOND = Ref((), "nursery", 1), Ref((), "nursery", 2)

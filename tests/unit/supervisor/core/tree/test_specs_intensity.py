@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.core.tree.intensity import DOUBLINGS_MAX, Window, delay_s, spread
+from supervisor.core.tree.specs import DOUBLINGS_MAX, Window, delay_s, spread
 
 
 def test_a_window_takes_as_many_as_it_may():

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from cmdc_runtime.frames import Written
-from supervisor.receipts import Receipts
+from supervisor.incarnation import Receipts
 from tests.conformance.clock import VirtualLoop
 
 SESSION = "s-1"
@@ -81,7 +81,7 @@ class Agent:
 @pytest.fixture(autouse=True)
 def often(monkeypatch):
     """Look a hundred times a second."""
-    monkeypatch.setattr("supervisor.receipts.ACK_EVENTS_S", LOOK_S)
+    monkeypatch.setattr("supervisor.incarnation.ACK_EVENTS_S", LOOK_S)
 
 
 def test_a_write_is_told_at_once_and_its_event_when_it_was_passed_on():
