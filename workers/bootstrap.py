@@ -2,8 +2,13 @@
 
 The nursery calls ``main`` in a fresh child. The process ends by ``os._exit`` and never returns to
 the nursery's code. When the daemon is gone a spare ends by itself, and an agent goes on for its
-grace, until the next daemon takes it over: the loop watches the daemon's pidfd, and ``guard`` does
-the same for the case that the loop is stuck in somebody's code.
+grace: it works on, and ``Drifting`` calls until the next daemon takes it over. The loop watches the
+daemon's pidfd, and ``guard`` does the same for the case that the loop is stuck in somebody's code.
+
+Every child is handed the write end of the nursery's alive pipe, and the nursery ends only when all
+of these are closed: without ``leave_nursery`` it would outlive a dead daemon for as long as one
+agent lives, and so would the resource tracker. The daemon's own life can still be watched:
+``multiprocess.parent_process().sentinel`` becomes readable when the daemon is gone.
 """
 
 import asyncio
@@ -71,6 +76,8 @@ from workers.output import configure_logs, own_lines, send_output
 from workers.plugin_slot import ERROR_CHARS_MAX
 from workers.pulse import Loop, Pulse
 
+# --- out of the nursery ---------------------------------------------------------------------------
+
 
 def leave_nursery() -> None:
     """Close this child's ends of the nursery's and the resource tracker's pipes; idempotent.
@@ -91,6 +98,8 @@ def _drop(owner: Any, attribute: str) -> None:  # Any: multiprocess has no types
         if stat.S_ISFIFO(os.fstat(fd).st_mode):
             os.close(fd)
 
+
+# --- between two daemons --------------------------------------------------------------------------
 
 log = structlog.get_logger()
 
@@ -141,6 +150,8 @@ class Drifting:
         self._link.call(self._word())
         self._call = asyncio.get_running_loop().call_later(CALL_S, self._again)
 
+
+# --- the worker -----------------------------------------------------------------------------------
 
 DYING_MS: Final = 1_000
 """For a daemon whose files are closed already to be gone; it takes less than one."""

@@ -1,4 +1,10 @@
-"""An agent from its definition: tools loaded, memory rebuilt, parts wired. No logic."""
+"""An agent from its definition: tools loaded, memory rebuilt, parts wired. No logic.
+
+Its process knows credentials, and no failure that is told here shows one of them. They are the
+options of the session's provider, those of earlier models too, what has a telling name or lies in
+headers among the options of plugins and tools and in ``user_data``, and the variables of the
+environment that say so. They are looked for when something has failed, as they are then.
+"""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -58,6 +64,8 @@ from workers.loader import Code, CodeChangedError, LoadError, load_provider
 from workers.opening import LoadedPlugin, Opening
 from workers.pipeline import Home, Pipeline
 from workers.saving import Saver
+
+# --- credentials ----------------------------------------------------------------------------------
 
 _READABLE: Final = "ref"
 """The kind of parcels whose options anybody can read; the others are code."""
@@ -121,6 +129,8 @@ def _is_path(value: str) -> bool:
     except (OSError, ValueError):
         return False
 
+
+# --- the agent ------------------------------------------------------------------------------------
 
 PROVIDER = "litellm"
 

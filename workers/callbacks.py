@@ -1,8 +1,11 @@
-"""Whose bug an exception is that came out of a callback of the event loop.
+"""What runs in the event loop beside the agent: whose an exception is, and which tasks are its own.
 
-A bug of ours ends the process, since nobody knows what it left half done. What a tool, a plugin or
-a library has put into the loop ends nothing: the code that was called says whose it is. What a
-plugin has put there is told as a crash of that plugin.
+A bug of ours in a callback ends the process, since nobody knows what it left half done. What a
+tool, a plugin or a library has put into the loop ends nothing: the code that was called says whose
+it is. What a plugin has put there is told as a crash of that plugin.
+
+Code of strangers may end the loop as its own: it cancels what ``asyncio.all_tasks()`` returns.
+``hide_from`` keeps the agent's own tasks and those of others like it out of that.
 """
 
 import asyncio
@@ -16,6 +19,8 @@ from typing import Any, Final, TypeVar
 
 import cmdc_runtime
 from cmdc_runtime.errors import CmdcError
+
+# --- whose an exception is ------------------------------------------------------------------------
 
 _LOOP: Final = Path(asyncio.__file__).parent
 _OURS: Final = (Path(cmdc_runtime.__file__).parent, Path(__file__).parent)
@@ -86,7 +91,7 @@ def _is_in(path: Path, *folders: Path) -> bool:
     return any(path.is_relative_to(folder) for folder in folders)
 
 
-# --- tasks of callbacks ---------------------------------------------------------------------------
+# --- tasks that strangers do not find -------------------------------------------------------------
 
 _T = TypeVar("_T")
 

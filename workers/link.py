@@ -2,7 +2,7 @@
 
 Records and events are kept until the daemon says that they are safe. When it is gone the connection
 is given up, and another one waits for the next daemon, under a name of its own: nothing of the
-first can come late. That daemon is sent again what is kept, and then everything goes on.
+first can come late. That daemon is sent again what ``Outbox`` keeps, and then everything goes on.
 """
 
 import asyncio
@@ -33,6 +33,8 @@ from cmdc_runtime.frames import (
 from cmdc_runtime.ids import EventIndex, new_worker_id
 from cmdc_runtime.sockets import Pump, Role, open_socket
 
+# --- what is not yet safe -------------------------------------------------------------------------
+
 CALM_BYTES: Final = 8 * 2**20
 """With more than this a producer of many events waits; it is about a minute of streamed text."""
 HELD_BYTES_MAX: Final = 64 * 2**20
@@ -54,7 +56,11 @@ class _Held:
 
 @dataclass(slots=True)
 class Outbox:
-    """The messages of one incarnation that are not safe yet."""
+    """The messages of one incarnation that are not safe yet.
+
+    Messages are kept as they were sent, in their order, and leave from the front. One with records
+    is safe when the journal has it, one with events when they are out. Pure.
+    """
 
     number: int = 0
     """Of the newest message with records."""
@@ -91,6 +97,8 @@ class Outbox:
         """Yield the messages, oldest first."""
         return (held.parts for held in self._held)
 
+
+# --- the connection -------------------------------------------------------------------------------
 
 log = structlog.get_logger()
 

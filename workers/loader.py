@@ -1,8 +1,15 @@
-"""Turns what travelled back into tools and plugins: the one place that unpickles.
+"""Turns what travelled back into tools, plugins, strategies: the one place that unpickles.
 
-``read_file`` means ``create`` in ``workers.builtin.tools.read_file``; ``module:name`` is what it
-says. There is no list of built-ins to keep: a new module in that folder is a new name. Strategies
-come in the same way, and plugins by ``workers.loader``.
+``read_file`` means ``create`` in ``workers.builtin.tools.read_file``, ``cost_guard`` that in
+``workers.builtin.plugins.cost_guard``; ``module:name`` is what it says. There is no list of
+built-ins to keep: a new module in such a folder is a new name.
+
+What a parcel has by value never changes. One by reference names a module, and an upgrade of the
+application may put other code under that name while the session has no process. So the first
+process that opens it writes down a digest of each module that came along (``Code``); a later one
+compares the files with these before it imports any of them. Built-ins are a part of this program,
+which answers for its own upgrades. Installed packages that an application's code only uses are not
+looked at, nor is what a module imports after it was opened.
 """
 
 import hashlib
@@ -33,6 +40,8 @@ from workers.builtin import plugins as built_in_plugins
 from workers.builtin import providers as built_in_providers
 from workers.builtin import reasoning as built_in_strategies
 from workers.builtin import tools as built_in_tools
+
+# --- tools, strategies, providers, functions ------------------------------------------------------
 
 PROVIDERS: Final = built_in_providers.__name__
 _NAMED_MAX: Final = 3

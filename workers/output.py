@@ -1,12 +1,16 @@
-"""Where a worker's stdout and stderr go: to its daemon, over a socket each.
+"""What a worker prints and logs: to its daemon, over a socket for stdout and one for stderr.
 
 The descriptors 1 and 2 themselves are replaced, so what C code writes, what a tool's programs write
 and what the interpreter says while it crashes goes the same way. What was written when the process
 ends stays for the daemon to read. A worker that writes faster than the daemon reads waits in its
-``write``; when the daemon is gone what Python code writes is lost, and nobody's ``print`` fails.
-
-A socket is no file: a shell that opens ``/dev/stderr`` by name is refused by the kernel, as below a
+``write``; when the daemon is gone what Python code writes is lost, and nobody's ``print`` fails. A
+socket is no file: a shell that opens ``/dev/stderr`` by name is refused by the kernel, as below a
 service manager's journal. ``>&2`` works.
+
+A log line is a record, one JSON object on one line with a mark in front (``cmdc_runtime.lines``),
+or plain where nobody reads records. The daemon adds session, process and time, takes secrets out
+and drops what is below its own level. What stood in a frame's variables is never shown: structlog's
+own default does, with keys, prompts and tool arguments.
 """
 
 import contextlib
@@ -33,6 +37,8 @@ from cmdc_runtime.lines import LINE_BYTES_MAX, RECORD_MARK, TOOL_WROTE, Stream, 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+
+# --- log lines ------------------------------------------------------------------------------------
 
 TEXT_CHARS_MAX: Final = 1_000
 """Of each field but the traceback, in a record that would be too long."""
@@ -103,6 +109,8 @@ _PLAIN: Final[list[Processor]] = [
     _render_bytes,
 ]
 
+
+# --- stdout and stderr ----------------------------------------------------------------------------
 
 CONNECT_S: Final = 1.0
 """For the daemon to have room for one more connection; it makes room every millisecond."""

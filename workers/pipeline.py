@@ -1,8 +1,13 @@
-"""Asks the plugins of a session at a hook, one after the other, and hands back their verdict.
+"""The plugins of a session at work: asked at hooks for a verdict, and told what is published.
 
-The shell around ``core.verdict``, which decides what the answers amount to. Rules: a plugin can
-neither end nor stop the session. Whatever goes wrong is a reaction with an error. One plugin runs
-once at a time, whoever asks; how is the business of its ``Slot``.
+``Pipeline`` asks one after the other. It is the shell around ``core.verdict``, which decides what
+the answers amount to. Rules: a plugin can neither end nor stop the session. Whatever goes wrong is
+a reaction with an error. One plugin runs once at a time, whoever asks; how is the business of its
+``Slot``.
+
+``Observers`` has a queue and a task for each plugin that hears of what the session publishes.
+Nothing waits for them. A queue that is full drops what is new, and the log says how much; a plugin
+that crashes here is told of like any other crash, and hears of no crash of its own here.
 """
 
 import asyncio
@@ -45,6 +50,8 @@ from workers.plugin_slot import (
     told,
 )
 from workers.threads import Threads
+
+# --- observers ------------------------------------------------------------------------------------
 
 log = structlog.get_logger()
 
@@ -221,6 +228,8 @@ async def _awaited(
 def _is_own_crash(event: Observed, plugin: str) -> bool:
     return isinstance(event, PluginCrashed) and event.plugin == plugin and event.hook == OBSERVE
 
+
+# --- asked at hooks -------------------------------------------------------------------------------
 
 OBSERVED_S: Final = 0.5
 """At the end of a process, for what plugins still have to hear of."""

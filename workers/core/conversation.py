@@ -1,4 +1,9 @@
-"""What is read of a memory: the conversation, its calls, what waits, and what is under way."""
+"""A memory's conversation: what is read of it, and how records change it.
+
+Read are the messages, the calls, what waits, and what is under way. It changes when people decide
+or steer, plugins or tools are swapped, subagents end, or history gives way to a summary. The tables
+and ``rebuild`` share all of these functions.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -44,6 +49,9 @@ UNCERTAIN_MAX: Final = 100
 _PLUGIN_CALL: Final = "plugin:"
 REPAIR: Final = "repair"
 """Key of a user message's metadata: it asks for the answer again, in the right form."""
+
+
+# --- read -----------------------------------------------------------------------------------------
 
 
 def place(memory: Memory) -> int:
@@ -219,7 +227,7 @@ def text_problem(text: str) -> str | None:
     return None
 
 
-# --- changes by records ---------------------------------------------------------------------------
+# --- changed by records ---------------------------------------------------------------------------
 
 FORMER_OPTS_MAX: Final = 16
 """Of the options of models that a session had before; the oldest are forgotten."""

@@ -1,4 +1,11 @@
-"""Plugins are asked, and what they say is taken down: the cycle waits for them at a ``Point``."""
+"""Plugins in the tables: they are asked at a ``Point``, and come and go while the session lives.
+
+The cycle waits at the point, and what they say is taken down.
+
+To attach, update or detach one the shell opens the parcel, as with tools; it also lets the new
+plugin hear ``session_start``, so that one that wants no session is refused. A change is made as a
+whole or not at all: hooks at which plugins are being asked go on with those there were.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -34,6 +41,8 @@ from workers.core.records import (
 from workers.core.state import Compacting, Consulting, Memory, Point
 from workers.core.step import AskPlugins, ChangePlugins, LoadPlugin, Step
 from workers.core.verdict import Verdict
+
+# --- asked at a point -----------------------------------------------------------------------------
 
 
 def ask_plugins(
@@ -88,6 +97,9 @@ def switch_model(step: Step, model: str, given: dict[str, Any] | None) -> None:
         return
     step.record(ModelChanged(model=model, provider_opts=opts))
     step.publish(ModelSwitched(from_=before.model, to=model, provider_opts_changed=changed))
+
+
+# --- attached, updated, detached ------------------------------------------------------------------
 
 
 def load(step: Step, order: Order, command: AttachPlugin) -> None:

@@ -1,4 +1,4 @@
-"""A recorded session played again: the tables decide anew, step by step, what was decided then.
+"""A recorded session played again: decided anew, compared with what it recorded, and shown.
 
 ``play`` feeds the machine the inputs that the journal tells of and holds the records that today's
 code keeps against the recorded ones. The first difference ends it: what follows was decided in
@@ -7,6 +7,9 @@ records before it make.
 
 Nothing of the world is asked again, no code of a plugin or a tool runs, and what cannot be read in
 the journal is said, not guessed.
+
+``of_step``, ``of_left_out`` and ``of_end`` tell how the session stands then, as plain values for
+people and programs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

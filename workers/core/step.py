@@ -1,4 +1,9 @@
-"""A step under way: what a decision records, tells and has done."""
+"""A step under way: what a decision records, tells and has done.
+
+The effects are what an agent's tables ask for: work to start, things to tell, records to keep. Each
+is carried out by one method of ``workers/agent.py``. To add one: its class here, its place in
+``Work`` and its row there.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,6 +21,8 @@ from workers.core.evolve import evolve
 from workers.core.inputs import BranchTask, Order
 from workers.core.records import Record
 from workers.core.state import Activity, Cycle, Memory, State
+
+# --- effects --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +273,9 @@ Work: TypeAlias = (
     | ExitProcess
 )
 Effect: TypeAlias = Said | Work
+
+
+# --- the step -------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ alone, never on where the stream was cut: text that may still become a tag is he
 ``HELD_MAX_CHARS`` of it. A tag that does not close within ``CONTENT_MAX_CHARS``, or not at all, is
 plain text. Only assistant text is read, and only the tags that the system prompt invites. In code,
 be it a fence or within a line, and right behind markup, as ``<title>`` stands in HTML, a tag is
-text like any other.
+text like any other: ``Place`` tells where a text in Markdown stands.
 
 To add a tag, add it to ``Tag``, with its bound in ``_SHOWN_MAX_CHARS`` where it has one.
 """
@@ -16,6 +16,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
+
+# --- in code, behind markup, or in plain words ----------------------------------------------------
 
 _PARTS: Final = re.compile(r"`+|~+|\n|[^`~\n]+")
 _PREFIX: Final = re.compile(r"(?:[ \t>]|(?:[-*+]|\d{1,9}[.)])(?=[ \t]|\Z))*(?:\d{1,9})?")
@@ -28,7 +30,13 @@ _FENCE_MIN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place in a text: what is open there, and what the line has so far."""
+    """A place in a text: what is open there, and what the line has so far.
+
+    It knows fences of backticks and tildes, also in lists and quotes, code in a line, which ends
+    with its paragraph at the latest, and lines that are indented by four columns, whatever stands
+    above them. What it takes for code and is none is shown as it is: that is the lesser mistake. It
+    comes out the same however the text is cut.
+    """
 
     run: str = ""
     """Backticks or tildes that may still become more."""
@@ -119,6 +127,8 @@ def _is_indented(before: str | None, part: str) -> bool:
     prefix = _PREFIX.match((before + part)[:PREFIX_CHARS_MAX])
     return prefix is not None and _INDENTED.search(prefix[0].expandtabs(4)) is not None
 
+
+# --- tags -----------------------------------------------------------------------------------------
 
 CONTENT_MAX_CHARS: Final = 400
 

@@ -1,8 +1,12 @@
-"""Saves the state of a session under a name: for a client's command, and for a plugin.
+"""Saved states of a session: under a name for a command or plugin, and for branches to begin with.
 
 The state is taken in the loop, between two steps, so it is always one that the journal could give.
 ``redact`` is somebody's code and has a thread; then the bytes go to the daemon, as a request of a
 client of it, and are answered for when they are in the journal.
+
+A fork goes the same way: the conversation is kept once for all branches that start at a time, each
+is started from that state, and the daemon copies it. It is not told to ``redact``: it stays in the
+session's own tree, and is deleted as soon as the last of those branches has begun.
 """
 
 import asyncio
@@ -39,6 +43,8 @@ from workers.core.snapshot import STRIPPED, conversation_of, restore, saved
 from workers.core.state import Memory
 from workers.core.step import Answer, MakeCheckpoint, Refuse
 from workers.threads import Threads
+
+# --- under a name ---------------------------------------------------------------------------------
 
 REDACT_S: Final = 30.0
 """For ``redact``; its thread is left alone then, and no checkpoint is made."""
@@ -206,9 +212,10 @@ def _checked(state: Any, returned: object) -> Any:  # Any: a SavedState
     raise CheckpointFailed(f"{problem}; no checkpoint was made")
 
 
-# --- forks ----------------------------------------------------------------------------------------
-
 log = structlog.get_logger()
+
+
+# --- forks ----------------------------------------------------------------------------------------
 
 FORK: Final = "fork-"
 """What the ids of such states begin with."""

@@ -1,8 +1,11 @@
-"""Posts that a time is over: to decide an approval, of the running cycle, or of who waits for one.
+"""Moments that a session waits for: when a time is over, and when it may give up its process.
 
-Deadlines are moments of the wall clock, so that they hold across processes: whichever process asked
-a person or began the cycle, the one that runs when the time is over tells. Who waits is asked for
-anew in each process.
+A deadline is that to decide an approval, of the running cycle, or of who waits for one. Deadlines
+are moments of the wall clock, so that they hold across processes: whichever process asked a person
+or began the cycle, the one that runs when the time is over tells. Who waits is asked for anew in
+each process.
+
+``Rest`` tells the daemon that an idle session may sleep; the daemon decides.
 """
 
 import asyncio
@@ -13,6 +16,8 @@ from typing import Final, TypeAlias
 from cmdc_runtime.clock import now_ms
 from workers.core.inputs import ApprovalExpired, CycleExpired, Result, WaitExpired
 from workers.core.state import Memory
+
+# --- deadlines ------------------------------------------------------------------------------------
 
 _LOOK_S_MAX: Final = 3600.0
 """A timer is set for no longer: the wall clock may be put forward meanwhile."""

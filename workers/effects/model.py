@@ -1,9 +1,13 @@
-"""Carries out ``CallModel``: one request, its stream, its silence and its end.
+"""Requests to the model: what each holds, its stream, its silence and its end.
 
-The provider is read in one task. A watchdog on the loop tells when nothing came for
-``stall_after_s``, and cancels the stream after ``stall_timeout_s``. What goes wrong comes back as
-one ``StreamFailed``; a cancelled request comes back as nothing. ``Summarize`` is carried out by
-``effects/summary.py``, which reads its stream here too.
+``ModelCaller`` carries out ``CallModel``. The provider is read in one task. A watchdog on the loop
+tells when nothing came for ``stall_after_s``, and cancels the stream after ``stall_timeout_s``.
+What goes wrong comes back as one ``StreamFailed``; a cancelled request comes back as nothing.
+``Summarize`` is carried out by ``effects/summary.py``, which reads its stream here too.
+
+``Asker`` asks once, apart from the conversation: for a summary, or for a plugin. ``Requests`` makes
+the system prompt and the schemas anew for each request, since tools and options may change while a
+session lives.
 """
 
 import asyncio
@@ -59,6 +63,8 @@ from workers.core.verdict import Aborted
 from workers.effects.tools import ToolRunner
 from workers.output_filters import FilterFailedError, OutputFilters, Shown
 
+# --- the provider's code --------------------------------------------------------------------------
+
 _T = TypeVar("_T")
 
 
@@ -77,6 +83,8 @@ async def provided(work: Callable[[], Awaitable[_T]]) -> _T:
         raise ProviderError(FailureKind.TRANSIENT, reason) from error
     raise error
 
+
+# --- a request of a cycle -------------------------------------------------------------------------
 
 log = structlog.get_logger()
 
@@ -313,7 +321,11 @@ class Patience:
 
 
 class Asker:
-    """Asks single questions; several may run at once."""
+    """Asks single questions; several may run at once.
+
+    One question has the retries that a request of its own would have; what goes wrong is one
+    ``ProviderError``. What every attempt used is counted, the failed ones too.
+    """
 
     def __init__(
         self,
@@ -392,7 +404,7 @@ def _told(kind: FailureKind, error: Exception) -> ProviderError:
     return ProviderError(kind, foreign.told(error))
 
 
-# --- requests -------------------------------------------------------------------------------------
+# --- what a request holds -------------------------------------------------------------------------
 
 
 def system_of(

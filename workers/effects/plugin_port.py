@@ -1,8 +1,11 @@
-"""What plugins may ask of their session: a model, a subagent, a checkpoint.
+"""The session's plugins while it lives: what they may ask of it, and how a new one comes in.
 
-A plugin's wait ends with its hook, so an abort ends it too. What a model call took is counted; a
-subagent ends with the wait for it, or with the cycle. Who observes asks for
-checkpoints and tells events, no more.
+They may ask for a model, a subagent, a checkpoint. A plugin's wait ends with its hook, so an abort
+ends it too. What a model call took is counted; a subagent ends with the wait for it, or with the
+cycle. Who observes asks for checkpoints and tells events, no more.
+
+``PluginBox`` carries out ``LoadPlugin`` and ``ChangePlugins``. The plugin is opened in a thread,
+since foreign code runs then, and greeted as at the start of a session.
 """
 
 import asyncio
@@ -47,6 +50,8 @@ from workers.effects.toolbox import Opener
 from workers.loader import LoadError, load_plugins, with_code
 from workers.pipeline import Pipeline
 from workers.plugin_slot import Slot
+
+# --- plugins that come ----------------------------------------------------------------------------
 
 LOAD_S: Final = 30.0
 """For what a plugin's modules and its constructor do."""
@@ -106,6 +111,8 @@ class PluginBox:
         except TimeoutError:
             return f"{command.plugin.label}: not loaded within {LOAD_S:g} s"
 
+
+# --- what they may ask ----------------------------------------------------------------------------
 
 CALLS_MAX: Final = 100
 """Model calls and subagents of one plugin at one hook."""

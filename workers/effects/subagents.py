@@ -1,12 +1,13 @@
-"""Carries out ``RunSubagent``: a session of its own, below this one in the tree.
+"""Sessions below this one in the tree: driven as an application would, and read from their events.
 
-A subagent is driven as an application drives its agents: by a client of the same daemon. It is
-started, given one prompt, waited for, and ended. Whatever happens to it comes back as one
-``SubagentDone``; what it used is counted from its own events, so a crash hides nothing of that,
-and one whose cycle has ended has an answer, whoever died since.
-Subagents of its own that it could not count any more are counted in its place.
+``Subagents`` carries out ``RunSubagent``. A subagent is driven by a client of the same daemon: it
+is started, given one prompt, waited for, and ended. Whatever happens to it comes back as one
+``SubagentDone``; what it used is counted from its own events, so a crash hides nothing of that, and
+one whose cycle has ended has an answer, whoever died since. Subagents of its own that it could not
+count any more are counted in its place.
 
 To have something else of a subagent's life come back, read it from its events in ``_Account``.
+``PastEvents`` reads what sessions have published from the journal, by way of their daemon.
 """
 
 import asyncio
@@ -80,6 +81,8 @@ from cmdc_runtime.requests import (
 )
 from workers.core.inputs import Result, SubagentDone
 
+# --- past events ----------------------------------------------------------------------------------
+
 log = structlog.get_logger()
 
 TRIES: Final = 5
@@ -90,7 +93,11 @@ SPAN: Final = 2_000
 
 
 class PastEvents:
-    """The events of sessions of one daemon."""
+    """The events of sessions of one daemon.
+
+    Pages come in order; what is read backwards is read in spans, since the end is where it is
+    wanted.
+    """
 
     def __init__(self, daemon: Link) -> None:
         """Ask ``daemon``, which is connected to at the first use."""
@@ -151,6 +158,8 @@ class PastEvents:
                 log.info("past_events.delayed", problem=str(error))
                 await asyncio.sleep(RETRY_S)
 
+
+# --- subagents ------------------------------------------------------------------------------------
 
 START_S: Final = 150.0
 """How long a subagent may take to start: the nursery may be warming up."""

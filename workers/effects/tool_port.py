@@ -3,6 +3,9 @@
 A call asks by a reference that the tables answer: the question is posted, and the call waits until
 ``Answers.give`` is called with the same reference. References count from 1 for each attempt, so a
 call that runs again after a crash asks for the same things under the same names.
+
+What a call gives to a branch, and what a reasoning run tells of its steps, is checked where it
+comes in; a branch is named by a digest. Errors are the tool's: it gets them as ``ToolError``.
 """
 
 import asyncio
@@ -43,6 +46,8 @@ from workers.core.inputs import (
 )
 from workers.effects.tool_jobs import Tally
 from workers.toolhost.wire import EMITTED_MAX, PAYLOAD_BYTES_MAX, checked_event, fit
+
+# --- branches -------------------------------------------------------------------------------------
 
 DIGEST_BYTES: Final = 16
 SHARES_MAX: Final = 1_000
@@ -122,6 +127,8 @@ def _schema(response_format: object) -> dict[str, Any] | None:  # Any: a JSON Sc
     return schema
 
 
+# --- steps of a reasoning run ---------------------------------------------------------------------
+
 PREFIX: Final = "reasoning_"
 """Of the kinds of events that tell such steps."""
 
@@ -146,6 +153,8 @@ def checked_step(event: object) -> Event:
         raise ToolError(f"{name!r} cannot be kept: {problem}")
     return copy
 
+
+# --- the port -------------------------------------------------------------------------------------
 
 ASKED_MAX: Final = 100
 """Questions, compactions and subagents of one call."""

@@ -1,4 +1,11 @@
-"""The session's tools as they stand: found by name, described anew, opened and exchanged."""
+"""The session's tools as they stand: found by name, described anew, opened and exchanged.
+
+``Opener`` opens what commands bring while the session lives: each parcel is a step, as in
+rebuilding. Foreign code runs then. The process may die of it, and the command, which the journal
+has, comes again to the next one. So the step stands on the heartbeat board for as long as that code
+may run, whatever else the agent does meanwhile. Commands have their turns one after another: two
+parcels that are open at a time could not be told apart by a death.
+"""
 
 import asyncio
 import itertools
@@ -25,6 +32,8 @@ from workers.core.step import ChangeTools
 from workers.loader import LoadError, load_tools, with_code
 from workers.threads import Threads
 from workers.toolhost.wire import fit
+
+# --- opened as a step -----------------------------------------------------------------------------
 
 _T = TypeVar("_T")
 
@@ -65,6 +74,8 @@ class Opener:
         """
         return await self._threads.call(work)
 
+
+# --- tools ----------------------------------------------------------------------------------------
 
 log = structlog.get_logger()
 

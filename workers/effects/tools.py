@@ -4,6 +4,10 @@
 *execute* runs it where its isolation says, with its bound of time and its retries; *finalize* makes
 the text that the model reads. Failures are data: a batch always ends with one result for each call
 that was not cancelled.
+
+Inside the agent's process a call is a task of the loop or has a thread. Whatever the tool does
+there comes back as one ``Ending``; only a cancellation of ours passes through. ``ToolHooks`` has
+plugins say what they say before a call, at its failures, and after it.
 """
 
 import asyncio
@@ -66,6 +70,8 @@ from workers.toolhost.wire import (
     returned,
 )
 
+# --- in the agent's process -----------------------------------------------------------------------
+
 
 # Any: whatever the tool takes.
 async def in_task(tool: Tool, arguments: dict[str, Any], context: Context) -> Ending:
@@ -106,6 +112,9 @@ async def _ending_of(work: Callable[[], object]) -> Ending:
         return failed(failure)
 
 
+# --- plugins and calls ----------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class Heard:
     """What plugins made of a call that may run: its arguments, and whom to ask first."""
@@ -115,7 +124,11 @@ class Heard:
 
 
 class ToolHooks:
-    """Asks the plugins of one session about its calls."""
+    """Asks the plugins of one session about its calls.
+
+    What they say besides (events, states, notes, another model) is posted at once. A call that
+    plugins end, or whose cycle they end, is over for the runner: the tables do the rest.
+    """
 
     def __init__(self, plugins: Pipeline | None, post: Callable[[Result], None]) -> None:
         """Post what plugins say by ``post``."""
@@ -166,6 +179,8 @@ class ToolHooks:
             return None
         return verdict
 
+
+# --- the runner -----------------------------------------------------------------------------------
 
 __all__ = ["REPEATABLE", "LoadedTool", "ToolRunner", "ToolSettings"]
 

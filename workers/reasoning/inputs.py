@@ -1,7 +1,11 @@
-"""What a run is told, and what it wants done about it: values that can be kept and sent.
+"""What comes into a run and goes out of it: inputs, outputs, shares of a budget, thoughts.
 
-A run is played again by telling it the same inputs. To add one: its class here, and a case in
-``run.Run``.
+Inputs and outputs are values that can be kept and sent: a run is played again by telling it the
+same inputs. To add one: its class here, and a case in ``run.Run``.
+
+``RunBudget`` holds what a run may spend: shares are reserved before a branch starts, the rest comes
+back after it. Dollars are counted in whole billionths, so that no sum drifts. What a strategy and
+its branches bring is made into what a run can keep, or refused by name.
 """
 
 import re
@@ -27,6 +31,8 @@ from cmdc_runtime.plain import copied, mended, short, text_problem
 from cmdc_runtime.reasoning.limits import PLAIN_BYTES_MAX, PROMPT_CHARS_MAX, RunLimits
 from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
 from cmdc_runtime.reasons import snake
+
+# --- inputs and outputs ---------------------------------------------------------------------------
 
 
 class RunInput(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=snake):

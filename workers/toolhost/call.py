@@ -1,8 +1,10 @@
-"""One call in the process that was forked for it: settle in, run the tool, say how it ended.
+"""One call in the process that was forked for it, and what the host does with what it leaves.
 
-Everything here runs in a copy of the host, which no other call sees. Rules: the process leaves
-only by ``os._exit``; nothing is said after the ending; arguments are checked anew, since what a
-check returns need not be anything that travels.
+The call settles in, runs the tool and says how it ended, in a copy of the host which no other call
+sees. Rules: the process leaves only by ``os._exit``; nothing is said after the ending; arguments
+are checked anew, since what a check returns need not be anything that travels.
+
+What has lost its parent comes to the host, which is a subreaper: see ``Strays``.
 """
 
 import os
@@ -45,6 +47,8 @@ from workers.toolhost.wire import (
     to_host,
 )
 
+# --- strays, in the host --------------------------------------------------------------------------
+
 KILL_S: Final = 1.0
 """For what a call has left behind to be gone; it takes milliseconds, and the host waits."""
 WAKES_BYTES: Final = 4096
@@ -52,7 +56,14 @@ WAKES_BYTES: Final = 4096
 
 
 class Strays:
-    """The children of this process that it did not fork itself."""
+    """The children of this process that it did not fork itself.
+
+    A call is a subreaper itself, so that whatever it starts stays below it while it lives; a stray
+    is always of a call that has ended. What a call leaves behind that has ended well stays until
+    the session ends: somebody has taken pains to set it free. What another one leaves is killed.
+    Nothing tells whose a stray is but the time at which it came, so what came when one had ended
+    well stays, also where another one ended beside it.
+    """
 
     def __init__(self) -> None:
         """Be told of every child that ends, by ``wake`` being readable."""
@@ -109,6 +120,8 @@ class Strays:
 def _nothing(_number: int, _frame: FrameType | None) -> None:
     """Have the kernel's word taken down; without a handler there is none."""
 
+
+# --- the call, in its own process -----------------------------------------------------------------
 
 ORDER_BYTES_MAX: Final = 64 * 1024
 """What is read at once of an order; a spare gets none that is larger."""

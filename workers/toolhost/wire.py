@@ -1,8 +1,12 @@
-"""What agent and tool host tell each other, and what a forked call tells its host: frames of bytes.
+"""What agent, tool host and forked call tell each other: frames of bytes, and a call's words.
 
 A frame is its length in four bytes, then as many bytes; between agent and host these are one
 message. The host does not read what a call says: it passes the bytes on. To add a message, add its
 class below its direction and its handler in ``host`` or in ``workers.effects.toolhost_link``.
+
+A call tells things to observers and then how it ended, wherever it runs: the agent makes these
+words for its threads and tasks, a forked call sends them over its pipe. Rules: whatever a tool
+returned or raised becomes one of them, bounded, and fit to be written down.
 """
 
 import inspect
@@ -20,6 +24,8 @@ from cmdc_runtime.ids import CallId, Incarnation, SessionId
 from cmdc_runtime.parcels import Packed
 from cmdc_runtime.plain import is_a, mended, problem_of, without_controls
 from cmdc_runtime.reasons import PlainReason, snake
+
+# --- frames ---------------------------------------------------------------------------------------
 
 FRAME_BYTES_MAX: Final = 16 * 2**20
 """Between agent and host: a parcel, or the arguments of a call."""
@@ -147,7 +153,7 @@ class Frames:
         return start + LENGTH.size + int(length)
 
 
-# --- words ----------------------------------------------------------------------------------------
+# --- words of a call ------------------------------------------------------------------------------
 
 RESULT_CHARS_MAX: Final = 400_000
 """A longer result is cut; the model is told so."""
