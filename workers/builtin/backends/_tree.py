@@ -1,8 +1,10 @@
 """Files below one folder of the machine, reached by descriptors and never by a link.
 
 Each name of a path is opened by itself, in the descriptor of the folder that it stands in, and a
-symbolic link is refused there. So what was checked is what is used: a link that is put in the
-place of a folder meanwhile leads nowhere. A write is a file of another name, and then a rename.
+symbolic link is refused there. So what was checked is what is used: a link that is put in the place
+of a folder meanwhile leads nowhere. A write is a file of another name, and then a rename.
+
+``Filesystem`` is the backend over such a folder, which keeps what asks for others out.
 """
 
 import contextlib
@@ -27,6 +29,8 @@ from cmdc_runtime.extensions.backend import (
 )
 from workers.builtin.backends._content import TOO_LARGE, Refused
 from workers.builtin.backends._stored import Failure, Found, Parts, Seen, Stored, joined
+
+# --- files below a folder -------------------------------------------------------------------------
 
 ENTRIES_SEEN_MAX: Final = 200_000
 """After so many files and folders a listing or a walk ends; it takes seconds."""
@@ -246,7 +250,7 @@ def _is_text(name: str) -> bool:
     return True
 
 
-# --- folders --------------------------------------------------------------------------------------
+# --- the backend ----------------------------------------------------------------------------------
 
 
 class Filesystem(Stored):

@@ -1,4 +1,9 @@
-"""``Composite``: folders of one backend that are backends of their own."""
+"""``Composite``: folders of one backend that are backends of their own; and how each is opened.
+
+``opened`` makes a backend from its light reference. To add a backend: a reference in
+``cmdc_runtime.backends``, in ``AnyBackend`` too, a module of its name here, and a case in
+``opened``.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -33,6 +38,8 @@ from workers.builtin.backends._content import Refused, chosen
 from workers.builtin.backends._stored import word_of
 from workers.builtin.backends._tree import Filesystem
 from workers.builtin.backends.state import State
+
+# --- composite ------------------------------------------------------------------------------------
 
 _Answer = TypeVar("_Answer", bound=Result)
 _Named = TypeVar("_Named", Entry, GrepMatch, WriteResult, EditResult)

@@ -10,9 +10,7 @@ that overlap are one stretch, which is replaced once; so neither the order of th
 length of a match matters. A lookbehind sees ``BEFORE_CHARS`` at least. Every rule goes on where it
 got to, whatever another one has to keep back.
 
-While little is kept back, each piece is looked at; more is searched again only when it has grown
-by a quarter, so that the work for an answer grows with its length, but for patterns that are
-themselves slow. Those meet the time limit of a search.
+A list of words becomes one regular expression by ``pattern_of``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +22,8 @@ import regex
 
 from cmdc_runtime.plugins.streamable import probe_of
 from workers.builtin.filtering.folding import Fold
+
+# --- a list of words as one pattern ---------------------------------------------------------------
 
 SHARED_MAX: Final = 8
 """Letters up to which beginnings are shared; by then few words are left that are alike."""
@@ -37,6 +37,9 @@ def pattern_of(phrases: Iterable[Sequence[str]]) -> str:
     """Return a pattern of phrases, each given as its words; empty where there are none.
 
     Between words may be any white space.
+
+    Words that begin alike share their beginning, so that a place in a text is compared with the
+    letters that can follow there, and not with each word: ``a(?:b|cd?)`` is ab, ac, acd.
     """
     return _alternatives(sorted({_signs(words) for words in phrases if words}), SHARED_MAX)
 
@@ -67,6 +70,8 @@ def _group(rests: Sequence[_Signs], shared: int) -> str:
         return "".join(rests[0])
     return f"(?:{_alternatives(more, shared)}){'?' if len(more) < len(rests) else ''}"
 
+
+# --- redaction of a stream ------------------------------------------------------------------------
 
 BEFORE_CHARS: Final = 256
 """What is remembered of the text that was given out, for lookbehinds and boundaries."""
@@ -121,7 +126,12 @@ class Bounds:
 
 
 class Redaction:
-    """Replaces what rules find in one text that comes in pieces."""
+    """Replaces what rules find in one text that comes in pieces.
+
+    While little is kept back, each piece is looked at; more is searched again only when it has
+    grown by a quarter, so that the work for an answer grows with its length, but for patterns that
+    are themselves slow. Those meet the time limit of a search.
+    """
 
     def __init__(
         self, rules: Iterable[Rule], bounds: Bounds, replacement: str, *, stops: bool = False

@@ -5,6 +5,8 @@ that is refused ends its cycle, and stays in the conversation; later requests ar
 since a model would else read it with the next message. A judge that fails, takes too long or says
 nothing readable leaves the message unjudged: it passes and observers are told, or the cycle ends,
 as ``fail_open`` says. No event has the message itself.
+
+``Heuristic`` judges without a model; a model and a function are asked and read by the rest.
 """
 
 import asyncio
@@ -26,6 +28,8 @@ from cmdc_runtime.messages import Message
 from cmdc_runtime.plugins.content_policy import JUDGE_TIMEOUT_S_MAX, Policy, Verdict
 from workers.builtin.filtering.folding import ALIKE
 from workers.builtin.plugins._conversation import latest_request
+
+# --- a judgement without a model ------------------------------------------------------------------
 
 SEARCH_S_MAX: Final = 2.0
 """Processor time for one pattern; none of ours takes a hundredth of it for the longest prompt."""
@@ -94,7 +98,12 @@ _LATIN: Final = r"[\p{Latin}\p{N}]"
 
 
 class Heuristic:
-    """What is looked for in each message."""
+    """What is looked for in each message.
+
+    It finds phrases that subvert instructions, and names of competitors. It knows the common
+    phrases, in four languages, and looks past what ``filtering.folding.ALIKE`` does. It is made to
+    let ordinary talk pass, so whoever rephrases passes too.
+    """
 
     def __init__(self, competitors: Iterable[str]) -> None:
         """Look for these names, too: as whole words, where their letters are Latin ones."""
@@ -134,6 +143,8 @@ def _word(name: str) -> str:
     after = f"(?!{_LATIN})" if regex.match(_LATIN, name[-1]) else ""
     return f"{before}{regex.escape(name)}{after}"
 
+
+# --- what a judge is asked, and answers -----------------------------------------------------------
 
 SUMMARY_CHARS_MAX: Final = 500
 POLICIES_MAX: Final = 16
@@ -244,6 +255,8 @@ def _bounded(verdict: Verdict) -> Verdict:
 def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
+
+# --- the plugin -----------------------------------------------------------------------------------
 
 VIOLATED: Final = "content_policy_violated"
 UNJUDGED: Final = "content_policy_unjudged"

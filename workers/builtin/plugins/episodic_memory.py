@@ -4,6 +4,8 @@ What a session is about and did is noted in the state cycle by cycle, since a co
 from the conversation; it becomes an episode at the session's end, in the namespace of its user. A
 session that crashes for good leaves none. Observers get ``episodes_recalled`` and
 ``episode_stored``. A store that fails never stops a session: the crash of the plugin is told.
+
+What is kept of a session as an episode, and what of earlier ones the model is shown, is pure.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +24,8 @@ from cmdc_runtime.extensions.tool import resolve
 from cmdc_runtime.messages import Message, ToolCall
 from cmdc_runtime.plugins.episodic_memory import Episode
 from workers.builtin.stores.opening import check, opened
+
+# --- episodes -------------------------------------------------------------------------------------
 
 QUERY_CHARS_MAX: Final = 1_000
 PLAN_CHARS_MAX: Final = 1_000
@@ -101,6 +105,8 @@ def section(episodes: Iterable[Mapping[str, Any]]) -> str:  # Any: JSON
         text += record
     return _INTRODUCTION + text if text else ""
 
+
+# --- the plugin -----------------------------------------------------------------------------------
 
 TURNS_MIN: Final = 2
 """Requests to the model without which a session, as a rule, had nothing to teach."""

@@ -1,10 +1,15 @@
 """Writes what the session does into a file of JSON lines.
 
 It observes, so the session waits for it only at the three hooks that nothing published tells of.
-What is written at which level stands on the class of an event, and for hooks in ``eventlog.table``.
-Events are written when they are observed, a little after subscribers see them, and ``turn`` is that
-of the session by then. Lines are handed to the system and not forced to disk: they outlive the
-process, not the machine.
+What is written at which level, and what of it is content, stands on the class of an event. Of hooks
+``HOOKS_HEARD`` has a row for each that no event follows from, ``HOOKS_TOLD`` names the events that
+follow from the others. To add a hook, add its row; a test says which are missing. Events are
+written when they are observed, a little after subscribers see them, and ``turn`` is that of the
+session by then. Lines are handed to the system and not forced to disk: they outlive the process,
+not the machine.
+
+A line is a JSON object of bounded size, whatever an event holds. Several processes may append to
+one file; older files are of bounded size: see ``LineFile``.
 """
 
 import errno
@@ -31,6 +36,8 @@ from cmdc_runtime.extensions.plugin_context import PluginContext
 from cmdc_runtime.ids import is_session_id
 from cmdc_runtime.plugins.event_logger import LINE_BYTES_MAX, SESSION_PLACEHOLDER
 from cmdc_runtime.reasons import snake
+
+# --- hooks ----------------------------------------------------------------------------------------
 
 
 class Row(NamedTuple):
@@ -69,6 +76,8 @@ HOOKS_TOLD: Final[Mapping[type[hooks.Hook], tuple[type[events.Event], ...]]] = M
 """Hooks that the log does not hear, so that no session waits for it: with what tells of each. That
 plugins were asked there at all is a ``PipelineRun``."""
 
+
+# --- one line -------------------------------------------------------------------------------------
 
 CUT_KEY: Final = "cut_from_bytes"
 """In the data of a line that was cut: how long the line would have been."""
@@ -131,6 +140,8 @@ def _cut(thing: Any, chars: int, entries: int, depth: int) -> Any:  # Any: what 
     return some if left <= 0 else [*some, f"… ({left} more)"]
 
 
+# --- the file -------------------------------------------------------------------------------------
+
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
 # A pipe without a reader must be an error, not a wait without end.
@@ -138,7 +149,13 @@ _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBL
 
 
 class LineFile:
-    """Appends lines to one path; whatever fails is an ``OSError``."""
+    """Appends lines to one path; whatever fails is an ``OSError``.
+
+    Each line is one write in append mode, so that lines of different processes do not mix and a
+    process that dies leaves whole lines behind. A full file is renamed by whoever has its lock; the
+    others notice before their next line that the path is another file now. It may so be a few lines
+    larger than its bound.
+    """
 
     def __init__(self, path: Path, *, max_bytes: int, backups: int, follows_links: bool) -> None:
         """Touch nothing yet; ``follows_links`` says whether the path may be a symbolic link."""
@@ -237,6 +254,8 @@ def _prepare(fd: int) -> None:
     if status.st_size and os.pread(fd, 1, status.st_size - 1) != b"\n":
         os.write(fd, b"\n")
 
+
+# --- the plugin -----------------------------------------------------------------------------------
 
 log = structlog.get_logger()
 

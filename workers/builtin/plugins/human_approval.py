@@ -3,6 +3,13 @@
 The kernel has the approvals: it lists and journals them, tells observers, waits, and lets a call
 with a leave run although it is asked for again. Here it is decided which calls are asked for, and
 what "approve_always" means for one. A command that cannot be read is never safe.
+
+Who approves a shell command for good allows its family: the program's name, with the subcommand of
+a program that has some: ``rm``, ``git push``, ``docker compose up``. A command has no family, so
+that only its very text can be approved, where the name says too little: the program runs whatever
+it is told, an option makes it do so, or what the person saw is one use among harmless ones. To let
+a program count with its subcommands, add it to ``_SUBCOMMANDS``; one that runs others, to
+``_RUNS_ANYTHING``.
 """
 
 import hashlib
@@ -27,6 +34,8 @@ from workers.builtin.plugins._safe_commands import (
 )
 from workers.builtin.shell.reader import Command, Reading, Word, basename, read
 from workers.builtin.shell.wrappers import WRAPPERS
+
+# --- families of commands -------------------------------------------------------------------------
 
 FAMILY_CHARS_MAX: Final = 128
 """What the kernel takes."""
@@ -152,6 +161,8 @@ def _calls(word: Word) -> bool:
         return False
     return any(known.startswith(option) or option.startswith(known) for known in _CALLING_OPTIONS)
 
+
+# --- the plugin -----------------------------------------------------------------------------------
 
 CONFIRMED_MAX: Final = 16
 """Commands that a user confirmed and no call has used yet; the oldest gives way, so that its call

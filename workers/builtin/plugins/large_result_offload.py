@@ -7,6 +7,8 @@ ends. A kept result can be read by lines: longer ones are broken, and a NUL is s
 
 Observers get ``large_result_offloaded``. Where a result cannot be kept the model gets all of it,
 and observers get ``large_result_offload_failed``.
+
+A preview has both ends of the text, and says how to read on.
 """
 
 import hashlib
@@ -33,6 +35,8 @@ from cmdc_runtime.extensions.hooks import AfterTool, BeforeTool, SessionEnd
 from cmdc_runtime.extensions.plugin import Plugin, hook
 from cmdc_runtime.extensions.plugin_context import PluginContext
 from workers.builtin.backends.composite import opened
+
+# --- the preview ----------------------------------------------------------------------------------
 
 HEAD_CHARS: Final = 2000
 TAIL_CHARS: Final = 1000
@@ -82,6 +86,8 @@ def _tail(text: str) -> str:
     at = text.find("\n", first, first + TAIL_CHARS // 2)
     return text[at + 1 or first :]
 
+
+# --- the plugin -----------------------------------------------------------------------------------
 
 FOLDER: Final = "/large_tool_results/"
 CHARS_PER_TOKEN: Final = 4

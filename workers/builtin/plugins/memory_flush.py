@@ -6,6 +6,10 @@ Where the system prompt shows the file, it shows it with them from then on.
 
 Observers get ``memory_flushed``. Whatever fails is told by ``memory_flush_failed``, and the
 conversation is compacted all the same.
+
+The section has a heading of its own and a fact in each item; what people wrote in the file stays as
+it is. Facts are compared without regard to case, spacing and the stop at the end, with the items of
+the whole file.
 """
 
 import asyncio
@@ -32,6 +36,8 @@ from workers.builtin.plugins._memory_files import (
     shown_name,
 )
 from workers.builtin.tools._files import one_at_a_time, read_whole, reason_of, replace
+
+# --- facts in a file of prose ---------------------------------------------------------------------
 
 HEADING: Final = "## Remembered facts"
 FACTS_MAX: Final = 200
@@ -130,6 +136,8 @@ def _clean(fact: str) -> str:
 def _compared(fact: str) -> str:
     return _clean(fact).casefold().rstrip(".")
 
+
+# --- the plugin -----------------------------------------------------------------------------------
 
 TIMEOUT_S: Final = 120.0
 """The compaction waits no longer."""

@@ -3,6 +3,10 @@
 It decides anew before every request, and says nothing where that model is in use already. So a
 person's or another plugin's switch lasts until then: the router overrules it, unless no rule holds
 and there is no default model. ``choice`` is the whole decision, the hour an argument of it.
+
+How complex a task is, a rule of thumb says; no model is asked. Each of the signs in ``_points``
+gives a point; their sum decides. What counts is the user's latest message and the tool calls since
+then, so until the user speaks again a task may become more complex, and never less.
 """
 
 import re
@@ -35,6 +39,8 @@ from cmdc_runtime.plugins.model_router import (
     UserTierIn,
 )
 from workers.builtin.plugins._conversation import latest_request
+
+# --- complexity -----------------------------------------------------------------------------------
 
 MEDIUM_TOKENS: Final = 40
 """A text from this length on, a few sentences, gives a point."""
@@ -91,6 +97,8 @@ def _tokens(text: str) -> int:
     others = sum(not char.isascii() for char in text)
     return others + (len(text) - others) // ASCII_PER_TOKEN
 
+
+# --- the plugin -----------------------------------------------------------------------------------
 
 TOKEN_BUDGET: Final = "token_budget"  # noqa: S105 - it is no password
 """Key of ``user_data``: how many tokens the session may use."""

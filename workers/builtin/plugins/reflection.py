@@ -29,6 +29,8 @@ from cmdc_runtime.extensions.plugin import Plugin, hook
 from cmdc_runtime.extensions.plugin_context import PluginCallError, PluginContext
 from workers.builtin.plugins._conversation import latest_request
 
+# --- what reviewers are asked, and say ------------------------------------------------------------
+
 Mode: TypeAlias = Literal["self", "model", "subagent"]
 """Who reviews."""
 REVIEWED_CHARS_MAX: Final = 100_000
@@ -122,6 +124,8 @@ def _cut(text: str) -> str:
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
+
+# --- the plugin -----------------------------------------------------------------------------------
 
 REVIEW_TIMEOUT_S: Final = 600.0
 """Of one review by somebody else: a subagent may take a while."""

@@ -2,6 +2,15 @@
 
 Everything that litellm raises leaves as a ``ProviderError``: its kind is decided by ``classify``,
 this module finds out what there is to decide by. Nothing here imports litellm; names are enough.
+
+The text of an error is cut before any other code reads it: what is done with it costs more than its
+size, and only its beginning is of use. A server that has said "200" tells what goes wrong in an
+event of the stream. Only what a server has said decides about a failure (``Heard``).
+
+No text of a failure shows a credential. They are known by their values (``cmdc_runtime.hiding``):
+those among the options of a request and those that were in force before, and those in the
+environment. What looks like a key is hidden, too: a provider may tell of one that nobody here has
+given. ``hidden`` is the one function that texts of failures pass.
 """
 
 import contextlib
@@ -23,6 +32,8 @@ from cmdc_runtime import foreign, hiding
 from cmdc_runtime.discretion import HIDDEN
 from cmdc_runtime.extensions.provider import FailureKind, ModelRequest, ProviderError, classify
 from workers.builtin.providers._addresses import BadAddressError
+
+# --- long texts -----------------------------------------------------------------------------------
 
 ERROR_BYTES_MAX: Final = 64 * 2**10
 """Of an error, as the body of an answer or as an event in it: the rest is not looked at."""
@@ -72,6 +83,8 @@ def with_cut_text(redact: Callable[[str], str]) -> Callable[[str], str]:
     return cut_and_redact
 
 
+# --- what a server has said -----------------------------------------------------------------------
+
 _MEMBERS: Final = frozenset(
     (
         *("error", "errors", "message", "msg", "detail", "code", "type", "status", "reason"),
@@ -88,7 +101,12 @@ _QUOTED: Final = re.compile(r"(['\"`])(.+?)\1", re.DOTALL)
 
 @dataclass(slots=True)
 class Heard:
-    """What came to one request; ``status`` is None until a server has refused it."""
+    """What came to one request; ``status`` is None until a server has refused it.
+
+    It is kept as it came. The texts of a client's exceptions mix the words of the server, its own,
+    and what somebody has typed. So the transport notes what answers, and what a server repeats of
+    the conversation is left out: it is no word of the server's.
+    """
 
     is_asked: bool = False
     """A request has left this process, or has tried to."""
@@ -148,6 +166,8 @@ def _without_echoes(told: str, conversation: Sequence[str]) -> str:
     return _QUOTED.sub(kept, told)
 
 
+# --- secrets --------------------------------------------------------------------------------------
+
 _SECRET_SHAPE: Final = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|key)[-_][\w*./+=~-]{6,}"  # also when masked with stars
     r"|\bAIza[\w-]{20,}"
@@ -179,6 +199,8 @@ def is_safe(text: str, secrets: frozenset[str]) -> bool:
     """Say whether the whole of ``text`` may be shown as it is."""
     return len(text) <= TEXT_CHARS_MAX and hidden(text, secrets) == text
 
+
+# --- failures -------------------------------------------------------------------------------------
 
 _NO_ANSWER: Final = frozenset({"APIConnectionError", "TransportError"})
 """Classes of openai and httpx for requests that no server has answered."""

@@ -1,7 +1,10 @@
-"""What litellm's bundled table knows of models: names, prices, context windows, abilities.
+"""What is known of models before a request: names, prices, context windows, abilities, keys.
 
 Everything is read offline. What the table does not know is None or False, never a guess; an entry
 that a program adds (``litellm.register_model``) counts if it comes before the first question.
+
+``ModelFacts`` is what one model is and can do, as far as that is known. ``check_keys`` says whether
+the options and the key of a request can be sent, wherever they were given.
 """
 
 import functools
@@ -16,6 +19,8 @@ from cmdc_runtime.extensions.provider import FailureKind, ModelRequest, Provider
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.provider_options import KEYS, OURS, options_problem, value_problem
 from workers.builtin.providers._library import litellm
+
+# --- facts ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,8 @@ def is_gemini(facts: ModelFacts) -> bool:
     """Say whether the model is Google's and speaks Google's wire."""
     return facts.provider in {"gemini", "vertex_ai", "vertex_ai_beta"} and not is_claude(facts)
 
+
+# --- keys -----------------------------------------------------------------------------------------
 
 _ENDS: Final = ("_API_KEY", "_AUTH_TOKEN", "_API_TOKEN")
 """Of the variables that litellm looks for the key of a provider in."""
@@ -87,6 +94,8 @@ def unset_keys(provider: str) -> tuple[str, ...]:
 def _refused(problem: str) -> ProviderError:
     return ProviderError(FailureKind.PERMANENT, f"nothing was sent: {problem}")
 
+
+# --- litellm's table ------------------------------------------------------------------------------
 
 MODELS_MAX: Final = 256
 """How many models' facts are kept; a session uses a handful."""

@@ -1,10 +1,15 @@
-"""The usage in a provider's answer, judged as it comes: one that can't be true is unknown.
+"""What a provider's answer holds, judged as it comes: the events of a reply, and its usage.
 
 Vendors' usages are read by litellm, by its clients' models and by tables of prices, and a number
 that one of them does not expect fails the whole reply. So a usage is looked at before any of them
-has it: what could not be read is taken out of its event, and the reply goes on without it. What a
-vendor names a count of tokens is a whole number in the range of counts, or null: then it is not
-told.
+has it: one that can't be true is unknown. What could not be read is taken out of its event, and the
+reply goes on without it. What a vendor names a count of tokens is a whole number in the range of
+counts, or null: then it is not told.
+
+``settle_event`` is one edge for three wire formats. litellm takes an empty piece for what it can't
+read, so a field of a wrong type would be an answer with nothing in it. Here it is refused by its
+name. What vendors tell in another way is put as litellm reads it: content in parts, a refusal, a
+call in the older form.
 """
 
 import contextlib
@@ -22,6 +27,8 @@ from workers.builtin.providers._failures import (
     cut_error,
     may_be_long_error,
 )
+
+# --- events of a reply ----------------------------------------------------------------------------
 
 MARKS: Final = (b'"choices"', b'"content_block', b'"candidates"')
 """What an event of a reply has in it: OpenAI's, Anthropic's, Google's."""
@@ -157,6 +164,8 @@ def _refused(name: str, of: str, value: object, kind: type) -> RefusedAnswerErro
     told = f"{name} of {of} is {found}, not {_NAMES.get(kind, kind.__name__)}"
     return RefusedAnswerError(f"the provider's answer can't be read: {told}")
 
+
+# --- usages ---------------------------------------------------------------------------------------
 
 NAMES: Final = ("usage", "usageMetadata", "usage_metadata")
 """Keys of a usage, in an event or in an object of it: Anthropic's first is in its ``message``."""

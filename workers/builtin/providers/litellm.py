@@ -4,6 +4,8 @@ litellm takes seconds to import, so the nursery does it before it forks. The ada
 conversations to the OpenAI shape, deltas to chunks and exceptions to ``ProviderError``, and decides
 nothing else. Retries are the kernel's, so litellm's own are off. A vendor's oddity that litellm
 leaves to its caller is dealt with here, with a test that shows the wire.
+
+A stream may cut a character in two (``SplitPairs``), or break off unnoticed (``Ending``).
 """
 
 import asyncio
@@ -58,9 +60,14 @@ from workers.builtin.providers._models import (
 from workers.builtin.providers._prompt_caching import marked, takes_marks
 from workers.builtin.providers._usages import UsageWatch
 
+# --- characters in two halves ---------------------------------------------------------------------
+
 
 class SplitPairs:
-    """Holds the first half of a pair until the next piece of the same kind."""
+    """Holds the first half of a pair until the next piece of the same kind.
+
+    JSON writes what is beyond U+FFFF as a pair of surrogates, and a server may cut between them.
+    """
 
     def __init__(self) -> None:
         """Begin with nothing."""
@@ -88,6 +95,8 @@ class SplitPairs:
             yield kind(text=plain.mended(half))
 
 
+# --- how a stream ended ---------------------------------------------------------------------------
+
 GOOGLE_GARBLED: Final = frozenset({"MALFORMED_FUNCTION_CALL"})
 """Google's words for a reply that is no use; litellm calls it a plain stop."""
 
@@ -98,6 +107,10 @@ class Ending:
     ``wrapper`` is litellm's stream, and ``read_usage`` prices the usage at its end; ``is_google``
     says that the stream comes over Google's wire. Who reads the stream sets ``has_calls`` when a
     call comes.
+
+    litellm makes up a clean finish, and a usage, for a stream that stops in the middle. What tells
+    is ``received_finish_reason`` of its wrapper; on Google's wire, where it calls every chunk
+    finished, only the chunks as they came do.
     """
 
     def __init__(
@@ -183,6 +196,8 @@ def google_reason(chunk: Mapping[str, Any]) -> str | None:  # Any: JSON as it ca
 def _broken() -> ProviderError:
     return ProviderError(FailureKind.TRANSIENT, "the stream ended before the reply was finished")
 
+
+# --- the provider ---------------------------------------------------------------------------------
 
 log = structlog.get_logger()
 

@@ -1,4 +1,7 @@
-"""What the chains have in common: one branch for each phase, each reads what the last one wrote."""
+"""What the chains have in common: one branch for each phase, each reads what the last one wrote.
+
+How prompts of branches are put together, and options filled into them, is common to all strategies.
+"""
 
 from collections.abc import Sequence
 
@@ -14,6 +17,8 @@ from cmdc_runtime.extensions.reasoning import (
     Thought,
 )
 from cmdc_runtime.reasoning.strategies import ChainStrategy
+
+# --- prompts --------------------------------------------------------------------------------------
 
 
 def prompt(question: str, *parts: str) -> str:
@@ -33,6 +38,9 @@ def listed(title: str, texts: Sequence[str]) -> str:
     if not texts:
         return ""
     return "\n\n".join(f"{title} {number}:\n{text}" for number, text in enumerate(texts, 1))
+
+
+# --- chains ---------------------------------------------------------------------------------------
 
 
 class ChainState(msgspec.Struct):

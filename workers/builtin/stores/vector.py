@@ -3,6 +3,8 @@
 The standard library's ``sqlite3`` is often built without extensions, so ``apsw`` opens the file; it
 brings a SQLite of its own. All vectors of a namespace are compared, which is exact; sqlite-vec has
 no index that would do with fewer.
+
+Without a model a vector is ``hashed``: lexical only.
 """
 
 import hashlib
@@ -27,6 +29,8 @@ from cmdc_runtime.extensions.memory import (
 from workers.builtin.stores._sql import BUSY_S, Connection, SqlStore, picked
 from workers.builtin.stores._words import pairs_of, phrases_in
 
+# --- vectors without a model ----------------------------------------------------------------------
+
 PART_CHARS: Final = 3
 PART_WEIGHT: Final = 0.3
 """Of a part of a word, where the word counts 1: a dozen of them shall not drown it."""
@@ -34,7 +38,13 @@ _HASH_BYTES: Final = 8
 
 
 def hashed(text: str, dimensions: int) -> list[float]:
-    """Return the vector of a text, of length 1; all zeros if it has no words."""
+    """Return the vector of a text, of length 1; all zeros if it has no words.
+
+    Words and parts of words are hashed into a fixed number of places: texts are near when they
+    share words, or parts of them, as forms and misspellings of one word do; what words mean plays
+    no role. The same text has the same vector in every process. The signed hashing is that of
+    Weinberger et al. 2009, "Feature Hashing for Large Scale Multitask Learning".
+    """
     vector = [0.0] * dimensions
     for (feature, weight), count in Counter(_features(text)).items():
         digest = hashlib.blake2b(feature.encode(), digest_size=_HASH_BYTES).digest()
@@ -57,6 +67,8 @@ def _features(text: str) -> Iterator[tuple[str, float]]:
         for at in range(len(edged) - PART_CHARS + 1):
             yield edged[at : at + PART_CHARS], PART_WEIGHT
 
+
+# --- the store ------------------------------------------------------------------------------------
 
 Embed = Callable[[str], Iterable[float]]
 _MS: Final = 1000

@@ -1,6 +1,12 @@
-"""Tool calls as spans: one ``execute_tool`` for each call that begins, be they parallel.
+"""What a session does as spans: tool calls, requests to the model, runs of reasoning strategies.
 
-A call that never begins (a plugin refuses it, there is no such tool) is an event of the cycle.
+There is one ``execute_tool`` for each call that begins, be they parallel, one ``chat`` for each
+request, also for one that is sent again, one ``reason`` for each run and one ``branch`` for each
+branch. A call that never begins (a plugin refuses it, there is no such tool) is an event of the
+cycle.
+
+What was said is written down as the semantic conventions have it: messages as JSON of bounded size,
+a message as a role with parts: https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/
 """
 
 from collections import deque
@@ -28,6 +34,8 @@ from workers.builtin.telemetry.sheet import (
     request_kinds,
     usage_attributes,
 )
+
+# --- content --------------------------------------------------------------------------------------
 
 TEXT_CHARS_MAX: Final = 8_192
 """Of one text, or of what a tool was given or returned."""
@@ -90,6 +98,8 @@ def _json(thing: object) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         return msgspec.json.encode(f"{type(error).__name__}: no JSON").decode()
 
+
+# --- tool calls -----------------------------------------------------------------------------------
 
 CHILDREN_MAX: Final = 256
 """Subagents that are remembered until their end."""
@@ -404,7 +414,13 @@ class _Run:
 
 
 class Runs:
-    """The runs of strategies that are under way in this session."""
+    """The runs of strategies that are under way in this session.
+
+    The run's span is in that of the call which runs it, else in the cycle's; its branches are in
+    the run's, and name their parents in the tree. What a branch's own session does is in the
+    branch's span (``cmdc_runtime.tracing``). Scores, prunings and thoughts that no branch of this
+    process has brought are events of the run.
+    """
 
     def __init__(self, sheet: Sheet, calls: Calls) -> None:
         """Tell on ``sheet``, of runs within ``calls``."""

@@ -1,6 +1,7 @@
 """The open spans of a session, and what is to be done to them and to its metrics.
 
-One sheet is shared by all that tell of a session: ``telemetry.tracker`` and what it is made of.
+One sheet is shared by all that tell of a session: ``telemetry.tracker`` and what it is made of. The
+operations are the words between the tracker and the exporter.
 """
 
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from cmdc_runtime.ids import CommandId, SessionId
 from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.tracing import SpanParent, cycle_span_id, trace_id_of
 from workers.builtin.telemetry import names
+
+# --- operations -----------------------------------------------------------------------------------
 
 Value: TypeAlias = str | bool | int | float | tuple[str, ...]
 Attributes: TypeAlias = dict[str, Value]
@@ -73,6 +76,8 @@ class Measure:
 
 Operation: TypeAlias = Open | Note | Describe | Close | Measure
 
+
+# --- the sheet ------------------------------------------------------------------------------------
 
 CYCLE: Final = "cycle"
 REQUEST: Final = "request"

@@ -1,7 +1,14 @@
-"""Files as tools see them: text that can be read, names that can be shown, writes in one piece.
+"""Files as tools see them: patterns of paths, walks, text that can be read, writes in one piece.
 
 A failure with a file is an ``OSError`` or ``ValueError``; the tool turns it into the ``ToolError``
 that names the path the way the model wrote it, with ``reason_of``.
+
+In a pattern ``*`` and ``?`` stand within one name, ``**`` across folders, ``{a,b}`` for either.
+Nothing else is special: a name like ``[id].tsx`` is found by itself. A new wildcard is a row of
+``_MEANINGS``.
+
+A ``Walk`` through a folder is sorted, bounded, and passes what holds no sources. What is left out
+is counted, and ``notes`` tells it to the model.
 """
 
 import contextlib
@@ -15,6 +22,8 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from cmdc_runtime.extensions import ToolError
+
+# --- patterns -------------------------------------------------------------------------------------
 
 PATTERN_CHARS_MAX: Final = 500
 
@@ -56,6 +65,8 @@ def split(pattern: str) -> tuple[str, str]:
         folder = "/"
     return folder, "/".join([*folders[plain:], last])
 
+
+# --- walks ----------------------------------------------------------------------------------------
 
 SKIPPED: Final = frozenset(
     {
@@ -119,6 +130,8 @@ class Walk:
     def _count(self, _: OSError) -> None:
         self.unread += 1
 
+
+# --- reading and writing --------------------------------------------------------------------------
 
 FILE_BYTES_MAX: Final = 16 * 1024 * 1024
 """A larger file is no text that a model works on, and would be held in memory as a whole."""

@@ -2,6 +2,11 @@
 
 The run is a part of this call: it goes on after a death of the process, and ends with the call.
 What it came to is told by ``reasoning_done``; the model reads the answer.
+
+``Driver`` drives the run over the session of the call: the machine decides, the driver carries it
+out. The machine is asked in a thread, since a strategy is a stranger's code that must not stop the
+loop. After a death the run is played again: what came before is fed in the order in which it came
+first, which the told events say; the session has the answers, and nothing is asked twice.
 """
 
 import asyncio
@@ -42,6 +47,8 @@ from workers.reasoning.inputs import (
 )
 from workers.reasoning.run import Run
 from workers.threads import Threads
+
+# --- the driver -----------------------------------------------------------------------------------
 
 DECIDE_S: Final = 60.0
 """For a strategy to decide; one that takes longer ends its run."""
@@ -280,6 +287,8 @@ def _tells_of_the_deadline(event: ReasoningEvent) -> bool:
         case _:
             return False
 
+
+# --- the tool -------------------------------------------------------------------------------------
 
 CLOSING_S: Final = 300.0
 """For branches to end after the run's own time, before the call is cut off."""

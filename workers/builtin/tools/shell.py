@@ -1,12 +1,15 @@
 """``shell``: one command in a process group of its own, bounded in time and output.
 
-The call ends when the command's process exits, not when its output is closed: a server started
-with ``&`` keeps the pipe open. Whatever is left of the group then is killed; what has left the
-group on purpose lives until the session ends. At a timeout, a cancellation, or where a signal has
-ended the command's process, everything that the command has started is killed, wherever it went:
-all of it descends from a process of ours above the command (``_guardian.py``), which is a
-subreaper. A command that kills that one is known by a mark in its environment. The group stays in
-the agent's POSIX session, so that whoever ends an agent finds its commands too.
+The call ends when the command's process exits, not when its output is closed: a server started with
+``&`` keeps the pipe open. Whatever is left of the group then is killed; what has left the group on
+purpose lives until the session ends. At a timeout, a cancellation, or where a signal has ended the
+command's process, everything that the command has started is killed, wherever it went: all of it
+descends from a process of ours above the command (``_guardian.py``), which is a subreaper. A
+command that kills that one is known by a mark in its environment. The group stays in the agent's
+POSIX session, so that whoever ends an agent finds its commands too.
+
+The output is kept in a file if it is long; the model gets its two ends. Memory is bounded whatever
+the command writes.
 """
 
 import asyncio
@@ -38,6 +41,8 @@ from cmdc_runtime.process_table import (
 )
 from cmdc_runtime.tool_environment import passed_on
 from cmdc_runtime.tools import SHELL_TIMEOUT_S
+
+# --- output ---------------------------------------------------------------------------------------
 
 LINES_MAX: Final = 2000
 BYTES_MAX: Final = 50 * 1024
@@ -128,6 +133,8 @@ class Capture:
 def _decode(output: bytes | bytearray) -> str:
     return output.decode("utf-8", errors="replace")
 
+
+# --- the tool -------------------------------------------------------------------------------------
 
 DRAIN_S: Final = 0.25
 """How long output is read after the process has gone, once more after the group has."""
