@@ -1,8 +1,15 @@
-"""``response_format``: what an application may give, and the JSON Schema that it stands for.
+"""JSON Schemas of tools and answers: what one may hold and refer to, and ``response_format``.
 
-A dict is a JSON Schema by itself, of the draft that its ``$schema`` names, else of 2020-12. A
-class with ``model_json_schema`` is one of pydantic's; everything else is a type for msgspec. To
-take one more kind of type, add it to ``answer_schema``.
+A provider gets a schema as JSON, and the journal keeps it as MessagePack. What one of them has no
+form for (nan, an infinity, an integer beyond 64 bits, half a surrogate pair, bytes, a set, a key
+that is no text) or nests too deep for either is told here, where somebody can mend it, and not by a
+request that fails again and again. What a schema refers to is found where it is defined, and never
+fetched: ``reference_problem`` is the one check, of a tool's parameters as of an answer's form.
+``mismatches`` asks it too where a value cannot be checked: a schema may be older than the check.
+
+As ``response_format`` a dict is a JSON Schema by itself, of the draft that its ``$schema`` names,
+else of 2020-12. A class with ``model_json_schema`` is one of pydantic's; everything else is a type
+for msgspec. To take one more kind of type, add it to ``answer_schema``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,6 +20,8 @@ import msgspec
 from cmdc_runtime.bounded_check import CheckTooLongError
 from cmdc_runtime.lines import one_line
 from cmdc_runtime.plain import TOO_DEEP, json_problem, reason_of, short
+
+# --- values ---------------------------------------------------------------------------------------
 
 _OUT: Final = "leave it out; a default can be None, which the code then replaces"
 _OUT_OF_DEPTH: Final = 'name its parts under "definitions" or "$defs" and refer to them'
@@ -25,6 +34,8 @@ def values_problem(schema: object) -> str | None:
         return None
     return f"{problem}; {_OUT_OF_DEPTH if problem == TOO_DEEP else _OUT}"
 
+
+# --- references -----------------------------------------------------------------------------------
 
 _WORDS: Final = ("$ref", "$dynamicRef")
 """What refers to another schema; not every draft has both."""
@@ -135,6 +146,8 @@ def _specification_of(kind: Any) -> Any:
         dialect, default=referencing.jsonschema.DRAFT202012
     )
 
+
+# --- the form of an answer ------------------------------------------------------------------------
 
 Schema = dict[str, Any]  # Any: JSON
 

@@ -1,9 +1,14 @@
-"""Structs that a caller makes: what is wrong with their fields' names is an error of the project.
+"""Values that come from outside: the ranges of their numbers, and structs that a caller makes.
 
-msgspec raises a bare ``TypeError`` for an unknown or missing field, and what ``__post_init__``
-raises. A class with the metaclass ``Checked`` raises ``InvalidFields`` in their place, which names
-the class, the field and the one that may have been meant. Types of values are not looked at where
-there is nothing else wrong: whoever takes the struct does. A decoder does not come here.
+An option, a field of the wire and a column of the journal that mean the same take the same range,
+which is written once. As an annotation a range is checked by msgspec, in options and in frames
+alike; NaN is in none. To add one, add it here and name it in the field's annotation.
+
+What is wrong with the names of a struct's fields is an error of the project. msgspec raises a bare
+``TypeError`` for an unknown or missing field, and what ``__post_init__`` raises. A class with the
+metaclass ``Checked`` raises ``InvalidFields`` in their place, which names the class, the field and
+the one that may have been meant. Types of values are not looked at where there is nothing else
+wrong: whoever takes the struct does. A decoder does not come here.
 """
 
 import importlib
@@ -16,6 +21,8 @@ import msgspec
 from msgspec import Meta
 
 from cmdc_runtime.plain import nearest, short
+
+# --- ranges ---------------------------------------------------------------------------------------
 
 COUNT_MAX: Final = 10**12
 """Of turns, tokens, retries: more than any session lives to see, and far from 64 bits."""
@@ -55,6 +62,8 @@ Processes = Annotated[int, Meta(ge=4, le=1_000_000)]
 OpenFiles = Annotated[int, Meta(ge=64, le=1_000_000)]
 RingEvents = Annotated[int, Meta(ge=0, le=1_000_000)]
 
+
+# --- names of fields ------------------------------------------------------------------------------
 
 NAMES_MAX: Final = 32
 """Of fields that nobody knows, in one error; each is compared with all that there are."""

@@ -2,18 +2,17 @@
 
 ``call`` and ``wait`` are how such code is run. Whatever it ends with, be it ``SystemExit``,
 ``KeyboardInterrupt``, ``GeneratorExit``, a cancellation of its own or an exception that cannot even
-be printed, comes out as one ``ForeignError``: whoever called says whose failure that is. Its texts
-are made there and then, since that runs code of the exception's class; to tell it runs none.
-``told`` and ``traceback_of`` make text of any exception, and never fail. A cancellation by whoever
-runs the task is none of the code's doing, and goes its way.
+be printed, comes out as one ``ForeignError``: whoever called says whose failure that is. A
+cancellation by whoever runs the task is none of the code's doing, and goes its way. A
+``GuardedTask`` is one that no other code of strangers cancels.
 
-These texts are shown: to the model, in events, records, logs. In a process that knows credentials
-(``hide_by``) none of them is in such a text.
+``told`` and ``traceback_of`` make text of any exception, and never fail. These texts are shown: to
+the model, in events, records, logs. In a process that knows credentials (``hide_by``) none of them
+is in such a text.
 
 Such code may fork. The child that goes on in it comes back here, too, with everything that belongs
-to this process: it ends there, and nobody hears of what it returned.
-
-Nothing here knows of the event loop of one process: client, agent and tool host use it alike.
+to this process: it ends there, and nobody hears of what it returned. Nothing here knows of the
+event loop of one process: client, agent and tool host use it alike.
 """
 
 import asyncio
@@ -30,11 +29,16 @@ from typing import Any, Final, TypeVar
 from cmdc_runtime.discretion import HIDDEN
 from cmdc_runtime.plain import mended
 
+# --- a task for such code -------------------------------------------------------------------------
+
 _WHOSE: Final[ContextVar[object]] = ContextVar("what the stranger's task is known by", default=None)
 
 
 class GuardedTask(asyncio.Task[None]):
-    """Runs ``work`` in the running loop, in a context of its own, which what it starts inherits."""
+    """Runs ``work`` in the running loop, in a context of its own, which what it starts inherits.
+
+    Such code finds it with ``asyncio.all_tasks()``: who cancels all of these means their own.
+    """
 
     def __init__(self, work: Coroutine[Any, Any, None]) -> None:
         """Begin with the loop's next turn."""
@@ -52,6 +56,8 @@ class GuardedTask(asyncio.Task[None]):
         super().cancel()
 
 
+# --- calls, and what they end with ----------------------------------------------------------------
+
 TEXT_CHARS_MAX: Final = 4_000
 """Of an exception's own text."""
 TRACEBACK_CHARS_MAX: Final = 32_000
@@ -65,7 +71,11 @@ _hide: list[Callable[[str], str]] = []
 
 
 class ForeignError(Exception):
-    """Code that is not ours failed with ``error``; the text is what ``told`` makes of it."""
+    """Code that is not ours failed with ``error``; the text is what ``told`` makes of it.
+
+    Its texts are made there and then, since that runs code of the exception's class; to tell it
+    runs none.
+    """
 
     def __init__(self, error: BaseException) -> None:
         """Keep the error, and what is told of it."""

@@ -3,6 +3,8 @@
 ``cmdc_runtime.discretion`` says which texts among options are secrets. Each is hidden in every form
 in which somebody may repeat it. What it costs is bounded by the size of the text and by the number
 of the secrets.
+
+A text may also repeat a secret in another shape, or a part of it: see ``spans_alike``.
 """
 
 import base64
@@ -21,6 +23,8 @@ from urllib.parse import quote, quote_plus, unquote
 import msgspec
 
 from cmdc_runtime.discretion import HIDDEN, SECRET_NAME, is_header, of_address, told, values_of
+
+# --- in another shape, or in part -----------------------------------------------------------------
 
 ALIKE_CHARS_MIN: Final = 8
 """Of a secret that is known by its likeness."""
@@ -45,7 +49,14 @@ _PHRASE: Final = re.compile(r"\s|://|^[/~.]")
 
 
 def spans_alike(text: str, secrets: frozenset[str]) -> Iterator[tuple[int, int]]:
-    """Yield where ``text`` repeats any of ``secrets``, or a run of one."""
+    """Yield where ``text`` repeats any of ``secrets``, or a run of one.
+
+    Both are compared as their characters alone: without white space and case, and without the
+    escapes of URLs, HTML, JSON and Python, however often they were put on. A run of ``RUN_CHARS``
+    characters of a long secret is hidden too, where the secret is no phrase and the run no word.
+    Short secrets and words are left to who looks for them as they are. The cost is bounded by the
+    sizes of both.
+    """
     wholes, runs = _needles(secrets)
     if not wholes or not _may_have(text, wholes, runs):
         return
@@ -139,6 +150,8 @@ def _meant(found: re.Match[str]) -> str:
 def _as_bytes(text: str) -> str:
     return text if text.isascii() else text.encode(errors="replace").decode("latin-1")
 
+
+# --- as they are ----------------------------------------------------------------------------------
 
 SECRETS_MAX: Final = 512
 """Values that are hidden; where there are more, nothing of a text is shown."""

@@ -1,12 +1,19 @@
-"""Text that others wrote, made fit for one line that a person reads, on a terminal too.
+"""Lines of text: what others wrote made fit for one, and what processes print, line by line.
 
 A model or a tool may say anything, escape sequences that repaint the screen or type for the user
-included.
+included. A line that a person reads, on a terminal too, has none.
+
+A worker sends its standard output and its standard error over a socket each, and says first whose
+they are. A line that begins with ``RECORD_MARK`` holds one JSON object and is a log record; any
+other line is text. Who holds such a socket is believed in what it says about itself, and in nothing
+else: the daemon binds session and process by itself.
 """
 
 import re
 from collections.abc import Mapping
 from typing import Final, Literal
+
+# --- for people -----------------------------------------------------------------------------------
 
 LINE_CHARS_MAX: Final = 120
 """What is quoted in a line is cut here."""

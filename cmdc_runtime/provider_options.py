@@ -2,6 +2,10 @@
 
 ``options_problem`` is the one check: of clients where options are given, of the provider where a
 request is made, since a plugin or an older session may bring them too.
+
+What a request carries in its headers is checked, too. A key with the line break of its file, or
+with a sign that no header takes, ends in a failure of the connection that tells nothing of it.
+``header_problem`` tells where it lies, and never shows it.
 """
 
 import math
@@ -10,6 +14,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from cmdc_runtime.plain import problem_of, short
+
+# --- headers --------------------------------------------------------------------------------------
 
 KEYS: Final = ("api_key", "azure_ad_token", "organization")
 """Options that become the value of a header."""
@@ -51,6 +57,8 @@ def value_problem(value: object) -> str | None:
     place = f"its character {found.start() + 1:,} of {len(value):,}"
     return f"{place} is none that a header may have, printable ASCII; is it copied whole?"
 
+
+# --- options --------------------------------------------------------------------------------------
 
 _TIMES: Final = ("timeout", "request_timeout", "stream_timeout")
 """Options that are seconds."""

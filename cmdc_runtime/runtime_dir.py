@@ -1,12 +1,16 @@
-"""Where a daemon and its clients meet: names, default places, and whether somebody is home.
+"""Where a daemon, its clients and its agents meet: names, default places, and who is there.
 
 A runtime directory belongs to one user, is closed to all others, and holds the sockets and the lock
-file of one daemon. The lock is a ``flock``, so the kernel gives it back however the holder dies:
-a directory full of sockets whose lock is free is what a dead daemon left behind.
+file of one daemon. The lock is a ``flock``, so the kernel gives it back however the holder dies: a
+directory full of sockets whose lock is free is what a dead daemon left behind.
 
 Nothing here creates or removes anything; that is the daemon's (``supervisor.adapters.endpoint``).
 Environment, user and home are arguments. To add a default place, add it to both functions below:
 the daemon's default must be one of those where a client looks.
+
+The roll is a folder of it with a file for each agent that is up, by which the next daemon finds
+those that live. An agent signs before it takes its first command; whoever buries it strikes it off.
+The roll goes with the machine's boot, as the processes do.
 """
 
 import contextlib
@@ -26,6 +30,8 @@ import msgspec
 from cmdc_runtime.frames import WIRE_VERSION
 from cmdc_runtime.ids import Incarnation, SessionId, WorkerId
 from cmdc_runtime.plain import SHOWN_CHARS_MAX, text_problem
+
+# --- the daemon -----------------------------------------------------------------------------------
 
 CONTROL_SOCKET: Final = "control.sock"
 EVENTS_SOCKET: Final = "events.sock"
@@ -250,7 +256,7 @@ def _cache_dir(home: Path) -> Path:
     return home / ".cache/cmdc/run"
 
 
-# --- agents ---------------------------------------------------------------------------------------
+# --- the roll of agents ---------------------------------------------------------------------------
 
 ROLL: Final = "agents"
 ENTRY_BYTES_MAX: Final = 4096

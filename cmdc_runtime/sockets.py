@@ -1,15 +1,9 @@
-"""The project's sockets: their options in one table, and the pump that reads and writes them.
+"""The project's sockets: their options in one table, the pump that reads and writes, the dealer.
 
-Nobody else creates a socket or sets an option. The reasons for the values: ZeroMQ drops silently
-at the high-water mark unless ROUTER_MANDATORY is set; a half-open connection costs a descriptor
-for 30 s unless HANDSHAKE_IVL is short; a header may claim any size unless MAXMSGSIZE bounds it;
-a context waits for ever at exit unless LINGER is 0.
-
-A receive is never awaited and so never cancelled: the pump drains the socket without blocking each
-time its descriptor wakes. The descriptor is edge-triggered, and a send may swallow the edge, so
-the pump looks again after every send. What waits for room is tried again soon after the descriptor
-has said that something has changed, and else ever more rarely: hundreds of agents without a daemon,
-each with a word for the next one, must leave it the processors that it needs to start.
+Nobody else creates a socket or sets an option. The reasons for the values: ZeroMQ drops silently at
+the high-water mark unless ROUTER_MANDATORY is set; a half-open connection costs a descriptor for 30
+s unless HANDSHAKE_IVL is short; a header may claim any size unless MAXMSGSIZE bounds it; a context
+waits for ever at exit unless LINGER is 0.
 """
 
 import asyncio
@@ -39,6 +33,8 @@ from cmdc_runtime.frames import (
     of_router,
 )
 from cmdc_runtime.ids import CommandId
+
+# --- options --------------------------------------------------------------------------------------
 
 Parts = Sequence[bytes]
 
@@ -144,11 +140,21 @@ def open_socket(
     return socket
 
 
+# --- the pump -------------------------------------------------------------------------------------
+
+
 class Pump:
     """Hands every message of one socket to ``on_message`` and sends without ever blocking.
 
     ``on_message`` runs in the loop, must not block and must not raise; what it raises ends up in
     the loop's exception handler and the next message is taken.
+
+    A receive is never awaited and so never cancelled: the pump drains the socket without blocking
+    each time its descriptor wakes. The descriptor is edge-triggered, and a send may swallow the
+    edge, so the pump looks again after every send. What waits for room is tried again soon after
+    the descriptor has said that something has changed, and else ever more rarely: hundreds of
+    agents without a daemon, each with a word for the next one, must leave it the processors that it
+    needs to start.
     """
 
     def __init__(
@@ -341,7 +347,7 @@ def pid_of_address(address: str) -> int | None:
     return int(pid) if host.startswith("localhost:") and pid.isdecimal() else None
 
 
-# --- dealer ---------------------------------------------------------------------------------------
+# --- the two sockets of a client ------------------------------------------------------------------
 
 _PARTS_OF_EVENTS: Final = 4  # topic, header, frame, events
 
@@ -362,7 +368,15 @@ class Listener(Protocol):
 
 
 class Dealer:
-    """Speaks with one daemon."""
+    """Speaks with one daemon.
+
+    A DEALER is for questions and answers, a SUB for events. Messages go in and out as structs;
+    whoever listens never sees a byte of the wire. Everything runs in the loop that ``open`` was
+    called in. Nothing here waits, retries or keeps books: that is the client's.
+
+    The sockets are closed by ``close``, or when the dealer is collected as garbage: a program that
+    forgets its client, or whose loop is gone, gets no warning and does not hang.
+    """
 
     def __init__(self, *, control: str, events: str, identity: bytes, listener: Listener) -> None:
         """Keep the addresses; ``open`` connects. ``identity`` is used by nobody else, ever."""

@@ -1,9 +1,15 @@
 """A session as a file: what moves from one daemon to another.
 
-The file is a line that says what it is, then frames: length and CRC-32, both big-endian and of
-four bytes, and a part in MessagePack. The first part is the ``Header``, the last one the ``End``
-with the SHA-256 of all before it. So a file that was cut, or changed anywhere, is known for it. A
-change that an older program must not read is a new ``FORMAT``.
+The file is a line that says what it is, then frames: length and CRC-32, both big-endian and of four
+bytes, and a part in MessagePack. The first part is the ``Header``, the last one the ``End`` with
+the SHA-256 of all before it. So a file that was cut, or changed anywhere, is known for it. A change
+that an older program must not read is a new ``FORMAT``.
+
+Before any of a file is kept it is checked: numbers, order, ids and bodies (``check_whole``). Who
+reads a file asks here, the program that sends it and the daemon that takes it alike. What passes
+can be written to a journal and taken over from it. What only the agent can tell, whether a record
+or a command means something to it, is left to the agent: every body is one whole value in
+MessagePack, so it harms nobody but the session that it is of.
 """
 
 import hashlib
@@ -28,6 +34,8 @@ from cmdc_runtime.ids import EventIndex, Incarnation, SessionId, is_session_id
 from cmdc_runtime.plain import packed_problem, text_problem, whole_problem
 from cmdc_runtime.reasons import snake
 from cmdc_runtime.requests import Origin, PastCommand, PastRecord, ReplayedBatch, StartSession
+
+# --- the file -------------------------------------------------------------------------------------
 
 FORMAT: Final = 1
 FORMAT_FIRST: Final = 1

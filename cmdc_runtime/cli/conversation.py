@@ -1,6 +1,10 @@
-"""One agent that a command starts, prompts and stops, with Ctrl-C meaning abort.
+"""One agent that a command starts, prompts, shows and stops, with Ctrl-C meaning abort.
 
 The session is stopped however the command ends, unless it is to be kept; only a SIGKILL leaves it.
+
+What is seen of a running cycle is a view. ``Transcript`` is for people: on a terminal the answer
+appears as it is made; elsewhere standard output gets the final answers alone. ``JsonTranscript``
+has every event. Both take every event of the session, whoever caused it.
 """
 
 import contextlib
@@ -48,6 +52,8 @@ from cmdc_runtime.lines import duration, neutral, one_line
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.reasons import Down
 from cmdc_runtime.requests import TreeNode
+
+# --- views of a cycle -----------------------------------------------------------------------------
 
 _NEW_ANSWERS: Final = (events.RequestStart, events.StreamReset, events.MessageStart)
 """What was shown before one of these is no part of the answer that follows."""
@@ -174,6 +180,8 @@ class JsonTranscript:
         """Print the error."""
         self._terminal.line(json_line({"error": {"code": error.code, "message": str(error)}}))
 
+
+# --- the conversation -----------------------------------------------------------------------------
 
 T = TypeVar("T")
 

@@ -1,4 +1,10 @@
-"""``cmdc tail`` and ``cmdc monitor``: what happens to one session, until it ends or Ctrl-C."""
+"""``cmdc tail`` and ``cmdc monitor``: what happens to one session, until it ends or Ctrl-C.
+
+``cmdc tail --tree`` draws the runs of reasoning strategies in it while they grow. Where a process
+ends, what is known of that stands as lines below the one that tells of it: to show another field of
+``Evidence``, add a line in ``evidence_lines``; what is not known has none. What the process wrote
+is neutral and stands behind a bar, so that nobody takes it for ours.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -35,6 +41,8 @@ from cmdc_runtime.reasons import (
 if TYPE_CHECKING:
     from cmdc_runtime.client.sync.stream import EventStream, Monitor
 
+
+# --- runs of reasoning strategies -----------------------------------------------------------------
 
 DRAW_S: Final = 0.1
 """Between two drawings of what grows."""
@@ -122,6 +130,8 @@ def _headline(run: ReasoningResult) -> str:
     return one_line(f"{run.strategy} {run.run_id} {run.status}{why}{answer}")
 
 
+# --- the end of a process -------------------------------------------------------------------------
+
 _INDENT: Final = "    "
 _BAR: Final = f"{_INDENT}| "
 
@@ -189,6 +199,8 @@ def _quoted(title: str, text: str) -> Iterator[str]:
         yield f"{_INDENT}{title}:"
         yield from (f"{_BAR}{line}".rstrip() for line in neutral(text).strip("\n").split("\n"))
 
+
+# --- commands -------------------------------------------------------------------------------------
 
 _ORDERLY: Final = (Normal, Shutdown)
 

@@ -1,4 +1,7 @@
-"""``cmdc export``, ``import``, ``checkpoints``, ``resume``: states of sessions, kept and moved."""
+"""``cmdc export``, ``import``, ``checkpoints``, ``resume``: states of sessions, kept and moved.
+
+A file that a command makes is drafted as a whole, then put where it belongs: see ``Draft``.
+"""
 
 import contextlib
 import errno
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from cmdc_runtime.transfer import Header
 
 
+# --- the file that is made ------------------------------------------------------------------------
+
 IN_MEMORY_BYTES_MAX: Final = 16 * 2**20
 """Of a draft for a stream; a larger one waits on the disk."""
 RESERVED_BYTES: Final = 2**20
@@ -37,7 +42,13 @@ _WITHOUT_ROOM: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL})
 
 
 class Draft(ABC):
-    """A file in the making; ``name`` is how the person called it."""
+    """A file in the making; ``name`` is how the person called it.
+
+    Nothing is seen of a draft before ``deliver``, and it may be written anew until then. A regular
+    file is replaced by a rename, where links lead, and is for its owner only: it is there as a
+    whole or not at all. What is no regular file (a FIFO, a device, standard output) is written
+    into. What can't be a file at all, whatever the disk is like, is wrong usage.
+    """
 
     _is_kept: ClassVar[bool] = False
     """Whether the draft itself becomes the file, and has to outlive a loss of power."""
@@ -229,6 +240,8 @@ def _is_terminal(output: str) -> bool:
     finally:
         os.close(descriptor)
 
+
+# --- commands -------------------------------------------------------------------------------------
 
 STDIN_IN_MEMORY_BYTES_MAX: Final = 16 * 2**20
 """Of a file from standard input; a larger one waits on the disk."""

@@ -3,6 +3,8 @@
 An approval is answered with y, n or a, a question with the number of an option or with text of
 one's own. To ask for something new: a method of both ``Person`` and ``Bystander``, and whoever of
 ``conversation`` calls it.
+
+A person types a line at a time, with a Ctrl-C that always counts.
 """
 
 import contextlib
@@ -19,6 +21,8 @@ from cmdc_runtime.cli.choices import line_of_input
 from cmdc_runtime.cli.terminal import Terminal
 from cmdc_runtime.events import ApprovalRequired, AskUser
 from cmdc_runtime.lines import neutral
+
+# --- the keyboard ---------------------------------------------------------------------------------
 
 _NUDGE_S: Final = 0.05
 """How long a Ctrl-C may wait to be heard before it is passed on again."""
@@ -99,6 +103,8 @@ def _nudged() -> Iterator[None]:
         os.close(heard)
         os.close(signalled)
 
+
+# --- what is asked --------------------------------------------------------------------------------
 
 Decision = Literal["approve_once", "approve_always", "reject"]
 

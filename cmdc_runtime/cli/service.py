@@ -4,6 +4,10 @@ Rules: nothing is overwritten or removed that ``install`` did not write, or that
 unless ``--force`` says so; a unit file is there as a whole or not at all; where systemd does not
 run, the file is written all the same and the rest is told. The units are those of deploy/systemd,
 which a wheel has inside this package.
+
+What ``install`` writes begins with two lines of its own, the second of which holds the hash of all
+that follows. So a file that was changed since is known, without a record elsewhere. A unit file as
+text touches no file, process or clock.
 """
 
 import hashlib
@@ -23,6 +27,8 @@ import click
 
 from cmdc_runtime.cli.terminal import Terminal
 from cmdc_runtime.errors import UsageError
+
+# --- unit files as text ---------------------------------------------------------------------------
 
 _WRITTEN: Final = "# Written by `cmdc service install`; changes belong into a drop-in, see below."
 _SIGNATURE: Final = re.compile(r"# sha256 of what follows: ([0-9a-f]{64})")
@@ -85,6 +91,8 @@ def _quoted(word: str) -> str:
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
+
+# --- commands -------------------------------------------------------------------------------------
 
 UNIT: Final = "cmdc.service"
 ACCOUNT: Final = "cmdc"

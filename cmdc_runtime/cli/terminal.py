@@ -1,9 +1,12 @@
-"""Where the command line writes: answers to standard output, everything else to standard error.
+"""What the command line writes: answers to standard output, everything else to standard error.
 
 Everything that is printed passes here and is made ``neutral``, whoever wrote it: ids out of a file,
 errors, tools, models. So no control sequence reaches a terminal but our own. Colour is for
 terminals and obeys ``NO_COLOR``; click takes it out of everything else. Two threads write, the
 command's and the one of Down notices.
+
+What it prints and is given as text, JSON, arguments and times, is formed here too. Times may be any
+number.
 """
 
 import contextlib
@@ -21,6 +24,8 @@ import msgspec
 
 from cmdc_runtime.checked_struct import TIME_MS_MAX
 from cmdc_runtime.lines import ESCAPED, neutral
+
+# --- the terminal ---------------------------------------------------------------------------------
 
 _Row = TypeVar("_Row")
 

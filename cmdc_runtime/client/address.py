@@ -2,6 +2,8 @@
 
 In this order: the address given, ``CMDC_ADDRESS``, a running daemon in one of the default places,
 an embedded daemon. An address is a runtime directory.
+
+What blocks meanwhile is one call in a thread of its own (``offload``).
 """
 
 import asyncio
@@ -26,6 +28,8 @@ from cmdc_runtime.runtime_dir import (
     socket_address,
 )
 
+# --- a blocking call in a thread ------------------------------------------------------------------
+
 T = TypeVar("T")
 
 
@@ -33,6 +37,9 @@ async def offload(call: Callable[[], T], *, undo: Callable[[T], None] | None = N
     """Return what ``call`` returns or raises, without blocking the loop.
 
     A call cannot be cancelled: when the caller is, ``undo`` gets what the call still returns.
+
+    The thread is gone when the call is over. The loop's default executor would keep its threads
+    until the loop ends, and the loop is the application's.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -75,6 +82,8 @@ def _undo(thread: threading.Thread, returned: list[T], undo: Callable[[T], None]
     for value in returned:
         undo(value)
 
+
+# --- addresses ------------------------------------------------------------------------------------
 
 VARIABLE: Final = "CMDC_ADDRESS"
 _WAY_OUT: Final = "start one with `cmdc serve`, or unset the address to get one of your own"

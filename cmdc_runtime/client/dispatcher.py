@@ -1,8 +1,9 @@
-"""Which sessions this client follows: one topic for all streams of a session.
+"""Which sessions and groups this client follows: one topic for all streams of each.
 
 A topic is subscribed to when its first stream opens and given back when its last one closes. While
-it is open, a monitor of the client's own ends every stream of the session with it. A
-group has a topic too, and its streams enter and quit those of its sessions.
+it is open, a monitor of the client's own ends every stream of the session with it. A group has a
+topic too, and its streams enter and quit those of its sessions: those that are there, and each one
+that joins.
 """
 
 import asyncio
@@ -39,6 +40,8 @@ from cmdc_runtime.ids import SUPERVISOR, MonitorRef, SessionId, new_monitor_ref
 from cmdc_runtime.reasons import AnyReason, Down, Other
 from cmdc_runtime.requests import FindSession, ListSessions, SessionInfo
 from cmdc_runtime.sockets import Dealer
+
+# --- groups ---------------------------------------------------------------------------------------
 
 
 class Daemon(Asker, Protocol):
@@ -115,7 +118,13 @@ class _Member:
 
 
 class GroupFollower:
-    """One stream of one group."""
+    """One stream of one group.
+
+    The daemon announces on the group's topic whoever starts, under numbers that step by 1, and
+    sends the newest number to a new subscription and for a while after each announcement. Where a
+    number is missing (one was lost, or another daemon took over) the list of the group's sessions
+    is looked through again. Each member is followed as a session by itself is, and left at its end.
+    """
 
     def __init__(
         self, daemon: Daemon, topics: SessionTopics, group_id: str, subscription: Subscription
@@ -215,6 +224,8 @@ class GroupFollower:
             self._daemon.monitors.drop(ref)
             self._topics.quit(session_id, self._subscription)
 
+
+# --- topics ---------------------------------------------------------------------------------------
 
 _log = logging.getLogger(__name__)
 

@@ -1,4 +1,8 @@
-"""A thread with an event loop, where a synchronous client's work is done."""
+"""The threads of a synchronous client: one with an event loop, one for callbacks.
+
+The client's work is done in the loop. Callbacks run one after the other, and not in the thread of
+the loop, so that a callback may call the client. An exception in one is logged and ends nothing.
+"""
 
 import asyncio
 import contextlib
@@ -23,6 +27,8 @@ from cmdc_runtime.client.link import Link
 from cmdc_runtime.client.monitors import Watch
 from cmdc_runtime.errors import UsageError
 from cmdc_runtime.reasons import Down
+
+# --- callbacks ------------------------------------------------------------------------------------
 
 _log = logging.getLogger(__name__)
 
@@ -104,6 +110,8 @@ class CallbackThread:
                     return call
         return None
 
+
+# --- the loop -------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 

@@ -2,6 +2,8 @@
 
 Everything is read by questions that anybody may ask, so nothing is held for it in the daemon that
 the session comes from. The one that it goes to holds the parts until the last one has come.
+
+What the journal keeps of a session is read part by part, and so is what it is given to keep.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -51,6 +53,8 @@ from cmdc_runtime.transfer import (
     in_pieces,
     rows_in_parts,
 )
+
+# --- the past of a session ------------------------------------------------------------------------
 
 
 async def read_past(asker: Questions, session_id: SessionId) -> PastPage:
@@ -123,6 +127,8 @@ def new_facts(session_id: SessionId, new_id: str) -> CheckpointFacts:
         metadata=encode_facts({}, ()),
     )
 
+
+# --- from one daemon to another -------------------------------------------------------------------
 
 MOVED: Final = "it was moved to another daemon"
 """Why a session ended that was exported for good."""

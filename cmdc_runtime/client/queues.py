@@ -1,12 +1,14 @@
 """Where what arrives waits for the application: one kind for coroutines, one for threads.
 
 Both are filled in the client's loop and emptied by the application. What still waits when a queue
-is finished can be fetched; after that every ``get`` raises the error it was finished with. An
-queue holds what its filler puts in: the bound is the filler's, or ``items_max``, where the oldest
-make room.
+is finished can be fetched; after that every ``get`` raises the error it was finished with. A queue
+holds what its filler puts in: the bound is the filler's, or ``items_max``, where the oldest make
+room.
 
 Every wait of the client for what is published passes ``get``, which is refused in a process that
-was forked from the one that fills the queue.
+was forked from the one that fills the queue. A fork copies a client, but none of its threads: what
+would fill a queue or run in a loop there is in the parent alone, and a lock may be held by a thread
+that the child does not have.
 """
 
 import asyncio
@@ -18,6 +20,8 @@ from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 from cmdc_runtime.errors import UsageError
+
+# --- forks ----------------------------------------------------------------------------------------
 
 
 def is_own(pid: int) -> bool:
@@ -35,6 +39,8 @@ def check_own(pid: int) -> None:
     if not is_own(pid):
         raise UsageError("this client was made before the fork: make one in each process")
 
+
+# --- queues ---------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)

@@ -1,8 +1,9 @@
-"""The request that resumes a session: its old definition with the options that are given anew.
+"""The requests that begin a session: a new one from its options, or one that is resumed.
 
-What is given is checked as ``create_agent`` does, together with what stays. Code by value comes
-along as it was packed. The conversation is that of the saved state, and so are tools, plugins and
-model, unless they are given.
+For a start options are checked and tools packed; nothing is sent yet. A session is resumed by its
+old definition with the options that are given anew. What is given is checked as ``create_agent``
+does, together with what stays. Code by value comes along as it was packed. The conversation is that
+of the saved state, and so are tools, plugins and model, unless they are given.
 """
 
 from typing import Any, Final
@@ -33,6 +34,8 @@ from cmdc_runtime.spec import (
 )
 from cmdc_runtime.subagent import GENERAL_PURPOSE, STRATEGY_TOOL, TASK_TOOL
 from cmdc_runtime.user_values import unpacked
+
+# --- a start --------------------------------------------------------------------------------------
 
 _FROM_OUTSIDE: Final = ("provider_opts", "user_data", "messages", "response_format", "subagents")
 """What holds values of the application's own."""
@@ -103,6 +106,8 @@ def _too_large(spec: AgentSpec, excess: int) -> list[str]:
         )
     return problems
 
+
+# --- a resumption ---------------------------------------------------------------------------------
 
 _REFUSED: Final = {
     "session_id": "give new_id to resume under another id",

@@ -6,6 +6,9 @@ nothing.
 
 Where the daemon seems to count less far than is known, it is asked until the session is up, and
 then believed: one that has just taken over may not have the agent's word yet.
+
+``Position`` is the place of one subscriber in one session's events: nothing twice, nothing skipped
+in silence.
 """
 
 import asyncio
@@ -31,6 +34,8 @@ from cmdc_runtime.errors import CmdcError, ProtocolError, TransientError
 from cmdc_runtime.events import Envelope, Event, EventsLost
 from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.requests import FindSession, Replay, Replayed, SessionInfo
+
+# --- the place in the events ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,18 @@ class EventBatch:
 
 
 class Position:
-    """Follows one session from ``cursor`` on; None means from the first event that comes."""
+    """Follows one session from ``cursor`` on; None means from the first event that comes.
+
+    Pure: batches, watermarks and replays go in, envelopes to deliver come out, and ``missing`` says
+    what to ask for next. The cursor is the index of the last event that was delivered; it grows.
+    Live batches that come before a gap is filled are kept aside, up to a bound; beyond it they are
+    dropped, since whatever is known to exist and was not delivered is asked for sooner or later.
+
+    ``room`` is how many events the consumer still takes. What does not fit counts as not seen.
+
+    Where the daemon counts less far than the cursor, because its journal is an older copy, the
+    position goes back and says so: an EventsLost whose own index lies below what it names.
+    """
 
     def __init__(self, session_id: SessionId, cursor: int | None, created_ms: int = 0) -> None:
         """Start with nothing known but the place to start from."""
@@ -212,6 +228,8 @@ class Position:
             session_id=self.session_id, index=EventIndex(index), at_ms=at_ms, event=event
         )
 
+
+# --- the subscription -----------------------------------------------------------------------------
 
 _UNSETTLED: Final = frozenset({"starting", "restarting", "stopping"})
 """Phases of a session whose process may still have to say how far it is."""

@@ -1,4 +1,9 @@
-"""The session as a whole: subagents, compaction, hibernation, and what extensions tell."""
+"""Events that are no step of a cycle: of the session as a whole, of supervision, of the client.
+
+A session tells of subagents, compaction, hibernation, plugins, and what extensions tell.
+Supervisors tell of their children on the topic of the supervision tree. The client makes what only
+it can tell, and hands events on in an ``Envelope``.
+"""
 
 from typing import Any, Literal
 
@@ -10,6 +15,8 @@ from cmdc_runtime.ids import CallId, EventIndex, Incarnation, SessionId
 from cmdc_runtime.lines import one_line
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.reasons import LINE_CHARS_MAX
+
+# --- the session ----------------------------------------------------------------------------------
 
 
 class SubagentStart(Event, frozen=True, kw_only=True):
@@ -190,7 +197,7 @@ class SupervisorReport(Event, frozen=True, kw_only=True):
         )
 
 
-# --- clients --------------------------------------------------------------------------------------
+# --- the client -----------------------------------------------------------------------------------
 
 
 class EventsLost(Event, frozen=True, kw_only=True):

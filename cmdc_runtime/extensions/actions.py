@@ -2,10 +2,14 @@
 
 ``MATRIX`` is the only place that says what a hook takes: annotations are checked against it when a
 plugin is loaded, answers when it runs. ``COMPOSITION`` says what the answers of several plugins
-amount to.
+amount to. To add an action: a class here with a column in ``_COLUMNS``, a word in ``COMPOSITION``,
+and its field in ``workers.core.verdict``.
 
-To add an action: a class here with a column in ``_COLUMNS``, a word in ``COMPOSITION``, and its
-field in ``workers.core.verdict``.
+The kernel acts on some emits, a plugin's orders to its session:
+``Emit(UpdateSystemContext(key="plan", text="..."))`` changes the system prompt; observers are not
+told of these. Each is a Struct whose snake_case name is that of the emit; a payload that does not
+fit it is a bad action, and counts as a failure of the plugin. To add one: a class here, in
+``AnyKernelEmit`` too, and its row in ``workers.core.kernel_emits``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,6 +55,8 @@ from cmdc_runtime.model_names import model_problem
 from cmdc_runtime.plain import copied, is_a, own, short
 from cmdc_runtime.provider_options import options_problem
 from cmdc_runtime.reasons import snake
+
+# --- emits that the kernel acts on ----------------------------------------------------------------
 
 ApprovalOption = Literal["approve_once", "approve_always", "reject_once"]
 APPROVAL_OPTIONS: Final[tuple[ApprovalOption, ...]] = get_args(ApprovalOption)
@@ -153,6 +159,8 @@ KERNEL_EMITS: Final[dict[str, type[KernelEmit]]] = {
 }
 """Every emit that the kernel acts on, by its name."""
 
+
+# --- actions --------------------------------------------------------------------------------------
 
 ACTION_BYTES_MAX: Final = 2**20
 """Of one action, as MessagePack; only the messages of one request may be larger."""

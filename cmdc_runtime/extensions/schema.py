@@ -3,6 +3,11 @@
 Schemas are valid in JSON Schema's draft 7 and in 2020-12, since a provider knows the one or the
 other. What msgspec says in words of the newer one, ``_in_both_drafts`` says in words of both: to
 support one more keyword, add it there.
+
+Types that msgspec does not know, those of pydantic, are taken in parameters and results. A class
+with ``model_json_schema`` is one of pydantic's, second edition. Nothing here imports that library:
+who has such a class has it. To take one more kind of type, add it to the three hooks, which are
+what msgspec asks about a type or a value that means nothing to it.
 """
 
 import copy
@@ -35,6 +40,8 @@ from cmdc_runtime.answer_schema import (
 from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions.context import Context
 from cmdc_runtime.plain import TOO_DEEP, problem_of, reason_of
+
+# --- types of pydantic ----------------------------------------------------------------------------
 
 Schema = dict[str, Any]  # Any: JSON
 
@@ -158,6 +165,8 @@ def _told(error: ValueError) -> str:
         return str(error)
     return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'it'}: {one['msg']}" for one in errors())
 
+
+# --- signatures and arguments ---------------------------------------------------------------------
 
 Fields = tuple[tuple[str, Any, Any], ...]  # name, annotation, default; Any: whatever was written
 

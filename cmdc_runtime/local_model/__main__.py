@@ -14,6 +14,8 @@ from pathlib import Path
 from cmdc_runtime.local_model.server import Engine, LocalServer, Unavailable, weights
 from cmdc_runtime.process import EXIT_BAD_OPTIONS, EXIT_OK
 
+# --- until nobody needs it ------------------------------------------------------------------------
+
 
 def wait_unneeded(stdin_fd: int, owner_pid: int | None) -> None:
     """Return once ``stdin_fd`` is at its end or the process ``owner_pid`` is gone.
@@ -37,6 +39,9 @@ def wait_unneeded(stdin_fd: int, owner_pid: int | None) -> None:
     finally:
         if pidfd >= 0:
             os.close(pidfd)
+
+
+# --- the command ----------------------------------------------------------------------------------
 
 
 def _options() -> argparse.Namespace:

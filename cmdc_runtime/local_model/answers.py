@@ -1,10 +1,18 @@
-"""Puts the engine's chunks into the shapes that a client of OpenAI's API expects. Pure."""
+"""Requests and answers of OpenAI's API, as a model of 135 million parameters can follow them. Pure.
+
+Such a model knows no tool role and cannot hold a call format by itself. So a request with tools
+becomes a request for JSON under a schema made of the tools' own, which the engine enforces as a
+grammar; a tool's result becomes a plain user message, and the answer to it is plain text. The
+engine's chunks are put into the shapes that a client expects.
+"""
 
 import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
+
+# --- requests -------------------------------------------------------------------------------------
 
 Json: TypeAlias = dict[str, Any]  # Any: JSON
 
@@ -136,6 +144,8 @@ def call_of(text: str) -> tuple[str, str] | None:
         return None
     return call["name"], json.dumps(call["arguments"], ensure_ascii=False)
 
+
+# --- answers --------------------------------------------------------------------------------------
 
 MODEL: Final = "local"
 ARGUMENT_CHUNK_CHARS: Final = 8

@@ -1,6 +1,9 @@
-"""The HTTP side: OpenAI's chat completions on the loopback, one thread per connection.
+"""The local model behind HTTP: OpenAI's chat completions on the loopback, a thread per connection.
 
 A client that goes away ends the computation of its answer with the next token.
+
+The model itself is llama.cpp in this process, by way of xllamacpp. Both the library and the weights
+are optional; ``Unavailable`` says how to get them.
 """
 
 import importlib
@@ -16,6 +19,8 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from cmdc_runtime.local_model.answers import MODEL, Gathered, Plan, cleaned, plan
+
+# --- the engine -----------------------------------------------------------------------------------
 
 Json: TypeAlias = dict[str, Any]  # Any: JSON
 
@@ -106,6 +111,8 @@ class Engine:
         if refusals:
             raise Declined(int(refusals[0]["error"].get("code", 500)), refusals[0])
 
+
+# --- HTTP -----------------------------------------------------------------------------------------
 
 HOST: Final = "127.0.0.1"
 REQUESTS_MAX: Final = 32

@@ -10,6 +10,8 @@ whole, which it takes unless two such modules import each other.
 Import it where it is used: it loads cloudpickle. The functions that a loaded pickle calls
 (``make_struct``, ``make_typed_dict``, ``make_meta``, ``make_module``, ``set_all``) keep their
 names: they are journaled.
+
+``is_installed`` says where code came from, and so how it can be found again in another process.
 """
 
 import dataclasses
@@ -31,6 +33,8 @@ from typing import Any, ClassVar, Final, NewType, get_type_hints, is_typeddict
 import cloudpickle  # type: ignore[import-untyped]
 import msgspec
 
+# --- where code came from -------------------------------------------------------------------------
+
 MAIN: Final = "__main__"
 _OWN_PACKAGES: Final = ("cmdc_runtime", "supervisor", "workers")
 
@@ -47,7 +51,12 @@ def reference_of(thing: object) -> str | None:
 
 
 def is_installed(name: str) -> bool:
-    """Say whether the loaded module is of the standard library, an installed package or ours."""
+    """Say whether the loaded module is of the standard library, an installed package or ours.
+
+    Only the place of a module's file counts, never its name: a ``queue.py`` beside a script is
+    local. What is installed for development (``pip install --editable``) counts as local, since its
+    files are still being written and an agent keeps the code that it was started with.
+    """
     if name == MAIN:
         return False
     module = sys.modules.get(name)
@@ -142,6 +151,8 @@ def _is_installed_path(place: str) -> bool:
     inside = os.path.join(place, "")  # noqa: PTH118 - a package's folder may be the place itself
     return inside.startswith(folders) or os.path.realpath(inside).startswith(folders)
 
+
+# --- code as bytes --------------------------------------------------------------------------------
 
 CULPRIT_DEPTH_MAX: Final = 6
 CULPRIT_PARTS_MAX: Final = 200

@@ -1,4 +1,8 @@
-"""How far a run of a strategy may go."""
+"""How far a run of a strategy may go, and the tool that runs strategies by name.
+
+The tool is ``tools=[cmdc.tools.Reason(["tree_of_thoughts"])]``. It stands here since a session's
+own strategy and ``Runner`` are calls of it, too.
+"""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Final
@@ -9,6 +13,8 @@ from msgspec import Meta
 from cmdc_runtime.checked_struct import Checked, Cost, Count, Moment, Positive
 from cmdc_runtime.packing import BuiltIn, strategy_option
 from cmdc_runtime.subagent import REASON_TOOL
+
+# --- limits ---------------------------------------------------------------------------------------
 
 NODES_MAX: Final = 2_000
 """Thoughts and branches of one run, whatever its steps."""
@@ -40,7 +46,7 @@ class RunLimits(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     """In seconds, from the beginning, whatever process dies meanwhile."""
 
 
-# --- tool -----------------------------------------------------------------------------------------
+# --- the tool -------------------------------------------------------------------------------------
 
 STRATEGIES_MAX: Final = 32
 ToolName = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]

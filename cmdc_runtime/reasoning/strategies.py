@@ -1,7 +1,9 @@
-"""The options of the chains, and what each asks of a model: one thought leads to the next.
+"""The options of the built-in strategies, what each asks of a model, and the words of judges.
 
-The Reasoning plugin asks the same within one session. To add a chain: its name in ``Chain``, its
-phases in ``PHASES``, a class here, and a strategy in ``workers.builtin.reasoning``.
+In a chain one thought leads to the next. The Reasoning plugin asks the same within one session. To
+add a chain: its name in ``Chain``, its phases in ``PHASES``, a class here, and a strategy in
+``workers.builtin.reasoning``. The operations of a graph of thoughts form a graph without cycles.
+What judges are asked, and the types of their answers, are common to all; the words are ours.
 """
 
 import importlib
@@ -17,6 +19,8 @@ from cmdc_runtime.checked_struct import Checked, Share
 from cmdc_runtime.model_names import check_models, model_problem
 from cmdc_runtime.packing import BuiltInStrategy, Function
 from cmdc_runtime.reasons import snake
+
+# --- chains ---------------------------------------------------------------------------------------
 
 Chain: TypeAlias = Literal["chain_of_thought", "plan_and_solve", "step_back"]
 
@@ -456,7 +460,7 @@ class GraphOfThoughts(BuiltInStrategy, frozen=True, kw_only=True):
         return (place - 1,) if place else ()
 
 
-# --- self consistency -----------------------------------------------------------------------------
+# --- self-consistency -----------------------------------------------------------------------------
 
 SAMPLE: Final = """\
 Work this out step by step, and check each step. End with one line of the form
@@ -498,7 +502,7 @@ class SelfConsistency(BuiltInStrategy, frozen=True, kw_only=True):
         check_scorers(self.score, self.judge)
 
 
-# --- self refine ----------------------------------------------------------------------------------
+# --- self-refinement ------------------------------------------------------------------------------
 
 STOP: Final = "NOTHING TO IMPROVE"
 """What feedback says that finds nothing."""
