@@ -4,6 +4,9 @@ Claim the directory, open the journal, bind the sockets, go on with the sessions
 daemon left, say READY, warm the nursery, serve until a signal or the owner's end, and then stop
 every session, so that nothing that was started here outlives it; or, asked for by SIGUSR2, leave
 every agent to the daemon that comes next.
+
+Signals are heard whatever else comes at the time (``on_signal``), and the threads for blocking work
+of the loop are all there from the beginning (``started_threads``).
 """
 
 import asyncio
@@ -72,11 +75,19 @@ from supervisor.watchers import Watchers
 from supervisor.worker import VICTIMS, pids_of
 from supervisor.workforce import Workforce
 
+# --- signals --------------------------------------------------------------------------------------
+
 
 def on_signal(number: signal.Signals, call: Callable[[], object]) -> None:
     """Have the running loop call this for signals of this number: once for some that come at once.
 
     It ends with the loop. To be called in the main thread.
+
+    asyncio goes by a byte for each signal in a pipe of its own, which holds some hundreds: a storm
+    of ends of processes (SIGCHLD) fills it while the loop is busy, and what comes then is lost, a
+    SIGTERM, too. Here the byte only wakes the loop. What tells it is Python's own handler, which
+    runs once for all signals of a number that have come, see
+    https://docs.python.org/3/library/signal.html.
     """
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(number, _woken)
@@ -94,6 +105,8 @@ def _tell(loop: asyncio.AbstractEventLoop, call: Callable[[], object], *_: Any) 
     loop.call_soon_threadsafe(call)
 
 
+# --- threads --------------------------------------------------------------------------------------
+
 THREADS: Final = 8
 """For files and cgroups, of which one piece of work takes milliseconds. One that hangs keeps its
 thread for ``cell.KILL_S``, so some are spare."""
@@ -103,6 +116,9 @@ START_S: Final = 10.0
 
 def started_threads(count: int = THREADS) -> ThreadPoolExecutor:
     """Return an executor whose threads run already.
+
+    Python starts a thread when it is needed first. That may be when the system gives none, and just
+    then much ends at once: what would have told of it is not done.
 
     Raises:
         RuntimeError: the system gives no more threads.
@@ -121,6 +137,8 @@ def started_threads(count: int = THREADS) -> ThreadPoolExecutor:
         raise
     return executor
 
+
+# --- the daemon -----------------------------------------------------------------------------------
 
 log = structlog.get_logger()
 

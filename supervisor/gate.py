@@ -3,6 +3,9 @@
 A person shows the token that lies in the runtime directory. Who made a connection is found out at
 its first frame, and remembered. Rules: nothing is decided here, see ``core.authority``; of a person
 nothing is looked up twice; a request of an agent may have to wait for the journal.
+
+Who is not to have the events of sessions is not let in at all, since a socket cannot refuse a
+subscription: libzmq asks ``Admission`` before it takes a connection (ZAP).
 """
 
 import hmac
@@ -39,6 +42,8 @@ from supervisor.core.limits import SESSIONS_DEEP_MAX
 from supervisor.core.refusals import Refusals
 from supervisor.sessions import Sessions
 
+# --- who may connect for events -------------------------------------------------------------------
+
 log = structlog.get_logger()
 
 ADDRESS: Final = "inproc://zeromq.zap.01"
@@ -49,7 +54,12 @@ _REQUEST_PARTS_MIN: Final = 6  # version, id, domain, address, identity, mechani
 
 
 class Admission:
-    """Answers libzmq's questions; who is asked gets the pid of a peer, None over other wires."""
+    """Answers libzmq's questions; who is asked gets the pid of a peer, None over other wires.
+
+    See RFC 27 of ZeroMQ. Only sockets with a ``ZAP_DOMAIN`` in the table of options are asked
+    about. It must be open before they are bound. Rules: every request is answered at once, since a
+    handshake waits for it; what can't be read is refused.
+    """
 
     def __init__(
         self,
@@ -103,6 +113,8 @@ class Admission:
                 "connection.refused", socket="events", pid=pid, problem=problem, of_peer=count
             )
 
+
+# --- who is heard ---------------------------------------------------------------------------------
 
 PEERS_MAX: Final = 4_096
 """Connections of which is remembered who made them; another one is looked at again."""

@@ -1,6 +1,12 @@
 """What the daemon answers to each request: one table, request -> coroutine.
 
 To add a request: its class in ``cmdc_runtime/requests.py`` and its row here.
+
+A session's past is answered in parts of bounded size. A start or a stop may be asked for again,
+since the answer to a request is lost with the connection, or with the daemon that gave it; what was
+answered once holds for every daemon. So a start is known by the id that its caller gave it, which
+the journal keeps with the session, and a stop is answered when the journal has it: the next daemon
+would go on with the session otherwise.
 """
 
 import asyncio
@@ -51,6 +57,8 @@ from supervisor.session import Session
 from supervisor.sessions import Sessions
 from supervisor.specs import spec_of
 from supervisor.watchers import Watchers
+
+# --- a session's past in parts --------------------------------------------------------------------
 
 
 def page_of(past: Past, part: PastPart, after: int) -> PastPage:
@@ -104,6 +112,9 @@ _PARTS: Final[Mapping[PastPart, Callable[[Past, int], PastPage]]] = {
 }
 
 
+# --- starts and stops that are asked for again ----------------------------------------------------
+
+
 async def started_before(sessions: Sessions, request: StartSession) -> SessionInfo | None:
     """Return what became of this very start if it was asked for before; waits until that is known.
 
@@ -145,6 +156,9 @@ async def check_end(sessions: Sessions, session_id: SessionId) -> None:
             f"the end of session {session_id} is not in the journal, so the next daemon goes on "
             "with it: stop it again there"
         )
+
+
+# --- requests -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ It may have been another daemon's before: then it is taken over when it calls, a
 that daemon did not tell it was safe. Here stands what belongs to this incarnation alone, so that
 nothing of an earlier one is taken for the present one's: its frames come by its own connection, and
 the journal refuses its records once the next one has begun.
+
+``Receipts`` say what the agent is told to be safe, and need not keep for the next daemon.
 """
 
 import asyncio
@@ -61,6 +63,8 @@ from supervisor.desk import Desk
 from supervisor.passage import Passage
 from supervisor.waiting import answer_of
 from supervisor.worker import Obituary, Worker
+
+# --- receipts -------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -121,6 +125,8 @@ class Receipts:
         if self._out < self.hub.taken_index(self.session_id):
             self._tell_in(ACK_EVENTS_S)
 
+
+# --- the process ----------------------------------------------------------------------------------
 
 log = structlog.get_logger()
 

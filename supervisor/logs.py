@@ -1,11 +1,11 @@
 """Log lines of the daemon: structlog straight to standard error, without the logging module.
 
 An event is a literal ``noun.past_participle`` with fields; ``session_id`` is bound by contextvars
-at the edge. Secrets are taken out at the sink, behind everything that could add one: by the name
-of a field at any depth, and by ``name=value`` inside tracebacks, whose locals are never shown.
+at the edge. Secrets are taken out at the sink, behind everything that could add one: by the name of
+a field at any depth, and by ``name=value`` inside tracebacks, whose locals are never shown.
 
-Who logs never waits: ``log_sink`` has the queue and the thread. What is queued when the process
-ends is written then, within a bound.
+Who logs never waits: ``Sink`` has the queue and the thread. What is queued when the process ends is
+written then, within a bound.
 """
 
 import atexit
@@ -26,6 +26,8 @@ from typing import Any, BinaryIO, Final, Literal
 import msgspec
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
+
+# --- the sink -------------------------------------------------------------------------------------
 
 STDERR: Final = 2
 LINES_QUEUED_MAX: Final = 10_000
@@ -51,7 +53,13 @@ class Losses:
 
 
 class Sink:
-    """One stream and its queue; ``tell`` is called, on the thread, with what was dropped."""
+    """One stream and its queue; ``tell`` is called, on the thread, with what was dropped.
+
+    Rules: ``put`` never waits and never raises, whatever became of the reader or the disk; a full
+    queue drops the newest lines and counts them, and tells it when there is room; a write that
+    fails is tried again, so what was queued comes once that is possible. The thread starts with the
+    first line and ends with ``flush``; the next line starts one again, in a forked child too.
+    """
 
     def __init__(self, stream: BinaryIO | None, tell: Callable[[Losses], None]) -> None:
         """Write to ``stream`` by its descriptor, where it has one; None is standard error."""
@@ -207,6 +215,8 @@ def _added(one: Losses, other: Losses) -> Losses:
         one.write_errors + other.write_errors,
     )
 
+
+# --- lines ----------------------------------------------------------------------------------------
 
 Level = Literal["debug", "info", "warning", "error"]
 

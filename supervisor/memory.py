@@ -1,7 +1,15 @@
-"""Keeps what the daemon's peers can make it remember within bounds: see ``core.unfinished``.
+"""Keeps the daemon's memory within bounds: what peers can make it remember, and what malloc holds.
 
-A thread looks, because one that floods the loop can hold it up while the memory grows. It cuts
-connections and nothing else: an agent's is never cut, and a client connects again and asks again.
+A thread looks at the first (see ``core.unfinished``), because one that floods the loop can hold it
+up while the memory grows. It cuts connections and nothing else: an agent's is never cut, and a
+client connects again and asks again.
+
+ZeroMQ names its connections to nobody and closes none on request. They are descriptors of this
+process, so they are found among all of them, by the path that they were accepted at; the kernel
+says which process is at the other end. A shutdown ends one: ZeroMQ sees its end, as that of a peer
+that has died, and frees what it kept for it. What had arrived whole is still handed over.
+Everything is done on duplicates, since another thread may close a descriptor at any moment and get
+its number for another one.
 """
 
 import ctypes
@@ -24,6 +32,8 @@ import structlog
 
 from supervisor.core.unfinished import LOOK_S, SETTLE_S, Growth, Heard, Whom
 
+# --- the allocator --------------------------------------------------------------------------------
+
 # The names of malloc.h.
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
@@ -39,6 +49,12 @@ def bound_arenas() -> None:
     """Have malloc keep few arenas, and no large blocks in them; another libc is left as it is.
 
     Meant for the start of a process: an arena that there is stays.
+
+    glibc gives each thread an arena of its own, and after the first large block that was freed it
+    takes blocks of that size from the arenas too (mallopt(3), the dynamic threshold). What then
+    grows now and then and moves, like the table of interned strings, leaves a hole of megabytes in
+    one arena after the other. A daemon that had nothing more to remember grew by 2 kB for each
+    session, for as long as there were arenas without a hole.
     """
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallopt"):
@@ -96,6 +112,8 @@ def _libc() -> ctypes.CDLL:
     return libc
 
 
+# --- connections ----------------------------------------------------------------------------------
+
 SENDING_BYTES_MIN: Final = 16 * 1024
 """Unread of who sends faster than it is read; a busy loop leaves some topics unread of others."""
 _COUNT: Final = struct.Struct("i")
@@ -151,6 +169,8 @@ def _duplicate(number: int) -> socket.socket | None:
         os.close(copy)
         return None
 
+
+# --- the watch ------------------------------------------------------------------------------------
 
 log = structlog.get_logger(__name__)
 

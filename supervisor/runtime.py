@@ -3,6 +3,10 @@
 A worker's specification carries a ``ChildHandler`` as its ``start``: the object that performs the
 effects about that child. Inputs are handled one at a time: one that a handler gives while an effect
 is performed waits until the step is over.
+
+What the tree was told is written down for a test that plays it again: when the root gives up, and
+whenever the daemon gets SIGUSR1. ``python -m scripts.simulate --replay FILE`` plays it and says
+where today's tree decides otherwise.
 """
 
 import asyncio
@@ -45,6 +49,8 @@ from supervisor.core.tree.messages import (
 )
 from supervisor.core.tree.recording import RecordedTree
 from supervisor.core.tree.specs import ChildSpec, SupervisorSpec, spread
+
+# --- the runtime ----------------------------------------------------------------------------------
 
 log = structlog.get_logger()
 
@@ -281,7 +287,12 @@ def write_recording(state_dir: Path, lines: Iterable[bytes]) -> Path | None:
 
 @dataclass(slots=True, eq=False)
 class ZygoteChild:
-    """The child handler of the nursery; ``on_warm`` is called each time that one is warm."""
+    """The child handler of the nursery; ``on_warm`` is called each time that one is warm.
+
+    Agents live on without the nursery, and a session that needs a process waits for the next one.
+    The tree charges each failure; when there were too many the root gives up, and with it the
+    daemon.
+    """
 
     nursery: Nursery
     on_warm: Callable[[], None]

@@ -1,4 +1,8 @@
-"""One worker process as the daemon has it, and what is told of its end."""
+"""One worker process as the daemon has it, what is told of its end, and whom fault points kill.
+
+The fault points of the daemon name victims, which have pids. Several die together by their names
+with a plus between them: all of them, or nobody where one of them is not there.
+"""
 
 import asyncio
 import os
@@ -19,6 +23,8 @@ from supervisor.adapters.reaper import Exited
 from supervisor.adapters.router import Told
 from supervisor.hosts import ToolHosts
 from supervisor.wards import Inquest, Ward
+
+# --- the worker -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +104,7 @@ class Worker:
         return self.has_ended or is_over(self.pidfd)
 
 
-# --- victims --------------------------------------------------------------------------------------
+# --- victims of fault points ----------------------------------------------------------------------
 
 DAEMON: Final = "daemon"
 NURSERY: Final = "nursery"

@@ -3,15 +3,11 @@
 Each slot is memory of its own without a file (memfd_create(2)), of one page. Its descriptor goes to
 its worker and to nobody else, so that a worker reaches no slot but its own: ``lend`` is for one
 that is about to be forked, and a worker that outlives its daemon brings the memory that it has to
-the next one, which takes it by ``attach``. A file could be cut short by anybody who can open it,
-or find its disk full, and either ends whoever touches the memory next by SIGBUS; a beat could also
+the next one, which takes it by ``attach``. A file could be cut short by anybody who can open it, or
+find its disk full, and either ends whoever touches the memory next by SIGBUS; a beat could also
 wait for the disk. This memory's size is sealed, and a slot has its memory before it is handed out.
 
-Agents that were started by an earlier release look for a file at a path. For them there is one,
-from the first ``take_by_path`` until the last of them is gone; it is never mapped here.
-
-A slot belongs to one process from its taking to ``release``, and is released only when that process
-has ended. All of it runs in one thread, and nothing waits.
+``Pulse`` looks at the board, and tells who is silent; ``supervisor.core.pulse`` judges.
 """
 
 import asyncio
@@ -41,6 +37,8 @@ from cmdc_runtime.errors import Overloaded
 from supervisor.adapters.descriptors import check_descriptors
 from supervisor.core.pulse import AskForStack, Judge, Verdict
 
+# --- the board ------------------------------------------------------------------------------------
+
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _MODE: Final = 0o600
 _NO_WORDS: Final = (0,) * (BEAT_WORD + 1)
@@ -50,7 +48,14 @@ _ORDER: Final = sys.byteorder
 
 
 class Board:
-    """The slots of one daemon's workers."""
+    """The slots of one daemon's workers.
+
+    Agents that were started by an earlier release look for a file at a path. For them there is one,
+    from the first ``take_by_path`` until the last of them is gone; it is never mapped here.
+
+    A slot belongs to one process from its taking to ``release``, and is released only when that
+    process has ended. All of it runs in one thread, and nothing waits.
+    """
 
     def __init__(self, path: Path, slots: int) -> None:
         """Have so many slots and no memory yet; what lies at ``path`` is removed.
@@ -239,15 +244,21 @@ def _new_memory() -> int:
     return fd
 
 
-# --- pulse ----------------------------------------------------------------------------------------
+# --- the look at it -------------------------------------------------------------------------------
 
 log = structlog.get_logger()
+
 
 K = TypeVar("K", bound=Hashable)
 
 
 class Pulse(Generic[K]):
-    """Watches processes by their slots; ``key`` is the owner's name for a process."""
+    """Watches processes by their slots; ``key`` is the owner's name for a process.
+
+    A look is one pass over memory. It runs in the daemon's loop, so a daemon that is blocked does
+    not look, and the judge takes that into account. A callback that raises is logged, and costs
+    nobody else a look.
+    """
 
     def __init__(
         self, board: Board, on_stack: Callable[[K], None], on_silent: Callable[[K, int], None]

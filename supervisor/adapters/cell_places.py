@@ -1,11 +1,16 @@
-"""Where this process may make cgroups, and taking that place: below its own cgroup, nowhere else.
+"""Where this process may make cgroups, taking that place, and the files and directories there.
 
-Under systemd only a unit with ``Delegate=yes`` may. Elsewhere the cgroup that we are in will do, if
-we can write there. A place is a directory named after the daemon; a ``flock`` on it says that its
-owner lives, whatever the pid namespace, and the kernel gives it back however the owner dies.
+A place is below this process's own cgroup, nowhere else. Under systemd only a unit with
+``Delegate=yes`` may. Elsewhere the cgroup that we are in will do, if we can write there. A place is
+a directory named after the daemon; a ``flock`` on it says that its owner lives, whatever the pid
+namespace, and the kernel gives it back however the owner dies. The controllers of cgroup v2 are had
+only by children of a cgroup without processes, so this process moves into a leaf of its own first.
+Call ``survey_places`` before anything is started.
 
-The controllers of cgroup v2 are had only by children of a cgroup without processes, so this process
-moves into a leaf of its own first. Call ``survey_places`` before anything is started.
+What reads, writes, kills and removes takes a directory and looks at it and below it, since what
+runs in a cell may make cgroups of its own there. Rules: no file is ever created; nothing but
+cgroup.procs names a process; what the kernel refuses is False or None, and OSError is left to
+``write`` and to a process that is out of descriptors. Reading takes some 20 us a file.
 """
 
 import errno
@@ -35,6 +40,8 @@ from supervisor.core.cells import (
     parse_pids,
     spot_of,
 )
+
+# --- files and directories ------------------------------------------------------------------------
 
 DIRECTORIES_MAX: Final = 1_000
 """Looked at below one cell."""
@@ -202,6 +209,8 @@ def _await_empty(directory: Path, deadline: float) -> bool:
         os.close(events)
     return True
 
+
+# --- places ---------------------------------------------------------------------------------------
 
 LEAF: Final = "daemon"
 """Where this process goes; units are never called so, since their names have a suffix."""

@@ -1,5 +1,9 @@
 """The cells of one daemon: which layers hold a session's limits, and the cells in those layers.
 
+A cell is what a process generation of a session runs in, and dies in as a whole. With cgroups it is
+a directory in each of several hierarchies; without any it is the POSIX sessions of those that were
+admitted, and what bears the session's mark.
+
 ``Cells.survey`` finds out what this process may use, each resource on its own, and ends what an
 earlier life of the same daemon has left there. Who cannot have a cgroup gets a cell without one,
 never an error. Every call may come from any thread, and blocks for as long as it says.
@@ -35,6 +39,8 @@ from supervisor.core.cells import (
     settings,
 )
 
+# --- one cell -------------------------------------------------------------------------------------
+
 log = structlog.get_logger()
 
 KILL_S: Final = 2.0
@@ -52,7 +58,12 @@ class Room:
 
 @dataclass(slots=True, eq=False)
 class Cell:
-    """Made by ``Cells.open``; ``rooms`` are best first, the first one holds every process."""
+    """Made by ``Cells.open``; ``rooms`` are best first, the first one holds every process.
+
+    Rules: nothing here raises for what a process or the kernel may do; a hierarchy that refuses is
+    given up, and ``guards`` says what is limited still. Everything blocks for as long as its
+    docstring says, so call it in a thread.
+    """
 
     name: str
     limits: Limits
@@ -235,6 +246,8 @@ def _number(path: Path) -> int | None:
     text = (cell_places.read(path) or "").strip()
     return int(text) if text.isdecimal() else None
 
+
+# --- the cells of a daemon ------------------------------------------------------------------------
 
 SWEEP_S: Final = 5.0
 """For all that an earlier life has left to be gone, before the daemon starts all the same."""

@@ -2,9 +2,9 @@
 
 A batch passes as it came: opaque bytes between (session, first index, count), so the cost is per
 batch and not per event. A durable batch is in the journal before anybody sees it; what follows it
-waits, so the order of a session's events never changes. No wait for the journal is without bound:
-when it takes too long, who asks for events is told to ask again, and what need not be kept is let
-go and told as lost.
+waits, so the order of a session's events never changes (``Channel``). No wait for the journal is
+without bound: when it takes too long, who asks for events is told to ask again, and what need not
+be kept is let go, counted, and told as lost.
 
 Subscribers may lose anything on its way, the last event too. So the newest index follows each event
 a few times, greets each new subscription, and is repeated as long as somebody listens.
@@ -58,6 +58,8 @@ from supervisor.core.refusals import Refusals
 from supervisor.core.ring import KeptBatch, Ring, filling
 from supervisor.core.subscriptions import BARRED_S, TOPICS_MAX, Barred, Subscriptions
 from supervisor.core.unfinished import Heard
+
+# --- one session's events -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,8 @@ class Channel:
             if index <= self.ring.last and not reached.done():
                 reached.set_result(None)
 
+
+# --- the hub --------------------------------------------------------------------------------------
 
 log = structlog.get_logger()
 

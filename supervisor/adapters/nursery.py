@@ -1,8 +1,13 @@
 """The nursery: a process that has litellm and all worker code in memory, and forks the workers.
 
-Rules: starting a process blocks, so it happens in one thread that lives as long as the nursery,
-one fork at a time; a nursery that died is never replaced unseen, the next ``warm`` or ``fork``
-starts and probes a new one. What multiprocess does is in ``forkserver``.
+Rules: starting a process blocks, so it happens in one thread that lives as long as the nursery, one
+fork at a time; a nursery that died is never replaced unseen, the next ``warm`` or ``fork`` starts
+and probes a new one. What multiprocess does is in ``forkserver``.
+
+The nursery's first child is the probe: it tells the daemon what is preloaded, and whether to fork
+on. multiprocess swallows the import errors of preload modules, so only a child can say what came of
+them. ``main`` runs in that child, never in the daemon; it names the preload module by a string
+only.
 """
 
 import asyncio
@@ -32,6 +37,8 @@ from cmdc_runtime.process import PRELOAD_MODULE, WORKER_MODULE
 from supervisor.adapters import forkserver
 from supervisor.adapters.awake import awake_timeout
 from supervisor.adapters.forkserver import Boot, Child, Server, ServerGone
+
+# --- the probe, in a child of the nursery ---------------------------------------------------------
 
 
 class ProbeReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +91,8 @@ def _version(name: str) -> str:
     except PackageNotFoundError:
         return ""
 
+
+# --- the nursery ----------------------------------------------------------------------------------
 
 __all__ = ["Child", "Nursery", "NurseryFailed", "NurseryLost", "NurseryOptions", "WarmReport"]
 

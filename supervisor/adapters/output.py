@@ -1,8 +1,8 @@
-"""What workers write to stdout and stderr, read by a thread of its own.
+"""What workers write to stdout and stderr: the socket that they connect, and a thread that reads.
 
-A worker connects twice and says who it is (``cmdc_runtime.lines``); tools that it starts
-hold the same sockets. Who has made a connection the kernel says: one that names a worker and comes
-from another process than that worker's is closed. Rules: the thread serves everybody in turn,
+A worker connects twice and says who it is (``cmdc_runtime.lines``); tools that it starts hold the
+same sockets. Who has made a connection the kernel says: one that names a worker and comes from
+another process than that worker's is closed. Rules: the thread serves everybody in turn,
 ``READ_BYTES`` each and at most once in ``ROUND_S``, and rests for as long as it has worked. So it
 takes half of a core at most, and reads 64 MiB/s of one stream at most: a worker that writes more
 waits in its ``write``. Nobody else waits, for what the others wrote is read in the same round.
@@ -36,6 +36,8 @@ from supervisor.adapters.output_log import OutputLog, WorkerOutput
 from supervisor.core.output import TAIL_BYTES_MAX, LineCutter, last_lines
 from supervisor.logs import redact_text
 
+# --- who is let in --------------------------------------------------------------------------------
+
 BACKLOG: Final = 1024
 """Connections that wait to be accepted; the nursery forks a worker in some 5 ms."""
 ACCEPTED_MAX: Final = 256
@@ -46,7 +48,13 @@ _OUT_OF_FDS: Final = (errno.EMFILE, errno.ENFILE)
 
 
 class OutputListener:
-    """Listens at a path from the beginning to ``close``."""
+    """Listens at a path from the beginning to ``close``.
+
+    Only processes of this user are let in. Whoever can't be is closed and counted and never left to
+    wait: a worker whose output nobody takes up would stand still as soon as the socket's buffer is
+    full. So when the daemon has no descriptor left, one that was kept for it takes the connection
+    and closes it.
+    """
 
     def __init__(self, path: Path) -> None:
         """Bind the socket, in place of one that a killed daemon left; raises OSError."""
@@ -143,6 +151,8 @@ def _reserve() -> int | None:
     except OSError:
         return None
 
+
+# --- what is read ---------------------------------------------------------------------------------
 
 READ_BYTES: Final = 64 * 1024
 """Of one stream in one round."""

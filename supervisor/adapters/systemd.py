@@ -1,8 +1,9 @@
 """What the daemon tells systemd about itself: ready, status, stopping, alive (sd_notify(3)).
 
-Without ``NOTIFY_SOCKET`` every call is a no-op, so that nobody else has to ask. A message that
-cannot be sent is logged and forgotten: the service goes on, and systemd acts by its own time-outs.
-Whether the service is alive is decided elsewhere (``supervisor.vitals``); here it is only told.
+The line that says how the daemon stands is shown by ``systemctl status``. Without ``NOTIFY_SOCKET``
+every call is a no-op, so that nobody else has to ask. A message that cannot be sent is logged and
+forgotten: the service goes on, and systemd acts by its own time-outs. Whether the service is alive
+is decided elsewhere (``supervisor.vitals``); here it is only told.
 """
 
 import asyncio
@@ -15,6 +16,8 @@ import structlog
 
 from cmdc_runtime.requests import SessionPhase
 from supervisor.core.limits import STATUS_CHARS_MAX, STATUS_INTERVAL_S
+
+# --- the line -------------------------------------------------------------------------------------
 
 
 def status_line(
@@ -38,6 +41,8 @@ def status_line(
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
+
+# --- what is told ---------------------------------------------------------------------------------
 
 log = structlog.get_logger(__name__)
 

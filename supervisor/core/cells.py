@@ -1,9 +1,18 @@
-"""What a cell is: limits as files and values, names, and the words of the kernel's cgroup files.
+"""What a cell is: limits as files and values, names, places, and the words of the kernel's files.
 
 A cell is what one process generation of a session runs in. Where cgroups can be used, it is a
 directory in each hierarchy that holds a limit or can kill; ``supervisor.adapters.cells`` makes it.
-Pure: text in, values out. To limit something else, add a ``Controller`` and a row for each version
-to ``SETTINGS`` and ``NEEDED_FILES``.
+To limit something else, add a ``Controller`` and a row for each version to ``SETTINGS`` and
+``NEEDED_FILES``. Pure: text in, values out.
+
+Where no cgroup says whether a session uses more than it may, its footprint does. Memory is PSS:
+each page counts as its share among those who have it, so that what all agents have from the nursery
+is not held against one of them. PSS costs a walk through the page tables, while the resident size,
+which is never less, comes with the process table: it is asked first.
+
+/proc/self/mountinfo and /proc/self/cgroup, read together, say where the cgroups of a process are.
+Both speak of the reader's own cgroup namespace, so that ``/..`` in them is a place that the reader
+cannot name.
 """
 
 import hashlib
@@ -16,6 +25,8 @@ from urllib.parse import quote_from_bytes, unquote
 
 from cmdc_runtime.ids import Incarnation, SessionId
 from cmdc_runtime.requests import Supervision
+
+# --- what is limited ------------------------------------------------------------------------------
 
 CELL_NAME_BYTES_MAX: Final = 200
 """The kernel takes 255 bytes; what is longer is cut and told apart by a hash."""
@@ -110,7 +121,7 @@ class Usage:
     processes: int | None = None
 
 
-# --- limits as files --------------------------------------------------------------------------
+# --- limits as files ------------------------------------------------------------------------------
 
 
 def _memory_v2(limits: Limits) -> tuple[Setting, ...]:
@@ -195,7 +206,7 @@ def settings(controller: Controller, version: Version, limits: Limits) -> tuple[
     return SETTINGS[controller, version](limits)
 
 
-# --- names ------------------------------------------------------------------------------------
+# --- names ----------------------------------------------------------------------------------------
 
 
 def base_name(place: str) -> str:
@@ -239,7 +250,7 @@ def parse_cell_name(name: str) -> tuple[SessionId, Incarnation] | None:
     return SessionId(session_id), Incarnation(int(found[2]))
 
 
-# --- the kernel's words -----------------------------------------------------------------------
+# --- the kernel's words ---------------------------------------------------------------------------
 
 
 def parse_keyed(text: str) -> dict[str, int]:
@@ -263,7 +274,7 @@ def parse_pids(text: str) -> frozenset[int]:
     return frozenset(int(word) for word in text.split())
 
 
-# --- footprint ------------------------------------------------------------------------------------
+# --- footprint, where there is no cgroup ----------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

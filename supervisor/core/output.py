@@ -1,8 +1,12 @@
-"""What becomes of the bytes that a worker writes: lines for the log.
+"""What becomes of the bytes that a worker writes: lines for the log, records, last words.
 
 Everything here is bounded, whatever the bytes are: a line is cut, a flood is counted and not kept,
-and text is made fit for a terminal. Lines that are records are read in ``output_records``; last
-words are kept in ``tail``.
+and text is made fit for a terminal.
+
+A record is a line of JSON, with nothing in it that is not its to say. Any code of a session can
+write such a line. So the session, the process and the time are the daemon's to bind, whatever the
+line says of them, and text stays within its line. A line that is no proper record is text. The last
+words of a worker, the end of what it wrote to its stderr, are kept for the report of its end.
 """
 
 import re
@@ -12,6 +16,8 @@ from typing import Any, Final
 import msgspec
 
 from cmdc_runtime.lines import LINE_BYTES_MAX, RECORD_MARK, TOOL_WROTE, VISIBLE, VISIBLE_LINES
+
+# --- lines ----------------------------------------------------------------------------------------
 
 LINES_PER_S: Final = 200
 """Of one worker in the log, in the long run; a person who reads along sees ten a second."""
@@ -210,7 +216,7 @@ def _neutral(value: Any, depth: int) -> object:  # Any: JSON
             return [_neutral(inner, depth + 1) for inner in value]
 
 
-# --- tail -----------------------------------------------------------------------------------------
+# --- last words -----------------------------------------------------------------------------------
 
 TAIL_BYTES_MAX: Final = 4 * 1024
 """Of the last words on stderr, in a report."""

@@ -212,10 +212,10 @@ def _checked(state: Any, returned: object) -> Any:  # Any: a SavedState
     raise CheckpointFailed(f"{problem}; no checkpoint was made")
 
 
+# --- forks ----------------------------------------------------------------------------------------
+
 log = structlog.get_logger()
 
-
-# --- forks ----------------------------------------------------------------------------------------
 
 FORK: Final = "fork-"
 """What the ids of such states begin with."""

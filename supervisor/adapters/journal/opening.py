@@ -1,4 +1,11 @@
-"""Which journal a daemon has: ``journal`` of its configuration up to the first colon is the row."""
+"""Which journal a daemon has, and the one in memory.
+
+``journal`` of the daemon's configuration up to the first colon is the row of ``_JOURNALS``.
+
+The journal in memory is for tests, and for daemons whose sessions need not outlive them. It has the
+same operations over SQLite's own memory database, so that it keeps every promise but one: what was
+acknowledged is gone with the process.
+"""
 
 import sqlite3
 from collections.abc import Callable, Mapping
@@ -12,6 +19,8 @@ from supervisor.adapters.journal.sqlite import SqliteJournal
 from supervisor.adapters.journal.store import Journal
 from supervisor.adapters.journal.writer import GroupWriter
 from supervisor.config import DaemonConfig
+
+# --- in memory ------------------------------------------------------------------------------------
 
 
 class MemoryStore(SqlStore):
@@ -65,6 +74,8 @@ class MemoryJournal(GroupWriter):
         """Prepare; ``open`` makes the tables."""
         super().__init__(MemoryStore(bounds))
 
+
+# --- by configuration -----------------------------------------------------------------------------
 
 MEMORY: Final = "memory"
 

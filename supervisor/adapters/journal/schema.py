@@ -1,10 +1,17 @@
-"""The tables of the SQLite journal and how an older file becomes a current one.
+"""The tables of a journal: what is asked of a database, how they migrate, and what goes from them.
 
-``PRAGMA user_version`` counts the steps of ``MIGRATIONS`` that a file has behind it. A step that
-was released is never edited: to change a table, add a step at the end and an ADR.
-``application_id`` marks the file as ours, so that no other database is ever written to.
+Statements are SQL that SQLite and PostgreSQL both take, with values as ``?`` or ``:name``, and no
+question mark or colon for anything else. ``sqlite3.Connection`` is a ``Database`` as it is.
 
-The rows of a session hang on ``session_id`` alone, and bodies are opaque.
+``PRAGMA user_version`` counts the steps of ``MIGRATIONS`` that a SQLite file has behind it. A step
+that was released is never edited: to change a table, add a step at the end and an ADR.
+``application_id`` marks the file as ours, so that no other database is ever written to. The rows of
+a session hang on ``session_id`` alone, and bodies are opaque.
+
+What goes, and when, ``operations`` has the rules of. A live session's tables are bounded when a
+snapshot is written: the state is then in one row, and what led to it is of use only for a way back,
+for late duplicates and for late readers. An ended session goes as a whole. Whether one has ended
+cannot be said of a damaged ``ended_ms``: such a session is neither gone on with nor deleted.
 """
 
 import sqlite3
@@ -18,6 +25,8 @@ from cmdc_runtime.checked_struct import TIME_MS_MAX
 from cmdc_runtime.ids import SessionId
 from supervisor.adapters.journal.base import JournalRefused
 from supervisor.core.limits import COMMANDS_KEPT, EVENTS_KEPT, PRUNED_MAX, SNAPSHOTS_KEPT
+
+# --- the database ---------------------------------------------------------------------------------
 
 # Any: what a column may hold; the tables of ``schema`` say which has what.
 Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
@@ -46,6 +55,8 @@ class Database(Protocol):
     def executemany(self, statement: str, values: Iterable[Any], /) -> Any:
         """Carry out one statement for each of ``values``."""
 
+
+# --- tables ---------------------------------------------------------------------------------------
 
 APPLICATION_ID: Final = int.from_bytes(b"CMDC", "big")
 

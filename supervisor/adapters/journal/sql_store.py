@@ -1,4 +1,14 @@
-"""A store over a SQL database: each operation is carried out by its statements."""
+"""A store over a SQL database: each operation is carried out by its statements.
+
+``WRITES`` has the function of each write over a ``Database`` and the live heads. A write checks
+everything first and changes then, so that a refusal has nothing to undo; ``operations`` says what
+each one promises. To add one, add its class there and its row here. ``Heads`` are what the writer's
+thread remembers of the live sessions, to check a write without a query.
+
+The table ``marks`` has what a session's row is too large for, two numbers that change often:
+``written``, the number of the last write of the current incarnation, and ``forgotten``, the index
+of the last event that was dropped. A session without a row there has 0 for both.
+"""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -51,6 +61,8 @@ from supervisor.adapters.journal.sql_reads import (
 )
 from supervisor.adapters.journal.store import Store
 from supervisor.core.limits import DOWNS_KEPT_MAX
+
+# --- heads ----------------------------------------------------------------------------------------
 
 _HEAD: Final = """
     SELECT incarnation,
@@ -109,6 +121,8 @@ class Heads:
         else:
             self._by_id.pop(session_id, None)
 
+
+# --- statements -----------------------------------------------------------------------------------
 
 _INSERT_COMMAND: Final = """
     INSERT INTO commands (session_id, command_id, seq, at_ms, body, answer)
@@ -170,7 +184,7 @@ _SESSION_VALUES: Final = attrgetter(*SESSION)
 _CHECKPOINT_VALUES: Final = attrgetter(*CHECKPOINT)
 
 
-# --- sessions -----------------------------------------------------------------------------------
+# --- sessions -------------------------------------------------------------------------------------
 
 
 def create(db: Database, _heads: Heads, write: CreateSession) -> None:
@@ -267,7 +281,7 @@ def _insert_past(db: Database, past: Past) -> None:
     )
 
 
-# --- commands, records and events ---------------------------------------------------------------
+# --- commands, records and events -----------------------------------------------------------------
 
 
 def accept(db: Database, heads: Heads, write: AcceptCommand) -> Accepted | Duplicate:
@@ -395,11 +409,18 @@ def _drop_old(db: Database, session_id: SessionId, head: Head, bounds: schema.Bo
         head.events = bounds.events
 
 
-# --- ends and checkpoints -----------------------------------------------------------------------
+# --- ends and checkpoints -------------------------------------------------------------------------
 
 
 def record_down(db: Database, heads: Heads, write: RecordDown) -> DownSeq:
-    """Record an end, and return its number or that of the one that was there first."""
+    """Record an end, and return its number or that of the one that was there first.
+
+    The number of an end is the time in milliseconds, or one more than the last: in a new file too,
+    numbers are larger than those that a client remembers of another. One that is far beyond all
+    times is of a damaged row, and counts for no session but its own. The ends of an ended session
+    whose id is used again lose their incarnation, and with it their place among those of the new
+    one.
+    """
     row = write.row
     head = heads.of(db, row.session_id)
     if head is None:
@@ -473,6 +494,8 @@ def _delete_checkpoint(db: Database, session_id: SessionId, checkpoint_id: str) 
         (session_id, checkpoint_id),
     )
 
+
+# --- the store ------------------------------------------------------------------------------------
 
 Carry: TypeAlias = Callable[[Database, Heads, Any], Any]  # Any: the write of its row, its result
 

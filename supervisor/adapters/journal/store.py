@@ -1,11 +1,13 @@
 """The two faces of a journal: ``Journal`` to the daemon, ``Store`` to a backend.
 
+``Health`` is how a journal stands, as the loop sees it, and who is notified when that changes.
+
 A new backend is one module: a ``Store``, and its journal, which is a ``writer.GroupWriter`` over
-it. One for a database that takes the statements of ``sql_writes`` and ``sql_reads`` extends
-``sql_store.SqlStore``, as ``memory`` does; another one performs the operations its own way. It gets
-a row in ``tests/contract/journal/conftest.py``, which holds it to everything that ``operations``
-says. Where a daemon can be configured to have it, it gets a line in ``opening`` and its name in
-``DaemonConfig.journal``.
+it. One for a database that takes the statements of ``sql_store`` and ``sql_reads`` extends
+``sql_store.SqlStore``, as ``opening.MemoryStore`` does; another one performs the operations its own
+way. It gets a row in ``tests/contract/journal/conftest.py``, which holds it to everything that
+``operations`` says. Where a daemon can be configured to have it, it gets a line in ``opening`` and
+its name in ``DaemonConfig.journal``.
 """
 
 from abc import ABC, abstractmethod
@@ -15,6 +17,8 @@ from typing import ClassVar, Final, Protocol, TypeVar
 
 from supervisor.adapters.journal.operations import Operation, Query, Write
 from supervisor.core.storage import Condition, Level, Trouble
+
+# --- health ---------------------------------------------------------------------------------------
 
 FINE: Final = "open"
 
@@ -48,6 +52,8 @@ class Health:
         self.condition, self.cause = condition, cause
         self.on_change(condition)
 
+
+# --- journal and store ----------------------------------------------------------------------------
 
 T = TypeVar("T")
 

@@ -3,6 +3,11 @@
 The reserve is a file beside the journal whose blocks are given back when the disk is full. Whether
 the journal is still at its path is asked before every transaction and behind its commit: a file
 that was deleted or put aside takes writes without a word, and nobody finds them again.
+
+A file of it that is written as a whole (``write_whole``, ``copy_whole``) is whole or not there,
+whatever a kill or a cut of the power leaves half done: it is written under another name, made
+durable, and then takes its place. What is left under the other name by a kill is written over by
+the next try.
 """
 
 import errno
@@ -22,6 +27,8 @@ import structlog
 from supervisor.adapters.journal.base import JournalFailed
 from supervisor.core.limits import JOURNAL_LAST_BYTES, JOURNAL_LOCK_WAIT_S, JOURNAL_RESERVE_BYTES
 from supervisor.core.storage import Level, Trouble
+
+# --- room, a reserve, and whose they are ----------------------------------------------------------
 
 log = structlog.get_logger(__name__)
 
@@ -266,7 +273,7 @@ def _identity(found: os.stat_result) -> _Identity:
     return _Identity(found.st_dev, found.st_ino)
 
 
-# --- durable --------------------------------------------------------------------------------------
+# --- files that are whole or not there ------------------------------------------------------------
 
 
 def sync_file(path: Path) -> None:

@@ -1,8 +1,11 @@
-"""What a supervisor and its children are to be: specifications, and the check of them.
+"""What a supervisor and its children are to be: specifications, their check, and the intensity.
 
-The words and the defaults are OTP's (``supervisor``, and Elixir's 3 restarts in 5 s). Beyond OTP:
-a name that nobody knows is an error and never ignored, all problems are told at once, and a child
-may have a start deadline and a back-off.
+The words and the defaults are OTP's (``supervisor``, and Elixir's 3 restarts in 5 s). Beyond OTP: a
+name that nobody knows is an error and never ignored, all problems are told at once, and a child may
+have a start deadline and a back-off.
+
+How many restarts are too many is OTP's sliding window, with the back-off that it sees through: see
+``Window``.
 """
 
 import math
@@ -15,6 +18,8 @@ from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.ids import Incarnation
 from cmdc_runtime.plain import nearest
 from cmdc_runtime.requests import RestartType
+
+# --- specifications -------------------------------------------------------------------------------
 
 
 class Strategy(StrEnum):
@@ -279,7 +284,16 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class Window:
-    """The restarts of one supervisor that still count."""
+    """The restarts of one supervisor that still count.
+
+    From ``supervisor:add_restart/1``: forget what is older than the period (an entry exactly as old
+    still counts), add now, and it is too much when there are more entries than ``max_restarts``.
+    The window is the supervisor's, shared by all its children.
+
+    A child that waits for its next start makes its own entries no older: the time that we added
+    ourselves hides no crash. A restart may be spared: it is an entry, so that the next back-off is
+    longer, and counts for nothing else. Who spares has a bound of its own on how many.
+    """
 
     max_restarts: int
     max_seconds: float
