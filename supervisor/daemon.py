@@ -109,7 +109,7 @@ def _tell(loop: asyncio.AbstractEventLoop, call: Callable[[], object], *_: Any) 
 
 THREADS: Final = 8
 """For files and cgroups, of which one piece of work takes milliseconds. One that hangs keeps its
-thread for ``cell.KILL_S``, so some are spare."""
+thread for ``cells.KILL_S``, so some are spare."""
 START_S: Final = 10.0
 """For all of them to run; a busy machine needs milliseconds."""
 

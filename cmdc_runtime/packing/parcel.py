@@ -1,7 +1,7 @@
 """A tool, plugin or strategy as it travels: by name where any process can import it, else as code.
 
-An application never says which. Add a rule for what counts as importable to ``origin``, and one
-for what can be turned into bytes to ``byvalue``.
+An application never says which. Rules for what counts as importable, and for what can be turned
+into bytes, belong into ``byvalue``.
 """
 
 import importlib

@@ -248,7 +248,6 @@ def _new_memory() -> int:
 
 log = structlog.get_logger()
 
-
 K = TypeVar("K", bound=Hashable)
 
 

@@ -1,4 +1,4 @@
-"""How each order of a plugin changes the memory: the emits of ``extensions.kernel_emits``.
+"""How each order of a plugin changes the memory: those of ``extensions.actions``.
 
 ``RequireApproval`` is about one call, so the runner of calls has it; at another hook it is refused
 by ``verdict``.

@@ -1,7 +1,7 @@
 """What an agent remembers between inputs: states, policy, memory.
 
 Nothing in ``workers.core`` awaits, sleeps, reads a clock or sends: time is an argument, work is an
-effect (``effects.py``) that ``workers.effects`` carries out, and what became of it comes back as a
+effect (``step.py``) that ``workers.effects`` carries out, and what became of it comes back as a
 result (``inputs.py``).
 """
 

@@ -216,7 +216,6 @@ def _checked(state: Any, returned: object) -> Any:  # Any: a SavedState
 
 log = structlog.get_logger()
 
-
 FORK: Final = "fork-"
 """What the ids of such states begin with."""
 

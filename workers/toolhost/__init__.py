@@ -2,7 +2,7 @@
 
 ``start`` is what the nursery runs and becomes the host by an exec, ``entry`` where that begins,
 ``host`` its loop, ``forked`` a process that it forked and ``call`` what happens in there; ``wire``
-and ``words`` are shared with the agent. Rules: nothing
-here imports zmq, asyncio (but a call that needs it), litellm or the rest of ``workers`` beside the
-loader, since what is in the host's memory is copied at every fork.
+is shared with the agent. Rules: nothing here imports zmq, asyncio (but a call that needs it),
+litellm or the rest of ``workers`` beside the loader, since what is in the host's memory is copied
+at every fork.
 """

@@ -1,6 +1,6 @@
 """The rows, results and errors of a journal.
 
-``operations`` has what a journal is asked, ``journal`` how, ``store`` what a backend adds.
+``operations`` has what a journal is asked, ``store`` how, and what a backend adds.
 """
 
 from dataclasses import dataclass

@@ -13,7 +13,7 @@ Rules of every journal:
   (``JournalFull``).
 
 The type that ``Write`` and ``Query`` are given is what ``Journal.write`` and ``Journal.read``
-return for it. To add an operation, add its class here and its row in ``sql_writes.WRITES`` or
+return for it. To add an operation, add its class here and its row in ``sql_store.WRITES`` or
 ``sql_reads.READS``; a write also needs its place in the crash matrix.
 """
 

@@ -83,7 +83,7 @@ def in_postgres(statement: str) -> bytes:
 
 
 class PostgresConnection:
-    """A ``database.Database``, and the transactions on it."""
+    """A ``schema.Database``, and the transactions on it."""
 
     def __init__(self, url: str, schema: str, durability: Durability, holder: str) -> None:
         """Prepare; ``holder`` is told to whoever finds the journal taken."""

@@ -1,7 +1,7 @@
 """A tree of supervisors after Erlang/OTP: pure, so time comes in and work to be done goes out.
 
 ``tree`` takes one input at a time and holds the supervisors together. ``messages`` has its inputs,
-effects and views, ``specs`` what a person may ask for. ``supervisor`` decides what an exit means,
-over its ``children``, with ``group_restart`` for work on several of them and ``intensity`` for how
-many restarts are too many. ``recording`` keeps the inputs and replays them.
+effects and views, ``specs`` what a person may ask for, and how many restarts are too many.
+``supervisor`` decides what an exit means, over its ``children``, with ``group_restart`` for work on
+several of them. ``recording`` keeps the inputs and replays them.
 """

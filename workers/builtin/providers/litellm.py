@@ -408,7 +408,7 @@ def _openai_tool(tool: ToolSpec) -> dict[str, object]:
 
 def chunks_of(delta: Any) -> Iterator[Chunk]:  # Any: litellm's own type
     """Return the text, thinking and tool call pieces of one delta."""
-    for choice in delta.choices[:1]:  # it is the only one: ``_deltas`` drops others
+    for choice in delta.choices[:1]:  # it is the only one: ``_usages`` drops others
         thinking = getattr(choice.delta, "reasoning_content", None)
         if thinking:
             yield ThinkingChunk(text=thinking)

@@ -1,7 +1,7 @@
 """``grep``: the lines of a folder's files that match a regular expression, with lines around them.
 
 A line is shown as ``N|content`` below the path of its file, ``--`` stands between passages that do
-not touch. Binary files, links and what ``_walk`` skips are not searched.
+not touch. Binary files, links and what ``Walk`` skips are not searched.
 """
 
 import re

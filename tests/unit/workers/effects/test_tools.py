@@ -1,6 +1,6 @@
 """A batch of calls: each one ends with one result, whatever its tool does.
 
-Calls in processes need a tool host: see tests/integration/workers/test_toolhost.py.
+Calls in processes need a tool host: see tests/integration/workers/toolhost.
 """
 
 import asyncio
