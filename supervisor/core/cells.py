@@ -11,8 +11,6 @@ is not held against one of them. PSS costs a walk through the page tables, while
 which is never less, comes with the process table: it is asked first.
 
 /proc/self/mountinfo and /proc/self/cgroup, read together, say where the cgroups of a process are.
-Both speak of the reader's own cgroup namespace, so that ``/..`` in them is a place that the reader
-cannot name.
 """
 
 import hashlib
@@ -396,7 +394,11 @@ def parse_own_cgroups(text: str) -> dict[str, str]:
 def spot_of(
     controller: str, hierarchies: Iterable[Hierarchy], own: Mapping[str, str]
 ) -> Spot | None:
-    """Return where this process is with regard to ``controller``; None if that cannot be seen."""
+    """Return where this process is with regard to ``controller``; None if that cannot be seen.
+
+    The files of /proc speak of the reader's own cgroup namespace, so that ``/..`` in them is a
+    place that the reader cannot name.
+    """
     path = own.get(controller)
     if path is None:
         return None
