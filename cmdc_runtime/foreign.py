@@ -3,8 +3,7 @@
 ``call`` and ``wait`` are how such code is run. Whatever it ends with, be it ``SystemExit``,
 ``KeyboardInterrupt``, ``GeneratorExit``, a cancellation of its own or an exception that cannot even
 be printed, comes out as one ``ForeignError``: whoever called says whose failure that is. A
-cancellation by whoever runs the task is none of the code's doing, and goes its way. A
-``GuardedTask`` is one that no other code of strangers cancels.
+cancellation by whoever runs the task goes its way. No code of strangers cancels a ``GuardedTask``.
 
 ``told`` and ``traceback_of`` make text of any exception, and never fail. These texts are shown: to
 the model, in events, records, logs. In a process that knows credentials (``hide_by``) none of them
