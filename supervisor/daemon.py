@@ -51,8 +51,9 @@ from supervisor.adapters.systemd import Notifier
 from supervisor.adapters.threads import started_threads
 from supervisor.config import DaemonConfig
 from supervisor.core.cells import cell_name
-from supervisor.core.household import SHOWN, root_spec
+from supervisor.core.household import root_spec
 from supervisor.core.limits import STOP_ALL_S
+from supervisor.core.session_phase import SHOWN
 from supervisor.core.status import status_line
 from supervisor.core.storage import Condition
 from supervisor.core.tree.messages import Label, Report
