@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-local setup-mocks demo test quick check fmt lint types imports sync docs docs-check cov bench incidents incidents-check model simulate plot conformance fault streams leaks soak soak-selftest matrix fuzz mutants lock clean
+.PHONY: help setup setup-local setup-mocks demo test hops quick check fmt lint types imports sync docs docs-check cov bench incidents incidents-check model simulate plot conformance fault streams leaks soak soak-selftest matrix fuzz mutants lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ FAULT_LANES := tests/fault/cases 'tests/fault --ignore tests/fault/cases'
 
 test: setup setup-local setup-mocks check ## Set up, check, and run every test but the faults
 	@$(BIN)/python -m scripts.lanes $(TEST_LANES)
+
+hops: setup ## Play a text-only prompt: the modules and functions that ran in client, daemon and agent; LIST=1
+	@$(BIN)/python -m scripts.hops $(if $(LIST),--list)
 
 quick: setup ## Within a minute, what a change needs: checks, and the tests of the modules it touches
 	@$(BIN)/python -m scripts.quick $(if $(BASE),--base $(BASE))

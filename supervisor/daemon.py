@@ -49,13 +49,15 @@ from supervisor.adapters.orphans import end_strangers
 from supervisor.adapters.presence import Kept, Presence, log_file
 from supervisor.adapters.reaper import Reaper
 from supervisor.adapters.router import Router
-from supervisor.adapters.systemd import Notifier, status_line
+from supervisor.adapters.systemd import Notifier
 from supervisor.config import DaemonConfig
 from supervisor.core.cells import cell_name
-from supervisor.core.household import SHOWN, root_spec
+from supervisor.core.household import root_spec
 from supervisor.core.limits import STOP_ALL_S
+from supervisor.core.session_phase import SHOWN
 from supervisor.core.storage import Condition
 from supervisor.core.tree.messages import Label, Report
+from supervisor.core.vitals import status_line
 from supervisor.frontdesk import FrontDesk
 from supervisor.gate import Admission, Gate
 from supervisor.handlers import House

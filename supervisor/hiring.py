@@ -16,7 +16,6 @@ from cmdc_runtime.reasons import StartFailed as StartFailedReason
 from supervisor.adapters.left import Left
 from supervisor.briefing import Briefed, briefing
 from supervisor.chores import Chores
-from supervisor.core.household import Phase
 from supervisor.core.limits import (
     ADOPT_SILENT_S_MIN,
     INDEX_JUMP,
@@ -24,6 +23,7 @@ from supervisor.core.limits import (
     START_LOOK_S,
     START_STACK_S,
 )
+from supervisor.core.session_phase import Phase
 from supervisor.core.tree.messages import Ending, Ref
 from supervisor.desk import Desk
 from supervisor.hosts import SpawnErrors, unborn

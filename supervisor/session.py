@@ -37,8 +37,9 @@ from cmdc_runtime.requests import SessionInfo, StartSession
 from supervisor.chores import Chores
 from supervisor.core.exits import Asked
 from supervisor.core.falls import Falls
-from supervisor.core.household import AGENT, DOZE_GRACE_S, SHOWN, Phase, check_parent, parks
+from supervisor.core.household import AGENT, DOZE_GRACE_S, check_parent, parks
 from supervisor.core.limits import STATUS_BYTES_MAX
+from supervisor.core.session_phase import SHOWN, Happening, Phase, after
 from supervisor.core.tree.messages import (
     CallResult,
     Departed,
@@ -219,6 +220,11 @@ class Session:
             self._chores.spawn(self._reader.run())
         self._reader.ask(questions)
 
+    def _enter(self, happening: Happening) -> bool:
+        """Go to the phase that something leads to, and say whether that is another one."""
+        before, self.phase = self.phase, after(self.phase, happening)
+        return self.phase is not before
+
     # --- its start and its end, as the tree tells them -----------------------------------------
 
     def begun(self, answer: CallResult) -> None:
@@ -231,7 +237,7 @@ class Session:
 
     def unwritten(self, error: CmdcError) -> None:
         """Answer who waits for a session that could not be written down, and so never was."""
-        self.phase = Phase.ENDED
+        self._enter(Happening.OVER)
         self._answer_all(error)
         self.ended.set_result(NoProcess())
 
@@ -239,9 +245,8 @@ class Session:
         """End the session; a second time may be more impatient than the first."""
         if self.phase is Phase.ENDED:
             return
-        if self.phase not in {Phase.STOPPING, Phase.ENDING}:
+        if self._enter(Happening.STOPPED):
             self._stop_reason = Normal() if reason == "normal" else Shutdown(detail=reason)
-            self.phase = Phase.STOPPING
         self._end_in_tree(reason, grace_s)
 
     def _end_in_tree(self, why: str, grace_s: float | None) -> None:
@@ -264,7 +269,8 @@ class Session:
         self._end(reason)
 
     def _end(self, reason: AnyReason) -> None:
-        self.phase, self.last_reason = Phase.ENDED, reason
+        self._enter(Happening.OVER)
+        self.last_reason = reason
         if self._reader is not None:
             self._reader.end()
         self._chores.close()
@@ -290,7 +296,8 @@ class Session:
         """Hire a worker and make it the agent; a daemon that ends leaves that to the next one."""
         if self.desk.is_leaving:
             return
-        self.phase, self.incarnation, self._evidence = Phase.STARTING, ref.generation, Evidence()
+        self._enter(Happening.LAUNCHED)
+        self.incarnation, self._evidence = ref.generation, Evidence()
         inherited, self.inherited = self.inherited, None
         self._hiring = Hiring(ref, self, self.desk, self._chores)
         self._hiring.begin(inherited)
@@ -298,8 +305,7 @@ class Session:
     def ask(self, ref: Ref, reason: str) -> None:
         """Ask the process politely to end; where there is none yet, there will be none."""
         over = self.phase is not Phase.DOZING
-        if over:
-            self.phase = Phase.STOPPING
+        self._enter(Happening.ASKED)
         if self._process is None:
             self._give_up(ref, Shutdown(detail=reason), Ending.NORMAL)
         else:  # with a daemon that stops the session is not over
@@ -334,7 +340,7 @@ class Session:
             stuck = self._process.stuck(departed.reason)
             departed, self._evidence = replace(departed, reason=stuck.reason), stuck.evidence
         self.restarts, self.last_reason = departed.restarts, departed.reason
-        self.phase = Phase.RESTARTING if departed.restarting else Phase.ENDING
+        self._enter(Happening.RESTARTED if departed.restarting else Happening.DEPARTED)
         self._tell(departed)
         if isinstance(departed.reason, Unkillable):
             # No process takes its place, so a supervisor that was not about to end would wait.
@@ -382,10 +388,10 @@ class Session:
 
     def process_up(self, process: AgentProcess) -> None:
         """Give the agent what waits for it; callers of the start have their answer."""
-        if process is not self._process or self.phase is not Phase.STARTING:
+        if process is not self._process or not self._enter(Happening.CAME_UP):
             return
         self._chores.cancel_timers()
-        self.phase, self.was_up = Phase.UP, True
+        self.was_up = True
         process.begin(self.spec.supervision)
         self.desk.runtime.up(process.ref, process.worker.pid)
         for client, refusal in self.waiting.dropped():
@@ -398,8 +404,8 @@ class Session:
     def process_idle(self, process: AgentProcess, status: bytes) -> None:
         """Give the process up unless somebody depends on it: it says so again later."""
         is_needed = self.waiting.needs_agent or len(self.children) > 0
-        if process is self._process and self.phase is Phase.UP and not is_needed:
-            self.phase, self._is_wanted = Phase.DOZING, False
+        if process is self._process and not is_needed and self._enter(Happening.IDLED):
+            self._is_wanted = False
             self._asleep = status if len(status) <= STATUS_BYTES_MAX else b""
             self.desk.runtime.rest_child(process.ref, self._rested, HIBERNATE, DOZE_GRACE_S)
 
@@ -443,19 +449,19 @@ class Session:
         if self.phase is not Phase.DOZING:
             return  # it was stopped meanwhile
         if answer.outcome is Outcome.NO_PROCESS:
-            self.phase = Phase.STOPPING  # its supervisor is about to end, and then asks it to
+            self._enter(Happening.UNRESTED)
             return
         if answer.outcome is not Outcome.OK:
             self.stop(f"its idle process could not be ended: {answer.reason}", 0.0)
             return
-        self.phase = Phase.HIBERNATED
+        self._enter(Happening.RESTED)
         if self._is_wanted:
             self._wake()
         else:
             self._read()
 
     def _wake(self) -> None:
-        self.phase = Phase.STARTING
+        self._enter(Happening.WANTED)
         self.desk.runtime.wake_child(Ref(self.path, AGENT, self.incarnation), unheeded)
 
     def _let_crash(self) -> None:

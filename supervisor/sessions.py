@@ -45,13 +45,7 @@ from supervisor.adapters.journal.operations import (
 from supervisor.adapters.journal.rows import check_row, shown_row
 from supervisor.adapters.journal.store import Journal
 from supervisor.adapters.router import Router
-from supervisor.core.household import (
-    ALL_SESSIONS,
-    Phase,
-    check_session,
-    session_path,
-    session_spec,
-)
+from supervisor.core.household import ALL_SESSIONS, check_session, session_path, session_spec
 from supervisor.core.limits import (
     INACTIVE_LISTED_MAX,
     READERS_MAX,
@@ -59,6 +53,7 @@ from supervisor.core.limits import (
     SESSIONS_DEEP_MAX,
     STARTS_WAITING_MAX,
 )
+from supervisor.core.session_phase import Phase
 from supervisor.core.tree.messages import CallResult, Departed, Outcome
 from supervisor.passage import Passage
 from supervisor.revival import Brought, brought_from

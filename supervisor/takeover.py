@@ -36,13 +36,13 @@ from supervisor.adapters.journal.rows import row_problem
 from supervisor.adapters.left import Left
 from supervisor.core.household import (
     PARENT_ENDED,
-    Phase,
     check_session,
     own_ancestors,
     parks,
     session_path,
 )
 from supervisor.core.limits import ADOPT_WAIT_S, INDEX_JUMP, TAKEN_OVER_AT_ONCE_MAX
+from supervisor.core.session_phase import Phase
 from supervisor.hiring import Inherited, dismiss
 from supervisor.session import Session
 from supervisor.sessions import Sessions

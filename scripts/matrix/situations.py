@@ -202,10 +202,11 @@ SITUATIONS: Final[tuple[Situation, ...]] = (
     Situation(
         name="setting a record aside",
         moves=(_prompt("p", late_s=LATE_S),),
-        # Two processes die of the second record: it says that one has gone on before them.
+        # Two processes die of the second record: it says that one has gone on before them. That
+        # one dies with its answer in hand: it has left the step of going on, which isn't to blame.
         before=(
             "append.cycle_started*.after:1=agent",
-            "append.*resumed*.after:1=agent",
+            "agent.said*.before:1=agent",
             *("agent.rebuild.2:1=agent",) * DEATHS_MAX,
         ),
         options=_PATIENT,

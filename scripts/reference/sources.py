@@ -12,6 +12,7 @@ import textwrap
 import tokenize
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from typing import Final, TypeVar
 
@@ -64,6 +65,17 @@ def fields_of(cls: type) -> list[Field]:
             )
         )
     return found
+
+
+def members_of(kind: type[StrEnum]) -> dict[str, str]:
+    """Return what is said below each member of an enumeration, by its value."""
+    body = _class_of(inspect.getsource(kind)).body
+    said = {
+        node.targets[0].id: _string(body[at + 1 : at + 2])
+        for at, node in enumerate(body)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    return {one.value: said[one.name] for one in kind}
 
 
 def _class_of(text: str) -> ast.ClassDef:

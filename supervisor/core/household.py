@@ -1,4 +1,4 @@
-"""Our supervision tree: who is below whom, how each is kept, and a session's phases. Pure.
+"""Our supervision tree: who is below whom, and how each is kept. Pure.
 
 root                  one_for_one
 |- nursery            permanent
@@ -10,15 +10,15 @@ root                  one_for_one
 
 import math
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Final
 
 from cmdc_runtime.errors import InvalidOptions, TransientError
 from cmdc_runtime.ids import SESSION_ID_RULE, Incarnation, SessionId, is_session_id
 from cmdc_runtime.process import CODE_STAGE, FRAME_STAGE
 from cmdc_runtime.reasons import AnyReason, StartFailed
-from cmdc_runtime.requests import SessionPhase, StartSession, Supervision
+from cmdc_runtime.requests import StartSession, Supervision
 from supervisor.core.limits import HIRE_S_MAX, SILENT_S_MIN, STOP_ALL_S
+from supervisor.core.session_phase import HAVING_CHILDREN, SHOWN, Phase
 from supervisor.core.tree.messages import SupervisorPath
 from supervisor.core.tree.specs import (
     AutoShutdown,
@@ -51,36 +51,6 @@ SHOWN_CHARS_MAX: Final = 40
 NURSERY_DELAY_S: Final = (1.0, 30.0)
 _PARKING: Final = frozenset({CODE_STAGE, FRAME_STAGE})
 """Stages of a start that fails the same way until somebody has mended what is there."""
-
-
-class Phase(StrEnum):
-    """Where a session stands, as its supervisor sees it."""
-
-    STARTING = "starting"  # a worker is asked for, or builds the agent
-    UP = "up"
-    RESTARTING = "restarting"  # its children are being ended, or the back-off runs
-    DOZING = "dozing"  # its idle process is asked to end
-    HIBERNATED = "hibernated"  # no process until the next command
-    STOPPING = "stopping"
-    ENDING = "ending"  # its last process is gone and told, its children are being ended
-    ENDED = "ended"
-
-
-# fmt: off
-SHOWN: Final[Mapping[Phase, SessionPhase]] = {
-    Phase.STARTING:   "starting",
-    Phase.UP:         "up",
-    Phase.RESTARTING: "restarting",
-    Phase.DOZING:     "hibernated",
-    Phase.HIBERNATED: "hibernated",
-    Phase.STOPPING:   "stopping",
-    Phase.ENDING:     "ended",
-    Phase.ENDED:      "ended",
-}
-# fmt: on
-"""What callers are told of each phase."""
-HAVING_CHILDREN: Final = frozenset({Phase.UP})
-"""Where a session may get a child: in the others there is no process, or it is about to end."""
 
 
 def root_spec(nursery: object) -> SupervisorSpec:

@@ -1,13 +1,17 @@
-"""Which part of the daemon answers, which has stalled, and what a gap in time means.
+"""How the daemon stands: which part answers, which has stalled, what a gap in time means.
 
 An idle daemon does nothing, so counting what it did would take rest for death. Each part is asked
-instead, round after round, and this file judges the answers. Times are monotonic seconds.
+instead, round after round, and this file judges the answers. Times are monotonic seconds. The line
+that ``systemctl status`` shows says it in a few words.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import get_args
 
+from cmdc_runtime.requests import SessionPhase
 from supervisor.core.limits import LOOP_STALL_S, PAUSE_S
 
 
@@ -70,3 +74,25 @@ def gap_of(*, loop_age_s: float, look_age_s: float) -> Gap:
     if look_age_s >= PAUSE_S:
         return Gap.PAUSED
     return Gap.BLOCKED if loop_age_s >= LOOP_STALL_S else Gap.NONE
+
+
+def status_line(
+    phases: Iterable[SessionPhase], spares: int, nursery: str, journal: str = "open"
+) -> str:
+    """Return one line: how many sessions there are and in which phases, and who serves them.
+
+    A journal that is not open comes first: nothing matters more.
+    """
+    counts = Counter(phase for phase in phases if phase != "ended")
+    phrase = _counted(counts.total(), "session")
+    told = ", ".join(
+        f"{counts[phase]} {phase}" for phase in get_args(SessionPhase) if counts[phase]
+    )
+    trouble = "" if journal == "open" else f"journal {journal}; "
+    return (
+        f"{trouble}{phrase}{told and f' ({told})'}, {_counted(spares, 'spare')}, nursery {nursery}"
+    )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -2,8 +2,8 @@
 
 import itertools
 import os
-import pathlib
 import time
+from pathlib import Path
 
 import pytest
 
@@ -138,7 +138,7 @@ def test_branches_wait_for_room_beside_other_subagents(agent, scripted, tmp_path
     session = agent(model, tools=[tool], subagents=kinds, max_children=2)
     stream = session.subscribe()
     session.prompt("Think.")
-    held.wait_held(TURN_S)  # the other subagent has its room, which it is not given behind branches
+    held.wait_held(TURN_S)  # it has its room: behind the branches it would be refused
     gate.write_text("")
     told = []
     while not (told and told[-1].event.kind == "reasoning_done"):
@@ -155,7 +155,7 @@ class Five(cmdc.ReasoningStrategy):
     """Waits for all five, which begin when somebody has opened the gate, a FIFO."""
 
     def step(self, state, context):
-        pathlib.Path(self.opts["gate"]).read_text()
+        Path(self.opts["gate"]).read_text()
         return [cmdc.Branch(context.question) for _ in range(5)]
 
     def aggregate(self, thoughts, state):

@@ -17,7 +17,8 @@ from cmdc_runtime.errors import CmdcError
 from cmdc_runtime.frames import Doze, LastWords, Started, Terminate
 from cmdc_runtime.reasons import MaxTurnsExceeded
 from supervisor.adapters.nursery import NurseryLost
-from supervisor.core.household import Phase, root_spec
+from supervisor.core.household import root_spec
+from supervisor.core.session_phase import Phase
 from supervisor.runtime import TreeRuntime
 from tests.unit.supervisor.desk import (
     CLIENT,

@@ -138,9 +138,9 @@ class Storm:
                 continue
             await self.give_up(stream)
 
-    async def ask(self, *said):
-        """Have prompts answered one after the other, and return the answers behind those given."""
-        said = list(said)
+    async def ask(self):
+        """Have prompts answered one after the other, and return the answers."""
+        said = []
         while self.given_up < WAITS:
             said.append((await self.client.run(self.session_id, "on", timeout=TURN_S)).text)
             self.waiting = 0
@@ -150,12 +150,13 @@ class Storm:
     async def play(self):
         """Return the answers in their order; ``heard`` has every event then."""
         async with await self.client.subscribe(self.session_id, since=0) as stream:
-            first = await self.client.run(self.session_id, "on", timeout=TURN_S)  # else no cycle is
-            _, said = await asyncio.gather(self.rage(stream), self.ask(first.text))
+            # Before the first prompt there is no end of a cycle to wait for, which is an error.
+            first = await self.client.run(self.session_id, "on", timeout=TURN_S)
+            _, said = await asyncio.gather(self.rage(stream), self.ask())
             last = await self.client.last_index(self.session_id)
             while not self.heard or max(one.index for one in self.heard) < last:
                 self.heard.append(await stream.get(timeout=TURN_S))
-        return said
+        return [first.text, *said]
 
 
 def answers_of(name):

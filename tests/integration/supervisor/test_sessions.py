@@ -25,8 +25,9 @@ from supervisor.adapters.journal.operations import (
     ListLiveSessions,
 )
 from supervisor.adapters.journal.sqlite import SqliteJournal
-from supervisor.core.household import Phase, root_spec, session_path
+from supervisor.core.household import root_spec, session_path
 from supervisor.core.limits import SESSIONS_DEEP_MAX
+from supervisor.core.session_phase import Phase
 from supervisor.core.tree.messages import CallResult, Outcome
 from supervisor.runtime import TreeRuntime
 from supervisor.session import Session

@@ -33,8 +33,9 @@ from supervisor.adapters.journal.operations import (
     RecordDown,
 )
 from supervisor.adapters.journal.store import Condition
-from supervisor.core.household import PARENT_ENDED, Phase, root_spec
+from supervisor.core.household import PARENT_ENDED, root_spec
 from supervisor.core.limits import INDEX_JUMP
+from supervisor.core.session_phase import Phase
 from supervisor.runtime import TreeRuntime
 from supervisor.sessions import Sessions
 from supervisor.specs import spec_bytes

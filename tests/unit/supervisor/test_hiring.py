@@ -9,8 +9,8 @@ from cmdc_runtime.errors import Overloaded
 from cmdc_runtime.frames import Adrift, Started
 from cmdc_runtime.reasons import Unkillable
 from supervisor.adapters.journal.operations import LoadSession
-from supervisor.core.household import Phase
 from supervisor.core.limits import INDEX_JUMP
+from supervisor.core.session_phase import Phase
 from supervisor.hiring import Inherited
 from tests.unit.supervisor.desk import Desk, Worker, begin, desk_with_tree, play, session_of, settle
 

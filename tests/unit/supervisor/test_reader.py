@@ -21,7 +21,7 @@ from supervisor import reader
 from supervisor.adapters.journal.base import JournalFailed
 from supervisor.adapters.journal.operations import BeginIncarnation, LoadSession
 from supervisor.core.falls import DEATHS_MAX, STEPS_MAX
-from supervisor.core.household import Phase
+from supervisor.core.session_phase import Phase
 from tests.unit.supervisor.desk import CLIENT, play, settle
 from tests.unit.supervisor.test_session import NIL, Case
 

@@ -14,7 +14,8 @@ from cmdc_runtime.errors import SessionNotAlive, StartFailed, TransientError
 from cmdc_runtime.frames import Deliver, Doze, Failed, Started, Terminate, ToClient
 from cmdc_runtime.process import HIBERNATE
 from cmdc_runtime.reasons import NoProcess, Normal, Shutdown, Signal
-from supervisor.core.household import AGENT, HAVING_CHILDREN, Phase
+from supervisor.core.household import AGENT
+from supervisor.core.session_phase import HAVING_CHILDREN, Phase
 from supervisor.core.tree.messages import CallResult, Departed, Outcome, Ref, SupervisorEnded
 from tests.unit.supervisor.desk import CLIENT, NO_PROCESS, Desk, play, session_of, settle
 

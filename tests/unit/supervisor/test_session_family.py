@@ -5,7 +5,8 @@ import pytest
 
 from cmdc_runtime.frames import Doze, Terminate
 from cmdc_runtime.reasons import Shutdown
-from supervisor.core.household import PARENT_ENDED, Phase
+from supervisor.core.household import PARENT_ENDED
+from supervisor.core.session_phase import Phase
 from tests.unit.supervisor.desk import (
     CLIENT,
     begin,

@@ -19,7 +19,8 @@ from cmdc_runtime.reasons import (
 )
 from supervisor.adapters.journal.operations import LoadSession
 from supervisor.adapters.nursery import NurseryLost as NurseryDied
-from supervisor.core.household import AGENT, Phase
+from supervisor.core.household import AGENT
+from supervisor.core.session_phase import Phase
 from supervisor.core.tree.messages import Timer, TimerKind
 from tests.unit.supervisor.desk import (
     CLIENT,

@@ -25,11 +25,14 @@ def test_the_tests_of_a_modules_name_are_its_own():
         "tests/integration/test_sockets.py",
         "tests/integration/test_sockets_waiting.py",
     )
-    assert own["supervisor/adapters/systemd.py"] == (
-        "tests/unit/supervisor/adapters/test_systemd_status.py",
+    assert own["supervisor/core/vitals.py"] == (
+        "tests/unit/supervisor/core/test_vitals.py",
+        "tests/unit/supervisor/core/test_vitals_status.py",
     )
     assert "tests/model/test_supervision.py" in own["supervisor/core/tree/supervisor.py"]
     assert not any(file.startswith(SLOW) for file in own["supervisor/core/tree/supervisor.py"])
     assert own["supervisor/incarnation.py"] == (
+        "tests/unit/supervisor/test_incarnation.py",
+        "tests/unit/supervisor/test_incarnation_orders.py",
         "tests/unit/supervisor/test_incarnation_receipts.py",
     )

@@ -9,13 +9,13 @@ from cmdc_runtime.reasons import StartFailed
 from cmdc_runtime.requests import SessionPhase, StartSession, Supervision
 from supervisor.core import household
 from supervisor.core.household import (
-    Phase,
     check_parent,
     check_session,
     root_spec,
     session_path,
     session_spec,
 )
+from supervisor.core.session_phase import Phase
 from supervisor.core.tree.messages import Begin
 from supervisor.core.tree.specs import AutoShutdown, Strategy, spec_problems
 from supervisor.core.tree.tree import Tree

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.adapters.systemd import status_line
+from supervisor.core.vitals import status_line
 
 
 @pytest.mark.parametrize(
