@@ -2,60 +2,31 @@
 
 ``call`` and ``wait`` are how such code is run. Whatever it ends with, be it ``SystemExit``,
 ``KeyboardInterrupt``, ``GeneratorExit``, a cancellation of its own or an exception that cannot even
-be printed, comes out as one ``ForeignError``: whoever called says whose failure that is. A
-cancellation by whoever runs the task goes its way. No code of strangers cancels a ``GuardedTask``.
+be printed, comes out as one ``ForeignError``: whoever called says whose failure that is. Its texts
+are made there and then, since that runs code of the exception's class; to tell it runs none.
+``told`` and ``traceback_of`` make text of any exception, and never fail. A cancellation by whoever
+runs the task is none of the code's doing, and goes its way.
 
-``told`` and ``traceback_of`` make text of any exception, and never fail. These texts are shown: to
-the model, in events, records, logs. In a process that knows credentials (``hide_by``) none of them
-is in such a text.
+These texts are shown: to the model, in events, records, logs. In a process that knows credentials
+(``hide_by``) none of them is in such a text.
 
 Such code may fork. The child that goes on in it comes back here, too, with everything that belongs
-to this process: it ends there, and nobody hears of what it returned. Nothing here knows of the
-event loop of one process: client, agent and tool host use it alike.
+to this process: it ends there, and nobody hears of what it returned.
+
+Nothing here knows of the event loop of one process: client, agent and tool host use it alike.
 """
 
-import asyncio
 import inspect
 import os
 import sys
 import traceback
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
-from contextvars import ContextVar, copy_context
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from cmdc_runtime.discretion import HIDDEN
 from cmdc_runtime.plain import mended
-
-# --- a task for such code -------------------------------------------------------------------------
-
-_WHOSE: Final[ContextVar[object]] = ContextVar("what the stranger's task is known by", default=None)
-
-
-class GuardedTask(asyncio.Task[None]):
-    """Runs ``work`` in the running loop, in a context of its own, which what it starts inherits.
-
-    Such code finds it with ``asyncio.all_tasks()``: who cancels all of these means their own.
-    """
-
-    def __init__(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begin with the loop's next turn."""
-        context = copy_context()
-        self._whose = object()
-        context.run(_WHOSE.set, self._whose)
-        super().__init__(work, context=context)
-
-    def cancel(self, msg: Any | None = None) -> bool:  # Any: asyncio's own signature
-        """Cancel it, unless it is the code of another guarded task that asks for that."""
-        return _WHOSE.get() in (None, self._whose) and super().cancel(msg)
-
-    def end(self) -> None:
-        """Cancel it, in whatever context."""
-        super().cancel()
-
-
-# --- calls, and what they end with ----------------------------------------------------------------
 
 TEXT_CHARS_MAX: Final = 4_000
 """Of an exception's own text."""
@@ -70,11 +41,7 @@ _hide: list[Callable[[str], str]] = []
 
 
 class ForeignError(Exception):
-    """Code that is not ours failed with ``error``; the text is what ``told`` makes of it.
-
-    Its texts are made there and then, since that runs code of the exception's class; to tell it
-    runs none.
-    """
+    """Code that is not ours failed with ``error``; the text is what ``told`` makes of it."""
 
     def __init__(self, error: BaseException) -> None:
         """Keep the error, and what is told of it."""
@@ -199,7 +166,7 @@ async def wait(work: Callable[[], Awaitable[_T] | _T]) -> _T:
     """
     import asyncio  # noqa: PLC0415 - who awaits has it; a tool's own process does without
 
-    from cmdc_runtime.foreign import GuardedTask  # noqa: PLC0415 - as above
+    from cmdc_runtime.guarded_task import GuardedTask  # noqa: PLC0415 - as above
 
     found: list[tuple[_T, None] | tuple[None, ForeignError]] = []
     task = GuardedTask(_kept(work, found))

@@ -72,7 +72,8 @@ from workers.core.snapshot import Past
 from workers.guard import Guard
 from workers.limits import LimitError, apply_limits, step_forward
 from workers.link import Link
-from workers.output import configure_logs, own_lines, send_output
+from workers.logs import configure_logs
+from workers.output import own_lines, send_output
 from workers.plugin_slot import ERROR_CHARS_MAX
 from workers.pulse import Loop, Pulse
 

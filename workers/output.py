@@ -1,16 +1,12 @@
-"""What a worker prints and logs: to its daemon, over a socket for stdout and one for stderr.
+"""Where a worker's stdout and stderr go: to its daemon, over a socket each.
 
 The descriptors 1 and 2 themselves are replaced, so what C code writes, what a tool's programs write
 and what the interpreter says while it crashes goes the same way. What was written when the process
 ends stays for the daemon to read. A worker that writes faster than the daemon reads waits in its
-``write``; when the daemon is gone what Python code writes is lost, and nobody's ``print`` fails. A
-socket is no file: a shell that opens ``/dev/stderr`` by name is refused by the kernel, as below a
-service manager's journal. ``>&2`` works.
+``write``; when the daemon is gone what Python code writes is lost, and nobody's ``print`` fails.
 
-A log line is a record, one JSON object on one line with a mark in front (``cmdc_runtime.lines``),
-or plain where nobody reads records. The daemon adds session, process and time, takes secrets out
-and drops what is below its own level. What stood in a frame's variables is never shown: structlog's
-own default does, with keys, prompts and tool arguments.
+A socket is no file: a shell that opens ``/dev/stderr`` by name is refused by the kernel, as below a
+service manager's journal. ``>&2`` works.
 """
 
 import contextlib
@@ -24,93 +20,20 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, TextIO
+from typing import TYPE_CHECKING, BinaryIO, Final, TextIO
 
-import msgspec
-import structlog
-from structlog.typing import Processor, WrappedLogger
-
-from cmdc_runtime.lines import LINE_BYTES_MAX, RECORD_MARK, TOOL_WROTE, Stream, header
+from cmdc_runtime.lines import (
+    LINE_BYTES_MAX,
+    RECORD_MARK,
+    TOOL_WROTE,
+    Stream,
+    header,
+)
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
-
-
-# --- log lines ------------------------------------------------------------------------------------
-
-TEXT_CHARS_MAX: Final = 1_000
-"""Of each field but the traceback, in a record that would be too long."""
-TRACEBACK_CHARS_MAX: Final = 4_000
-"""Of a traceback in such a record: its first lines, and more of its last ones."""
-FIELDS_BYTES_MAX: Final = LINE_BYTES_MAX - len(RECORD_MARK)
-
-_HEAD_CHARS: Final = 1_000
-_GAP: Final = "\n  ...\n"
-
-
-def configure_logs(level: str, *, as_records: bool, file: BinaryIO | None = None) -> None:
-    """Write the log lines of this process from ``level`` up to ``file``, or to standard error."""
-    common: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-    ]
-    structlog.configure(
-        processors=[*common, *(_RECORDS if as_records else _PLAIN)],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.BytesLoggerFactory(file or sys.stderr.buffer),
-    )
-
-
-def render_record(
-    _logger: WrappedLogger, _method: str, event: MutableMapping[str, Any]
-) -> bytes:  # Any: whatever was logged; what JSON does not know is written as its repr
-    """Return the line of a record; one that would be too long is shortened."""
-    line = _encoded(event)
-    if len(line) > FIELDS_BYTES_MAX:
-        line = _encoded({name: _short(name, value) for name, value in event.items()})
-    if len(line) > FIELDS_BYTES_MAX:
-        kept = {name: event[name] for name in ("event", "level")}
-        line = _encoded({name: str(value)[:TEXT_CHARS_MAX] for name, value in kept.items()})
-    return RECORD_MARK + line
-
-
-def _encoded(event: MutableMapping[str, Any]) -> bytes:  # Any: as above
-    try:
-        return msgspec.json.encode(event, enc_hook=repr)
-    except (TypeError, ValueError, RecursionError):  # a key, half a surrogate, a ring
-        return msgspec.json.encode({name: _ascii(value) for name, value in event.items()})
-
-
-def _ascii(value: object) -> str:
-    return value if isinstance(value, str) and value.isascii() else ascii(value)
-
-
-def _short(name: str, value: object) -> object:
-    text = value if isinstance(value, str) else repr(value)
-    if name == "exception":
-        if len(text) <= TRACEBACK_CHARS_MAX:
-            return text
-        last = TRACEBACK_CHARS_MAX - _HEAD_CHARS - len(_GAP)
-        return text[:_HEAD_CHARS] + _GAP + text[-last:]
-    return text[:TEXT_CHARS_MAX] if len(text) > TEXT_CHARS_MAX else value
-
-
-def _render_bytes(_logger: WrappedLogger, _method: str, line: object) -> bytes:
-    return str(line).encode(errors="backslashreplace")
-
-
-_RECORDS: Final[list[Processor]] = [structlog.processors.format_exc_info, render_record]
-_PLAIN: Final[list[Processor]] = [
-    structlog.processors.TimeStamper(fmt="iso", utc=True),
-    structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
-    # The renderer is not the last one here, so its text goes on where a dict is declared.
-    _render_bytes,
-]
-
-
-# --- stdout and stderr ----------------------------------------------------------------------------
 
 CONNECT_S: Final = 1.0
 """For the daemon to have room for one more connection; it makes room every millisecond."""

@@ -226,8 +226,6 @@ def tail(
     With --tree each run of a reasoning strategy is drawn as a tree while it grows, and printed
     when it is over; with --json it is one line then.
     """
-    from cmdc_runtime.cli.follow import print_runs  # noqa: PLC0415 - with the client
-
     terminal = Terminal()
     with running_client(address) as client, client.subscribe(session, since=since) as stream:
         try:
@@ -285,8 +283,6 @@ def _first(watch: "Monitor", terminal: Terminal) -> Down:
 
 
 def _print_down(down: Down, terminal: Terminal, *, is_brief: bool) -> None:
-    from cmdc_runtime.cli.follow import evidence_lines  # noqa: PLC0415 - with the client
-
     terminal.line(str(down))
     if not is_brief and not isinstance(down.reason, _ORDERLY):
         for line in evidence_lines(down):

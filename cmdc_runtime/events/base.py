@@ -32,6 +32,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=sna
     """The style in which the command line shows it beside an answer; "" shows it in `tail` only."""
     span: ClassVar[Span] = ""
     """The span of a trace that it begins, ends or adds to; "" is none."""
+    theme: ClassVar[str] = ""
+    """The section of the catalogue that it stands in; "" is that of its module."""
 
     @property
     def kind(self) -> str:

@@ -171,6 +171,7 @@ class SupervisorReport(Event, frozen=True, kw_only=True):
 
     durable = False
     level = "debug"
+    theme = "supervision"
 
     report: str
     supervisor: str
@@ -207,6 +208,7 @@ class EventsLost(Event, frozen=True, kw_only=True):
     """
 
     notice = "bad"
+    theme = "client"
 
     first: EventIndex
     last: EventIndex
@@ -217,6 +219,8 @@ class EventsLost(Event, frozen=True, kw_only=True):
 
 class UnknownEvent(Event, frozen=True, kw_only=True):
     """An event of a newer daemon: its name and payload as they came."""
+
+    theme = "client"
 
     name: str
     data: dict[str, Any]  # Any: whatever a later version sends

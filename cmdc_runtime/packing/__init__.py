@@ -1,7 +1,7 @@
 """How an application's code gets to its agent; re-exports without logic.
 
-``parcel`` decides, ``byvalue`` knows where code came from, and is the one module that loads
-cloudpickle. Opening a parcel is the workers' business: ``workers.loader``.
+``parcel`` decides, ``origin`` knows where code came from, and ``byvalue`` is the one module that
+loads cloudpickle. Opening a parcel is the workers' business: ``workers.loader``.
 """
 
 from cmdc_runtime.packing.parcel import (

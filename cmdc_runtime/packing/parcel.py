@@ -1,7 +1,7 @@
 """A tool, plugin or strategy as it travels: by name where any process can import it, else as code.
 
-An application never says which. Rules for what counts as importable, and for what can be turned
-into bytes, belong into ``byvalue``.
+An application never says which. Add a rule for what counts as importable to ``origin``, and one
+for what can be turned into bytes to ``byvalue``.
 """
 
 import importlib
@@ -23,7 +23,7 @@ from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.reasoning import ReasoningStrategy
 from cmdc_runtime.extensions.tool import as_tool
 from cmdc_runtime.foreign import told
-from cmdc_runtime.packing.byvalue import reference_of
+from cmdc_runtime.packing.origin import reference_of
 from cmdc_runtime.parcels import Packed
 from cmdc_runtime.plain import kept_numbers_problem, nearest, problem_of, short
 

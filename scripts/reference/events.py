@@ -1,4 +1,4 @@
-"""``events.md``: the catalogue of events, a section for each module of it."""
+"""``events.md``: the catalogue of events, a section for each theme."""
 
 import sys
 from itertools import groupby
@@ -14,6 +14,12 @@ _INTRO: Final = (
     " with its session, its index and the time. `log` is its level in the event log, `span` the"
     " span of a trace that it begins, ends or adds to."
 )
+_ABOUT: Final = {
+    "session": "The session as a whole: subagents, compaction, hibernation, what extensions tell.",
+    "supervision": "What supervisors tell of their children, on the topic of the supervision tree.",
+    "client": "What only the client makes, and how it hands events on.",
+}
+"""What is said of a theme that shares its module; of another one, the module's own words."""
 _HEAD: Final = ("event", "kind", "kept", "log", "span", "fields", "meaning")
 
 
@@ -24,14 +30,15 @@ def page() -> str:
     blocks: list[str] = []
     for theme, group in groupby(kinds, _theme):
         members = list(group)
-        about = markdown.prose(sys.modules[members[0].__module__].__doc__)
+        module = sys.modules[members[0].__module__]
+        about = _ABOUT.get(theme) or markdown.prose(module.__doc__)
         rows = map(_row, members)
         blocks += [f"## {theme.capitalize()}", about, markdown.table(_HEAD, rows)]
     return markdown.page("Events", _INTRO, *blocks)
 
 
 def _theme(kind: type[Event]) -> str:
-    return kind.__module__.rpartition(".")[2]
+    return kind.theme or kind.__module__.rpartition(".")[2]
 
 
 def _row(kind: type[Event]) -> tuple[str, ...]:

@@ -186,7 +186,7 @@ def test_other_code_takes_over_what_runs(  # noqa: PLR0913, PLR0917 - fixtures
 @pytest.mark.parametrize("by", ["its own memory", "a place at the path"])
 def test_the_next_daemon_sees_an_agent_that_hangs(cradle, code, scripted, by):
     """By the slot that it brings, or, of an earlier release, by the one that it looks for."""
-    roll, board = code.folder / "cmdc_runtime" / "roll.py", cradle.address / "board"
+    roll, board = code.folder / "cmdc_runtime" / "runtime_dir.py", cradle.address / "board"
     if by == "a place at the path":
         text = roll.read_text()
         assert text.count("brings_slot=True") == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.adapters.journal import mending, sums
+from supervisor.adapters.journal import aside, mending, restoring, salvage, sums, volume
 from supervisor.adapters.journal.base import JournalFailed, JournalRefused
 from supervisor.adapters.journal.mending import Mender
 from supervisor.adapters.journal.operations import AppendRecords
@@ -25,11 +25,8 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow]
 KILLED = 9
 STRANGER = b"not ours"
 TRACED = {
-    str(Path(mending.__file__).parent / name)
-    for name in ("mending.py", "aside.py", "durable.py", "restoring.py", "salvage.py")
-} | {
+    *(module.__file__ for module in (aside, mending, restoring, salvage, sums, volume)),
     shutil.__file__,
-    sums.__file__,
     *map(str, Path(os.__file__).parent.glob("pathlib*")),
     *map(str, Path(os.__file__).parent.glob("pathlib/*")),
 }

@@ -145,7 +145,7 @@ def test_a_workers_own_log_lines_stay_records(path, outputs, entries):
     known = Named(outputs)
     script = """
 import structlog
-from workers.output import configure_logs
+from workers.logs import configure_logs
 configure_logs("info", as_records=True)
 log = structlog.get_logger()
 log.debug("not.kept")

@@ -14,7 +14,7 @@ from cmdc_runtime import tools
 from cmdc_runtime.errors import InvalidTool
 from cmdc_runtime.extensions import Tool, tool
 from cmdc_runtime.packing import PACKED_BYTES_MAX, BuiltIn, Packed, pack
-from cmdc_runtime.packing.byvalue import is_installed, is_local_import, local_modules
+from cmdc_runtime.packing.origin import is_installed, is_local_import, local_modules
 from workers.builtin.tools import read_file
 
 HERE = sys.modules[__name__]

@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from cmdc_runtime.packing import byvalue
-from cmdc_runtime.packing.byvalue import companions, is_installed, is_local_import
+from cmdc_runtime.packing import origin
+from cmdc_runtime.packing.origin import companions, is_installed, is_local_import
 
 STDLIB = Path(json.__file__).parent
 
@@ -52,11 +52,11 @@ def test_local_code_comes_with_what_lies_below_its_folder(loaded, name):
 def test_what_is_installed_below_that_folder_is_not_local_code(loaded, monkeypatch):
     """An environment lies below its project, often."""
     below = f"{loaded}/ours/pack_a/"
-    monkeypatch.setattr(byvalue, "_installed_folders", lambda: (below,))
-    byvalue._is_installed_path.cache_clear()
+    monkeypatch.setattr(origin, "_installed_folders", lambda: (below,))
+    origin._is_installed_path.cache_clear()
 
     assert sorted(companions("script_a")) == ["script_a", "script_b"]
-    byvalue._is_installed_path.cache_clear()
+    origin._is_installed_path.cache_clear()
 
 
 def test_an_installed_package_comes_with_its_modules():
@@ -117,8 +117,8 @@ def test_an_import_is_local_where_any_part_of_it_is(loaded, monkeypatch, name, i
     (loaded / "ours/not_loaded.py").write_text("")
     for folder in ("ours/split", "theirs/split", "theirs/whole"):
         (loaded / folder).mkdir()
-    installed = byvalue._installed_folders()
-    monkeypatch.setattr(byvalue, "_installed_folders", lambda: (*installed, theirs))
+    installed = origin._installed_folders()
+    monkeypatch.setattr(origin, "_installed_folders", lambda: (*installed, theirs))
     importlib.invalidate_caches()
 
     assert is_local_import(name) is is_it

@@ -5,7 +5,7 @@ import pytest
 import structlog
 
 from cmdc_runtime.lines import LINE_BYTES_MAX, RECORD_MARK
-from workers.output import configure_logs, render_record
+from workers.logs import configure_logs, render_record
 
 
 def rendered(**fields):
