@@ -13,6 +13,7 @@ looked at, nor is what a module imports after it was opened.
 """
 
 import hashlib
+import io
 import pickle
 import pkgutil
 import sys
@@ -25,6 +26,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+import cmdc_runtime
 from cmdc_runtime import foreign
 from cmdc_runtime.extensions.admission import as_plugin, as_strategy
 from cmdc_runtime.extensions.plugin import Plugin
@@ -182,9 +184,23 @@ def _load(packed: Packed, kind: Kind, admit: Callable[[object], _Loaded]) -> _Lo
     raise CodeChangedError(packed, modules, kind.noun)
 
 
+class _Opener(pickle.Unpickler):
+    """Finds what is public of ours in the package that hands it on, if its module has gone."""
+
+    def find_class(self, module_name: str, global_name: str) -> Any:  # Any: as the base says
+        """Return a class or a function; sessions may be older than the place where it stands."""
+        package, dot, _ = module_name.rpartition(".")
+        try:
+            return super().find_class(module_name, global_name)
+        except (AttributeError, ModuleNotFoundError):
+            if not dot or not module_name.startswith(f"{cmdc_runtime.__name__}."):
+                raise
+        return self.find_class(package, global_name)
+
+
 def _unpack(packed: Packed, kind: Kind) -> object:
     if packed.kind == "value":
-        return pickle.loads(packed.data or b"")  # noqa: S301 - the code the user asked us to run
+        return _Opener(io.BytesIO(packed.data or b"")).load()
     reference = packed.ref or ""
     given: dict[str, Any] = msgspec.msgpack.decode(packed.data) if packed.data else {}
     options = {name: _opened(value, kind) for name, value in given.items()}
