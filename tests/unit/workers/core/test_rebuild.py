@@ -302,6 +302,7 @@ def test_only_a_repeatable_call_runs_again():
     (told,) = events(step, ToolExecutionEnd)
     (note, result) = kept(step)
 
+    assert said_of(step) == "tools"
     assert [call.call_id for call in of(step, RunTools)[0].calls] == ["r"]
     assert (told.call_id, told.ok) == ("w", False)
     assert "may or may not" in result.message.content
