@@ -27,13 +27,11 @@ from workers.core.plugins import apply_verdict
 from workers.core.records import PluginSpent
 from workers.core.repair import repair
 from workers.core.state import (
-    Asking,
     Calling,
     Compacting,
     Consulting,
     OpenCall,
     Point,
-    Resting,
     State,
 )
 from workers.core.step import CancelModel, Step
@@ -50,12 +48,10 @@ def go_on(step: Step, consulted: Consulted) -> None:
     """Take down what the plugins say and go on from where the cycle waited for them."""
     verdict, at_ms = consulted.verdict, consulted.at_ms
     match step.memory.activity:
-        case Consulting(point=point, wanted=wanted, answering=answering):
-            # Until what follows says what is done next.
-            step.become(Asking(answering) if step.memory.is_asking else Resting())
+        case Consulting(point=point, wanted=wanted):
+            pass
         case Calling(is_judged=True, compacting=wanted):
             point = Point.COMPACT
-            step.become(Calling(wanted))
         case _:
             return
     apply_verdict(step, verdict)

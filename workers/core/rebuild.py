@@ -46,7 +46,9 @@ def drop_cycle(memory: Memory, why: str, at_ms: int) -> Step:
     """Give the running cycle up, since processes have died of going on with it; then the next."""
     step = Step(memory)
     step.publish(RecordSetAside(what="cycle", why=why))
-    if memory.cycle is not None:
+    if memory.cycle is None:
+        cycle.next_prompt(step, at_ms)
+    else:
         _give_up(step, f"crashed({why})", at_ms)
     return step
 

@@ -85,6 +85,7 @@ def test_a_rejected_held_call_ends_with_that(session):
     """The batch goes on without it; the model reads why."""
     after = held(session).give(Reject(approval_id=ID))
 
+    assert after.of(Complete) == [Complete("c", None)]
     assert after.of(CancelCalls) == [CancelCalls(("b",))]
     assert [event.reason for event in after.events(ToolBlocked)] == ["rejected"]
     assert [event.ok for event in after.events(ToolExecutionEnd)] == [False]
@@ -92,6 +93,15 @@ def test_a_rejected_held_call_ends_with_that(session):
     asked = after.end("a")
     assert asked.of(CallModel)
     assert "a person rejected it" in asked.memory.messages[-1].content
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["rejected", "expired"])
+def test_a_batch_goes_on_when_its_last_call_gets_no_leave(session, late):
+    """Nothing else would ask the model: the session would wait for ever."""
+    waiting = held(session).end("a")
+    after = expire(waiting) if late else waiting.give(Reject(approval_id=ID))
+
+    assert (after.state, len(after.of(CallModel))) == (State.RUNNING, 1)
 
 
 def test_a_held_call_that_nobody_decides_is_rejected(session):

@@ -392,6 +392,12 @@ SEEN = {
     "branch_wanted": inputs.BranchWanted(1, "a", "r", inputs.BranchTask("why?"), "digest"),
     "consulted": inputs.Consulted(1, Verdict(messages=LONG, crashed=(("p", "h", "e"),)), 9),
     "plugins_spoke": inputs.PluginsSpoke(Verdict(args={"n": 2}, ignored=(("p", "skip"),))),
+    "plugin_loaded": inputs.PluginLoaded(
+        "c", AttachPlugin(plugin=GUARD), None, Verdict(crashed=(("p", "h", "e"),)), "why"
+    ),
+    "steering_judged": inputs.SteeringJudged(
+        Order("s-1", Steer(text="l"), 5), Steer(text="l"), Verdict(ignored=(("p", "skip"),))
+    ),
 }
 
 

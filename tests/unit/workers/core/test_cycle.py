@@ -30,8 +30,10 @@ from workers.core.records import CycleEnded, CycleStarted
 from workers.core.state import (
     Answering,
     Asking,
+    Consulting,
     Memory,
     PluginFacts,
+    Point,
     Policy,
     QueuedPrompt,
     Resting,
@@ -125,6 +127,29 @@ def test_a_cycle_may_be_opened_again():
     assert [one.hook for one in of(asked, AskPlugins)] == [BeforePrompt("one")]
     assert records(asked) == records(unasked) == []
     assert len(of(unasked, CallModel)) == 1
+
+
+def beginning(verb):
+    """Return the step in which a cycle begins without a budget, and what waits meanwhile."""
+    memory = Memory(policy=Policy(budget=Budget(max_total_tokens=1)), queue=(TWO,))
+    if verb is cycle.start:
+        return taken(verb, memory, ONE, 5)
+    opened = open_cycle(memory, ONE, 1)
+    if verb is cycle.begin:
+        opened = replace(opened, activity=Consulting(Point.PROMPT))
+    return taken(verb, opened, 5)
+
+
+@pytest.mark.parametrize("verb", [cycle.start, cycle.begin, cycle.open_again])
+def test_a_cycle_that_ends_as_it_begins_makes_way_for_what_waits(verb):
+    """What plugins asked a model, or a subagent, may have used up the budget since its prompt.
+
+    Nothing else would begin the next one.
+    """
+    step = beginning(verb)
+
+    assert [event.command_id for event in events(step, AgentAbort)] == ["p-1", "p-2"]
+    assert (step.state, step.memory.queue) == (State.IDLE, ())
 
 
 # --- ask the model ------------------------------------------------------------------------------

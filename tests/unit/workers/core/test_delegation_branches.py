@@ -216,6 +216,17 @@ def test_a_branch_waits_for_room(session):
     assert answers(done(again, "s.2"))[2:] == [("a:branch-b3", None, None)]
 
 
+def test_a_branch_that_is_asked_for_twice_waits_once(session):
+    """It would be given room twice, and who is behind it would wait for ever."""
+    full = wanted(running(session, max_children=1))
+    free = done(wanted(wanted(wanted(full, OTHER), OTHER), "a:branch-b3"))
+    over = done(wanted(free, OTHER), "s.2")
+
+    assert answers(free)[2:] == [(OTHER, None, None)]
+    assert answers(over)[2:] == [("a:branch-b3", None, None)]
+    assert over.memory.waiting_branches == ()
+
+
 def test_room_for_one_is_one_branch_s(session):
     """The next in the line waits on, as long as another one runs."""
     full = wanted(wanted(running(session, max_children=2)), OTHER)

@@ -110,6 +110,17 @@ def test_full_guidance_is_refused_and_told(session, state):
     assert len(refused.effects) == 2
 
 
+def test_guidance_that_is_refused_ends_no_call(session):
+    """There is no room for what it says; what it would have ended goes on."""
+    batch = session.at(State.EXECUTING_TOOLS, max_steering_queue=1, immune=frozenset({"write"}))
+    full = waited_for(batch).give(Steer(text="one"), "s-1")
+    refused = full.give(Steer(text="two", scope="tree"), "s-2")
+
+    assert full.state is State.EXECUTING_TOOLS
+    assert (killed(refused), refused.of(EndSubagents)) == ([], [])
+    assert refused.stands_as(full)
+
+
 def test_guidance_is_told_as_one_message_at_the_gap(session):
     """Two steerings, in the order of their times, before the next request; they wait no more."""
     steered = (

@@ -282,6 +282,15 @@ def test_a_plugin_that_hears_of_a_call_may_end_the_cycle(session):
     assert after.state is State.IDLE
 
 
+def test_what_was_said_before_a_plugin_ends_the_cycle_is_kept(session):
+    """Observers have seen it: it is in the history, marked, in this process and the next."""
+    after = session.at(State.STREAMING).report(PluginsAborted, Aborted("guard", "no"), 9)
+    said = after.memory.messages[-1]
+
+    assert (said.content, said.metadata) == ("part", {"interrupted": True})
+    assert after.rebuilt().messages == after.memory.messages
+
+
 @pytest.mark.parametrize("state", State)
 def test_plugins_may_speak_where_nothing_waits(session, state):
     """The work goes on; the model is told at the next gap."""

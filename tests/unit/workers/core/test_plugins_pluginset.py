@@ -101,6 +101,7 @@ def test_a_detached_plugin_is_forgotten(session):
     after = attached(session).give(DetachPlugin(name="guard"))
 
     assert after.events() == [PluginDetached(name="guard")]
+    assert after.of(Complete) == [Complete("c", None)]
     assert after.of(ChangePlugins) == [ChangePlugins("c", attached=False, detached=("guard",))]
     assert (after.memory.plugins, after.memory.plugin_states) == ((), ())
     assert after.rebuilt().plugins == ()

@@ -301,6 +301,7 @@ def test_only_a_repeatable_call_runs_again():
     (told,) = events(step, ToolExecutionEnd)
     (note, result) = kept(step)
 
+    assert said_of(step) == "tools"
     assert [call.call_id for call in of(step, RunTools)[0].calls] == ["r"]
     assert (told.call_id, told.ok) == ("w", False)
     assert "may or may not" in result.message.content
@@ -438,8 +439,16 @@ def test_a_cycle_that_no_process_lives_through_is_given_up():
 
 
 def test_where_no_cycle_runs_there_is_none_to_give_up():
-    """It is told what was set aside, and the session rests."""
+    """It is told what was set aside, and the session rests where nothing waits."""
     memory = memory_of(STARTED, DONE, OVER)
     told = Publish(RecordSetAside(what="cycle", why="it kills"))
 
     assert drop_cycle(memory, "it kills", 9) == Step(memory, [told])
+
+
+def test_what_waits_is_begun_though_going_on_was_set_aside():
+    """Nobody has to send another prompt before the one that was accepted has its turn."""
+    step = drop_cycle(memory_of(STARTED, NEXT, DONE, OVER), "it kills", 9)
+
+    assert step.memory.cycle is not None
+    assert (step.memory.cycle.command_id, step.memory.queue) == ("p-2", ())

@@ -177,6 +177,7 @@ def test_a_cause_is_as_short_as_it_can_be():
     """Each step has one: they are lists, in which the tail that says nothing may be absent."""
     assert msgspec.to_builtins(CAUSE) == ["order", {"id": "c"}, 7, 1, None]
     assert msgspec.convert(["order", {"id": "c"}, 7], Cause) == CAUSE
+    assert msgspec.convert(["stopped", {}], Cause) == Cause("stopped", {}, 0, 1, None)
     assert msgspec.to_builtins(Doing("resting")) == ["resting", {}]
 
 

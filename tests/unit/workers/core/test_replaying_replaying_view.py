@@ -9,9 +9,10 @@ from cmdc_runtime.commands import Abort, Prompt
 from cmdc_runtime.messages import TokenUsage
 from cmdc_runtime.parcels import Packed
 from workers.core.inputs import Order
-from workers.core.records import CycleEnded, Said, SetAside
+from workers.core.records import CodeTaken, CycleEnded, Said, SetAside
 from workers.core.replaying import (
     Difference,
+    Entry,
     Unplayable,
     brief,
     of_end,
@@ -20,7 +21,7 @@ from workers.core.replaying import (
     play,
     whole,
 )
-from workers.core.state import Approval, PluginFacts, State, Steering, ToolFacts
+from workers.core.state import Approval, Memory, PluginFacts, State, Steering, ToolFacts
 
 PACKED = Packed(kind="value", label="secret", data=b"\x00code", python=(3, 11))
 ENDED = CycleEnded(command_id="p-1", outcome="failed", reason="why")
@@ -43,6 +44,14 @@ def test_a_step_is_shown_by_its_records_and_where_it_leads(session):
         "records": ["said", "turn_spent", "cycle_ended"],
         "stands": brief(life.memory),
     }
+
+
+def test_what_came_of_no_input_has_no_time_and_is_about_nothing():
+    """A process took the code that it found, before anybody said anything."""
+    (step,) = play(Memory(), [Entry(1, 1, CodeTaken(code={}))])
+    shown = of_step(step)
+
+    assert (shown["input"], shown["at_ms"], shown["ref"]) == ("code_taken", 0, "")
 
 
 def test_how_a_session_stands_is_told_in_numbers(session):

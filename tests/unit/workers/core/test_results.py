@@ -388,6 +388,14 @@ def test_a_failure_is_retried_as_its_kind_allows(session, begin, kind, retries, 
     assert after.state is State.IDLE
 
 
+@pytest.mark.parametrize("kind", FailureKind)
+def test_a_failure_is_told_before_what_is_done_about_it(session, kind):
+    """Each one and why, also where nobody gives up."""
+    after = streaming(session).report(StreamFailed, kind, "why", 9)
+
+    assert after.events()[0] == events.StreamError(reason="why")
+
+
 @pytest.mark.parametrize(("kind", "retryable"), [(TRANSIENT, True), (PERMANENT, False)])
 def test_an_error_says_whether_later_may_work(session, kind, retryable):
     """A provider that is down may come back; a wrong key will not."""

@@ -197,6 +197,14 @@ def test_the_tool_is_told_what_came_of_it(session):
     assert repair(done.memory.messages) == done.of(CallModel)[0].messages
 
 
+def test_a_compaction_that_is_over_keeps_no_other_call_from_one(session):
+    """It is not told that one is under way."""
+    after = compacting(session).report(Summarized, *SUMMARY)
+    again = after.report(CompactWanted, "b", "b:compact-1", "long")
+
+    assert (again.of(AnswerTool), len(again.of(Summarize))) == ([], 1)
+
+
 def test_a_tool_is_told_where_nothing_can_go(session):
     """A short conversation is left alone."""
     batch = session.at(State.EXECUTING_TOOLS)

@@ -4,18 +4,22 @@ import msgspec
 import pytest
 
 from cmdc_runtime.extensions.hooks import AfterTool, BeforeRequest, BeforeTool
-from cmdc_runtime.messages import TokenUsage
+from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.options import Options
 from workers.core.snapshot import Kept
 from workers.core.state import (
     Answering,
+    Calling,
+    Compacting,
     Cycle,
     Memory,
     OpenCall,
     PluginFacts,
+    Point,
     Policy,
     ToolFacts,
 )
+from workers.core.step import AskPlugins
 
 LIMITS = [
     *("max_turns", "max_queued_prompts", "max_steering_queue", "max_retries", "max_cycle_crashes"),
@@ -70,6 +74,28 @@ def test_a_cycle_is_due_so_long_after_its_first_beginning(limit_s, due_ms):
 def test_a_session_at_rest_is_due_at_no_time():
     """The limit is of a cycle."""
     assert Memory(policy=Policy(cycle_timeout_s=1.0)).cycle_due_ms is None
+
+
+@pytest.mark.parametrize(
+    ("hook", "window", "turn"),
+    [("before_prompt", None, 0), ("before_request", None, 1), ("before_compact", 100, 1)],
+)
+def test_a_turn_has_begun_where_plugins_are_asked_of_its_request(session, hook, window, turn):
+    """People read which turn it is in the status: it is none yet while they hear of the prompt."""
+    old = tuple(Message(id=f"m-{n}", role="user", content="x" * 50) for n in range(12))
+    memory = Memory(model="x:m", messages=old)
+    asked = session.new(memory, hooks={hook}, window_of=lambda _model: window).prompt()
+
+    assert len(asked.of(AskPlugins)) == 1
+    assert (asked.memory.turns_begun, asked.memory.turns) == (turn, 0)
+
+
+@pytest.mark.parametrize(("is_judged", "point"), [(True, Point.COMPACT), (False, None)])
+def test_a_call_may_have_plugins_asked_of_a_compaction(is_judged, point):
+    """That is what a session waits for, besides its calls, until they have spoken."""
+    calling = Calling(Compacting(2, "request", "a:compact-1"), is_judged=is_judged)
+
+    assert Memory(activity=calling).point is point
 
 
 def test_a_hook_is_heard_by_who_names_it():
