@@ -15,7 +15,9 @@ _INTRO: Final = (
     " span of a trace that it begins, ends or adds to."
 )
 _ABOUT: Final = {
-    "session": "The session as a whole: subagents, compaction, hibernation, what extensions tell.",
+    "session": (
+        "The session as a whole: subagents, compaction, hibernation, and what extensions tell."
+    ),
     "supervision": "What supervisors tell of their children, on the topic of the supervision tree.",
     "client": "What only the client makes, and how it hands events on.",
 }
