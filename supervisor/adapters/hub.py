@@ -79,14 +79,14 @@ class Channel:
     ring: Ring
     taken: EventIndex
     """The newest index that came from the worker; the ring's is the newest that was published."""
+    is_heard: bool
+    """Whether somebody has subscribed to this session by its own topic."""
     waiting: deque[Waiting] = field(default_factory=deque)
     waiting_bytes: int = 0
     waiters: list[tuple[EventIndex, asyncio.Future[None]]] = field(default_factory=list)
     watermarks_left: int = 0
     beats: int = 0
     """Since the newest index was last told."""
-    is_heard: bool = False
-    """Whether somebody has subscribed to this session by its own topic."""
 
     def queue(self, new: Waiting) -> None:
         """Have a batch wait; an ephemeral one is let go where too much waits already."""

@@ -14,7 +14,7 @@ def batch(first, count=1, size=10):
 
 
 def channel():
-    return Channel("s1", Ring(100, 10_000), taken=0)
+    return Channel("s1", Ring(100, 10_000), taken=0, is_heard=False)
 
 
 def going(found):
@@ -44,10 +44,10 @@ def test_answers_of_the_journal_may_come_together():
 
 def test_waiting_events_are_bounded(monkeypatch):
     """Behind a slow journal ephemeral events are let go, and counted as one batch."""
-    monkeypatch.setattr(module, "EVENTS_WAITING_BYTES_MAX", 15)
+    monkeypatch.setattr(module, "EVENTS_WAITING_BYTES_MAX", 10)
     one = channel()
     one.queue(Waiting(batch(1), durable=True))
-    one.queue(Waiting(batch(2)))
+    one.queue(Waiting(batch(2)))  # behind exactly the bound
     for first in (3, 5, 7):
         one.queue(Waiting(batch(first, count=2)))
     one.queue(Waiting(batch(9), durable=True))
