@@ -76,6 +76,7 @@ BELONGS: Final[dict[str, tuple[str, ...]]] = {
         "tests/unit/cmdc_runtime/test_sockets.py",
         "tests/integration/test_sockets.py",
         "tests/integration/test_sockets_waiting.py",
+        "tests/integration/test_dealer.py",
     ),
     "cmdc_runtime/plain.py": (
         "tests/unit/cmdc_runtime/test_plain.py",
