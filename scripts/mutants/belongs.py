@@ -57,7 +57,12 @@ BELONGS: Final[dict[str, tuple[str, ...]]] = {
         "tests/unit/supervisor/test_stopping.py",
         "tests/integration/supervisor/test_takeover.py",
     ),
-    "supervisor/runtime.py": ("tests/unit/supervisor/test_runtime.py", "tests/conformance"),
+    "supervisor/runtime.py": (
+        "tests/unit/supervisor/test_runtime.py",
+        "tests/unit/supervisor/test_runtime_zygote_child.py",
+        "tests/unit/supervisor/test_recordings.py",
+        "tests/conformance",
+    ),
     "supervisor/adapters/journal/sql_store.py": SQL,
     "supervisor/adapters/journal/writer.py": (
         "tests/integration/supervisor/test_writer.py",

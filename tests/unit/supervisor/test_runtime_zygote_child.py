@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from cmdc_runtime.reasons import NurseryLost as LostReason
-from cmdc_runtime.reasons import StartFailed
+from cmdc_runtime.reasons import Shutdown, StartFailed
 from supervisor.adapters.nursery import NurseryFailed, NurseryLost
 from supervisor.core.tree.messages import Ref
 from supervisor.runtime import ZygoteChild
@@ -122,3 +122,18 @@ def test_next_one_is_warmed_for_the_next_launch():
         return [one.split(":")[0] for one in handler.runtime.made]
 
     assert play(scenario) == ["up", "exited", "up"]
+
+
+@pytest.mark.parametrize(
+    ("blamed", "detail"), [(None, "killed"), (LostReason(), str(LostReason()))]
+)
+def test_handler_that_is_killed_is_over_at_once(blamed, detail):
+    """Nothing is waited for: what is killed says so, or why."""
+
+    async def scenario():
+        handler, _ = handler_of(Nursery())
+        handler.launch(FIRST)
+        handler.kill(FIRST, blamed)
+        return handler.runtime.made, handler.is_over()
+
+    assert play(scenario) == ([f"exited: {Shutdown(detail=detail)} (normal)"], False)
