@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 from pathlib import Path
-from select import POLLIN, poll
 
 import msgspec
 import pytest
@@ -205,25 +204,6 @@ def test_events_come_by_topic(daemon):
         (b"b", Watermark(last=2), b""),
     ]
     assert ear.violations == []
-
-
-def test_a_topic_more_hides_no_event(daemon):
-    """A call on a socket may take the wake-up of what has come meanwhile."""
-    ear = Ear()
-
-    async def work():
-        with opened(daemon, ear) as dealer:
-            dealer.listen(b"a")
-            await daemon.subscription()
-            await asyncio.sleep(0)  # what the call has the loop do is done
-            daemon.publisher.send_multipart((b"a", HEADER, EVENTS, b""))
-            come_in = poll()
-            come_in.register(dealer._events_socket.FD, POLLIN)
-            assert come_in.poll(1_000 * PATIENCE_S)
-            dealer.listen(b"b")
-            await come(lambda: ear.published)
-
-    played(work)
 
 
 @pytest.mark.parametrize(
