@@ -41,8 +41,8 @@ TOOL_S = 0.2
 SHORT_LINES = 4
 SHORT_LOG = f"""
 import runpy
-from supervisor import log_sink
-log_sink.LINES_QUEUED_MAX = {SHORT_LINES}
+from supervisor import logs
+logs.LINES_QUEUED_MAX = {SHORT_LINES}
 runpy.run_module("supervisor", run_name="__main__", alter_sys=True)
 """
 SHORT_LOG_DAEMON = [
