@@ -1,6 +1,7 @@
 """The fuzzer sees what it looks for: bugs are planted in a target, and have to be found."""
 
 import contextlib
+import mmap
 import signal
 
 import pytest
@@ -65,8 +66,16 @@ def test_a_hang_is_found(monkeypatch):
 def test_memory_that_grows_is_found():
     """What a target keeps of every input shows."""
     kept = []
-    found = play(target_of(lambda entropy: kept.append(entropy.blob(100_000))), 1_000, "1")
 
+    def keep(entropy):
+        page = mmap.mmap(-1, 100_000)  # not what earlier tests have given back to the allocator
+        page.write(bytes(100_000))
+        kept.append((page, entropy.blob(100)))
+
+    found = play(target_of(keep), 1_000, "1")
+
+    for page, _ in kept:
+        page.close()
     assert not found.is_flat
 
 
