@@ -63,7 +63,7 @@ from supervisor.core.unfinished import Heard
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class UnwrittenBatch:
     """A batch that waits for the journal; one that ``is_dropped`` has no body any more."""
 
     kept: KeptBatch
@@ -81,27 +81,27 @@ class Channel:
     """The newest index that came from the worker; the ring's is the newest that was published."""
     is_heard: bool
     """Whether somebody has subscribed to this session by its own topic."""
-    waiting: deque[Waiting] = field(default_factory=deque)
+    waiting: deque[UnwrittenBatch] = field(default_factory=deque)
     waiting_bytes: int = 0
     waiters: list[tuple[EventIndex, asyncio.Future[None]]] = field(default_factory=list)
     watermarks_left: int = 0
     beats: int = 0
     """Since the newest index was last told."""
 
-    def queue(self, new: Waiting) -> None:
+    def queue(self, new: UnwrittenBatch) -> None:
         """Have a batch wait; an ephemeral one is let go where too much waits already."""
         if not new.durable and self.waiting_bytes > EVENTS_WAITING_BYTES_MAX:
             first, count = new.kept.first, new.kept.count
             if self.waiting[-1].is_dropped:
                 before = self.waiting.pop().kept
                 first, count = before.first, before.count + count
-            new = Waiting(KeptBatch(first, count, b""), is_dropped=True)
+            new = UnwrittenBatch(KeptBatch(first, count, b""), is_dropped=True)
         self.waiting.append(new)
         self.waiting_bytes += len(new.kept.body)
 
-    def written(self, durable: KeptBatch) -> list[Waiting]:
+    def written(self, durable: KeptBatch) -> list[UnwrittenBatch]:
         """Return what can go now that the journal has answered for ``durable``, in order."""
-        due: list[Waiting] = []
+        due: list[UnwrittenBatch] = []
         while self.waiting:
             first = self.waiting[0]
             if first.durable and first.kept.first > durable.first:
@@ -257,14 +257,14 @@ class Hub:
         kept = KeptBatch(batch.first, batch.count, body)
         channel.taken = kept.last
         if batch.durable:
-            channel.queue(Waiting(kept, durable=True))
+            channel.queue(UnwrittenBatch(kept, durable=True))
             is_alone = written is None
             stored = self._write(channel, kept) if written is None else written
             stored.add_done_callback(
                 lambda done: self._written(channel, kept, done, is_alone=is_alone)
             )
         elif channel.waiting:
-            channel.queue(Waiting(kept))
+            channel.queue(UnwrittenBatch(kept))
         else:
             self._publish(channel, kept)
         return True
@@ -280,7 +280,7 @@ class Hub:
         gone = KeptBatch(EventIndex(channel.taken + 1), count, b"")
         channel.taken = gone.last
         if channel.waiting:
-            channel.queue(Waiting(gone, is_dropped=True))
+            channel.queue(UnwrittenBatch(gone, is_dropped=True))
         else:
             self._pass_over(channel, gone)
 

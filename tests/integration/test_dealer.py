@@ -24,7 +24,8 @@ from cmdc_runtime.frames import (
     to_dealer,
 )
 from cmdc_runtime.sockets import Dealer, Role, encode, open_socket
-from tests.integration.test_sockets import PATIENCE_S, come
+from tests.integration.test_sockets import come
+from tests.integration.test_sockets_waiting import played
 
 NAME = b"a client"
 NOTHING = msgspec.Raw(b"\xc0")
@@ -84,14 +85,6 @@ def daemon(tmp_path):
 
 def dealer_of(daemon, ear):
     return Dealer(control=daemon.control, events=daemon.events, identity=NAME, listener=ear)
-
-
-def played(work):
-    async def main():
-        async with asyncio.timeout(PATIENCE_S):
-            return await work()
-
-    return asyncio.run(main())
 
 
 @contextlib.contextmanager

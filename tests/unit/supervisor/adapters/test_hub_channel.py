@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from supervisor.adapters import hub as module
-from supervisor.adapters.hub import Channel, Waiting
+from supervisor.adapters.hub import Channel, UnwrittenBatch
 from supervisor.core.ring import KeptBatch, Ring
 
 
@@ -25,7 +25,7 @@ def test_what_stands_behind_a_durable_batch_waits_for_it():
     """The order never changes: the next durable one holds up the rest."""
     one = channel()
     for first, durable in ((1, True), (2, False), (3, True), (4, False)):
-        one.queue(Waiting(batch(first), durable=durable))
+        one.queue(UnwrittenBatch(batch(first), durable=durable))
 
     assert going(one.written(batch(1))) == [(1, 1, False), (2, 1, False)]
     assert going(one.written(batch(3))) == [(3, 1, False), (4, 1, False)]
@@ -36,7 +36,7 @@ def test_answers_of_the_journal_may_come_together():
     """The answer for a later batch lets go all before it."""
     one = channel()
     for first in (1, 2):
-        one.queue(Waiting(batch(first), durable=True))
+        one.queue(UnwrittenBatch(batch(first), durable=True))
 
     assert going(one.written(batch(2))) == [(1, 1, False), (2, 1, False)]
     assert one.written(batch(1)) == []
@@ -46,12 +46,12 @@ def test_waiting_events_are_bounded(monkeypatch):
     """Behind a slow journal ephemeral events are let go, and counted as one batch."""
     monkeypatch.setattr(module, "EVENTS_WAITING_BYTES_MAX", 10)
     one = channel()
-    one.queue(Waiting(batch(1), durable=True))
-    one.queue(Waiting(batch(2)))  # behind exactly the bound
+    one.queue(UnwrittenBatch(batch(1), durable=True))
+    one.queue(UnwrittenBatch(batch(2)))  # behind exactly the bound
     for first in (3, 5, 7):
-        one.queue(Waiting(batch(first, count=2)))
-    one.queue(Waiting(batch(9), durable=True))
-    one.queue(Waiting(batch(10)))
+        one.queue(UnwrittenBatch(batch(first, count=2)))
+    one.queue(UnwrittenBatch(batch(9), durable=True))
+    one.queue(UnwrittenBatch(batch(10)))
 
     assert one.waiting_bytes == 30
     assert going(one.written(batch(9))) == [
