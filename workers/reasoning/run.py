@@ -467,11 +467,12 @@ class Run:
         node = self._nodes.get(came.branch_id)
         if node is None or node.branch is None or node.phase not in _ACTIVE:
             return None  # it was told before, or nobody asked for it
-        self._budget.settle(node.id, came.usage)
+        usage = self._budget.charged(came)
+        self._budget.settle(node.id, usage)
         node.phase = "ended"
         if node.thought is None:
             node.thought = thought_of(node.branch, came)
-        self._tell_thought(node.thought, came.usage, {})
+        self._tell_thought(node.thought, usage, {})
         if self._end is not None:
             return self._wind_down()
         is_alone = not any(one.phase in _ACTIVE for one in self._nodes.values())
