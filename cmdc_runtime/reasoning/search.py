@@ -26,7 +26,9 @@ ANSWER_CHARS_MAX: Final = 2_000
 """Of an answer that is compared with others; the rest is not looked at."""
 _DIGITS_MAX: Final = 200
 """Of a number that is written out again; a longer one is compared as text."""
-_ANSWER: Final = re.compile(r"\banswer\b[ \t*]*(?:is\b[ \t]*:?|[:=])[ \t*]*([^\n]+)", re.IGNORECASE)
+_ANSWER: Final = re.compile(
+    r"\banswer\b[ \t*]*(?:is\b[ \t]*:?|[:=])[\s*]*([^\s*][^\n]*)", re.IGNORECASE
+)
 _NUMBER: Final = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:e[-+]?\d{1,3})?")
 _EDGES: Final = " \t\n.,;:!?*_`'\"()[]{}$€£“”"
 _CURRENCY: Final = re.compile("[$€£]")

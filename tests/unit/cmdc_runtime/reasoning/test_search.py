@@ -110,6 +110,10 @@ def test_scoring_and_pruning_in_one_step():
         ("My answer: 3\nNo.\nanswer = 4", "4"),
         ("I answer as asked.\n\n 7 \n", "7"),
         ("Answer:\n42", "42"),
+        ("Answer: \n42\n\nI hope that helps.", "42"),
+        ("**Answer:**\n\n42", "42"),
+        ("**Answer:** **42**", "42"),
+        ("Answer: **", "Answer:"),
         ("", ""),
     ],
 )
