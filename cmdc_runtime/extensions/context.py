@@ -23,6 +23,8 @@ class BranchAnswer:
     ok: bool
     text: str
     usage: TokenUsage
+    is_cut: bool = False
+    """Whether it ended in the middle of a request, of which nobody knows what it has used."""
 
 
 class SessionPort(Protocol):

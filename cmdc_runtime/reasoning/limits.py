@@ -38,8 +38,8 @@ class RunLimits(msgspec.Struct, frozen=True, kw_only=True, metaclass=Checked):
     max_revisions: Count = 3
     """``Revise`` decisions; one more ends the run as too many steps do."""
     budget_usd: Cost | None = None
-    """Of all branches together. A branch of unknown price counts with all that was reserved for
-    it."""
+    """Of all branches together. A branch of unknown price, and one that ends in the middle of a
+    request, counts with all that was reserved for it."""
     budget_tokens: Positive | None = None
     """As above."""
     timeout: Moment | None = None

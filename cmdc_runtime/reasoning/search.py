@@ -2,12 +2,13 @@
 
 Everything here is pure, and ties go to the thought that comes first in what was given, which for
 a strategy is the order in which it asked for the branches: so a result never depends on which
-branch was quicker. A thought without a score ranks behind all that have one, and one that failed
-is never kept.
+branch was quicker. A thought without a score, or with NaN, ranks behind all that have one, and one
+that failed is never kept.
 """
 
 import math
 import re
+import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
@@ -16,6 +17,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from cmdc_runtime.extensions.reasoning import Thought
+from cmdc_runtime.plain import number_problem, short
 
 Scored: TypeAlias = float | tuple[float, Mapping[str, Any]]  # Any: plain data
 """A score, or one with its details."""
@@ -26,7 +28,9 @@ ANSWER_CHARS_MAX: Final = 2_000
 """Of an answer that is compared with others; the rest is not looked at."""
 _DIGITS_MAX: Final = 200
 """Of a number that is written out again; a longer one is compared as text."""
-_ANSWER: Final = re.compile(r"\banswer\b[ \t*]*(?:is\b[ \t]*:?|[:=])[ \t*]*([^\n]+)", re.IGNORECASE)
+_ANSWER: Final = re.compile(
+    r"\banswer\b[ \t*]*(?:is\b[ \t]*:?|[:=])[\s*]*([^\s*][^\n]*)", re.IGNORECASE
+)
 _NUMBER: Final = re.compile(r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:e[-+]?\d{1,3})?")
 _EDGES: Final = " \t\n.,;:!?*_`'\"()[]{}$€£“”"
 _CURRENCY: Final = re.compile("[$€£]")
@@ -155,7 +159,9 @@ def backtrack(
 
 
 def _rank(thought: Thought) -> float:
-    return math.inf if thought.score is None else -thought.score
+    if thought.score is None or math.isnan(thought.score):
+        return math.inf
+    return -thought.score
 
 
 def _scored(thought: Thought, scorer: Scorer) -> Thought:
@@ -166,8 +172,8 @@ def _scored(thought: Thought, scorer: Scorer) -> Thought:
         return thought
     value: Any  # Any: what a stranger's function returned
     value, detail = given if isinstance(given, tuple) else (given, thought.score_detail)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"the score of {thought.id!r} is no finite number: {value!r}")
+    if number_problem(value, -sys.float_info.max, sys.float_info.max) is not None:
+        raise ValueError(f"the score of {thought.id!r} is no finite number: {short(value)}")
     return msgspec.structs.replace(thought, score=float(value), score_detail=dict(detail))
 
 

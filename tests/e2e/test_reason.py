@@ -317,7 +317,30 @@ def test_the_model_chooses_among_strategies(agent, scripted):
     assert given["parameters"]["properties"]["strategy"]["enum"] == ["sure", "two"]
 
 
+class Hasty(cmdc.ReasoningStrategy):
+    """Is content with the first of two."""
+
+    def step(self, state, context):
+        return [cmdc.Branch("One?"), cmdc.Branch("Two?")]
+
+    def early(self, thoughts, state):
+        return cmdc.Done(thoughts[0].content)
+
+    def aggregate(self, thoughts, state):
+        return cmdc.Done("both")
+
+
 BUDGET = 60_000
+
+
+def test_a_branch_that_is_ended_in_its_request_counts_with_its_part(reasoned, scripted):
+    """What it had streamed was paid, and nobody says how much that is."""
+    usage = cmdc.TokenUsage(prompt_tokens=10, completion_tokens=10)
+    below = scripted((Hold(), "late"), Text("soon", usage=usage))
+    _, result = reasoned(below, Hasty, budget_tokens=BUDGET)
+
+    assert (result.status, result.answer) == ("done", "soon")
+    assert result.usage.total_tokens == BUDGET / 2 + 20
 
 
 def at_length():

@@ -186,8 +186,8 @@ def _answer(step: Step, child: Child, done: SubagentDone) -> None:
     """Give what came of a subagent to the call that waits for it."""
     if child.branch:
         known = find_branch(step.memory, child.branch)
-        answer = known.answer if isinstance(known, Branch) else None
-        end = BranchAnswer(ok=done.ok, text=done.text, usage=done.usage)
+        answer = replace(known.answer, is_cut=done.is_cut) if isinstance(known, Branch) else None
+        end = BranchAnswer(ok=done.ok, text=done.text, usage=done.usage, is_cut=done.is_cut)
         step.perform(AnswerTool(child.branch, answer), AnswerTool(ended_ref(child.branch), end))
     elif child.ref is not None:
         value, error = (done.text, None) if done.ok else (None, done.text)

@@ -284,7 +284,8 @@ def ended_ref(ref: str) -> str:
 class SubagentDone:
     """Result of ``RunSubagent``, also of one that nobody waits for any more.
 
-    ``is_lost``: it was ended, with its parent's process or apart, before its cycle was.
+    ``is_lost``: it was ended, with its parent's process or apart, before its cycle was. ``is_cut``:
+    in the middle of a request, which ``usage`` does not count.
     """
 
     child_id: SessionId
@@ -292,6 +293,7 @@ class SubagentDone:
     text: str
     usage: TokenUsage
     is_lost: bool = False
+    is_cut: bool = False
     work: int = ANY_WORK
 
 

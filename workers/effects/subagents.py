@@ -43,7 +43,9 @@ from cmdc_runtime.events import (
     Envelope,
     Event,
     PluginModelCall,
+    RequestStart,
     ResponseComplete,
+    StreamError,
     SubagentEnd,
     SubagentStart,
     ToolApproved,
@@ -189,6 +191,8 @@ _ENDS: Final[Mapping[type[AnyReason], str]] = {
 """What a subagent did that is down, for each reason."""
 _UNKNOWN: Final = (CommandTimeout, DaemonUnavailable)
 """Nobody said whether the session was started."""
+_ANSWERED: Final = (ResponseComplete, StreamError)
+"""What ends a request; as far as a server says that fails, it charges nothing."""
 
 
 @dataclass(slots=True)
@@ -201,11 +205,14 @@ class _Account:
     """Those that did not, in their order."""
     approvals: dict[str, str] = field(default_factory=dict)
     """Tools whose calls wait for a person, by the approval's id."""
+    is_asking: bool = False
+    """Whether a request was under way when it was heard of last."""
     outcome: tuple[bool, str] | None = None
     """Whether its cycle has finished, and the answer or what it ended with; None: it has no end."""
 
     def take(self, event: Event) -> None:
         """Read the next event."""
+        self._note_request(event)
         match event:
             case (
                 ResponseComplete(usage=usage)
@@ -231,6 +238,12 @@ class _Account:
                 self.outcome = False, _ended("failed", reason)
             case _:  # the others tell observers, and the parent's model nothing
                 pass
+
+    def _note_request(self, event: Event) -> None:
+        if isinstance(event, RequestStart):
+            self.is_asking = True
+        elif isinstance(event, _ANSWERED):
+            self.is_asking = False
 
     def judged(self, ok: bool, answer: str) -> tuple[bool, str]:  # noqa: FBT001 - of an outcome
         """Return how a subagent did that came to this answer: nobody decides approvals of one."""
@@ -331,7 +344,16 @@ class Subagents:
         ok, answer = account.judged(ok, answer)
         is_ended = not ok and child_id in self._ended
         answer = ENDED if is_ended else answer
-        self._post(SubagentDone(child_id, ok, answer, account.usage, is_lost=is_ended))
+        self._post(
+            SubagentDone(
+                child_id,
+                ok,
+                answer,
+                account.usage,
+                is_lost=is_ended,
+                is_cut=not ok and account.is_asking,
+            )
+        )
 
     async def _drive(self, child_id: SessionId, prompt: str) -> tuple[bool, str]:
         """Give a subagent its task and return how that went; no failure of it is an error here."""

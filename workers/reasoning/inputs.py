@@ -52,6 +52,8 @@ class ThoughtCame(RunInput, frozen=True, kw_only=True):
     content: str = ""
     error: str | None = None
     usage: TokenUsage = TokenUsage()
+    is_cut: bool = False
+    """Whether it ended in the middle of a request, which ``usage`` does not count."""
 
 
 class BranchRefused(RunInput, frozen=True, kw_only=True):
@@ -170,6 +172,10 @@ class Purse:
         share = self._reserved.pop(branch_id, 0)
         self._spent += share if spent is None else spent
 
+    def reserved(self, branch_id: str) -> int:
+        """Return what is kept for a branch; 0 without a limit."""
+        return self._reserved.get(branch_id, 0)
+
     def _promised(self) -> int:
         return sum(self._reserved.values())
 
@@ -201,6 +207,20 @@ class RunBudget:
         self._tokens.reserve(branch_id, tokens)
         self._nano.reserve(branch_id, nano)
         return Share(tokens=tokens, cost_usd=None if nano is None else nano / _NANO)
+
+    def charged(self, came: ThoughtCame) -> TokenUsage:
+        """Return what a branch is taken to have used: one that was cut, all that was reserved."""
+        usage = came.usage
+        if not came.is_cut:
+            return usage
+        tokens = max(usage.total_tokens, self._tokens.reserved(came.branch_id))
+        nano = self._nano.reserved(came.branch_id)
+        return msgspec.structs.replace(
+            usage,
+            completion_tokens=usage.completion_tokens + tokens - usage.total_tokens,
+            total_tokens=tokens,
+            cost_usd=max(usage.cost_usd or 0.0, nano / _NANO) if nano else usage.cost_usd,
+        )
 
     def settle(self, branch_id: str, usage: TokenUsage) -> None:
         """Give back what a branch has not used."""

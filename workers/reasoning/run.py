@@ -2,8 +2,8 @@
 
 ``Run.handle`` takes what has happened and returns what is to be done. Who drives it starts and ends
 branches, tells events and keeps the inputs; time comes with each input, and chance is seeded by the
-run's id. So a run that died is played again by ``RunBegun`` with what came in its earlier lives: it
-decides the same, pays no branch twice, and passes over what was told.
+ids of session and run. So a run that died is played again by ``RunBegun`` with what came in its
+earlier lives: it decides the same, pays no branch twice, and passes over what was told.
 
 A node of the tree is *waiting* until there is room and budget for its branch, *running*, *ending*
 when nobody wants its thought any more, and *ended*. The run waits for the branches of its latest
@@ -149,7 +149,9 @@ class Run:
         self._begun = begin
         self._now_ms = begin.at_ms
         self._budget = RunBudget(begin.limits)
-        self._random = Random(begin.run_id)  # noqa: S311 - no secret
+        # The first call of every fresh session has the same id, so the run's alone is not enough.
+        seed = f"{begin.session_id} {begin.run_id}" if begin.session_id else begin.run_id
+        self._random = Random(seed)  # noqa: S311 - no secret
         told = begin.told
         self._to_pass.extend([None] * told if isinstance(told, int) else told)
         self._guarded(self._first)
@@ -465,11 +467,12 @@ class Run:
         node = self._nodes.get(came.branch_id)
         if node is None or node.branch is None or node.phase not in _ACTIVE:
             return None  # it was told before, or nobody asked for it
-        self._budget.settle(node.id, came.usage)
+        usage = self._budget.charged(came)
+        self._budget.settle(node.id, usage)
         node.phase = "ended"
         if node.thought is None:
             node.thought = thought_of(node.branch, came)
-        self._tell_thought(node.thought, came.usage, {})
+        self._tell_thought(node.thought, usage, {})
         if self._end is not None:
             return self._wind_down()
         is_alone = not any(one.phase in _ACTIVE for one in self._nodes.values())

@@ -6,6 +6,7 @@ branches of all operations whose inputs are there are asked for together.
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import Any
 
 import msgspec
 
@@ -27,6 +28,7 @@ from cmdc_runtime.extensions.reasoning import (
 from cmdc_runtime.reasoning import search
 from cmdc_runtime.reasoning.strategies import VALUE_MAX, AnyOperation, Judgement, Proposals
 from workers.builtin.reasoning._chain import filled, listed, prompt
+from workers.builtin.reasoning._functions import looked_up
 
 _OPERATION = "operation"
 """In a branch's metadata: the place of the operation that asked for it."""
@@ -53,6 +55,11 @@ class GraphOfThoughts(ReasoningStrategy):
 
     name = "graph_of_thoughts"
     Config = reasoning.GraphOfThoughts
+
+    def __init__(self, **options: Any) -> None:  # Any: options as they come
+        """Take the options, with the functions that are given by name."""
+        super().__init__(**options)
+        self.opts = looked_up(self.opts)
 
     def init(self, opts: reasoning.GraphOfThoughts, context: ReasoningContext) -> GraphState:  # noqa: ARG002
         """Begin with the question alone."""

@@ -1,6 +1,6 @@
 """Several samples, and the answer that most of them give; it ends when that is decided."""
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -21,6 +21,7 @@ from cmdc_runtime.reasoning import search
 from cmdc_runtime.reasoning.search import Tally
 from cmdc_runtime.reasoning.strategies import VALUE_MAX, Judgement
 from workers.builtin.reasoning._chain import prompt
+from workers.builtin.reasoning._functions import looked_up
 
 _OF: Final = "of"
 
@@ -38,6 +39,11 @@ class SelfConsistency(ReasoningStrategy):
 
     name = "self_consistency"
     Config = reasoning.SelfConsistency
+
+    def __init__(self, **options: Any) -> None:  # Any: options as they come
+        """Take the options, with the functions that are given by name."""
+        super().__init__(**options)
+        self.opts = looked_up(self.opts)
 
     def init(self, opts: reasoning.SelfConsistency, context: ReasoningContext) -> SampleState:  # noqa: ARG002
         """Begin with the question."""

@@ -234,6 +234,7 @@ class Driver:
                 content=content,
                 error=error_text,
                 usage=answer.usage,
+                is_cut=answer.is_cut,
                 at_ms=now_ms(),
             )
         if name not in self._ending:
@@ -248,8 +249,13 @@ class Driver:
 
     async def _ended(self, name: str) -> None:
         answer = await self._session.end_branch(name)
-        usage = answer.usage
-        came = ThoughtCame(branch_id=name, error="it was ended", usage=usage, at_ms=now_ms())
+        came = ThoughtCame(
+            branch_id=name,
+            error="it was ended",
+            usage=answer.usage,
+            is_cut=answer.is_cut,
+            at_ms=now_ms(),
+        )
         self._hear(name, came)
 
     async def _close(self) -> None:

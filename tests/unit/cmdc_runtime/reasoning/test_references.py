@@ -1,11 +1,13 @@
 """The light references: their bounds, and that they travel."""
 
+import math
+
 import pytest
 
 from cmdc_runtime import reasoning
 from cmdc_runtime.errors import InvalidOptions
 from cmdc_runtime.packing import pack_strategy
-from workers.loader import load_strategy
+from workers.loader import LoadError, load_strategy
 
 
 def judge(text, question):
@@ -51,6 +53,43 @@ def test_options_arrive(given):
 
     assert loaded.name == given.short_name
     assert repr(loaded.opts).split(" at 0x")[0] == repr(given).split(" at 0x")[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "function_of"),
+    [
+        (reasoning.TreeOfThoughts(score="math:hypot"), lambda opts: opts.score),
+        (("graph_of_thoughts", {"score": "math:hypot"}), lambda opts: opts.score),
+        ((reasoning.SelfConsistency, {"score": "math:hypot"}), lambda opts: opts.score),
+        (reasoning.SelfConsistency(answer="math:hypot"), lambda opts: opts.answer),
+        (
+            reasoning.Adaptive(sampling=reasoning.SelfConsistency(answer="math:hypot")),
+            lambda opts: opts.sampling.answer,
+        ),
+    ],
+    ids=["tree", "graph", "sampling", "answer", "within"],
+)
+def test_a_function_by_its_name_is_looked_up_when_the_strategy_is_made(given, function_of):
+    """So it can be called, and one that is not there costs nothing."""
+    loaded = load_strategy(pack_strategy(given, "reasoning_strategy"))
+
+    assert function_of(loaded.opts) is math.hypot
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("nomod:f", "No module named 'nomod'"),
+        ("math:nothing", "no attribute 'nothing'"),
+        ("math:pi", "score must be a function, got float"),
+    ],
+)
+def test_a_name_without_a_function_is_refused_when_the_strategy_is_made(name, problem):
+    """Before anything is asked."""
+    packed = pack_strategy(reasoning.TreeOfThoughts(score=name), "reasoning_strategy")
+
+    with pytest.raises(LoadError, match=problem):
+        load_strategy(packed)
 
 
 def test_an_unknown_name_is_told():

@@ -82,7 +82,14 @@ def test_scores_come_from_a_function_or_by_id():
     assert score(given_, told)[0].score_detail == {"why": "short"}
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, "1", True, None])
+def test_not_a_number_is_no_score_to_rank_by():
+    """Wherever it stands, the others are in their order."""
+    given_ = [Thought(f"b{at}", "x", score=one) for at, one in enumerate([2, math.nan, 5, 1])]
+
+    assert [one.score for one in select_beam(given_, 2)[0]] == [5, 2]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, "1", True, None, 10**400])
 def test_a_score_is_a_finite_number(bad):
     """Anything else would make an order of nonsense; None leaves the thought as it is."""
     if bad is None:
@@ -110,6 +117,10 @@ def test_scoring_and_pruning_in_one_step():
         ("My answer: 3\nNo.\nanswer = 4", "4"),
         ("I answer as asked.\n\n 7 \n", "7"),
         ("Answer:\n42", "42"),
+        ("Answer: \n42\n\nI hope that helps.", "42"),
+        ("**Answer:**\n\n42", "42"),
+        ("**Answer:** **42**", "42"),
+        ("Answer: **", "Answer:"),
         ("", ""),
     ],
 )

@@ -130,6 +130,14 @@ def test_one_that_was_lost_is_asked_for_again(session):
 # --- ends -----------------------------------------------------------------------------------------
 
 
+def test_one_that_is_cut_in_a_request_says_so(session):
+    """To who waits for it, and to who dropped it."""
+    found = wanted(running(session)).post(SubagentDone("s.1", False, "died", USED, is_cut=True))
+    answer = BranchAnswer(ok=False, text="died", usage=USED, is_cut=True)
+
+    assert answers(found) == [(REF, answer, None), (ended_ref(REF), answer, None)]
+
+
 def test_a_branch_ends_with_the_wait_for_it(session):
     """Who dropped it hears when it is gone and counted; it has no answer then."""
     started = wanted(running(session))

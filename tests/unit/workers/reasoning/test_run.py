@@ -25,6 +25,7 @@ from scripts.reasoning.play import Answer, Play
 from workers.reasoning.inputs import (
     Deadline,
     EndBranch,
+    Finish,
     Recorded,
     RunAborted,
     RunBegun,
@@ -219,6 +220,18 @@ def test_chance_is_that_of_the_run():
 
     assert roll("r-1") == roll("r-1") == 0.29904425559950354
     assert roll("r-1") != roll("r-2")
+
+
+def test_chance_is_that_of_the_session_too():
+    """The first run of every fresh session has the same id, and is dealt other cards."""
+
+    def roll(session_id):
+        run = Run(Scripted(lambda s, _, context: Done(context.random.random())))
+        begin = RunBegun(run_id="call-m-2@0", question="Why?", session_id=session_id)
+        return of(run.handle(begin), Finish)[0].result.answer
+
+    assert roll("s-1") == roll("s-1")
+    assert roll("s-1") != roll("s-2")
 
 
 def test_at_most_so_many_at_a_time():

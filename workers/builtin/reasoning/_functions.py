@@ -1,0 +1,35 @@
+"""The functions among the options of a strategy, as something that can be called."""
+
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from cmdc_runtime.extensions.tool import resolve
+
+FUNCTIONS: Final = frozenset({"answer", "score"})
+"""What the options are called that take a function, or its ``"module:name"``."""
+
+Opts = TypeVar("Opts", bound=msgspec.Struct)
+
+
+def looked_up(opts: Opts) -> Opts:
+    """Return the options of a strategy, and those within them, with their functions in place.
+
+    Raises:
+        ImportError, AttributeError: nothing is there under the name.
+        TypeError: it is no function.
+    """
+    found = {
+        name: _function(name, value) if name in FUNCTIONS else looked_up(value)
+        for name, value in msgspec.structs.asdict(opts).items()
+        if name in FUNCTIONS or isinstance(value, msgspec.Struct)
+    }
+    return msgspec.structs.replace(opts, **found)
+
+
+# Any, twice: a user's function, or its name.
+def _function(option: str, given: Any) -> Any:
+    found = resolve(given) if isinstance(given, str) else given
+    if found is not None and not callable(found):
+        raise TypeError(f"{option} must be a function, got {type(found).__name__}")
+    return found
