@@ -312,6 +312,8 @@ class AgentProcess:
         match frame:
             case Batch() | Write() | Answer() | Refusal() if self._has_lost:
                 pass  # it was sent before the process died, and leans on what is not there
+            case Batch() | Write() | Answer() | Refusal() | Started() | Doze() if self._is_adrift:
+                pass  # meant for the daemon before: what counts comes again behind ``Adrift``
             case Batch():
                 self._take(told)
                 self._receipts.publish()

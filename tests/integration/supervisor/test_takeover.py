@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from cmdc_runtime.checked_struct import INDEX_MAX
 from cmdc_runtime.codec import decode_as, encode
 from cmdc_runtime.errors import SessionParked
-from cmdc_runtime.frames import Adrift, Started
+from cmdc_runtime.frames import Adrift, Batch, Started, Write
 from cmdc_runtime.process import CODE_STAGE
 from cmdc_runtime.reasons import AnyReason, Down, Other, Shutdown, StartFailed, Unkillable
 from cmdc_runtime.requests import StartSession, Supervision
@@ -31,6 +31,7 @@ from supervisor.adapters.journal.operations import (
     FindSession,
     ListLiveSessions,
     RecordDown,
+    ReplayEvents,
 )
 from supervisor.adapters.journal.store import Condition
 from supervisor.core.household import PARENT_ENDED, root_spec
@@ -44,7 +45,8 @@ from supervisor.watchers import Watchers
 from tests.unit.supervisor.desk import PID_FIRST, Worker, Workforce
 
 WAIT_S = 10.0
-CALLS, DIES, NEVER = "calls", "dies", "never"
+CALLS, DIES, NEVER, SPEAKS = "calls", "dies", "never", "speaks"
+"""``SPEAKS``: on the connection that it had, as if nothing had happened; it dies when it calls."""
 TURNS = 200
 """Of the loop, which an agent takes to call: more than anything else here."""
 GONE = Other(detail="gone")
@@ -110,6 +112,10 @@ class Takers(Workforce):
         if agent.does == DIES:
             worker.ends(-9)
             return
+        if agent.does == SPEAKS:
+            batch = Batch(first=agent.first, count=1, durable=True)
+            worker.on_frame(Write(records=(), settled=(), number=1), ((batch, b"told"),))
+            worker.says(Started())
         called = Adrift(
             worker_id=worker.id,
             session_id=agent.session_id,
@@ -117,6 +123,9 @@ class Takers(Workforce):
             first=agent.first,
         )
         worker.says(called)
+        if agent.does == SPEAKS:
+            worker.ends(-9)
+            return
         worker.says(Started())
 
 
@@ -327,6 +336,26 @@ def test_a_process_that_dies_before_it_calls_is_followed_by_another():
 
     assert result == TakenOver(resumed=1, adopted=0)
     assert phase in {Phase.RESTARTING, Phase.STARTING}
+
+
+def test_what_a_process_says_before_it_calls_does_not_count():
+    """It has not seen that its daemon is gone. Whoever is told of its events finds them lost, then.
+
+    Else they would be in the journal, and passed over as never published.
+    """
+
+    async def look(sessions):
+        async with asyncio.timeout(WAIT_S):
+            while sessions.hub.last_index("s") < INDEX_JUMP:  # noqa: ASYNC110 - a hub has no word of it
+                await asyncio.sleep(0)
+        found = await sessions.hub.replay("s", 41, INDEX_JUMP)
+        stored = await sessions.journal.read(ReplayEvents("s", 0, INDEX_JUMP, 1))
+        return sessions.hub.last_index("s"), found.batches, stored
+
+    agent = Agent("s", does=SPEAKS, first=42)
+    _, found = played([row_of("s")], [agent], look, newest=41)
+
+    assert found == (41 + INDEX_JUMP, (), [])
 
 
 def test_a_session_without_a_process_gets_a_new_one():
