@@ -4,12 +4,22 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from cmdc_runtime.extensions.reasoning import ReasoningStrategy
 from cmdc_runtime.extensions.tool import resolve
 
 FUNCTIONS: Final = frozenset({"answer", "score"})
 """What the options are called that take a function, or its ``"module:name"``."""
 
 Opts = TypeVar("Opts", bound=msgspec.Struct)
+
+
+class FunctionStrategy(ReasoningStrategy):
+    """Base of the strategies whose options take functions."""
+
+    def __init__(self, **options: Any) -> None:  # Any: options as they come
+        """Take the options, with the functions that are given by name."""
+        super().__init__(**options)
+        self.opts = looked_up(self.opts)
 
 
 def looked_up(opts: Opts) -> Opts:

@@ -12,7 +12,6 @@ from cmdc_runtime.extensions.reasoning import (
     Done,
     Failed,
     ReasoningContext,
-    ReasoningStrategy,
     Thought,
     Told,
     drained,
@@ -20,7 +19,7 @@ from cmdc_runtime.extensions.reasoning import (
 from cmdc_runtime.reasoning import search
 from cmdc_runtime.reasoning.search import Tally
 from workers.builtin.reasoning._chain import prompt
-from workers.builtin.reasoning._functions import looked_up
+from workers.builtin.reasoning._functions import FunctionStrategy
 from workers.builtin.reasoning.self_consistency import SelfConsistency
 from workers.builtin.reasoning.tree_of_thoughts import TreeOfThoughts
 
@@ -39,16 +38,11 @@ class LadderState(msgspec.Struct):
     tree: Any = None  # Any: the state of the tree
 
 
-class Adaptive(ReasoningStrategy):
+class Adaptive(FunctionStrategy):
     """Climbs as far as it has to, and as the budget lets it."""
 
     name = "adaptive"
     Config = reasoning.Adaptive
-
-    def __init__(self, **options: Any) -> None:  # Any: options as they come
-        """Take the options, with the functions that are given by name."""
-        super().__init__(**options)
-        self.opts = looked_up(self.opts)
 
     def init(self, opts: reasoning.Adaptive, context: ReasoningContext) -> LadderState:
         """Begin on the ground, with the parts ready."""

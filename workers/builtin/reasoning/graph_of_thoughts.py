@@ -6,7 +6,6 @@ branches of all operations whose inputs are there are asked for together.
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any
 
 import msgspec
 
@@ -22,13 +21,12 @@ from cmdc_runtime.extensions.reasoning import (
     Done,
     Failed,
     ReasoningContext,
-    ReasoningStrategy,
     Thought,
 )
 from cmdc_runtime.reasoning import search
 from cmdc_runtime.reasoning.strategies import VALUE_MAX, AnyOperation, Judgement, Proposals
 from workers.builtin.reasoning._chain import filled, listed, prompt
-from workers.builtin.reasoning._functions import looked_up
+from workers.builtin.reasoning._functions import FunctionStrategy
 
 _OPERATION = "operation"
 """In a branch's metadata: the place of the operation that asked for it."""
@@ -50,16 +48,11 @@ class GraphState(msgspec.Struct):
     """Parts that a branch has split the task into, to be put there."""
 
 
-class GraphOfThoughts(ReasoningStrategy):
+class GraphOfThoughts(FunctionStrategy):
     """Carries a graph of operations out."""
 
     name = "graph_of_thoughts"
     Config = reasoning.GraphOfThoughts
-
-    def __init__(self, **options: Any) -> None:  # Any: options as they come
-        """Take the options, with the functions that are given by name."""
-        super().__init__(**options)
-        self.opts = looked_up(self.opts)
 
     def init(self, opts: reasoning.GraphOfThoughts, context: ReasoningContext) -> GraphState:  # noqa: ARG002
         """Begin with the question alone."""

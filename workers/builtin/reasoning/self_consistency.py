@@ -1,6 +1,6 @@
 """Several samples, and the answer that most of them give; it ends when that is decided."""
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -14,14 +14,13 @@ from cmdc_runtime.extensions.reasoning import (
     Done,
     Failed,
     ReasoningContext,
-    ReasoningStrategy,
     Thought,
 )
 from cmdc_runtime.reasoning import search
 from cmdc_runtime.reasoning.search import Tally
 from cmdc_runtime.reasoning.strategies import VALUE_MAX, Judgement
 from workers.builtin.reasoning._chain import prompt
-from workers.builtin.reasoning._functions import looked_up
+from workers.builtin.reasoning._functions import FunctionStrategy
 
 _OF: Final = "of"
 
@@ -34,16 +33,11 @@ class SampleState(msgspec.Struct):
     """Those that judges are asked about."""
 
 
-class SelfConsistency(ReasoningStrategy):
+class SelfConsistency(FunctionStrategy):
     """Draws samples and has them vote."""
 
     name = "self_consistency"
     Config = reasoning.SelfConsistency
-
-    def __init__(self, **options: Any) -> None:  # Any: options as they come
-        """Take the options, with the functions that are given by name."""
-        super().__init__(**options)
-        self.opts = looked_up(self.opts)
 
     def init(self, opts: reasoning.SelfConsistency, context: ReasoningContext) -> SampleState:  # noqa: ARG002
         """Begin with the question."""

@@ -20,13 +20,12 @@ from cmdc_runtime.extensions.reasoning import (
     Done,
     Failed,
     ReasoningContext,
-    ReasoningStrategy,
     Thought,
 )
 from cmdc_runtime.reasoning import search
 from cmdc_runtime.reasoning.strategies import VALUE_MAX, Choice, Judgement, Proposals
 from workers.builtin.reasoning._chain import filled, listed, prompt
-from workers.builtin.reasoning._functions import looked_up
+from workers.builtin.reasoning._functions import FunctionStrategy
 
 _OF = "of"
 """In a judge's metadata: the candidate that it judges."""
@@ -55,16 +54,11 @@ class TreeState(msgspec.Struct):
         return () if thought is None else self.paths[thought.id]
 
 
-class TreeOfThoughts(ReasoningStrategy):
+class TreeOfThoughts(FunctionStrategy):
     """Generates, scores and pursues."""
 
     name = "tree_of_thoughts"
     Config = reasoning.TreeOfThoughts
-
-    def __init__(self, **options: Any) -> None:  # Any: options as they come
-        """Take the options, with the functions that are given by name."""
-        super().__init__(**options)
-        self.opts = looked_up(self.opts)
 
     def init(self, opts: reasoning.TreeOfThoughts, context: ReasoningContext) -> TreeState:  # noqa: ARG002
         """Begin at the question."""
