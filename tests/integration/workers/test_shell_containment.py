@@ -110,6 +110,33 @@ def test_what_a_command_has_started_that_a_signal_ends_is_gone(tmp_path, disguis
         assert not is_held()
 
 
+ABOUT_TO_END = """
+import os, sys, time
+report, _, *program = sys.argv[1:]
+os.set_inheritable(int(report), False)
+if not (child := os.fork()):
+    os.fork() or os.execv(program[0], program)
+    os._exit(0)
+os.waitpid(child, 0)
+while not os.path.exists("begun"):
+    time.sleep(0.01)
+os.close(int(report))
+time.sleep(60)
+"""
+
+
+def test_what_a_command_has_started_whose_guardian_is_about_to_end_is_gone(tmp_path, monkeypatch):
+    """The kernel closes its descriptors and hands on its children before anybody sees its end."""
+    guardian = tmp_path / "guardian.py"
+    guardian.write_text(ABOUT_TO_END)
+    monkeypatch.setattr(shell, "_GUARDIAN", guardian)
+    with watched(tmp_path / "fifo") as is_held:
+        with pytest.raises(ToolError, match=r"\[killed by SIGKILL\]"):
+            asyncio.run(run(tmp_path, "exec 9> fifo; touch begun; sleep 60"))
+
+        assert not is_held()
+
+
 def test_what_a_command_has_set_free_goes_on_after_its_end(tmp_path):
     """It exits by itself, with whatever status: only its group ends with it."""
     command = "exec 9> fifo; setsid sleep 60 & sleep 60 & echo $!; exit 137"

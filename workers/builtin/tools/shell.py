@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -148,6 +149,8 @@ TIMEOUT_MARGIN_S: Final = 10.0
 _NOT_IN_FILE_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]")
 _CALL_ID_CHARS_MAX: Final = 64
 _GUARDIAN: Final = Path(__file__).with_name("_guardian.py")
+_GUARDED: Final = 2
+"""The guardian and the command: where fewer are found, it was killed while they were looked for."""
 _STATUS_BYTES_MAX: Final = 16
 _MARK: Final = "CMDC_COMMAND_ID"
 
@@ -286,12 +289,24 @@ def _end(running: Running) -> None:
         return
     with contextlib.suppress(OSError):  # somebody else has reaped it, or no descriptor is left
         deadline = time.monotonic() + END_S
-        if os.waitid(os.P_PID, guardian.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-            end_trees(lambda: [guardian.pid], deadline)
-        else:
+        if _is_unguarded(running) or end_trees(lambda: [guardian.pid], deadline) < _GUARDED:
             end_all(lambda: _marked(running.mark), deadline)
     with contextlib.suppress(subprocess.TimeoutExpired):
         guardian.wait(REAP_S)
+
+
+def _is_unguarded(running: Running) -> bool:
+    """Say whether the guardian has ended, or is about to: its descriptors are closed before.
+
+    In between its children are handed on one by one, so no look at them finds all.
+    """
+    look = select.poll()
+    look.register(running.report, select.POLLIN)
+    told = [event for _, event in look.poll(0)]
+    options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    return (
+        told == [select.POLLHUP] or os.waitid(os.P_PID, running.guardian.pid, options) is not None
+    )
 
 
 def _marked(mark: bytes) -> list[ProcessLine]:
