@@ -156,7 +156,7 @@ _MARK: Final = "CMDC_COMMAND_ID"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class ShellOrder:
     """One command as it is run."""
 
     command: str
@@ -197,7 +197,7 @@ def create(timeout: float = SHELL_TIMEOUT_S, env: Mapping[str, str] | None = Non
             command: The command line.
             timeout: Seconds after which the command is killed, if it is to be sooner than usual.
         """
-        order = Order(
+        order = ShellOrder(
             command=command,
             working_dir=context.working_dir,
             environment=_environment(context, extra),
@@ -230,7 +230,7 @@ def _output_path(context: Context) -> Path:
     return Path(context.working_dir).absolute() / ".cmdc" / "output" / f"{now}-{call_id}.txt"
 
 
-async def _run(program: str, order: Order, capture: Capture) -> int | None:
+async def _run(program: str, order: ShellOrder, capture: Capture) -> int | None:
     """Return the exit status, negative for a signal, or None if the time was up."""
     read_end, write_end = os.pipe()
     with os.fdopen(read_end, "rb", buffering=0) as pipe:
@@ -243,7 +243,7 @@ async def _run(program: str, order: Order, capture: Capture) -> int | None:
     return running.guardian.returncode if running.status is None else running.status
 
 
-def _start(program: str, order: Order, output: int) -> Running:
+def _start(program: str, order: ShellOrder, output: int) -> Running:
     # Not asyncio's: its wait() ends only when every holder of the pipe has closed it.
     report, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     locale = "kept" if "LC_CTYPE" in order.environment else "unset"
@@ -363,7 +363,7 @@ async def _has_ended(running: Running, timeout_s: float) -> bool:
     return True
 
 
-def _result(status: int | None, order: Order, capture: Capture) -> str:
+def _result(status: int | None, order: ShellOrder, capture: Capture) -> str:
     output = capture.text().rstrip("\n")
     if status == 0:
         return output or "(no output)"
