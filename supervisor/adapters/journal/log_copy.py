@@ -19,9 +19,9 @@ from typing import Final, TypeAlias
 
 import structlog
 
-from supervisor.adapters.journal.sums import PAGE_BYTES
-from supervisor.adapters.journal.volume import JournalLostError
-from supervisor.adapters.journal.wal import FRAME, HEADER, chained, read_log
+from supervisor.adapters.journal.repair.sums import PAGE_BYTES
+from supervisor.adapters.journal.repair.volume import JournalLostError
+from supervisor.adapters.journal.repair.wal import FRAME, HEADER, chained, read_log
 
 log = structlog.get_logger(__name__)
 

@@ -26,20 +26,20 @@ import structlog
 from supervisor.adapters.endpoint import make_private
 from supervisor.adapters.journal.base import Durability, JournalFailed, JournalRefused
 from supervisor.adapters.journal.log_copy import LogCopy, Stamp, stamp_of
-from supervisor.adapters.journal.mending import Mended, Mender, keep_schema
 from supervisor.adapters.journal.progress import Progress
-from supervisor.adapters.journal.restoring import (
+from supervisor.adapters.journal.repair.mending import Mended, Mender, keep_schema
+from supervisor.adapters.journal.repair.restoring import (
     leave_damaged,
     put_aside,
     put_pages_back,
     restore,
     take_place,
 )
+from supervisor.adapters.journal.repair.sums import PageSums
+from supervisor.adapters.journal.repair.volume import FILE_MODE, JournalLostError, Volume, wal_of
+from supervisor.adapters.journal.repair.wal import FRAME, sums_in
 from supervisor.adapters.journal.schema import Bounds, check_file, migrate
 from supervisor.adapters.journal.sql_store import SqlStore
-from supervisor.adapters.journal.sums import PageSums
-from supervisor.adapters.journal.volume import FILE_MODE, JournalLostError, Volume, wal_of
-from supervisor.adapters.journal.wal import FRAME, sums_in
 from supervisor.adapters.journal.writer import GroupWriter
 from supervisor.core.limits import (
     JOURNAL_LOCK_WAIT_S,

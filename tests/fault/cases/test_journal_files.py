@@ -10,10 +10,10 @@ from structlog.testing import capture_logs
 
 from supervisor.adapters.journal.base import JournalFailed, JournalRefused
 from supervisor.adapters.journal.operations import AcceptCommand
+from supervisor.adapters.journal.repair.sums import PAGE_BYTES
+from supervisor.adapters.journal.repair.volume import wal_of
+from supervisor.adapters.journal.repair.wal import FRAME, HEADER, read_log
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE, SqliteJournal
-from supervisor.adapters.journal.sums import PAGE_BYTES
-from supervisor.adapters.journal.volume import wal_of
-from supervisor.adapters.journal.wal import FRAME, HEADER, read_log
 from tests.fault.cases.journals import (
     SESSIONS,
     body_of,

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.adapters.journal import aside, mending, restoring, salvage, sums, volume
 from supervisor.adapters.journal.base import JournalFailed, JournalRefused
-from supervisor.adapters.journal.mending import Mender
 from supervisor.adapters.journal.operations import AppendRecords
-from supervisor.adapters.journal.restoring import RESTORED
+from supervisor.adapters.journal.repair import aside, mending, restoring, salvage, sums, volume
+from supervisor.adapters.journal.repair.mending import Mender
+from supervisor.adapters.journal.repair.restoring import RESTORED
+from supervisor.adapters.journal.repair.sums import PAGE_BYTES, PageSums
+from supervisor.adapters.journal.repair.volume import RESERVE_FILE, wal_of
+from supervisor.adapters.journal.repair.wal import FRAME, HEADER, read_log
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE, SUMS_FILE, SqliteStore
-from supervisor.adapters.journal.sums import PAGE_BYTES, PageSums
-from supervisor.adapters.journal.volume import RESERVE_FILE, wal_of
-from supervisor.adapters.journal.wal import FRAME, HEADER, read_log
 from tests.fault.cases.journals import SESSIONS, damage, fill, flip, look, name_of, with_journal
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]

@@ -11,9 +11,9 @@ from cmdc_runtime.codec import decode_as
 from cmdc_runtime.reasons import AnyReason
 from supervisor.adapters.journal.base import JournalFailed, SessionRow
 from supervisor.adapters.journal.operations import AcceptCommand, CreateSession, LoadSession
+from supervisor.adapters.journal.repair.sums import PAGE_BYTES
+from supervisor.adapters.journal.repair.volume import wal_of
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE, SUMS_FILE, SqliteJournal
-from supervisor.adapters.journal.sums import PAGE_BYTES
-from supervisor.adapters.journal.volume import wal_of
 
 SESSIONS = 12
 BODY = b"x" * 600

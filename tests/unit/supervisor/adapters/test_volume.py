@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from supervisor.adapters.journal.volume import trouble_of
+from supervisor.adapters.journal.repair.volume import trouble_of
 from supervisor.core.storage import Trouble
 
 

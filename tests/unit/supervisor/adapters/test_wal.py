@@ -8,7 +8,7 @@ from io import BytesIO
 
 import pytest
 
-from supervisor.adapters.journal.wal import FRAME, HEADER, read_log, sums_in
+from supervisor.adapters.journal.repair.wal import FRAME, HEADER, read_log, sums_in
 
 PAGE_BYTES = 4096
 FRAME_BYTES = FRAME.size + PAGE_BYTES

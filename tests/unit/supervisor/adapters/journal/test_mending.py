@@ -9,9 +9,9 @@ from contextlib import closing
 
 import pytest
 
-from supervisor.adapters.journal.mending import Mender
 from supervisor.adapters.journal.progress import Progress
-from supervisor.adapters.journal.sums import PAGE_BYTES, PageSums
+from supervisor.adapters.journal.repair.mending import Mender
+from supervisor.adapters.journal.repair.sums import PAGE_BYTES, PageSums
 
 ROWS = 120
 BODY_BYTES = 3000

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor.adapters.journal.sums import PAGE_BYTES, PageSums
+from supervisor.adapters.journal.repair.sums import PAGE_BYTES, PageSums
 
 PLACES = PAGE_BYTES * 8
 RIGHT = random.Random(1).randbytes(PAGE_BYTES)

@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 
 from cmdc_runtime.clock import now_ms
-from supervisor.adapters.journal.volume import copy_whole, lacks_room, wal_of, write_whole
+from supervisor.adapters.journal.repair.volume import copy_whole, lacks_room, wal_of, write_whole
 from supervisor.core.limits import JOURNAL_COPIES_KEPT
 
 log = structlog.get_logger(__name__)

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from cmdc_runtime.codec import encode
 from cmdc_runtime.reasons import Other
-from supervisor.adapters.journal.sums import PAGE_BYTES
-from supervisor.adapters.journal.volume import lacks_room
+from supervisor.adapters.journal.repair.sums import PAGE_BYTES
+from supervisor.adapters.journal.repair.volume import lacks_room
 
 VITAL: Final = ("sessions", "commands", "records", "marks")
 """A session that misses a row of these cannot go on: something acknowledged is not known."""

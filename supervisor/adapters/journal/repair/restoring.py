@@ -19,8 +19,8 @@ import structlog
 
 from cmdc_runtime.clock import now_ms
 from supervisor.adapters.endpoint import make_private
-from supervisor.adapters.journal.sums import PAGE_BYTES, PageSums
-from supervisor.adapters.journal.volume import (
+from supervisor.adapters.journal.repair.sums import PAGE_BYTES, PageSums
+from supervisor.adapters.journal.repair.volume import (
     FILE_MODE,
     settle,
     sync_directory,

@@ -23,15 +23,21 @@ from typing import BinaryIO, Final
 import structlog
 
 from cmdc_runtime.clock import now_ms
-from supervisor.adapters.journal.aside import Aside
 from supervisor.adapters.journal.base import JournalFull, JournalRefused
 from supervisor.adapters.journal.progress import Progress
-from supervisor.adapters.journal.restoring import finish_restoring, take_place
-from supervisor.adapters.journal.salvage import Salvaged, UnreadableError, salvage
+from supervisor.adapters.journal.repair.aside import Aside
+from supervisor.adapters.journal.repair.restoring import finish_restoring, take_place
+from supervisor.adapters.journal.repair.salvage import Salvaged, UnreadableError, salvage
+from supervisor.adapters.journal.repair.sums import PAGE_BYTES, PageSums
+from supervisor.adapters.journal.repair.volume import (
+    FILE_MODE,
+    lacks_room,
+    settle,
+    wal_of,
+    write_whole,
+)
+from supervisor.adapters.journal.repair.wal import HEADER, Frame, Log, read_log
 from supervisor.adapters.journal.schema import check_file
-from supervisor.adapters.journal.sums import PAGE_BYTES, PageSums
-from supervisor.adapters.journal.volume import FILE_MODE, lacks_room, settle, wal_of, write_whole
-from supervisor.adapters.journal.wal import HEADER, Frame, Log, read_log
 
 log = structlog.get_logger(__name__)
 
