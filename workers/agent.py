@@ -310,7 +310,8 @@ class Agent:
     async def stop(self, *, hibernates: bool = False, ends: bool = False) -> None:
         """End what is under way, processes of tools included.
 
-        Nothing is recorded, unless the session ``ends``: then no other process ends its calls.
+        Nothing is recorded, unless the session ``ends``: then no other process ends its calls, or
+        counts what had come of an answer.
         """
         if ends:
             self.post(Stopped(now_ms()))

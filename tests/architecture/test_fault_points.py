@@ -19,6 +19,7 @@ ELSEWHERE = {
     "prune": "tests/fault/matrix/test_rare_writes.py",
     "code_taken": "tests/fault/cases/test_changed_code.py",
     "tool_told": "tests/fault/test_branch_deaths.py",
+    "cut_spent": "tests/fault/test_cut_deaths.py",
 }
 """What no life of a session writes, and the test that dies at it."""
 FIRST_CELL = re.compile(r"^\| `([\w+]+)` \|", re.MULTILINE)

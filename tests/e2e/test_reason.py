@@ -317,6 +317,13 @@ def test_the_model_chooses_among_strategies(agent, scripted):
     assert given["parameters"]["properties"]["strategy"]["enum"] == ["sure", "two"]
 
 
+class Once(cmdc.ReasoningStrategy):
+    """Asks one branch."""
+
+    def step(self, state, context):
+        return cmdc.Branch(context.question)
+
+
 class Hasty(cmdc.ReasoningStrategy):
     """Is content with the first of two."""
 
@@ -341,6 +348,32 @@ def test_a_branch_that_is_ended_in_its_request_counts_with_its_part(reasoned, sc
 
     assert (result.status, result.answer) == ("done", "soon")
     assert result.usage.total_tokens == BUDGET / 2 + 20
+
+
+def test_a_branch_that_is_ended_in_its_request_counts_with_what_it_had_said(
+    agent, client, scripted
+):
+    """Without a budget too, as an estimate: nobody says how much it was."""
+    said = "so far " * 1_000
+    tool = cmdc.tools.Reason(strategies=[Once])
+    below = scripted((said, Hold(), "late"))
+    session = agent(scripted(asked()), tools=[tool], subagents=[general(below)])
+    stream = session.subscribe()
+    session.prompt("Think.")
+    below.wait_held(TURN_S)
+    (branch,) = [one for one in session_ids(client) if one != session.id]
+    pieces = cmdc.Session(branch, client).subscribe(since=0, types=[events.MessageDelta])
+    heard = 0
+    while heard < len(said):
+        heard += len(pieces.get(TURN_S).event.delta)
+    session.abort()
+    told = []
+    while not (told and told[-1].event.kind == "reasoning_done"):
+        told.append(stream.get(TURN_S))
+    usage = ReasoningResult.of(told).usage
+
+    assert 1_000 < usage.completion_tokens < 3_000
+    assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens > 1_000
 
 
 def at_length():

@@ -35,6 +35,7 @@ from workers.core.records import (
     CodeTaken,
     Compacted,
     Continued,
+    CutSpent,
     CycleEnded,
     CycleStarted,
     ModelChanged,
@@ -375,6 +376,7 @@ EVOLVE: Final[Mapping[type[Record], Callable[[Memory, Any], Memory]]] = {
     ),
     CycleStarted: _cycle_started,
     Said: lambda memory, record: say(memory, record.message),
+    CutSpent: lambda memory, record: spend(memory, record.usage),
     TurnSpent: lambda memory, record: count_answer(memory, record.usage),
     ToolStarted: lambda memory, record: begin_call(
         memory, record.call_id, record.at_ms, record.allowance

@@ -12,18 +12,25 @@ from typing import Any, Final
 
 from cmdc_runtime.commands import Abort, Steer, SteerReceipt
 from cmdc_runtime.errors import InvalidText, QueueFull, UsageError
-from cmdc_runtime.events import AgentAbort, PromptDropped, SteeringReceived, ToolKilled
+from cmdc_runtime.events import (
+    AgentAbort,
+    PromptDropped,
+    RequestCut,
+    SteeringReceived,
+    ToolKilled,
+)
 from cmdc_runtime.extensions.hooks import BeforeSteering
 from cmdc_runtime.ids import CallId
-from cmdc_runtime.messages import Message
+from cmdc_runtime.messages import Message, TokenUsage
 from cmdc_runtime.plain import problem_of, shown
 from cmdc_runtime.reasons import LINE_CHARS_MAX
 from workers.core import cycle
 from workers.core.batch import CallEnd, give_results
 from workers.core.conversation import children_of, cycle_result, next_id, text_problem, waiting
 from workers.core.cycle import announce_abort, answer_waiters
+from workers.core.expense import guess
 from workers.core.inputs import CycleExpired, Order, Stopped
-from workers.core.records import PromptDiscarded, Said, Steered
+from workers.core.records import CutSpent, PromptDiscarded, Said, Steered
 from workers.core.state import Memory, OpenCall, QueuedPrompt
 from workers.core.step import (
     AnswerTool,
@@ -208,14 +215,32 @@ def _end_request(step: Step, wanted: Abort, at_ms: int) -> None:
 
 
 def keep_partial(step: Step) -> None:
-    """Keep what there is of an answer, marked as interrupted."""
-    answering = step.memory.answering
-    _, held, _ = flush(answering.tags, step.memory.policy.tags)
-    if said := answering.text + held:
-        partial = Message(
-            id=next_id(step.memory), role="assistant", content=said, metadata={"interrupted": True}
-        )
+    """Keep what there is of an answer, marked as interrupted, and count it about."""
+    if (partial := _partial(step.memory)) is not None:
+        usage = guess(step.memory, partial)
         step.record(Said(message=partial))
+        _charge_cut(step, usage)
+
+
+def stop_request(step: Step, _stopped: Stopped) -> None:
+    """Count about what there is of an answer; a process that goes on asks for all of it again."""
+    if (partial := _partial(step.memory)) is not None:
+        _charge_cut(step, guess(step.memory, partial))
+
+
+def _partial(memory: Memory) -> Message | None:
+    _, held, _ = flush(memory.answering.tags, memory.policy.tags)
+    said = memory.answering.text + held
+    if not said:
+        return None
+    return Message(
+        id=next_id(memory), role="assistant", content=said, metadata={"interrupted": True}
+    )
+
+
+def _charge_cut(step: Step, usage: TokenUsage) -> None:
+    step.record(CutSpent(usage=usage))
+    step.publish(RequestCut(usage=usage))
 
 
 def _end_tools(step: Step, wanted: Abort, at_ms: int) -> None:

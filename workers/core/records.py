@@ -85,6 +85,12 @@ class TurnSpent(Record, frozen=True, kw_only=True):
     usage: TokenUsage
 
 
+class CutSpent(Record, frozen=True, kw_only=True):
+    """A request was ended in the middle of its answer, and took about this much."""
+
+    usage: TokenUsage
+
+
 class ToolStarted(Record, frozen=True, kw_only=True):
     """One call is about to run; ``allowance`` is the leave that it uses up, if it needs one."""
 
@@ -342,6 +348,7 @@ _decoder: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(
     | CycleStarted
     | Said
     | TurnSpent
+    | CutSpent
     | ToolStarted
     | ToolTold
     | ToolEnded

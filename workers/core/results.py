@@ -273,6 +273,7 @@ TRANSITIONS: Final[Mapping[tuple[State, type], Handler]] = {
     (_R, WaitExpired):    cycle.give_up_waits,
     (_S, WaitExpired):    cycle.give_up_waits,
     (_T, WaitExpired):    cycle.give_up_waits,
+    (_S, Stopped):        interrupt.stop_request,
     (_T, Stopped):        interrupt.stop_tools,
     (_I, PluginLoaded): plugins.use_loaded,
     (_R, PluginLoaded): plugins.use_loaded,

@@ -43,6 +43,7 @@ from cmdc_runtime.events import (
     Envelope,
     Event,
     PluginModelCall,
+    RequestCut,
     RequestStart,
     ResponseComplete,
     StreamError,
@@ -218,6 +219,7 @@ class _Account:
                 ResponseComplete(usage=usage)
                 | ConversationCompacted(usage=usage)
                 | PluginModelCall(usage=usage)
+                | RequestCut(usage=usage)
             ):
                 self.usage += usage
             case SubagentStart(child_session_id=child_id):

@@ -330,6 +330,14 @@ class Requests:
         self.end(Ending("finished"), used)
         self._attempt = 1
 
+    def cut(self, event: events.RequestCut) -> None:
+        """End the request: it was ended in the middle of its answer, and took about this much."""
+        used = usage_attributes(event.usage)
+        if self._sheet.has(REQUEST):
+            self._sheet.describe(REQUEST, used)
+            self.end(Ending("aborted"), used)
+        self._sheet.spend(event.usage, self._model or self._sheet.facts.model, "answer")
+
     def fail(self, event: events.StreamError) -> None:
         """End the request: it failed."""
         if self._sheet.has(REQUEST):

@@ -238,6 +238,7 @@ _HANDLERS: Final[Mapping[type[Observed], Handler]] = MappingProxyType({
     events.ReasoningPrune:        lambda one, event: one.runs.prune(event),
     events.ReasoningScore:        lambda one, event: one.runs.score(event),
     events.ReasoningThought:      lambda one, event: one.runs.thought(event),
+    events.RequestCut:            lambda one, event: one.requests.cut(event),
     events.RequestStart:          lambda one, event: one.requests.start(event),
     events.ResponseComplete:      lambda one, event: one.requests.complete(event),
     events.Retry:                 lambda one, event: one.requests.retry(event),

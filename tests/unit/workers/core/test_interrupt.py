@@ -10,6 +10,7 @@ from cmdc_runtime.events import (
     AgentAbort,
     PromptDropped,
     PromptReceived,
+    RequestCut,
     SteeringApplied,
     SteeringReceived,
     ToolExecutionEnd,
@@ -27,7 +28,15 @@ from workers.core.inputs import (
     QuestionAsked,
     SubagentWanted,
 )
-from workers.core.records import CycleEnded, CycleStarted, PromptDiscarded, Said, Steered, ToolEnded
+from workers.core.records import (
+    CutSpent,
+    CycleEnded,
+    CycleStarted,
+    PromptDiscarded,
+    Said,
+    Steered,
+    ToolEnded,
+)
 from workers.core.repair import repair
 from workers.core.state import Child, Memory, State, ToolFacts
 from workers.core.step import (
@@ -254,6 +263,19 @@ def test_an_abort_keeps_what_was_said_so_far(session):
     assert (partial.role, partial.content) == ("assistant", "part")
     assert partial.metadata == {"interrupted": True}
     assert after.records()[0] == Said(message=partial)
+
+
+def test_what_there_was_of_an_answer_is_counted_about(session):
+    """Its request was paid, though nobody tells how much; one without an answer has none."""
+    streaming = session.at(State.STREAMING)
+    cut = streaming.give(Abort(reason="enough"))
+    (told,) = cut.events(RequestCut)
+
+    assert told.usage.completion_tokens == 1
+    assert told.usage.total_tokens == told.usage.prompt_tokens + 1
+    assert cut.memory.usage == streaming.memory.usage + told.usage
+    assert CutSpent(usage=told.usage) in cut.records()
+    assert session.at(State.RUNNING).give(Abort()).events(RequestCut) == []
 
 
 def test_an_abort_keeps_what_might_have_become_a_tag(session):

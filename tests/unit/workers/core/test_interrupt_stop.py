@@ -3,10 +3,10 @@
 import pytest
 
 from cmdc_runtime.commands import Abort, Steer, SteerReceipt
-from cmdc_runtime.events import ToolKilled
+from cmdc_runtime.events import RequestCut, ToolKilled
 from cmdc_runtime.extensions.actions import RequireApproval
 from workers.core.inputs import ApprovalNeeded, QuestionAsked, Stopped
-from workers.core.records import ToolEnded
+from workers.core.records import CutSpent, ToolEnded
 from workers.core.state import State
 from workers.core.step import Complete
 
@@ -25,6 +25,19 @@ def test_calls_of_a_session_that_is_stopped_have_an_end(session):
     assert "was ended because the session was stopped" in told["a"]
     assert "was not made: the session was stopped" in told["b"]
     assert (after.state, after.memory.work) == (before.state, before.memory.work + 1)
+
+
+def test_an_answer_that_is_stopped_is_counted_about(session):
+    """It was paid as far as it came; the next process asks for it anew, and knows nothing of it."""
+    before = session.at(State.STREAMING)
+    after = before.post(Stopped(9))
+    (told,) = after.events(RequestCut)
+
+    assert told.usage.completion_tokens == 1
+    assert after.records() == [CutSpent(usage=told.usage)]
+    assert after.memory.usage == before.memory.usage + told.usage
+    assert after.memory.messages == before.memory.messages
+    assert session.at(State.RUNNING).post(Stopped(9)).events() == []
 
 
 def test_guidance_at_rest_opens_a_cycle_and_says_so(session):

@@ -48,6 +48,7 @@ FAILED = ev.StreamError(reason="Timeout: after 3 s")
 RETRY = ev.Retry(attempt=1, delay_ms=20, reason="Timeout: after 3 s")
 ERROR = ev.AgentError(reason=f"RateLimitError: {SECRET}", retryable=True, command_id="c-1")
 ODD_ERROR = ev.AgentError(reason=SECRET, retryable=False, command_id="c-1")
+CUT = ev.RequestCut(usage=USAGE)
 LIMIT = ev.AgentAbort(reason="max_turns_exceeded", command_id="c-1")
 GONE = ev.PromptDropped(text=SECRET, command_id="c-2")
 DIED = ExceptionReason(type="ValueError", message=SECRET)
@@ -116,6 +117,10 @@ SEQUENCES = {
     "an abort of a request": ([START, REQUEST, ABORT], [
         (AGENT, None,  0, 2, "aborted", None),
         (CHAT,  AGENT, 1, 2, "aborted", None),
+    ]),
+    "an abort of an answer": ([START, REQUEST, BEGUN, CUT, ABORT], [
+        (AGENT, None,  0, 4, "aborted", None),
+        (CHAT,  AGENT, 1, 3, "aborted", None),
     ]),
     "an abort at a limit": ([START, LIMIT], [
         (AGENT, None,  0, 1, "aborted", "max_turns_exceeded"),
