@@ -24,6 +24,9 @@ ENDED: Final = "the runner was ended"
 """The reason of a cycle's end whose runner was left early."""
 RUN_END_S: Final = 60.0
 """For the branches of a run to end whose cycle was aborted: its end comes after theirs."""
+REST_S: Final = 60.0
+"""Until the process of a session is given up that was made for a run, where its client is gone: it
+is what ends the session. A run goes on to its own end before that."""
 _CHILDREN_DEFAULT: Final = Options().max_children
 _PAIR: Final = 2
 
@@ -34,7 +37,9 @@ class RunOptions(TypedDict, total=False):
     """What ``Runner.run`` takes besides the strategy and the question."""
 
     session: SessionLike | None
-    """Where the run belongs to; None: a session that is made for it, and ends with it."""
+    """Where the run belongs to; None: a session that is made for it, and ends with it. That of a
+    client that is killed or closed ends its run, and hibernates: after a minute, or as
+    ``hibernate_after`` says."""
     options: Options | Mapping[str, Any] | None  # Any: see ``Options``
     """Of the session that is made."""
     model: object
@@ -113,6 +118,8 @@ class RunRequest:
         parallel: Any = self._tool.max_parallel  # Any: checked when it is packed
         if children == _CHILDREN_DEFAULT and isinstance(parallel, int) and parallel > children:
             given["max_children"] = parallel
+        if given.get("hibernate_after", (base or Options()).hibernate_after) is None:
+            given["hibernate_after"] = REST_S
         has_past = bool(given.get("messages", (base or Options()).messages))
         tool = msgspec.structs.replace(self._tool, fork=has_past)
         return base, given | {"reasoning_strategy": tool}

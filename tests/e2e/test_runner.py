@@ -2,6 +2,8 @@
 
 import asyncio
 import importlib.util
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -201,6 +203,47 @@ def test_a_runner_makes_a_session_and_ends_it(client, scripted):
     assert result == ReasoningResult.of(told)
     assert "flowchart" in result.to_mermaid()
     assert client.list_sessions() == []
+
+
+KILLED = """
+import sys
+import cmdc_runtime as cmdc
+from cmdc_runtime.client import run_request
+
+address, model, url, key = sys.argv[1:]
+run_request.REST_S = 0.2
+opts = {"provider_opts": {"api_base": url, "api_key": key}}
+with cmdc.Client(address) as client:
+    strategy = cmdc.reasoning.SelfConsistency(samples=2)
+    cmdc.Runner.run(strategy, "Well?", model=model, options=opts, client=client)
+"""
+
+
+def test_a_session_whose_runner_was_killed_hibernates(cmdc_daemon, client, scripted, poll):
+    """Its run goes on to its end, which a new client can read; then nobody keeps its process."""
+    model = scripted((Hold(), "1"), (Hold(), "1"))
+    name, opts = model.model_source()
+    line = [sys.executable, "-c", KILLED, str(cmdc_daemon.address), name, *opts.values()]
+    with subprocess.Popen(line) as process:
+        model.wait_held(TURN_S, count=2)
+        process.kill()
+    (made,) = [one.session_id for one in client.list_sessions() if "." not in one.session_id]
+    model.release(2)
+    session = cmdc.Session(made, client)
+    try:
+        assert poll(lambda: session.status().state == "hibernated", TURN_S)
+        assert ReasoningResult.of(recalled(session)).answer == "1"
+    finally:
+        session.stop()
+
+
+def recalled(session):
+    """Return what is told of a session's run so far."""
+    with session.subscribe(since=0, types=[events.ReasoningThought, events.ReasoningDone]) as told:
+        found = []
+        while not (found and isinstance(found[-1], events.ReasoningDone)):
+            found.append(told.get(TURN_S).event)
+    return found
 
 
 def test_a_runner_uses_a_session_that_is_there(agent, client, scripted):
