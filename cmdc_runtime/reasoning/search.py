@@ -26,6 +26,7 @@ Scorer: TypeAlias = Callable[[Thought], Scored | None] | Mapping[str, Scored | N
 
 ANSWER_CHARS_MAX: Final = 2_000
 """Of an answer that is compared with others; the rest is not looked at."""
+_PAIR: Final = 2
 _DIGITS_MAX: Final = 200
 """Of a number that is written out again; a longer one is compared as text."""
 _ANSWER: Final = re.compile(
@@ -59,7 +60,7 @@ def score(thoughts: Iterable[Thought], scorer: Scorer) -> list[Thought]:
     """Return the thoughts with their scores; one that failed gets none.
 
     Raises:
-        ValueError: a score is no finite number.
+        ValueError: a score is no finite number, or its details are no dict.
     """
     return [_scored(one, scorer) for one in thoughts]
 
@@ -179,10 +180,18 @@ def _scored(thought: Thought, scorer: Scorer) -> Thought:
     given = scorer.get(thought.id) if isinstance(scorer, Mapping) else scorer(thought)
     if given is None:
         return thought
-    value: Any  # Any: what a stranger's function returned
-    value, detail = given if isinstance(given, tuple) else (given, thought.score_detail)
+    detail: Any  # Any, here and below: what a stranger's function returned
+    value: Any
+    if isinstance(given, tuple) and len(given) == _PAIR:
+        value, detail = given
+    else:
+        value, detail = given, thought.score_detail
     if number_problem(value, -sys.float_info.max, sys.float_info.max) is not None:
         raise ValueError(f"the score of {thought.id!r} is no finite number: {short(value)}")
+    if not isinstance(detail, Mapping):
+        raise ValueError(  # noqa: TRY004 - one error for all that a scorer says
+            f"the details of {thought.id!r}'s score are no dict: {short(detail)}"
+        )
     return msgspec.structs.replace(thought, score=float(value), score_detail=dict(detail))
 
 

@@ -99,6 +99,13 @@ def test_a_score_is_a_finite_number(bad):
         score(thoughts(None), lambda _: bad)
 
 
+@pytest.mark.parametrize("bad", [(0.5, "why"), (0.5, None), (0.5, {}, 1), ("x", {})])
+def test_what_is_beside_a_score_is_a_dict(bad):
+    """The thought is named."""
+    with pytest.raises(ValueError, match="b1"):
+        score(thoughts(None), lambda _: bad)
+
+
 def test_scoring_and_pruning_in_one_step():
     """It is the one behind the other."""
     kept, pruned = score_and_prune(thoughts(None, None), {"b1": 1, "b2": 2}, 1)
