@@ -25,7 +25,14 @@ from cmdc_runtime.extensions.tool import as_tool
 from cmdc_runtime.foreign import told
 from cmdc_runtime.packing.origin import reference_of
 from cmdc_runtime.parcels import Packed
-from cmdc_runtime.plain import kept_numbers_problem, nearest, problem_of, short
+from cmdc_runtime.plain import (
+    MISTYPED_CHARS_MAX,
+    kept_numbers_problem,
+    nearest,
+    problem_of,
+    short,
+)
+from cmdc_runtime.reasons import snake
 
 PACKED_BYTES_MAX: Final = 4 * 1024 * 1024
 """One tool's or plugin's code; with it all of a session fit into a frame and the journal."""
@@ -233,8 +240,8 @@ def _with_options(
         return _built_in(_made(thing, options))
     if isinstance(thing, str):
         named = _named(thing, noun)
-        if _is_short(thing):
-            return _built_in(_made(_known(thing, noun), options))
+        if (ours := _ours(thing, noun)) is not None:
+            return _built_in(_made(ours, options))
         return msgspec.structs.replace(named, data=_data_of(thing, options))
     name = admit((thing, options)).name
     packed, data = _by_reference(thing, name), _encoded(options)
@@ -270,9 +277,10 @@ def _by_name(thing: object, noun: str) -> Packed | None:
     """Return what is a name already, or stands for one of ours."""
     if isinstance(thing, str):
         named = _named(thing, noun)
-        if _is_short(thing):
-            _made(_known(thing, noun), {})
-        return named
+        if (ours := _ours(thing, noun)) is None:
+            return named
+        made_bare = _made(ours, {})
+        return named if _is_short(thing) else _built_in(made_bare)
     if isinstance(thing, BuiltIn):
         return _built_in(thing)
     if isinstance(thing, type) and issubclass(thing, BuiltIn):
@@ -284,7 +292,7 @@ def _named(reference: str, noun: str) -> Packed:
     if REFERENCE.fullmatch(reference) is None:
         raise _CannotTravelError(
             f'{short(reference)} is no {noun}: give "module:name", or the short name of a built-in'
-            f" {noun}"
+            f" {noun}{_hint(reference, noun)}"
         )
     return Packed(kind="ref", label=reference, ref=reference)
 
@@ -294,14 +302,35 @@ def _is_short(reference: str) -> bool:
     return ":" not in reference
 
 
-def _known(name: str, noun: str) -> type[BuiltIn]:
-    """Return the built-in extension of a short name."""
-    known = built_ins(noun)
+def _ours(reference: str, noun: str) -> type[BuiltIn] | None:
+    """Return the built-in extension of a short name, or of ``module:Class`` in our own modules.
+
+    None: it names somebody else's, which is looked up where the daemon runs.
+    """
+    module, _, name = reference.rpartition(":")
+    home = _HOMES.get(noun, "")
+    if module and module != home and not module.startswith(f"{home}."):
+        return None
+    known = {one.__name__: one for one in built_ins(noun).values()} if module else built_ins(noun)
     if (found := known.get(name)) is None:
-        near = nearest(name, known)
-        hint = f"only {', '.join(sorted(known))}" if near is None else f"did you mean {near}?"
+        offered = _offered(known)
+        near = nearest(name, offered)
+        hint = f"only {', '.join(sorted(offered))}" if near is None else f"did you mean {near}?"
         raise _CannotTravelError(f"there is no built-in {noun} {short(name)}, {hint}")
     return found
+
+
+def _offered(known: Mapping[str, type[BuiltIn]]) -> list[str]:
+    """Return the names that may be meant by a wrong one: not those of bases of others."""
+    bases = {base for one in known.values() for base in one.__mro__[1:]}
+    return [name for name, one in known.items() if one not in bases]
+
+
+def _hint(reference: str, noun: str) -> str:
+    """Return which short name may be meant by what is none, as that of its class."""
+    words = snake(re.sub(r"\W+", "_", reference[:MISTYPED_CHARS_MAX]))
+    near = nearest(words, _offered(built_ins(noun))) if noun in _HOMES else None
+    return "" if near is None else f"; did you mean {near}?"
 
 
 @cache

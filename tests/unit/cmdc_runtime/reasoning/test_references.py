@@ -96,6 +96,46 @@ def test_a_name_without_a_function_is_refused_when_the_strategy_is_made(name, pr
         load_strategy(packed)
 
 
+@pytest.mark.parametrize(
+    ("given", "revisions"),
+    [
+        ("cmdc_runtime.reasoning:SelfRefine", 3),
+        ("cmdc_runtime.reasoning.strategies:SelfRefine", 3),
+        (("cmdc_runtime.reasoning:SelfRefine", {"revisions": 1}), 1),
+    ],
+)
+def test_a_reference_may_be_given_by_its_module_and_class(given, revisions):
+    """As any strategy may."""
+    loaded = load_strategy(pack_strategy(given, "reasoning_strategy"))
+
+    assert (loaded.name, loaded.opts.revisions) == ("self_refine", revisions)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("cmdc_runtime.reasoning:SelfRefin", "SelfRefine"),
+        ("SelfRefine", "self_refine"),
+        ("self-refine", "self_refine"),
+        ("chain_of_tough", "chain_of_thought"),
+        ("refine", "self_refine"),
+    ],
+)
+def test_the_nearest_name_is_offered(name, meant):
+    """However it was meant to be given."""
+    with pytest.raises(InvalidOptions, match=f"did you mean {meant}\\?"):
+        pack_strategy(name, "reasoning_strategy")
+
+
+def test_what_is_nothing_by_itself_is_not_offered():
+    """A chain of one's own has texts of one's own, and no other name is like it."""
+    with pytest.raises(InvalidOptions) as caught:
+        pack_strategy("chains", "reasoning_strategy")
+
+    assert " chain," not in str(caught.value)
+    assert "did you mean chain?" not in str(caught.value)
+
+
 def test_an_unknown_name_is_told():
     """With those that there are."""
     with pytest.raises(Exception, match="no built-in strategy 'tree', only adaptive, "):
