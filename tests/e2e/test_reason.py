@@ -324,6 +324,23 @@ class Once(cmdc.ReasoningStrategy):
         return cmdc.Branch(context.question)
 
 
+def test_the_model_chooses_among_variants_of_a_strategy(agent, scripted, cycle_of):
+    """By the names that they were given, which events tell."""
+    model, below = scripted(asked(strategy="one"), "done"), scripted(default="Answer: 42")
+    variants = {
+        "many": cmdc.reasoning.SelfConsistency(samples=9),
+        "one": cmdc.reasoning.SelfConsistency(samples=1),
+    }
+    session = agent(
+        model, tools=[cmdc.tools.Reason(strategies=variants)], subagents=[general(below)]
+    )
+    stream = session.subscribe()
+    session.prompt("Think.")
+    result = ReasoningResult.of(cycle_of(stream))
+
+    assert (result.strategy, result.branches, result.answer) == ("one", 1, "42")
+
+
 class Hasty(cmdc.ReasoningStrategy):
     """Is content with the first of two."""
 

@@ -13,7 +13,7 @@ import asyncio
 import importlib
 import textwrap
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -58,6 +58,8 @@ CLOSE_S: Final = 60.0
 """As above, where the call itself is over."""
 
 T = TypeVar("T")
+Maker: TypeAlias = Callable[[], ReasoningStrategy]
+"""Returns a new strategy, for one run."""
 Played: TypeAlias = ReasoningThought | Deadline
 """What came in an earlier life, as far as the told events say it."""
 
@@ -65,9 +67,7 @@ Played: TypeAlias = ReasoningThought | Deadline
 class Driver:
     """One run in one life of its call."""
 
-    def __init__(
-        self, make: Callable[[], ReasoningStrategy], session: SessionPort, *, forks: bool = False
-    ) -> None:
+    def __init__(self, make: Maker, session: SessionPort, *, forks: bool = False) -> None:
         """Take what makes the strategy, which is for this run alone.
 
         ``forks``: each branch begins with the session's conversation.
@@ -316,17 +316,18 @@ class Reason(Tool):
     def __init__(
         self,
         name: str,
-        strategies: Sequence[Callable[[], ReasoningStrategy]],
+        strategies: Iterable[Maker],
         limits: RunLimits,
         *,
         forks: bool = False,
     ) -> None:
-        """Make each strategy once, for its name."""
+        """Make each strategy once, for its name and to know that it can be made."""
         self.name = name
         self._limits = limits
         self._forks = forks
-        self._strategies = {make().name: make for make in strategies}
-        if len(self._strategies) < max(1, len(strategies)):
+        makers = list(strategies)
+        self._strategies = {make().name: make for make in makers}
+        if len(self._strategies) < max(1, len(makers)):
             raise InvalidTool(f"tool {name!r}: give one strategy or more, each with its own name")
         time_s = limits.timeout
         self.timeout = SECONDS_MAX if time_s is None else min(time_s + CLOSING_S, SECONDS_MAX)
@@ -352,7 +353,7 @@ class Reason(Tool):
 
 
 def create(  # noqa: PLR0913, PLR0917 - the fields of ``cmdc.tools.Reason``
-    strategies: Sequence[str | Callable[[], ReasoningStrategy]] = ("adaptive",),
+    strategies: Sequence[str | Maker] | Mapping[str, str | Maker] = ("adaptive",),
     max_steps: int = 20,
     max_parallel: int = 4,
     max_revisions: int = 3,
@@ -362,7 +363,15 @@ def create(  # noqa: PLR0913, PLR0917 - the fields of ``cmdc.tools.Reason``
     fork: bool | None = None,  # noqa: FBT001 - as above
     name: str = REASON_TOOL,
 ) -> Tool:
-    """Return the tool; ``strategies`` make a new one for each run, or name built-in ones."""
+    """Return the tool; ``strategies`` make a new one for each run, or name built-in ones.
+
+    Those of a mapping have its keys as their names.
+    """
+    makers = (
+        [_named(key, _maker(one)) for key, one in strategies.items()]
+        if isinstance(strategies, Mapping)
+        else [_maker(one) for one in strategies]
+    )
     limits = RunLimits(
         max_steps=max_steps,
         max_parallel=max_parallel,
@@ -371,13 +380,24 @@ def create(  # noqa: PLR0913, PLR0917 - the fields of ``cmdc.tools.Reason``
         budget_tokens=budget_tokens,
         timeout=timeout,
     )
-    return Reason(name, [_maker(one) for one in strategies], limits, forks=bool(fork))
+    return Reason(name, makers, limits, forks=bool(fork))
 
 
-def _maker(given: str | Callable[[], ReasoningStrategy]) -> Callable[[], ReasoningStrategy]:
+def _named(name: str, make: Maker) -> Maker:
+    """Return what makes a strategy that has this name, as a variant among others of its class."""
+
+    def named() -> ReasoningStrategy:
+        strategy = make()
+        strategy.name = name
+        return strategy
+
+    return named
+
+
+def _maker(given: str | Maker) -> Maker:
     if not isinstance(given, str):
         return given
-    create: Callable[[], ReasoningStrategy]
+    create: Maker
     create = importlib.import_module(f"{built_in.__name__}.{given}").create
     return create
 

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from cmdc_runtime import reasoning
-from cmdc_runtime.errors import InvalidOptions
-from cmdc_runtime.packing import pack_strategy
-from workers.loader import LoadError, load_strategy
+from cmdc_runtime import reasoning, tools
+from cmdc_runtime.errors import CmdcError, InvalidOptions
+from cmdc_runtime.packing import pack, pack_strategy
+from workers.loader import LoadError, load_strategy, load_tools
 
 
 def judge(text, question):
@@ -109,6 +109,35 @@ def test_a_reference_may_be_given_by_its_module_and_class(given, revisions):
     loaded = load_strategy(pack_strategy(given, "reasoning_strategy"))
 
     assert (loaded.name, loaded.opts.revisions) == ("self_refine", revisions)
+
+
+SAMPLING = (reasoning.SelfConsistency(samples=3), reasoning.SelfConsistency(samples=9))
+
+
+def test_variants_of_one_strategy_travel_by_their_names():
+    """Each with its own options."""
+    variants = dict(zip(("quick", "deep"), SAMPLING, strict=True))
+    packed = pack(tools.Reason(strategies=variants), "tools[0]")
+    (tool,) = load_tools([packed])
+
+    assert tool.parameters["properties"]["strategy"]["enum"] == ["quick", "deep"]
+    assert tool.parameters["properties"]["strategy"]["default"] == "quick"
+
+
+@pytest.mark.parametrize(
+    ("strategies", "problem"),
+    [
+        (list(SAMPLING), "2 are named 'self_consistency': give them as a dict"),
+        (["step_back", reasoning.StepBack()], "2 are named 'step_back'"),
+        ({"Quick!": "step_back"}, "strategies"),
+        ({}, "strategies"),
+        ({"quick": "nosuch"}, r"strategies\['quick'\]: there is no built-in strategy 'nosuch'"),
+    ],
+)
+def test_names_that_nobody_can_choose_by_are_refused(strategies, problem):
+    """Before a session starts."""
+    with pytest.raises(CmdcError, match=problem):
+        pack(tools.Reason(strategies=strategies), "tools[0]")
 
 
 @pytest.mark.parametrize(

@@ -270,6 +270,25 @@ def test_a_run_that_was_over_in_time_is_so_again():
     assert not any(isinstance(one, ReasoningScore) for one in session.steps)
 
 
+class Sized(ReasoningStrategy):
+    """Is done with its size."""
+
+    def step(self, state, context):
+        return Done(self.opts["size"])
+
+
+def test_variants_of_a_class_have_the_names_that_they_are_given():
+    """The model chooses by them, and events tell of them; each run has a new one."""
+    variants = {"small": lambda: Sized(size=1), "large": lambda: Sized(size=2)}
+    tool = reason.create(variants, max_steps=1)
+    session = Session(Random(1))
+    answers = [called(tool, session, strategy=name) for name in ("large", "small")]
+
+    assert tool.parameters["properties"]["strategy"]["enum"] == ["small", "large"]
+    assert answers == ["2", "1"]
+    assert [one.strategy for one in session.steps] == ["large", "small"]
+
+
 def test_strategies_have_names_of_their_own():
     """The model has to choose by them."""
     with pytest.raises(Exception, match="each with its own name"):
