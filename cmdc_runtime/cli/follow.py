@@ -127,7 +127,8 @@ def tree_of(run: ReasoningResult) -> TreeRow:
 def _headline(run: ReasoningResult) -> str:
     why = "" if run.reason is None else f" ({run.reason})"
     answer = "" if run.answer is None else f": {run.answer}"
-    return one_line(f"{run.strategy} {run.run_id} {run.status}{why}{answer}")
+    notes = "".join(f" [{one}]" for one in run.notes)
+    return one_line(f"{run.strategy} {run.run_id} {run.status}{why}{answer}{notes}")
 
 
 # --- the end of a process -------------------------------------------------------------------------

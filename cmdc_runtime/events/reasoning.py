@@ -118,7 +118,8 @@ class ReasoningDone(Event, frozen=True, kw_only=True):
     """The run is over; where it was cut off or has failed, ``answer`` is the best one so far.
 
     ``reason`` says more about a status other than "done". ``elapsed_ms`` is None where nobody took
-    the time.
+    the time. ``notes`` are lines about what the answer lacks, whatever the status: how many
+    branches the budget left out.
     """
 
     content_fields = ("answer", "reason")
@@ -130,8 +131,10 @@ class ReasoningDone(Event, frozen=True, kw_only=True):
     answer: Any = None  # Any: plain data of the strategy
     reason: str | None = None
     elapsed_ms: int | None = None
+    notes: tuple[str, ...] = ()
 
     def _line(self) -> str:
+        more = "; ".join(one_line(one) for one in (self.reason, *self.notes) if one)
         return f"reasoning {self.strategy} {self.status}: {one_line(str(self.answer))}" + (
-            f" ({one_line(self.reason)})" if self.reason else ""
+            f" ({more})" if more else ""
         )

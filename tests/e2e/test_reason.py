@@ -393,6 +393,23 @@ def test_a_branch_that_is_ended_in_its_request_counts_with_what_it_had_said(
     assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens > 1_000
 
 
+def test_samples_that_a_small_budget_leaves_out_are_noted(client, scripted):
+    """The answer is that of the others; how many they are not is said."""
+    usage = cmdc.TokenUsage(prompt_tokens=2_000, completion_tokens=100)
+    numbers = itertools.count()
+    model = scripted(default=lambda _: Text(f"Answer: {next(numbers)}", usage=usage))
+    strategy = cmdc.reasoning.SelfConsistency(samples=9)
+    result = cmdc.Runner.run(
+        strategy, "Well?", model=model, budget_tokens=10_000, max_parallel=1, client=client
+    )
+    lost = sum(one.error is not None for one in result.thoughts)
+
+    assert lost > 0
+    assert result.notes == (
+        f"{lost} of 9 branches were left out: budget_tokens=10,000 is too little for them",
+    )
+
+
 def at_length():
     """Answer something else each time, with as many tokens as nearly the whole budget has."""
     numbers = itertools.count()

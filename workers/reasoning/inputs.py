@@ -9,6 +9,7 @@ its branches bring is made into what a run can keep, or refused by name.
 """
 
 import re
+from collections.abc import Sequence
 from math import ceil
 from typing import Any, Final, TypeAlias
 
@@ -23,6 +24,7 @@ from cmdc_runtime.events import (
     ReasoningScore,
     ReasoningThought,
 )
+from cmdc_runtime.events.reasoning import over
 from cmdc_runtime.extensions.reasoning import ERROR, OUTPUT, Branch, Thought
 from cmdc_runtime.foreign import ForeignError
 from cmdc_runtime.ids import SessionId
@@ -274,6 +276,18 @@ def _typed(content: str, result: Any) -> Any:  # Any: a type, and what is of it
 def is_broke(error: str | None) -> bool:
     """Say whether a branch came to nothing for want of budget."""
     return error is not None and _BROKE.search(error) is not None
+
+
+def left_out(branches: Sequence[Thought], limits: RunLimits) -> tuple[str, ...]:
+    """Return what a run notes at its end of its branches that had too little budget, or none."""
+    unbegun = over("budget_exceeded")
+    count = sum(one.error == unbegun or is_broke(one.error) for one in branches)
+    if not count:
+        return ()
+    bounds = {"budget_tokens": limits.budget_tokens, "budget_usd": limits.budget_usd}
+    named = [f"{name}={bound:,}" for name, bound in bounds.items() if bound is not None]
+    which = " and ".join(named) or "the session's own limit"
+    return (f"{count} of {len(branches)} branches were left out: {which} is too little for them",)
 
 
 def lost(branch: Branch, why: str) -> Thought:

@@ -69,6 +69,7 @@ from workers.reasoning.inputs import (
     ThoughtCame,
     check_text,
     is_broke,
+    left_out,
     lost,
     name_of,
     plain,
@@ -232,6 +233,10 @@ class Run:
 
     def _thoughts(self) -> tuple[Thought, ...]:
         return tuple(node.thought for node in self._nodes.values() if node.thought is not None)
+
+    def _branches(self) -> list[Thought]:
+        nodes = self._nodes.values()
+        return [one.thought for one in nodes if one.branch is not None and one.thought is not None]
 
     def _asked(self, method: Callable[[], Any]) -> Decision | None:  # Any: what it returns
         """Return what a method decides, and tell what it has noted meanwhile."""
@@ -547,6 +552,7 @@ class Run:
             answer=end.answer,
             reason=end.reason,
             elapsed_ms=self._now_ms - self._begun.at_ms,
+            notes=left_out(self._branches(), self._begun.limits),
         )
         self._tell(done)
         self._is_finished = True

@@ -363,6 +363,29 @@ def test_over_budget():
     assert len(over.result.thoughts) == over.result.branches == 3
 
 
+BROKE = "the subagent's cycle was aborted: max_total_tokens_exceeded"
+
+
+def test_what_a_budget_leaves_out_is_noted():
+    """How many branches, and by which limit; where it leaves none out there is nothing to say."""
+    limits = RunLimits(budget_tokens=25, budget_usd=1.0)
+    poor = played(
+        [Branch(text) for text in "abc"],
+        Done(1),
+        limits=limits,
+        model=lambda one: Answer(error=BROKE) if one.id != "b3" else Answer("x", tokens=5),
+    )
+    unbegun = played([Branch("a")], [Branch("b"), Branch("c")], limits=limits, model=spender)
+    rich = played([Branch("a")], Done(1), limits=limits)
+    (done,) = [one for one in poor.told if isinstance(one, ReasoningDone)]
+    which = "budget_tokens=25 and budget_usd=1.0 is too little for them"
+
+    assert poor.result.status == "done"
+    assert poor.result.notes == done.notes == (f"2 of 3 branches were left out: {which}",)
+    assert unbegun.result.notes[0].startswith("2 of 3 branches were left out: budget_tokens=25 ")
+    assert rich.result.notes == ()
+
+
 def spender(_):
     """Use all that there is."""
     return Answer("x", tokens=99)
