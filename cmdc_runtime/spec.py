@@ -491,8 +491,18 @@ def _strategy_tool(given: object, *, may_branch: bool) -> Packed | None:
         own = msgspec.structs.replace(tool, name=STRATEGY_TOOL, fork=tool.fork is not False)
         packed = pack(own, "reasoning_strategy")
     except InvalidTool as error:
-        raise InvalidOptions([str(error).replace("strategies[0]: ", "", 1)]) from error
+        _check_each(own)
+        raise InvalidOptions([str(error)]) from error
     return msgspec.structs.replace(packed, label=STRATEGY_TOOL)
+
+
+def _check_each(tool: Reason) -> None:
+    """Refuse a session's own strategy with a line for each problem."""
+    try:
+        tool.to_options()
+    except InvalidOptions as error:
+        told = (one.replace("strategies[0]: ", "", 1) for one in error.problems)
+        raise InvalidOptions([f"reasoning_strategy: {one}" for one in told]) from error
 
 
 def _model(model: object, provider_opts: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -12,13 +12,14 @@ from cmdc_runtime.errors import AgentAborted, AgentFailed, InvalidOptions
 from cmdc_runtime.events import AgentAbort, AgentError, Event, PromptDropped, ReasoningDone
 from cmdc_runtime.ids import new_command_id
 from cmdc_runtime.messages import OpeningCall
-from cmdc_runtime.options import Options
+from cmdc_runtime.options import Options, parse
 from cmdc_runtime.packing import BuiltInStrategy
 from cmdc_runtime.plain import short, shown
 from cmdc_runtime.reasoning.limits import Reason
 from cmdc_runtime.reasoning.result import ReasoningEvent, ReasoningResult
 from cmdc_runtime.reasoning.strategies import check_scorers
 from cmdc_runtime.reasons import LINE_CHARS_MAX
+from cmdc_runtime.spec import refused_parts
 
 ENDED: Final = "the runner was ended"
 """The reason of a cycle's end whose runner was left early."""
@@ -91,19 +92,43 @@ class RunRequest:
         left: dict[str, Any] = dict(given)  # Any: as they come
         self.session: Any = left.pop("session", None)
         self.on_event: OnEvent | None = left.pop("on_event", None)
-        self._options, self._model = left.pop("options", None), left.pop("model", None)
-        if self.session is not None and (self._options, self._model) != (None, None):
-            raise InvalidOptions(["session: takes neither options nor model: it has its own"])
+        self._options: Any = left.pop("options", None)  # Any, here and below: checked later
+        self._model: Any = left.pop("model", None)
+        problems = self._problems()
         score = left.pop("score", None)
-        wrong = left.keys() - set(Reason.__struct_fields__) | left.keys() & {
-            "name",
-            "strategies",
-            "fork",
-        }
-        if wrong:
-            raise InvalidOptions([f"{name}: Runner.run takes no such argument" for name in wrong])
-        chosen = strategy if score is None else with_score(strategy, score)
-        self._tool = Reason(strategies=[chosen], **left)
+        try:
+            strategy = strategy if score is None else with_score(strategy, score)
+        except InvalidOptions as error:
+            problems += error.problems
+        wrong = sorted(left.keys() - _DEFAULTS.keys())
+        problems += [f"{name}: Runner.run takes no such argument" for name in wrong]
+        bounds = {name: value for name, value in left.items() if name in _DEFAULTS}
+        self._tool = Reason(strategies=[strategy], **bounds)
+        if problems:
+            raise InvalidOptions(sorted({*problems, *self._others()}))
+
+    def _problems(self) -> list[str]:
+        """Return what is wrong with the arguments that are neither the session's nor the run's."""
+        found = []
+        if self.session is not None and (self._options, self._model) != (None, None):
+            found.append("session: takes neither options nor model: it has its own")
+        if not isinstance(self._options, Options | Mapping | None):
+            found.append(f"options: expected Options or a dict, got {short(self._options)}")
+            self._options = None
+        if not (self.on_event is None or callable(self.on_event)):
+            found.append(f"on_event: expected a function, got {short(self.on_event)}")
+        return found
+
+    def _others(self) -> list[str]:
+        """Return what whoever takes the rest would refuse of it."""
+        try:
+            if self.session is None:
+                parse(*self.definition(), refused_parts)
+            else:
+                self._tool.to_options()
+        except InvalidOptions as error:
+            return list(error.problems)
+        return []
 
     def definition(self) -> tuple[Options | None, dict[str, Any]]:  # Any: see ``Options``
         """Return what the session is to be made of."""

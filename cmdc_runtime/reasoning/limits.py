@@ -4,7 +4,7 @@ The tool is ``tools=[cmdc.tools.Reason(["tree_of_thoughts"])]``. It stands here 
 own strategy and ``Runner`` are calls of it, too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
@@ -86,32 +86,45 @@ class Reason(BuiltIn, frozen=True, kw_only=True):
         """Return the options with the strategies packed.
 
         Raises:
-            InvalidOptions: one is no strategy, breaks the contract or cannot travel, or two have
-                one name.
-            TypeError: another option cannot travel.
+            InvalidOptions: a strategy is none, breaks the contract or cannot travel, two have one
+                name, or another option is wrong: ``problems`` has all of it.
         """
-        given: Any = self.strategies  # Any: whatever an application gave
-        packed = _packed(given)
+        problems: list[str] = []
+        packed = _packed(self.strategies, problems)
+        for field in msgspec.structs.fields(Reason):
+            value = packed if field.name == "strategies" else getattr(self, field.name)
+            try:
+                msgspec.convert(value, field.type)
+            except (TypeError, ValueError) as error:  # a ValidationError is one
+                problems.append(f"{field.name}: {error}")
+        if problems:
+            raise InvalidOptions(problems)
         bare = msgspec.structs.replace(self, strategies=packed)
         options: dict[str, Any] = msgspec.to_builtins(bare)
-        msgspec.convert(options, Reason)
         return options | {"strategies": packed}
 
 
 # Any: strategies as they were given, and as they travel.
-def _packed(given: Any) -> list[Any] | dict[str, Any]:
-    if isinstance(given, dict):
-        return {name: strategy_option(one, f"strategies[{name!r}]") for name, one in given.items()}
+def _packed(given: Any, problems: list[str]) -> Any:
+    """Return strategies as they travel, in the form that they have; what is wrong is added."""
+    if isinstance(given, Mapping):
+        return {name: _one(one, f"strategies[{name!r}]", problems) for name, one in given.items()}
     if not isinstance(given, list | tuple):
-        raise TypeError(f"strategies: expected a list or a dict, got {type(given).__name__}")
-    packed = [strategy_option(one, f"strategies[{at}]") for at, one in enumerate(given)]
-    names = [one[STRATEGY_KEY]["label"] for one in packed]
-    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
-        raise InvalidOptions(
-            [
-                f"strategies: {names.count(one)} are named {one!r}: give them as a dict, each by a"
-                " name of its own: strategies={'quick': …, 'deep': …}"
-                for one in twice
-            ]
-        )
+        return given
+    packed = [_one(one, f"strategies[{at}]", problems) for at, one in enumerate(given)]
+    names = [one[STRATEGY_KEY]["label"] for one in packed if one is not None]
+    problems += [
+        f"strategies: {names.count(one)} are named {one!r}: give them as a dict, each by a name of"
+        " its own: strategies={'quick': …, 'deep': …}"
+        for one in dict.fromkeys(names)
+        if names.count(one) > 1
+    ]
     return packed
+
+
+def _one(given: object, label: str, problems: list[str]) -> dict[str, Any] | None:
+    try:
+        return strategy_option(given, label)
+    except InvalidOptions as error:
+        problems += error.problems
+        return None

@@ -388,6 +388,21 @@ def test_a_wrong_argument_is_named(client, given, why):
     assert why in str(caught.value)
 
 
+@pytest.mark.parametrize("session", [None, "s-1"])
+def test_all_wrong_arguments_are_named(client, session):
+    """In one error, those of the session that is to be made and those of the strategy too."""
+    given = {"nothing": 1, "other": 2, "max_steps": 0, "timeout": "soon", "on_event": 5}
+    if session is not None:
+        given["session"] = session
+    with pytest.raises(cmdc.InvalidOptions) as caught:
+        cmdc.Runner.run(("self_refine", {"revisions": -1}), "?", client=client, score=5, **given)
+    told = str(caught.value)
+
+    for name in ("nothing", "other", "max_steps", "timeout", "on_event", "score", "revisions"):
+        assert name in told
+    assert ("model: required" in told) == (session is None)
+
+
 def test_coroutines_run_strategies_too(cmdc_daemon, scripted):
     """A listener may be one, and a session may be there."""
     model, heard = scripted(default=last_word), []

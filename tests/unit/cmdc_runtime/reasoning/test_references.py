@@ -124,6 +124,17 @@ def test_variants_of_one_strategy_travel_by_their_names():
     assert tool.parameters["properties"]["strategy"]["default"] == "quick"
 
 
+def test_all_wrong_options_of_the_tool_are_named():
+    """Of the run and of each strategy, in one error."""
+    wrong = {"max_steps": 0, "budget_usd": -1, "name": "?"}
+    strategies = ["nosuch", ("self_refine", {"stop": "", "revisions": -1})]
+    with pytest.raises(CmdcError) as caught:
+        pack(tools.Reason(strategies=strategies, **wrong), "tools[0]")
+
+    for name in (*wrong, "nosuch", "stop", "revisions"):
+        assert name in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("strategies", "problem"),
     [
