@@ -487,8 +487,8 @@ def _strategy_tool(given: object, *, may_branch: bool) -> Packed | None:
         raise InvalidOptions([f"reasoning_strategy: expected one, got {len(tool.strategies)}"])
     if not may_branch:
         raise InvalidOptions(["reasoning_strategy: its branches are subagents; max_depth is 0"])
+    own = msgspec.structs.replace(tool, name=STRATEGY_TOOL, fork=tool.fork is not False)
     try:
-        own = msgspec.structs.replace(tool, name=STRATEGY_TOOL, fork=tool.fork is not False)
         packed = pack(own, "reasoning_strategy")
     except InvalidTool as error:
         _check_each(own)

@@ -117,7 +117,8 @@ def tree_of(run: ReasoningResult) -> TreeRow:
 
     def row(node: ReasoningNode) -> TreeRow:
         head, text, *took = label_of(node)
-        line = one_line(" ".join([f"{head}: {text}", *(f"({one})" for one in took)]))
+        mark = ("[pruned]",) if node.pruned else ()  # a word, since a pipe has no styles
+        line = one_line(" ".join([f"{head}: {text}", *(f"({one})" for one in took), *mark]))
         style = "quiet" if is_lost(node) else "plain"
         return TreeRow(line, map(row, children.get(node.id, ())), style)
 

@@ -115,8 +115,9 @@ class RunRequest:
         if not isinstance(self._options, Options | Mapping | None):
             found.append(f"options: expected Options or a dict, got {short(self._options)}")
             self._options = None
-        if not (self.on_event is None or callable(self.on_event)):
-            found.append(f"on_event: expected a function, got {short(self.on_event)}")
+        listener: Any = self.on_event  # Any: as it came
+        if not (listener is None or callable(listener)):
+            found.append(f"on_event: expected a function, got {short(listener)}")
         return found
 
     def _others(self) -> list[str]:

@@ -377,6 +377,7 @@ def test_who_raises_while_listening_ends_the_run(agent, client, scripted):
         ({"score": len}, "score: give it to the strategy itself"),
         ({"session": "s", "model": "openai:x"}, "session: takes neither options nor model"),
         ({"model": "openai:x", "max_steps": 0}, "max_steps"),
+        ({"options": 5}, "options: expected Options or a dict, got 5"),
         ({}, "model: required"),
     ],
 )
