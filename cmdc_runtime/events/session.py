@@ -20,7 +20,10 @@ from cmdc_runtime.reasons import LINE_CHARS_MAX
 
 
 class SubagentStart(Event, frozen=True, kw_only=True):
-    """A call of the task tool started a session of its own."""
+    """A call of the task tool, or of one that branches, started a session of its own.
+
+    Of a branch of a reasoning run the last three say which; None of any other.
+    """
 
     content_fields = ("description",)
     notice = "quiet"
@@ -30,6 +33,9 @@ class SubagentStart(Event, frozen=True, kw_only=True):
     subagent_type: str
     child_session_id: SessionId
     description: str
+    of_run: str | None = None
+    strategy: str | None = None
+    branch_id: str | None = None
 
     def _line(self) -> str:
         kind = f"{one_line(self.subagent_type)} ({self.child_session_id})"

@@ -350,6 +350,31 @@ class Pair(cmdc.ReasoningStrategy):
         return cmdc.Done([one.error or one.content for one in thoughts])
 
 
+def test_branches_that_run_again_are_in_spans(told, collector, scripted):
+    """After a death of their parent: what each does is below its run, whichever process told it."""
+    below_model = scripted(*[(Text("half"), Hold())] * 2, default=ANSWER)
+    below = cmdc.SubAgent("general-purpose", "Thinks.", model=below_model)
+    call = ToolCalls(ToolUse("reason", {"question": PROMPT}, "c-1"))
+    tool = cmdc.tools.Reason(strategies=[Pair])
+    session = told(scripted(call, default=ANSWER), tools=[tool], subagents=[below])
+    session.prompt(PROMPT)
+    below_model.wait_held(count=2)
+    os.kill(session.agent_pid(), signal.SIGKILL)
+    session.collect_reply(timeout=TURN_S)
+    session.stop()
+    spans = collector.wait_for("invoke_agent", 3)
+    by_id = {one.raw.span_id: one for one in spans}
+    [top] = [one for one in spans if one.attributes["gen_ai.conversation.id"] == session.id
+             and one.raw.name == "invoke_agent"]  # fmt: skip
+    cycles = [one for one in spans if one.raw.name == "invoke_agent" and one is not top]
+    above = [by_id[one.raw.parent_span_id] for one in cycles]
+    runs = [by_id[one.raw.parent_span_id].raw.name for one in above]
+
+    assert {one.raw.name for one in above} == {"branch a", "branch b"}
+    assert set(runs) == {"reason pair"}
+    assert len({one.raw.trace_id for one in spans}) == 1
+
+
 def kill_branches(session, client):
     for one in client.list_sessions():
         if one.session_id != session.id:

@@ -7,6 +7,8 @@ crash, finds what came of it.
 from dataclasses import replace
 from typing import Final
 
+import msgspec
+
 from cmdc_runtime.events import SubagentEnd, SubagentStart
 from cmdc_runtime.extensions.context import BranchAnswer
 from cmdc_runtime.ids import SessionId
@@ -134,16 +136,25 @@ def _begin(
             digest="" if branch_ is None else branch_.digest,
         )
     )
-    step.publish(
-        SubagentStart(
-            call_id=wanted.call_id,
-            subagent_type=wanted.subagent_type,
-            child_session_id=child_id,
-            description=wanted.description,
-        )
-    )
+    step.publish(_started(step.memory, wanted, child_id))
     task = None if branch_ is None else branch_.task
     step.perform(RunSubagent(child_id, wanted.subagent_type, wanted.description, granted, task))
+
+
+def _started(memory: Memory, wanted: SubagentWanted, child_id: SessionId) -> SubagentStart:
+    open_ = find_call(memory, wanted.call_id)
+    run = None if open_ is None else open_.run
+    branch_id = runs.branch_of(run, wanted.call_id, wanted.ref)
+    told = SubagentStart(
+        call_id=wanted.call_id,
+        subagent_type=wanted.subagent_type,
+        child_session_id=child_id,
+        description=wanted.description,
+    )
+    if run is None or branch_id is None:
+        return told
+    whose = {"of_run": run.run_id, "strategy": run.strategy, "branch_id": branch_id}
+    return msgspec.structs.replace(told, **whose)
 
 
 def settle_subagent(step: Step, done: SubagentDone) -> None:

@@ -64,6 +64,12 @@ def event_of(step: RunStep) -> Event:
     return ReasoningPrune(run_id=run_id, strategy=strategy, thought_ids=())
 
 
+def branch_of(run: OpenRun | None, call_id: CallId, ref: str) -> str | None:
+    """Return which branch of a call's open run a subagent's ``ref`` names; None: it is of none."""
+    asked = () if run is None else run.branches
+    return next((one for one, _ in asked if branch_ref(call_id, one) == ref), None)
+
+
 def after(run: OpenRun | None, step: RunStep | None) -> OpenRun | None:
     """Return the open run of a call after a step; None where it has none, or has ended it."""
     if step is None:

@@ -19,7 +19,6 @@ import msgspec
 from cmdc_runtime import events
 from cmdc_runtime.ids import CallId, SessionId, branch_ref, call_of_run
 from cmdc_runtime.messages import OPENING, Message
-from cmdc_runtime.reasoning.result import ReasoningEvent
 from cmdc_runtime.tracing import branch_span_id, call_span_id
 from workers.builtin.telemetry import names
 from workers.builtin.telemetry.sheet import (
@@ -440,28 +439,35 @@ class Runs:
 
     def branch(self, event: events.ReasoningBranch) -> None:
         """Open a branch, and its run with the first one."""
-        run = self._run(event)
+        run = self._run(event.run_id, event.strategy)
         if run is None:
             return
         if event.branch_id in run.running:
             self._end(event.run_id, event.branch_id, Ending("unknown"))
-        more: Attributes = {"cmdc.reasoning.branch_id": event.branch_id, **_kinds(event.strategy)}
+        more: Attributes = {}
         if event.parent_id is not None:
             more["cmdc.reasoning.parent_id"] = event.parent_id
         if event.revision:
             more["cmdc.reasoning.revision"] = event.revision
         if self._sheet.captures:
             more["cmdc.reasoning.prompt"] = text_of(event.prompt)
-        where, inside = _run_key(event.run_id, event.branch_id), _run_key(event.run_id)
-        ref = branch_ref(call_of_run(event.run_id), event.branch_id)
-        span_id = branch_span_id(self._sheet.facts.session_id, ref)
-        self._sheet.open(where, names.BRANCH, event.branch_id, more, Place(inside, span_id))
-        run.branches += 1
-        run.running.add(event.branch_id)
+        self._open(event.run_id, run, event.branch_id, more)
+
+    def resume(self, event: events.SubagentStart) -> None:
+        """Open a branch that runs again, since the process died that had told its begin.
+
+        What its session does is in this span, whose id is that of the one which was lost.
+        """
+        if event.of_run is None or event.strategy is None or event.branch_id is None:
+            return
+        run = self._run(event.of_run, event.strategy)
+        if run is not None and event.branch_id not in run.running:
+            told: Attributes = {"cmdc.begin": "unknown"}
+            self._open(event.of_run, run, event.branch_id, told)
 
     def thought(self, event: events.ReasoningThought) -> None:
         """End a branch; another thought is an event of the run."""
-        run = self._run(event)
+        run = self._run(event.run_id, event.strategy)
         if run is None:
             return
         if event.thought_id not in run.running:
@@ -478,7 +484,7 @@ class Runs:
 
     def score(self, event: events.ReasoningScore) -> None:
         """Tell how a thought was scored."""
-        if self._run(event) is not None:
+        if self._run(event.run_id, event.strategy) is not None:
             told: Attributes = {
                 "cmdc.reasoning.thought_id": event.thought_id,
                 "cmdc.reasoning.score": event.score,
@@ -487,13 +493,13 @@ class Runs:
 
     def prune(self, event: events.ReasoningPrune) -> None:
         """Tell which thoughts were given up."""
-        if self._run(event) is not None:
+        if self._run(event.run_id, event.strategy) is not None:
             told: Attributes = {"cmdc.reasoning.thought_ids": event.thought_ids}
             self._note(event.run_id, names.REASONING_PRUNE, told)
 
     def finish(self, event: events.ReasoningDone) -> None:
         """Close the run, and what still runs of it."""
-        if self._run(event) is None:
+        if self._run(event.run_id, event.strategy) is None:
             return
         outcome = "finished" if event.status == "done" else event.status
         error = None if event.status in _NO_FAILURE else event.status
@@ -510,21 +516,29 @@ class Runs:
         for run_id in [*self._running]:
             self._close(run_id, Ending(outcome))
 
-    def _run(self, event: ReasoningEvent) -> _Run | None:
-        """Return the run of an event; None after the cycle, which had closed it, and of too many.
+    def _run(self, run_id: str, strategy: str) -> _Run | None:
+        """Return a run; None after the cycle, which had closed it, and of too many.
 
         It is opened with what is heard first, since this process may not have heard its begin.
         """
-        run = self._running.get(event.run_id)
-        if event.run_id in self._over:
+        run = self._running.get(run_id)
+        if run_id in self._over:
             return None
         if run is None and self._sheet.has(CYCLE) and len(self._running) < RUNS_MAX:
-            run = self._running[event.run_id] = _Run(event.strategy)
-            more: Attributes = {"cmdc.reasoning.run_id": event.run_id, **_kinds(event.strategy)}
-            parent = self._calls.span_of(call_of_run(event.run_id))
-            place = Place(parent)
-            self._sheet.open(_run_key(event.run_id), names.REASON, event.strategy, more, place)
+            run = self._running[run_id] = _Run(strategy)
+            more: Attributes = {"cmdc.reasoning.run_id": run_id, **_kinds(strategy)}
+            place = Place(self._calls.span_of(call_of_run(run_id)))
+            self._sheet.open(_run_key(run_id), names.REASON, strategy, more, place)
         return run
+
+    def _open(self, run_id: str, run: _Run, branch_id: str, more: Attributes) -> None:
+        where, inside = _run_key(run_id, branch_id), _run_key(run_id)
+        ref = branch_ref(call_of_run(run_id), branch_id)
+        place = Place(inside, branch_span_id(self._sheet.facts.session_id, ref))
+        told: Attributes = {"cmdc.reasoning.branch_id": branch_id, **_kinds(run.strategy), **more}
+        self._sheet.open(where, names.BRANCH, branch_id, told, place)
+        run.branches += 1
+        run.running.add(branch_id)
 
     def _note(self, run_id: str, name: str, told: Attributes) -> None:
         run = self._running[run_id]

@@ -206,6 +206,11 @@ class Tracker:
             told["cmdc.crashed"] = event.crashed
         self._sheet.note(names.PLUGIN_PIPELINE, {**hook, **told})
 
+    def start_subagent(self, event: events.SubagentStart) -> None:
+        """Tell which session works for a call, and go on with the span of its branch."""
+        self.calls.start_subagent(event)
+        self.runs.resume(event)
+
     def crash_plugin(self, event: events.PluginCrashed) -> None:
         """Tell which plugin crashed at which hook."""
         told: Attributes = {"cmdc.plugin": event.plugin, "cmdc.hook": event.hook}
@@ -246,7 +251,7 @@ _HANDLERS: Final[Mapping[type[Observed], Handler]] = MappingProxyType({
     events.StreamReset:           lambda one, event: one.requests.reset(event),
     events.StreamStalled:         lambda one, event: one.requests.stall(event),
     events.SubagentEnd:           lambda one, event: one.calls.end_subagent(event),
-    events.SubagentStart:         lambda one, event: one.calls.start_subagent(event),
+    events.SubagentStart:         Tracker.start_subagent,
     events.ThinkingStart:         lambda one, event: one.requests.begin_answer(event),
     events.ToolBlocked:           lambda one, event: one.calls.block(event),
     events.ToolCallUnknown:       lambda one, event: one.calls.miss(event),

@@ -12,6 +12,7 @@ from cmdc_runtime.events import (
     ReasoningScore,
     ReasoningThought,
     SubagentEnd,
+    SubagentStart,
     ToolExecutionEnd,
 )
 from cmdc_runtime.messages import TokenUsage
@@ -71,6 +72,15 @@ def lost(branch_id, parent_id=None, usage=USED, status="aborted"):
 
 def aborted(reason):
     return ReasoningDone(**OF, status="aborted", reason=reason)
+
+
+def test_a_branch_of_a_run_begins_as_such(session):
+    """By its run and its name in it; what else a call starts has neither."""
+    begun = branched(session).events(SubagentStart)
+    other = told(session).report(BranchWanted, "a", "a:branch-b1", TASK, "d")
+
+    assert [(one.of_run, one.strategy, one.branch_id) for one in begun] == [("a@1", "tree", "b2")]
+    assert [one.branch_id for one in other.events(SubagentStart)] == [None]
 
 
 def test_an_aborted_run_ends_behind_its_branches(session):
