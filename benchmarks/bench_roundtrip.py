@@ -26,11 +26,11 @@ from benchmarks.metrics import Metric, at_most, measured
 from benchmarks.processes import ROOT, Peer, environment
 from benchmarks.settings import Settings
 from benchmarks.wire import ANSWER_MS, Wire
-from cmdc_runtime.codec import encode, raw
 from cmdc_runtime.commands import GetStatus
-from cmdc_runtime.frames import HEADER, Reply, Send
 from cmdc_runtime.ids import SessionId, new_command_id
-from cmdc_runtime.sockets import Role, open_socket
+from cmdc_runtime.wire.codec import encode, raw
+from cmdc_runtime.wire.frames import HEADER, Reply, Send
+from cmdc_runtime.wire.sockets import Role, open_socket
 
 BAR: Final = at_most(1.5)
 BLOCK: Final = 20

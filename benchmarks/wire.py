@@ -16,16 +16,16 @@ from typing import Any, Final, Self, TypeVar
 
 import zmq
 
-from cmdc_runtime.codec import decode, decode_as, encode, raised, raw
 from cmdc_runtime.commands import Command, GetStatus
-from cmdc_runtime.frames import HEADER, Ask, Failed, Notify, Reply, Send, ToClient, of_router
 from cmdc_runtime.ids import CommandId, SessionId, new_command_id
 from cmdc_runtime.options import parse
 from cmdc_runtime.reasons import Down
 from cmdc_runtime.requests import Request, SessionInfo, StartSession, StopSession
 from cmdc_runtime.runtime_dir import CONTROL_SOCKET, read_token, socket_address
-from cmdc_runtime.sockets import Role, open_socket
 from cmdc_runtime.spec import agent_spec, supervision
+from cmdc_runtime.wire.codec import decode, decode_as, encode, raised, raw
+from cmdc_runtime.wire.frames import HEADER, Ask, Failed, Notify, Reply, Send, ToClient, of_router
+from cmdc_runtime.wire.sockets import Role, open_socket
 
 MODEL: Final = "openai:none"
 """An agent that is never prompted needs a name only."""

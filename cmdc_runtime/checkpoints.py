@@ -11,7 +11,6 @@ from typing import Any, Final
 import msgspec
 
 from cmdc_runtime.checked_struct import TIME_MS_MAX, Checked
-from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.errors import CheckpointUnreadable, UsageError
 from cmdc_runtime.ids import SessionId
 from cmdc_runtime.plain import (
@@ -24,6 +23,7 @@ from cmdc_runtime.plain import (
     text_problem,
     whole_problem,
 )
+from cmdc_runtime.redaction import printed, printed_fields
 
 SCHEMA_VERSION: Final = 1
 CHECKPOINT_BYTES_MAX: Final = 64 * 2**20

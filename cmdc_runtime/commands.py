@@ -14,12 +14,12 @@ import msgspec
 
 from cmdc_runtime.checked_struct import Checked, Seconds
 from cmdc_runtime.checkpoints import Snapshot
-from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.ids import CallId, CommandId, EventIndex, Incarnation, SessionId
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage
+from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.pages import Page
-from cmdc_runtime.parcels import Packed
 from cmdc_runtime.reasons import snake
+from cmdc_runtime.redaction import printed, printed_fields
 
 KillTools = Literal["all", "killable", "none"]
 SteerScope = Literal["session", "tree"]

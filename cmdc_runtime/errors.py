@@ -26,9 +26,9 @@ stands elsewhere has the code of its base, and arrives as that: it names no ``fi
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from cmdc_runtime.discretion import text_shown
 from cmdc_runtime.plain import ends_of, shown
 from cmdc_runtime.reasons import AnyReason
+from cmdc_runtime.redaction import text_shown
 
 REASON_CHARS_MAX: Final = 4_000
 """Of a reason in the text of an error; the error has all of it."""

@@ -25,8 +25,8 @@ from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from cmdc_runtime.discretion import HIDDEN
 from cmdc_runtime.plain import mended
+from cmdc_runtime.redaction import HIDDEN
 
 TEXT_CHARS_MAX: Final = 4_000
 """Of an exception's own text."""

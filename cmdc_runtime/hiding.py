@@ -1,6 +1,6 @@
 """Takes credentials out of texts: they are known by their values, whatever they are called.
 
-``cmdc_runtime.discretion`` says which texts among options are secrets. Each is hidden in every form
+``cmdc_runtime.redaction`` says which texts among options are secrets. Each is hidden in every form
 in which somebody may repeat it. What it costs is bounded by the size of the text and by the number
 of the secrets.
 
@@ -22,7 +22,7 @@ from urllib.parse import quote, quote_plus, unquote
 
 import msgspec
 
-from cmdc_runtime.discretion import HIDDEN, SECRET_NAME, is_header, of_address, told, values_of
+from cmdc_runtime.redaction import HIDDEN, SECRET_NAME, is_header, of_address, told, values_of
 
 # --- in another shape, or in part -----------------------------------------------------------------
 

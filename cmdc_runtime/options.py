@@ -43,7 +43,6 @@ from cmdc_runtime.checked_struct import (
     Silence,
 )
 from cmdc_runtime.commands import IMMUNE_TOOLS
-from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.errors import PROBLEMS_MAX, InvalidOptions
 from cmdc_runtime.foreign import text_of, told
 from cmdc_runtime.messages import Message, without_system
@@ -70,6 +69,7 @@ from cmdc_runtime.option_checks import (
     unknown_name,
 )
 from cmdc_runtime.plain import own, short, text_problem
+from cmdc_runtime.redaction import printed, printed_fields
 from cmdc_runtime.requests import RestartType
 from cmdc_runtime.subagent import SubAgent
 from cmdc_runtime.tool_environment import VariableNames

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cmdc_runtime.discretion import SECRET_CHARS_MAX, text_shown
+from cmdc_runtime.redaction import SECRET_CHARS_MAX, text_shown
 
 DEPTH_MAX: Final = 64
 """Levels of lists and dicts, the outermost counted; far below what any decoder's stack takes."""

@@ -27,9 +27,9 @@ from typing import Final
 
 import msgspec
 
-from cmdc_runtime.frames import WIRE_VERSION
 from cmdc_runtime.ids import Incarnation, SessionId, WorkerId
 from cmdc_runtime.plain import SHOWN_CHARS_MAX, text_problem
+from cmdc_runtime.wire.frames import WIRE_VERSION
 
 # --- the daemon -----------------------------------------------------------------------------------
 

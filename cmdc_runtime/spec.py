@@ -14,10 +14,8 @@ from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 
-from cmdc_runtime import codec
 from cmdc_runtime.answer_schema import answer_schema
 from cmdc_runtime.blueprint import identity_of
-from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.errors import InvalidOptions, InvalidTool
 from cmdc_runtime.foreign import told
 from cmdc_runtime.ids import SessionId
@@ -30,6 +28,7 @@ from cmdc_runtime.plain import short, text_problem
 from cmdc_runtime.reasoning.limits import Reason
 from cmdc_runtime.reasoning.strategies import CHAIN_PLUGIN, LABEL_CHARS_MAX, OWN, chain_of
 from cmdc_runtime.reasons import snake
+from cmdc_runtime.redaction import printed, printed_fields
 from cmdc_runtime.requests import StartSession, Supervision
 from cmdc_runtime.subagent import (
     GENERAL_PURPOSE,
@@ -40,6 +39,7 @@ from cmdc_runtime.subagent import (
     SubagentSpec,
 )
 from cmdc_runtime.user_values import packed
+from cmdc_runtime.wire import codec
 
 T = TypeVar("T")
 

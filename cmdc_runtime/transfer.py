@@ -27,13 +27,13 @@ from cmdc_runtime.checked_struct import (
     TIME_MS_MAX,
 )
 from cmdc_runtime.checkpoints import CHECKPOINTS_MAX, CheckpointFacts, facts_problem
-from cmdc_runtime.codec import decode_as, is_answer
 from cmdc_runtime.errors import ProtocolError, UsageError
-from cmdc_runtime.frames import FRAME_BYTES_MAX
 from cmdc_runtime.ids import EventIndex, Incarnation, SessionId, is_session_id
 from cmdc_runtime.plain import packed_problem, text_problem, whole_problem
 from cmdc_runtime.reasons import snake
 from cmdc_runtime.requests import Origin, PastCommand, PastRecord, ReplayedBatch, StartSession
+from cmdc_runtime.wire.codec import decode_as, is_answer
+from cmdc_runtime.wire.frames import FRAME_BYTES_MAX
 
 # --- the file -------------------------------------------------------------------------------------
 

@@ -21,7 +21,6 @@ import msgspec
 import structlog
 
 from cmdc_runtime.clock import now_ms
-from cmdc_runtime.codec import decode, encode, failed, is_answer
 from cmdc_runtime.errors import (
     AccessDenied,
     CmdcError,
@@ -30,10 +29,11 @@ from cmdc_runtime.errors import (
     SessionNotAlive,
     UsageError,
 )
-from cmdc_runtime.frames import ASKED_BYTES_MAX, Ask, FromClient, Paged, Reply, Send, ToClient
 from cmdc_runtime.ids import CommandId
 from cmdc_runtime.pages import ANSWER_KEPT_S
 from cmdc_runtime.requests import GetFacts, Request
+from cmdc_runtime.wire.codec import decode, encode, failed, is_answer
+from cmdc_runtime.wire.frames import ASKED_BYTES_MAX, Ask, FromClient, Paged, Reply, Send, ToClient
 from supervisor.adapters.journal.base import (
     Duplicate,
     JournalFailed,

@@ -20,9 +20,13 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
-from cmdc_runtime.codec import failed
 from cmdc_runtime.errors import CmdcError
-from cmdc_runtime.frames import (
+from cmdc_runtime.ids import CommandId, EventIndex, SessionId
+from cmdc_runtime.reasons import Evidence, Other, PlainReason, Unkillable
+from cmdc_runtime.reasons import StartFailed as StartFailedReason
+from cmdc_runtime.requests import Supervision
+from cmdc_runtime.wire.codec import failed
+from cmdc_runtime.wire.frames import (
     OWN_SLOT,
     Adopted,
     Adrift,
@@ -43,10 +47,6 @@ from cmdc_runtime.frames import (
     Write,
     Written,
 )
-from cmdc_runtime.ids import CommandId, EventIndex, SessionId
-from cmdc_runtime.reasons import Evidence, Other, PlainReason, Unkillable
-from cmdc_runtime.reasons import StartFailed as StartFailedReason
-from cmdc_runtime.requests import Supervision
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import EventRow
 from supervisor.adapters.journal.operations import AppendRecords, LoadSession

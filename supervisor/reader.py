@@ -16,9 +16,11 @@ from typing import Protocol
 
 import structlog
 
-from cmdc_runtime.codec import failed
 from cmdc_runtime.errors import CmdcError, TransientError
-from cmdc_runtime.frames import (
+from cmdc_runtime.ids import CommandId, SessionId
+from cmdc_runtime.requests import Supervision
+from cmdc_runtime.wire.codec import failed
+from cmdc_runtime.wire.frames import (
     Answer,
     Deliver,
     FromWorker,
@@ -28,8 +30,6 @@ from cmdc_runtime.frames import (
     Started,
     ToClient,
 )
-from cmdc_runtime.ids import CommandId, SessionId
-from cmdc_runtime.requests import Supervision
 from supervisor.adapters.router import Told
 from supervisor.briefing import Briefed, reading
 from supervisor.core.exits import fell_at

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from cmdc_runtime.codec import encode, failed
 from cmdc_runtime.errors import CommandDropped, Overloaded
-from cmdc_runtime.frames import Answer, Deliver, Failed, Paged, Refusal, Reply
 from cmdc_runtime.ids import CommandId, SessionId
+from cmdc_runtime.wire.codec import encode, failed
+from cmdc_runtime.wire.frames import Answer, Deliver, Failed, Paged, Refusal, Reply
 from supervisor.core.falls import DEATHS_MAX
 from supervisor.core.limits import COMMANDS_PENDING_MAX, TOLD_EARLY_MAX
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cmdc_runtime.faults import AGENT
-from cmdc_runtime.frames import FromWorker
 from cmdc_runtime.ids import Incarnation, SessionId, WorkerId
 from cmdc_runtime.process_table import look_up
 from cmdc_runtime.runtime_dir import Entry, boot_id
+from cmdc_runtime.wire.frames import FromWorker
 from supervisor.adapters.nursery import Nursery
 from supervisor.adapters.orphans import Mark
 from supervisor.adapters.pidfd import is_over

@@ -20,7 +20,10 @@ from typing import Any, Final
 import structlog
 
 from cmdc_runtime.errors import AccessDenied, CmdcError, Overloaded, ProtocolError
-from cmdc_runtime.frames import (
+from cmdc_runtime.ids import SessionId, WorkerId, new_worker_id
+from cmdc_runtime.reasons import Other
+from cmdc_runtime.runtime_dir import ROLL, is_host_socket, sign, signed, strike
+from cmdc_runtime.wire.frames import (
     Adrift,
     Attend,
     FromWorker,
@@ -31,9 +34,6 @@ from cmdc_runtime.frames import (
     Terminate,
     ToWorker,
 )
-from cmdc_runtime.ids import SessionId, WorkerId, new_worker_id
-from cmdc_runtime.reasons import Other
-from cmdc_runtime.runtime_dir import ROLL, is_host_socket, sign, signed, strike
 from supervisor.adapters.awake import awake_timeout
 from supervisor.adapters.forkserver import Boot
 from supervisor.adapters.left import Left

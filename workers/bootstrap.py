@@ -29,11 +29,24 @@ import structlog
 from multiprocess import forkserver, resource_tracker
 
 from cmdc_runtime import foreign, reasons
-from cmdc_runtime.board import PERIOD_S_MAX, REBUILDING, SNAPSHOT_STEP, period_for
-from cmdc_runtime.codec import decode_as
 from cmdc_runtime.errors import CheckpointUnreadable, ProtocolError
 from cmdc_runtime.faults import rebuild_point
-from cmdc_runtime.frames import (
+from cmdc_runtime.heartbeats import PERIOD_S_MAX, REBUILDING, SNAPSHOT_STEP, period_for
+from cmdc_runtime.ids import WorkerId
+from cmdc_runtime.process import (
+    CODE_STAGE,
+    EXIT_BAD_OPTIONS,
+    EXIT_CRASHED,
+    EXIT_OK,
+    EXIT_ORPHANED,
+    FRAME_STAGE,
+    HIBERNATE,
+)
+from cmdc_runtime.reasons import PlainReason
+from cmdc_runtime.runtime_dir import BOARD_FILE, Entry, own_entry, sign, strike
+from cmdc_runtime.spec import AgentSpec
+from cmdc_runtime.wire.codec import decode_as
+from cmdc_runtime.wire.frames import (
     OWN_SLOT,
     Adopted,
     Adrift,
@@ -51,19 +64,6 @@ from cmdc_runtime.frames import (
     Terminate,
     ToWorker,
 )
-from cmdc_runtime.ids import WorkerId
-from cmdc_runtime.process import (
-    CODE_STAGE,
-    EXIT_BAD_OPTIONS,
-    EXIT_CRASHED,
-    EXIT_OK,
-    EXIT_ORPHANED,
-    FRAME_STAGE,
-    HIBERNATE,
-)
-from cmdc_runtime.reasons import PlainReason
-from cmdc_runtime.runtime_dir import BOARD_FILE, Entry, own_entry, sign, strike
-from cmdc_runtime.spec import AgentSpec
 from workers import callbacks
 from workers.agent import Agent
 from workers.build import BuildError, ChangedError, Surroundings, build_agent

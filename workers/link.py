@@ -16,9 +16,10 @@ import structlog
 import zmq
 
 from cmdc_runtime import plain
-from cmdc_runtime.codec import decode, encode
 from cmdc_runtime.errors import ProtocolError
-from cmdc_runtime.frames import (
+from cmdc_runtime.ids import EventIndex, new_worker_id
+from cmdc_runtime.wire.codec import decode, encode
+from cmdc_runtime.wire.frames import (
     FRAME_BYTES_MAX,
     HEADER,
     Batch,
@@ -30,8 +31,7 @@ from cmdc_runtime.frames import (
     Written,
     of_router,
 )
-from cmdc_runtime.ids import EventIndex, new_worker_id
-from cmdc_runtime.sockets import Pump, Role, open_socket
+from cmdc_runtime.wire.sockets import Pump, Role, open_socket
 
 # --- what is not yet safe -------------------------------------------------------------------------
 

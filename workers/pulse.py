@@ -27,7 +27,7 @@ import msgspec
 import structlog
 
 from cmdc_runtime import foreign
-from cmdc_runtime.board import REBUILDING, SLOT_BYTES, Doing, Slot, Usage
+from cmdc_runtime.heartbeats import REBUILDING, SLOT_BYTES, Doing, Slot, Usage
 from cmdc_runtime.process import EXIT_OK
 
 log = structlog.get_logger()

@@ -8,9 +8,15 @@ from typing import Final
 
 import msgspec
 
-from cmdc_runtime import codec
 from cmdc_runtime.commands import AwaitCycle, Command, GetMessages, Prompt, Status
-from cmdc_runtime.frames import (
+from cmdc_runtime.ids import CallId, CommandId, EventIndex, Incarnation, SessionId
+from cmdc_runtime.messages import TokenUsage, ToolCall
+from cmdc_runtime.options import Options
+from cmdc_runtime.reasons import Signal
+from cmdc_runtime.spec import AgentSpec, agent_spec
+from cmdc_runtime.tools import ReadFile
+from cmdc_runtime.wire import codec
+from cmdc_runtime.wire.frames import (
     Answer,
     Assign,
     Deliver,
@@ -22,12 +28,6 @@ from cmdc_runtime.frames import (
     ToWorker,
     Write,
 )
-from cmdc_runtime.ids import CallId, CommandId, EventIndex, Incarnation, SessionId
-from cmdc_runtime.messages import TokenUsage, ToolCall
-from cmdc_runtime.options import Options
-from cmdc_runtime.reasons import Signal
-from cmdc_runtime.spec import AgentSpec, agent_spec
-from cmdc_runtime.tools import ReadFile
 from workers.build import PROVIDER, first_memory, policy_of
 from workers.core import commands, rebuild, results, snapshot
 from workers.core.assemble import Reply

@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from cmdc_runtime import events
 from cmdc_runtime.cli.choices import AgentChoice
-from cmdc_runtime.cli.person import Asked, Bystander, Decision, Person
+from cmdc_runtime.cli.questions import Asked, Bystander, Decision, Person
 from cmdc_runtime.cli.terminal import Terminal, json_line
 from cmdc_runtime.client.exchange import Reply
 from cmdc_runtime.client.sync.session import Client, Session

@@ -16,7 +16,6 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from cmdc_runtime import codec
 from cmdc_runtime.checked_struct import COMMAND_VALUES_MAX
 from cmdc_runtime.client.address import DaemonPlace
 from cmdc_runtime.client.dispatcher import Dispatcher
@@ -31,8 +30,8 @@ from cmdc_runtime.client.limits import (
     SESSIONS_HELD_MAX,
     TICK_S,
 )
-from cmdc_runtime.client.mailbox import Mailbox
 from cmdc_runtime.client.monitors import Monitors
+from cmdc_runtime.client.open_requests import Mailbox
 from cmdc_runtime.commands import (
     AttachPlugin,
     AttachTools,
@@ -52,7 +51,15 @@ from cmdc_runtime.errors import (
     TransientError,
     UsageError,
 )
-from cmdc_runtime.frames import (
+from cmdc_runtime.ids import CommandId, SessionId, new_command_id
+from cmdc_runtime.packing import brings_code
+from cmdc_runtime.pages import Page
+from cmdc_runtime.plain import VALUES_MAX, packed_problem
+from cmdc_runtime.reasons import Other
+from cmdc_runtime.requests import DaemonFacts, GetFacts, ReadPage, Request
+from cmdc_runtime.runtime_dir import read_token
+from cmdc_runtime.wire import codec
+from cmdc_runtime.wire.frames import (
     Ask,
     Failed,
     FromClient,
@@ -63,14 +70,7 @@ from cmdc_runtime.frames import (
     Send,
     ToClient,
 )
-from cmdc_runtime.ids import CommandId, SessionId, new_command_id
-from cmdc_runtime.packing import brings_code
-from cmdc_runtime.pages import Page
-from cmdc_runtime.plain import VALUES_MAX, packed_problem
-from cmdc_runtime.reasons import Other
-from cmdc_runtime.requests import DaemonFacts, GetFacts, ReadPage, Request
-from cmdc_runtime.runtime_dir import read_token
-from cmdc_runtime.sockets import Dealer, encode
+from cmdc_runtime.wire.sockets import Dealer, encode
 
 _Q = TypeVar("_Q", Request, Command)
 

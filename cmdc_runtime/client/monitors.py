@@ -25,11 +25,11 @@ from cmdc_runtime.client.limits import (
 )
 from cmdc_runtime.client.queues import Queue
 from cmdc_runtime.errors import CmdcError, TransientError, UsageError
-from cmdc_runtime.frames import Notify
 from cmdc_runtime.ids import DownSeq, MonitorRef, SessionId, new_monitor_ref
 from cmdc_runtime.reasons import Down
 from cmdc_runtime.requests import Demonitor, Monitored, Request
 from cmdc_runtime.requests import Monitor as MonitorRequest
+from cmdc_runtime.wire.frames import Notify
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cmdc_runtime import codec
 from cmdc_runtime.client.limits import (
     AHEAD_EVENTS_MAX,
     HEAD_LOOK_S,
@@ -34,6 +33,7 @@ from cmdc_runtime.errors import CmdcError, ProtocolError, TransientError
 from cmdc_runtime.events import Envelope, Event, EventsLost
 from cmdc_runtime.ids import EventIndex, SessionId
 from cmdc_runtime.requests import FindSession, Replay, Replayed, SessionInfo
+from cmdc_runtime.wire import codec
 
 # --- the place in the events ----------------------------------------------------------------------
 

@@ -31,7 +31,6 @@ import msgspec
 from msgspec import Meta
 
 from cmdc_runtime.checked_struct import Checked
-from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.errors import UsageError
 from cmdc_runtime.extensions.hooks import (
     AfterResponse,
@@ -55,6 +54,7 @@ from cmdc_runtime.model_names import model_problem
 from cmdc_runtime.plain import copied, is_a, own, short
 from cmdc_runtime.provider_options import options_problem
 from cmdc_runtime.reasons import snake
+from cmdc_runtime.redaction import printed, printed_fields
 
 # --- emits that the kernel acts on ----------------------------------------------------------------
 

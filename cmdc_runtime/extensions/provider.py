@@ -17,10 +17,10 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.errors import ExtensionError
 from cmdc_runtime.ids import CallId
 from cmdc_runtime.messages import Message, TokenUsage
+from cmdc_runtime.redaction import printed, printed_fields
 
 
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):

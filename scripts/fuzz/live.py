@@ -20,14 +20,14 @@ import psutil
 import zmq
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.codec import decode, encode
 from cmdc_runtime.errors import AccessDenied, CmdcError, ProtocolError, SessionExists
-from cmdc_runtime.frames import HEADER, Ask, Batch, Failed, Paged, Reply, ToClient, of_router
 from cmdc_runtime.ids import CommandId, EventIndex, SessionId
 from cmdc_runtime.requests import ListSessions
 from cmdc_runtime.runtime_dir import read_token
-from cmdc_runtime.sockets import Role, open_socket
 from cmdc_runtime.testing import ScriptedModel, Text, ToolCalls, ToolUse
+from cmdc_runtime.wire.codec import decode, encode
+from cmdc_runtime.wire.frames import HEADER, Ask, Batch, Failed, Paged, Reply, ToClient, of_router
+from cmdc_runtime.wire.sockets import Role, open_socket
 from scripts.fuzz.decoders import FROM_WORKER, client_frame
 from scripts.fuzz.entropy import Entropy, Seeded, one_in, pick
 from scripts.fuzz.shapes import message_pack
@@ -237,7 +237,7 @@ async def storm(seed: str, frames: int) -> str:
 
 def cmdc_encode(frame: object) -> bytes:
     """Return a frame as the wire has it."""
-    from cmdc_runtime.codec import encode  # noqa: PLC0415 - travels with the tool
+    from cmdc_runtime.wire.codec import encode  # noqa: PLC0415 - travels with the tool
 
     return encode(frame)
 

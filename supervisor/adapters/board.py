@@ -23,7 +23,8 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 
-from cmdc_runtime.board import (
+from cmdc_runtime.errors import Overloaded
+from cmdc_runtime.heartbeats import (
     BEAT_WORD,
     READS_MAX,
     SLOT_BYTES,
@@ -33,7 +34,6 @@ from cmdc_runtime.board import (
     Doing,
     read,
 )
-from cmdc_runtime.errors import Overloaded
 from supervisor.adapters.descriptors import check_descriptors
 from supervisor.core.pulse import AskForStack, Judge, Verdict
 

@@ -10,12 +10,12 @@ from typing import Final
 
 import zmq
 
-from cmdc_runtime.codec import decode, encode, raw
 from cmdc_runtime.errors import ProtocolError
-from cmdc_runtime.frames import HEADER, Ask, Failed, Reply, ToClient, of_router
 from cmdc_runtime.ids import CommandId, SessionId
 from cmdc_runtime.requests import GetFacts
-from cmdc_runtime.sockets import Pump, Role, open_socket
+from cmdc_runtime.wire.codec import decode, encode, raw
+from cmdc_runtime.wire.frames import HEADER, Ask, Failed, Reply, ToClient, of_router
+from cmdc_runtime.wire.sockets import Pump, Role, open_socket
 from supervisor.adapters.journal.operations import FindLastIndex
 from supervisor.adapters.journal.store import Journal
 

@@ -16,10 +16,10 @@ from typing import Final
 
 import structlog
 
-from cmdc_runtime.frames import WIRE_VERSION
 from cmdc_runtime.process_table import look_up
 from cmdc_runtime.reasons import Unkillable
 from cmdc_runtime.runtime_dir import Entry, boot_id, entries, strike
+from cmdc_runtime.wire.frames import WIRE_VERSION
 from supervisor.adapters.orphans import Mark, end_marked, end_sessions
 from supervisor.adapters.pidfd import is_over, stuck_at
 from supervisor.core.tree.messages import UNKILLABLE_AFTER_S

@@ -10,7 +10,7 @@ They have two bounds: that of each step, and that of all steps together.
 from dataclasses import dataclass, field
 from typing import Final
 
-from cmdc_runtime.board import DROPPED_STEP, GREETING_STEP, PARCEL_STEP, RESUME_STEP
+from cmdc_runtime.heartbeats import DROPPED_STEP, GREETING_STEP, PARCEL_STEP, RESUME_STEP
 
 DEATHS_MAX: Final = 2
 """Processes that die of one step before it is left out: one death may be anything's doing."""

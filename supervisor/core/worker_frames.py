@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from cmdc_runtime.codec import decode, decode_as
 from cmdc_runtime.errors import ProtocolError
-from cmdc_runtime.frames import (
+from cmdc_runtime.wire.codec import decode, decode_as
+from cmdc_runtime.wire.frames import (
     Answer,
     Batch,
     EventEntry,

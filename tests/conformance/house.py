@@ -21,9 +21,9 @@ from pathlib import Path
 from unittest import mock
 
 from cmdc_runtime.errors import CmdcError, ProtocolError
-from cmdc_runtime.frames import Assign, LastWords, NotStarted, Ready, Started, Terminate
 from cmdc_runtime.process_table import look_up
 from cmdc_runtime.reasons import Normal, Shutdown
+from cmdc_runtime.wire.frames import Assign, LastWords, NotStarted, Ready, Started, Terminate
 from supervisor.adapters.cells import Cells
 from supervisor.adapters.pidfd import is_over
 from supervisor.adapters.reaper import Reaper

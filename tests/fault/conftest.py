@@ -16,7 +16,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.client import connection
-from cmdc_runtime.client.mailbox import Mailbox
+from cmdc_runtime.client.open_requests import Mailbox
 from cmdc_runtime.testing import ScriptedModel
 from supervisor.adapters.cells import Cells
 from supervisor.core.cells import base_name

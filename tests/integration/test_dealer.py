@@ -9,9 +9,9 @@ import msgspec
 import pytest
 import zmq
 
-from cmdc_runtime import codec, sockets
 from cmdc_runtime.errors import ProtocolError, UsageError
-from cmdc_runtime.frames import (
+from cmdc_runtime.wire import codec, sockets
+from cmdc_runtime.wire.frames import (
     HEADER,
     MAGIC,
     WIRE_VERSION,
@@ -23,7 +23,7 @@ from cmdc_runtime.frames import (
     Watermark,
     to_dealer,
 )
-from cmdc_runtime.sockets import Dealer, Role, encode, open_socket
+from cmdc_runtime.wire.sockets import Dealer, Role, encode, open_socket
 from tests.integration.test_sockets import come
 from tests.integration.test_sockets_waiting import played
 

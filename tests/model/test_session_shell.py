@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from cmdc_runtime.errors import CmdcError
-from cmdc_runtime.frames import Doze, LastWords, Started, Terminate
 from cmdc_runtime.reasons import MaxTurnsExceeded
+from cmdc_runtime.wire.frames import Doze, LastWords, Started, Terminate
 from supervisor.adapters.nursery import NurseryLost
 from supervisor.core.household import root_spec
 from supervisor.core.session_phase import Phase

@@ -7,10 +7,10 @@ import sqlite3
 import msgspec
 import pytest
 
-from cmdc_runtime.codec import decode, encode, raised, raw
 from cmdc_runtime.commands import Prompt
-from cmdc_runtime.frames import Failed, Reply, Send, ToClient
 from cmdc_runtime.runtime_dir import read_token
+from cmdc_runtime.wire.codec import decode, encode, raised, raw
+from cmdc_runtime.wire.frames import Failed, Reply, Send, ToClient
 from supervisor.adapters.journal.sqlite import JOURNAL_FILE
 from tests.fault.cases.test_poison import set_aside
 from tests.fault.cases.test_starts import Wire

@@ -15,9 +15,12 @@ import pytest
 import zmq
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.codec import decode, decode_as, encode, raw
 from cmdc_runtime.commands import AwaitCycle, CycleResult
-from cmdc_runtime.frames import (
+from cmdc_runtime.reasons import Other
+from cmdc_runtime.runtime_dir import read_token
+from cmdc_runtime.testing import Hold, Text, ToolCalls, ToolUse
+from cmdc_runtime.wire.codec import decode, decode_as, encode, raw
+from cmdc_runtime.wire.frames import (
     HEADER,
     Answer,
     JournalRecord,
@@ -33,9 +36,6 @@ from cmdc_runtime.frames import (
     Write,
     of_router,
 )
-from cmdc_runtime.reasons import Other
-from cmdc_runtime.runtime_dir import read_token
-from cmdc_runtime.testing import Hold, Text, ToolCalls, ToolUse
 from tests.fault.cases.conftest import WARM_S, is_warm
 from tests.fault.cases.strangers import own_link, stranger
 from tests.fault.cases.test_long import restarted

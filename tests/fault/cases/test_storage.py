@@ -13,11 +13,11 @@ import msgspec
 import pytest
 
 import cmdc_runtime as cmdc
-from cmdc_runtime.codec import raw
-from cmdc_runtime.frames import Ask, Reply
 from cmdc_runtime.reasons import Normal
 from cmdc_runtime.requests import FindSession, GetFacts
 from cmdc_runtime.testing import Hold, Text
+from cmdc_runtime.wire.codec import raw
+from cmdc_runtime.wire.frames import Ask, Reply
 from tests.fault.cases.storage_faults import FaultyDisk
 from tests.fault.test_commands_once import Caller, durable
 from tests.sent import sent

@@ -9,9 +9,11 @@ import pytest
 import cmdc_runtime as cmdc
 from cmdc_runtime import runtime_dir
 from cmdc_runtime.checked_struct import INDEX_MAX
-from cmdc_runtime.codec import decode, encode, encode_events, raw
 from cmdc_runtime.events import StreamReset
-from cmdc_runtime.frames import (
+from cmdc_runtime.reasons import Other
+from cmdc_runtime.testing import ToolCalls, ToolUse
+from cmdc_runtime.wire.codec import decode, encode, encode_events, raw
+from cmdc_runtime.wire.frames import (
     HEADER,
     Adrift,
     Batch,
@@ -26,8 +28,6 @@ from cmdc_runtime.frames import (
     ToWorker,
     Write,
 )
-from cmdc_runtime.reasons import Other
-from cmdc_runtime.testing import ToolCalls, ToolUse
 from tests.fault.cases.conftest import WARM_S, is_warm
 from tests.fault.cases.strangers import own_link, stranger
 from tests.fault.test_frames import facts_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cmdc_runtime.client import connection
-from cmdc_runtime.client.mailbox import Mailbox
+from cmdc_runtime.client.open_requests import Mailbox
 from tests.fault.streams.station import Station
 from tests.fault.streams.wire import Wire
 from tests.fault.tally import Tally

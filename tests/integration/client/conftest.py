@@ -16,21 +16,9 @@ import msgspec
 import pytest
 import zmq
 
-from cmdc_runtime import codec
 from cmdc_runtime.commands import Command
 from cmdc_runtime.errors import CmdcError, InvalidSession
 from cmdc_runtime.events import MessageDelta
-from cmdc_runtime.frames import (
-    HEADER,
-    Ask,
-    Events,
-    FromClient,
-    Notify,
-    Paged,
-    Reply,
-    Watermark,
-    topic_of,
-)
 from cmdc_runtime.reasons import Down, NoProcess
 from cmdc_runtime.requests import (
     DaemonFacts,
@@ -47,7 +35,19 @@ from cmdc_runtime.requests import (
     SessionInfo,
 )
 from cmdc_runtime.runtime_dir import LOCK_FILE
-from cmdc_runtime.sockets import Role, open_socket
+from cmdc_runtime.wire import codec
+from cmdc_runtime.wire.frames import (
+    HEADER,
+    Ask,
+    Events,
+    FromClient,
+    Notify,
+    Paged,
+    Reply,
+    Watermark,
+    topic_of,
+)
+from cmdc_runtime.wire.sockets import Role, open_socket
 
 POLL_MS = 10
 WAIT_S = 10.0

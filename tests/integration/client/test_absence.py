@@ -8,7 +8,7 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime.client import connection
-from cmdc_runtime.client.mailbox import Mailbox
+from cmdc_runtime.client.open_requests import Mailbox
 from cmdc_runtime.requests import StartSession, StopSession
 from tests.integration.client.conftest import Peer
 

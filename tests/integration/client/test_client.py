@@ -13,7 +13,7 @@ import zmq
 import cmdc_runtime as cmdc
 from cmdc_runtime.client import connection, exchange
 from cmdc_runtime.client.limits import LIST_ANSWER_S, READS_MAX
-from cmdc_runtime.client.mailbox import Mailbox
+from cmdc_runtime.client.open_requests import Mailbox
 from cmdc_runtime.commands import (
     Abort,
     AwaitCycle,
@@ -24,11 +24,11 @@ from cmdc_runtime.commands import (
     Prompt,
     Status,
 )
-from cmdc_runtime.frames import MAGIC, WIRE_VERSION, Paged
 from cmdc_runtime.pages import Page
 from cmdc_runtime.reasons import Normal, Signal
 from cmdc_runtime.requests import FindSession, GetTree, StartSession, StopSession
 from cmdc_runtime.runtime_dir import TOKEN_CHARS, TOKEN_FILE
+from cmdc_runtime.wire.frames import MAGIC, WIRE_VERSION, Paged
 from tests.integration.client.conftest import Peer
 
 WAIT_S = 10.0

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cmdc_runtime.board import SLOT_BYTES, SLOT_MEMORY_BYTES, Doing
 from cmdc_runtime.errors import Overloaded
+from cmdc_runtime.heartbeats import SLOT_BYTES, SLOT_MEMORY_BYTES, Doing
 from supervisor.adapters.board import Board
 from workers.pulse import Pulse
 

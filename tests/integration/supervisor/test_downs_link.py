@@ -18,11 +18,8 @@ import pytest
 import zmq
 
 import cmdc_runtime as cmdc
-from cmdc_runtime import sockets
 from cmdc_runtime.client import connection
-from cmdc_runtime.client.mailbox import Mailbox
-from cmdc_runtime.codec import decode, encode, raw
-from cmdc_runtime.frames import Ask, FromClient, Reply
+from cmdc_runtime.client.open_requests import Mailbox
 from cmdc_runtime.reasons import Down, Normal, Signal
 from cmdc_runtime.requests import (
     DaemonFacts,
@@ -33,7 +30,10 @@ from cmdc_runtime.requests import (
     SessionInfo,
 )
 from cmdc_runtime.runtime_dir import LOCK_FILE
-from cmdc_runtime.sockets import Role
+from cmdc_runtime.wire import sockets
+from cmdc_runtime.wire.codec import decode, encode, raw
+from cmdc_runtime.wire.frames import Ask, FromClient, Reply
+from cmdc_runtime.wire.sockets import Role
 from supervisor.adapters.journal.base import SessionRow
 from supervisor.adapters.journal.operations import CreateSession
 from supervisor.adapters.journal.sqlite import SqliteJournal

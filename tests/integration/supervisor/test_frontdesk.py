@@ -7,9 +7,21 @@ import msgspec
 import pytest
 import zmq
 
-from cmdc_runtime.codec import decode, decode_as, encode, raw
 from cmdc_runtime.errors import AccessDenied, InvalidSession, Overloaded, UsageError
-from cmdc_runtime.frames import (
+from cmdc_runtime.pages import PAGE_BYTES, Page
+from cmdc_runtime.reasons import Exception as Exception_
+from cmdc_runtime.requests import (
+    DaemonFacts,
+    FindSession,
+    GetFacts,
+    ListSessions,
+    ReadPage,
+    SessionInfo,
+    StartSession,
+    Supervision,
+)
+from cmdc_runtime.wire.codec import decode, decode_as, encode, raw
+from cmdc_runtime.wire.frames import (
     ASKED_BYTES_MAX,
     FRAME_BYTES_MAX,
     HEADER,
@@ -23,19 +35,7 @@ from cmdc_runtime.frames import (
     ToClient,
     of_router,
 )
-from cmdc_runtime.pages import PAGE_BYTES, Page
-from cmdc_runtime.reasons import Exception as Exception_
-from cmdc_runtime.requests import (
-    DaemonFacts,
-    FindSession,
-    GetFacts,
-    ListSessions,
-    ReadPage,
-    SessionInfo,
-    StartSession,
-    Supervision,
-)
-from cmdc_runtime.sockets import Role
+from cmdc_runtime.wire.sockets import Role
 from supervisor import frontdesk
 from supervisor.adapters.hub import Hub
 from supervisor.adapters.journal.base import (

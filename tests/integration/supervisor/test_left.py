@@ -7,8 +7,8 @@ import msgspec
 import psutil
 import pytest
 
-from cmdc_runtime.frames import WIRE_VERSION
 from cmdc_runtime.runtime_dir import ROLL, entries, own_entry, sign, strike
+from cmdc_runtime.wire.frames import WIRE_VERSION
 from supervisor.adapters.left import find_left
 from supervisor.adapters.pidfd import exit_status
 

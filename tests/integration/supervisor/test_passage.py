@@ -6,9 +6,9 @@ import contextlib
 import structlog
 import zmq
 
-from cmdc_runtime.codec import raw
-from cmdc_runtime.frames import FromClient, Reply
-from cmdc_runtime.sockets import Role
+from cmdc_runtime.wire.codec import raw
+from cmdc_runtime.wire.frames import FromClient, Reply
+from cmdc_runtime.wire.sockets import Role
 from supervisor.adapters.checkup import Caller
 from supervisor.adapters.router import Router
 from supervisor.passage import ROUNDS, Passage

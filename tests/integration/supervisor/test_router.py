@@ -10,10 +10,10 @@ import time
 import pytest
 import zmq
 
-from cmdc_runtime.codec import decode, encode, encode_events, raw
 from cmdc_runtime.errors import AccessDenied, ProtocolError
 from cmdc_runtime.events import StreamReset
-from cmdc_runtime.frames import (
+from cmdc_runtime.wire.codec import decode, encode, encode_events, raw
+from cmdc_runtime.wire.frames import (
     HEADER,
     MAGIC,
     Ask,
@@ -26,7 +26,7 @@ from cmdc_runtime.frames import (
     Write,
     of_router,
 )
-from cmdc_runtime.sockets import Role
+from cmdc_runtime.wire.sockets import Role
 from supervisor.adapters.router import PARTS_MAX, Router
 
 WRITE = encode(Write(records=(), settled=(), number=1))

@@ -12,12 +12,12 @@ import zmq
 from structlog.testing import capture_logs
 
 from cmdc_runtime.checked_struct import INDEX_MAX
-from cmdc_runtime.codec import decode_as, encode
 from cmdc_runtime.errors import SessionParked
-from cmdc_runtime.frames import Adrift, Batch, Started, Write
 from cmdc_runtime.process import CODE_STAGE
 from cmdc_runtime.reasons import AnyReason, Down, Other, Shutdown, StartFailed, Unkillable
 from cmdc_runtime.requests import StartSession, Supervision
+from cmdc_runtime.wire.codec import decode_as, encode
+from cmdc_runtime.wire.frames import Adrift, Batch, Started, Write
 from supervisor import sessions as all_sessions
 from supervisor import takeover
 from supervisor.adapters.hub import Hub

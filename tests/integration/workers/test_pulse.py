@@ -14,11 +14,11 @@ from itertools import pairwise
 import pytest
 import zmq
 
-from cmdc_runtime.board import Doing
-from cmdc_runtime.codec import raw
-from cmdc_runtime.frames import Assign, FromWorker, Ready, Terminate
+from cmdc_runtime.heartbeats import Doing
 from cmdc_runtime.process import EXIT_CRASHED
-from cmdc_runtime.sockets import Role
+from cmdc_runtime.wire.codec import raw
+from cmdc_runtime.wire.frames import Assign, FromWorker, Ready, Terminate
+from cmdc_runtime.wire.sockets import Role
 from supervisor.adapters.board import Board
 from supervisor.adapters.router import Router
 from workers.bootstrap import Worker

@@ -23,7 +23,7 @@ INTERNAL = {
     "local_model.server.Unavailable": "the local model's own process ends with its text",
     "option_checks.Unfit": "the decoder of options makes a problem of InvalidOptions of it",
     "packing.byvalue.LateImportError": "the parcel makes an InvalidTool or InvalidOptions of it",
-    "packing.parcel._CannotTravelError": "the pickler's own; the parcel makes a problem of it",
+    "packing.packer._CannotTravelError": "the pickler's own; the packer makes a problem of it",
     "answer_schema.UncheckableError": "whoever checks tells the model what of the schema",
     "testing.server.Refused": "the test server answers it with a status of HTTP",
     "testing.server.Torn": "the test server's order to close a connection",

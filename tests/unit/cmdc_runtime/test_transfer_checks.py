@@ -6,11 +6,9 @@ import zlib
 import msgspec
 import pytest
 
-from cmdc_runtime import codec
 from cmdc_runtime.checked_struct import INCARNATION_MAX, INDEX_MAX, SECONDS_MAX, TIME_MS_MAX
 from cmdc_runtime.checkpoints import CHECKPOINTS_MAX, CheckpointFacts, encode_facts
 from cmdc_runtime.errors import UsageError
-from cmdc_runtime.frames import Reply
 from cmdc_runtime.requests import (
     PastCommand,
     PastRecord,
@@ -26,6 +24,8 @@ from cmdc_runtime.transfer import (
     check_whole,
     part_of,
 )
+from cmdc_runtime.wire import codec
+from cmdc_runtime.wire.frames import Reply
 
 BODY = codec.encode({"type": "prompt"})
 SPEC = StartSession(

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import msgspec
 
-from cmdc_runtime.board import REBUILDING
-from cmdc_runtime.frames import Doze, LastWords, Started, Terminate
+from cmdc_runtime.heartbeats import REBUILDING
 from cmdc_runtime.reasons import Normal, Shutdown
 from cmdc_runtime.requests import StartSession, Supervision
+from cmdc_runtime.wire.frames import Doze, LastWords, Started, Terminate
 from supervisor.adapters.journal.store import Health
 from supervisor.adapters.reaper import Exited
 from supervisor.core.exits import LastSeen

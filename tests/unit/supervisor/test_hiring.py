@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from cmdc_runtime.errors import Overloaded
-from cmdc_runtime.frames import Adrift, Started
 from cmdc_runtime.reasons import Unkillable
+from cmdc_runtime.wire.frames import Adrift, Started
 from supervisor.adapters.journal.operations import LoadSession
 from supervisor.core.limits import INDEX_JUMP
 from supervisor.core.session_phase import Phase

@@ -5,8 +5,11 @@ import os
 
 import pytest
 
-from cmdc_runtime.board import REBUILDING
-from cmdc_runtime.frames import (
+from cmdc_runtime.heartbeats import REBUILDING
+from cmdc_runtime.process import EXIT_BAD_OPTIONS
+from cmdc_runtime.reasons import ExitCode, OutOfMemory, Shutdown, Signal, StartFailed, Unkillable
+from cmdc_runtime.requests import Supervision
+from cmdc_runtime.wire.frames import (
     Adrift,
     Answer,
     Batch,
@@ -16,9 +19,6 @@ from cmdc_runtime.frames import (
     Started,
     Write,
 )
-from cmdc_runtime.process import EXIT_BAD_OPTIONS
-from cmdc_runtime.reasons import ExitCode, OutOfMemory, Shutdown, Signal, StartFailed, Unkillable
-from cmdc_runtime.requests import Supervision
 from supervisor.adapters.journal.base import EventRow, JournalFailed
 from supervisor.adapters.journal.operations import AppendRecords
 from supervisor.adapters.reaper import Exited

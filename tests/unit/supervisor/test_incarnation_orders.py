@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from cmdc_runtime.codec import encode
-from cmdc_runtime.frames import (
+from cmdc_runtime.requests import Supervision
+from cmdc_runtime.wire.codec import encode
+from cmdc_runtime.wire.frames import (
     OWN_SLOT,
     Adopted,
     Adrift,
@@ -20,7 +21,6 @@ from cmdc_runtime.frames import (
     Terminate,
     Write,
 )
-from cmdc_runtime.requests import Supervision
 from supervisor.adapters.journal.base import JournalFailed
 from supervisor.adapters.journal.operations import AppendRecords, LoadSession
 from supervisor.chores import Chores

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from cmdc_runtime.errors import Overloaded, TransientError
-from cmdc_runtime.frames import (
+from cmdc_runtime.wire.frames import (
     Answer,
     Assign,
     Deliver,

@@ -9,11 +9,11 @@ from functools import partial
 import msgspec
 import pytest
 
-from cmdc_runtime.codec import decode
 from cmdc_runtime.errors import SessionNotAlive, StartFailed, TransientError
-from cmdc_runtime.frames import Deliver, Doze, Failed, Started, Terminate, ToClient
 from cmdc_runtime.process import HIBERNATE
 from cmdc_runtime.reasons import NoProcess, Normal, Shutdown, Signal
+from cmdc_runtime.wire.codec import decode
+from cmdc_runtime.wire.frames import Deliver, Doze, Failed, Started, Terminate, ToClient
 from supervisor.core.household import AGENT
 from supervisor.core.session_phase import HAVING_CHILDREN, Phase
 from supervisor.core.tree.messages import CallResult, Departed, Outcome, Ref, SupervisorEnded

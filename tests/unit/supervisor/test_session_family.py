@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from cmdc_runtime.frames import Doze, Terminate
 from cmdc_runtime.reasons import Shutdown
+from cmdc_runtime.wire.frames import Doze, Terminate
 from supervisor.core.household import PARENT_ENDED
 from supervisor.core.session_phase import Phase
 from tests.unit.supervisor.desk import (

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from cmdc_runtime.errors import CmdcError, StartFailed
-from cmdc_runtime.frames import Doze, Failed, Started, Terminate
 from cmdc_runtime.reasons import (
     Normal,
     NurseryLost,
@@ -17,6 +16,7 @@ from cmdc_runtime.reasons import (
     Signal,
     Unkillable,
 )
+from cmdc_runtime.wire.frames import Doze, Failed, Started, Terminate
 from supervisor.adapters.journal.operations import LoadSession
 from supervisor.adapters.nursery import NurseryLost as NurseryDied
 from supervisor.core.household import AGENT

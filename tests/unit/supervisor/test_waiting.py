@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from cmdc_runtime.codec import decode
 from cmdc_runtime.errors import CommandDropped, Overloaded
-from cmdc_runtime.frames import Deliver, Failed, ToClient
+from cmdc_runtime.wire.codec import decode
+from cmdc_runtime.wire.frames import Deliver, Failed, ToClient
 from supervisor.core.falls import DEATHS_MAX
 from supervisor.core.limits import COMMANDS_PENDING_MAX, TOLD_EARLY_MAX
 from supervisor.waiting import Waiting

@@ -12,9 +12,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from cmdc_runtime.errors import AccessDenied, Overloaded, ProtocolError
-from cmdc_runtime.frames import Adrift, Batch, Doze, HostWanted, Ready, Write
 from cmdc_runtime.reasons import Other
 from cmdc_runtime.runtime_dir import host_socket
+from cmdc_runtime.wire.frames import Adrift, Batch, Doze, HostWanted, Ready, Write
 from supervisor import workforce as module
 from supervisor.adapters.nursery import NurseryFailed, NurseryLost
 from supervisor.adapters.reaper import Exited

@@ -5,8 +5,8 @@ import pytest
 
 import cmdc_runtime as cmdc
 from cmdc_runtime import foreign
-from cmdc_runtime.discretion import HIDDEN
-from cmdc_runtime.parcels import Packed
+from cmdc_runtime.packed_code import Packed
+from cmdc_runtime.redaction import HIDDEN
 from cmdc_runtime.spec import agent_spec
 from workers import build
 from workers.core.state import Memory, PluginFacts, ToolFacts

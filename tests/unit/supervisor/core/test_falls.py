@@ -2,7 +2,7 @@
 
 import pytest
 
-from cmdc_runtime.board import DROPPED_STEP, RESUME_STEP, greeting_step, parcel_step
+from cmdc_runtime.heartbeats import DROPPED_STEP, RESUME_STEP, greeting_step, parcel_step
 from supervisor.core.falls import DEATHS_MAX, SPARED_MAX, STEPS_MAX, Falls
 
 

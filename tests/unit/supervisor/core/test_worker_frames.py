@@ -2,10 +2,10 @@
 
 import pytest
 
-from cmdc_runtime.codec import encode, encode_events, failed, raw
 from cmdc_runtime.errors import ProtocolError
 from cmdc_runtime.events import StreamReset
-from cmdc_runtime.frames import (
+from cmdc_runtime.wire.codec import encode, encode_events, failed, raw
+from cmdc_runtime.wire.frames import (
     Answer,
     Batch,
     Deliver,

@@ -5,14 +5,14 @@ from typing import get_type_hints
 import msgspec
 import pytest
 
-from cmdc_runtime.board import RESUME_STEP, SNAPSHOT_STEP, greeting_step, parcel_step
 from cmdc_runtime.checkpoints import SCHEMA_VERSION
 from cmdc_runtime.commands import AttachPlugin, AttachTools, Command, Prompt, ReplaceTools
 from cmdc_runtime.errors import CheckpointUnreadable
-from cmdc_runtime.frames import MISPLACED
+from cmdc_runtime.heartbeats import RESUME_STEP, SNAPSHOT_STEP, greeting_step, parcel_step
 from cmdc_runtime.messages import Message, OpeningCall, TokenUsage, ToolCall
-from cmdc_runtime.parcels import Packed
-from cmdc_runtime.parcels import digest_of as parcel_digest
+from cmdc_runtime.packed_code import Packed
+from cmdc_runtime.packed_code import digest_of as parcel_digest
+from cmdc_runtime.wire.frames import MISPLACED
 from workers.core import aside
 from workers.core.aside import KILLED, digest_of, fold, is_left_out, read_records, set_aside
 from workers.core.records import (

@@ -5,12 +5,12 @@ import threading
 
 import pytest
 
-from cmdc_runtime.board import parcel_step
 from cmdc_runtime.commands import AttachPlugin, AttachTools
 from cmdc_runtime.extensions import Tool
 from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.plugin_context import PluginContext
-from cmdc_runtime.parcels import Packed, digest_of
+from cmdc_runtime.heartbeats import parcel_step
+from cmdc_runtime.packed_code import Packed, digest_of
 from workers.effects.plugin_port import PluginBox
 from workers.effects.toolbox import Opener, Toolbox
 from workers.pipeline import Pipeline

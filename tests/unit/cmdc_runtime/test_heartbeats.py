@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cmdc_runtime.board import (
+from cmdc_runtime.heartbeats import (
     BEAT_WORD,
     PERIOD_S_MAX,
     PERIOD_S_MIN,
@@ -143,7 +143,7 @@ def test_any_text_is_a_doing(text):
     memory = memoryview(bytearray(SLOT_BYTES))
     slot = Slot(memory)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cmdc_runtime.board._fitting", lambda _doing: text)
+        patch.setattr("cmdc_runtime.heartbeats._fitting", lambda _doing: text)
         slot.tell(Doing())
 
     assert isinstance(read(memory, NOW_NS).doing, Doing)

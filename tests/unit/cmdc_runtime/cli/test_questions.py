@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from cmdc_runtime.cli.person import Bystander, Person, decision_in, response_in
+from cmdc_runtime.cli.questions import Bystander, Person, decision_in, response_in
 from cmdc_runtime.cli.terminal import Terminal
 from cmdc_runtime.events import ApprovalRequired, AskUser
 

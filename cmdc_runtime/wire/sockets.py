@@ -16,9 +16,10 @@ from typing import Final, Protocol
 
 import zmq
 
-from cmdc_runtime import codec
 from cmdc_runtime.errors import ProtocolError, UsageError
-from cmdc_runtime.frames import (
+from cmdc_runtime.ids import CommandId
+from cmdc_runtime.wire import codec
+from cmdc_runtime.wire.frames import (
     ASKED_BYTES_MAX,
     FRAME_BYTES_MAX,
     HEADER,
@@ -32,7 +33,6 @@ from cmdc_runtime.frames import (
     ToClient,
     of_router,
 )
-from cmdc_runtime.ids import CommandId
 
 # --- options --------------------------------------------------------------------------------------
 

@@ -18,9 +18,9 @@ from cmdc_runtime.packing import (
     pack_function,
     pack_plugin,
     pack_strategy,
-    parcel,
+    packer,
 )
-from cmdc_runtime.packing.parcel import BuiltInPlugin, brings_code, parcels_in, strategy_option
+from cmdc_runtime.packing.packer import BuiltInPlugin, brings_code, parcels_in, strategy_option
 from cmdc_runtime.plain import short
 
 LOCK = threading.Lock()
@@ -234,9 +234,9 @@ def test_code_may_be_as_long_as_its_bound(monkeypatch):
     size = len(pack_function(score, "").data)
     assert size < PACKED_BYTES_MAX
 
-    monkeypatch.setattr(parcel, "PACKED_BYTES_MAX", size)
+    monkeypatch.setattr(packer, "PACKED_BYTES_MAX", size)
     assert pack_function(score, "").kind == "value"
-    monkeypatch.setattr(parcel, "PACKED_BYTES_MAX", size - 1)
+    monkeypatch.setattr(packer, "PACKED_BYTES_MAX", size - 1)
     with pytest.raises(InvalidOptions, match=f"function 'score' takes {size:,} bytes"):
         pack_function(score, "")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cmdc_runtime.client.mailbox import Due, Mailbox
+from cmdc_runtime.client.open_requests import Due, Mailbox
 from cmdc_runtime.errors import Overloaded
 
 NOTHING = Due(frames=(), expired=())

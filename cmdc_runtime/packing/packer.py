@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Final, TypeAlias
 import msgspec
 
 from cmdc_runtime.checked_struct import Checked
-from cmdc_runtime.discretion import printed, printed_fields
 from cmdc_runtime.errors import InvalidOptions, InvalidTool
 from cmdc_runtime.extensions.admission import as_plugin, as_strategy
 from cmdc_runtime.extensions.configuration import made
@@ -23,9 +22,10 @@ from cmdc_runtime.extensions.plugin import Plugin
 from cmdc_runtime.extensions.reasoning import ReasoningStrategy
 from cmdc_runtime.extensions.tool import as_tool
 from cmdc_runtime.foreign import told
+from cmdc_runtime.packed_code import Packed
 from cmdc_runtime.packing.origin import reference_of
-from cmdc_runtime.parcels import Packed
 from cmdc_runtime.plain import kept_numbers_problem, nearest, problem_of, short
+from cmdc_runtime.redaction import printed, printed_fields
 
 PACKED_BYTES_MAX: Final = 4 * 1024 * 1024
 """One tool's or plugin's code; with it all of a session fit into a frame and the journal."""

@@ -12,7 +12,11 @@ import msgspec
 from cmdc_runtime.commands import Command
 from cmdc_runtime.errors import ERRORS_BY_CODE, CmdcError, ProtocolError, UsageError
 from cmdc_runtime.events import Event, UnknownEvent
-from cmdc_runtime.frames import (
+from cmdc_runtime.ids import CommandId
+from cmdc_runtime.plain import reason_of
+from cmdc_runtime.reasons import snake
+from cmdc_runtime.requests import Request
+from cmdc_runtime.wire.frames import (
     EventEntry,
     Failed,
     FromClient,
@@ -22,10 +26,6 @@ from cmdc_runtime.frames import (
     ToClient,
     ToWorker,
 )
-from cmdc_runtime.ids import CommandId
-from cmdc_runtime.plain import reason_of
-from cmdc_runtime.reasons import snake
-from cmdc_runtime.requests import Request
 
 T = TypeVar("T")
 

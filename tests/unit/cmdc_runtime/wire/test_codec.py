@@ -10,7 +10,6 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from cmdc_runtime import codec
 from cmdc_runtime.checked_struct import TIME_MS_MAX
 from cmdc_runtime.commands import Command
 from cmdc_runtime.errors import (
@@ -22,7 +21,11 @@ from cmdc_runtime.errors import (
     UsageError,
 )
 from cmdc_runtime.events import Event, MessageDelta, StreamReset, UnknownEvent
-from cmdc_runtime.frames import (
+from cmdc_runtime.reasons import AnyReason, Down, RestartIntensityExceeded, Signal
+from cmdc_runtime.requests import Request
+from cmdc_runtime.spec import AgentSpec
+from cmdc_runtime.wire import codec
+from cmdc_runtime.wire.frames import (
     Failed,
     FromClient,
     FromWorker,
@@ -30,9 +33,6 @@ from cmdc_runtime.frames import (
     ToClient,
     ToWorker,
 )
-from cmdc_runtime.reasons import AnyReason, Down, RestartIntensityExceeded, Signal
-from cmdc_runtime.requests import Request
-from cmdc_runtime.spec import AgentSpec
 
 BASES = (FromClient, ToClient, FromWorker, ToWorker, Published, Command, Request, Event)
 KINDS = {

@@ -6,9 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cmdc_runtime.checked_struct import INCARNATION_MAX, INDEX_MAX, TIME_MS_MAX
-from cmdc_runtime.codec import decode, decode_as, encode
 from cmdc_runtime.errors import ProtocolError
-from cmdc_runtime.frames import (
+from cmdc_runtime.ids import is_session_id
+from cmdc_runtime.reasons import snake
+from cmdc_runtime.wire.codec import decode, decode_as, encode
+from cmdc_runtime.wire.frames import (
     BATCH_EVENTS_MAX,
     COMMAND_ID_CHARS_MAX,
     FRAME_BYTES_MAX,
@@ -35,8 +37,6 @@ from cmdc_runtime.frames import (
     to_dealer,
     topic_of,
 )
-from cmdc_runtime.ids import is_session_id
-from cmdc_runtime.reasons import snake
 
 BASES = (FromClient, ToClient, FromWorker, ToWorker, Published)
 KINDS = [kind for base in BASES for kind in base.__subclasses__()]
